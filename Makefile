@@ -1,0 +1,40 @@
+# foretrain's commands. `make demo` and `make test` do all their own set-up.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+SUITE ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint validate bench docs clean
+
+help:  ## List the commands
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
+	touch $(STAMP)
+
+setup: $(STAMP)  ## Create .venv and install foretrain with its development tools
+
+demo: setup  ## Show what foretrain answers today
+	PATH="$(CURDIR)/$(BIN):$$PATH" bash scripts/demo.sh
+
+lint: setup  ## Lint, format check, types, layer contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: lint  ## Everything CI checks
+	$(BIN)/pytest -n 2 --cov --cov-report=term --cov-report=xml:build/coverage.xml
+
+bench: setup  ## foretrain's own speed against its targets
+	$(BIN)/python -m benchmarks
+
+docs: setup  ## Build the documentation into site/
+	$(BIN)/mkdocs build --strict
+
+clean:  ## Remove everything the other commands made
+	rm -rf $(VENV) build dist site out .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.*

@@ -1,0 +1,168 @@
+"""Every prediction is a breakdown with an interval.
+
+A `Part` is one named contribution with its median and how far its 10th and 90th percentile lie from it. An
+`Estimate` is a sum of parts. Parts that rest on the same source err together, so their deviations add up;
+parts of different sources err independently, so theirs add in quadrature:
+
+    p50 = Σ value        p90 - p50 = √( Σ_source ( Σ_part above )² )        p50 - p10 likewise with below
+
+Hidden parts are work that happens in the shadow of something longer (overlapped communication, a prefetch):
+listed, but not in the sum.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True, slots=True)
+class Quantiles:
+    """The 10th, 50th and 90th percentile of a quantity."""
+
+    p10: float
+    p50: float
+    p90: float
+
+    def __post_init__(self) -> None:
+        if not self.p10 <= self.p50 <= self.p90:
+            raise ValueError(f"quantiles out of order: {self.p10} / {self.p50} / {self.p90}")
+
+    def scale(self, factor: float) -> Quantiles:
+        """All three, times a non-negative factor."""
+        return Quantiles(self.p10 * factor, self.p50 * factor, self.p90 * factor)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One contribution: its median, its deviations to p10 and p90, and the source it rests on."""
+
+    name: str
+    value: float
+    source: str
+    below: float = 0.0
+    above: float = 0.0
+    hidden: bool = False
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.value) and self.value >= 0):
+            raise ValueError(f"part {self.name!r}: {self.value} is not a finite amount of at least 0")
+        if not 0 <= self.below <= self.value or not (math.isfinite(self.above) and self.above >= 0):
+            raise ValueError(
+                f"part {self.name!r}: p10 must lie in [0, p50] and p90 above it; "
+                f"got value {self.value}, below {self.below}, above {self.above}"
+            )
+
+    @property
+    def quantiles(self) -> Quantiles:
+        """This part's own interval."""
+        return Quantiles(self.value - self.below, self.value, self.value + self.above)
+
+    def scale(self, factor: float) -> Part:
+        """The part `factor` times over (epochs of a step, devices of a node)."""
+        return replace(
+            self, value=self.value * factor, below=self.below * factor, above=self.above * factor
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A sum of parts in one unit. Build it from parts; combine with `+`, `scale`, `sequence`, `longest`."""
+
+    unit: str
+    parts: tuple[Part, ...]
+
+    @property
+    def visible(self) -> tuple[Part, ...]:
+        """The parts that make up the sum."""
+        return tuple(part for part in self.parts if not part.hidden)
+
+    @property
+    def hidden(self) -> tuple[Part, ...]:
+        """The parts listed beside the sum."""
+        return tuple(part for part in self.parts if part.hidden)
+
+    @property
+    def value(self) -> float:
+        """The median: the sum of the visible parts."""
+        return math.fsum(part.value for part in self.visible)
+
+    @property
+    def quantiles(self) -> Quantiles:
+        """p10, p50 and p90 of the sum."""
+        p50 = self.value
+        below = _combined(self.visible, "below")
+        above = _combined(self.visible, "above")
+        return Quantiles(max(0.0, min(p50, p50 - below)), p50, p50 + above)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The sources the visible parts rest on, in order of first use."""
+        return tuple(dict.fromkeys(part.source for part in self.visible))
+
+    def __add__(self, other: Estimate) -> Estimate:
+        return sequence((self, other))
+
+    def scale(self, factor: float) -> Estimate:
+        """The same thing `factor` times over."""
+        if not (math.isfinite(factor) and factor >= 0):
+            raise ValueError(f"cannot scale an estimate by {factor}: give a finite factor of at least 0")
+        return Estimate(self.unit, tuple(part.scale(factor) for part in self.parts))
+
+    def hide(self) -> Estimate:
+        """The same parts, all in the shadow of something else."""
+        return Estimate(self.unit, tuple(replace(part, hidden=True) for part in self.parts))
+
+
+def sequence(estimates: Iterable[Estimate]) -> Estimate:
+    """One after the other: all parts of all estimates, which must share a unit."""
+    listed = tuple(estimates)
+    if not listed:
+        raise ValueError("a sequence needs at least one estimate to know its unit")
+    units = {estimate.unit for estimate in listed}
+    if len(units) > 1:
+        raise ValueError(f"cannot add estimates in different units: {', '.join(sorted(units))}")
+    return Estimate(listed[0].unit, tuple(part for estimate in listed for part in estimate.parts))
+
+
+def longest(*estimates: Estimate) -> Estimate:
+    """Side by side: the one with the largest median counts, the others become hidden parts.
+
+    Each percentile of the result is the largest of that percentile. Where that narrows the winner's lower
+    side, its deviations shrink; where a loser may run longer than the winner, a part of median 0 called
+    "overlap risk" carries the difference.
+    """
+    winner = max(estimates, key=lambda estimate: estimate.value)
+    losers = [estimate for estimate in estimates if estimate is not winner]
+    if not losers:
+        return winner
+    p50 = winner.value
+    all_quantiles = [estimate.quantiles for estimate in estimates]
+    floor = max(quantiles.p10 for quantiles in all_quantiles)
+    ceiling = max(quantiles.p90 for quantiles in all_quantiles)
+    narrowed = _narrow_below(winner, p50 - floor)
+    risk = math.sqrt(max(0.0, (ceiling - p50) ** 2 - _combined(winner.visible, "above") ** 2))
+    worst = max(losers, key=lambda estimate: estimate.quantiles.p90)
+    extra = (Part("overlap risk", 0.0, f"overlap with {worst.parts[0].name}", above=risk),) if risk > 0 else ()
+    shadow = tuple(part for loser in losers for part in loser.hide().parts)
+    return Estimate(winner.unit, (*narrowed.parts, *extra, *shadow))
+
+
+def _narrow_below(estimate: Estimate, below: float) -> Estimate:
+    current = _combined(estimate.visible, "below")
+    if current <= below or current == 0:
+        return estimate
+    factor = max(0.0, below) / current
+    return Estimate(
+        estimate.unit,
+        tuple(part if part.hidden else replace(part, below=part.below * factor) for part in estimate.parts),
+    )
+
+
+def _combined(parts: Iterable[Part], side: str) -> float:
+    """√( Σ_source ( Σ_part deviation )² ): the module's rule for one side of the interval."""
+    by_source: dict[str, float] = {}
+    for part in parts:
+        by_source[part.source] = by_source.get(part.source, 0.0) + getattr(part, side)
+    return math.sqrt(math.fsum(deviation**2 for deviation in by_source.values()))

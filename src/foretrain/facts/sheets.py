@@ -1,0 +1,143 @@
+"""Fact sheets: what is known of one thing, each value with its kind and source.
+
+On disk a sheet is a TOML file whose `[[facts]]` blocks group the values that share a kind and a source:
+
+    [[facts]]
+    kind = "spec"
+    source = "nvidia-a100-datasheet"
+    memory_bytes = 42949672960
+
+Sources that disagree stay side by side in blocks of their own; the first block that states a quantity is
+preferred, and `explain` shows the others too.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from importlib import resources
+from importlib.resources.abc import Traversable
+from typing import Any
+
+from foretrain.errors import InvalidData, MissingData
+
+Value = float | int | str
+
+
+class Kind(StrEnum):
+    """How a value came to be known."""
+
+    SPEC = "spec"
+    MEASURED = "measured"
+    FITTED = "fitted"
+    ASSUMED = "assumed"
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One value of one quantity, with its kind and source. Only the first of several is `preferred`."""
+
+    quantity: str
+    value: Value
+    kind: Kind
+    source: str
+    preferred: bool = True
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """What a quantity means, its unit, and the bounds outside which a value is surely wrong."""
+
+    name: str
+    unit: str
+    meaning: str
+    bounds: tuple[float, float] | None
+    required: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """All facts about one thing."""
+
+    subject: str
+    facts: tuple[Fact, ...]
+
+    def __iter__(self) -> Iterator[Fact]:
+        return iter(self.facts)
+
+    def fact(self, quantity: str) -> Fact | None:
+        """The preferred fact on a quantity, or None."""
+        return next((fact for fact in self.facts if fact.quantity == quantity and fact.preferred), None)
+
+    def has(self, quantity: str) -> bool:
+        """Whether anything is known of a quantity."""
+        return self.fact(quantity) is not None
+
+    def number(self, quantity: str) -> float:
+        """The preferred value of a numeric quantity; an absent one raises `MissingData`."""
+        fact = self.fact(quantity)
+        if fact is None or isinstance(fact.value, str):
+            raise MissingData(
+                f"no {quantity} is known of {self.subject}; add it, with a source, to its file in facts/data"
+            )
+        return fact.value
+
+    def text(self, quantity: str) -> str:
+        """The preferred value of a textual quantity; an absent one raises `MissingData`."""
+        fact = self.fact(quantity)
+        if fact is None:
+            raise MissingData(f"no {quantity} is known of {self.subject}")
+        return str(fact.value)
+
+
+def data_root() -> Traversable:
+    """The folder of the shipped data files."""
+    return resources.files("foretrain.facts") / "data"
+
+
+def read_toml(file: Traversable) -> dict[str, Any]:
+    """A TOML file as a dictionary; a malformed one raises `InvalidData` with its name."""
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidData(file.name, f"not valid TOML: {error}") from error
+
+
+@cache
+def quantities() -> Mapping[str, Quantity]:
+    """Every quantity a fact may state, from `data/quantities.toml`."""
+    return {
+        name: Quantity(
+            name=name,
+            unit=entry["unit"],
+            meaning=entry["meaning"],
+            bounds=tuple(entry["bounds"]) if "bounds" in entry else None,
+            required=tuple(entry.get("required", ())),
+        )
+        for name, entry in read_toml(data_root() / "quantities.toml").items()
+    }
+
+
+def read_sheet(subject: str, blocks: list[dict[str, Any]], file: str) -> Sheet:
+    """A sheet from the `[[facts]]` blocks of a file."""
+    facts: list[Fact] = []
+    stated: set[str] = set()
+    for block in blocks:
+        try:
+            kind, source = Kind(block["kind"]), block["source"]
+        except (KeyError, ValueError) as error:
+            kinds = ", ".join(Kind)
+            raise InvalidData(file, f"a [[facts]] block needs a source and a kind ({kinds}): {error}") from error
+        note = block.get("note", "")
+        for quantity, value in block.items():
+            if quantity in {"kind", "source", "note"}:
+                continue
+            if not isinstance(value, int | float | str) or isinstance(value, bool):
+                raise InvalidData(file, f"{quantity} = {value!r} is neither a number nor a text")
+            facts.append(Fact(quantity, value, kind, source, quantity not in stated, note))
+            stated.add(quantity)
+    return Sheet(subject, tuple(facts))

@@ -1,0 +1,72 @@
+"""One way to find things by name: devices, providers, op models, strategies, policies, backends."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Generic, TypeVar
+
+from foretrain.errors import UnknownName
+
+Item = TypeVar("Item")
+
+
+class DuplicateName(ValueError):
+    """Two items claim one name: a bug in the data or in an extension, never the user's fault."""
+
+
+def normalised(name: str) -> str:
+    """The form names are compared in: case, and the choice of space, dash or underscore, do not matter."""
+    return re.sub(r"[\s_\-/]+", "-", name.strip().casefold())
+
+
+class Registry(Generic[Item], Mapping[str, Item]):
+    """An immutable mapping from names and aliases to items; it rejects duplicates and suggests near names.
+
+    Iterating yields the primary names; looking up accepts aliases too.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        items: Iterable[Item],
+        name: Callable[[Item], str],
+        aliases: Callable[[Item], Iterable[str]] = lambda _: (),
+        hint: str = "",
+    ) -> None:
+        self.kind = kind
+        self._hint = hint
+        self._items: dict[str, Item] = {}
+        self._primary_by_key: dict[str, str] = {}
+        for item in items:
+            primary = name(item)
+            for alias in (primary, *aliases(item)):
+                self._claim(alias, primary)
+            self._items[primary] = item
+
+    def _claim(self, alias: str, primary: str) -> None:
+        key = normalised(alias)
+        owner = self._primary_by_key.get(key)
+        if owner is not None:
+            raise DuplicateName(f"{self.kind} {primary!r} claims {alias!r}, which already names {owner!r}")
+        self._primary_by_key[key] = primary
+
+    def __getitem__(self, name: str) -> Item:
+        """The item called `name`; an unknown name raises `UnknownName` with the nearest known ones."""
+        primary = self.resolve(name)
+        if primary is None:
+            raise UnknownName(self.kind, name, self._items, self._hint)
+        return self._items[primary]
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self.resolve(name) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def resolve(self, name: str) -> str | None:
+        """The primary name behind `name` or one of its aliases, or None."""
+        return self._primary_by_key.get(normalised(name))
