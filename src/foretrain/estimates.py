@@ -61,9 +61,7 @@ class Part:
 
     def scale(self, factor: float) -> Part:
         """The part `factor` times over (epochs of a step, devices of a node)."""
-        return replace(
-            self, value=self.value * factor, below=self.below * factor, above=self.above * factor
-        )
+        return replace(self, value=self.value * factor, below=self.below * factor, above=self.above * factor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +142,9 @@ def longest(*estimates: Estimate) -> Estimate:
     narrowed = _narrow_below(winner, p50 - floor)
     risk = math.sqrt(max(0.0, (ceiling - p50) ** 2 - _combined(winner.visible, "above") ** 2))
     worst = max(losers, key=lambda estimate: estimate.quantiles.p90)
-    extra = (Part("overlap risk", 0.0, f"overlap with {worst.parts[0].name}", above=risk),) if risk > 0 else ()
+    extra = (
+        (Part("overlap risk", 0.0, f"overlap with {worst.parts[0].name}", above=risk),) if risk > 0 else ()
+    )
     shadow = tuple(part for loser in losers for part in loser.hide().parts)
     return Estimate(winner.unit, (*narrowed.parts, *extra, *shadow))
 

@@ -96,7 +96,11 @@ def format_duration(seconds: float) -> str:
             if magnitude >= 0.9995 * scale or unit == "us":
                 return f"{sign}{_three_digits(magnitude / scale)} {unit}"
     if magnitude < YEAR:
-        for large, small, scale, part in (("m", "s", MINUTE, 1.0), ("h", "m", HOUR, MINUTE), ("d", "h", DAY, HOUR)):
+        for large, small, scale, part in (
+            ("m", "s", MINUTE, 1.0),
+            ("h", "m", HOUR, MINUTE),
+            ("d", "h", DAY, HOUR),
+        ):
             parts_per_whole = round(scale / part)
             whole, rest = divmod(round(magnitude / part), parts_per_whole)
             if large == "d" or whole < round({"m": HOUR, "h": DAY}[large] / scale):
@@ -164,5 +168,9 @@ def _with_prefix(value: float, scales: tuple[tuple[str, float], ...]) -> str:
     for unit, scale in scales:
         if magnitude >= 0.9995 * scale:
             scaled = value / scale
-            return f"{scaled:,.0f} {unit}" if scale == 1.0 and scaled == int(scaled) else f"{_three_digits(scaled)} {unit}"
+            return (
+                f"{scaled:,.0f} {unit}"
+                if scale == 1.0 and scaled == int(scaled)
+                else f"{_three_digits(scaled)} {unit}"
+            )
     return f"{_three_digits(value)} {scales[-1][0]}"

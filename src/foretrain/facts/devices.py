@@ -52,7 +52,9 @@ def devices() -> Registry[Device]:
     """All known devices, by id and alias."""
     return Registry(
         "device",
-        sorted(_read_devices(), key=lambda device: (device.kind != "gpu", device.vendor != "nvidia", device.id)),
+        sorted(
+            _read_devices(), key=lambda device: (device.kind != "gpu", device.vendor != "nvidia", device.id)
+        ),
         name=lambda device: device.id,
         aliases=lambda device: device.aliases,
         hint="List them: foretrain devices",

@@ -131,7 +131,9 @@ def read_sheet(subject: str, blocks: list[dict[str, Any]], file: str) -> Sheet:
             kind, source = Kind(block["kind"]), block["source"]
         except (KeyError, ValueError) as error:
             kinds = ", ".join(Kind)
-            raise InvalidData(file, f"a [[facts]] block needs a source and a kind ({kinds}): {error}") from error
+            raise InvalidData(
+                file, f"a [[facts]] block needs a source and a kind ({kinds}): {error}"
+            ) from error
         note = block.get("note", "")
         for quantity, value in block.items():
             if quantity in {"kind", "source", "note"}:

@@ -28,5 +28,7 @@ def sources() -> Registry[Source]:
     try:
         listed = [Source(id=id_, **entry) for id_, entry in entries.items()]
     except TypeError as error:
-        raise InvalidData("sources.toml", f"a source needs title, locator, retrieved, licence: {error}") from error
+        raise InvalidData(
+            "sources.toml", f"a source needs title, locator, retrieved, licence: {error}"
+        ) from error
     return Registry("source", listed, name=lambda source: source.id)
