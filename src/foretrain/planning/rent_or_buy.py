@@ -1,0 +1,199 @@
+"""Rent or buy: after how many hours of use does owning a machine win?
+
+Hours are counted on the owned machine. With
+
+    s = rent / relative performance - electricity      saved per hour of use
+    electricity = watts / 1000 · PUE · price per kWh
+    P = price - resale / (1 + r)^N                     price net of what selling it after N years brings
+    A(t) = (1 - (1 + r)^-t) / ln(1 + r)                present value of 1 a year for t years (t at r = 0)
+
+owning has paid for itself after the t years at which A(t) · (s · hours_per_year - hosting) = P. Without
+discounting, hosting, electricity and resale this is the price over the rent: $8,000 against $1.50/h are
+5,333 h, or 3,733 h if a rented hour does only 70 % of the work of an owned one.
+
+Reference: "Multi-GPU Neural Network Training in the Cloud", section Economy, generalised.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from foretrain.errors import InvalidRequest
+from foretrain.units import HOUR, YEAR
+
+HOURS_PER_CALENDAR_YEAR = YEAR / HOUR
+NEGLIGIBLE_RATE = 1e-12
+"""Below it the annuity formulas lose all digits, and equal the undiscounted ones to as many."""
+UTILISATION_LEVELS = (0.05, 0.10, 0.20, 0.30, 0.40, 0.50, 0.60, 0.80, 1.00)
+
+
+@dataclass(frozen=True, slots=True)
+class RentOrBuyRequest:
+    """One machine to buy against one to rent.
+
+    `relative_performance` is how much work a rented hour does against an owned one. `hours_per_year` is how
+    long the owned machine is used; full time is 2,000 h.
+    """
+
+    price_usd: float
+    rent_usd_per_hour: float
+    relative_performance: float = 1.0
+    hours_per_year: float = 2000.0
+    watts: float = 0.0
+    usd_per_kwh: float = 0.0
+    pue: float = 1.0
+    hosting_usd_per_year: float = 0.0
+    resale_usd: float = 0.0
+    resale_after_years: float = 0.0
+    discount_rate: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._check_positive("price_usd", "rent_usd_per_hour", "relative_performance", "hours_per_year")
+        self._check_not_negative(
+            "watts", "usd_per_kwh", "hosting_usd_per_year", "resale_usd", "resale_after_years", "discount_rate"
+        )
+        if not (math.isfinite(self.pue) and self.pue >= 1):
+            raise InvalidRequest(f"pue is total over IT power, so at least 1; got {self.pue}")
+        if self.hours_per_year > HOURS_PER_CALENDAR_YEAR:
+            raise InvalidRequest(f"a year has {HOURS_PER_CALENDAR_YEAR:.0f} h, not {self.hours_per_year:g}")
+        if self.resale_usd > self.price_usd:
+            raise InvalidRequest(
+                f"a resale value of {self.resale_usd:g} USD is above the price of {self.price_usd:g} USD"
+            )
+        if self.resale_usd > 0 and self.resale_after_years == 0:
+            raise InvalidRequest("a resale value needs the years after which the machine is sold")
+
+    def _check_positive(self, *names: str) -> None:
+        for name in names:
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise InvalidRequest(f"{name} must be above 0, got {value:g}")
+
+    def _check_not_negative(self, *names: str) -> None:
+        for name in names:
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise InvalidRequest(f"{name} must not be negative, got {value:g}")
+
+
+@dataclass(frozen=True, slots=True)
+class BreakEven:
+    """When owning has paid for itself, in hours of use and in years; None = never."""
+
+    utilisation: float
+    hours_per_year: float
+    hours: float | None
+    years: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class CostCurves:
+    """What a chart draws: cumulative cost (present value) of owning and of renting against hours of use."""
+
+    hours: tuple[float, ...]
+    own_usd: tuple[float, ...]
+    rent_usd: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RentOrBuy:
+    """The answer: break-even, what makes it up, the same by utilisation, and the curves to draw."""
+
+    request: RentOrBuyRequest
+    break_even_hours: float | None
+    break_even_years: float | None
+    rented_hours_for_the_same_work: float | None
+    rent_usd_per_owned_hour: float
+    electricity_usd_per_hour: float
+    net_price_usd: float
+    verdict: str
+    by_utilisation: tuple[BreakEven, ...]
+    curves: CostCurves
+
+
+def rent_or_buy(request: RentOrBuyRequest) -> RentOrBuy:
+    """Answer the question of the module."""
+    here = _break_even(request)
+    return RentOrBuy(
+        request=request,
+        break_even_hours=here.hours,
+        break_even_years=here.years,
+        rented_hours_for_the_same_work=None if here.hours is None else here.hours / request.relative_performance,
+        rent_usd_per_owned_hour=_rent_per_owned_hour(request),
+        electricity_usd_per_hour=_electricity_per_hour(request),
+        net_price_usd=_net_price(request),
+        verdict=_verdict(request, here),
+        by_utilisation=tuple(
+            _break_even(replace(request, hours_per_year=level * HOURS_PER_CALENDAR_YEAR))
+            for level in UTILISATION_LEVELS
+        ),
+        curves=_curves(request, here),
+    )
+
+
+def _rent_per_owned_hour(request: RentOrBuyRequest) -> float:
+    return request.rent_usd_per_hour / request.relative_performance
+
+
+def _electricity_per_hour(request: RentOrBuyRequest) -> float:
+    return request.watts / 1000 * request.pue * request.usd_per_kwh
+
+
+def _net_price(request: RentOrBuyRequest) -> float:
+    discount = (1 + request.discount_rate) ** request.resale_after_years
+    return request.price_usd - request.resale_usd / discount
+
+
+def _present_value_of_one_a_year(years: float, discount_rate: float) -> float:
+    if discount_rate < NEGLIGIBLE_RATE:
+        return years
+    log_growth = math.log1p(discount_rate)
+    return -math.expm1(-log_growth * years) / log_growth
+
+
+def _years_of_present_value(present_value: float, discount_rate: float) -> float | None:
+    """The inverse of `_present_value_of_one_a_year`; None if no number of years is worth that much."""
+    if discount_rate < NEGLIGIBLE_RATE:
+        return present_value
+    log_growth = math.log1p(discount_rate)
+    lost = present_value * log_growth
+    return -math.log1p(-lost) / log_growth if lost < 1 else None
+
+
+def _break_even(request: RentOrBuyRequest) -> BreakEven:
+    saved_per_hour = _rent_per_owned_hour(request) - _electricity_per_hour(request)
+    saved_per_year = saved_per_hour * request.hours_per_year - request.hosting_usd_per_year
+    years = None
+    if saved_per_year > 0:
+        years = _years_of_present_value(_net_price(request) / saved_per_year, request.discount_rate)
+    return BreakEven(
+        utilisation=request.hours_per_year / HOURS_PER_CALENDAR_YEAR,
+        hours_per_year=request.hours_per_year,
+        hours=None if years is None else years * request.hours_per_year,
+        years=years,
+    )
+
+
+def _verdict(request: RentOrBuyRequest, here: BreakEven) -> str:
+    if here.hours is None or here.years is None:
+        return f"rent: at {request.hours_per_year:,.0f} h a year owning never pays for itself"
+    if request.resale_after_years and here.years > request.resale_after_years:
+        return (
+            f"rent: owning would pay for itself after {here.years:.1f} years, "
+            f"but the machine is sold after {request.resale_after_years:g}"
+        )
+    return f"buy if you will use it for more than {here.hours:,.0f} h ({here.years:.1f} years), else rent"
+
+
+def _curves(request: RentOrBuyRequest, here: BreakEven, points: int = 61) -> CostCurves:
+    span_years = 2 * here.years if here.years is not None else max(5.0, 2 * request.resale_after_years)
+    years = [span_years * index / (points - 1) for index in range(points)]
+    worth = [_present_value_of_one_a_year(year, request.discount_rate) for year in years]
+    running = _electricity_per_hour(request) * request.hours_per_year + request.hosting_usd_per_year
+    rent = _rent_per_owned_hour(request) * request.hours_per_year
+    return CostCurves(
+        hours=tuple(year * request.hours_per_year for year in years),
+        own_usd=tuple(_net_price(request) + running * value for value in worth),
+        rent_usd=tuple(rent * value for value in worth),
+    )
