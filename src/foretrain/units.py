@@ -157,7 +157,7 @@ def _parse_scaled(text: str, scales: dict[str, float], wanted: str) -> float:
 def _three_digits(value: float) -> str:
     if value == 0:
         return "0"
-    digits = max(0, 2 - math.floor(math.log10(abs(value)) + 1e-9))
+    digits = max(0, 2 - math.floor(math.log10(abs(float(f"{value:.3g}")))))
     return f"{value:.{min(digits, 6)}f}"
 
 

@@ -20,9 +20,12 @@ import math
 from dataclasses import dataclass, replace
 
 from foretrain.errors import InvalidRequest
+from foretrain.facts.devices import device
+from foretrain.facts.offers import offer_named
 from foretrain.units import HOUR, YEAR
 
 HOURS_PER_CALENDAR_YEAR = YEAR / HOUR
+FULL_TIME_HOURS_PER_YEAR = 2000.0
 NEGLIGIBLE_RATE = 1e-12
 """Below it the annuity formulas lose all digits, and equal the undiscounted ones to as many."""
 UTILISATION_LEVELS = (0.05, 0.10, 0.20, 0.30, 0.40, 0.50, 0.60, 0.80, 1.00)
@@ -39,7 +42,7 @@ class RentOrBuyRequest:
     price_usd: float
     rent_usd_per_hour: float
     relative_performance: float = 1.0
-    hours_per_year: float = 2000.0
+    hours_per_year: float = FULL_TIME_HOURS_PER_YEAR
     watts: float = 0.0
     usd_per_kwh: float = 0.0
     pue: float = 1.0
@@ -51,7 +54,12 @@ class RentOrBuyRequest:
     def __post_init__(self) -> None:
         self._check_positive("price_usd", "rent_usd_per_hour", "relative_performance", "hours_per_year")
         self._check_not_negative(
-            "watts", "usd_per_kwh", "hosting_usd_per_year", "resale_usd", "resale_after_years", "discount_rate"
+            "watts",
+            "usd_per_kwh",
+            "hosting_usd_per_year",
+            "resale_usd",
+            "resale_after_years",
+            "discount_rate",
         )
         if not (math.isfinite(self.pue) and self.pue >= 1):
             raise InvalidRequest(f"pue is total over IT power, so at least 1; got {self.pue}")
@@ -119,7 +127,9 @@ def rent_or_buy(request: RentOrBuyRequest) -> RentOrBuy:
         request=request,
         break_even_hours=here.hours,
         break_even_years=here.years,
-        rented_hours_for_the_same_work=None if here.hours is None else here.hours / request.relative_performance,
+        rented_hours_for_the_same_work=None
+        if here.hours is None
+        else here.hours / request.relative_performance,
         rent_usd_per_owned_hour=_rent_per_owned_hour(request),
         electricity_usd_per_hour=_electricity_per_hour(request),
         net_price_usd=_net_price(request),
@@ -130,6 +140,39 @@ def rent_or_buy(request: RentOrBuyRequest) -> RentOrBuy:
         ),
         curves=_curves(request, here),
     )
+
+
+def hourly_rent(usd_per_hour: float | None, offer: str | None) -> float:
+    """The rent: given as a number, or as the name of a cloud offer (`provider:instance`)."""
+    if (usd_per_hour is None) == (offer is None):
+        raise InvalidRequest("say what renting costs: either an hourly price (--rent) or an offer (--offer)")
+    if usd_per_hour is not None:
+        return usd_per_hour
+    assert offer is not None
+    return offer_named(offer).usd_per_hour
+
+
+def hours_of_use(hours_per_year: float | None, utilisation: float | None) -> float:
+    """Hours of use a year: given as such, or as a share of the whole year; full time if neither is."""
+    if hours_per_year is not None and utilisation is not None:
+        raise InvalidRequest("give the use of the machine as hours per year or as utilisation, not both")
+    if utilisation is None:
+        return FULL_TIME_HOURS_PER_YEAR if hours_per_year is None else hours_per_year
+    if not 0 < utilisation <= 1:
+        raise InvalidRequest(f"utilisation is a share of the year between 0 and 1, got {utilisation:g}")
+    return utilisation * HOURS_PER_CALENDAR_YEAR
+
+
+def power_draw(watts: float | None, devices: str | None) -> float:
+    """Watts in use: given as such, or as the TDP of `device` or `device:count`; 0 if neither is."""
+    if watts is not None and devices is not None:
+        raise InvalidRequest("give the power as watts or as a device, not both")
+    if devices is None:
+        return 0.0 if watts is None else watts
+    name, _, count = devices.partition(":")
+    if count and not (count.isdigit() and int(count) > 0):
+        raise InvalidRequest(f"{devices!r} is not DEVICE or DEVICE:COUNT, e.g. rtx2080ti:4")
+    return device(name).tdp_watts * int(count or 1)
 
 
 def _rent_per_owned_hour(request: RentOrBuyRequest) -> float:

@@ -1,0 +1,5 @@
+"""`python -m foretrain` is the command line."""
+
+from foretrain.serving.cli import main
+
+main()

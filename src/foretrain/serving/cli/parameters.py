@@ -1,0 +1,48 @@
+"""Options that several commands share, and how their text is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from foretrain.units import UnitError, parse_duration, parse_money
+
+
+def _reader(parse: Callable[[str], float], name: str) -> Callable[[str | float], float]:
+    def read(text: str | float) -> float:
+        if not isinstance(text, str):  # typer also passes the default through the parser
+            return float(text)
+        try:
+            return parse(text)
+        except UnitError as error:
+            raise typer.BadParameter(str(error)) from error
+
+    read.__name__ = name
+    return read
+
+
+money = _reader(parse_money, "USD")
+duration = _reader(parse_duration, "DURATION")
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+
+
+def comma_separated(text: str | None) -> tuple[str, ...]:
+    """The items of `a,b,c`; nothing for None."""
+    return tuple(item.strip() for item in (text or "").split(",") if item.strip())
+
+
+def complete_device(incomplete: str) -> list[str]:
+    """Device ids that start with what was typed, for shell completion."""
+    from foretrain.facts.devices import devices
+
+    return [name for name in devices() if name.startswith(incomplete.lower())]
+
+
+def complete_provider(incomplete: str) -> list[str]:
+    """Provider ids that start with what was typed, for shell completion."""
+    from foretrain.facts.providers import providers
+
+    return [name for name in providers() if name.startswith(incomplete.lower())]

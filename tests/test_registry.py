@@ -1,0 +1,43 @@
+"""The registry: names and aliases lead to items, duplicates are refused, near names suggested."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foretrain.errors import UnknownName
+from foretrain.registry import DuplicateName, Registry, normalised
+
+FRUIT = {"apple": ["Malus domestica"], "pear": ["Pyrus", "poire"]}
+
+
+def fruit_registry() -> Registry[str]:
+    return Registry("fruit", FRUIT, name=str, aliases=lambda name: FRUIT[name], hint="List them: fruit")
+
+
+@pytest.mark.parametrize("spelling", ["apple", "APPLE", " apple ", "malus_domestica", "Malus-Domestica"])
+def test_names_and_aliases_find_the_item(spelling: str) -> None:
+    assert fruit_registry()[spelling] == "apple"
+    assert spelling in fruit_registry()
+
+
+def test_iterating_yields_primary_names_only() -> None:
+    assert list(fruit_registry()) == ["apple", "pear"]
+    assert len(fruit_registry()) == 2
+
+
+def test_unknown_names_are_answered_with_near_ones() -> None:
+    with pytest.raises(UnknownName, match="no fruit 'aple'; did you mean apple.* List them: fruit"):
+        fruit_registry()["aple"]
+    assert "aple" not in fruit_registry()
+    assert 3 not in fruit_registry()
+
+
+@pytest.mark.parametrize("names", [["a b", "A-B"], ["x", "X"]])
+def test_two_items_cannot_share_a_name(names: list[str]) -> None:
+    with pytest.raises(DuplicateName, match="already names"):
+        Registry("letter", names, name=str)
+
+
+@given(st.text())
+def test_normalising_twice_changes_nothing(name: str) -> None:
+    assert normalised(normalised(name)) == normalised(name)
