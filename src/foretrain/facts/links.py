@@ -1,0 +1,61 @@
+"""Links: what carries data between devices and between nodes, one TOML file each under `data/links/`.
+
+Rates are of one direction. `nvlinkN` is one link, of which a device has several; `nvswitchN` stands for all
+links of one device into the switch. A network link is one network card, except the EFA totals of a node.
+
+The latency is that of one more step of a ring, so the α of `t = startup + steps · (α + bytes / B)`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from foretrain.facts.entries import read_entries
+from foretrain.facts.sheets import Sheet
+from foretrain.registry import Registry
+
+
+@dataclass(frozen=True)
+class Link:
+    """One kind of link. `kind` is its technology: pcie, nvlink, nvswitch, infiniband, ethernet or efa."""
+
+    id: str
+    name: str
+    kind: str
+    aliases: tuple[str, ...]
+    sheet: Sheet
+
+    @property
+    def nominal_bytes_per_second_per_direction(self) -> float:
+        """Rate on the data sheet, after line coding."""
+        return self.sheet.number("nominal_bytes_per_second_per_direction")
+
+    @property
+    def achievable_bytes_per_second_per_direction(self) -> float:
+        """Rate that large transfers reach in practice."""
+        return self.sheet.number("achievable_bytes_per_second_per_direction")
+
+    @property
+    def latency_seconds(self) -> float:
+        """Time of a small message, one way, software included."""
+        return self.sheet.number("latency_seconds")
+
+
+@cache
+def links() -> Registry[Link]:
+    """All known links, by id and alias."""
+    return Registry(
+        "link",
+        [
+            Link(**entry.identity, aliases=entry.aliases, sheet=entry.sheet)
+            for entry in read_entries("links", ("id", "name", "kind"))
+        ],
+        name=lambda link: link.id,
+        aliases=lambda link: link.aliases,
+    )
+
+
+def link(name: str) -> Link:
+    """The link called `name`; an unknown one raises `UnknownName` with the nearest."""
+    return links()[name]
