@@ -51,8 +51,8 @@ class Node:
 
     @property
     def nics(self) -> int:
-        """Network cards that devices use between nodes; 0 if nothing is known of the network."""
-        return int(self.sheet.number("nics_per_node")) if self.sheet.has("nics_per_node") else 0
+        """Network cards that devices use between nodes; an unknown network raises `MissingData`."""
+        return int(self.sheet.number("nics_per_node"))
 
     @property
     def intra_bytes_per_second_per_device(self) -> float:
@@ -62,8 +62,9 @@ class Node:
 
     @property
     def inter_bytes_per_second(self) -> float:
-        """Achievable rate of the node's network cards together, one direction; 0 if nothing is known."""
-        return self.nics * self.inter.achievable_bytes_per_second_per_direction if self.inter else 0.0
+        """Achievable rate of its network cards together, one direction; unknown raises `MissingData`."""
+        network = link(self.sheet.text("inter_link"))
+        return self.nics * network.achievable_bytes_per_second_per_direction
 
 
 @cache
