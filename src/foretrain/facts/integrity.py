@@ -1,7 +1,7 @@
-"""What can be wrong with a device sheet: broken references, values out of bounds, physics that does not add up.
+"""What can be wrong with a device sheet: broken references, values out of bounds, impossible physics.
 
-`problems` only reports; the tests demand that the shipped sheets have none, and a contributor of a sheet of their
-own can ask the same question of it.
+`problems` only reports; the tests demand that the shipped sheets have none, and whoever writes a sheet of
+their own can ask the same of it.
 """
 
 from __future__ import annotations
@@ -37,9 +37,7 @@ def problems(
     return [*found, *_family_problems(listed)]
 
 
-def _fact_problems(
-    fact: Fact, quantities: Mapping[str, Quantity], sources: Container[str]
-) -> Iterator[str]:
+def _fact_problems(fact: Fact, quantities: Mapping[str, Quantity], sources: Container[str]) -> Iterator[str]:
     if fact.source not in sources:
         yield f"{fact.quantity} cites {fact.source!r}, which no sources file lists"
     quantity = quantities.get(fact.quantity)
@@ -84,8 +82,8 @@ def _vector_peak(device: Device) -> Iterator[str]:
     explained = any(fact and "boost clock" in fact.note for fact in facts)
     if abs(peak - expected) > PEAK_TOLERANCE * expected and not explained:
         yield (
-            f"FP32 peak {peak:g}, but 2 x {count:g} SMs x {lanes:g} lanes x {clock:g} Hz = {expected:g} FLOP/s; "
-            "say in a note why the boost clock does not explain the peak"
+            f"FP32 peak {peak:g}, but 2 x {count:g} SMs x {lanes:g} lanes x {clock:g} Hz = {expected:g}; "
+            "mend one of them, or say in a note why the boost clock does not give the peak"
         )
 
 
