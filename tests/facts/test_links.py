@@ -110,6 +110,12 @@ def test_faster_generations_are_faster() -> None:
         assert all(math.isfinite(rate) for rate in rates)
 
 
-def test_no_source_is_defined_twice() -> None:
-    first = set(read_toml(data_root() / "sources.toml"))
-    assert not first & set(read_toml(data_root() / "sources_network.toml"))
+def test_no_source_of_the_network_is_defined_elsewhere_too() -> None:
+    mine = "sources_network.toml"
+    others = {
+        source
+        for file in data_root().iterdir()
+        if file.name.startswith("sources") and file.name != mine
+        for source in read_toml(file)
+    }
+    assert not others & set(read_toml(data_root() / mine))
