@@ -1,0 +1,301 @@
+"""Offers: what a machine with devices costs per hour, where, and since when; and the search among them.
+
+Shipped offers stand in `data/providers/<cloud>/`. Prices a user imported (see `price_import`) replace the
+shipped current offers of a cloud unless those are newer. Historical offers, of machines that can no longer be
+rented at that price, are found only when asked for.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from pathlib import Path
+
+from foretrain.errors import InvalidData, InvalidRequest, UnknownName
+from foretrain.facts import devices
+from foretrain.facts.providers import providers
+from foretrain.facts.user_data import user_data_dir
+from foretrain.registry import normalised
+from foretrain.units import GIB
+
+OFFER_COLUMNS = (
+    "instance", "device", "family", "count", "vcpus", "memory_gib", "region", "usd_per_hour", "spot_usd_per_hour",
+)  # fmt: skip
+USER_COLUMNS = ("provider", "as_of", "source", *OFFER_COLUMNS)
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """One machine type of one provider in one region, with its price.
+
+    `device` is None where the provider does not say which variant of the `family` it rents out. `as_of` is an
+    ISO date as precise as is known. `vcpus` and `memory_bytes` are the machine's, None where not stated.
+    """
+
+    provider: str
+    instance: str
+    device: str | None
+    family: str
+    count: int
+    vcpus: float | None
+    memory_bytes: float | None
+    region: str
+    usd_per_hour: float
+    spot_usd_per_hour: float | None
+    as_of: str
+    historical: bool
+    source: str
+
+    @property
+    def usd_per_device_hour(self) -> float:
+        """The on-demand price of one of its devices for an hour."""
+        return self.usd_per_hour / self.count
+
+    def price(self, spot: bool = False) -> float:
+        """USD per hour, on demand or spot; an offer without a spot price raises `InvalidRequest`."""
+        if not spot:
+            return self.usd_per_hour
+        if self.spot_usd_per_hour is None:
+            raise InvalidRequest(f"{self.provider}:{self.instance} has no spot price in {self.region}")
+        return self.spot_usd_per_hour
+
+
+_ORDERS: dict[str, Callable[[Offer, bool], tuple[object, ...]]] = {
+    "price": lambda offer, spot: (offer.price(spot),),
+    "price-per-gpu": lambda offer, spot: (offer.price(spot) / offer.count,),
+    "cloud": lambda offer, spot: (offer.provider, offer.price(spot)),
+    "gpu": lambda offer, spot: (offer.family, offer.device or "", offer.price(spot)),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfferQuery:
+    """What to look for; everything left out matches everything.
+
+    `gpu` is a device id, an alias or a family; `spot` compares spot prices and wants only offers that have
+    one; `historical` adds the offers of the past; `cheapest_region` keeps one region per provider and instance.
+    """
+
+    gpu: str | None = None
+    count: int | None = None
+    clouds: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
+    spot: bool = False
+    historical: bool = False
+    max_usd_per_hour: float | None = None
+    sort: str = "price"
+    limit: int | None = None
+    cheapest_region: bool = False
+
+    def __post_init__(self) -> None:
+        for name, value in (("count", self.count), ("limit", self.limit)):
+            if value is not None and value < 1:
+                raise InvalidRequest(f"{name} must be at least 1, not {value}")
+        if self.max_usd_per_hour is not None and not self.max_usd_per_hour > 0:
+            raise InvalidRequest(f"max_usd_per_hour must be above 0, not {self.max_usd_per_hour}")
+        if self.sort not in _ORDERS:
+            raise UnknownName("order", self.sort, _ORDERS, f"Orders: {', '.join(_ORDERS)}")
+
+
+def search(query: OfferQuery) -> tuple[Offer, ...]:
+    """The offers a query asks for, in its order. Unknown GPUs, clouds and regions raise `UnknownName`."""
+    known = all_offers()
+    clouds = {providers()[cloud].id for cloud in query.clouds}
+    is_wanted_gpu = _gpu_filter(query.gpu, known)
+    in_clouds = [offer for offer in known if not clouds or offer.provider in clouds]
+    regions = _known_regions(query.regions, in_clouds)
+    found = [
+        offer
+        for offer in in_clouds
+        if (query.historical or not offer.historical)
+        and (query.count is None or offer.count == query.count)
+        and (not regions or normalised(offer.region) in regions)
+        and not (query.spot and offer.spot_usd_per_hour is None)
+        and (query.max_usd_per_hour is None or offer.price(query.spot) <= query.max_usd_per_hour)
+        and is_wanted_gpu(offer)
+    ]
+    if query.cheapest_region:
+        found = _cheapest_regions(found, query.spot)
+    order = _ORDERS[query.sort]
+    found.sort(key=lambda offer: (*order(offer, query.spot), offer.provider, offer.instance, offer.region))
+    return tuple(found[: query.limit])
+
+
+def instance_offers(provider: str, instance: str) -> tuple[Offer, ...]:
+    """The offers of one instance type, cheapest region first; current ones if there are any, else past ones."""
+    cloud = providers()[provider].id
+    of_cloud = [offer for offer in all_offers() if offer.provider == cloud]
+    named = [offer for offer in of_cloud if normalised(offer.instance) == normalised(instance)]
+    if not named:
+        raise UnknownName(
+            f"instance of {cloud}",
+            instance,
+            {offer.instance for offer in of_cloud},
+            f"List them: foretrain offers --cloud {cloud}",
+        )
+    current = [offer for offer in named if not offer.historical]
+    return tuple(sorted(current or named, key=lambda offer: (offer.usd_per_hour, offer.region)))
+
+
+def all_offers() -> tuple[Offer, ...]:
+    """Every offer known, past and present; read once, and again after an import."""
+    file = user_offers_file()
+    try:
+        status = file.stat()
+    except FileNotFoundError:
+        return shipped_offers()
+    return _with_imports(file, (status.st_ino, status.st_mtime_ns, status.st_size))
+
+
+def user_offers_file() -> Path:
+    """Where imported prices are kept."""
+    return user_data_dir() / "offers.csv"
+
+
+@cache
+def shipped_offers() -> tuple[Offer, ...]:
+    """The offers that come with foretrain."""
+    return tuple(_read_shipped())
+
+
+def imported_offers(file: Path) -> tuple[Offer, ...]:
+    """The offers of a file of imported prices; a malformed one raises `InvalidData`."""
+    with file.open(encoding="utf-8", newline="") as lines:
+        return tuple(_read_imported(lines, file.name))
+
+
+def offer_fields(offer: Offer) -> tuple[str, ...]:
+    """An offer as the fields of its row in a file of offers."""
+    return (
+        offer.instance,
+        offer.device or "",
+        offer.family,
+        str(offer.count),
+        _number_text(offer.vcpus),
+        _number_text(None if offer.memory_bytes is None else offer.memory_bytes / GIB),
+        offer.region,
+        _number_text(offer.usd_per_hour),
+        _number_text(offer.spot_usd_per_hour),
+    )
+
+
+def latest_as_of(offers: Iterable[Offer]) -> dict[str, str]:
+    """The date of each provider's current offers."""
+    dates: dict[str, str] = {}
+    for offer in offers:
+        if not offer.historical:
+            dates[offer.provider] = max(offer.as_of, dates.get(offer.provider, ""))
+    return dates
+
+
+@lru_cache(maxsize=4)
+def _with_imports(file: Path, _stamp: tuple[int, int, int]) -> tuple[Offer, ...]:
+    shipped, imported = shipped_offers(), imported_offers(file)
+    dates = latest_as_of(shipped)
+    in_force = [offer for offer in imported if offer.as_of >= dates.get(offer.provider, "")]
+    replaced = {offer.provider for offer in in_force}
+    kept = (offer for offer in shipped if offer.historical or offer.provider not in replaced)
+    return tuple(sorted((*kept, *in_force), key=lambda offer: (offer.provider, offer.historical)))
+
+
+def _gpu_filter(gpu: str | None, offers: Sequence[Offer]) -> Callable[[Offer], bool]:
+    if gpu is None:
+        return lambda _: True
+    wanted = normalised(gpu)
+    families = {normalised(offer.family): offer.family for offer in offers}
+    if wanted in families:
+        return lambda offer: offer.family == families[wanted]
+    offered = {offer.device for offer in offers if offer.device is not None}
+    if wanted in offered:
+        return lambda offer: offer.device == wanted
+    known = devices.devices()
+    if gpu not in known and not devices.family(gpu):
+        names = {*families.values(), *offered, *known}
+        raise UnknownName("GPU", gpu, names, "List them: foretrain devices")
+    meant = {device.id for device in devices.matching(gpu)}
+    return lambda offer: offer.device in meant
+
+
+def _known_regions(regions: Iterable[str], offers: Iterable[Offer]) -> set[str]:
+    wanted = {normalised(region): region for region in regions}
+    if not wanted:
+        return set()
+    known = {normalised(offer.region): offer.region for offer in offers}
+    for key, region in wanted.items():
+        if key not in known:
+            raise UnknownName("region", region, known.values(), "Leave the region out to see all of them")
+    return set(wanted)
+
+
+def _cheapest_regions(offers: Iterable[Offer], spot: bool) -> list[Offer]:
+    cheapest: dict[tuple[str, str, bool], Offer] = {}
+    for offer in offers:
+        key = (offer.provider, offer.instance, offer.historical)
+        if key not in cheapest or (offer.price(spot), offer.region) < (
+            cheapest[key].price(spot),
+            cheapest[key].region,
+        ):
+            cheapest[key] = offer
+    return list(cheapest.values())
+
+
+def _read_shipped() -> Iterator[Offer]:
+    for provider in providers().values():
+        for listed in provider.offer_files:
+            name = f"providers/{provider.id}/{listed.file}"
+            text = (provider.folder / listed.file).read_text(encoding="utf-8")
+            given = (listed.as_of, listed.historical, listed.source)
+            for number, fields in enumerate(_rows(text.splitlines(), OFFER_COLUMNS, name), start=2):
+                yield _offer(name, number, provider.id, fields, *given)
+
+
+def _read_imported(lines: Iterable[str], file: str) -> Iterator[Offer]:
+    for number, fields in enumerate(_rows(lines, USER_COLUMNS, file), start=2):
+        if len(fields) != len(USER_COLUMNS):
+            raise InvalidData(file, f"{len(fields)} fields where {len(USER_COLUMNS)} are due", row=number)
+        provider, as_of, source, *rest = fields
+        yield _offer(file, number, provider, rest, as_of, False, source)
+
+
+def _rows(lines: Iterable[str], columns: tuple[str, ...], file: str) -> Iterator[list[str]]:
+    """The rows of a CSV file after its header, which must be these columns."""
+    rows = csv.reader(lines)
+    if next(rows, None) != list(columns):
+        raise InvalidData(file, f"the first row must be {','.join(columns)}", row=1)
+    return rows
+
+
+def _offer(
+    file: str, row: int, provider: str, fields: Sequence[str], as_of: str, historical: bool, source: str
+) -> Offer:
+    """The offer in the fields of a row; what cannot be one raises `InvalidData` with the row."""
+    try:
+        instance, device, family, count, vcpus, memory_gib, region, usd, spot = fields
+        offer = Offer(
+            provider,
+            instance,
+            device or None,
+            family,
+            int(count),
+            float(vcpus) if vcpus else None,
+            float(memory_gib) * GIB if memory_gib else None,
+            region,
+            float(usd),
+            float(spot) if spot else None,
+            as_of,
+            historical,
+            source,
+        )
+    except ValueError as error:
+        raise InvalidData(file, f"no offer: {error}", row=row) from error
+    if offer.count < 1 or not 0 < offer.usd_per_hour < math.inf:
+        raise InvalidData(file, f"{count} devices for {usd} USD an hour cannot be", row=row)
+    return offer
+
+
+def _number_text(value: float | None) -> str:
+    """A number in a file: to five decimals, as price catalogues state them."""
+    return "" if value is None else f"{round(value, 5):.10g}"

@@ -1,0 +1,302 @@
+"""Price files in SkyPilot's layout, with a `cloud` column: read, checked row by row, and turned into offers.
+
+    cloud,InstanceType,AcceleratorName,AcceleratorCount,Region,vCPUs,MemoryGiB,Price,SpotPrice
+
+Further columns are ignored. Rows without an accelerator are machines; they matter only for clouds that price
+machine and accelerator separately (see `HostMachine`), where an offer is the sum of the two:
+
+    price of machine m in region r = price of any machine of m's series in r · vCPUs of m / vCPUs of that machine
+
+The same code converts the shipped snapshot (scripts/refresh_offers.py) and what users import.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import math
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from foretrain.errors import InvalidData, InvalidRequest, UnknownName
+from foretrain.facts.devices import device
+from foretrain.facts.offers import Offer
+from foretrain.facts.price_outliers import Outlier, without_outliers
+from foretrain.facts.providers import HostMachine, LeftOut, Provider, providers
+from foretrain.units import GIB
+
+COLUMNS = (
+    "cloud", "InstanceType", "AcceleratorName", "AcceleratorCount", "Region", "vCPUs", "MemoryGiB", "Price", "SpotPrice",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class PriceRow:
+    """One valid row of a price file. `number` counts from the header, which is row 1."""
+
+    number: int
+    cloud: str
+    instance: str
+    accelerator: str
+    count: float
+    region: str
+    vcpus: float | None
+    memory_gib: float | None
+    usd_per_hour: float | None
+    spot_usd_per_hour: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Rows that became no offer: which accelerator of which cloud, why, and how many rows."""
+
+    cloud: str
+    accelerator: str
+    reason: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """What a price file amounts to: the offers, and everything that was left out of them.
+
+    `spot_prices_dropped` counts spot prices that are no lower than the on-demand price: nobody would choose
+    them, and catalogues repeat the on-demand price where a cloud has no spot market.
+    """
+
+    offers: tuple[Offer, ...]
+    skipped: tuple[Skipped, ...]
+    outliers: tuple[Outlier, ...]
+    spot_prices_dropped: int
+
+
+def read_price_file(file: Path) -> tuple[PriceRow, ...]:
+    """All rows of a price file (plain or .gz); the first bad one raises `InvalidData` with its number."""
+    if not file.is_file():
+        raise InvalidRequest(f"there is no file {str(file)!r}; give a price CSV, plain or .gz")
+    content = file.read_bytes()
+    try:
+        text = (gzip.decompress(content) if file.suffix == ".gz" else content).decode("utf-8-sig")
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise InvalidData(file.name, f"cannot be read as {file.suffix or 'CSV'} text: {error}") from error
+    rows = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        header = next(rows, [])
+        missing = [column for column in COLUMNS if column not in header]
+        if missing:
+            raise InvalidData(file.name, f"missing columns {', '.join(missing)}", row=1)
+        read = tuple(
+            _price_row(file.name, number, header, row)
+            for number, row in enumerate(rows, start=2)
+            if row  # a blank line
+        )
+    except csv.Error as error:
+        raise InvalidData(file.name, f"not valid CSV: {error}", row=rows.line_num) from error
+    if not read:
+        raise InvalidData(file.name, "holds a header and no prices")
+    return read
+
+
+def convert(rows: Iterable[PriceRow], as_of: str, source: str, others: Sequence[Offer] = ()) -> Conversion:
+    """Offers from the rows of a price file; `others` are current offers that prices are judged against too."""
+    listed = tuple(rows)
+    machine_rates = _machine_rates(listed)
+    skipped: Counter[tuple[str, str, str]] = Counter()
+    offers: list[Offer] = []
+    for row in listed:
+        found = _offers_of(row, machine_rates, as_of, source)
+        if isinstance(found, str):
+            skipped[row.cloud, row.accelerator or "(no accelerator)", found] += 1
+        else:
+            offers.extend(found)
+    merged = _cheapest_zone(offers)
+    cheaper_spot = [_without_useless_spot(offer) for offer in merged]
+    dropped = sum(before is not after for before, after in zip(merged, cheaper_spot, strict=True))
+    kept, outliers = without_outliers(cheaper_spot, others)
+    return Conversion(
+        offers=tuple(sorted(kept, key=lambda offer: (offer.provider, offer.instance, offer.region))),
+        skipped=tuple(Skipped(*key, rows=count) for key, count in sorted(skipped.items())),
+        outliers=outliers,
+        spot_prices_dropped=dropped,
+    )
+
+
+def _price_row(file: str, number: int, header: list[str], fields: list[str]) -> PriceRow:
+    if len(fields) != len(header):
+        raise InvalidData(file, f"{len(fields)} fields where the header has {len(header)}", row=number)
+    text = dict(zip(header, (field.strip() for field in fields), strict=True))
+    cloud = text["cloud"]
+    if not cloud:
+        raise InvalidData(file, "the cloud is empty", row=number)
+    if cloud not in providers():
+        unknown = UnknownName("cloud", cloud, providers(), "A new cloud is a folder in facts/data/providers")
+        raise InvalidData(file, str(unknown), row=number)
+    numbers = {column: _number(file, number, column, text[column]) for column in COLUMNS[3:4] + COLUMNS[5:]}
+    accelerator, count = text["AcceleratorName"], numbers["AcceleratorCount"]
+    if accelerator and not (count and count > 0):
+        raise InvalidData(file, f"AcceleratorCount is {text['AcceleratorCount']!r}, not above 0", row=number)
+    if not text["InstanceType"] and not (accelerator and providers()[cloud].machines):
+        raise InvalidData(file, "the InstanceType is empty", row=number)
+    return PriceRow(
+        number=number,
+        cloud=providers()[cloud].id,
+        instance=text["InstanceType"],
+        accelerator=accelerator,
+        count=count or 0.0,
+        region=text["Region"],
+        vcpus=numbers["vCPUs"],
+        memory_gib=numbers["MemoryGiB"],
+        usd_per_hour=numbers["Price"],
+        spot_usd_per_hour=numbers["SpotPrice"] or None,
+    )
+
+
+def _number(file: str, row: int, column: str, text: str) -> float | None:
+    """The number in a field, None for an empty one; anything but a finite number from 0 up is an error."""
+    if not text:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise InvalidData(file, f"{column} is {text!r}, not a number", row=row)
+    if value < 0:
+        raise InvalidData(file, f"{column} is {text}, below 0", row=row)
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class _MachineRate:
+    """What a machine series costs per vCPU in one region, its memory included."""
+
+    usd_per_hour: float
+    spot_usd_per_hour: float | None
+
+
+_MachineRates = Mapping[tuple[str, str, str], _MachineRate]
+"""By cloud, series and region."""
+
+
+def _machine_rates(rows: Iterable[PriceRow]) -> _MachineRates:
+    """Rates from the machine rows of the file, and from the shipped machine prices where it has none."""
+    rates: dict[tuple[str, str, str], _MachineRate] = {}
+    for provider in providers().values():
+        if provider.machine_prices is not None:
+            for machine in csv.DictReader(
+                (provider.folder / provider.machine_prices).read_text().splitlines()
+            ):
+                vcpus = float(machine["vcpus"])
+                rates[provider.id, _series(machine["machine"]), machine["region"]] = _MachineRate(
+                    float(machine["usd_per_hour"]) / vcpus, float(machine["spot_usd_per_hour"]) / vcpus
+                )
+    for row in rows:
+        if not row.accelerator and row.vcpus and row.usd_per_hour is not None:
+            spot = row.spot_usd_per_hour
+            rates[row.cloud, _series(row.instance), row.region] = _MachineRate(
+                row.usd_per_hour / row.vcpus, spot / row.vcpus if spot else None
+            )
+    return rates
+
+
+def _series(machine: str) -> str:
+    """`a2-highgpu` of `a2-highgpu-8g`: the machines that share a ratio of memory to vCPUs."""
+    return machine.rpartition("-")[0]
+
+
+def _offers_of(row: PriceRow, rates: _MachineRates, as_of: str, source: str) -> list[Offer] | str:
+    """The offers of a row, or why it has none."""
+    provider = providers()[row.cloud]
+    if not row.accelerator:
+        return "a machine without accelerators"
+    rule = provider.identify(row.accelerator, row.instance)
+    if rule is None:
+        return "no device is mapped to this accelerator"
+    if isinstance(rule, LeftOut):
+        return rule.reason
+    if row.count != int(row.count):
+        return "a fraction of a device"
+    if not row.usd_per_hour:
+        return "no on-demand price"
+    offer = Offer(
+        provider=provider.id,
+        instance=row.instance,
+        device=rule.device,
+        family=rule.family or device(rule.device or "").family,
+        count=rule.count or int(row.count),
+        vcpus=row.vcpus,
+        memory_bytes=None if row.memory_gib is None else row.memory_gib * GIB,
+        region=row.region,
+        usd_per_hour=row.usd_per_hour,
+        spot_usd_per_hour=row.spot_usd_per_hour,
+        as_of=as_of,
+        historical=False,
+        source=source,
+    )
+    return [offer] if row.instance else _in_machines(offer, row.accelerator, provider, rates)
+
+
+def _in_machines(
+    offer: Offer, accelerator: str, provider: Provider, rates: _MachineRates
+) -> list[Offer] | str:
+    """The offer of bare accelerators, in each machine that carries them."""
+    machines = [
+        machine
+        for machine in provider.machines
+        if machine.accelerator == accelerator and machine.count == offer.count
+    ]
+    priced = list(_priced_machines(machines, provider, offer.region, rates))
+    if not priced:
+        return "no price is known of a machine that carries them in this region"
+    return [
+        replace(
+            offer,
+            instance=machine.instance,
+            vcpus=machine.vcpus,
+            memory_bytes=machine.memory_gib * GIB,
+            usd_per_hour=offer.usd_per_hour + rate.usd_per_hour * machine.vcpus,
+            spot_usd_per_hour=(
+                None
+                if offer.spot_usd_per_hour is None or rate.spot_usd_per_hour is None
+                else offer.spot_usd_per_hour + rate.spot_usd_per_hour * machine.vcpus
+            ),
+        )
+        for machine, rate in priced
+    ]
+
+
+def _priced_machines(
+    machines: Iterable[HostMachine], provider: Provider, region: str, rates: _MachineRates
+) -> Iterator[tuple[HostMachine, _MachineRate]]:
+    for machine in machines:
+        rate = rates.get((provider.id, _series(machine.machine), region))
+        if rate is not None:
+            yield machine, rate
+
+
+def _cheapest_zone(offers: Iterable[Offer]) -> list[Offer]:
+    """One offer per instance and region: full catalogues list every zone of a region."""
+    merged: dict[tuple[str, str, str | None, str, int, str], Offer] = {}
+    for offer in offers:
+        key = (offer.provider, offer.instance, offer.device, offer.family, offer.count, offer.region)
+        other = merged.get(key)
+        if other is None:
+            merged[key] = offer
+        else:
+            spots = [s for s in (offer.spot_usd_per_hour, other.spot_usd_per_hour) if s is not None]
+            merged[key] = replace(
+                other,
+                usd_per_hour=min(offer.usd_per_hour, other.usd_per_hour),
+                spot_usd_per_hour=min(spots, default=None),
+            )
+    return list(merged.values())
+
+
+def _without_useless_spot(offer: Offer) -> Offer:
+    if offer.spot_usd_per_hour is not None and offer.spot_usd_per_hour >= offer.usd_per_hour:
+        return replace(offer, spot_usd_per_hour=None)
+    return offer
