@@ -6,6 +6,8 @@ import re
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis.strategies import DataObject, data, floats, sampled_from
 
 from foretrain.errors import InvalidRequest, UnknownName
 from foretrain.facts.devices import Device, device, devices, family, matching
@@ -50,6 +52,10 @@ def with_value(original: Device, quantity: str, value: Value) -> Device:
         replace(fact, value=value) if fact.quantity == quantity else fact for fact in original.sheet
     )
     return replace(original, sheet=Sheet(original.id, facts))
+
+
+def bounds_of(quantity: str) -> tuple[float, float] | None:
+    return quantities()[quantity].bounds
 
 
 def problems_of(*items: Device) -> list[str]:
@@ -115,6 +121,16 @@ def test_a_wrong_value_is_reported(quantity: str, value: Value, complaint: str) 
     assert found
     assert all(problem.startswith("a100-sxm-80gb: ") for problem in found)
     assert any(re.search(complaint, problem) for problem in found), found
+
+
+@given(name=sampled_from(sorted(devices())), beyond=floats(1.01, 1e3), data=data())
+def test_no_value_beyond_its_bounds_goes_unreported(name: str, beyond: float, data: DataObject) -> None:
+    bounded = {fact.quantity: bounds for fact in device(name).sheet if (bounds := bounds_of(fact.quantity))}
+    quantity = data.draw(sampled_from(sorted(bounded)))
+    low, high = bounded[quantity]
+    for value in (low / beyond, high * beyond):
+        found = problems_of(with_value(device(name), quantity, value))
+        assert any(problem.startswith(f"{name}: {quantity} = ") for problem in found)
 
 
 def test_a_peak_off_its_clock_passes_only_with_a_note() -> None:
