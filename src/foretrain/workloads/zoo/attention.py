@@ -1,0 +1,130 @@
+"""Multi-head attention, once for every transformer of the zoo. Vaswani et al., arXiv:1706.03762.
+
+    softmax(scale · Q Kᵀ + bias) V
+
+`eager` does this op by op, so it writes the whole score matrix; `sdpa` and `flash` call torch's fused one.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from foretrain.workloads.zoo.catalogue import AttentionKind
+
+Rotary = tuple[Tensor, Tensor]
+"""Cosine and sine of the rotary position angles, each (positions, head width)."""
+
+
+class Attention(nn.Module):
+    """Projections, attention over the heads, output projection.
+
+    `fused` makes queries, keys and values by one linear layer. Fewer `kv_heads` than `heads` is grouped-query
+    attention. `scale` is 1/√(head width) unless given. A `bias` handed to `forward` must hold the causal mask
+    itself, if there is to be one.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        *,
+        kind: AttentionKind,
+        causal: bool = False,
+        dropout: float = 0.0,
+        fused: bool = False,
+        linear_bias: bool = True,
+        head_width: int | None = None,
+        kv_heads: int | None = None,
+        scale: float | None = None,
+    ) -> None:
+        super().__init__()
+        self.kind, self.causal, self.dropout = kind, causal, dropout
+        self.heads, self.kv_heads = heads, kv_heads or heads
+        self.head_width = head_width or width // heads
+        self.scale = 1 / math.sqrt(self.head_width) if scale is None else scale
+        self.query_width = self.heads * self.head_width
+        self.kv_width = self.kv_heads * self.head_width
+        self.fused = fused
+        if fused:
+            self.qkv = nn.Linear(width, self.query_width + 2 * self.kv_width, bias=linear_bias)
+        else:
+            self.query = nn.Linear(width, self.query_width, bias=linear_bias)
+            self.key = nn.Linear(width, self.kv_width, bias=linear_bias)
+            self.value = nn.Linear(width, self.kv_width, bias=linear_bias)
+        self.output = nn.Linear(self.query_width, width, bias=linear_bias)
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor | None = None,
+        bias: Tensor | None = None,
+        rotary: Rotary | None = None,
+    ) -> Tensor:
+        """Attend from `x` to itself, or to `memory`."""
+        query, key, value = self._project(x, x if memory is None else memory)
+        if rotary is not None:
+            query, key = rotate(query, rotary), rotate(key, rotary)
+        attended = (self._eager if self.kind == "eager" else self._fused)(query, key, value, bias)
+        output: Tensor = self.output(attended.transpose(1, 2).flatten(2))
+        return output
+
+    def _project(self, x: Tensor, memory: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        if self.fused:
+            query, key, value = self.qkv(x).split([self.query_width, self.kv_width, self.kv_width], dim=-1)
+        else:
+            query, key, value = self.query(x), self.key(memory), self.value(memory)
+        return self._by_head(query), self._by_head(key), self._by_head(value)
+
+    def _by_head(self, x: Tensor) -> Tensor:
+        return x.view(*x.shape[:-1], -1, self.head_width).transpose(1, 2)
+
+    def _fused(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> Tensor:
+        return functional.scaled_dot_product_attention(
+            query,
+            key,
+            value,
+            attn_mask=bias,
+            dropout_p=self.dropout if self.training else 0.0,
+            is_causal=self.causal and bias is None,
+            scale=self.scale,
+            enable_gqa=self.kv_heads != self.heads,
+        )
+
+    def _eager(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> Tensor:
+        if self.kv_heads != self.heads:
+            key = key.repeat_interleave(self.heads // self.kv_heads, dim=1)
+            value = value.repeat_interleave(self.heads // self.kv_heads, dim=1)
+        scores = query @ key.transpose(-2, -1)
+        if self.scale != 1:
+            scores = scores * self.scale
+        if bias is None and self.causal:
+            bias = causal_bias(scores)
+        if bias is not None:
+            scores = scores + bias
+        weights = functional.dropout(scores.softmax(dim=-1), self.dropout, self.training)
+        return weights @ value
+
+
+def causal_bias(like: Tensor) -> Tensor:
+    """Minus infinity above the diagonal, 0 elsewhere; of the last two dimensions and the type of `like`."""
+    return like.new_full(like.shape[-2:], -math.inf).triu(1)
+
+
+def rotary_angles(positions: int, head_width: int, base: float, like: Tensor) -> Rotary:
+    """cos and sin of position · base^(-2i / head width). Su et al., arXiv:2104.09864."""
+    index = torch.arange(0, head_width, 2, device=like.device, dtype=torch.float32)
+    frequency = base ** (-index / head_width)
+    angles = torch.outer(torch.arange(positions, device=like.device, dtype=torch.float32), frequency)
+    angles = torch.cat((angles, angles), dim=-1)
+    return angles.cos(), angles.sin()
+
+
+def rotate(x: Tensor, rotary: Rotary) -> Tensor:
+    """Turn each pair (i, i + half) of the head by its position's angle."""
+    cosine, sine = rotary
+    first, second = x.chunk(2, dim=-1)
+    return x * cosine + torch.cat((-second, first), dim=-1) * sine

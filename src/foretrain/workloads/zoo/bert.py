@@ -1,0 +1,74 @@
+"""BERT with its masked-language-model head. Devlin et al., arXiv:1810.04805."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from foretrain.workloads.example import Example
+from foretrain.workloads.zoo.attention import Attention
+from foretrain.workloads.zoo.blocks import Block, FeedForward
+from foretrain.workloads.zoo.catalogue import AttentionKind, Sizes
+from foretrain.workloads.zoo.tasks import language_modelling
+
+_EPS = 1e-12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BertConfig:
+    """The architecture."""
+
+    layers: int
+    width: int
+    heads: int
+    hidden: int
+    vocabulary: int = 30522
+    positions: int = 512
+    segments: int = 2
+    dropout: float = 0.1
+
+
+class Bert(nn.Module):
+    """Embeddings, blocks with the norm after, and a head whose decoder is the transposed embedding."""
+
+    def __init__(self, config: BertConfig, attention: AttentionKind) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(config.vocabulary, config.width)
+        self.positions = nn.Embedding(config.positions, config.width)
+        self.segments = nn.Embedding(config.segments, config.width)
+        self.norm = nn.LayerNorm(config.width, eps=_EPS)
+        self.dropout = nn.Dropout(config.dropout)
+        self.blocks = nn.ModuleList(_block(config, attention) for _ in range(config.layers))
+        self.transform = nn.Sequential(
+            nn.Linear(config.width, config.width), nn.GELU(), nn.LayerNorm(config.width, eps=_EPS)
+        )
+        self.decoder_bias = nn.Parameter(torch.zeros(config.vocabulary))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        positions = torch.arange(ids.size(1), device=ids.device)
+        x = self.tokens(ids) + self.segments(torch.zeros_like(ids)) + self.positions(positions)
+        x = self.dropout(self.norm(x))
+        for block in self.blocks:
+            x = block(x)
+        return functional.linear(self.transform(x), self.tokens.weight, self.decoder_bias)
+
+
+def _block(config: BertConfig, attention: AttentionKind) -> Block:
+    return Block(
+        Attention(config.width, config.heads, kind=attention, dropout=config.dropout),
+        FeedForward(config.width, config.hidden, "gelu"),
+        partial(nn.LayerNorm, config.width, eps=_EPS),
+        dropout=config.dropout,
+        norm_first=False,
+    )
+
+
+def bert(sizes: Sizes, **config: object) -> Example:
+    """A masked language model; `config` holds the fields of `BertConfig`."""
+    settings = BertConfig(**config)  # type: ignore[arg-type]
+    module = Bert(settings, sizes.attention)
+    return language_modelling(module, sizes, vocabulary=settings.vocabulary)

@@ -1,0 +1,173 @@
+"""What the zoo holds, and how an entry is built. Reading the catalogue needs no torch; building does.
+
+The entries stand in `catalogue.toml`. Each names the function that builds it, that function's architecture
+arguments, the sizes it may be given, and the published parameter count with where it was published.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from foretrain.errors import InvalidData, InvalidRequest, MissingData
+from foretrain.facts.sheets import read_toml
+from foretrain.registry import Registry
+
+if TYPE_CHECKING:
+    from foretrain.workloads.example import Example
+
+AttentionKind = Literal["eager", "sdpa", "flash"]
+"""How attention is computed: op by op, or by torch's fused kernel (`flash` insists on the flash one)."""
+
+_MODULES = "foretrain.workloads.zoo"
+
+
+@dataclass(frozen=True, slots=True)
+class BuildOptions:
+    """The sizes of the example to build; None is the entry's default."""
+
+    batch: int | None = None
+    seq_len: int | None = None
+    image_size: int | None = None
+    attention: AttentionKind = "sdpa"
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """The sizes a builder is given: all checked, 0 where the model has no such size."""
+
+    batch: int
+    seq_len: int = 0
+    image_size: int = 0
+    attention: AttentionKind = "sdpa"
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """The values one size may take: at least, at most, in steps of, and the default.
+
+    `least_alone` is the least for a batch of one, where it is more: batch norm in training mode needs more
+    than one value per channel, so the last feature map must then be larger than a single pixel.
+    """
+
+    default: int
+    least: int = 1
+    most: int | None = None
+    multiple_of: int = 1
+    least_alone: int = 1
+
+    def check(self, value: int, batch: int, what: str) -> int:
+        """`value` itself, or `InvalidRequest` saying what would do."""
+        least = max(self.least, self.least_alone) if batch == 1 else self.least
+        if value >= least and (self.most is None or value <= self.most) and value % self.multiple_of == 0:
+            return value
+        allowed = f"exactly {least}" if self.most == least else f"at least {least}"
+        if self.most not in (None, least):
+            allowed += f" and at most {self.most}"
+        if self.multiple_of > 1:
+            allowed += f" and a multiple of {self.multiple_of}"
+        alone = " with a batch of 1" if least > self.least else ""
+        raise InvalidRequest(f"{what} {value} does not fit{alone}: it must be {allowed}")
+
+
+@dataclass(frozen=True)
+class ZooEntry:
+    """One model of the zoo.
+
+    `parameters` is the published count (None where none was found) and `parameters_tolerance` how far, as a
+    share, a count may lie from it because it was published rounded or the sizes were not said in full;
+    `reference` says who published what.
+    `attention` says whether the way attention is computed can be chosen.
+    """
+
+    name: str
+    family: str
+    task: str
+    builder: str
+    batch: Extent
+    reference: str
+    seq_len: Extent | None = None
+    image_size: Extent | None = None
+    attention: bool = False
+    parameters: int | None = None
+    parameters_tolerance: float = 0.0
+    aliases: tuple[str, ...] = ()
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def defaults(self) -> BuildOptions:
+        """The options that build the entry as it stands."""
+        return BuildOptions(
+            batch=self.batch.default,
+            seq_len=self.seq_len.default if self.seq_len else None,
+            image_size=self.image_size.default if self.image_size else None,
+        )
+
+    def sizes(self, options: BuildOptions) -> Sizes:
+        """The options with defaults filled in; one the model cannot take raises `InvalidRequest`."""
+        kinds = get_args(AttentionKind)
+        if options.attention not in kinds:
+            raise InvalidRequest(f"attention {options.attention!r} is unknown; choose {', '.join(kinds)}")
+        if options.attention != "sdpa" and not self.attention:
+            raise InvalidRequest(
+                f"{self.name} has no attention of a kind to choose; leave out attention {options.attention!r}"
+            )
+        batch = self._size("batch", options.batch, self.batch, 0)
+        return Sizes(
+            batch=batch,
+            seq_len=self._size("seq_len", options.seq_len, self.seq_len, batch),
+            image_size=self._size("image_size", options.image_size, self.image_size, batch),
+            attention=options.attention,
+        )
+
+    def _size(self, what: str, asked: int | None, extent: Extent | None, batch: int) -> int:
+        if extent is None:
+            if asked is not None:
+                raise InvalidRequest(f"{self.name} has no {what}; leave out {what} {asked}")
+            return 0
+        return extent.check(extent.default if asked is None else asked, batch, f"{self.name}: {what}")
+
+
+@cache
+def zoo() -> Registry[ZooEntry]:
+    """All models of the zoo, by name and alias."""
+    file = resources.files(_MODULES) / "catalogue.toml"
+    try:
+        entries = [_read_entry(name, dict(block)) for name, block in read_toml(file).items()]
+    except TypeError as error:
+        raise InvalidData(file.name, f"an entry lacks a field or has one nobody reads: {error}") from error
+    return Registry("model", entries, name=lambda entry: entry.name, aliases=lambda entry: entry.aliases)
+
+
+def build(name: str, options: BuildOptions | None = None) -> Example:
+    """The named model with an example batch, on torch's current default device (meta works too)."""
+    entry = zoo()[name]
+    sizes = entry.sizes(options or BuildOptions())
+    example: Example = _builder(entry)(sizes, **entry.config)
+    return example
+
+
+def _builder(entry: ZooEntry) -> Callable[..., Any]:
+    module, _, function = entry.builder.partition(":")
+    try:
+        builder: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise MissingData(
+            f"{entry.name} is a torch module, and torch is not installed: pip install foretrain[torch]"
+        ) from error
+    return builder
+
+
+def _read_entry(name: str, block: dict[str, Any]) -> ZooEntry:
+    for size in ("batch", "seq_len", "image_size"):
+        if size in block:
+            block[size] = Extent(**block[size])
+    block["aliases"] = tuple(block.get("aliases", ()))
+    block["builder"] = f"{_MODULES}.{block.get('builder')}"
+    return ZooEntry(name=name, **block)

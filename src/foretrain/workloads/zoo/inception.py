@@ -1,0 +1,142 @@
+"""Inception v3. Szegedy et al., arXiv:1512.00567, with the widths of its public implementations."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from foretrain.workloads.example import Example
+from foretrain.workloads.zoo.catalogue import Sizes
+from foretrain.workloads.zoo.convolutions import Kernel, conv_norm_relu
+from foretrain.workloads.zoo.tasks import image_classification
+
+_EPS = 0.001
+_AUXILIARY_WEIGHT = 0.4
+_ROW, _COLUMN = (1, 7), (7, 1)
+
+
+def _conv(
+    inputs: int, outputs: int, kernel: Kernel = 1, stride: int = 1, padding: int | None = None
+) -> nn.Sequential:
+    return conv_norm_relu(inputs, outputs, kernel, stride=stride, padding=padding, eps=_EPS)
+
+
+def _pooled(inputs: int, outputs: int) -> nn.Sequential:
+    return nn.Sequential(nn.AvgPool2d(3, stride=1, padding=1), _conv(inputs, outputs))
+
+
+class Branches(nn.Module):
+    """Branches side by side, their channels concatenated."""
+
+    def __init__(self, *branches: nn.Module) -> None:
+        super().__init__()
+        self.branches = nn.ModuleList(branches)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([branch(x) for branch in self.branches], dim=1)
+
+
+def _module_a(inputs: int, pooled: int) -> Branches:
+    """35x35: 1x1, 5x5, double 3x3, pooling."""
+    return Branches(
+        _conv(inputs, 64),
+        nn.Sequential(_conv(inputs, 48), _conv(48, 64, 5)),
+        nn.Sequential(_conv(inputs, 64), _conv(64, 96, 3), _conv(96, 96, 3)),
+        _pooled(inputs, pooled),
+    )
+
+
+def _reduction_a(inputs: int) -> Branches:
+    """35x35 to 17x17."""
+    return Branches(
+        _conv(inputs, 384, 3, 2, 0),
+        nn.Sequential(_conv(inputs, 64), _conv(64, 96, 3), _conv(96, 96, 3, 2, 0)),
+        nn.MaxPool2d(3, stride=2),
+    )
+
+
+def _module_b(width: int) -> Branches:
+    """17x17: 1x1, factorised 7x7, double factorised 7x7, pooling."""
+    return Branches(
+        _conv(768, 192),
+        nn.Sequential(_conv(768, width), _conv(width, width, _ROW), _conv(width, 192, _COLUMN)),
+        nn.Sequential(
+            _conv(768, width),
+            _conv(width, width, _COLUMN),
+            _conv(width, width, _ROW),
+            _conv(width, width, _COLUMN),
+            _conv(width, 192, _ROW),
+        ),
+        _pooled(768, 192),
+    )
+
+
+def _reduction_b() -> Branches:
+    """17x17 to 8x8."""
+    return Branches(
+        nn.Sequential(_conv(768, 192), _conv(192, 320, 3, 2, 0)),
+        nn.Sequential(
+            _conv(768, 192), _conv(192, 192, _ROW), _conv(192, 192, _COLUMN), _conv(192, 192, 3, 2, 0)
+        ),
+        nn.MaxPool2d(3, stride=2),
+    )
+
+
+def _module_c(inputs: int) -> Branches:
+    """8x8: 1x1, a 3x3 split in row and column, a double 3x3 split likewise, pooling."""
+    return Branches(
+        _conv(inputs, 320),
+        nn.Sequential(_conv(inputs, 384), _row_and_column()),
+        nn.Sequential(_conv(inputs, 448), _conv(448, 384, 3), _row_and_column()),
+        _pooled(inputs, 192),
+    )
+
+
+def _row_and_column() -> Branches:
+    return Branches(_conv(384, 384, (1, 3)), _conv(384, 384, (3, 1)))
+
+
+class InceptionV3(nn.Module):
+    """Stem, modules A (35x35), B (17x17) and C (8x8), a classifier, an auxiliary one after the B modules."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(
+            _conv(3, 32, 3, 2, 0),
+            _conv(32, 32, 3, 1, 0),
+            _conv(32, 64, 3),
+            nn.MaxPool2d(3, stride=2),
+            _conv(64, 80),
+            _conv(80, 192, 3, 1, 0),
+            nn.MaxPool2d(3, stride=2),
+        )
+        self.a_and_b = nn.Sequential(
+            _module_a(192, 32),
+            _module_a(256, 64),
+            _module_a(288, 64),
+            _reduction_a(288),
+            *(_module_b(width) for width in (128, 160, 160, 192)),
+        )
+        self.c = nn.Sequential(_reduction_b(), _module_c(1280), _module_c(2048))
+        self.classifier = nn.Sequential(
+            nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.5), nn.Linear(2048, classes)
+        )
+        self.auxiliary = nn.Sequential(
+            nn.AvgPool2d(5, stride=3),
+            _conv(768, 128),
+            _conv(128, 768, 5, 1, 0),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Linear(768, classes),
+        )
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        features = self.a_and_b(self.stem(x))
+        auxiliary = self.auxiliary(features)
+        return self.classifier(self.c(features)), auxiliary
+
+
+def inception_v3(sizes: Sizes, *, classes: int = 1000) -> Example:
+    """Inception v3 with its auxiliary classifier, which weighs 0.4 in the loss."""
+    module = InceptionV3(classes)
+    return image_classification(module, sizes, classes=classes, auxiliary_weight=_AUXILIARY_WEIGHT)
