@@ -1,0 +1,174 @@
+"""The graph of one training step: what is computed, on what, and how long each piece of memory lives.
+
+A `Graph` is recorded, not estimated. It holds
+
+* `specs`: the distinct (shape, dtype) pairs that occur;
+* `calls`: every operator call in execution order, with the specs and buffers it reads and writes;
+* `buffers`: every piece of device memory, with the call it is born at and the call it dies after;
+* `layers`: the leaf modules in order of execution.
+
+Kinds, named dimensions, FLOP and bytes are *derived* from the calls (see `ops`), so that a graph at another
+batch size is the same calls on other specs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cached_property
+from typing import Any, NamedTuple
+
+ITEM_BYTES: Mapping[str, int] = {
+    "float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1,
+    "complex64": 8, "complex128": 16,
+    "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8, "bool": 1,
+}  # fmt: skip
+
+
+class Phase(StrEnum):
+    """The part of a training step a call belongs to."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    OPTIMIZER = "optimizer"
+
+
+class Role(StrEnum):
+    """Why a piece of memory exists."""
+
+    PARAMETER = "parameter"
+    MODULE_BUFFER = "module buffer"
+    INPUT = "input"
+    GRADIENT = "gradient"
+    OPTIMIZER_STATE = "optimizer state"
+    CAST_WEIGHT = "cast weight"
+    ACTIVATION = "activation"
+    TEMPORARY = "temporary"
+
+
+class Spec(NamedTuple):
+    """Shape and dtype of a tensor."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        """Size of the contiguous tensor."""
+        return self.elements * ITEM_BYTES[self.dtype]
+
+
+NO_TENSOR = -1
+"""Stands for an optional tensor argument that was not given."""
+
+
+class Nature(StrEnum):
+    """What PyTorch itself declares about an operator."""
+
+    VIEW = "view"
+    POINTWISE = "pointwise"
+    REDUCTION = "reduction"
+    OTHER = "other"
+
+
+class Call(NamedTuple):
+    """One operator call as it was executed.
+
+    `inputs`/`outputs` index `Graph.specs` (`NO_TENSOR` for an absent optional), `reads`/`writes` index
+    `Graph.buffers`; `settings` are the non-tensor arguments that matter for cost; `forward` is the call a
+    backward call differentiates.
+    """
+
+    name: str
+    phase: Phase
+    module: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    settings: Mapping[str, Any]
+    nature: Nature = Nature.OTHER
+    forward: int | None = None
+    recomputed: bool = False
+
+
+class Buffer(NamedTuple):
+    """A piece of device memory: its size, the call it is born at (-1: before the step), and the last call
+    it lives through (`len(calls)`: beyond the step)."""
+
+    spec: int
+    born: int
+    dies: int
+    role: Role
+    name: str = ""
+
+
+class Layer(NamedTuple):
+    """One execution of a leaf module."""
+
+    path: str
+    type: str
+    outputs: tuple[int, ...]
+    parameters: int
+
+
+@dataclass(frozen=True)
+class Graph:
+    """One recorded training step of one device."""
+
+    specs: tuple[Spec, ...]
+    calls: tuple[Call, ...]
+    buffers: tuple[Buffer, ...]
+    layers: tuple[Layer, ...]
+    batch: int
+    samples: int
+    tokens: int
+    settings: Mapping[str, Any]
+
+    @cached_property
+    def parameters(self) -> int:
+        """Number of parameters, each shared one counted once."""
+        return self._elements(Role.PARAMETER)
+
+    @cached_property
+    def trainable_parameters(self) -> int:
+        """Number of parameters that receive a gradient."""
+        return sum(
+            self.specs[buffer.spec].elements
+            for buffer in self.buffers
+            if buffer.role is Role.PARAMETER and buffer.name in self.trained_names
+        )
+
+    @cached_property
+    def trained_names(self) -> frozenset[str]:
+        """Names of the parameters that receive a gradient."""
+        return frozenset(self.settings.get("trained", ()))
+
+    def _elements(self, role: Role) -> int:
+        return sum(self.specs[buffer.spec].elements for buffer in self.buffers if buffer.role is role)
+
+    def buffer_bytes(self, index: int) -> int:
+        """Size of a buffer."""
+        return self.specs[self.buffers[index].spec].bytes
+
+    def with_specs(self, specs: tuple[Spec, ...], **changes: Any) -> Graph:
+        """The same calls on other shapes."""
+        return replace(self, specs=specs, **changes)
+
+    @cached_property
+    def producers(self) -> tuple[tuple[int, ...], ...]:
+        """For each call the calls whose results it reads: the edges of the graph."""
+        last_writer: dict[int, int] = {}
+        edges: list[tuple[int, ...]] = []
+        for index, call in enumerate(self.calls):
+            found = (last_writer.get(buffer) for buffer in call.reads)
+            edges.append(tuple(sorted({writer for writer in found if writer is not None})))
+            last_writer.update(dict.fromkeys(call.writes, index))
+        return tuple(edges)

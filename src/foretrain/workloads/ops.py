@@ -1,0 +1,84 @@
+"""Operators as the rest of foretrain sees them: kind, named dimensions, FLOP and bytes.
+
+A call of a graph stands for one operator, or several where one call does several things (a convolution's
+backward pass computes the gradient of its input and of its weight). Rules in `workloads.rules` derive them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from foretrain.workloads.graph import Phase
+
+
+class Kind(StrEnum):
+    """What an operator does, as far as its cost is concerned."""
+
+    LINEAR = "linear"
+    MATMUL = "matmul"
+    CONVOLUTION = "convolution"
+    ATTENTION = "attention"
+    RNN = "rnn"
+    NORMALISATION = "normalisation"
+    SOFTMAX = "softmax"
+    POOLING = "pooling"
+    EMBEDDING = "embedding"
+    ELEMENTWISE = "elementwise"
+    REDUCTION = "reduction"
+    COPY = "copy"
+    GATHER = "gather"
+    RESAMPLE = "resample"
+    DROPOUT = "dropout"
+    RANDOM = "random"
+    SORT = "sort"
+    SCAN = "scan"
+    LOSS = "loss"
+    OPTIMIZER = "optimizer"
+    VIEW = "view"
+    UNKNOWN = "unknown"
+
+
+MATRIX_KINDS = frozenset({Kind.LINEAR, Kind.MATMUL, Kind.CONVOLUTION, Kind.ATTENTION, Kind.RNN})
+"""The kinds whose FLOP are counted as the model's work, as in model FLOP utilisation."""
+
+
+class Direction(StrEnum):
+    """Which way an operator runs."""
+
+    FORWARD = "forward"
+    INPUT_GRADIENT = "input gradient"
+    WEIGHT_GRADIENT = "weight gradient"
+    BACKWARD = "backward"
+    UPDATE = "update"
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one operator asks of a device, wherever it stands in the graph.
+
+    `flop` counts a multiply-add as two. `read_bytes` and `write_bytes` are compulsory traffic: every operand
+    once. `kernels` is how many launches it takes (0 for a view).
+    """
+
+    kind: Kind
+    direction: Direction
+    dims: Mapping[str, int]
+    dtype: str
+    flop: float
+    read_bytes: float
+    write_bytes: float
+    kernels: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """A piece of work at its place in the graph."""
+
+    work: Work
+    call: int
+    name: str
+    phase: Phase
+    module: str
+    recomputed: bool

@@ -1,0 +1,39 @@
+"""What may be chosen about a training step besides the model itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from foretrain.errors import InvalidRequest
+
+PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8")
+ATTENTIONS = ("eager", "sdpa", "flash")
+
+
+@dataclass(frozen=True, slots=True)
+class StepOptions:
+    """How one training step is run. `fp16` and `bf16` mean mixed precision with FP32 weights.
+
+    `optimizer` None leaves the optimizer out; `forward_only` also leaves out the backward pass.
+    """
+
+    precision: str = "fp32"
+    optimizer: str | None = "adamw"
+    attention: str = "sdpa"
+    channels_last: bool = False
+    compile: bool = False
+    checkpoint_activations: bool = False
+    forward_only: bool = False
+
+    def __post_init__(self) -> None:
+        _one_of("precision", self.precision, PRECISIONS)
+        _one_of("attention", self.attention, ATTENTIONS)
+        if self.checkpoint_activations and self.forward_only:
+            raise InvalidRequest(
+                "activation checkpointing recomputes for the backward pass; forward-only has none"
+            )
+
+
+def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise InvalidRequest(f"{name} {value!r} is not one of {', '.join(allowed)}")

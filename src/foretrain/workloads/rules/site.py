@@ -1,0 +1,91 @@
+"""What a rule may look at: one call with its specs, and the bytes it moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from foretrain.workloads.graph import NO_TENSOR, Call, Graph, Nature, Phase, Role, Spec
+from foretrain.workloads.ops import Direction, Work
+
+Rule = Callable[["Site"], tuple[Work, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One call, resolved. `weighted`: it reads a parameter. `of_weighted`: it differentiates a call that did."""
+
+    name: str
+    phase: Phase
+    nature: Nature
+    settings: Mapping[str, Any]
+    inputs: tuple[Spec | None, ...]
+    outputs: tuple[Spec | None, ...]
+    read_bytes: int
+    write_bytes: int
+    weighted: bool
+    of_weighted: bool
+
+    def input(self, position: int) -> Spec:
+        """The tensor argument at a position, which must be given."""
+        spec = self.inputs[position]
+        assert spec is not None, f"{self.name} has no tensor argument {position}"
+        return spec
+
+    def output(self, position: int = 0) -> Spec:
+        """The result at a position, which must exist."""
+        spec = self.outputs[position]
+        assert spec is not None, f"{self.name} has no result {position}"
+        return spec
+
+    @property
+    def dtype(self) -> str:
+        """The type computed in: that of the first floating-point operand."""
+        for spec in (*self.inputs, *self.outputs):
+            if spec is not None and "float" in spec.dtype:
+                return spec.dtype
+        found = next((spec for spec in (*self.outputs, *self.inputs) if spec is not None), None)
+        return found.dtype if found else "float32"
+
+    @property
+    def direction(self) -> Direction:
+        """Forward, backward or update, by phase."""
+        if self.phase is Phase.OPTIMIZER:
+            return Direction.UPDATE
+        return Direction.BACKWARD if self.phase is Phase.BACKWARD else Direction.FORWARD
+
+    @property
+    def elements(self) -> int:
+        """Elements of the largest operand."""
+        return max((spec.elements for spec in (*self.inputs, *self.outputs) if spec is not None), default=0)
+
+
+def resolve(graph: Graph, call: Call) -> Site:
+    """A call with its specs looked up and its traffic summed."""
+    specs = graph.specs
+    inputs = tuple(None if index == NO_TENSOR else specs[index] for index in call.inputs)
+    outputs = tuple(None if index == NO_TENSOR else specs[index] for index in call.outputs)
+    operands = sum(spec.bytes for spec in inputs if spec is not None)
+    behind = sum(graph.buffer_bytes(buffer) for buffer in call.reads)
+    written = sum(spec.bytes for spec in outputs if spec is not None)
+    if not written:
+        written = sum(graph.buffer_bytes(buffer) for buffer in call.writes)
+    return Site(
+        name=call.name,
+        phase=call.phase,
+        nature=call.nature,
+        settings=call.settings,
+        inputs=inputs,
+        outputs=outputs,
+        read_bytes=min(operands, behind),  # an expanded tensor is larger than the memory behind it
+        write_bytes=written,
+        weighted=reads_weight(graph, call),
+        of_weighted=call.forward is not None and reads_weight(graph, graph.calls[call.forward]),
+    )
+
+
+def reads_weight(graph: Graph, call: Call) -> bool:
+    """Whether a call reads a parameter, or its half-precision copy."""
+    roles = (graph.buffers[buffer].role for buffer in call.reads)
+    return any(role in (Role.PARAMETER, Role.CAST_WEIGHT) for role in roles)

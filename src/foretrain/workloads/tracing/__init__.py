@@ -1,0 +1,1 @@
+"""Recording a training step on the meta device: no GPU, no data, no weights."""

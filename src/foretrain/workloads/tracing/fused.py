@@ -1,0 +1,166 @@
+"""Fused kernels as single operators: scaled-dot-product attention and cuDNN recurrent networks.
+
+On the meta device PyTorch would decompose both (attention into matrix products with a stored score matrix, an
+LSTM into hundreds of step operators). A GPU runs them as one kernel, so they are recorded as one operator,
+with outputs, saved tensors and gradients of the same sizes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.autograd.function import FunctionCtx
+
+_library = torch.library.Library("foretrain", "DEF")
+_library.define(
+    "attention(Tensor query, Tensor key, Tensor value, Tensor? mask, bool causal, str algorithm, float dropout)"
+    " -> (Tensor, Tensor)"
+)
+_library.define(
+    "attention_backward(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor out, Tensor logsumexp,"
+    " Tensor? mask, bool causal, str algorithm, float dropout) -> (Tensor, Tensor, Tensor)"
+)
+_library.define(
+    "rnn(Tensor input, Tensor[] weights, str mode, int hidden, int layers, bool bidirectional, bool batch_first)"
+    " -> (Tensor, Tensor, Tensor)"
+)
+_library.define(
+    "rnn_backward(Tensor grad, Tensor input, Tensor out, Tensor reserve, Tensor[] weights, str mode, int hidden,"
+    " int layers, bool bidirectional, bool batch_first) -> (Tensor, Tensor[])"
+)
+
+GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
+
+
+def _attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    causal: bool,
+    algorithm: str,
+    dropout: float,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    out = query.new_empty((*query.shape[:-1], value.shape[-1]))
+    return out, query.new_empty(query.shape[:-1], dtype=torch.float32)
+
+
+def _attention_backward(
+    grad: torch.Tensor,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    *_: Any,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
+
+
+def _rnn(
+    input_: torch.Tensor,
+    weights: list[torch.Tensor],
+    mode: str,
+    hidden: int,
+    layers: int,
+    bidirectional: bool,
+    batch_first: bool,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    directions = 2 if bidirectional else 1
+    rows = input_.shape[:-1]
+    out = input_.new_empty((*rows, hidden * directions))
+    # What cuDNN keeps for the backward pass: every gate and the cell of every layer, direction and step.
+    kept = (GATES[mode] + 1) * hidden * directions * layers
+    last = input_.new_empty((layers * directions, rows[0 if batch_first else -1], hidden))
+    return out, last, input_.new_empty((*rows, kept))
+
+
+def _rnn_backward(
+    grad: torch.Tensor,
+    input_: torch.Tensor,
+    out: torch.Tensor,
+    reserve: torch.Tensor,
+    weights: list[torch.Tensor],
+    *_: Any,
+) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    return torch.empty_like(input_), [torch.empty_like(weight) for weight in weights]
+
+
+for _name, _implementation in {
+    "attention": _attention,
+    "attention_backward": _attention_backward,
+    "rnn": _rnn,
+    "rnn_backward": _rnn_backward,
+}.items():
+    _library.impl(_name, _implementation, "CompositeExplicitAutograd")
+
+
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: FunctionCtx,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        mask: torch.Tensor | None,
+        causal: bool,
+        algorithm: str,
+        dropout: float,
+    ) -> torch.Tensor:
+        out, logsumexp = torch.ops.foretrain.attention(query, key, value, mask, causal, algorithm, dropout)
+        ctx.save_for_backward(query, key, value, out, logsumexp, mask)
+        ctx.choices = (causal, algorithm, dropout)  # type: ignore[attr-defined]
+        return out  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[Any, ...]:
+        query, key, value, out, logsumexp, mask = ctx.saved_tensors
+        gradients = torch.ops.foretrain.attention_backward(
+            grads[0], query, key, value, out, logsumexp, mask, *ctx.choices
+        )
+        return (*gradients, None, None, None, None)
+
+
+class _Rnn(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: FunctionCtx, choices: tuple[Any, ...], input_: torch.Tensor, *weights: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        out, last, reserve = torch.ops.foretrain.rnn(input_, list(weights), *choices)
+        ctx.save_for_backward(input_, out, reserve, *weights)
+        ctx.choices = choices  # type: ignore[attr-defined]
+        return out, last
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[Any, ...]:
+        input_, out, reserve, *weights = ctx.saved_tensors
+        to_input, to_weights = torch.ops.foretrain.rnn_backward(
+            grads[0], input_, out, reserve, weights, *ctx.choices
+        )
+        return (None, to_input, *to_weights)
+
+
+def attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    causal: bool,
+    algorithm: str,
+    dropout: float,
+) -> torch.Tensor:
+    """One fused attention; the score matrix is never stored, its row statistics are."""
+    return _Attention.apply(query, key, value, mask, causal, algorithm, dropout)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def rnn(
+    mode: str,
+    input_: torch.Tensor,
+    weights: list[torch.Tensor],
+    hidden: int,
+    layers: int,
+    bidirectional: bool,
+    batch_first: bool,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """One fused recurrent network: its outputs at every step, and the last hidden state."""
+    choices = (mode, hidden, layers, bidirectional, batch_first)
+    return _Rnn.apply(choices, input_, *weights)  # type: ignore[no-any-return, no-untyped-call]

@@ -1,0 +1,39 @@
+"""Which non-tensor arguments of an operator matter for its cost, by operator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_CONVOLUTION = ("stride", "padding", "dilation", "transposed", "output_padding", "groups", "output_mask")
+_POOLING = ("kernel_size", "stride", "padding", "output_size", "ceil_mode")
+_ALONG = ("dim", "dims", "keepdim")
+
+SETTINGS: Mapping[str, tuple[str, ...]] = {
+    "aten.convolution": _CONVOLUTION,
+    "aten.convolution_backward": _CONVOLUTION,
+    "aten.max_pool2d_with_indices": _POOLING,
+    "aten.max_pool2d_with_indices_backward": _POOLING,
+    "aten.max_pool3d_with_indices": _POOLING,
+    "aten.max_pool3d_with_indices_backward": _POOLING,
+    "aten.avg_pool2d": _POOLING,
+    "aten.avg_pool2d_backward": _POOLING,
+    "aten.avg_pool3d": _POOLING,
+    "aten.avg_pool3d_backward": _POOLING,
+    "aten._adaptive_avg_pool2d": _POOLING,
+    "aten._softmax": _ALONG,
+    "aten._log_softmax": _ALONG,
+    "aten._softmax_backward_data": _ALONG,
+    "aten._log_softmax_backward_data": _ALONG,
+    "aten.native_layer_norm": ("normalized_shape",),
+    "aten.native_layer_norm_backward": ("normalized_shape", "output_mask"),
+    "aten.native_group_norm": ("N", "C", "HxW", "group"),
+    "aten.native_group_norm_backward": ("N", "C", "HxW", "group", "output_mask"),
+    "aten.native_batch_norm": ("training",),
+    "aten.native_batch_norm_backward": ("train", "output_mask"),
+    "aten.sum": _ALONG,
+    "aten.mean": _ALONG,
+    "foretrain.attention": ("causal", "algorithm", "dropout"),
+    "foretrain.attention_backward": ("causal", "algorithm", "dropout"),
+    "foretrain.rnn": ("mode", "layers", "bidirectional", "hidden", "batch_first"),
+    "foretrain.rnn_backward": ("mode", "layers", "bidirectional", "hidden", "batch_first"),
+}

@@ -1,0 +1,197 @@
+"""Trace one training step: forward, loss, backward, optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from foretrain.errors import InvalidRequest
+from foretrain.workloads.example import Example
+from foretrain.workloads.graph import Graph, Layer, Phase, Role
+from foretrain.workloads.options import StepOptions
+from foretrain.workloads.tracing.checkpointing import checkpoint_blocks
+from foretrain.workloads.tracing.optimizers import optimizer as build_optimizer
+from foretrain.workloads.tracing.reality import Reality
+from foretrain.workloads.tracing.recorder import ModuleStack, Recorder
+
+_AUTOCAST = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp8": torch.bfloat16}
+
+
+def trace(example: Example, options: StepOptions, device: str = "meta") -> Graph:
+    """Record one step of `example` as a GPU would run it. On `meta` nothing is computed or allocated."""
+    module = example.module.to(device)
+    inputs = tuple(_to(value, device) for value in example.inputs)
+    if options.channels_last:
+        module, inputs = _channels_last(module, inputs)
+    optimizer = None
+    if options.optimizer is not None and not options.forward_only:
+        optimizer = _ready_optimizer(options.optimizer, module)
+    with ModuleStack(module) as modules:
+        recorder = Recorder(torch.device(device), modules)
+        _own_what_exists(recorder, module, inputs, optimizer)
+        layers: list[Layer] = []
+        modules.on_leaf = lambda path, leaf, output: layers.append(_layer(recorder, path, leaf, output))
+        if options.checkpoint_activations:
+            checkpoint_blocks(module)
+        _run(example, module, inputs, optimizer, options, recorder, modules)
+    return _graph(recorder, module, layers, example, options)
+
+
+def _run(
+    example: Example,
+    module: torch.nn.Module,
+    inputs: tuple[Any, ...],
+    optimizer: torch.optim.Optimizer | None,
+    options: StepOptions,
+    recorder: Recorder,
+    modules: ModuleStack,
+) -> None:
+    reality = Reality(_AUTOCAST.get(options.precision), options.attention)
+    with reality, recorder, _named_failures(modules):
+        with torch.set_grad_enabled(not options.forward_only):
+            output = module(*inputs)
+            loss = output if example.loss is None else example.loss(output)
+        del output
+        if options.forward_only:
+            return
+        reality.forget_casts()
+        recorder.phase = Phase.BACKWARD
+        torch.autograd.backward(_scalar(loss))
+        del loss
+    for name, parameter in module.named_parameters():
+        if parameter.grad is not None:
+            recorder.own(parameter.grad, Role.GRADIENT, name)
+    if optimizer is not None:
+        recorder.phase = Phase.OPTIMIZER
+        with recorder:
+            optimizer.step()
+
+
+def _graph(
+    recorder: Recorder, module: torch.nn.Module, layers: list[Layer], example: Example, options: StepOptions
+) -> Graph:
+    trained = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
+    buffers = tuple(recorder.buffers())
+    return Graph(
+        specs=recorder.specs,
+        calls=tuple(recorder.calls),
+        buffers=buffers,
+        layers=tuple(layers),
+        batch=example.samples,
+        samples=example.samples,
+        tokens=example.tokens,
+        settings={**asdict(options), "trained": trained},
+    )
+
+
+def _scalar(loss: Any) -> torch.Tensor:
+    if not isinstance(loss, torch.Tensor):
+        raise InvalidRequest(
+            f"the loss is a {type(loss).__name__}, not a tensor; return (module, inputs, loss function) "
+            "with a loss function that turns the model's output into one number"
+        )
+    return loss if loss.dim() == 0 else loss.sum()
+
+
+def _ready_optimizer(name: str, module: torch.nn.Module) -> torch.optim.Optimizer | None:
+    """The optimizer with its state already made, as it is from the second step on."""
+    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    if not trained:
+        return None
+    optimizer = build_optimizer(name, trained)
+    for parameter in trained:
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return optimizer
+
+
+def _own_what_exists(
+    recorder: Recorder,
+    module: torch.nn.Module,
+    inputs: tuple[Any, ...],
+    optimizer: torch.optim.Optimizer | None,
+) -> None:
+    for name, parameter in module.named_parameters():
+        recorder.own(parameter, Role.PARAMETER, name)
+    for name, buffer in module.named_buffers():
+        recorder.own(buffer, Role.MODULE_BUFFER, name)
+    for tensor in _flatten(inputs):
+        recorder.own(tensor, Role.INPUT)
+    if optimizer is not None:
+        for state in optimizer.state.values():
+            for name, value in state.items():
+                if isinstance(value, torch.Tensor):
+                    recorder.own(value, Role.OPTIMIZER_STATE, name)
+
+
+def _layer(recorder: Recorder, path: str, leaf: torch.nn.Module, output: Any) -> Layer:
+    outputs = tuple(recorder.spec_index(tensor) for tensor in _flatten(output))
+    own = sum(parameter.numel() for parameter in leaf.parameters(recurse=False))
+    return Layer(path, type(leaf).__name__, outputs, own)
+
+
+def _flatten(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _flatten(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _flatten(item)
+
+
+def _to(value: Any, device: str) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.to(device)
+    if isinstance(value, list | tuple):
+        return type(value)(_to(item, device) for item in value)
+    if isinstance(value, dict):
+        return {key: _to(item, device) for key, item in value.items()}
+    return value
+
+
+def _channels_last(
+    module: torch.nn.Module, inputs: tuple[Any, ...]
+) -> tuple[torch.nn.Module, tuple[Any, ...]]:
+    converted = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return converted, tuple(
+        value.contiguous(memory_format=torch.channels_last)
+        if isinstance(value, torch.Tensor) and value.dim() == 4
+        else value
+        for value in inputs
+    )
+
+
+@contextmanager
+def _named_failures(modules: ModuleStack) -> Iterator[None]:
+    """A failure inside the user's module, told with the layer it happened in."""
+    try:
+        yield
+    except (InvalidRequest, KeyboardInterrupt, MemoryError):
+        raise
+    except Exception as error:
+        where = f"in layer {modules.path!r}" if modules.path else "outside its layers"
+        raise InvalidRequest(_explained(error, where)) from error
+
+
+def _explained(error: Exception, where: str) -> str:
+    first_line = str(error).strip().splitlines()[0] if str(error).strip() else ""
+    sentence = f"the model failed {where}: {type(error).__name__}: {first_line}"
+    reads_values = (
+        "aten::_local_scalar_dense",
+        "Cannot copy out of meta tensor",
+        "aten::nonzero",
+        "meta tensors",
+    )
+    if any(phrase in str(error) for phrase in reads_values):
+        sentence += (
+            "; its control flow depends on the data, which a trace without data cannot follow: "
+            "replace the branch on tensor values (.item(), if tensor, nonzero) for the trace"
+        )
+    return sentence
