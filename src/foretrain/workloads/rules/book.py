@@ -32,8 +32,7 @@ def operators(graph: Graph) -> tuple[Op, ...]:
         if works is None:
             works = _works(graph, call)
             known[key] = works
-        for work in works:
-            found.append(Op(work, index, call.name, call.phase, call.module, call.recomputed))
+        found += [Op(work, index, call.name, call.phase, call.module, call.recomputed) for work in works]
     return tuple(found)
 
 

@@ -14,7 +14,7 @@ Rule = Callable[["Site"], tuple[Work, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """One call, resolved. `weighted`: it reads a parameter. `of_weighted`: it differentiates a call that did."""
+    """One call, resolved. `weighted`: it reads a parameter; `of_weighted`: it differentiates one that did."""
 
     name: str
     phase: Phase

@@ -12,274 +12,100 @@ from foretrain.workloads.graph import Nature, Phase, Spec
 from foretrain.workloads.ops import Direction, Kind, Work
 from foretrain.workloads.rules.site import Rule, Site
 
-_NO_KERNEL = [
-    "aten.empty",
-    "aten.empty_like",
-    "aten.new_empty",
-    "aten.empty_strided",
-    "aten.new_empty_strided",
-    "aten.detach",
-    "aten.detach_",
-    "aten.alias",
-    "aten.set_",
-    "aten.resize_",
-    "aten.view_as_real",
-    "aten.view_as_complex",
-    "aten.as_strided_",
-]
-_FILLS = [
-    "aten.zeros",
-    "aten.zeros_like",
-    "aten.new_zeros",
-    "aten.ones",
-    "aten.ones_like",
-    "aten.new_ones",
-    "aten.full",
-    "aten.full_like",
-    "aten.new_full",
-    "aten.fill_",
-    "aten.zero_",
-    "aten.arange",
-    "aten.linspace",
-    "aten.eye",
-    "aten.scalar_tensor",
-    "aten.tril_indices",
-    "aten.fill",
-    "aten._efficientzerotensor",
-]
-_COPIES = [
-    "aten.clone",
-    "aten.copy_",
-    "aten._to_copy",
-    "aten.copy",
-    "aten.cat",
-    "aten.stack",
-    "aten.constant_pad_nd",
-    "aten.roll",
-    "aten.flip",
-    "aten.repeat",
-    "aten.slice_backward",
-    "aten.select_backward",
-    "aten.slice_scatter",
-    "aten.select_scatter",
-    "aten.diagonal_backward",
-    "aten.unfold_backward",
-    "aten.reflection_pad2d",
-    "aten.reflection_pad2d_backward",
-    "aten.replication_pad2d",
-    "aten.replication_pad2d_backward",
-    "aten.reflection_pad1d",
-    "aten.reflection_pad1d_backward",
-    "aten.pixel_shuffle",
-    "aten.pixel_unshuffle",
-    "aten.channel_shuffle",
-    "aten.tril",
-    "aten.triu",
-    "aten.im2col",
-    "aten.col2im",
-    "aten.split_with_sizes_copy",
-    "aten.as_strided_scatter",
-    "aten.contiguous",
-    "aten.block_diag",
-    "aten.diagonal_scatter",
-    "aten.glu",
-    "aten.glu_backward",
-]
-_GATHERS = [
-    "aten.index",
-    "aten.index_select",
-    "aten.gather",
-    "aten.take",
-    "aten.take_along_dim",
-    "aten.masked_select",
-    "aten._unsafe_index",
-]
-_SCATTERS = [
-    "aten.index_put",
-    "aten.index_put_",
-    "aten._index_put_impl_",
-    "aten._unsafe_index_put",
-    "aten.scatter",
-    "aten.scatter_",
-    "aten.scatter_add",
-    "aten.scatter_add_",
-    "aten.index_add",
-    "aten.index_add_",
-    "aten.scatter_reduce",
-    "aten.index_copy",
-    "aten.index_select_backward",
-    "aten.masked_scatter",
-    "aten.index_fill_",
-]
-_REDUCTIONS = [
-    "aten.sum",
-    "aten.mean",
-    "aten.amax",
-    "aten.amin",
-    "aten.max",
-    "aten.min",
-    "aten.argmax",
-    "aten.argmin",
-    "aten.prod",
-    "aten.norm",
-    "aten.linalg_vector_norm",
-    "aten.var",
-    "aten.var_mean",
-    "aten.std",
-    "aten.std_mean",
-    "aten.logsumexp",
-    "aten.any",
-    "aten.all",
-    "aten.count_nonzero",
-    "aten.nansum",
-    "aten.mean.dim",
-    "aten.bincount",
-    "aten.aminmax",
-    "aten._amp_update_scale_",
-]
-_NORMS = [
-    "aten.native_batch_norm",
-    "aten.native_batch_norm_backward",
-    "aten.native_layer_norm",
-    "aten.native_layer_norm_backward",
-    "aten.native_group_norm",
-    "aten.native_group_norm_backward",
-    "aten._native_batch_norm_legit",
-    "aten._batch_norm_with_update",
-    "aten.batch_norm_backward",
-    "aten._fused_rms_norm",
-    "aten._fused_rms_norm_backward",
-    "aten.cudnn_batch_norm",
-    "aten.miopen_batch_norm",
-    "aten._weight_norm_interface",
-    "aten._weight_norm_interface_backward",
-    "aten._native_batch_norm_legit_no_training",
-]
-_SOFTMAXES = [
-    "aten._softmax",
-    "aten._softmax_backward_data",
-    "aten._log_softmax",
-    "aten._log_softmax_backward_data",
-    "aten._safe_softmax",
-]
-_POOLS = [
-    "aten.max_pool2d_with_indices",
-    "aten.max_pool2d_with_indices_backward",
-    "aten.avg_pool2d",
-    "aten.avg_pool2d_backward",
-    "aten._adaptive_avg_pool2d",
-    "aten._adaptive_avg_pool2d_backward",
-    "aten.adaptive_max_pool2d",
-    "aten.adaptive_max_pool2d_backward",
-    "aten.max_pool3d_with_indices",
-    "aten.max_pool3d_with_indices_backward",
-    "aten.avg_pool3d",
-    "aten.avg_pool3d_backward",
-    "aten._adaptive_avg_pool3d",
-    "aten._adaptive_avg_pool3d_backward",
-    "aten.avg_pool1d",
-    "aten.adaptive_avg_pool1d",
-]
-_RESAMPLES = [
-    "aten.upsample_nearest2d",
-    "aten.upsample_nearest2d_backward",
-    "aten.upsample_bilinear2d",
-    "aten.upsample_bilinear2d_backward",
-    "aten.upsample_bicubic2d",
-    "aten.upsample_bicubic2d_backward",
-    "aten.upsample_nearest1d",
-    "aten.upsample_nearest1d_backward",
-    "aten.upsample_linear1d",
-    "aten.upsample_linear1d_backward",
-    "aten.upsample_nearest3d",
-    "aten.upsample_nearest3d_backward",
-    "aten.upsample_trilinear3d",
-    "aten.upsample_trilinear3d_backward",
-    "aten.grid_sampler_2d",
-    "aten.grid_sampler_2d_backward",
-    "aten._upsample_nearest_exact2d",
-    "aten._upsample_bicubic2d_aa",
-    "aten._upsample_bilinear2d_aa",
-    "aten._upsample_bicubic2d_aa_backward",
-    "aten.affine_grid_generator",
-    "aten._upsample_nearest_exact2d_backward",
-    "aten._upsample_bilinear2d_aa_backward",
-]
-_DROPOUTS = ["aten.native_dropout", "aten.native_dropout_backward", "aten._fused_dropout"]
-_RANDOMS = [
-    "aten.bernoulli",
-    "aten.bernoulli_",
-    "aten.rand",
-    "aten.rand_like",
-    "aten.randn",
-    "aten.randn_like",
-    "aten.normal_",
-    "aten.uniform_",
-    "aten.randint",
-    "aten.multinomial",
-    "aten.randperm",
-    "aten.exponential_",
-    "aten.normal",
-    "aten.random_",
-    "aten.trunc_normal_",
-]
-_SORTS = [
-    "aten.sort",
-    "aten.topk",
-    "aten.argsort",
-    "aten.kthvalue",
-    "aten.unique",
-    "aten._unique2",
-    "aten.msort",
-    "aten.nonzero",
-]
-_SCANS = ["aten.cumsum", "aten.cumprod", "aten.cummax", "aten.cummin", "aten.logcumsumexp", "aten.cumsum_"]
-_LOSSES = [
-    "aten.nll_loss_forward",
-    "aten.nll_loss_backward",
-    "aten.nll_loss2d_forward",
-    "aten.nll_loss2d_backward",
-    "aten._ctc_loss",
-    "aten._ctc_loss_backward",
-    "aten.multi_margin_loss",
-    "aten.multilabel_margin_loss_forward",
-]
-_OTHER_POINTWISE = [
-    "aten._amp_foreach_non_finite_check_and_unscale_",
-    "aten.one_hot",
-    "aten.masked_fill_",
-    "aten.nan_to_num_",
-    "aten._prelu_kernel",
-    "aten._prelu_kernel_backward",
-    "aten.rrelu_with_noise",
-    "aten.bucketize",
-    "aten.isin",
-    "aten.embedding_renorm_",
-    "aten.rrelu_with_noise_backward",
-    "aten.gelu_",
-    "aten.silu_",
-    "aten.relu_",
-    "aten.threshold_backward",
-    "aten.mse_loss",
-    "aten.smooth_l1_loss",
-    "aten.l1_loss",
-    "aten.huber_loss",
-    "aten.binary_cross_entropy",
-    "aten.binary_cross_entropy_backward",
-    "aten.binary_cross_entropy_with_logits",
-    "aten.smooth_l1_loss_backward",
-    "aten.huber_loss_backward",
-    "aten._fft_r2c",
-    "aten._fft_c2r",
-    "aten._fft_c2c",
-    "aten.complex",
-    "aten.polar",
-    "aten.searchsorted",
-    "aten._thnn_fused_lstm_cell",
-    "aten._conj",
-    "aten._conj_physical",
-    "aten._local_response_norm",
-]
+_NO_KERNEL = (
+    "aten.empty aten.empty_like aten.new_empty aten.empty_strided aten.new_empty_strided aten.detach "
+    "aten.detach_ aten.alias aten.set_ aten.resize_ aten.view_as_real aten.view_as_complex "
+    "aten.as_strided_"
+).split()
+_FILLS = (
+    "aten.zeros aten.zeros_like aten.new_zeros aten.ones aten.ones_like aten.new_ones aten.full "
+    "aten.full_like aten.new_full aten.fill_ aten.zero_ aten.arange aten.linspace aten.eye "
+    "aten.scalar_tensor aten.tril_indices aten.fill aten._efficientzerotensor"
+).split()
+_COPIES = (
+    "aten.clone aten.copy_ aten._to_copy aten.copy aten.cat aten.stack aten.constant_pad_nd aten.roll "
+    "aten.flip aten.repeat aten.slice_backward aten.select_backward aten.slice_scatter "
+    "aten.select_scatter aten.diagonal_backward aten.unfold_backward aten.reflection_pad2d "
+    "aten.reflection_pad2d_backward aten.replication_pad2d aten.replication_pad2d_backward "
+    "aten.reflection_pad1d aten.reflection_pad1d_backward aten.pixel_shuffle aten.pixel_unshuffle "
+    "aten.channel_shuffle aten.tril aten.triu aten.im2col aten.col2im aten.split_with_sizes_copy "
+    "aten.as_strided_scatter aten.contiguous aten.block_diag aten.diagonal_scatter aten.glu "
+    "aten.glu_backward"
+).split()
+_GATHERS = (
+    "aten.index aten.index_select aten.gather aten.take aten.take_along_dim aten.masked_select "
+    "aten._unsafe_index"
+).split()
+_SCATTERS = (
+    "aten.index_put aten.index_put_ aten._index_put_impl_ aten._unsafe_index_put aten.scatter "
+    "aten.scatter_ aten.scatter_add aten.scatter_add_ aten.index_add aten.index_add_ aten.scatter_reduce "
+    "aten.index_copy aten.index_select_backward aten.masked_scatter aten.index_fill_"
+).split()
+_REDUCTIONS = (
+    "aten.sum aten.mean aten.amax aten.amin aten.max aten.min aten.argmax aten.argmin aten.prod aten.norm "
+    "aten.linalg_vector_norm aten.var aten.var_mean aten.std aten.std_mean aten.logsumexp aten.any "
+    "aten.all aten.count_nonzero aten.nansum aten.mean.dim aten.bincount aten.aminmax "
+    "aten._amp_update_scale_"
+).split()
+_NORMS = (
+    "aten.native_batch_norm aten.native_batch_norm_backward aten.native_layer_norm "
+    "aten.native_layer_norm_backward aten.native_group_norm aten.native_group_norm_backward "
+    "aten._native_batch_norm_legit aten._batch_norm_with_update aten.batch_norm_backward "
+    "aten._fused_rms_norm aten._fused_rms_norm_backward aten.cudnn_batch_norm aten.miopen_batch_norm "
+    "aten._weight_norm_interface aten._weight_norm_interface_backward "
+    "aten._native_batch_norm_legit_no_training"
+).split()
+_SOFTMAXES = (
+    "foretrain.softmax foretrain.softmax_backward "
+    "aten._softmax aten._softmax_backward_data aten._log_softmax aten._log_softmax_backward_data "
+    "aten._safe_softmax"
+).split()
+_POOLS = (
+    "aten.max_pool2d_with_indices aten.max_pool2d_with_indices_backward aten.avg_pool2d "
+    "aten.avg_pool2d_backward aten._adaptive_avg_pool2d aten._adaptive_avg_pool2d_backward "
+    "aten.adaptive_max_pool2d aten.adaptive_max_pool2d_backward aten.max_pool3d_with_indices "
+    "aten.max_pool3d_with_indices_backward aten.avg_pool3d aten.avg_pool3d_backward "
+    "aten._adaptive_avg_pool3d aten._adaptive_avg_pool3d_backward aten.avg_pool1d "
+    "aten.adaptive_avg_pool1d"
+).split()
+_RESAMPLES = (
+    "aten.upsample_nearest2d aten.upsample_nearest2d_backward aten.upsample_bilinear2d "
+    "aten.upsample_bilinear2d_backward aten.upsample_bicubic2d aten.upsample_bicubic2d_backward "
+    "aten.upsample_nearest1d aten.upsample_nearest1d_backward aten.upsample_linear1d "
+    "aten.upsample_linear1d_backward aten.upsample_nearest3d aten.upsample_nearest3d_backward "
+    "aten.upsample_trilinear3d aten.upsample_trilinear3d_backward aten.grid_sampler_2d "
+    "aten.grid_sampler_2d_backward aten._upsample_nearest_exact2d aten._upsample_bicubic2d_aa "
+    "aten._upsample_bilinear2d_aa aten._upsample_bicubic2d_aa_backward aten.affine_grid_generator "
+    "aten._upsample_nearest_exact2d_backward aten._upsample_bilinear2d_aa_backward"
+).split()
+_DROPOUTS = ("aten.native_dropout aten.native_dropout_backward aten._fused_dropout").split()
+_RANDOMS = (
+    "aten.bernoulli aten.bernoulli_ aten.rand aten.rand_like aten.randn aten.randn_like aten.normal_ "
+    "aten.uniform_ aten.randint aten.multinomial aten.randperm aten.exponential_ aten.normal aten.random_ "
+    "aten.trunc_normal_"
+).split()
+_SORTS = (
+    "aten.sort aten.topk aten.argsort aten.kthvalue aten.unique aten._unique2 aten.msort aten.nonzero"
+).split()
+_SCANS = ("aten.cumsum aten.cumprod aten.cummax aten.cummin aten.logcumsumexp aten.cumsum_").split()
+_LOSSES = (
+    "aten.nll_loss_forward aten.nll_loss_backward aten.nll_loss2d_forward aten.nll_loss2d_backward "
+    "aten._ctc_loss aten._ctc_loss_backward aten.multi_margin_loss aten.multilabel_margin_loss_forward"
+).split()
+_OTHER_POINTWISE = (
+    "aten.hardtanh_backward aten.leaky_relu_backward aten.mse_loss_backward aten.elu_backward "
+    "aten.softplus_backward aten.hardswish_backward aten.hardsigmoid_backward aten.log_sigmoid_backward "
+    "aten.log_sigmoid_forward aten.mish_backward aten.hardshrink_backward aten.softshrink_backward "
+    "aten.gelu_backward aten.silu_backward aten.sigmoid_backward aten.tanh_backward aten.hardtanh_ "
+    "aten._amp_foreach_non_finite_check_and_unscale_ aten.one_hot aten.masked_fill_ aten.nan_to_num_ "
+    "aten._prelu_kernel aten._prelu_kernel_backward aten.rrelu_with_noise aten.bucketize aten.isin "
+    "aten.embedding_renorm_ aten.rrelu_with_noise_backward aten.gelu_ aten.silu_ aten.relu_ "
+    "aten.threshold_backward aten.mse_loss aten.smooth_l1_loss aten.l1_loss aten.huber_loss "
+    "aten.binary_cross_entropy aten.binary_cross_entropy_backward aten.binary_cross_entropy_with_logits "
+    "aten.smooth_l1_loss_backward aten.huber_loss_backward aten._fft_r2c aten._fft_c2r aten._fft_c2c "
+    "aten.complex aten.polar aten.searchsorted aten._thnn_fused_lstm_cell aten._conj aten._conj_physical "
+    "aten._local_response_norm"
+).split()
 
 
 def _work(site: Site, kind: Kind, flop_per_element: float = 1.0, **dims: int) -> tuple[Work, ...]:

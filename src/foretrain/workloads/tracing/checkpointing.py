@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from typing import Any
 
@@ -11,8 +12,10 @@ from torch.utils.checkpoint import checkpoint
 from foretrain.errors import InvalidRequest
 
 
-def checkpoint_blocks(module: torch.nn.Module) -> int:
+def checkpoint_blocks(module: torch.nn.Module, reality: AbstractContextManager[Any]) -> int:
     """Wrap every block of the model's repeated stacks; returns how many there are.
+
+    `reality` is entered again for the recomputation, which runs outside the forward pass.
 
     A stack is a `ModuleList` or `Sequential` with at least two children of one class that contain
     parameters; the outermost such stacks are taken, as Megatron, FSDP and the Hugging Face models do.
@@ -21,7 +24,7 @@ def checkpoint_blocks(module: torch.nn.Module) -> int:
     if not blocks:
         raise InvalidRequest("this model has no repeated blocks to checkpoint (no stack of equal modules)")
     for block in blocks:
-        _wrap(block)
+        _wrap(block, reality)
     return len(blocks)
 
 
@@ -38,11 +41,18 @@ def _blocks(module: torch.nn.Module) -> list[torch.nn.Module]:
     return [block for child in children for block in _blocks(child)]
 
 
-def _wrap(block: torch.nn.Module) -> None:
+def _wrap(block: torch.nn.Module, reality: AbstractContextManager[Any]) -> None:
     forward = block.forward
 
     @wraps(forward)
     def recomputed(*args: Any, **kwargs: Any) -> Any:
-        return checkpoint(forward, *args, use_reentrant=False, preserve_rng_state=False, **kwargs)
+        return checkpoint(
+            forward,
+            *args,
+            use_reentrant=False,
+            preserve_rng_state=False,
+            context_fn=lambda: (nullcontext(), reality),
+            **kwargs,
+        )
 
     block.forward = recomputed  # type: ignore[method-assign]

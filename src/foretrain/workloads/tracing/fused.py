@@ -1,4 +1,4 @@
-"""Fused kernels as single operators: scaled-dot-product attention and cuDNN recurrent networks.
+"""Fused kernels as single operators: attention, cuDNN recurrent networks, softmax from half to full.
 
 On the meta device PyTorch would decompose both (attention into matrix products with a stored score matrix, an
 LSTM into hundreds of step operators). A GPU runs them as one kernel, so they are recorded as one operator,
@@ -14,21 +14,24 @@ from torch.autograd.function import FunctionCtx
 
 _library = torch.library.Library("foretrain", "DEF")
 _library.define(
-    "attention(Tensor query, Tensor key, Tensor value, Tensor? mask, bool causal, str algorithm, float dropout)"
-    " -> (Tensor, Tensor)"
+    "attention(Tensor query, Tensor key, Tensor value, Tensor? mask, bool causal, str algorithm,"
+    " float dropout) -> (Tensor, Tensor)"
 )
 _library.define(
     "attention_backward(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor out, Tensor logsumexp,"
     " Tensor? mask, bool causal, str algorithm, float dropout) -> (Tensor, Tensor, Tensor)"
 )
 _library.define(
-    "rnn(Tensor input, Tensor[] weights, str mode, int hidden, int layers, bool bidirectional, bool batch_first)"
-    " -> (Tensor, Tensor, Tensor)"
+    "rnn(Tensor input, Tensor[] weights, str mode, int hidden, int layers, bool bidirectional,"
+    " bool batch_first) -> (Tensor, Tensor, Tensor)"
 )
 _library.define(
-    "rnn_backward(Tensor grad, Tensor input, Tensor out, Tensor reserve, Tensor[] weights, str mode, int hidden,"
-    " int layers, bool bidirectional, bool batch_first) -> (Tensor, Tensor[])"
+    "rnn_backward(Tensor grad, Tensor input, Tensor out, Tensor reserve, Tensor[] weights, str mode,"
+    " int hidden, int layers, bool bidirectional, bool batch_first) -> (Tensor, Tensor[])"
 )
+
+_library.define("softmax(Tensor input, int dim, bool log) -> Tensor")
+_library.define("softmax_backward(Tensor grad, Tensor out, int dim, bool log, ScalarType dtype) -> Tensor")
 
 GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 
@@ -85,11 +88,23 @@ def _rnn_backward(
     return torch.empty_like(input_), [torch.empty_like(weight) for weight in weights]
 
 
+def _softmax(input_: torch.Tensor, dim: int, log: bool) -> torch.Tensor:
+    return torch.empty_like(input_, dtype=torch.float32)
+
+
+def _softmax_backward(
+    grad: torch.Tensor, out: torch.Tensor, dim: int, log: bool, dtype: torch.dtype
+) -> torch.Tensor:
+    return torch.empty_like(out, dtype=dtype)
+
+
 for _name, _implementation in {
     "attention": _attention,
     "attention_backward": _attention_backward,
     "rnn": _rnn,
     "rnn_backward": _rnn_backward,
+    "softmax": _softmax,
+    "softmax_backward": _softmax_backward,
 }.items():
     _library.impl(_name, _implementation, "CompositeExplicitAutograd")
 
@@ -137,6 +152,24 @@ class _Rnn(torch.autograd.Function):
             grads[0], input_, out, reserve, weights, *ctx.choices
         )
         return (None, to_input, *to_weights)
+
+
+class _Softmax(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: FunctionCtx, input_: torch.Tensor, dim: int, log: bool) -> torch.Tensor:
+        out = torch.ops.foretrain.softmax(input_, dim, log)
+        ctx.save_for_backward(out)
+        ctx.choices = (dim, log, input_.dtype)  # type: ignore[attr-defined]
+        return out  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[Any, ...]:
+        return torch.ops.foretrain.softmax_backward(grads[0], *ctx.saved_tensors, *ctx.choices), None, None
+
+
+def softmax(input_: torch.Tensor, dim: int, log: bool) -> torch.Tensor:
+    """CUDA's softmax under autocast: reads half, computes and writes float, in one kernel."""
+    return _Softmax.apply(input_, dim, log)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def attention(

@@ -19,97 +19,22 @@ from torch.overrides import TorchFunctionMode
 from foretrain.workloads.tracing import fused
 
 LOWER_PRECISION = frozenset(
-    [
-        "__matmul__",
-        "__rmatmul__",
-        "addbmm",
-        "addmm",
-        "addmv",
-        "addr",
-        "baddbmm",
-        "bmm",
-        "chain_matmul",
-        "linalg_multi_dot",
-        "conv1d",
-        "conv2d",
-        "conv3d",
-        "conv_transpose1d",
-        "conv_transpose2d",
-        "conv_transpose3d",
-        "linear",
-        "matmul",
-        "mm",
-        "mv",
-        "prelu",
-        "einsum",
-        "scaled_dot_product_attention",
-        "lstm",
-        "gru",
-        "rnn_tanh",
-        "rnn_relu",
-        "lstm_cell",
-        "gru_cell",
-        "rnn_tanh_cell",
-        "rnn_relu_cell",
-        "bilinear",
-        "conv_tbc",
-    ]
+    (
+        "__matmul__ __rmatmul__ addbmm addmm addmv addr baddbmm bmm chain_matmul linalg_multi_dot conv1d "
+        "conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d linear matmul mm mv prelu "
+        "einsum scaled_dot_product_attention lstm gru rnn_tanh rnn_relu lstm_cell gru_cell rnn_tanh_cell "
+        "rnn_relu_cell bilinear conv_tbc"
+    ).split()
 )
 FULL_PRECISION = frozenset(
-    [
-        "__pow__",
-        "__rpow__",
-        "__rdiv__",
-        "__rtruediv__",
-        "acos",
-        "asin",
-        "binary_cross_entropy_with_logits",
-        "cosh",
-        "cosine_embedding_loss",
-        "cdist",
-        "cosine_similarity",
-        "cumprod",
-        "cumsum",
-        "dist",
-        "erfinv",
-        "exp",
-        "expm1",
-        "group_norm",
-        "hinge_embedding_loss",
-        "kl_div",
-        "l1_loss",
-        "layer_norm",
-        "log",
-        "log10",
-        "log1p",
-        "log2",
-        "margin_ranking_loss",
-        "mse_loss",
-        "multilabel_margin_loss",
-        "multi_margin_loss",
-        "nll_loss",
-        "nll_loss_nd",
-        "norm",
-        "pdist",
-        "poisson_nll_loss",
-        "pow",
-        "prod",
-        "reciprocal",
-        "rsqrt",
-        "sinh",
-        "smooth_l1_loss",
-        "huber_loss",
-        "soft_margin_loss",
-        "softplus",
-        "sum",
-        "renorm",
-        "tan",
-        "triplet_margin_loss",
-        "rms_norm",
-        "ctc_loss",
-        "linalg_vector_norm",
-        "linalg_norm",
-    ]
+    (
+        "__pow__ __rpow__ __rdiv__ __rtruediv__ acos asin binary_cross_entropy_with_logits cosh "
+        "cosine_embedding_loss cdist cosine_similarity cumprod cumsum dist erfinv exp expm1 group_norm "
+        "hinge_embedding_loss kl_div l1_loss layer_norm log log10 log1p log2 margin_ranking_loss mse_loss "
+        "multilabel_margin_loss multi_margin_loss nll_loss nll_loss_nd norm pdist poisson_nll_loss pow "
+        "prod reciprocal rsqrt sinh smooth_l1_loss huber_loss soft_margin_loss softplus sum renorm tan "
+        "triplet_margin_loss rms_norm ctc_loss linalg_vector_norm linalg_norm"
+    ).split()
 )
 _HALF = (torch.float16, torch.bfloat16)
 _RECURRENT = frozenset(fused.GATES)
@@ -135,7 +60,7 @@ class Reality(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
-        if isinstance(func, types.FunctionType) and func.__module__ in _PYTHON_LEVEL and name != "einsum":
+        if _is_written_in_python(func) and name != "einsum":
             # A function written in Python: run its body with this mode on, so that what it calls is seen.
             with self:
                 return self._without_override_check(func)(*args, **kwargs)
@@ -169,7 +94,9 @@ class Reality(TorchFunctionMode):
         if name in LOWER_PRECISION:
             return func(*self._lowered(args), **self._lowered(kwargs))
         if name in {"softmax", "log_softmax"} and _is_half(args[0]):
-            return _softmax_to_full(name, *args, **kwargs)
+            return fused.softmax(
+                args[0], kwargs.get("dim", args[1] if len(args) > 1 else -1), name != "softmax"
+            )
         if name == "cross_entropy_loss" and _is_half(args[0]) and not args[1].is_floating_point():
             return _cross_entropy_to_full(*args, **kwargs)
         if name in FULL_PRECISION or name == "cross_entropy_loss":
@@ -236,6 +163,10 @@ class Reality(TorchFunctionMode):
         return (out, last, last.clone()) if name == "lstm" else (out, last)
 
 
+def _is_written_in_python(func: Any) -> bool:
+    return isinstance(func, types.FunctionType) and func.__globals__.get("__name__") in _PYTHON_LEVEL
+
+
 def _is_half(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.dtype in _HALF
 
@@ -257,12 +188,6 @@ def _promoted(value: Any) -> Any:
     return _raised(value) if len(kinds) > 1 else value
 
 
-def _softmax_to_full(name: str, input_: torch.Tensor, dim: int, *_: Any, **__: Any) -> torch.Tensor:
-    """CUDA's softmax reads half and writes float in one kernel."""
-    kernel = torch._softmax if name == "softmax" else torch._log_softmax
-    return kernel(input_, dim, True)
-
-
 def _cross_entropy_to_full(
     input_: torch.Tensor,
     target: torch.Tensor,
@@ -271,7 +196,7 @@ def _cross_entropy_to_full(
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
 ) -> torch.Tensor:
-    log_probabilities = torch._log_softmax(input_, 1 if input_.dim() > 1 else 0, True)
+    log_probabilities = fused.softmax(input_, 1 if input_.dim() > 1 else 0, log=True)
     loss = torch._C._nn.nll_loss_nd(log_probabilities, target, weight, reduction, ignore_index)
     if label_smoothing > 0:
         smooth = -log_probabilities.sum(1)

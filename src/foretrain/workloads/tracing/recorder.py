@@ -13,7 +13,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from foretrain.workloads.graph import NO_TENSOR, Buffer, Call, Nature, Phase, Role, Spec
 from foretrain.workloads.tracing.settings import SETTINGS
 
-_HOST_ONLY = {"aten._local_scalar_dense", "aten.lift_fresh", "aten.is_same_size", "aten.sym_size"}
+_HOST_ONLY = {
+    "aten._local_scalar_dense",
+    "aten.lift_fresh",
+    "aten.is_same_size",
+    "aten.sym_size",
+    "aten.detach",
+}
 
 
 class Recorder(TorchDispatchMode):
@@ -156,7 +162,7 @@ class Recorder(TorchDispatchMode):
         """Half-precision copies of parameters, which mixed precision makes in the forward pass."""
         found: dict[int, tuple[Role, str]] = {}
         for call in self.calls:
-            if call.name == "aten._to_copy" and call.phase is Phase.FORWARD:
+            if call.name == "aten._to_copy" and call.phase is Phase.FORWARD and call.reads:
                 role, name = self._roles.get(call.reads[0], (Role.TEMPORARY, ""))
                 if role is Role.PARAMETER:
                     found[call.writes[0]] = (Role.CAST_WEIGHT, name)

@@ -34,6 +34,8 @@ SETTINGS: Mapping[str, tuple[str, ...]] = {
     "aten.mean": _ALONG,
     "foretrain.attention": ("causal", "algorithm", "dropout"),
     "foretrain.attention_backward": ("causal", "algorithm", "dropout"),
+    "foretrain.softmax": _ALONG,
+    "foretrain.softmax_backward": _ALONG,
     "foretrain.rnn": ("mode", "layers", "bidirectional", "hidden", "batch_first"),
     "foretrain.rnn_backward": ("mode", "layers", "bidirectional", "hidden", "batch_first"),
 }

@@ -35,8 +35,6 @@ def trace(example: Example, options: StepOptions, device: str = "meta") -> Graph
         _own_what_exists(recorder, module, inputs, optimizer)
         layers: list[Layer] = []
         modules.on_leaf = lambda path, leaf, output: layers.append(_layer(recorder, path, leaf, output))
-        if options.checkpoint_activations:
-            checkpoint_blocks(module)
         _run(example, module, inputs, optimizer, options, recorder, modules)
     return _graph(recorder, module, layers, example, options)
 
@@ -51,7 +49,9 @@ def _run(
     modules: ModuleStack,
 ) -> None:
     reality = Reality(_AUTOCAST.get(options.precision), options.attention)
-    with reality, recorder, _named_failures(modules):
+    if options.checkpoint_activations:
+        checkpoint_blocks(module, reality)
+    with _autocast_flag(options.precision), reality, recorder, _named_failures(modules):
         with torch.set_grad_enabled(not options.forward_only):
             output = module(*inputs)
             loss = output if example.loss is None else example.loss(output)
@@ -166,6 +166,23 @@ def _channels_last(
         else value
         for value in inputs
     )
+
+
+@contextmanager
+def _autocast_flag(precision: str) -> Iterator[None]:
+    """Let code that asks `torch.is_autocast_enabled()` hear what it would hear on a GPU."""
+    half = _AUTOCAST.get(precision)
+    if half is None:
+        yield
+        return
+    before = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
+    torch.set_autocast_enabled("cuda", True)
+    torch.set_autocast_dtype("cuda", half)
+    try:
+        yield
+    finally:
+        torch.set_autocast_enabled("cuda", before[0])
+        torch.set_autocast_dtype("cuda", before[1])
 
 
 @contextmanager
