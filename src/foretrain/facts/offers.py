@@ -22,7 +22,8 @@ from foretrain.registry import normalised
 from foretrain.units import GIB
 
 OFFER_COLUMNS = (
-    "instance", "device", "family", "count", "vcpus", "memory_gib", "region", "usd_per_hour", "spot_usd_per_hour",
+    "instance", "device", "family", "count", "vcpus", "memory_gib", "region",
+    "usd_per_hour", "spot_usd_per_hour",
 )  # fmt: skip
 USER_COLUMNS = ("provider", "as_of", "source", *OFFER_COLUMNS)
 
@@ -76,7 +77,7 @@ class OfferQuery:
     """What to look for; everything left out matches everything.
 
     `gpu` is a device id, an alias or a family; `spot` compares spot prices and wants only offers that have
-    one; `historical` adds the offers of the past; `cheapest_region` keeps one region per provider and instance.
+    one; `historical` adds the offers of the past; `cheapest_region` keeps one region per machine.
     """
 
     gpu: str | None = None
@@ -125,7 +126,7 @@ def search(query: OfferQuery) -> tuple[Offer, ...]:
 
 
 def instance_offers(provider: str, instance: str) -> tuple[Offer, ...]:
-    """The offers of one instance type, cheapest region first; current ones if there are any, else past ones."""
+    """The offers of one instance type, cheapest region first: the current ones, or else those of the past."""
     cloud = providers()[provider].id
     of_cloud = [offer for offer in all_offers() if offer.provider == cloud]
     named = [offer for offer in of_cloud if normalised(offer.instance) == normalised(instance)]
@@ -145,7 +146,7 @@ def all_offers() -> tuple[Offer, ...]:
     file = user_offers_file()
     try:
         status = file.stat()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return shipped_offers()
     return _with_imports(file, (status.st_ino, status.st_mtime_ns, status.st_size))
 
@@ -191,11 +192,17 @@ def latest_as_of(offers: Iterable[Offer]) -> dict[str, str]:
     return dates
 
 
+def is_older(as_of: str, than: str) -> bool:
+    """Whether a date is before another, as far as both are precise: 2026-08 is not before 2026-08-22."""
+    precision = min(len(as_of), len(than))
+    return as_of[:precision] < than[:precision]
+
+
 @lru_cache(maxsize=4)
 def _with_imports(file: Path, _stamp: tuple[int, int, int]) -> tuple[Offer, ...]:
     shipped, imported = shipped_offers(), imported_offers(file)
     dates = latest_as_of(shipped)
-    in_force = [offer for offer in imported if offer.as_of >= dates.get(offer.provider, "")]
+    in_force = [offer for offer in imported if not is_older(offer.as_of, dates.get(offer.provider, ""))]
     replaced = {offer.provider for offer in in_force}
     kept = (offer for offer in shipped if offer.historical or offer.provider not in replaced)
     return tuple(sorted((*kept, *in_force), key=lambda offer: (offer.provider, offer.historical)))

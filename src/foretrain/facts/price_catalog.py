@@ -5,7 +5,7 @@
 Further columns are ignored. Rows without an accelerator are machines; they matter only for clouds that price
 machine and accelerator separately (see `HostMachine`), where an offer is the sum of the two:
 
-    price of machine m in region r = price of any machine of m's series in r · vCPUs of m / vCPUs of that machine
+    price of machine m in region r = price in r of a machine of m's series · vCPUs of m / vCPUs of that one
 
 The same code converts the shipped snapshot (scripts/refresh_offers.py) and what users import.
 """
@@ -30,7 +30,8 @@ from foretrain.facts.providers import HostMachine, LeftOut, Provider, providers
 from foretrain.units import GIB
 
 COLUMNS = (
-    "cloud", "InstanceType", "AcceleratorName", "AcceleratorCount", "Region", "vCPUs", "MemoryGiB", "Price", "SpotPrice",
+    "cloud", "InstanceType", "AcceleratorName", "AcceleratorCount", "Region", "vCPUs", "MemoryGiB",
+    "Price", "SpotPrice",
 )  # fmt: skip
 
 
@@ -102,7 +103,7 @@ def read_price_file(file: Path) -> tuple[PriceRow, ...]:
 
 
 def convert(rows: Iterable[PriceRow], as_of: str, source: str, others: Sequence[Offer] = ()) -> Conversion:
-    """Offers from the rows of a price file; `others` are current offers that prices are judged against too."""
+    """Offers from the rows of a price file; `others` are offers that help to tell what the market asks."""
     listed = tuple(rows)
     machine_rates = _machine_rates(listed)
     skipped: Counter[tuple[str, str, str]] = Counter()

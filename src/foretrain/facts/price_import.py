@@ -1,8 +1,8 @@
 """Bring in newer prices: a price file becomes the user's own offers.
 
 The file is read and checked completely before anything is written. Imported offers live in one file in the
-user's data directory, replaced in one step, so a reader sees the old prices or the new ones, never a mixture; a
-lock keeps two imports from losing each other's clouds.
+user's data directory, replaced in one step, so a reader sees the old prices or the new ones, never a mixture;
+a lock keeps two imports from losing each other's clouds.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
@@ -25,8 +25,10 @@ from foretrain.facts.offers import (
     Offer,
     all_offers,
     imported_offers,
+    is_older,
     latest_as_of,
     offer_fields,
+    shipped_offers,
     user_offers_file,
 )
 from foretrain.facts.price_catalog import Skipped, convert, read_price_file
@@ -63,21 +65,17 @@ def import_prices(file: Path, as_of: date | None = None) -> ImportReport:
     """
     dated = as_of.isoformat() if as_of is not None else _date_in_name(file)
     rows = read_price_file(file)
-    known = [offer for offer in all_offers() if not offer.historical]
     clouds = {row.cloud for row in rows}
-    others = [offer for offer in known if offer.provider not in clouds]
+    others = [offer for offer in all_offers() if offer.provider not in clouds]
     converted = convert(rows, dated, f"import of {file.name}", others)
-    dates = latest_as_of(known)
-    older = sorted(cloud for cloud in clouds if dates.get(cloud, "") > dated)
-    taken = [offer for offer in converted.offers if offer.provider not in older]
-    if taken:
-        _merge_into_user_file(taken)
+    taken = _merge_into_user_file(converted.offers)
+    older = {offer.provider for offer in converted.offers} - {offer.provider for offer in taken}
     return ImportReport(
         file=file.name,
         as_of=dated,
         rows=len(rows),
         offers_by_cloud=tuple(sorted(Counter(offer.provider for offer in taken).items())),
-        older=tuple(older),
+        older=tuple(sorted(older)),
         skipped=converted.skipped,
         outliers=converted.outliers,
         spot_prices_dropped=converted.spot_prices_dropped,
@@ -100,15 +98,28 @@ def _date_in_name(file: Path) -> str:
     return whole.isoformat() if day else f"{year}-{month}"
 
 
-def _merge_into_user_file(taken: list[Offer]) -> None:
+def _merge_into_user_file(offers: Sequence[Offer]) -> list[Offer]:
+    """Put offers in place of their clouds' imported ones; returns those that were not too old."""
     file = user_offers_file()
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(file.with_suffix(".lock")):
-        clouds = {offer.provider for offer in taken}
-        before = imported_offers(file) if file.exists() else ()
-        kept = [offer for offer in before if offer.provider not in clouds]
-        merged = sorted((*kept, *taken), key=lambda offer: (offer.provider, offer.instance, offer.region))
-        _replace_file(file, merged)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(file.with_suffix(".lock")):
+            before = imported_offers(file) if file.exists() else ()
+            dates = latest_as_of((*shipped_offers(), *before))
+            taken = [offer for offer in offers if not is_older(offer.as_of, dates.get(offer.provider, ""))]
+            clouds = {offer.provider for offer in taken}
+            kept = (offer for offer in before if offer.provider not in clouds)
+            if taken:
+                _replace_file(file, sorted((*kept, *taken), key=_place))
+    except OSError as error:
+        raise InvalidRequest(
+            f"cannot write {str(file)!r}: {error.strerror}; set FORETRAIN_HOME to a directory of yours"
+        ) from error
+    return taken
+
+
+def _place(offer: Offer) -> tuple[str, str, str]:
+    return offer.provider, offer.instance, offer.region
 
 
 def _replace_file(file: Path, offers: Iterable[Offer]) -> None:

@@ -1,19 +1,19 @@
 """Prices too far from the others to be believed.
 
-A price catalogue gathered by machines holds slips: a misplaced decimal point, the price of eight devices filed
-under one, a leftover. Two rules look for them, each comparing like with like, on demand or spot:
+A price catalogue gathered by machines holds slips: a misplaced decimal point, the price of eight devices
+filed under one, a leftover. Two rules look for them, each comparing like with like, on demand or spot:
 
     market    price of a device-hour  vs  the median over providers of each one's median, for its family
     regions   price of an instance    vs  the median of the same instance over its regions   (on demand only)
 
     outlier   if   price < typical / factor   or   price > typical · factor
 
-The factors come from the snapshot of 2026-08. There, honest device-hours lie between 0.2 and 6.8 times the
-market's median (a marketplace at the low end, one small GPU in a large machine at the high end), so the market
-rule allows a factor of 10; one instance's on-demand price differs between regions by at most 1.8, so 3 is
-generous, while spot prices of one instance do differ tenfold and are left to the market rule. The median of
-medians keeps a provider that lists one price in fourteen regions from outvoting the others. Fewer than three
-providers make no market, and fewer than three regions no typical price.
+The factors come from the snapshot of 2026-08. There, device-hours lie between 0.25 and 9 times the market's
+median (a marketplace at the low end, one small GPU in a large machine at the high end), but for a few at a
+sixteenth of it; so the market rule allows a factor of 10. One instance's on-demand price lies within 1.8
+times the median of its regions, so 3 is generous, while spot prices of one instance do differ tenfold and are
+left to the market rule. The median of medians keeps a provider that lists one price in fourteen regions from
+outvoting the others. Fewer than three providers make no market, and fewer than three regions nothing typical.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def without_outliers(
 ) -> tuple[list[Offer], tuple[Outlier, ...]]:
     """The offers that are believed, and the prices that are not.
 
-    An unbelievable on-demand price removes the offer; an unbelievable spot price only itself. `others` help to
-    tell what the market asks and are not judged.
+    An unbelievable on-demand price removes the offer; an unbelievable spot price only itself. `others`
+    help to tell what the market asks and are not judged.
     """
     judged = list(offers)
     market = _market_prices((*judged, *others), spot=False)

@@ -16,7 +16,7 @@ p4d, either size on a marketplace), so every provider carries its own rules, tri
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
@@ -120,7 +120,8 @@ class Provider:
 
     def identify(self, accelerator: str, instance: str) -> AcceleratorRule | LeftOut | None:
         """The first rule that matches, or None for an accelerator nobody has mapped."""
-        for rule in (*self.left_out, *self.accelerators):
+        rules: Iterable[LeftOut | AcceleratorRule] = (*self.left_out, *self.accelerators)
+        for rule in rules:
             if fnmatchcase(accelerator, rule.name) and fnmatchcase(instance, rule.instances):
                 return rule
         return None
