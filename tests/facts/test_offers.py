@@ -11,12 +11,14 @@ import pytest
 
 from foretrain.errors import InvalidData, InvalidRequest, UnknownName
 from foretrain.facts import offers as offers_module
+from foretrain.facts import providers as providers_module
 from foretrain.facts.devices import devices, family
 from foretrain.facts.offers import (
     Offer,
     OfferQuery,
     all_offers,
-    instance_offers,
+    offer_named,
+    offers_named,
     search,
     shipped_offers,
     user_offers_file,
@@ -93,13 +95,13 @@ def test_shipped_offers_hold_no_outliers_by_the_rule_they_were_made_with() -> No
 
 def test_gcp_offers_are_accelerator_plus_machine() -> None:
     """us-central1: one A100 2.93391 + a2-highgpu-1g 0.73948; a V100 2.48 + n1-standard-8, 8/96 of 4.55998."""
-    (a100,) = (o for o in instance_offers("gcp", "a2-highgpu-1g") if o.region == "us-central1")
+    (a100,) = (o for o in offers_named("gcp:a2-highgpu-1g") if o.region == "us-central1")
     assert a100.usd_per_hour == pytest.approx(2.93391 + 0.73948, abs=1e-5)
     assert a100.spot_usd_per_hour == pytest.approx(1.6939 + 0.36975, abs=1e-5)
     assert (a100.device, a100.count, a100.vcpus, a100.memory_bytes) == ("a100-sxm-40gb", 1, 12, 85 * GIB)
-    (v100,) = (o for o in instance_offers("gcp", "n1-standard-8+1xV100") if o.region == "us-central1")
+    (v100,) = (o for o in offers_named("gcp:n1-standard-8+1xV100") if o.region == "us-central1")
     assert v100.usd_per_hour == pytest.approx(2.48 + 4.55998 / 12, abs=1e-5)
-    (h100,) = (o for o in instance_offers("gcp", "a3-highgpu-8g") if o.region == "us-central1")
+    (h100,) = (o for o in offers_named("gcp:a3-highgpu-8g") if o.region == "us-central1")
     assert h100.usd_per_hour == pytest.approx(78.3724 + 9.46006, abs=1e-4)
 
 
@@ -126,7 +128,7 @@ def test_gcp_offers_are_accelerator_plus_machine() -> None:
 def test_the_device_is_the_one_in_the_machine(
     provider: str, instance: str, device: str | None, count: int
 ) -> None:
-    offer = instance_offers(provider, instance)[0]
+    offer = offer_named(f"{provider}:{instance}")
     assert (offer.device, offer.count) == (device, count)
 
 
@@ -233,7 +235,7 @@ def test_offers_of_the_past_are_found_only_when_asked_for() -> None:
 
 
 def test_an_instance_of_the_past_is_found_by_name() -> None:
-    (offer,) = instance_offers("lambda", "gpu.4x")
+    (offer,) = offers_named("lambda:gpu.4x")
     assert offer.historical
     assert offer.usd_per_device_hour == 0.375
 
@@ -255,9 +257,19 @@ def test_unknown_names_come_with_near_ones(query: dict[str, str], kind: str, nea
 
 def test_unknown_instances_and_orders() -> None:
     with pytest.raises(UnknownName, match=r"p4d\.24xlarge"):
-        instance_offers("aws", "p4d.24xlarg")
+        offers_named("aws:p4d.24xlarg")
     with pytest.raises(UnknownName, match="price-per-gpu"):
         OfferQuery(sort="price-per")
+
+
+@pytest.mark.parametrize("name", ["p4d.24xlarge", "aws:", ":p4d.24xlarge", ""])
+def test_a_name_that_is_not_provider_and_instance(name: str) -> None:
+    with pytest.raises(InvalidRequest, match="is not provider:instance"):
+        offers_named(name)
+
+
+def test_an_instance_name_may_hold_colons() -> None:
+    assert offer_named("fluidstack:H100_NVLINK_80GB::8").count == 8
 
 
 def test_a_region_of_another_cloud_is_unknown() -> None:
@@ -272,7 +284,7 @@ def test_impossible_queries_are_refused(query: dict[str, int]) -> None:
 
 
 def test_an_offer_without_spot_price_says_so() -> None:
-    offer = instance_offers("lambda", "gpu_8x_a100")[0]
+    offer = offer_named("lambda:gpu_8x_a100")
     with pytest.raises(InvalidRequest, match="lambda:gpu_8x_a100 has no spot price"):
         offer.price(spot=True)
 
@@ -335,11 +347,48 @@ def test_a_damaged_file_of_imported_prices_is_named_with_its_row(text: str, row:
 
 
 def test_offers_survive_being_written_and_read() -> None:
-    offer = instance_offers("gcp", "a2-highgpu-1g")[0]
+    offer = offer_named("gcp:a2-highgpu-1g")
     user_offers_file().write_text(
         ",".join(offers_module.USER_COLUMNS)
         + "\n"
         + ",".join(("gcp", "2027-01-01", "test", *offers_module.offer_fields(offer)))
         + "\n"
     )
-    assert instance_offers("gcp", "a2-highgpu-1g") == (replace(offer, as_of="2027-01-01", source="test"),)
+    assert offers_named("gcp:a2-highgpu-1g") == (replace(offer, as_of="2027-01-01", source="test"),)
+
+
+def shipped_from(data: Path, provider: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Offer, ...]:
+    """The offers of a data directory whose one provider is the folder `new` with this provider.toml."""
+    folder = data / "providers" / "new"
+    folder.mkdir(parents=True)
+    (folder / "provider.toml").write_text(provider)
+    (folder / "offers_2027.csv").write_text(",".join(offers_module.OFFER_COLUMNS) + "\nm,t4,t4,2,,,r,1.5,\n")
+    monkeypatch.setattr(providers_module, "data_root", lambda: data)
+    monkeypatch.setattr(offers_module, "providers", providers_module.providers.__wrapped__)
+    return shipped_offers.__wrapped__()
+
+
+def test_a_new_cloud_is_one_new_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    toml = 'id = "new"\nname = "New"\n[[offers]]\nfile = "offers_2027.csv"\nas_of = "2027"\nsource = "s"\n'
+    (offer,) = shipped_from(tmp_path, toml, monkeypatch)
+    assert offer == Offer("new", "m", "t4", "t4", 2, None, None, "r", 1.5, None, "2027", False, "s")
+
+
+@pytest.mark.parametrize(
+    ("toml", "problem"),
+    [
+        ('id = "old"\nname = "x"', "the id 'new'"),
+        ('id = "new"', "must state a name"),
+        ('id = "new"\nname = "x"\n[[offers]]\nfile = "f"', "as_of"),
+        ('id = "new"\nname = "x"\n[[left_out]]\nname = "tpu"', "reason"),
+        ('id = "new"\nname = "x"\n[[accelerators]]\nname = "T4"', "either a device or a family"),
+        ('id = "new"\nname = "x"\n[[billing]]\nkind = "hearsay"', "needs a kind"),
+        ('id = "new"\nname = "x"\n[[billing]]\nkind = "spec"\ngranularity_seconds = 1', "source"),
+        ('id = "new"\nname = ', "not valid TOML"),
+    ],
+)
+def test_a_malformed_provider_says_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, toml: str, problem: str
+) -> None:
+    with pytest.raises(InvalidData, match=problem):
+        shipped_from(tmp_path, toml, monkeypatch)

@@ -11,7 +11,7 @@ import pytest
 
 from foretrain.errors import InvalidData, InvalidRequest
 from foretrain.facts import price_import
-from foretrain.facts.offers import OfferQuery, all_offers, instance_offers, search, shipped_offers
+from foretrain.facts.offers import OfferQuery, all_offers, offers_named, search, shipped_offers
 from foretrain.facts.price_catalog import convert, read_price_file
 from foretrain.facts.price_import import import_prices
 
@@ -48,7 +48,7 @@ def test_newer_prices_replace_those_of_their_cloud_only(tmp_path: Path) -> None:
 
 def test_offers_of_the_past_stay(tmp_path: Path) -> None:
     import_prices(price_file(tmp_path, "azure,Standard_NC4as_T4_v3,T4,1,eastus,4,28,0.5,"))
-    assert [offer.as_of for offer in instance_offers("azure", "Standard_NC6")] == ["2019"]
+    assert [offer.as_of for offer in offers_named("azure:Standard_NC6")] == ["2019"]
 
 
 def test_compressed_files_further_columns_and_blank_lines(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_gcp_machines_in_the_file_are_used_before_the_shipped_ones(tmp_path: Pat
         "gcp,e2-standard-4,,,us-central1,4,16,0.1,0.05",
     )
     report = import_prices(file)
-    found = instance_offers("gcp", "a2-highgpu-2g")
+    found = offers_named("gcp:a2-highgpu-2g")
     prices = {offer.region: (offer.usd_per_hour, offer.spot_usd_per_hour) for offer in found}
     assert prices["us-central1"] == (8.0, 4.0)
     assert prices["us-west1"] == pytest.approx((6 + 2 * 0.73948, 3 + 2 * 0.36975), abs=1e-5)

@@ -125,20 +125,28 @@ def search(query: OfferQuery) -> tuple[Offer, ...]:
     return tuple(found[: query.limit])
 
 
-def instance_offers(provider: str, instance: str) -> tuple[Offer, ...]:
-    """The offers of one instance type, cheapest region first: the current ones, or else those of the past."""
-    cloud = providers()[provider].id
-    of_cloud = [offer for offer in all_offers() if offer.provider == cloud]
-    named = [offer for offer in of_cloud if normalised(offer.instance) == normalised(instance)]
+def offers_named(name: str) -> tuple[Offer, ...]:
+    """The offers of one machine, `provider:instance`, cheapest region first; past ones if none is current.
+
+    What is not of that form raises `InvalidRequest`, an unknown provider or instance `UnknownName`.
+    """
+    cloud, colon, instance = name.partition(":")
+    if not (cloud and colon and instance):
+        raise InvalidRequest(f"{name!r} is not provider:instance, as in aws:p4d.24xlarge")
+    provider = providers()[cloud].id
+    of_provider = [offer for offer in all_offers() if offer.provider == provider]
+    named = [offer for offer in of_provider if normalised(offer.instance) == normalised(instance)]
     if not named:
-        raise UnknownName(
-            f"instance of {cloud}",
-            instance,
-            {offer.instance for offer in of_cloud},
-            f"List them: foretrain offers --cloud {cloud}",
-        )
+        instances = {offer.instance for offer in of_provider}
+        hint = f"List them: foretrain offers --cloud {provider}"
+        raise UnknownName(f"instance of {provider}", instance, instances, hint)
     current = [offer for offer in named if not offer.historical]
     return tuple(sorted(current or named, key=lambda offer: (offer.usd_per_hour, offer.region)))
+
+
+def offer_named(name: str) -> Offer:
+    """The offer of `provider:instance` in its cheapest region."""
+    return offers_named(name)[0]
 
 
 def all_offers() -> tuple[Offer, ...]:
