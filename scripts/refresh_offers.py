@@ -5,7 +5,7 @@
 DIR holds `prices/gpu_offers_<YYYY>_<MM>.csv.gz` in the layout `foretrain.facts.price_catalog` describes. For
 each cloud in it, the file its `provider.toml` lists as current (not historical) is written anew, with that
 file's source. Everything left out is printed. To ship a newer snapshot, first put its name, date and source
-into the `[[offers]]` block of each provider.toml, and its source into sources_offers.toml.
+into the `[[offers]]` block of each provider.toml, and its source into sources.toml.
 """
 
 from __future__ import annotations

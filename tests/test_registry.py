@@ -26,7 +26,7 @@ def test_iterating_yields_primary_names_only() -> None:
 
 
 def test_unknown_names_are_answered_with_near_ones() -> None:
-    with pytest.raises(UnknownName, match="no fruit 'aple'; did you mean apple.* List them: fruit"):
+    with pytest.raises(UnknownName, match=r"no fruit 'aple'; did you mean apple.* List them: fruit"):
         fruit_registry()["aple"]
     assert "aple" not in fruit_registry()
     assert 3 not in fruit_registry()

@@ -8,7 +8,7 @@ from foretrain.errors import InvalidRequest, UnknownName
 from foretrain.facts.energy import cloud_regions, co2_kg, energy_kwh, grid_intensity, grids, pue, pues
 from foretrain.facts.sheets import data_root, read_toml
 
-SOURCES = {*read_toml(data_root() / "sources.toml"), *read_toml(data_root() / "sources_network.toml")}
+SOURCES = set(read_toml(data_root() / "sources.toml"))
 
 
 def test_one_kilowatt_for_one_hour_is_one_kilowatt_hour() -> None:

@@ -108,14 +108,3 @@ def test_faster_generations_are_faster() -> None:
         rates = [link(name).achievable_bytes_per_second_per_direction for name in family]
         assert rates == sorted(rates)
         assert all(math.isfinite(rate) for rate in rates)
-
-
-def test_no_source_of_the_network_is_defined_elsewhere_too() -> None:
-    mine = "sources_network.toml"
-    others = {
-        source
-        for file in data_root().iterdir()
-        if file.name.startswith("sources") and file.name != mine
-        for source in read_toml(file)
-    }
-    assert not others & set(read_toml(data_root() / mine))

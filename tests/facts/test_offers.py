@@ -58,7 +58,7 @@ def test_every_mapped_device_and_family_exists() -> None:
 
 
 def test_every_source_is_on_record() -> None:
-    sources = read_toml(data_root() / "sources_offers.toml")
+    sources = read_toml(data_root() / "sources.toml")
     assert all(entry.keys() == {"title", "locator", "retrieved", "licence"} for entry in sources.values())
     used = {offer.source for offer in shipped_offers()}
     used |= {rule.terms.source for provider in providers().values() for rule in provider.billing_rules}

@@ -41,7 +41,7 @@ def test_newer_prices_replace_those_of_their_cloud_only(tmp_path: Path) -> None:
     assert (report.rows, report.offers, report.as_of) == (1, 1, "2027-01-15")
     (offer,) = search(OfferQuery(clouds=("aws",)))
     assert (offer.usd_per_hour, offer.spot_usd_per_hour, offer.as_of) == (20.0, 8.0, "2027-01-15")
-    assert offer.source == "import of prices_2027_01_15.csv"
+    assert offer.source == "user-import"
     others = [offer for offer in all_offers() if offer.provider != "aws"]
     assert others == [offer for offer in shipped_offers() if offer.provider != "aws"]
 
@@ -214,6 +214,7 @@ def test_missing_columns_are_named(tmp_path: Path, home: Path) -> None:
         ("a_2027_01.csv.gz", b"not compressed"),
         ("a_2027_01.csv.gz", gzip.compress(HEADER.encode())[:-9]),
     ],
+    ids=["empty", "only a header", "not text", "not compressed", "cut short"],
 )
 def test_files_that_are_no_price_files(tmp_path: Path, home: Path, name: str, content: bytes) -> None:
     file = tmp_path / name

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from importlib.resources.abc import Traversable
+from pathlib import Path
 
-from foretrain.errors import InvalidData, InvalidRequest
-from foretrain.facts.sheets import Sheet, data_root, read_sheet, read_toml
+from foretrain.errors import InvalidRequest, UnknownName
+from foretrain.facts.entries import read_entries
+from foretrain.facts.sheets import Sheet, data_root
+from foretrain.facts.user_data import user_data_dir
 from foretrain.registry import Registry, normalised
 
 _IDENTITY = ("id", "name", "kind", "vendor", "family", "generation", "form", "per")
@@ -83,18 +87,32 @@ def matching(name: str) -> tuple[Device, ...]:
     return family(name) or (device(name),)
 
 
+def listed(vendor: str | None = None, generation: str | None = None) -> tuple[Device, ...]:
+    """All devices of a vendor and generation; an unknown one raises `UnknownName`."""
+    found = tuple(devices().values())
+    for kind, wanted in (("vendor", vendor), ("generation", generation)):
+        if wanted is not None:
+            known = {getattr(item, kind) for item in found}
+            if normalised(wanted) not in {normalised(name) for name in known}:
+                raise UnknownName(kind, wanted, known, f"Known: {', '.join(sorted(known))}")
+            found = tuple(item for item in found if normalised(getattr(item, kind)) == normalised(wanted))
+    return found
+
+
 def _read_devices() -> Iterator[Device]:
-    for vendor in (data_root() / "devices").iterdir():
-        for file in vendor.iterdir():
-            if file.name.endswith(".toml"):
-                entry = read_toml(file)
-                missing = [key for key in _IDENTITY if not isinstance(entry.get(key), str)]
-                if missing:
-                    raise InvalidData(file.name, f"a device file must say {', '.join(missing)}")
-                if entry["id"] + ".toml" != file.name:
-                    raise InvalidData(file.name, f"the file is not named after its device, {entry['id']!r}")
-                yield Device(
-                    **{key: entry[key] for key in _IDENTITY},
-                    aliases=tuple(entry.get("aliases", ())),
-                    sheet=read_sheet(entry["id"], entry.get("facts", []), file.name),
-                )
+    for folder in _folders():
+        for entry in read_entries(folder, _IDENTITY):
+            yield Device(**entry.identity, aliases=entry.aliases, sheet=entry.sheet)
+
+
+def _folders() -> Iterator[Traversable]:
+    """The shipped folders, one per vendor, and the user's own with what was measured on this machine."""
+    yield from (data_root() / "devices").iterdir()
+    own = measured_devices_dir()
+    if own.is_dir():
+        yield own
+
+
+def measured_devices_dir() -> Path:
+    """Where the sheets of devices measured here are kept."""
+    return user_data_dir() / "devices"

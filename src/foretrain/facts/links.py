@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from foretrain.facts.entries import read_entries
-from foretrain.facts.sheets import Sheet
+from foretrain.facts.sheets import Sheet, data_root
 from foretrain.registry import Registry
 
 
@@ -49,7 +49,7 @@ def links() -> Registry[Link]:
         "link",
         [
             Link(**entry.identity, aliases=entry.aliases, sheet=entry.sheet)
-            for entry in read_entries("links", ("id", "name", "kind"))
+            for entry in read_entries(data_root() / "links", ("id", "name", "kind"))
         ],
         name=lambda link: link.id,
         aliases=lambda link: link.aliases,

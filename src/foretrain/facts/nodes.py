@@ -7,7 +7,7 @@ from functools import cache
 
 from foretrain.facts.entries import read_entries
 from foretrain.facts.links import Link, link
-from foretrain.facts.sheets import Sheet
+from foretrain.facts.sheets import Sheet, data_root
 from foretrain.registry import Registry
 
 TOPOLOGIES = ("nvswitch", "nvlink-mesh", "pcie-switch", "host-bridge")
@@ -74,7 +74,7 @@ def nodes() -> Registry[Node]:
         "node",
         [
             Node(**entry.identity, aliases=entry.aliases, sheet=entry.sheet)
-            for entry in read_entries("nodes", ("id", "name", "provider"))
+            for entry in read_entries(data_root() / "nodes", ("id", "name", "provider"))
         ],
         name=lambda node: node.id,
         aliases=lambda node: node.aliases,

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import csv
 import fcntl
-import os
+import io
 import re
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -33,6 +32,7 @@ from foretrain.facts.offers import (
 )
 from foretrain.facts.price_catalog import Skipped, convert, read_price_file
 from foretrain.facts.price_outliers import Outlier
+from foretrain.facts.user_data import write_atomically
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def import_prices(file: Path, as_of: date | None = None) -> ImportReport:
     rows = read_price_file(file)
     clouds = {row.cloud for row in rows}
     others = [offer for offer in all_offers() if offer.provider not in clouds]
-    converted = convert(rows, dated, f"import of {file.name}", others)
+    converted = convert(rows, dated, "user-import", others)
     taken = _merge_into_user_file(converted.offers)
     older = {offer.provider for offer in converted.offers} - {offer.provider for offer in taken}
     return ImportReport(
@@ -123,20 +123,12 @@ def _place(offer: Offer) -> tuple[str, str, str]:
 
 
 def _replace_file(file: Path, offers: Iterable[Offer]) -> None:
-    """Write beside the file, then put it in its place in one step."""
-    handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.", text=True)
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as lines:
-            writer = csv.writer(lines, lineterminator="\n")
-            writer.writerow(USER_COLUMNS)
-            writer.writerows(
-                (offer.provider, offer.as_of, offer.source, *offer_fields(offer)) for offer in offers
-            )
-        temporary.replace(file)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    """Put the offers in place of the file in one step."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(USER_COLUMNS)
+    writer.writerows((offer.provider, offer.as_of, offer.source, *offer_fields(offer)) for offer in offers)
+    write_atomically(file, text.getvalue())
 
 
 @contextmanager

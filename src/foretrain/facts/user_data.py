@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
-
-import platformdirs
 
 
 def user_data_dir() -> Path:
     """The user's own data directory: `FORETRAIN_HOME` if set, else the platform's place for it."""
     override = os.environ.get("FORETRAIN_HOME")
-    return Path(override) if override else Path(platformdirs.user_data_dir("foretrain"))
+    if override:
+        return Path(override).expanduser()
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("foretrain", appauthor=False))
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file so that readers see the old or the new text whole, also if this process dies."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="") as stream:
+            stream.write(text)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,6 +81,18 @@ def _print_plain(columns: Sequence[Column], rows: Sequence[Sequence[str]], title
             for cell, width, column in zip(line, widths, columns, strict=True)
         )
         typer.echo("  ".join(cells).rstrip())
+
+
+@contextmanager
+def spinner(title: str) -> Iterator[Callable[[str], None]]:
+    """Something that moves while work takes seconds; the yielded function says what is being done."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(title) as status:
+        yield lambda doing: status.update(f"{title}: {doing}")
 
 
 def print_curves(

@@ -80,6 +80,7 @@ class ZooEntry:
 
     `parameters` is the published count (None where none was found) and `parameters_tolerance` how far, as a
     share, a count may lie from it because it was published rounded or the sizes were not said in full;
+    `forward_flop_per_sample` and its tolerance are the same for the forward pass at the default sizes;
     `reference` says who published what.
     `attention` says whether the way attention is computed can be chosen.
     """
@@ -95,6 +96,8 @@ class ZooEntry:
     attention: bool = False
     parameters: int | None = None
     parameters_tolerance: float = 0.0
+    forward_flop_per_sample: float | None = None
+    forward_flop_tolerance: float = 0.0
     aliases: tuple[str, ...] = ()
     config: Mapping[str, Any] = field(default_factory=dict)
 

@@ -99,7 +99,7 @@ def _row_and_column() -> Branches:
 class InceptionV3(nn.Module):
     """Stem, modules A (35x35), B (17x17) and C (8x8), a classifier, an auxiliary one after the B modules."""
 
-    def __init__(self, classes: int) -> None:
+    def __init__(self, classes: int, *, auxiliary: bool) -> None:
         super().__init__()
         self.stem = nn.Sequential(
             _conv(3, 32, 3, 2, 0),
@@ -121,22 +121,28 @@ class InceptionV3(nn.Module):
         self.classifier = nn.Sequential(
             nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.5), nn.Linear(2048, classes)
         )
-        self.auxiliary = nn.Sequential(
-            nn.AvgPool2d(5, stride=3),
-            _conv(768, 128),
-            _conv(128, 768, 5, 1, 0),
-            nn.AdaptiveAvgPool2d(1),
-            nn.Flatten(),
-            nn.Linear(768, classes),
-        )
+        self.auxiliary = _auxiliary(classes) if auxiliary else None
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         features = self.a_and_b(self.stem(x))
-        auxiliary = self.auxiliary(features)
-        return self.classifier(self.c(features)), auxiliary
+        outputs = [self.classifier(self.c(features))]
+        if self.auxiliary is not None:
+            outputs.append(self.auxiliary(features))
+        return tuple(outputs)
 
 
-def inception_v3(sizes: Sizes, *, classes: int = 1000) -> Example:
-    """Inception v3 with its auxiliary classifier, which weighs 0.4 in the loss."""
-    module = InceptionV3(classes)
+def _auxiliary(classes: int) -> nn.Sequential:
+    return nn.Sequential(
+        nn.AvgPool2d(5, stride=3),
+        _conv(768, 128),
+        _conv(128, 768, 5, 1, 0),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(768, classes),
+    )
+
+
+def inception_v3(sizes: Sizes, *, auxiliary: bool, classes: int = 1000) -> Example:
+    """Inception v3; the auxiliary classifier, if there is one, weighs 0.4 in the loss."""
+    module = InceptionV3(classes, auxiliary=auxiliary)
     return image_classification(module, sizes, classes=classes, auxiliary_weight=_AUXILIARY_WEIGHT)

@@ -27,7 +27,7 @@ def _conv_relu6(inputs: int, outputs: int, kernel: int, stride: int = 1, groups:
 
 
 class InvertedResidual(nn.Module):
-    """Expand by a 1x1, filter each channel by a 3x3, project by a linear 1x1; add the input if shapes agree."""
+    """Expand by a 1x1, filter each channel by a 3x3, project by a 1x1; add the input if shapes agree."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, expansion: int) -> None:
         super().__init__()

@@ -77,7 +77,7 @@ def switch(
     balance_weight: float = 0.01,
     **config: object,
 ) -> Example:
-    """A Switch Transformer, sparse in every `sparse_step`-th layer; `config` holds the fields of `T5Config`."""
+    """A Switch Transformer, sparse in each `sparse_step`-th layer; `config` has the fields of `T5Config`."""
     settings = T5Config(**config)  # type: ignore[arg-type]
 
     def feed_forward(layer: int) -> nn.Module:

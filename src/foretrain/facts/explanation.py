@@ -1,0 +1,151 @@
+"""Every fact foretrain would use of a name, with its kind and source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from foretrain.errors import UnknownName
+from foretrain.facts.devices import devices, family
+from foretrain.facts.links import links
+from foretrain.facts.nodes import nodes
+from foretrain.facts.offers import Offer, offers_named
+from foretrain.facts.providers import providers
+from foretrain.facts.sheets import Fact, Kind, Sheet, quantities
+from foretrain.facts.sources import Source, sources
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One fact made readable: what it says, in which unit, how it is known."""
+
+    subject: str
+    quantity: str
+    value: float | int | str
+    unit: str
+    meaning: str
+    kind: str
+    source: str
+    preferred: bool
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """All statements about one name, and the sources they cite."""
+
+    name: str
+    kind: str
+    title: str
+    statements: tuple[Statement, ...]
+    sources: tuple[Source, ...]
+
+
+def explain(name: str) -> Explanation:
+    """What is known of a device (or family), link, node, provider, offer `provider:instance`, or source."""
+    for look in (_device, _family, _link, _offer, _node, _provider, _source):
+        found = look(name)
+        if found is not None:
+            return found
+    known = [*devices(), *links(), *nodes(), *providers(), *sources()]
+    hint = "Explain a device, link, node, provider, source or offer (provider:instance)"
+    raise UnknownName("fact about", name, known, hint)
+
+
+def _explanation(name: str, kind: str, title: str, sheets: list[Sheet]) -> Explanation:
+    statements = tuple(_statement(sheet.subject, fact) for sheet in sheets for fact in sheet)
+    cited = tuple(dict.fromkeys(statement.source for statement in statements))
+    return Explanation(name, kind, title, statements, tuple(sources()[id_] for id_ in cited))
+
+
+def _statement(subject: str, fact: Fact) -> Statement:
+    quantity = quantities().get(fact.quantity)
+    return Statement(
+        subject=subject,
+        quantity=fact.quantity,
+        value=fact.value,
+        unit=quantity.unit if quantity else "",
+        meaning=quantity.meaning if quantity else "",
+        kind=fact.kind.value,
+        source=fact.source,
+        preferred=fact.preferred,
+        note=fact.note,
+    )
+
+
+def _device(name: str) -> Explanation | None:
+    if name not in devices():
+        return None
+    device = devices()[name]
+    title = f"{device.name} ({device.generation}, one device = one {device.per})"
+    return _explanation(device.id, "device", title, [device.sheet])
+
+
+def _family(name: str) -> Explanation | None:
+    variants = family(name)
+    if not variants:
+        return None
+    title = f"a family of {len(variants)} devices: {', '.join(variant.id for variant in variants)}"
+    return _explanation(name, "device family", title, [variant.sheet for variant in variants])
+
+
+def _link(name: str) -> Explanation | None:
+    if name not in links():
+        return None
+    link = links()[name]
+    return _explanation(link.id, "link", link.name, [link.sheet])
+
+
+def _node(name: str) -> Explanation | None:
+    if name not in nodes():
+        return None
+    node = nodes()[name]
+    return _explanation(node.id, "node", node.name, [node.sheet])
+
+
+def _provider(name: str) -> Explanation | None:
+    if name not in providers():
+        return None
+    provider = providers()[name]
+    billing = [
+        Fact(quantity, value, rule.terms.kind, rule.terms.source, note=f"instances {rule.instances}")
+        for rule in provider.billing_rules
+        for quantity, value in (
+            ("granularity_seconds", rule.terms.granularity_seconds),
+            ("minimum_seconds", rule.terms.minimum_seconds),
+            ("egress_usd_per_gb", rule.terms.egress_usd_per_gb),
+        )
+        if value is not None
+    ]
+    prices = [
+        Fact("prices_as_of", file.as_of, Kind(file.as_of_kind), file.source, note=file.note or file.file)
+        for file in provider.offer_files
+    ]
+    return _explanation(provider.id, "provider", provider.name, [Sheet(provider.id, (*billing, *prices))])
+
+
+def _offer(name: str) -> Explanation | None:
+    provider, separator, _ = name.partition(":")
+    if not separator or provider not in providers():
+        return None
+    offers = offers_named(name)
+    first = offers[0]
+    title = f"{first.count} x {first.device or first.family} at {providers()[provider].name}"
+    machine = [nodes()[name].sheet] if name in nodes() else []
+    prices = [_offer_sheet(offer) for offer in offers]
+    return _explanation(f"{first.provider}:{first.instance}", "offer", title, [*prices, *machine])
+
+
+def _offer_sheet(offer: Offer) -> Sheet:
+    note = f"{offer.region}, as of {offer.as_of}"
+    prices = [Fact("usd_per_hour", offer.usd_per_hour, Kind.SPEC, offer.source, note=note)]
+    if offer.spot_usd_per_hour is not None:
+        spot = Fact("spot_usd_per_hour", offer.spot_usd_per_hour, Kind.SPEC, offer.source, note=note)
+        prices.append(spot)
+    return Sheet(f"{offer.instance} in {offer.region}", tuple(prices))
+
+
+def _source(name: str) -> Explanation | None:
+    if name not in sources():
+        return None
+    source = sources()[name]
+    return Explanation(source.id, "source", source.title, (), (source,))

@@ -1,0 +1,1 @@
+"""WHAT HAPPENED: measuring machines and training runs."""

@@ -1,0 +1,107 @@
+"""This machine's own CPU as a device: cores and memory asked of the system, peaks measured with numpy."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from foretrain.errors import BackendFailed
+from foretrain.facts.devices import Device, devices, measured_devices_dir
+from foretrain.facts.user_data import write_atomically
+
+DEVICE_ID = "here"
+SOURCE_ID = "this-machine"
+_MATRIX_SIDE = 2048
+_COPY_ELEMENTS = 2**25
+_REPEATS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class CpuMeasurement:
+    """What was found out about this machine."""
+
+    name: str
+    cores: int
+    memory_bytes: int
+    fp32_flop_per_second: float
+    memory_bytes_per_second: float
+
+
+def measure_this_machine(progress: Callable[[str], None] = lambda _: None) -> Device:
+    """Measure the CPU (a few seconds), keep its sheet in the user's folder, and return it as a device."""
+    measurement = _measure(progress)
+    write_atomically(measured_devices_dir() / f"{DEVICE_ID}.toml", _as_toml(measurement))
+    devices.cache_clear()
+    return devices()[DEVICE_ID]
+
+
+def _measure(progress: Callable[[str], None]) -> CpuMeasurement:
+    progress("matrix products")
+    flop_per_second = _matrix_product_rate()
+    progress("memory copies")
+    return CpuMeasurement(
+        name=_cpu_name(),
+        cores=len(os.sched_getaffinity(0)),
+        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        fp32_flop_per_second=flop_per_second,
+        memory_bytes_per_second=_copy_rate(),
+    )
+
+
+def _matrix_product_rate() -> float:
+    """Best of a few square FP32 products: 2 n³ FLOP each."""
+    left = np.ones((_MATRIX_SIDE, _MATRIX_SIDE), np.float32)
+    out = np.empty_like(left)
+    return 2 * _MATRIX_SIDE**3 / min(_seconds(lambda: np.matmul(left, left, out=out)))
+
+
+def _copy_rate() -> float:
+    """Best of a few copies far larger than any cache: every byte is read once and written once."""
+    source = np.ones(_COPY_ELEMENTS, np.float32)
+    target = np.empty_like(source)
+    return 2 * source.nbytes / min(_seconds(lambda: np.copyto(target, source)))
+
+
+def _seconds(work: Callable[[], object]) -> Iterator[float]:
+    work()  # warm up: pages, threads, clocks
+    for _ in range(_REPEATS):
+        start = time.perf_counter()
+        work()
+        yield time.perf_counter() - start
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise BackendFailed(f"cannot read this machine's CPU from /proc/cpuinfo: {error}") from error
+    named = (line.split(":", 1)[1].strip() for line in lines if line.startswith(("model name", "Model")))
+    return next(named, platform.machine())
+
+
+def _as_toml(measurement: CpuMeasurement) -> str:
+    name = measurement.name.replace("\\", "").replace('"', "")
+    return f'''id = "{DEVICE_ID}"
+name = "This machine: {name}"
+kind = "cpu"
+vendor = "{platform.machine()}"
+family = "{DEVICE_ID}"
+generation = "{platform.machine()}"
+form = "host"
+per = "machine"
+aliases = ["this machine", "cpu"]
+
+[[facts]]
+kind = "measured"
+source = "{SOURCE_ID}"
+cores = {measurement.cores}
+memory_bytes = {measurement.memory_bytes}
+fp32_flop_per_second = {measurement.fp32_flop_per_second:.4e}
+memory_bytes_per_second = {measurement.memory_bytes_per_second:.4e}
+'''

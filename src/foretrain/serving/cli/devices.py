@@ -1,0 +1,155 @@
+"""`foretrain devices`: what hardware is known."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from foretrain.serving.cli.parameters import Json, complete_device
+
+if TYPE_CHECKING:
+    from foretrain.facts.devices import Device
+
+Name = Annotated[
+    str | None,
+    typer.Argument(help="A device (id or alias) or family; all if left out.", autocompletion=complete_device),
+]
+Vendor = Annotated[str | None, typer.Option("--vendor", help="Only this vendor: nvidia, amd, intel ...")]
+Generation = Annotated[str | None, typer.Option("--generation", help="Only this generation, e.g. ampere.")]
+MeasureHere = Annotated[
+    bool, typer.Option("--measure-here", help="Measure this machine's CPU and add it as the device `here`.")
+]
+
+
+def devices(
+    name: Name = None,
+    vendor: Vendor = None,
+    generation: Generation = None,
+    measure_here: MeasureHere = False,
+    json: Json = False,
+) -> None:
+    """List GPUs and CPUs with their peaks, memory and links.
+
+    Examples: foretrain devices | foretrain devices h100-sxm | foretrain devices a100 --json
+    """
+    from foretrain.facts import devices as core
+    from foretrain.serving.cli.terminal import print_json
+
+    if measure_here:
+        found = (_measure_here(),)
+    elif name is not None:
+        found = core.matching(name)
+    else:
+        found = core.listed(vendor, generation)
+    if json:
+        one = measure_here or (name is not None and len(found) == 1)
+        print_json(_as_object(found[0]) if one else [_as_object(device) for device in found])
+    elif len(found) == 1:
+        _show_one(found[0])
+    else:
+        _show_all(found)
+
+
+def _measure_here() -> Device:
+    from foretrain.measuring.this_machine import measure_this_machine
+    from foretrain.serving.cli.terminal import spinner
+
+    with spinner("Measuring this machine") as progress:
+        return measure_this_machine(progress)
+
+
+def _as_object(device: Device) -> dict[str, Any]:
+    from foretrain.facts.sheets import quantities
+
+    known = quantities()
+    return {
+        "id": device.id,
+        "name": device.name,
+        "kind": device.kind,
+        "vendor": device.vendor,
+        "family": device.family,
+        "generation": device.generation,
+        "form": device.form,
+        "per": device.per,
+        "aliases": device.aliases,
+        "facts": {
+            fact.quantity: {
+                "value": fact.value,
+                "unit": known[fact.quantity].unit,
+                "kind": fact.kind,
+                "source": fact.source,
+            }
+            for fact in device.sheet
+            if fact.preferred
+        },
+    }
+
+
+def _show_all(found: tuple[Device, ...]) -> None:
+    from foretrain.serving.cli.terminal import Column, print_line, print_table
+    from foretrain.units import format_bandwidth, format_bytes, format_flop
+
+    def number(device: Device, quantity: str, form: Any) -> str:
+        return form(device.sheet.number(quantity)) if device.sheet.has(quantity) else "-"
+
+    def rate(flop_per_second: float) -> str:
+        return format_flop(flop_per_second, "FLOP/s").removesuffix("FLOP/s")
+
+    rows = [
+        (
+            device.id,
+            device.generation,
+            number(device, "release_year", lambda year: f"{year:.0f}"),
+            number(device, "fp32_flop_per_second", rate),
+            number(device, "fp16_tensor_flop_per_second", rate),
+            number(device, "memory_bytes", format_bytes),
+            number(device, "memory_bytes_per_second", format_bandwidth),
+            number(device, "tdp_watts", lambda watts: f"{watts:.0f} W"),
+        )
+        for device in found
+    ]
+    titles = ("generation", "year", "FP32 FLOP/s", "FP16 tensor", "memory", "bandwidth", "TDP")
+    columns = [
+        Column("device", style="bold"),
+        *(Column(title, right=title != "generation") for title in titles),
+    ]
+    print_table(columns, rows)
+    print_line(f"{len(found)} devices; all figures dense and per device. Sources: foretrain explain DEVICE")
+
+
+def _show_one(device: Device) -> None:
+    from foretrain.serving.cli.terminal import Column, print_line, print_table
+
+    print_line(f"{device.id}: {device.name}", "bold")
+    print_line(f"{device.vendor} {device.generation}, one device = one {device.per}, family {device.family}")
+    if device.aliases:
+        print_line(f"also called {', '.join(device.aliases)}")
+    print_line()
+    rows = [
+        (fact.quantity, format_fact(fact.quantity, fact.value), fact.kind.value, fact.source)
+        for fact in device.sheet
+        if fact.preferred
+    ]
+    print_table([Column("quantity"), Column("value", right=True), Column("kind"), Column("source")], rows)
+
+
+def format_fact(quantity: str, value: float | str) -> str:
+    """A fact's value in the units people use."""
+    from foretrain import units
+    from foretrain.facts.sheets import quantities
+
+    known = quantities().get(quantity)
+    if isinstance(value, str) or known is None:
+        return str(value)
+    forms = {
+        "FLOP/s": lambda number: units.format_flop(number, "FLOP/s"),
+        "B": units.format_bytes,
+        "B/s": units.format_bandwidth,
+        "s": units.format_duration,
+        "USD": units.format_money,
+        "W": lambda number: f"{number:g} W",
+        "Hz": lambda number: f"{number / 1e6:,.0f} MHz",
+    }
+    form = forms.get(known.unit)
+    return form(value) if form else f"{value:g}"
