@@ -59,6 +59,18 @@ def test_a_small_one_trains_for_real(family: str) -> None:
     assert all(weight.grad is not None for weight in example.module.parameters())
 
 
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("family", BUILDERS)
+def test_a_small_one_trains_in_half_precision(family: str, attention: AttentionKind) -> None:
+    """Both ways of it: all weights in bfloat16, and autocast."""
+    example = small(family, attention)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        torch.autograd.backward(example.forward())
+    example.module.to(torch.bfloat16)
+    inputs = [x.to(torch.bfloat16) if x.is_floating_point() else x for x in example.inputs]
+    assert logits(example, *inputs).dtype == torch.bfloat16
+
+
 @pytest.mark.parametrize("family", BUILDERS)
 def test_eager_and_fused_attention_agree(family: str) -> None:
     eager, fused, flash = (small(family, kind) for kind in ("eager", "sdpa", "flash"))

@@ -47,12 +47,12 @@ class Transformer(nn.Module):
 
 
 def sinusoids(positions: int, like: Tensor) -> Tensor:
-    """sin and cos of position / 10000^(2i / width), side by side."""
+    """sin and cos of position / 10000^(2i / width), side by side, in the type of `like`."""
     width = like.size(-1)
     index = torch.arange(0, width, 2, device=like.device, dtype=torch.float32)
     steps = torch.arange(positions, device=like.device, dtype=torch.float32)
     angles = torch.outer(steps, 10_000.0 ** (-index / width))
-    return torch.cat((angles.sin(), angles.cos()), dim=-1)
+    return torch.cat((angles.sin(), angles.cos()), dim=-1).to(like.dtype)
 
 
 def transformer(
