@@ -115,7 +115,7 @@ def causal_bias(like: Tensor) -> Tensor:
 
 
 def rotary_angles(positions: int, head_width: int, base: float, like: Tensor) -> Rotary:
-    """cos and sin of position · base^(-2i / head width), in the type of `like`. Su et al., arXiv:2104.09864."""
+    """cos and sin of position · base^(-2i / head width), typed as `like`. Su et al., arXiv:2104.09864."""
     index = torch.arange(0, head_width, 2, device=like.device, dtype=torch.float32)
     frequency = base ** (-index / head_width)
     angles = torch.outer(torch.arange(positions, device=like.device, dtype=torch.float32), frequency)
