@@ -1,4 +1,4 @@
-"""Where foretrain keeps what a user gave it: imported prices, measurements."""
+"""Where foretrain keeps what a user gave it: imported prices, measurements, traced graphs."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def user_data_dir() -> Path:
     return Path(platformdirs.user_data_dir("foretrain", appauthor=False))
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a file so that readers see the old or the new text whole, also if this process dies."""
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write a file so that readers see the old or the new content whole, also if this process dies."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     temporary = Path(name)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as stream:
-            stream.write(text)
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content if isinstance(content, bytes) else content.encode())
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)

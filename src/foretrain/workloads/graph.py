@@ -120,6 +120,9 @@ class Layer(NamedTuple):
     parameters: int
 
 
+_WEIGHTS = (Role.PARAMETER, Role.CAST_WEIGHT)
+
+
 @dataclass(frozen=True)
 class Graph:
     """One recorded training step of one device."""
@@ -160,8 +163,37 @@ class Graph:
         return self.specs[self.buffers[index].spec].bytes
 
     def with_specs(self, specs: tuple[Spec, ...], **changes: Any) -> Graph:
-        """The same calls on other shapes."""
-        return replace(self, specs=specs, **changes)
+        """The same calls on other shapes. What was found out about the calls' structure is kept."""
+        other = replace(self, specs=specs, **changes)
+        for structural in ("alike", "producers"):
+            if structural in self.__dict__:
+                other.__dict__[structural] = self.__dict__[structural]
+        return other
+
+    @cached_property
+    def alike(self) -> tuple[int, ...]:
+        """For each call the first one like it in everything but its place: same operator on same specs."""
+        first: dict[Any, int] = {}
+        weights = {index for index, buffer in enumerate(self.buffers) if buffer.role in _WEIGHTS}
+        reads_weight = [not weights.isdisjoint(call.reads) for call in self.calls]
+        found = []
+        for index, call in enumerate(self.calls):
+            likeness = (
+                call.name,
+                call.phase,
+                call.inputs,
+                call.outputs,
+                tuple([self.buffers[buffer].spec for buffer in call.reads]),
+                reads_weight[index],
+                call.forward is not None and reads_weight[call.forward],
+                str(call.settings) if call.settings else "",
+            )
+            found.append(first.setdefault(likeness, index))
+        return tuple(found)
+
+    def reads_weight(self, call: Call) -> bool:
+        """Whether a call reads a parameter, or its half-precision copy."""
+        return any(self.buffers[buffer].role in _WEIGHTS for buffer in call.reads)
 
     @cached_property
     def producers(self) -> tuple[tuple[int, ...], ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from foretrain.workloads.graph import Phase
 
@@ -72,8 +73,7 @@ class Work:
     kernels: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Op:
+class Op(NamedTuple):
     """A piece of work at its place in the graph."""
 
     work: Work

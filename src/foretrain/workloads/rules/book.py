@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
 
 from foretrain.workloads.graph import Call, Graph
 from foretrain.workloads.ops import Kind, Op, Work
 from foretrain.workloads.rules import convolution, matrix, sequence, vector
-from foretrain.workloads.rules.site import Rule, reads_weight, resolve
+from foretrain.workloads.rules.site import Rule, resolve
 
 
 @cache
@@ -24,15 +23,14 @@ def _rules() -> Mapping[str, Rule]:
 
 def operators(graph: Graph) -> tuple[Op, ...]:
     """The operators of a graph, in execution order. Calls alike in every respect share one `Work`."""
-    known: dict[Any, tuple[Work, ...]] = {}
+    works: dict[int, tuple[Work, ...]] = {}
     found: list[Op] = []
-    for index, call in enumerate(graph.calls):
-        key = _likeness(graph, call)
-        works = known.get(key)
-        if works is None:
-            works = _works(graph, call)
-            known[key] = works
-        found += [Op(work, index, call.name, call.phase, call.module, call.recomputed) for work in works]
+    for index, (call, first) in enumerate(zip(graph.calls, graph.alike, strict=True)):
+        if first == index:
+            works[index] = _works(graph, call)
+        found += [
+            Op(work, index, call.name, call.phase, call.module, call.recomputed) for work in works[first]
+        ]
     return tuple(found)
 
 
@@ -44,17 +42,3 @@ def unknown_names(ops: tuple[Op, ...]) -> tuple[str, ...]:
 def _works(graph: Graph, call: Call) -> tuple[Work, ...]:
     rule = _rules().get(call.name, vector.by_nature)
     return rule(resolve(graph, call))
-
-
-def _likeness(graph: Graph, call: Call) -> Any:
-    forward = None if call.forward is None else graph.calls[call.forward]
-    return (
-        call.name,
-        call.phase,
-        call.inputs,
-        call.outputs,
-        tuple(graph.buffers[buffer].spec for buffer in call.reads),
-        reads_weight(graph, call),
-        forward is not None and reads_weight(graph, forward),
-        str(call.settings),
-    )

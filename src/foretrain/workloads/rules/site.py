@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from foretrain.workloads.graph import NO_TENSOR, Call, Graph, Nature, Phase, Role, Spec
+from foretrain.workloads.graph import NO_TENSOR, Call, Graph, Nature, Phase, Spec
 from foretrain.workloads.ops import Direction, Work
 
 Rule = Callable[["Site"], tuple[Work, ...]]
@@ -80,12 +80,6 @@ def resolve(graph: Graph, call: Call) -> Site:
         outputs=outputs,
         read_bytes=min(operands, behind),  # an expanded tensor is larger than the memory behind it
         write_bytes=written,
-        weighted=reads_weight(graph, call),
-        of_weighted=call.forward is not None and reads_weight(graph, graph.calls[call.forward]),
+        weighted=graph.reads_weight(call),
+        of_weighted=call.forward is not None and graph.reads_weight(graph.calls[call.forward]),
     )
-
-
-def reads_weight(graph: Graph, call: Call) -> bool:
-    """Whether a call reads a parameter, or its half-precision copy."""
-    roles = (graph.buffers[buffer].role for buffer in call.reads)
-    return any(role in (Role.PARAMETER, Role.CAST_WEIGHT) for role in roles)

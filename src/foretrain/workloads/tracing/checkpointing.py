@@ -55,4 +55,4 @@ def _wrap(block: torch.nn.Module, reality: AbstractContextManager[Any]) -> None:
             **kwargs,
         )
 
-    block.forward = recomputed  # type: ignore[method-assign]
+    block.forward = recomputed

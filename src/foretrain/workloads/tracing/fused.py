@@ -122,7 +122,7 @@ class _Attention(torch.autograd.Function):
         dropout: float,
     ) -> torch.Tensor:
         out, logsumexp = torch.ops.foretrain.attention(query, key, value, mask, causal, algorithm, dropout)
-        ctx.save_for_backward(query, key, value, out, logsumexp, mask)
+        ctx.save_for_backward(query, key, value, out, logsumexp, mask)  # type: ignore[arg-type]
         ctx.choices = (causal, algorithm, dropout)  # type: ignore[attr-defined]
         return out  # type: ignore[no-any-return]
 

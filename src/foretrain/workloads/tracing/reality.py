@@ -197,7 +197,7 @@ def _cross_entropy_to_full(
     label_smoothing: float = 0.0,
 ) -> torch.Tensor:
     log_probabilities = fused.softmax(input_, 1 if input_.dim() > 1 else 0, log=True)
-    loss = torch._C._nn.nll_loss_nd(log_probabilities, target, weight, reduction, ignore_index)
+    loss = torch._C._nn.nll_loss_nd(log_probabilities, target, weight, reduction, ignore_index)  # type: ignore[arg-type]
     if label_smoothing > 0:
         smooth = -log_probabilities.sum(1)
         smooth = smooth.mean() if reduction == 1 else smooth.sum() if reduction == 2 else smooth

@@ -82,7 +82,7 @@ class Recorder(TorchDispatchMode):
         index = len(self.calls)
         node = torch._C._current_autograd_node()
         forward = None
-        if node is not None and self.phase is Phase.BACKWARD and not self._modules.inside:
+        if self.phase is Phase.BACKWARD and node is not None and not self._modules.inside:
             forward = self._call_of_sequence.get(node._sequence_nr())
         elif self.phase is Phase.FORWARD or self._modules.inside:
             self._call_of_sequence.setdefault(sequence, index)

@@ -1,0 +1,47 @@
+"""Traced graphs on disk, found by content: model source, options and library versions make the key.
+
+Entries are written in one step, so concurrent writers and readers never see half of one; an entry that cannot
+be trusted is treated as absent and written anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from foretrain.facts.user_data import user_data_dir, write_atomically
+from foretrain.workloads.family import Family
+from foretrain.workloads.graph import Graph
+from foretrain.workloads.storage import FORMAT, Corrupt, dump, load
+
+
+def cache_dir() -> Path:
+    """Where traced graphs are kept."""
+    return user_data_dir() / "graphs"
+
+
+def key(**content: Any) -> str:
+    """The key of an entry: a digest of everything it depends on."""
+    text = json.dumps({"format": FORMAT, **content}, sort_keys=True, default=str)
+    return hashlib.blake2b(text.encode(), digest_size=20).hexdigest()
+
+
+def find(entry: str) -> Graph | Family | None:
+    """The entry of that key, or None if there is none that can be trusted."""
+    try:
+        return load(_file(entry).read_bytes())
+    except (OSError, Corrupt, ValueError, KeyError, TypeError, IndexError):
+        return None
+
+
+def keep(entry: str, item: Graph | Family) -> None:
+    """Store an entry. A folder that cannot be written to costs speed, not correctness."""
+    with contextlib.suppress(OSError):
+        write_atomically(_file(entry), dump(item))
+
+
+def _file(entry: str) -> Path:
+    return cache_dir() / entry[:2] / f"{entry[2:]}.graph"

@@ -1,0 +1,145 @@
+"""One graph at every batch size or sequence length.
+
+The shapes of a training step are multilinear in batch and sequence length: every size of every tensor is
+c₀ + c₁·batch + c₂·length + c₃·batch·length. So a graph recorded at two values of each axis determines it at
+all others, exactly, as long as the calls themselves do not change. Where they do (an image size changes how a
+convolution rounds, a loss loops over the batch) the graph is not derivable and is traced anew.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from foretrain.workloads.graph import Buffer, Call, Graph, Layer, Spec
+
+
+class NotDerivable(Exception):
+    """The recorded graphs differ in more than sizes, or a size would not come out whole."""
+
+
+class Axis(NamedTuple):
+    """One thing that varies, and the two values it was recorded at."""
+
+    name: str
+    low: int
+    high: int
+
+
+@dataclass(frozen=True)
+class Family:
+    """A graph with the specs it has at each corner of the recorded values.
+
+    `corners[i]` are the specs at one combination, in the order of `itertools.product` over (low, high) of the
+    axes; all corners have one spec for each spec of `graph`, which is the first corner.
+    """
+
+    axes: tuple[Axis, ...]
+    graph: Graph
+    corners: tuple[tuple[Spec, ...], ...]
+    counts: tuple[tuple[int, int], ...]
+
+    def at(self, values: Mapping[str, int]) -> Graph:
+        """The graph at other values of the axes; an axis that is not named stays at its low value."""
+        weights = self._weights(values)
+        specs = tuple(
+            Spec(_mixed([corner.shape for corner in spec_at_corners], weights), spec_at_corners[0].dtype)
+            for spec_at_corners in zip(*self.corners, strict=True)
+        )
+        samples, tokens = _mixed(self.counts, weights)
+        return self.graph.with_specs(specs, batch=samples, samples=samples, tokens=tokens)
+
+    def _weights(self, values: Mapping[str, int]) -> tuple[float, ...]:
+        shares = []
+        for axis in self.axes:
+            share = (values.get(axis.name, axis.low) - axis.low) / (axis.high - axis.low)
+            shares.append((1 - share, share))
+        return tuple(math.prod(combination) for combination in itertools.product(*shares))
+
+
+def family(axes: Sequence[Axis], graphs: Sequence[Graph]) -> Family:
+    """The family through graphs recorded at the corners of `axes`; raises `NotDerivable` if there is none."""
+    first = graphs[0]
+    for other in graphs[1:]:
+        _check_same_structure(first, other)
+    joint = _JointSpecs(graphs)
+    calls = tuple(
+        call._replace(
+            inputs=joint.of([graph.calls[index].inputs for graph in graphs]),
+            outputs=joint.of([graph.calls[index].outputs for graph in graphs]),
+        )
+        for index, call in enumerate(first.calls)
+    )
+    buffers = tuple(
+        buffer._replace(spec=joint.of([(graph.buffers[index].spec,) for graph in graphs])[0])
+        for index, buffer in enumerate(first.buffers)
+    )
+    layers = tuple(
+        layer._replace(outputs=joint.of([graph.layers[index].outputs for graph in graphs]))
+        for index, layer in enumerate(first.layers)
+    )
+    return Family(
+        axes=tuple(axes),
+        graph=_rebuilt(first, joint.corner(0), calls, buffers, layers),
+        corners=tuple(joint.corner(index) for index in range(len(graphs))),
+        counts=tuple((graph.samples, graph.tokens) for graph in graphs),
+    )
+
+
+class _JointSpecs:
+    """Specs numbered by their value at every corner: what is 32 at one batch size need not be at another."""
+
+    def __init__(self, graphs: Sequence[Graph]) -> None:
+        self._specs = [graph.specs for graph in graphs]
+        self._numbers: dict[tuple[int, ...], int] = {}
+
+    def of(self, indices_by_graph: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+        """Joint numbers of the specs that stand at the same places in every graph."""
+        return tuple(
+            -1 if together[0] < 0 else self._numbers.setdefault(together, len(self._numbers))
+            for together in zip(*indices_by_graph, strict=True)
+        )
+
+    def corner(self, graph: int) -> tuple[Spec, ...]:
+        """All specs as they are in one of the graphs."""
+        return tuple(self._specs[graph][together[graph]] for together in self._numbers)
+
+
+def _rebuilt(
+    graph: Graph,
+    specs: tuple[Spec, ...],
+    calls: tuple[Call, ...],
+    buffers: tuple[Buffer, ...],
+    layers: tuple[Layer, ...],
+) -> Graph:
+    return Graph(specs, calls, buffers, layers, graph.batch, graph.samples, graph.tokens, graph.settings)
+
+
+def _check_same_structure(one: Graph, other: Graph) -> None:
+    if len(one.calls) != len(other.calls) or len(one.buffers) != len(other.buffers):
+        raise NotDerivable(f"{len(one.calls)} calls at one size, {len(other.calls)} at another")
+    for a, b in zip(one.calls, other.calls, strict=True):
+        same = a.name == b.name and a.settings == b.settings and a.reads == b.reads and a.writes == b.writes
+        if not same or len(a.inputs) != len(b.inputs) or len(a.outputs) != len(b.outputs):
+            raise NotDerivable(f"{a.name} in {a.module or 'the root'} is called differently at another size")
+    for x, y in zip(one.buffers, other.buffers, strict=True):
+        if (x.born, x.dies, x.role) != (y.born, y.dies, y.role):
+            raise NotDerivable("memory lives differently at another size")
+
+
+def _mixed(sizes_at_corners: Sequence[Sequence[int]], weights: Sequence[float]) -> tuple[int, ...]:
+    """Σ weight · size for each size, which must come out whole and not negative."""
+    mixed = []
+    for at_corners in zip(*sizes_at_corners, strict=True):
+        if len(set(at_corners)) == 1:
+            mixed.append(at_corners[0])
+            continue
+        value = math.fsum(size * weight for size, weight in zip(at_corners, weights, strict=True))
+        whole = round(value)
+        if abs(value - whole) > 1e-6 * max(1.0, abs(value)) or whole < 0:
+            raise NotDerivable(f"a size would be {value:.3f}")
+        mixed.append(whole)
+    return tuple(mixed)
