@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 
 from foretrain.workloads.graph import Call, Graph
-from foretrain.workloads.ops import Kind, Op, Work
+from foretrain.workloads.ops import MATRIX_KINDS, Kind, Op, Work
 from foretrain.workloads.rules import convolution, matrix, sequence, vector
 from foretrain.workloads.rules.site import Rule, resolve
 
@@ -41,4 +42,33 @@ def unknown_names(ops: tuple[Op, ...]) -> tuple[str, ...]:
 
 def _works(graph: Graph, call: Call) -> tuple[Work, ...]:
     rule = _rules().get(call.name, vector.by_nature)
-    return rule(resolve(graph, call))
+    works = rule(resolve(graph, call))
+    adapt = _ARITHMETIC.get(str(graph.settings.get("precision")))
+    return tuple(adapted for work in works for adapted in adapt(work)) if adapt else works
+
+
+def _in_tf32(work: Work) -> tuple[Work, ...]:
+    """TF32: FP32 products and convolutions run on tensor cores; nothing else changes."""
+    is_product = work.kind in MATRIX_KINDS and work.dtype == "float32"
+    return (replace(work, dtype="tf32"),) if is_product else (work,)
+
+
+def _in_fp8(work: Work) -> tuple[Work, ...]:
+    """FP8: linear layers cast their operands to one byte first, then multiply; the rest stays BF16."""
+    if work.kind is not Kind.LINEAR or work.dtype != "bfloat16":
+        return (work,)
+    elements = int(work.read_bytes // 2)
+    cast = Work(
+        Kind.COPY,
+        work.direction,
+        {"elements": elements},
+        work.dtype,
+        0.0,
+        work.read_bytes,
+        float(elements),
+        2,
+    )
+    return cast, replace(work, dtype="float8_e4m3fn", read_bytes=float(elements))
+
+
+_ARITHMETIC: Mapping[str, Callable[[Work], tuple[Work, ...]]] = {"tf32": _in_tf32, "fp8": _in_fp8}

@@ -17,12 +17,14 @@ from foretrain.workloads.tracing.checkpointing import checkpoint_blocks
 from foretrain.workloads.tracing.optimizers import optimizer as build_optimizer
 from foretrain.workloads.tracing.reality import Reality
 from foretrain.workloads.tracing.recorder import ModuleStack, Recorder
+from foretrain.workloads.zoo.ctc import ensure_ctc_shapes
 
 _AUTOCAST = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp8": torch.bfloat16}
 
 
 def trace(example: Example, options: StepOptions, device: str = "meta") -> Graph:
     """Record one step of `example` as a GPU would run it. On `meta` nothing is computed or allocated."""
+    ensure_ctc_shapes()
     module = example.module.to(device)
     inputs = tuple(_to(value, device) for value in example.inputs)
     if options.channels_last:

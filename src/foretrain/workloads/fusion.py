@@ -1,0 +1,115 @@
+"""What `torch.compile` does to a graph: chains of memory-bound operators become single kernels.
+
+Between two operators that stay kernels of their own (matrix products, convolutions, attention ...) every
+run of connected pointwise operators, casts, dropouts, norms, softmaxes and reductions is fused: it reads what
+comes from outside, writes what is needed later, and what lived only inside is never stored.
+
+Not modelled: the partitioner's choice to recompute cheap operators in the backward pass, not save them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from foretrain.workloads.graph import Buffer, Call, Graph, Nature
+from foretrain.workloads.ops import Kind
+from foretrain.workloads.rules import operators
+
+FUSED = "foretrain.fused"
+FUSIBLE = frozenset(
+    {Kind.ELEMENTWISE, Kind.DROPOUT, Kind.RANDOM, Kind.NORMALISATION, Kind.SOFTMAX, Kind.REDUCTION, Kind.VIEW}
+)
+_FUSIBLE_COPIES = frozenset(
+    {"aten._to_copy", "aten.clone", "aten.zeros_like", "aten.ones_like", "aten.full_like", "aten.copy_"}
+)
+
+
+def fuse(graph: Graph) -> Graph:
+    """The graph as `torch.compile` would run it."""
+    kinds = {op.call: op.work.kind for op in operators(graph)}
+    last_read = _last_reads(graph)
+    calls: list[Call] = []
+    place: list[int] = []  # for each old call, the index of the new call it became part of
+    for group in _groups(graph, kinds):
+        place.extend([len(calls)] * len(group))
+        calls.append(_fused(graph, group, last_read) if len(group) > 1 else graph.calls[group[0]])
+    place.append(len(calls))
+    calls = [call if call.forward is None else call._replace(forward=place[call.forward]) for call in calls]
+    return _without_inner_buffers(graph, tuple(calls), place)
+
+
+def _groups(graph: Graph, kinds: dict[int, Kind]) -> Iterator[list[int]]:
+    """Runs of consecutive fusible calls of one phase, each connected to the run by what it reads."""
+    run: list[int] = []
+    touched: set[int] = set()
+    for index, call in enumerate(graph.calls):
+        fusible = kinds[index] in FUSIBLE or call.name in _FUSIBLE_COPIES
+        connected = not run or (
+            graph.calls[run[-1]].phase is call.phase and not touched.isdisjoint(call.reads)
+        )
+        if run and not (fusible and connected):
+            yield run
+            run, touched = [], set()
+        if not fusible:
+            yield [index]
+            continue
+        run.append(index)
+        touched.update(call.reads, call.writes)
+    if run:
+        yield run
+
+
+def _fused(graph: Graph, group: list[int], last_read: dict[int, int]) -> Call:
+    calls = [graph.calls[index] for index in group]
+    written: set[int] = set()
+    reads: dict[int, None] = {}
+    for call in calls:
+        reads.update(dict.fromkeys(buffer for buffer in call.reads if buffer not in written))
+        written.update(call.writes)
+    outlives = {buffer for buffer in written if _is_needed_after(graph, buffer, group[-1], last_read)}
+    return Call(
+        name=FUSED,
+        phase=calls[0].phase,
+        module=calls[0].module,
+        inputs=tuple(graph.buffers[buffer].spec for buffer in reads),
+        outputs=tuple(graph.buffers[buffer].spec for buffer in sorted(outlives)),
+        reads=tuple(reads),
+        writes=tuple(sorted(outlives)),
+        settings={"fused": [call.name for call in calls if call.nature is not Nature.VIEW]},
+        nature=Nature.POINTWISE,
+        forward=calls[0].forward,
+        recomputed=calls[0].recomputed,
+    )
+
+
+def _is_needed_after(graph: Graph, buffer: int, end: int, last_read: dict[int, int]) -> bool:
+    return last_read.get(buffer, -1) > end or graph.buffers[buffer].dies >= len(graph.calls)
+
+
+def _last_reads(graph: Graph) -> dict[int, int]:
+    return {buffer: index for index, call in enumerate(graph.calls) for buffer in call.reads}
+
+
+def _without_inner_buffers(graph: Graph, calls: tuple[Call, ...], place: list[int]) -> Graph:
+    """Leave out the buffers no call touches any more, and number the rest anew."""
+    touched = {buffer for call in calls for buffer in (*call.reads, *call.writes)}
+    kept = [index for index, buffer in enumerate(graph.buffers) if buffer.born < 0 or index in touched]
+    number = {old: new for new, old in enumerate(kept)}
+
+    def renumbered(buffers: Iterable[int]) -> tuple[int, ...]:
+        return tuple(number[buffer] for buffer in buffers)
+
+    return replace(
+        graph,
+        calls=tuple(
+            call._replace(reads=renumbered(call.reads), writes=renumbered(call.writes)) for call in calls
+        ),
+        buffers=tuple(_moved(graph.buffers[index], place) for index in kept),
+    )
+
+
+def _moved(buffer: Buffer, place: list[int]) -> Buffer:
+    born = buffer.born if buffer.born < 0 else place[min(buffer.born, len(place) - 1)]
+    dies = place[min(buffer.dies, len(place) - 1)] if buffer.dies >= 0 else buffer.dies
+    return buffer._replace(born=born, dies=dies)

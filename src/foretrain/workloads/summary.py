@@ -1,0 +1,131 @@
+"""What a trace says at a glance: parameters, FLOP, bytes, by phase, by kind and by layer."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from foretrain.workloads.graph import Graph, Phase, Role
+from foretrain.workloads.ops import MATRIX_KINDS, Kind, Op
+from foretrain.workloads.rules import operators, unknown_names
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseSummary:
+    """One phase of the step. `flop` are those of matrix products, convolutions, attention and RNNs (the model's
+    work); `vector_flop` all others; `bytes` compulsory traffic."""
+
+    operators: int
+    kernels: int
+    flop: float
+    vector_flop: float
+    bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSummary:
+    """One leaf module: what it puts out, its parameters, and its share of the work."""
+
+    path: str
+    type: str
+    output_shapes: tuple[tuple[int, ...], ...]
+    parameters: int
+    forward_flop: float
+    backward_flop: float
+    forward_bytes: float
+    backward_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class TraceSummary:
+    """The whole step. `forward_backward_bytes_per_sample` is what layer tables print: every layer's output and
+    its gradient."""
+
+    samples: int
+    tokens: int
+    parameters: int
+    trainable_parameters: int
+    parameter_bytes: int
+    forward: PhaseSummary
+    backward: PhaseSummary
+    optimizer: PhaseSummary
+    forward_backward_flop: float
+    forward_backward_bytes_per_sample: float
+    activation_bytes: int
+    kinds: dict[str, float]
+    unknown: tuple[str, ...]
+    layers: tuple[LayerSummary, ...]
+
+
+def summarise(graph: Graph) -> TraceSummary:
+    """The summary of a graph."""
+    ops = operators(graph)
+    phases = {phase: _phase(op for op in ops if op.phase is phase) for phase in Phase}
+    outputs = sum(graph.specs[index].bytes for layer in graph.layers for index in layer.outputs)
+    return TraceSummary(
+        samples=graph.samples,
+        tokens=graph.tokens,
+        parameters=graph.parameters,
+        trainable_parameters=graph.trainable_parameters,
+        parameter_bytes=_bytes(graph, Role.PARAMETER),
+        forward=phases[Phase.FORWARD],
+        backward=phases[Phase.BACKWARD],
+        optimizer=phases[Phase.OPTIMIZER],
+        forward_backward_flop=phases[Phase.FORWARD].flop + phases[Phase.BACKWARD].flop,
+        forward_backward_bytes_per_sample=2 * outputs / graph.samples,
+        activation_bytes=_bytes(graph, Role.ACTIVATION),
+        kinds=_flop_and_bytes_by_kind(ops),
+        unknown=unknown_names(ops),
+        layers=_layers(graph, ops),
+    )
+
+
+def _phase(ops: Iterable[Op]) -> PhaseSummary:
+    listed = [op.work for op in ops]
+    matrix = sum(work.flop for work in listed if work.kind in MATRIX_KINDS)
+    return PhaseSummary(
+        operators=sum(work.kind is not Kind.VIEW for work in listed),
+        kernels=sum(work.kernels for work in listed),
+        flop=matrix,
+        vector_flop=sum(work.flop for work in listed) - matrix,
+        bytes=sum(work.read_bytes + work.write_bytes for work in listed),
+    )
+
+
+def _bytes(graph: Graph, role: Role) -> int:
+    return sum(graph.specs[buffer.spec].bytes for buffer in graph.buffers if buffer.role is role)
+
+
+def _flop_and_bytes_by_kind(ops: Iterable[Op]) -> dict[str, float]:
+    totals: dict[str, float] = defaultdict(float)
+    for op in ops:
+        if op.work.kind is not Kind.VIEW:
+            totals[op.work.kind.value] += op.work.read_bytes + op.work.write_bytes
+    return dict(sorted(totals.items(), key=lambda item: -item[1]))
+
+
+def _layers(graph: Graph, ops: Iterable[Op]) -> tuple[LayerSummary, ...]:
+    """Leaf modules in order of first execution; a module that runs twice is listed once, its work summed."""
+    flop: dict[tuple[str, bool], float] = defaultdict(float)
+    moved: dict[tuple[str, bool], float] = defaultdict(float)
+    for op in ops:
+        if op.phase is not Phase.OPTIMIZER:
+            place = (op.module, op.phase is Phase.FORWARD)
+            flop[place] += op.work.flop if op.work.kind in MATRIX_KINDS else 0.0
+            moved[place] += op.work.read_bytes + op.work.write_bytes
+    first = {layer.path: layer for layer in reversed(graph.layers)}
+    ordered = dict.fromkeys(layer.path for layer in graph.layers)
+    return tuple(
+        LayerSummary(
+            path=path,
+            type=first[path].type,
+            output_shapes=tuple(graph.specs[index].shape for index in first[path].outputs),
+            parameters=first[path].parameters,
+            forward_flop=flop[path, True],
+            backward_flop=flop[path, False],
+            forward_bytes=moved[path, True],
+            backward_bytes=moved[path, False],
+        )
+        for path in ordered
+    )

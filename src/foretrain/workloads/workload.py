@@ -1,0 +1,132 @@
+"""A workload: which model is trained, at which sizes, with which options; and its graphs.
+
+Graphs come from the cache, are re-derived from a recorded family where only the batch size or the sequence
+length differs, or are traced.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
+
+from foretrain.errors import InvalidRequest
+from foretrain.workloads import cache
+from foretrain.workloads.family import Axis, Family, NotDerivable, family
+from foretrain.workloads.graph import Graph
+from foretrain.workloads.options import StepOptions
+from foretrain.workloads.zoo import BuildOptions
+
+if TYPE_CHECKING:
+    from foretrain.workloads.lora import LoraOptions
+    from foretrain.workloads.readers import ModelSource
+
+BATCHES = (2, 4)
+"""Where families are recorded. Not at 1: tensors of size one take shortcuts that larger ones do not."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A model as it will be trained on one device."""
+
+    source: ModelSource
+    sizes: BuildOptions
+    options: StepOptions
+    lora: LoraOptions | None = None
+
+    def at(self, batch: int | None = None, seq_len: int | None = None) -> Workload:
+        """The same workload at another batch size or sequence length."""
+        sizes = replace(self.sizes, batch=batch or self.sizes.batch, seq_len=seq_len or self.sizes.seq_len)
+        return replace(self, sizes=sizes)
+
+
+def graph_of(workload: Workload) -> Graph:
+    """The graph of a workload: from the cache, re-derived, or traced (and then kept)."""
+    entry = _key(workload, "graph")
+    found = cache.find(entry)
+    if isinstance(found, Graph):
+        return found
+    derived = _derived(workload)
+    if derived is not None:
+        return derived
+    graph = traced(workload)
+    cache.keep(entry, graph)
+    return graph
+
+
+def traced(workload: Workload) -> Graph:
+    """The graph of a workload, recorded now. This is what needs torch."""
+    from foretrain.workloads.tracing.step import trace
+
+    example = workload.source.example(workload.sizes)
+    if workload.lora is not None:
+        from foretrain.workloads.lora import apply_lora
+
+        example = replace(example, module=apply_lora(example.module, workload.lora))
+    graph = trace(example, workload.options)
+    if workload.options.compile:
+        from foretrain.workloads.fusion import fuse
+
+        graph = fuse(graph)
+    return graph
+
+
+def record_family(workload: Workload, seq_lens: tuple[int, int] | None = None) -> Family | None:
+    """The family of a workload over batch sizes (and over two sequence lengths), kept for later requests.
+
+    None if the graph changes with the size in more than its shapes, so that every size must be traced.
+    """
+    axes = (Axis("batch", *BATCHES), *((Axis("seq_len", *seq_lens),) if seq_lens else ()))
+    entry = _key(workload, "family", seq_lens)
+    found = cache.find(entry)
+    if isinstance(found, Family):
+        return found
+    values = itertools.product(BATCHES, seq_lens or (workload.sizes.seq_len,))
+    try:
+        graphs = [traced(workload.at(batch=batch, seq_len=seq_len)) for batch, seq_len in values]
+        recorded = family(axes, graphs)
+    except (NotDerivable, InvalidRequest):
+        return None
+    cache.keep(entry, recorded)
+    return recorded
+
+
+def graph_at(workload: Workload, batch: int) -> Graph:
+    """The graph at a batch size, re-derived from the family where there is one. For searches over batches."""
+    at_batch = workload.at(batch=batch)
+    if batch >= BATCHES[0]:
+        recorded = record_family(workload)
+        if recorded is not None:
+            try:
+                return recorded.at({"batch": batch})
+            except NotDerivable:
+                pass
+    return graph_of(at_batch)
+
+
+def _derived(workload: Workload) -> Graph | None:
+    batch = workload.sizes.batch
+    if batch is None or batch < BATCHES[0]:
+        return None
+    recorded = cache.find(_key(workload, "family"))
+    if not isinstance(recorded, Family):
+        return None
+    try:
+        return recorded.at({"batch": batch})
+    except NotDerivable:
+        return None
+
+
+def _key(workload: Workload, what: str, seq_lens: tuple[int, int] | None = None) -> str:
+    sizes = asdict(workload.sizes)
+    if what == "family":
+        sizes.pop("batch")
+        if seq_lens:
+            sizes["seq_len"] = seq_lens
+    return cache.key(
+        what=what,
+        source=workload.source.fingerprint(),
+        sizes=sizes,
+        options=asdict(workload.options),
+        lora=None if workload.lora is None else asdict(workload.lora),
+    )
