@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# A tour of what foretrain answers today; `make demo` runs it. Each command is printed, then run.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+mkdir -p out
+
+bold='' plain=''
+if [[ -t 1 && -z "${NO_COLOR:-}" ]]; then
+  bold=$'\033[1m' plain=$'\033[0m'
+fi
+
+say() { printf '\n%s%s%s\n' "$bold" "$*" "$plain"; }
+
+show() {
+  printf '\n%s$ %s%s\n' "$bold" "$*" "$plain"
+  "$@"
+}
+
+say "1. What hardware exists? Every figure is dense and per device."
+show foretrain devices h100
+show foretrain devices a100
+
+say "2. What does it cost to rent? Every price shows its date."
+show foretrain offers --gpu h100 --count 8
+show foretrain offers --gpu a100 --spot --limit 10
+
+say "3. Rent or buy? A workstation for \$8,000 against \$1.50 an hour; a rented hour does 30 % less work."
+show foretrain rent-or-buy --price 8000 --rent 1.50 --relative-performance 0.7
+
+say "4. The same for a server with eight H100s, with electricity. The prices of the server and of a kWh are
+   examples: put in your own. The rent is the cloud's, the power the TDP of the eight devices alone."
+show foretrain rent-or-buy --price 270000 --offer lambda:gpu_8x_h100_sxm5 \
+  --device h100-sxm:8 --usd-per-kwh 0.15 --pue 1.56 --utilisation 0.5 --plot out/rent-or-buy.png
+
+say "5. How do we know? Every fact has a kind and a source."
+show foretrain explain h100-sxm
+
+say "Next: foretrain --help, README.md, docs/getting-started.md"
