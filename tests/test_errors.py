@@ -33,9 +33,7 @@ def test_the_docstring_shows_the_whole_tree() -> None:
 
 
 def test_unknown_name_suggests_near_ones_and_says_where_to_look() -> None:
-    error = UnknownName(
-        "device", "h100-sxn", ["h100-sxm", "h100-pcie", "k80"], "List them: foretrain devices"
-    )
+    error = UnknownName("device", "h100-sxn", ["h100-sxm", "h200-sxm", "k80"], "List them: foretrain devices")
     assert str(error) == (
         "no device 'h100-sxn'; did you mean h100-sxm or h200-sxm? List them: foretrain devices"
     )

@@ -185,7 +185,7 @@ def _electricity_per_hour(request: RentOrBuyRequest) -> float:
 
 def _net_price(request: RentOrBuyRequest) -> float:
     discount = (1 + request.discount_rate) ** request.resale_after_years
-    return request.price_usd - request.resale_usd / discount
+    return request.price_usd - request.resale_usd / float(discount)
 
 
 def _present_value_of_one_a_year(years: float, discount_rate: float) -> float:

@@ -4,28 +4,52 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
+from typing import NoReturn
 
-from foretrain.errors import ForetrainError
+from foretrain.errors import BackendFailed, ForetrainError
 from foretrain.units import UnitError
 
 
-def main() -> None:
-    """Run the command line; errors become one sentence on stderr and the documented exit code."""
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line and leave; errors become one sentence on stderr and the documented exit code."""
+    from typer import Abort, TyperException
+
     from foretrain.serving.cli.app import app
 
+    given = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        app()
+        exit_code = app(given or ["--help"], standalone_mode=False)
     except ForetrainError as error:
         fail(str(error), error.exit_code)
     except UnitError as error:
         fail(str(error), 2)
-    except BrokenPipeError:  # the reader (head, less) went away: not an error
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except TyperException as error:
+        fail(_usage(error), error.exit_code)
+    except OSError as error:  # a full disk, a file that may not be read
+        about = f" ({error.filename})" if error.filename else ""
+        fail(f"the system refused: {error.strerror or error}{about}", BackendFailed.exit_code)
+    except Abort:
+        fail("aborted", 1)
+    except SystemExit as leaving:
+        if not isinstance(leaving.__context__, BrokenPipeError):
+            raise
+        # The reader (head, less) went away, which typer reports as a failure: nobody wants the rest.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
         sys.exit(0)
+    sys.exit(exit_code if isinstance(exit_code, int) else 0)
 
 
-def fail(sentence: str, exit_code: int) -> None:
+def fail(sentence: str, exit_code: int) -> NoReturn:
     """Say what was wrong on stderr and leave."""
     label = "\033[1;31merror:\033[0m" if sys.stderr.isatty() and "NO_COLOR" not in os.environ else "error:"
     sys.stderr.write(f"{label} {sentence}\n")
     sys.exit(exit_code)
+
+
+def _usage(error: Exception) -> str:
+    """What is wrong with the command as typed, and where its options are described."""
+    format_message = getattr(error, "format_message", lambda: str(error))
+    context = getattr(error, "ctx", None)
+    where = f" (see {context.command_path} --help)" if context is not None else ""
+    return " ".join(format_message().split()).removesuffix(".") + where

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -31,11 +32,16 @@ def devices(
 ) -> None:
     """List GPUs and CPUs with their peaks, memory and links.
 
-    Examples: foretrain devices | foretrain devices h100-sxm | foretrain devices a100 --json
+    \b
+    Examples:
+      foretrain devices
+      foretrain devices h100-sxm
+      foretrain devices a100 --json
     """
     from foretrain.facts import devices as core
     from foretrain.serving.cli.terminal import print_json
 
+    found: tuple[core.Device, ...]
     if measure_here:
         found = (_measure_here(),)
     elif name is not None:
@@ -109,13 +115,16 @@ def _show_all(found: tuple[Device, ...]) -> None:
         )
         for device in found
     ]
-    titles = ("generation", "year", "FP32 FLOP/s", "FP16 tensor", "memory", "bandwidth", "TDP")
+    titles = ("FP32", "tensor", "memory", "bandwidth", "TDP")
     columns = [
         Column("device", style="bold"),
-        *(Column(title, right=title != "generation") for title in titles),
+        Column("generation", expendable=1),
+        Column("year", right=True, expendable=2),
+        *(Column(title, right=True) for title in titles),
     ]
     print_table(columns, rows)
-    print_line(f"{len(found)} devices; all figures dense and per device. Sources: foretrain explain DEVICE")
+    print_line(f"{len(found)} devices. FP32 and FP16 tensor peaks are dense FLOP/s of one device.")
+    print_line("Where a figure comes from: foretrain explain DEVICE")
 
 
 def _show_one(device: Device) -> None:
@@ -131,7 +140,14 @@ def _show_one(device: Device) -> None:
         for fact in device.sheet
         if fact.preferred
     ]
-    print_table([Column("quantity"), Column("value", right=True), Column("kind"), Column("source")], rows)
+    columns = [
+        Column("quantity"),
+        Column("value", right=True),
+        Column("kind"),
+        Column("source", expendable=1),
+    ]
+    print_table(columns, rows)
+    print_line(f"Titles and links of the sources: foretrain explain {device.id}")
 
 
 def format_fact(quantity: str, value: float | str) -> str:
@@ -142,7 +158,7 @@ def format_fact(quantity: str, value: float | str) -> str:
     known = quantities().get(quantity)
     if isinstance(value, str) or known is None:
         return str(value)
-    forms = {
+    forms: dict[str, Callable[[float], str]] = {
         "FLOP/s": lambda number: units.format_flop(number, "FLOP/s"),
         "B": units.format_bytes,
         "B/s": units.format_bandwidth,

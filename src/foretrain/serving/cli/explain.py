@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from itertools import groupby
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from foretrain.serving.cli.parameters import Json
+
+if TYPE_CHECKING:
+    from foretrain.facts.explanation import Explanation, Statement
 
 Name = Annotated[
     str, typer.Argument(help="A device, family, link, node, provider, source, or offer PROVIDER:INSTANCE.")
@@ -14,42 +18,75 @@ Name = Annotated[
 
 
 def explain(name: Name, json: Json = False) -> None:
-    """Show every fact about a name, how it is known, and where it comes from.
+    """Show every fact about a name, how it is known, and its source.
 
-    Examples: foretrain explain h100-sxm | foretrain explain aws:p4d.24xlarge | foretrain explain nvlink4
+    \b
+    Examples:
+      foretrain explain h100-sxm
+      foretrain explain aws:p4d.24xlarge
+      foretrain explain nvlink4
     """
     from foretrain.facts import explanation
-    from foretrain.serving.cli.devices import format_fact
-    from foretrain.serving.cli.terminal import Column, print_json, print_line, print_table
+    from foretrain.serving.cli.terminal import on_terminal, print_json, print_line
 
     found = explanation.explain(name)
     if json:
         print_json(found)
         return
     print_line(f"{found.name}: {found.title}", "bold")
-    several = len({statement.subject for statement in found.statements}) > 1
-    rows = [
-        (
-            *((statement.subject,) if several else ()),
-            statement.quantity + ("" if statement.preferred else " (not preferred)"),
-            format_fact(statement.quantity, statement.value),
-            statement.kind,
-            statement.source,
-            statement.note,
-        )
-        for statement in found.statements
-    ]
-    columns = [
-        Column("quantity"),
-        Column("value", right=True),
-        Column("kind"),
-        Column("source"),
-        Column("note"),
-    ]
-    if rows:
-        print_line()
-        print_table([Column("of"), *columns] if several else columns, rows)
-    print_line("\nSources:")
+    if on_terminal():
+        _show_by_source(found)
+    elif found.statements:
+        _show_table(found)
+    print_line()
+    print_line("Sources:")
     for source in found.sources:
         print_line(f"  {source.id}: {source.title}")
         print_line(f"    {source.locator} (retrieved {source.retrieved}; {source.licence})")
+
+
+def _show_by_source(found: Explanation) -> None:
+    """For people: one short table for each source, under what its facts have in common."""
+    from foretrain.serving.cli.terminal import Column, print_line, print_table
+
+    several = _several(found)
+    for (kind, source), group in groupby(found.statements, lambda fact: (fact.kind, fact.source)):
+        facts = list(group)
+        notes = {fact.note for fact in facts}
+        shared = notes.pop() if len(notes) == 1 else ""
+        print_line()
+        print_line(f"{kind}, from {source}" + (f": {shared}" if shared else ""))
+        columns = [Column("quantity", least=24), Column("value", right=True)]
+        rows = [_cells(fact) for fact in facts]
+        if several:
+            columns = [Column("of", least=16), *columns]
+            rows = [(fact.subject, *row) for fact, row in zip(facts, rows, strict=True)]
+        if notes:
+            columns = [*columns, Column("note", least=20)]
+            rows = [(*row, fact.note) for fact, row in zip(facts, rows, strict=True)]
+        print_table(columns, rows)
+
+
+def _show_table(found: Explanation) -> None:
+    """For a pipe: one line for each fact, with all there is to say of it."""
+    from foretrain.serving.cli.terminal import Column, print_line, print_table
+
+    several = _several(found)
+    titles = [*(["of"] if several else []), "quantity", "value", "kind", "source", "note"]
+    rows = [
+        (*([fact.subject] if several else []), *_cells(fact), fact.kind, fact.source, fact.note)
+        for fact in found.statements
+    ]
+    print_line()
+    print_table([Column(title, right=title == "value") for title in titles], rows)
+
+
+def _cells(fact: Statement) -> tuple[str, ...]:
+    from foretrain.serving.cli.devices import format_fact
+
+    name = fact.quantity + ("" if fact.preferred else " (not preferred)")
+    return name, format_fact(fact.quantity, fact.value)
+
+
+def _several(found: Explanation) -> bool:
+    return len({fact.subject for fact in found.statements}) > 1

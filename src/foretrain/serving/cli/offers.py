@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -27,7 +28,7 @@ Region = Annotated[str | None, typer.Option("--region", help="Only these regions
 Spot = Annotated[bool, typer.Option("--spot", help="Compare spot prices.")]
 Historical = Annotated[bool, typer.Option("--historical", help="Also offers of the past.")]
 MaxPrice = Annotated[
-    float | None, typer.Option("--max-price", parser=money, help="At most this much an hour.")
+    float | None, typer.Option("--max-price", parser=money, metavar="USD", help="At most this much an hour.")
 ]
 Sort = Annotated[str, typer.Option("--sort", help="price, price-per-gpu, cloud or gpu.")]
 Limit = Annotated[int | None, typer.Option("--limit", help="At most this many rows.")]
@@ -58,9 +59,12 @@ def offers(
     as_of: AsOf = None,
     json: Json = False,
 ) -> None:
-    """List what machines cost to rent, by cloud, with the date of every price.
+    """List what machines cost to rent, with the date of every price.
 
-    Example: foretrain offers --gpu h100 --count 8 --sort price --cloud aws,gcp --spot
+    \b
+    Examples:
+      foretrain offers --gpu h100 --count 8 --sort price --cloud aws,gcp --spot
+      foretrain offers --refresh prices_2026_09.csv
     """
     from foretrain.facts.offers import OfferQuery, search
     from foretrain.serving.cli.terminal import print_json
@@ -94,42 +98,36 @@ def _show(found: tuple[Offer, ...], spot: bool) -> None:
     if not found:
         print_line("No offer matches. Loosen a filter, or see the past with --historical.")
         return
-    rows = [
+    shown = [
+        (Column("cloud", style="bold"), [offer.provider for offer in found]),
+        (Column("instance", least=20), [offer.instance or "-" for offer in found]),
+        (Column("devices"), [f"{offer.count} x {offer.device or offer.family + '?'}" for offer in found]),
+        (Column("vCPU", right=True, expendable=3), [_or_dash(offer.vcpus, "{:g}".format) for offer in found]),
         (
-            offer.provider,
-            offer.instance or "-",
-            f"{offer.count} x {offer.device or offer.family + ' (variant unknown)'}",
-            "-" if offer.vcpus is None else f"{offer.vcpus:g}",
-            "-" if offer.memory_bytes is None else format_bytes(offer.memory_bytes),
-            format_money(offer.price(spot)),
-            format_money(offer.price(spot) / offer.count),
-            "-" if offer.spot_usd_per_hour is None else format_money(offer.spot_usd_per_hour),
-            offer.region,
-            offer.as_of,
-        )
-        for offer in found
+            Column("memory", right=True, expendable=4),
+            [_or_dash(offer.memory_bytes, format_bytes) for offer in found],
+        ),
+        (
+            Column("spot $/h" if spot else "$/h", right=True),
+            [format_money(offer.price(spot)) for offer in found],
+        ),
+        (Column("each", right=True), [format_money(offer.price(spot) / offer.count) for offer in found]),
+        (Column("region", least=15, expendable=1), [offer.region for offer in found]),
+        (Column("as of"), [offer.as_of for offer in found]),
     ]
-    kind = "spot" if spot else "on demand"
-    columns = [
-        Column("cloud", style="bold"),
-        Column("instance"),
-        Column("devices"),
-        Column("vCPU", right=True),
-        Column("memory", right=True),
-        Column(f"$/h {kind}", right=True),
-        Column("per device", right=True),
-        Column("spot $/h", right=True),
-        Column("region"),
-        Column("as of"),
-    ]
-    if spot:
-        columns = [*columns[:7], *columns[8:]]
-        rows = [(*row[:7], *row[8:]) for row in rows]
-    print_table(columns, rows)
+    if not spot:
+        spots = [_or_dash(offer.spot_usd_per_hour, format_money) for offer in found]
+        shown.insert(7, (Column("spot $/h", right=True, expendable=2), spots))
+    print_table([column for column, _ in shown], list(zip(*(cells for _, cells in shown), strict=True)))
     clouds = len({offer.provider for offer in found})
-    print_line(
-        f"{len(found)} offers of {clouds} providers. Source of a price: foretrain explain CLOUD:INSTANCE"
-    )
+    print_line(f"{len(found)} offers of {clouds} providers. Prices are of the date shown; each = per device.")
+    if any(offer.device is None for offer in found):
+        print_line("? = the provider does not say which variant of the family.")
+    print_line("Where a price comes from: foretrain explain CLOUD:INSTANCE")
+
+
+def _or_dash(value: float | None, form: Callable[[float], str]) -> str:
+    return "-" if value is None else form(value)
 
 
 def _refresh(file: Path, as_of: datetime | None, json: bool) -> None:

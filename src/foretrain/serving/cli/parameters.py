@@ -14,6 +14,8 @@ def _reader(parse: Callable[[str], float], name: str) -> Callable[[str | float],
     def read(text: str | float) -> float:
         if not isinstance(text, str):  # typer also passes the default through the parser
             return float(text)
+        if text.lstrip().startswith("-"):
+            raise typer.BadParameter(f"{text!r} is negative; give an amount of at least 0")
         try:
             return parse(text)
         except UnitError as error:

@@ -13,10 +13,12 @@ if TYPE_CHECKING:
     from foretrain.planning.rent_or_buy import RentOrBuy
 
 Price = Annotated[
-    float, typer.Option("--price", parser=money, help="What the machine costs to buy, e.g. 8000.")
+    float,
+    typer.Option("--price", parser=money, metavar="USD", help="What the machine costs to buy, e.g. 8000."),
 ]
 Rent = Annotated[
-    float | None, typer.Option("--rent", parser=money, help="What renting costs an hour, e.g. 1.50.")
+    float | None,
+    typer.Option("--rent", parser=money, metavar="USD", help="What renting costs an hour, e.g. 1.50."),
 ]
 Offer = Annotated[
     str | None, typer.Option("--offer", help="Rent this cloud offer instead, e.g. lambda:gpu_8x_h100_sxm5.")
@@ -40,14 +42,19 @@ DeviceOption = Annotated[
         "--device", autocompletion=complete_device, help="Take the power from the TDP of DEVICE:COUNT."
     ),
 ]
-UsdPerKwh = Annotated[float, typer.Option("--usd-per-kwh", parser=money, help="Price of electricity.")]
+UsdPerKwh = Annotated[
+    float, typer.Option("--usd-per-kwh", parser=money, metavar="USD", help="Price of electricity.")
+]
 Pue = Annotated[float, typer.Option("--pue", help="Total over IT power of the room; 1 = no cooling.")]
 Hosting = Annotated[
-    float, typer.Option("--hosting", parser=money, help="Rack, network, repairs: USD a year.")
+    float, typer.Option("--hosting", parser=money, metavar="USD", help="Rack, network, repairs: USD a year.")
 ]
-Resale = Annotated[float, typer.Option("--resale", parser=money, help="What the machine brings when sold.")]
+Resale = Annotated[
+    float, typer.Option("--resale", parser=money, metavar="USD", help="What the machine brings when sold.")
+]
 ResaleAfter = Annotated[
-    float, typer.Option("--resale-after", parser=duration, help="When it is sold, e.g. 3y.")
+    float,
+    typer.Option("--resale-after", parser=duration, metavar="DURATION", help="When it is sold, e.g. 3y."),
 ]
 Discount = Annotated[float, typer.Option("--discount-rate", help="Yearly cost of capital, e.g. 0.08.")]
 Plot = Annotated[Path | None, typer.Option("--plot", help="Draw the costs into this .png or .svg file.")]
@@ -71,9 +78,12 @@ def rent_or_buy(
     plot: Plot = None,
     json: Json = False,
 ) -> None:
-    """Rent or buy: break-even hours and years of owning a machine, by utilisation.
+    """Rent or buy: after how many hours of use does owning win?
 
-    Example: foretrain rent-or-buy --price 8000 --rent 1.50 --relative-performance 0.7
+    \b
+    Examples:
+      foretrain rent-or-buy --price 8000 --rent 1.50 --relative-performance 0.7
+      foretrain rent-or-buy --price 250k$ --offer aws:p4d.24xlarge --plot costs.png
     """
     from foretrain.planning import rent_or_buy as core
     from foretrain.serving.cli.terminal import print_json
@@ -109,7 +119,8 @@ def _show(answer: RentOrBuy, plot: Path | None) -> None:
 
     request = answer.request
     print_line(
-        f"Break-even: {_hours(answer.break_even_hours)} of use, {_years(answer.break_even_years)}", "bold"
+        f"Break-even: {_hours(answer.break_even_hours)} of use, {_years(answer.break_even_years, ' years')}",
+        "bold",
     )
     print_line(f"Verdict:    {answer.verdict}")
     print_line()
@@ -124,8 +135,7 @@ def _show(answer: RentOrBuy, plot: Path | None) -> None:
     print_table([Column("what"), Column("USD", right=True)], facts)
     print_line()
     print_table(
-        [Column("utilisation", right=True), Column("h/year", right=True), Column("break-even", right=True),
-         Column("years", right=True)],
+        [Column(name, right=True) for name in ("utilisation", "h/year", "break-even", "years")],
         [
             (f"{row.utilisation:.0%}", f"{row.hours_per_year:,.0f}", _hours(row.hours), _years(row.years))
             for row in answer.by_utilisation
@@ -144,5 +154,5 @@ def _hours(hours: float | None) -> str:
     return "never" if hours is None else f"{hours:,.0f} h"
 
 
-def _years(years: float | None) -> str:
-    return "never" if years is None else f"{years:,.2f} years"
+def _years(years: float | None, unit: str = "") -> str:
+    return "never" if years is None else f"{years:,.2f}{unit}"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,14 +15,25 @@ import typer
 
 from foretrain.serving.encoding import to_json
 
+_GAP = 2
+"""Spaces between the columns of a table."""
+_MARKERS = ("hd", "dot")
+"""Curves differ in more than colour, for those who see none."""
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A table column; numbers go to the right."""
+    """A table column; numbers go to the right.
+
+    On a narrow terminal a column may shrink to its `least` width by wrapping (0 = never), and columns with
+    the highest `expendable` go first (0 = never). In a pipe every column is shown in full.
+    """
 
     title: str
     right: bool = False
     style: str = ""
+    least: int = 0
+    expendable: int = 0
 
 
 def on_terminal() -> bool:
@@ -33,13 +47,18 @@ def print_json(value: Any) -> None:
 
 
 def print_line(text: str = "", style: str = "") -> None:
-    """One line of text, styled on a terminal."""
-    if style and on_terminal():
-        from rich.console import Console
-
-        Console(highlight=False).print(text, style=style, markup=False)
-    else:
+    """A line of text; on a terminal styled, and wrapped between words with its indent kept."""
+    if not (text and on_terminal()):
         typer.echo(text)
+        return
+    from rich.console import Console
+
+    indent = text[: len(text) - len(text.lstrip())]
+    wrapped = textwrap.fill(
+        text.strip(), _terminal_width(), initial_indent=indent, subsequent_indent=indent,
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
+    Console(highlight=False, soft_wrap=True).print(wrapped, style=style or None, markup=False)
 
 
 def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str = "") -> None:
@@ -50,37 +69,67 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], title:
         _print_plain(columns, rows, title)
 
 
+def fitting(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[int]:
+    """Which columns to show in so much width: the most expendable leave until the rest has room."""
+    needed = [
+        min(widest, column.least) if column.least else widest
+        for column, widest in zip(columns, _widths(columns, rows), strict=True)
+    ]
+    kept = list(range(len(columns)))
+    while sum(needed[index] + _GAP for index in kept) > width:
+        first = max(kept, key=lambda index: columns[index].expendable)
+        if columns[first].expendable == 0:
+            break
+        kept.remove(first)
+    return kept
+
+
+def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[int]:
+    return [
+        max(len(column.title), *(len(row[index]) for row in rows), 0) for index, column in enumerate(columns)
+    ]
+
+
+def _terminal_width() -> int:
+    return shutil.get_terminal_size().columns
+
+
 def _print_rich(columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, header_style="bold")
-    for column in columns:
+    kept = fitting(columns, rows, _terminal_width())
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold", padding=(0, 1, 0, 0), pad_edge=False)
+    for column in (columns[index] for index in kept):
         table.add_column(
             column.title,
             justify="right" if column.right else "left",
             style=column.style or None,
-            no_wrap=column.right,
+            no_wrap=not column.least,
             overflow="fold",
         )
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(row[index]) for index in kept))
+    if title:
+        print_line(title, "bold")
     Console(highlight=False).print(table)
+    hidden = [column.title for index, column in enumerate(columns) if index not in kept]
+    if hidden:
+        print_line(f"Not shown for want of width: {', '.join(hidden)} (all of it: --json)", "dim")
 
 
 def _print_plain(columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str) -> None:
-    lines = [[column.title for column in columns], *rows]
-    widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
+    widths = _widths(columns, rows)
     if title:
         typer.echo(title)
-    for line in lines:
+    for line in ([column.title for column in columns], *rows):
         cells = (
             cell.rjust(width) if column.right else cell.ljust(width)
             for cell, width, column in zip(line, widths, columns, strict=True)
         )
-        typer.echo("  ".join(cells).rstrip())
+        typer.echo((" " * _GAP).join(cells).rstrip())
 
 
 @contextmanager
@@ -111,9 +160,22 @@ def print_curves(
     plotext.axes_color("default")
     plotext.ticks_color("default")
     plotext.plotsize(min(console.width - 2, 90), 18)
-    for label, y in curves.items():
-        plotext.plot(list(x), list(y), label=label)
+    for index, (label, y) in enumerate(curves.items()):
+        plotext.plot(list(x), list(y), label=label, marker=_MARKERS[index % len(_MARKERS)])
+    for set_ticks, values in ((plotext.xticks, [x]), (plotext.yticks, list(curves.values()))):
+        ticks = round_ticks(max(max(line) for line in values))
+        set_ticks(ticks, [f"{tick:,.10g}" for tick in ticks])
     plotext.title(title)
     plotext.xlabel(x_label)
     plotext.ylabel(y_label)
     typer.echo(plotext.build())
+
+
+def round_ticks(top: float, most: int = 6) -> list[float]:
+    """Round numbers from 0 up to `top`: at most so many, in steps of 1, 2, 2.5 or 5 times a power of ten."""
+    if not (math.isfinite(top) and top > 0):
+        return [0.0]
+    magnitude = 10.0 ** math.floor(math.log10(top / most))
+    steps = (factor * magnitude for factor in (1, 2, 2.5, 5, 10, 20))
+    step = next(step for step in steps if top / step <= most - 1)
+    return [index * step for index in range(math.floor(top / step * (1 + 1e-9)) + 1)]
