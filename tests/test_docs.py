@@ -1,0 +1,110 @@
+"""The documentation tells the truth: its commands exist, its outputs are what the commands print now."""
+
+import importlib.util
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+RENDERER = ROOT / "scripts" / "render_docs.py"
+WRITTEN = ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "docs")
+
+
+def load_renderer() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("render_docs", RENDERER)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["render_docs"] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+render_docs = load_renderer()
+
+
+def shown_commands(text: str) -> Iterator[list[str]]:
+    """The words after `foretrain` of each command in the fenced blocks of a page."""
+    for block in re.findall(r"^ *```(?:sh|console)\n(.*?)^ *```", text, re.DOTALL | re.MULTILINE):
+        for line in re.findall(r"^ *(?:\$ )?foretrain (.*)$", block.replace("\\\n", " "), re.MULTILINE):
+            yield shlex.split(re.split(r"[|;]", line)[0], comments=True)
+
+
+def problem_with(words: list[str]) -> str | None:
+    """Why the command line would not understand these words, or None."""
+    if words[0].startswith("-"):
+        return None if words[0] in {"--help", "--version", "--install-completion"} else f"option {words[0]}"
+    known = {command.name: command for command in render_docs.commands()}
+    if words[0] not in known:
+        return f"command {words[0]}"
+    flags = {flag for parameter in known[words[0]].parameters for flag in parameter.name.split(", ")}
+    unknown = [word for word in words[1:] if word.startswith("--") and word not in {*flags, "--help"}]
+    return f"options {unknown} of {words[0]}" if unknown else None
+
+
+def check(root: Path) -> subprocess.CompletedProcess[str]:
+    arguments = [sys.executable, str(RENDERER), "--check", "--root", str(root)]
+    return subprocess.run(arguments, capture_output=True, text=True, check=False)
+
+
+def test_the_readme_starts_with_the_two_commands() -> None:
+    first_block = re.search(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert first_block is not None
+    assert first_block[1].splitlines() == ["make demo", "make test"]
+    makefile = (ROOT / "Makefile").read_text()
+    assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in ("demo", "test"))
+
+
+def test_commands_are_found_in_a_page() -> None:
+    page = "```console\n$ foretrain devices h100 | head -3\nh100\n```\n"
+    page += "```sh\nforetrain offers \\\n  --spot # now\n```\n"
+    assert list(shown_commands(page)) == [["devices", "h100"], ["offers", "--spot"]]
+
+
+@pytest.mark.parametrize("words", [["divine"], ["devices", "--nonsense"], ["--nonsense"]])
+def test_a_command_that_does_not_exist_is_noticed(words: list[str]) -> None:
+    assert problem_with(words)
+
+
+@pytest.mark.parametrize("page", list(render_docs.pages(ROOT)), ids=lambda page: page.name)
+def test_every_command_shown_exists(page: Path) -> None:
+    problems = [problem for words in shown_commands(page.read_text()) if (problem := problem_with(words))]
+    assert not problems
+
+
+def test_outputs_and_tables_are_up_to_date() -> None:
+    checked = check(ROOT)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+@pytest.mark.parametrize(
+    ("page", "true", "false"),
+    [
+        ("README.md", "3,733 h of use", "3,734 h of use"),
+        ("docs/nomenclature.md", "| `tdp_watts` | W |", "| `tdp_watts` | kW |"),
+    ],
+)
+def test_a_figure_that_is_not_true_is_noticed(tmp_path: Path, page: str, true: str, false: str) -> None:
+    for name in WRITTEN:
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, tmp_path / name)
+    text = (tmp_path / page).read_text()
+    assert true in text
+    (tmp_path / page).write_text(text.replace(true, false))
+    checked = check(tmp_path)
+    assert checked.returncode == 1
+    assert checked.stdout == f"{page}: out of date, run scripts/render_docs.py\n"
+
+
+def test_the_demo_shows_only_commands_that_exist() -> None:
+    script = (ROOT / "scripts" / "demo.sh").read_text().replace("\\\n", " ")
+    shown = [shlex.split(line) for line in re.findall(r"^show foretrain (.*)$", script, re.MULTILINE)]
+    assert {words[0] for words in shown} >= {"devices", "offers", "rent-or-buy", "explain"}
+    assert [problem_with(words) for words in shown if problem_with(words)] == []
