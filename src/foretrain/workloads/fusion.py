@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from foretrain.workloads.graph import Buffer, Call, Graph, Nature
-from foretrain.workloads.ops import Kind
+from foretrain.workloads.ops import Kind, Op
 from foretrain.workloads.rules import operators
 
 FUSED = "foretrain.fused"
@@ -27,11 +27,11 @@ _FUSIBLE_COPIES = frozenset(
 
 def fuse(graph: Graph) -> Graph:
     """The graph as `torch.compile` would run it."""
-    kinds = {op.call: op.work.kind for op in operators(graph)}
+    stays = {op.call for op in operators(graph) if not _is_fusible(op)}
     last_read = _last_reads(graph)
     calls: list[Call] = []
     place: list[int] = []  # for each old call, the index of the new call it became part of
-    for group in _groups(graph, kinds):
+    for group in _groups(graph, stays):
         place.extend([len(calls)] * len(group))
         calls.append(_fused(graph, group, last_read) if len(group) > 1 else graph.calls[group[0]])
     place.append(len(calls))
@@ -39,12 +39,16 @@ def fuse(graph: Graph) -> Graph:
     return _without_inner_buffers(graph, tuple(calls), place)
 
 
-def _groups(graph: Graph, kinds: dict[int, Kind]) -> Iterator[list[int]]:
+def _is_fusible(op: Op) -> bool:
+    return op.work.kind in FUSIBLE or op.name in _FUSIBLE_COPIES
+
+
+def _groups(graph: Graph, stays: set[int]) -> Iterator[list[int]]:
     """Runs of consecutive fusible calls of one phase, each connected to the run by what it reads."""
     run: list[int] = []
     touched: set[int] = set()
     for index, call in enumerate(graph.calls):
-        fusible = kinds[index] in FUSIBLE or call.name in _FUSIBLE_COPIES
+        fusible = index not in stays
         connected = not run or (
             graph.calls[run[-1]].phase is call.phase and not touched.isdisjoint(call.reads)
         )

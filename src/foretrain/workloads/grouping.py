@@ -78,7 +78,7 @@ def _edges(graph: Graph, kept: list[int]) -> list[tuple[int, int]]:
 
 
 def _communities(count: int, edges: list[tuple[int, int]], nodes: int, seed: int) -> NDArray[np.int64]:
-    """Fluid communities in every connected part, shares of `nodes` by size; what is left joins a neighbour."""
+    """Fluid communities in every connected part, in shares by size; what is left joins a neighbour."""
     networkx = _networkx()
     network = networkx.Graph()
     network.add_nodes_from(range(count))

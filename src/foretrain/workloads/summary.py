@@ -13,8 +13,8 @@ from foretrain.workloads.rules import operators, unknown_names
 
 @dataclass(frozen=True, slots=True)
 class PhaseSummary:
-    """One phase of the step. `flop` are those of matrix products, convolutions, attention and RNNs (the model's
-    work); `vector_flop` all others; `bytes` compulsory traffic."""
+    """One phase of the step. `flop` are those of matrix products, convolutions, attention and RNNs (the
+    model's work); `vector_flop` all others; `bytes` compulsory traffic."""
 
     operators: int
     kernels: int
@@ -39,8 +39,8 @@ class LayerSummary:
 
 @dataclass(frozen=True, slots=True)
 class TraceSummary:
-    """The whole step. `forward_backward_bytes_per_sample` is what layer tables print: every layer's output and
-    its gradient."""
+    """The whole step. `forward_backward_bytes_per_sample` is what layer tables print: every layer's output
+    and its gradient."""
 
     samples: int
     tokens: int
@@ -53,7 +53,7 @@ class TraceSummary:
     forward_backward_flop: float
     forward_backward_bytes_per_sample: float
     activation_bytes: int
-    kinds: dict[str, float]
+    bytes_by_kind: dict[str, float]
     unknown: tuple[str, ...]
     layers: tuple[LayerSummary, ...]
 
@@ -75,7 +75,7 @@ def summarise(graph: Graph) -> TraceSummary:
         forward_backward_flop=phases[Phase.FORWARD].flop + phases[Phase.BACKWARD].flop,
         forward_backward_bytes_per_sample=2 * outputs / graph.samples,
         activation_bytes=_bytes(graph, Role.ACTIVATION),
-        kinds=_flop_and_bytes_by_kind(ops),
+        bytes_by_kind=_bytes_by_kind(ops),
         unknown=unknown_names(ops),
         layers=_layers(graph, ops),
     )
@@ -97,7 +97,7 @@ def _bytes(graph: Graph, role: Role) -> int:
     return sum(graph.specs[buffer.spec].bytes for buffer in graph.buffers if buffer.role is role)
 
 
-def _flop_and_bytes_by_kind(ops: Iterable[Op]) -> dict[str, float]:
+def _bytes_by_kind(ops: Iterable[Op]) -> dict[str, float]:
     totals: dict[str, float] = defaultdict(float)
     for op in ops:
         if op.work.kind is not Kind.VIEW:

@@ -26,7 +26,7 @@ class Recorder(TorchDispatchMode):
     """Records calls on tensors of one device; calls on host scalars are not device work and are left out."""
 
     def __init__(self, device: torch.device, modules: ModuleStack) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._device = device
         self._modules = modules
         self._specs: dict[Spec, int] = {}

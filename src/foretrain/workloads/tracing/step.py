@@ -25,7 +25,7 @@ _AUTOCAST = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp8": torch.bfloat1
 def trace(example: Example, options: StepOptions, device: str = "meta") -> Graph:
     """Record one step of `example` as a GPU would run it. On `meta` nothing is computed or allocated."""
     ensure_ctc_shapes()
-    module = example.module.to(device)
+    module = _moved(example.module, torch.device(device))
     inputs = tuple(_to(value, device) for value in example.inputs)
     if options.channels_last:
         module, inputs = _channels_last(module, inputs)
@@ -146,6 +146,23 @@ def _flatten(value: Any) -> Iterator[torch.Tensor]:
     elif isinstance(value, list | tuple):
         for item in value:
             yield from _flatten(item)
+
+
+def _moved(module: torch.nn.Module, device: torch.device) -> torch.nn.Module:
+    """The module with its parameters and buffers on a device, shared ones still shared (`.to` unties them)."""
+    moved: dict[int, torch.Tensor] = {}
+    for part in module.modules():
+        for name, parameter in list(part._parameters.items()):
+            if parameter is not None and parameter.device != device:
+                new = moved.get(id(parameter))
+                if new is None:
+                    new = torch.nn.Parameter(parameter.detach().to(device), parameter.requires_grad)
+                    moved[id(parameter)] = new
+                setattr(part, name, new)
+        for name, buffer in list(part._buffers.items()):
+            if buffer is not None and buffer.device != device:
+                part._buffers[name] = moved.setdefault(id(buffer), buffer.to(device))
+    return module
 
 
 def _to(value: Any, device: str) -> Any:

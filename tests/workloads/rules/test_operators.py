@@ -1,0 +1,98 @@
+"""Operators derived from calls, against numbers worked out by hand."""
+
+import pytest
+from tests.support.small_models import MODELS, graph
+
+from foretrain.workloads.graph import Graph, Phase
+from foretrain.workloads.ops import Direction, Kind, Work
+from foretrain.workloads.rules import operators, unknown_names
+
+
+def works(traced: Graph, kind: Kind) -> list[Work]:
+    return [op.work for op in operators(traced) if op.work.kind is kind]
+
+
+def test_linear_layers_forward_and_backward() -> None:
+    found = works(graph("mlp", optimizer=None), Kind.LINEAR)
+    named = [(w.direction, w.dims["tokens"], w.dims["in"], w.dims["out"], w.flop) for w in found]
+    assert named == [
+        (Direction.FORWARD, 4, 8, 16, 2 * 4 * 8 * 16),
+        (Direction.FORWARD, 4, 16, 4, 2 * 4 * 16 * 4),
+        (Direction.INPUT_GRADIENT, 4, 16, 4, 2 * 4 * 16 * 4),
+        (Direction.WEIGHT_GRADIENT, 4, 16, 4, 2 * 4 * 16 * 4),
+        (Direction.WEIGHT_GRADIENT, 4, 8, 16, 2 * 4 * 8 * 16),
+    ]
+
+
+def test_a_linear_layer_moves_its_operands_once() -> None:
+    first = works(graph("mlp", optimizer=None), Kind.LINEAR)[0]
+    assert first.read_bytes == 4 * (16 + 4 * 8 + 8 * 16)  # bias, inputs, weight
+    assert first.write_bytes == 4 * (4 * 16)
+
+
+def test_convolution_and_its_weight_gradient() -> None:
+    found = works(graph("conv", optimizer=None), Kind.CONVOLUTION)
+    flop = 2 * 4 * (8 * 8) * (3 * 8) * 9
+    assert [(w.direction, w.flop) for w in found] == [
+        (Direction.FORWARD, flop),
+        (Direction.WEIGHT_GRADIENT, flop),  # the first layer has no input gradient
+    ]
+    assert found[0].dims["kernel_height"] == 3
+    assert found[0].dims["in_channels"] == 3
+
+
+def test_attention_by_hand() -> None:
+    forward, *_, backward = works(graph("blocks", optimizer=None), Kind.ATTENTION)
+    scores = 4 * 2 * 5 * 5  # batch, heads, queries, keys
+    assert forward.flop == 2 * scores * (8 + 8)
+    assert backward.flop == 5 * scores * (8 + 8)
+
+
+def test_an_lstm_by_hand() -> None:
+    forward, backward = works(graph("lstm", optimizer=None), Kind.RNN)
+    # 7 steps, batch 4, 4 gates of 10: first layer from 6 + 10 columns, second from 10 + 10
+    assert forward.flop == 2 * 7 * 4 * 4 * 10 * ((6 + 10) + (10 + 10))
+    assert backward.flop == 2 * forward.flop
+
+
+def test_views_cost_nothing() -> None:
+    for work in works(graph("blocks"), Kind.VIEW):
+        assert (work.flop, work.read_bytes, work.write_bytes, work.kernels) == (0, 0, 0, 0)
+
+
+def test_adam_reads_and_writes_its_state() -> None:
+    update = [op.work for op in operators(graph("mlp", optimizer="adamw")) if op.phase is Phase.OPTIMIZER]
+    assert {work.kind for work in update if work.kernels} == {Kind.OPTIMIZER}
+    moved = sum(work.read_bytes + work.write_bytes for work in update)
+    parameters = 4 * 212
+    assert 10 * parameters <= moved <= 25 * parameters  # eight passes over two to four lists
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_every_operator_has_a_rule(name: str, precision: str) -> None:
+    assert unknown_names(operators(graph(name, precision=precision))) == ()
+
+
+def test_tf32_changes_arithmetic_but_not_traffic() -> None:
+    plain, fast = graph("mlp"), graph("mlp", precision="tf32")
+    assert {w.dtype for w in works(fast, Kind.LINEAR)} == {"tf32"}
+    assert [w.read_bytes for w in works(plain, Kind.LINEAR)] == [
+        w.read_bytes for w in works(fast, Kind.LINEAR)
+    ]
+    assert {w.dtype for w in works(fast, Kind.OPTIMIZER)} == {"float32"}
+
+
+def test_fp8_linears_read_half_of_bf16_after_a_cast() -> None:
+    half, eighth = graph("mlp", precision="bf16"), graph("mlp", precision="fp8")
+    for two_bytes, one_byte in zip(works(half, Kind.LINEAR), works(eighth, Kind.LINEAR), strict=True):
+        assert one_byte.dtype == "float8_e4m3fn"
+        assert one_byte.read_bytes == two_bytes.read_bytes / 2
+    assert len(works(eighth, Kind.COPY)) > len(works(half, Kind.COPY))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_work_grows_with_the_batch(name: str) -> None:
+    small, large = operators(graph(name, 4)), operators(graph(name, 8))
+    assert sum(op.work.flop for op in large) > sum(op.work.flop for op in small)
+    assert all(a.work.flop <= b.work.flop for a, b in zip(small, large, strict=True))
