@@ -1,0 +1,80 @@
+"""Pieces of work as columns, so that a whole graph is priced in a few numpy operations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretrain.workloads.graph import ITEM_BYTES
+from foretrain.workloads.ops import MATRIX_KINDS, Kind, Work
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+_ITEM_BYTES = {**ITEM_BYTES, "tf32": 4}
+
+
+@dataclass(frozen=True, eq=False)
+class WorkTable:
+    """Works in columns; row i of every column belongs to `works[i]`."""
+
+    works: tuple[Work, ...]
+
+    def __len__(self) -> int:
+        return len(self.works)
+
+    @cached_property
+    def flop(self) -> Floats:
+        """FLOP of each work."""
+        return np.array([work.flop for work in self.works], float)
+
+    @cached_property
+    def read_bytes(self) -> Floats:
+        """Bytes each work must read."""
+        return np.array([work.read_bytes for work in self.works], float)
+
+    @cached_property
+    def write_bytes(self) -> Floats:
+        """Bytes each work must write."""
+        return np.array([work.write_bytes for work in self.works], float)
+
+    @cached_property
+    def bytes(self) -> Floats:
+        """Compulsory traffic of each work."""
+        return self.read_bytes + self.write_bytes
+
+    @cached_property
+    def kernels(self) -> Floats:
+        """Launches of each work."""
+        return np.array([work.kernels for work in self.works], float)
+
+    @cached_property
+    def item_bytes(self) -> Floats:
+        """Bytes of one element of the type computed in."""
+        return np.array([_ITEM_BYTES[work.dtype] for work in self.works], float)
+
+    @cached_property
+    def is_matrix(self) -> Flags:
+        """Which works are matrix products, convolutions, attention or recurrent."""
+        return np.array([work.kind in MATRIX_KINDS for work in self.works], bool)
+
+    def dim(self, name: str, default: float = 1.0) -> Floats:
+        """A named dimension of each work; `default` where a work has no such dimension."""
+        return np.array([work.dims.get(name, default) for work in self.works], float)
+
+    def where(self, kinds: frozenset[Kind]) -> Flags:
+        """Which works are of some kinds."""
+        return np.array([work.kind in kinds for work in self.works], bool)
+
+    def rows(self, chosen: Flags) -> WorkTable:
+        """The table of only the chosen rows."""
+        return WorkTable(tuple(work for work, keep in zip(self.works, chosen, strict=True) if keep))
+
+
+def table(works: Sequence[Work]) -> WorkTable:
+    """A table of works."""
+    return WorkTable(tuple(works))
