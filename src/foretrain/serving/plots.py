@@ -57,4 +57,8 @@ def _figure() -> tuple[Any, Any]:
 
 
 def _save(figure: Any, path: Path) -> None:
-    figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
+    """Write the figure; the same figure always gives the same SVG, so that charts can be kept in git."""
+    from matplotlib import rc_context
+
+    with rc_context({"svg.hashsalt": "foretrain"}):
+        figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix.lower() == ".svg" else None)

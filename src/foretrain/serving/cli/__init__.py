@@ -19,7 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
     given = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        exit_code = app(given or ["--help"], standalone_mode=False)
+        exit_code = app(given or ["--help"], prog_name="foretrain", standalone_mode=False)
     except ForetrainError as error:
         fail(str(error), error.exit_code)
     except UnitError as error:

@@ -1,0 +1,67 @@
+"""What all tests share: a home of their own, and ways to run the command line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from foretrain.facts.devices import devices, measured_devices_dir
+from foretrain.measuring import this_machine
+from foretrain.serving.cli import main
+
+Outcome = subprocess.CompletedProcess[str]
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """No test reads or writes what the user of this machine imported or measured."""
+    home = tmp_path / "home"
+    monkeypatch.setenv("FORETRAIN_HOME", str(home))
+    yield home
+    if measured_devices_dir().exists():  # devices are read once; forget those of this home
+        devices.cache_clear()
+
+
+@pytest.fixture
+def run_here(capfd: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
+    """Run the command line in this process: quick, for the many cases."""
+
+    def run(*arguments: str) -> Outcome:
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as leaving:
+            main(arguments)
+        printed = capfd.readouterr()
+        code = leaving.value.code
+        assert isinstance(code, int)
+        return Outcome(arguments, code, printed.out, printed.err)
+
+    return run
+
+
+@pytest.fixture
+def run_command() -> Callable[..., Outcome]:
+    """Run the real command in a process of its own; its output is a pipe, as in a script."""
+
+    def run(*arguments: str, **environment: str) -> Outcome:
+        return subprocess.run(
+            [sys.executable, "-m", "foretrain", *arguments],
+            capture_output=True,
+            text=True,
+            env={**os.environ, **environment},
+            timeout=60,
+            check=False,
+        )
+
+    return run
+
+
+@pytest.fixture
+def quick_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measure this machine with matrices and copies so small that it takes no time."""
+    monkeypatch.setattr(this_machine, "_MATRIX_SIDE", 64)
+    monkeypatch.setattr(this_machine, "_COPY_ELEMENTS", 2**16)

@@ -1,0 +1,72 @@
+"""The public names: exactly those the package documents, all importable, none loaded before it is used."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import foretrain
+from foretrain import errors
+
+HEAVY = ("torch", "fastapi", "sklearn", "scipy", "matplotlib", "plotext", "numpy", "rich", "typer", "yaml")
+
+
+def documented() -> list[str]:
+    """The first column of the table in the package's docstring."""
+    rows = re.findall(r"^ {4}(\S+(?:, \S+)*) {2,}\S", foretrain.__doc__ or "", flags=re.MULTILINE)
+    return [name for row in rows for name in row.split(", ")]
+
+
+def seen_by_type_checkers() -> set[str]:
+    tree = ast.parse(Path(foretrain.__file__).read_text(encoding="utf-8"))
+    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
+    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    return {alias.asname or alias.name for node in imports for alias in node.names}
+
+
+def test_what_is_exported_is_what_is_documented() -> None:
+    assert sorted(foretrain.__all__) == sorted(["__version__", *documented()])
+
+
+def test_type_checkers_and_the_loader_know_the_same_names() -> None:
+    assert seen_by_type_checkers() == set(foretrain._HOMES) == set(foretrain.__all__) - {"__version__"}
+
+
+@pytest.mark.parametrize("name", foretrain.__all__)
+def test_each_name_can_be_used_and_is_listed(name: str) -> None:
+    assert getattr(foretrain, name) is not None
+    assert name in dir(foretrain)
+
+
+def test_every_error_a_user_can_meet_is_exported() -> None:
+    kinds = {name for name, value in vars(errors).items() if isinstance(value, type)}
+    assert {name for name in kinds if issubclass(getattr(errors, name), Exception)} <= set(foretrain.__all__)
+
+
+def test_public_names_are_the_things_themselves() -> None:
+    assert foretrain.device("v100-sxm2-16gb").family == "v100"
+    assert (
+        foretrain.search_offers(foretrain.OfferQuery(gpu="k80", limit=1, historical=True))[0].family == "k80"
+    )
+    answer = foretrain.rent_or_buy(foretrain.RentOrBuyRequest(price_usd=8000, rent_usd_per_hour=1.5))
+    assert answer.break_even_hours == pytest.approx(8000 / 1.5)
+
+
+def test_unknown_names_are_refused_as_of_any_module() -> None:
+    with pytest.raises(AttributeError, match="'foretrain' has no attribute 'predictt'"):
+        foretrain.__getattr__("predictt")
+    assert not hasattr(foretrain, "import_everything")
+
+
+@pytest.mark.parametrize("arguments", [["-c", "import foretrain"], ["-m", "foretrain", "--help"]])
+def test_import_and_help_load_nothing_heavy(arguments: list[str]) -> None:
+    run = subprocess.run(
+        [sys.executable, "-X", "importtime", *arguments], capture_output=True, text=True, check=True
+    )
+    loaded = {line.rpartition("|")[2].strip().partition(".")[0] for line in run.stderr.splitlines()}
+    assert "foretrain" in loaded
+    allowed = {"typer"} if "--help" in arguments else set()
+    assert loaded & set(HEAVY) <= allowed
