@@ -18,7 +18,7 @@ Name = Annotated[
 
 
 def explain(name: Name, json: Json = False) -> None:
-    """Show every fact about a name, how it is known, and its source.
+    """Show every fact about a name with its kind and source.
 
     \b
     Examples:

@@ -59,7 +59,7 @@ def offers(
     as_of: AsOf = None,
     json: Json = False,
 ) -> None:
-    """List what machines cost to rent, with the date of every price.
+    """List what machines cost to rent, every price with its date.
 
     \b
     Examples:
