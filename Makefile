@@ -30,10 +30,14 @@ lint: setup  ## Lint, format check, types, layer contracts
 test: lint  ## Everything CI checks
 	$(BIN)/pytest -n 2 --cov --cov-report=term --cov-report=xml:build/coverage.xml
 
+validate: setup  ## Accuracy on public measurements (SUITE=name for one; FORETRAIN_DATA names the data)
+	$(BIN)/python -m validation $(if $(SUITE),--suite $(SUITE))
+
 bench: setup  ## foretrain's own speed against its targets
 	$(BIN)/python -m benchmarks
 
 docs: setup  ## Build the documentation into site/
+	$(BIN)/python scripts/render_docs.py
 	$(BIN)/mkdocs build --strict
 
 clean:  ## Remove everything the other commands made

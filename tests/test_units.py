@@ -108,9 +108,10 @@ def test_other_quantities_as_people_read_them() -> None:
     assert format_bandwidth(3.352e12) == "3.35 TB/s"
     assert format_flop(777.6e9) == "778 GFLOP"
     assert format_flop(19.5e12, "FLOP/s") == "19.5 TFLOP/s"
-    assert [format_money(usd) for usd in (0, 0.010875, 1.5, 999, 5600)] == [
+    assert [format_money(usd) for usd in (0, 0.010875, 0.3, 1.5, 999, 5600)] == [
         "$0.00",
         "$0.01087",
+        "$0.30",
         "$1.50",
         "$999.00",
         "$5,600",

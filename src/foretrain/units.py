@@ -133,7 +133,9 @@ def format_money(usd: float) -> str:
         return f"{sign}${magnitude:,.0f}"
     if magnitude >= 1 or magnitude == 0:
         return f"{sign}${magnitude:.2f}"
-    return f"{sign}${magnitude:.4g}"
+    cents = f"{magnitude:.2f}"
+    is_close = abs(float(cents) - magnitude) < 0.005 * magnitude
+    return f"{sign}${cents}" if is_close else f"{sign}${magnitude:.4g}"
 
 
 def _number(text: str) -> float:

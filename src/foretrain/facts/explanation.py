@@ -9,7 +9,7 @@ from foretrain.facts.devices import devices, family
 from foretrain.facts.links import links
 from foretrain.facts.nodes import nodes
 from foretrain.facts.offers import Offer, offers_named
-from foretrain.facts.providers import providers
+from foretrain.facts.providers import BillingRule, providers
 from foretrain.facts.sheets import Fact, Kind, Sheet, quantities
 from foretrain.facts.sources import Source, sources
 
@@ -48,7 +48,7 @@ def explain(name: str) -> Explanation:
             return found
     known = [*devices(), *links(), *nodes(), *providers(), *sources()]
     hint = "Explain a device, link, node, provider, source or offer (provider:instance)"
-    raise UnknownName("fact about", name, known, hint)
+    raise UnknownName("fact sheet", name, known, hint)
 
 
 def _explanation(name: str, kind: str, title: str, sheets: list[Sheet]) -> Explanation:
@@ -107,7 +107,7 @@ def _provider(name: str) -> Explanation | None:
         return None
     provider = providers()[name]
     billing = [
-        Fact(quantity, value, rule.terms.kind, rule.terms.source, note=f"instances {rule.instances}")
+        Fact(quantity, value, rule.terms.kind, rule.terms.source, note=_applies_to(rule))
         for rule in provider.billing_rules
         for quantity, value in (
             ("granularity_seconds", rule.terms.granularity_seconds),
@@ -123,6 +123,11 @@ def _provider(name: str) -> Explanation | None:
     return _explanation(provider.id, "provider", provider.name, [Sheet(provider.id, (*billing, *prices))])
 
 
+def _applies_to(rule: BillingRule) -> str:
+    instances = "all instances" if rule.instances == "*" else f"instances {rule.instances}"
+    return f"{instances}, historical" if rule.historical else instances
+
+
 def _offer(name: str) -> Explanation | None:
     provider, separator, _ = name.partition(":")
     if not separator or provider not in providers():
@@ -136,7 +141,7 @@ def _offer(name: str) -> Explanation | None:
 
 
 def _offer_sheet(offer: Offer) -> Sheet:
-    note = f"{offer.region}, as of {offer.as_of}"
+    note = f"as of {offer.as_of}"
     prices = [Fact("usd_per_hour", offer.usd_per_hour, Kind.SPEC, offer.source, note=note)]
     if offer.spot_usd_per_hour is not None:
         spot = Fact("spot_usd_per_hour", offer.spot_usd_per_hour, Kind.SPEC, offer.source, note=note)

@@ -1,0 +1,157 @@
+"""`foretrain trace`: what a training step consists of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from foretrain.serving.cli import workload_options as given
+from foretrain.serving.cli.parameters import Json
+
+if TYPE_CHECKING:
+    from foretrain.workloads.summary import PhaseSummary, TraceSummary
+    from foretrain.workloads.workload import Workload
+
+Layers = Annotated[bool, typer.Option("--layers", help="Also the table of all layers.")]
+
+
+def trace(
+    model: given.Model,
+    batch: given.Batch = None,
+    seq_len: given.SeqLen = None,
+    image_size: given.ImageSize = None,
+    precision: given.Precision = "fp32",
+    optimizer: given.Optimizer = "adamw",
+    attention: given.Attention = "sdpa",
+    channels_last: given.ChannelsLast = False,
+    compile: given.Compile = False,  # noqa: A002 - the option's name in the contract
+    checkpoint_activations: given.CheckpointActivations = False,
+    lora: given.Lora = None,
+    forward_only: given.ForwardOnly = False,
+    no_optimizer: given.NoOptimizer = False,
+    layers: Layers = False,
+    json: Json = False,
+) -> None:
+    """See a model's training step without a GPU: parameters, FLOP, bytes, sizes per layer.
+
+    Examples: foretrain trace resnet50 --batch 32 | foretrain trace gpt2 --seq-len 512 --layers
+    """
+    from foretrain.serving.cli.terminal import print_json, spinner
+    from foretrain.workloads.summary import summarise
+    from foretrain.workloads.workload import graph_of
+
+    with spinner(f"Tracing {model}") as progress:
+        progress("reading")
+        workload = given.workload(
+            model,
+            batch=batch,
+            seq_len=seq_len,
+            image_size=image_size,
+            precision=precision,
+            optimizer=None if no_optimizer else optimizer,
+            attention=attention,
+            channels_last=channels_last,
+            compile=compile,
+            checkpoint_activations=checkpoint_activations,
+            lora=lora,
+            forward_only=forward_only,
+        )
+        progress("recording the step")
+        summary = summarise(graph_of(workload))
+    if json:
+        print_json(_as_object(workload, summary, layers))
+    else:
+        _show(workload, summary, layers)
+
+
+def _as_object(workload: Workload, summary: TraceSummary, layers: bool) -> dict[str, Any]:
+    from foretrain.serving.encoding import encode
+
+    found: dict[str, Any] = encode(summary)
+    if not layers:
+        found.pop("layers")
+    found["flop"] = {
+        "forward": summary.forward.flop,
+        "backward": summary.backward.flop,
+        "forward_backward": summary.forward_backward_flop,
+    }
+    found["coverage"] = {"unmodelled": found.pop("unknown")}
+    return {"workload": given.description(workload, summary.samples, summary.tokens), **found}
+
+
+def _show(workload: Workload, summary: TraceSummary, layers: bool) -> None:
+    from foretrain.serving.cli.terminal import Column, print_line, print_table
+    from foretrain.units import MIB, format_bytes, format_flop
+
+    print_line(f"{workload.source.name}: one training step, {_sizes(summary)}", "bold")
+    rows = [
+        ("parameters", f"{summary.parameters:,} ({summary.parameter_bytes / MIB:,.2f} MiB)"),
+        ("trainable", f"{summary.trainable_parameters:,}"),
+        ("forward + backward", format_flop(summary.forward_backward_flop)),
+        ("saved activations", format_bytes(summary.activation_bytes)),
+        (
+            "layer outputs and gradients",
+            f"{summary.forward_backward_bytes_per_sample / MIB:,.2f} MiB a sample",
+        ),
+    ]
+    print_table([Column("what"), Column("how much", right=True)], rows)
+    print_line()
+    phases = {"forward": summary.forward, "backward": summary.backward, "optimizer": summary.optimizer}
+    columns = [Column("phase"), *(Column(title, right=True) for title in _PHASE_TITLES)]
+    print_table(columns, [(name, *_phase_cells(phase)) for name, phase in phases.items()])
+    print_line()
+    total = sum(summary.bytes_by_kind.values()) or 1.0
+    print_table(
+        [Column("kind"), Column("memory traffic", right=True), Column("share", right=True)],
+        [
+            (kind, format_bytes(moved), f"{moved / total:.1%}")
+            for kind, moved in summary.bytes_by_kind.items()
+        ],
+    )
+    if summary.unknown:
+        print_line(f"No FLOP rule for: {', '.join(summary.unknown)} (their traffic is counted)", "yellow")
+    if layers:
+        print_line()
+        _show_layers(summary)
+
+
+_PHASE_TITLES = ("operators", "kernels", "matrix FLOP", "vector FLOP", "memory traffic")
+
+
+def _phase_cells(phase: PhaseSummary) -> tuple[str, ...]:
+    from foretrain.units import format_bytes, format_flop
+
+    return (
+        f"{phase.operators:,}",
+        f"{phase.kernels:,}",
+        format_flop(phase.flop),
+        format_flop(phase.vector_flop),
+        format_bytes(phase.bytes),
+    )
+
+
+def _sizes(summary: TraceSummary) -> str:
+    samples = f"{summary.samples} sample{'s' if summary.samples != 1 else ''}"
+    return f"{samples}, {summary.tokens:,} tokens" if summary.tokens else samples
+
+
+def _show_layers(summary: TraceSummary) -> None:
+    from foretrain.serving.cli.terminal import Column, print_table
+    from foretrain.units import format_bytes, format_flop
+
+    titles = ("output", "parameters", "forward", "backward", "forward traffic")
+    columns = [Column("layer"), Column("type"), *(Column(title, right=True) for title in titles)]
+    rows = [
+        (
+            layer.path or "(root)",
+            layer.type,
+            " ".join("x".join(map(str, shape)) for shape in layer.output_shapes),
+            f"{layer.parameters:,}",
+            format_flop(layer.forward_flop),
+            format_flop(layer.backward_flop),
+            format_bytes(layer.forward_bytes),
+        )
+        for layer in summary.layers
+    ]
+    print_table(columns, rows)

@@ -1,0 +1,58 @@
+"""The options that say what is trained and how; `trace`, `predict` and `plan` share them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from foretrain.workloads.workload import Workload
+
+MODEL_FORMS = "zoo name, hf:CONFIG, timm:NAME, torchvision:NAME, FILE.py:callable, FILE.onnx, FILE.pt2 or workload FILE.yaml"
+
+
+def _complete_model(incomplete: str) -> list[str]:
+    from foretrain.workloads.zoo import zoo
+
+    return [name for name in zoo() if name.startswith(incomplete.lower())]
+
+
+Model = Annotated[str, typer.Argument(help=f"What to train: {MODEL_FORMS}.", autocompletion=_complete_model)]
+Batch = Annotated[int | None, typer.Option("--batch", help="Samples per device and step.")]
+SeqLen = Annotated[int | None, typer.Option("--seq-len", help="Tokens per sample.")]
+ImageSize = Annotated[int | None, typer.Option("--image-size", help="Pixels along each side.")]
+Precision = Annotated[str, typer.Option("--precision", help="fp32, tf32, fp16, bf16 (mixed) or fp8.")]
+Optimizer = Annotated[str, typer.Option("--optimizer", help="sgd, momentum, adam, adamw, adafactor ...")]
+Attention = Annotated[str, typer.Option("--attention", help="eager, sdpa or flash.")]
+ChannelsLast = Annotated[bool, typer.Option("--channels-last", help="Images in NHWC layout.")]
+Compile = Annotated[bool, typer.Option("--compile", help="As torch.compile would run it.")]
+CheckpointActivations = Annotated[
+    bool, typer.Option("--checkpoint-activations", help="Recompute activations in the backward pass.")
+]
+Lora = Annotated[str | None, typer.Option("--lora", help="Train adapters only, e.g. r=16 or r=16,quantised.")]
+ForwardOnly = Annotated[bool, typer.Option("--forward-only", help="No backward pass, no optimizer.")]
+NoOptimizer = Annotated[bool, typer.Option("--no-optimizer", help="No optimizer step.")]
+
+
+def workload(
+    model: str, *, batch: int | None, seq_len: int | None, image_size: int | None, **rest: Any
+) -> Workload:
+    """The workload the options describe."""
+    from foretrain.workloads.requests import WorkloadRequest, workload_of
+
+    return workload_of(WorkloadRequest(model, batch, seq_len, image_size, **rest))
+
+
+def description(workload: Workload, samples: int, tokens: int) -> dict[str, Any]:
+    """The workload as it appears in JSON."""
+    from foretrain.serving.encoding import encode
+
+    return {
+        "model": workload.source.name,
+        "source": workload.source.kind,
+        "batch": samples,
+        "tokens": tokens,
+        **encode(workload.options),
+        "lora": encode(workload.lora),
+    }
