@@ -1,0 +1,199 @@
+"""Peak memory of one device: a walk over the life of every buffer through PyTorch's allocator.
+
+    memory = framework context + what the caching allocator has reserved at its peak
+
+The walk covers the first steps of training, since later ones repeat the last: in the first there is no
+optimizer state yet while activations come and go; the state is then carved out of cached memory, and the
+next step's activations no longer fit into the holes. The parts of the estimate are what is alive when the
+reserved memory grows for the last time; what nobody asked for then is rounding and fragmentation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from foretrain.estimates import Estimate
+from foretrain.estimates import Part as EstimatePart
+from foretrain.facts.devices import Device
+from foretrain.prediction.allocator import FREE, RELEASE, Event, Footprint, simulate
+from foretrain.prediction.memory_calibration import MemoryCalibration, memory_calibration
+from foretrain.prediction.tenancy import MemoryOptions, Part, Piece, Tenancy, tenancy
+from foretrain.prediction.workspace import uses_convolutions
+from foretrain.workloads.graph import Graph
+
+STEPS = 3
+"""Steps until the allocator repeats itself: without state, with state for the first time, steady."""
+
+_RAW_SHARE = 4
+"""A loader copies bytes and turns them into 4-byte floats on the device."""
+
+
+@dataclass(frozen=True)
+class MemoryEstimate:
+    """Peak bytes of the fullest device with their parts, its capacity, and whether the step fits.
+
+    `allocated_bytes` is the peak of what tensors and workspaces occupy, without context, cache and rounding.
+    """
+
+    estimate: Estimate
+    capacity_bytes: float
+    fits: bool
+    allocated_bytes: int
+
+    @property
+    def bytes(self) -> float:
+        """The median."""
+        return self.estimate.value
+
+
+def estimate_memory(
+    graph: Graph,
+    device: Device,
+    options: MemoryOptions | None = None,
+    calibration: MemoryCalibration | None = None,
+) -> MemoryEstimate:
+    """The memory one device needs for the training step `graph`."""
+    options = options or MemoryOptions()
+    calibration = calibration or memory_calibration()
+    tenants = tenancy(graph, options, calibration.cublas_workspace_bytes(device.generation))
+    events, part_of = step_events(tenants, options)
+    context = context_bytes(graph, device, calibration) + _loader_bytes(tenants, options)
+    capacity = device.memory_bytes * calibration.usable_share
+    peak = simulate(events)
+    fits = context + peak.peak_reserved_bytes <= capacity
+    if not fits and context + peak.peak_allocated_bytes <= capacity:
+        fits = simulate(events, capacity - context).failed_at is None
+    return MemoryEstimate(
+        _estimate(peak, part_of, tenants, options, context, calibration, device),
+        capacity,
+        fits,
+        peak.peak_allocated_bytes,
+    )
+
+
+def context_bytes(graph: Graph, device: Device, calibration: MemoryCalibration) -> float:
+    """What the process holds besides the allocator's memory."""
+    context = calibration.context(device.generation)
+    return context.bytes + (context.convolution_bytes if uses_convolutions(graph) else 0.0)
+
+
+def _estimate(
+    peak: Footprint,
+    part_of: list[Part],
+    tenants: Tenancy,
+    options: MemoryOptions,
+    context: float,
+    calibration: MemoryCalibration,
+    device: Device,
+) -> Estimate:
+    sizes = dict.fromkeys(Part, 0.0)
+    for key, size in peak.live_at_peak.items():
+        sizes[part_of[key]] += size
+    sizes[Part.FRAGMENTATION] = peak.peak_reserved_bytes - sum(sizes.values())
+    loader = _loader_bytes(tenants, options)
+    sizes[Part.INPUTS] += loader
+    sizes[Part.CONTEXT] = context - loader
+    spread = calibration.spread
+    source = calibration.context(device.generation).source
+    return Estimate(
+        "bytes",
+        tuple(
+            EstimatePart(
+                part.value,
+                size,
+                source,
+                below=size * max(0.0, 1 - spread.p10),
+                above=size * max(0.0, spread.p90 - 1),
+            )
+            for part, size in sizes.items()
+            if size > 0
+        ),
+    )
+
+
+def step_events(
+    tenants: Tenancy, options: MemoryOptions, steps: int = STEPS
+) -> tuple[list[Event], list[Part]]:
+    """The first steps of training as allocator events, and the part each key belongs to."""
+    timetable = _Timetable(tenants, options)
+    events: list[Event] = [(key, piece.bytes) for key, piece in timetable.resident]
+    for step in range(steps):
+        events.extend(timetable.step(step))
+    return events, timetable.part_of
+
+
+class _Timetable:
+    """Keys for all pieces, and the events of each step."""
+
+    def __init__(self, tenants: Tenancy, options: MemoryOptions) -> None:
+        self._tenants = tenants
+        self._keeps = options.keep_gradients
+        self._loads = options.prefetching_loaders == 0
+        self.part_of: list[Part] = []
+        self.resident = self._keyed(tenants.resident)
+        self._state = self._keyed(tenants.state)
+        self._inputs = (self._keyed(tenants.inputs), self._keyed(tenants.inputs))
+        self._passing = self._by_call(self._keyed(tenants.passing))
+        self._gradients = self._keyed(tenants.gradients)
+        self._fresh = self._by_call(self._gradients)
+        self._added = self._by_call(
+            self._keyed(tuple(piece._replace(end=piece.start + 1) for piece in tenants.gradients))
+        )
+        self._handles = self._keyed(tenants.handles)
+
+    def _keyed(self, pieces: tuple[Piece, ...]) -> list[tuple[int, Piece]]:
+        first = len(self.part_of)
+        self.part_of.extend(piece.part for piece in pieces)
+        return list(enumerate(pieces, start=first))
+
+    def _by_call(self, keyed: list[tuple[int, Piece]]) -> tuple[list[list[Event]], list[list[Event]]]:
+        calls = self._tenants.calls
+        starts: list[list[Event]] = [[] for _ in range(calls + 1)]
+        ends: list[list[Event]] = [[] for _ in range(calls + 1)]
+        for key, piece in keyed:
+            starts[min(piece.start, calls)].append((key, piece.bytes))
+            ends[min(piece.end, calls)].append((key, FREE))
+        return starts, ends
+
+    def step(self, step: int) -> list[Event]:
+        """The events of one step, the first being 0."""
+        events: list[Event] = []
+        if self._loads:
+            events.extend((key, piece.bytes) for key, piece in self._inputs[step % 2])
+            events.extend((key, FREE) for key, _ in self._inputs[(step + 1) % 2])
+        gradients = self._added if self._keeps and step > 0 else self._fresh
+        (starts, ends), (born, dies) = self._passing, gradients
+        once = self._only_once() if step == 0 else {}
+        for call in range(self._tenants.calls):
+            events += once.get(call, ())
+            events += starts[call]
+            events += born[call]
+            events += ends[call]
+            events += dies[call]
+        events += ends[-1]
+        if not self._keeps or step > 0:
+            events += dies[-1]
+        return events
+
+    def _only_once(self) -> dict[int, list[Event]]:
+        """What happens in the first step alone, before a call."""
+        once: dict[int, list[Event]] = {}
+        for key, piece in self._handles:
+            once.setdefault(piece.start, []).append((key, piece.bytes))
+        state = [(key, piece.bytes) for key, piece in self._state]
+        once.setdefault(self._tenants.optimizer_start, []).extend(state)
+        for call in self._tenants.tuned:
+            once.setdefault(call, []).append((0, RELEASE))
+        return once
+
+
+def _loader_bytes(tenants: Tenancy, options: MemoryOptions) -> int:
+    """Batches that loaders keep in streams of their own, whose memory other streams cannot reuse.
+
+    Three at a time - the one being copied, the one to be handed out, the one in use - and the raw bytes.
+    """
+    if not options.prefetching_loaders:
+        return 0
+    batch = sum(piece.bytes for piece in tenants.inputs)
+    alive = simulate([(0, batch), (1, batch), (2, batch // _RAW_SHARE), (3, batch)])
+    return options.prefetching_loaders * alive.peak_reserved_bytes

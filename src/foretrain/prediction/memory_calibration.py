@@ -1,0 +1,85 @@
+"""What measurements taught about memory that no graph shows: `facts/data/calibrations/memory.toml`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from foretrain.errors import InvalidData
+from foretrain.facts.sheets import Kind, data_root, read_toml
+
+_FILE = "memory.toml"
+
+
+@dataclass(frozen=True, slots=True)
+class ContextSize:
+    """Memory a process holds before its first tensor, on devices of one generation.
+
+    `bytes` with the kernels of PyTorch and cuBLAS loaded; `convolution_bytes` more once cuDNN's are, too.
+    """
+
+    bytes: float
+    convolution_bytes: float
+    kind: Kind
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Measured over predicted: the 10th and 90th percentile on models that were not fitted to."""
+
+    p10: float
+    p90: float
+    source: str
+    samples: int
+
+
+@dataclass(frozen=True)
+class MemoryCalibration:
+    """Everything in the file. `contexts` is keyed by device generation; "any" stands for all others."""
+
+    contexts: dict[str, ContextSize]
+    cublas_bytes: dict[str, int]
+    usable_share: float
+    spread: Spread
+
+    def context(self, generation: str) -> ContextSize:
+        """The context on devices of a generation, or what is assumed where nobody measured."""
+        return self.contexts.get(generation, self.contexts["any"])
+
+    def cublas_workspace_bytes(self, generation: str) -> int:
+        """The workspace PyTorch gives one cuBLAS handle by default."""
+        return self.cublas_bytes.get(generation, self.cublas_bytes["any"])
+
+
+@cache
+def memory_calibration() -> MemoryCalibration:
+    """The shipped calibration."""
+    content = read_toml(data_root() / "calibrations" / _FILE)
+    try:
+        return _parsed(content)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidData(_FILE, f"incomplete or malformed: {error!r}") from error
+
+
+def _parsed(content: dict[str, Any]) -> MemoryCalibration:
+    return MemoryCalibration(
+        contexts={
+            generation: ContextSize(
+                bytes=entry["bytes"],
+                convolution_bytes=entry["convolution_bytes"],
+                kind=Kind(entry["kind"]),
+                source=entry["source"],
+            )
+            for generation, entry in content["context"].items()
+        },
+        cublas_bytes={generation: entry["bytes"] for generation, entry in content["cublas"].items()},
+        usable_share=content["usable"]["share"],
+        spread=Spread(
+            content["spread"]["p10"],
+            content["spread"]["p90"],
+            content["spread"]["source"],
+            content["spread"]["samples"],
+        ),
+    )

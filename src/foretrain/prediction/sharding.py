@@ -1,0 +1,79 @@
+"""Sharded parameters: which of them a device gathers together, and for which calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from foretrain.workloads.graph import ITEM_BYTES, Graph, Phase, Role
+
+ROOT = ""
+"""The unit of the parameters outside any repeated block; it stays gathered throughout."""
+
+_HALF = {"fp16": "float16", "bf16": "bfloat16", "fp8": "bfloat16"}
+
+
+class Gathered(NamedTuple):
+    """A unit's whole parameters, from the call they are gathered before to the last that needs them."""
+
+    unit: str
+    bytes: int
+    start: int
+    end: int
+
+
+def unit_of(parameter: str) -> str:
+    """The block a parameter belongs to: its path up to the first number, `layers.3` of `layers.3.mlp.up`."""
+    components = parameter.split(".")
+    for position, component in enumerate(components[:-1]):
+        if component.isdigit():
+            return ".".join(components[: position + 1])
+    return ROOT
+
+
+def gathered_units(graph: Graph) -> list[Gathered]:
+    """Every gathering of a step: each block once forward and once backward, one block prefetched.
+
+    Under mixed precision units are gathered in half precision, as FSDP does with a `param_dtype`.
+    """
+    sizes: dict[str, int] = {}
+    unit_of_buffer: dict[int, str] = {}
+    item_bytes = ITEM_BYTES.get(_HALF.get(str(graph.settings.get("precision")), ""), 0)
+    for index, buffer in enumerate(graph.buffers):
+        if buffer.role is Role.PARAMETER:
+            unit = unit_of(buffer.name)
+            unit_of_buffer[index] = unit
+            spec = graph.specs[buffer.spec]
+            sizes[unit] = sizes.get(unit, 0) + (spec.elements * item_bytes or spec.bytes)
+    return _prefetched(_uses(graph, unit_of_buffer), sizes)
+
+
+def _uses(graph: Graph, unit_of_buffer: dict[int, str]) -> dict[tuple[str, Phase], tuple[int, int]]:
+    """First and last call that reads each unit, forward and backward."""
+    found: dict[tuple[str, Phase], tuple[int, int]] = {}
+    for index, call in enumerate(graph.calls):
+        if call.phase is Phase.OPTIMIZER:
+            break
+        for unit in {unit_of_buffer[buffer] for buffer in call.reads if buffer in unit_of_buffer}:
+            phase = Phase.FORWARD if unit == ROOT else call.phase
+            start, _ = found.get((unit, phase), (index, index))
+            found[unit, phase] = (start, index)
+    return found
+
+
+def _prefetched(uses: dict[tuple[str, Phase], tuple[int, int]], sizes: dict[str, int]) -> list[Gathered]:
+    """Each unit is gathered when the one before it starts."""
+    gathered: list[Gathered] = []
+    for phase in (Phase.FORWARD, Phase.BACKWARD):
+        blocks: Iterable[tuple[str, tuple[int, int]]] = sorted(
+            ((unit, span) for (unit, at), span in uses.items() if at is phase and unit != ROOT),
+            key=lambda item: item[1],
+        )
+        previous: int | None = None
+        for unit, (start, end) in blocks:
+            gathered.append(Gathered(unit, sizes[unit], start if previous is None else previous, end))
+            previous = start
+    if (ROOT, Phase.FORWARD) in uses:
+        start, end = uses[ROOT, Phase.FORWARD]
+        gathered.append(Gathered(ROOT, sizes[ROOT], start, end))
+    return gathered
