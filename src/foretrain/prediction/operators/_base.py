@@ -1,13 +1,36 @@
-"""What an operator model is: one method, from works on a device to seconds."""
+"""What an operator model is: from works on a device to seconds, and how far to trust them."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import ClassVar
 
 from foretrain.facts.devices import Device
 from foretrain.prediction.operators.table import Floats, WorkTable
 from foretrain.workloads.ops import Kind
+
+
+class Knowledge(StrEnum):
+    """What a prediction rests on, best first."""
+
+    MEASURED = "measured"
+    CALIBRATED = "calibrated"
+    EXTRAPOLATED = "extrapolated"
+
+
+@dataclass(frozen=True, slots=True)
+class Confidence:
+    """How far a model's times are from measured ones on a kind of device, by honest validation.
+
+    `p10` and `p90` are quantiles of measured / predicted; `source` names the calibration.
+    """
+
+    knowledge: Knowledge
+    p10: float
+    p90: float
+    source: str
 
 
 class OperatorModel(ABC):
@@ -22,3 +45,7 @@ class OperatorModel(ABC):
     @abstractmethod
     def seconds(self, works: WorkTable, device: Device) -> Floats:
         """Device seconds of each work; all works are of the model's kinds."""
+
+    @abstractmethod
+    def confidence(self, kind: Kind, device: Device) -> Confidence:
+        """How far the times of a kind can be trusted on a device."""
