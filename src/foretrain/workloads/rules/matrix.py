@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from foretrain.workloads.graph import Phase
 from foretrain.workloads.ops import Direction, Kind, Work
@@ -66,7 +67,20 @@ def _dot(site: Site) -> tuple[Work, ...]:
     return (_work(site, 1, 1, 1, site.input(0).elements),)
 
 
+def _grouped(site: Site) -> tuple[Work, ...]:
+    """Rows sorted by group, each times its group's matrix: as many FLOP as rows times one matrix.
+
+    Where both operands are matrices (the weight's gradient) the groups split the dimension summed over.
+    """
+    left, right = site.input(0).shape, site.input(1).shape
+    rows, k, n = left[-2], left[-1], right[-1]
+    works = _work(site, 1, rows, n, k)
+    groups = max(spec.shape[0] for spec in (site.input(1), site.output()) if len(spec.shape) == 3)
+    return (replace(works, kind=Kind.MATMUL, dims={**works.dims, "groups": groups}),)
+
+
 RULES: Mapping[str, Rule] = {
+    "aten._grouped_mm": _grouped,
     "aten.mm": lambda site: _product(site, 0, 1),
     "aten.bmm": lambda site: _product(site, 0, 1),
     "aten.addmm": lambda site: _product(site, 1, 2),

@@ -30,7 +30,7 @@ _COPIES = (
     "aten.reflection_pad1d aten.reflection_pad1d_backward aten.pixel_shuffle aten.pixel_unshuffle "
     "aten.channel_shuffle aten.tril aten.triu aten.im2col aten.col2im aten.split_with_sizes_copy "
     "aten.as_strided_scatter aten.contiguous aten.block_diag aten.diagonal_scatter aten.glu "
-    "aten.glu_backward"
+    "aten.glu_backward foretrain.dequantise"
 ).split()
 _GATHERS = (
     "aten.index aten.index_select aten.gather aten.take aten.take_along_dim aten.masked_select "
@@ -45,7 +45,7 @@ _REDUCTIONS = (
     "aten.sum aten.mean aten.amax aten.amin aten.max aten.min aten.argmax aten.argmin aten.prod aten.norm "
     "aten.linalg_vector_norm aten.var aten.var_mean aten.std aten.std_mean aten.logsumexp aten.any "
     "aten.all aten.count_nonzero aten.nansum aten.mean.dim aten.bincount aten.aminmax "
-    "aten._amp_update_scale_"
+    "aten._amp_update_scale_ aten.histc"
 ).split()
 _NORMS = (
     "aten.native_batch_norm aten.native_batch_norm_backward aten.native_layer_norm "
@@ -104,7 +104,7 @@ _OTHER_POINTWISE = (
     "aten.binary_cross_entropy aten.binary_cross_entropy_backward aten.binary_cross_entropy_with_logits "
     "aten.smooth_l1_loss_backward aten.huber_loss_backward aten._fft_r2c aten._fft_c2r aten._fft_c2c "
     "aten.complex aten.polar aten.searchsorted aten._thnn_fused_lstm_cell aten._conj aten._conj_physical "
-    "aten._local_response_norm"
+    "aten._local_response_norm aten.floor_divide"
 ).split()
 
 

@@ -23,7 +23,7 @@ LOWER_PRECISION = frozenset(
         "__matmul__ __rmatmul__ addbmm addmm addmv addr baddbmm bmm chain_matmul linalg_multi_dot conv1d "
         "conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d linear matmul mm mv prelu "
         "einsum scaled_dot_product_attention lstm gru rnn_tanh rnn_relu lstm_cell gru_cell rnn_tanh_cell "
-        "rnn_relu_cell bilinear conv_tbc"
+        "rnn_relu_cell bilinear conv_tbc grouped_mm _grouped_mm"
     ).split()
 )
 FULL_PRECISION = frozenset(
@@ -59,7 +59,7 @@ class Reality(TorchFunctionMode):
         self, func: Any, kinds: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        name = getattr(func, "__name__", "")
+        name = getattr(func, "__name__", "").partition(".")[0]  # exported programs call linear.default
         if _is_written_in_python(func) and name != "einsum":
             # A function written in Python: run its body with this mode on, so that what it calls is seen.
             with self:

@@ -1,0 +1,123 @@
+"""LoRA and QLoRA: train two small matrices beside each frozen weight.
+
+y = W x + (alpha / r) · B A x, with W frozen, A of shape r × in and B of shape out × r. Hu et al.,
+arXiv:2106.09685. QLoRA keeps W in four bits and dequantises it whenever it is used: Dettmers et al.,
+arXiv:2305.14314.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from foretrain.errors import InvalidRequest, UnknownName
+
+if TYPE_CHECKING:
+    from torch import nn
+
+ATTENTION_PROJECTIONS = (
+    "q_proj", "k_proj", "v_proj", "o_proj", "query", "key", "value", "q_lin", "k_lin", "v_lin", "out_lin",
+    "query_key_value", "Wqkv", "qkv_proj", "qkv", "c_attn", "q", "k", "v", "o",
+)  # fmt: skip
+"""Names that attention projections usually have: the layers LoRA is put on unless others are named."""
+
+_KEYS = ("r", "targets", "quantised")
+
+
+@dataclass(frozen=True)
+class LoraOptions:
+    """The rank of the trained matrices, the layers they stand beside, and whether the rest is in four bits.
+
+    `targets` are last parts of layer names; none means the attention projections, or all linear layers of a
+    model that has none by a usual name.
+    """
+
+    rank: int = 16
+    targets: tuple[str, ...] = ()
+    quantised: bool = False
+
+    def __post_init__(self) -> None:
+        if self.rank < 1:
+            raise InvalidRequest(f"LoRA of rank {self.rank} trains nothing; the rank must be at least 1")
+
+
+def parse_lora(text: str) -> LoraOptions:
+    """Options from `r=16`, `r=8,targets=q_proj+v_proj` or `r=16,quantised`."""
+    entries: dict[str, str] = {}
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        key, _, value = (piece.strip() for piece in item.partition("="))
+        if key not in _KEYS:
+            raise UnknownName("LoRA option", key, _KEYS, "Write r=16,targets=q_proj+v_proj,quantised.")
+        if key in entries:
+            raise InvalidRequest(f"the LoRA option {key} is given twice in {text!r}")
+        entries[key] = value
+    if not re.fullmatch(r"\d+", entries.get("r", "")):
+        raise InvalidRequest(f"{text!r} gives no rank; write r=16,targets=q_proj+v_proj,quantised")
+    if entries.get("quantised"):
+        raise InvalidRequest(f"quantised takes no value in {text!r}; write it alone, or leave it out")
+    targets = tuple(filter(None, (target.strip() for target in entries.get("targets", "").split("+"))))
+    return LoraOptions(int(entries["r"]), targets, "quantised" in entries)
+
+
+def apply_lora(module: nn.Module, options: LoraOptions) -> nn.Module:
+    """The module, changed in place: everything frozen but a pair of new matrices beside each target.
+
+    `quantised` puts every linear layer into four bits but the output layer, as QLoRA does.
+    """
+    from foretrain.workloads.lora_layers import adapted, four_bit
+
+    linears = _linears(module)
+    chosen = _targets(list(linears), options)
+    module.requires_grad_(False)
+    frozen: dict[str, nn.Module] = dict(linears)
+    if options.quantised:
+        frozen |= {
+            path: four_bit(linears[path]) for path in linears if path != _output_layer(module, linears)
+        }
+    for path, layer in frozen.items():
+        parent, _, name = path.rpartition(".")
+        new = adapted(layer, options.rank) if path in chosen else layer
+        setattr(module.get_submodule(parent), name, new)
+    return module
+
+
+def _linears(module: nn.Module) -> dict[str, nn.Module]:
+    """Linear layers by path, but for those that torch's own attention reaches into."""
+    from torch import nn
+
+    from foretrain.workloads.lora_layers import is_linear
+
+    inside = {
+        id(child)
+        for part in module.modules()
+        if isinstance(part, nn.MultiheadAttention)
+        for child in part.modules()
+    }
+    return {
+        path: layer
+        for path, layer in module.named_modules()
+        if path and is_linear(layer) and id(layer) not in inside
+    }
+
+
+def _output_layer(module: nn.Module, linears: dict[str, nn.Module]) -> str:
+    """The path of the layer that makes the logits: what the model says it is, else the last linear layer."""
+    for part in module.modules():
+        says = getattr(part, "get_output_embeddings", None)
+        output = says() if says is not None else None
+        if output is not None:
+            return next((path for path, layer in linears.items() if layer is output), "")
+    return list(linears)[-1]
+
+
+def _targets(paths: list[str], options: LoraOptions) -> list[str]:
+    if not paths:
+        raise InvalidRequest("this model has no linear layers for LoRA to stand beside")
+    last_parts = {path: path.rpartition(".")[2] for path in paths}
+    names = sorted(set(last_parts.values()))
+    for target in options.targets:
+        if target not in names:
+            raise UnknownName("linear layer", target, names, f"Linear layers: {', '.join(names[:20])}.")
+    wanted = options.targets or ATTENTION_PROJECTIONS
+    return [path for path, name in last_parts.items() if name in wanted] or paths

@@ -1,0 +1,112 @@
+"""The layers LoRA puts in the place of linear ones, and the four-bit form a frozen weight may have."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+BLOCK_ELEMENTS = 64
+"""Weights that share one scale (Dettmers et al., arXiv:2305.14314, section 3: blocks of 64)."""
+
+_library = torch.library.Library("foretrain", "FRAGMENT")
+_library.define("dequantise(Tensor packed, Tensor scales, int out, int columns, ScalarType dtype) -> Tensor")
+
+
+def _dequantise(packed: Tensor, scales: Tensor, out: int, columns: int, dtype: torch.dtype) -> Tensor:
+    """The shape of the result: a trace computes no values."""
+    assert scales.dtype == torch.float32
+    return packed.new_empty((out, columns), dtype=dtype)
+
+
+_library.impl("dequantise", _dequantise, "CompositeExplicitAutograd")
+
+
+class _FourBitProduct(torch.autograd.Function):
+    """x Wᵀ with W dequantised for the product, and again for the gradient of x: it is never kept."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, packed: Tensor, scales: Tensor, out: int) -> Tensor:
+        ctx.save_for_backward(packed, scales)
+        ctx.shape = (out, x.shape[-1])
+        weight = torch.ops.foretrain.dequantise(packed, scales, *ctx.shape, x.dtype)
+        return functional.linear(x, weight)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
+        packed, scales = ctx.saved_tensors
+        weight = torch.ops.foretrain.dequantise(packed, scales, *ctx.shape, grads[0].dtype)
+        return grads[0] @ weight, None, None, None
+
+
+class FourBitLinear(nn.Module):
+    """A frozen linear layer whose weight is kept in four bits.
+
+    Two weights share a byte, and each block of 64 has a scale in FP32: 0.5 + 4/64 = 0.5625 bytes per weight,
+    as NF4 without double quantisation. The bias stays as it was.
+    """
+
+    def __init__(self, inputs: int, outputs: int, bias: nn.Parameter | None, device: torch.device) -> None:
+        super().__init__()
+        weights = inputs * outputs
+        packed = torch.empty(-(-weights // 2), dtype=torch.uint8, device=device)
+        scales = torch.empty(-(-weights // BLOCK_ELEMENTS), dtype=torch.float32, device=device)
+        self.in_features, self.out_features = inputs, outputs
+        self.packed = nn.Parameter(packed, requires_grad=False)
+        self.scales = nn.Parameter(scales, requires_grad=False)
+        self.bias = bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        computing = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else x.dtype
+        product: Tensor = _FourBitProduct.apply(  # type: ignore[no-untyped-call]
+            x.to(computing), self.packed, self.scales, self.out_features
+        )
+        return product if self.bias is None else product + self.bias.to(computing)
+
+
+class LoraLinear(nn.Module):
+    """A frozen layer plus up(down(x)), scaled; only `down` and `up` are trained."""
+
+    def __init__(self, base: nn.Module, inputs: int, outputs: int, rank: int, device: torch.device) -> None:
+        super().__init__()
+        self.base = base
+        self.down = nn.Linear(inputs, rank, bias=False, device=device)
+        self.up = nn.Linear(rank, outputs, bias=False, device=device)
+        self.scale = 1.0  # alpha = rank; another alpha costs the same
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.base(x) + self.up(self.down(x)) * self.scale
+        return result
+
+
+def is_linear(layer: nn.Module) -> bool:
+    """Whether a layer is a linear one: torch's, or the transposed one of transformers' GPT-2."""
+    return isinstance(layer, nn.Linear) or _is_transposed(layer)
+
+
+def _is_transposed(layer: nn.Module) -> bool:
+    library = sys.modules.get("transformers.pytorch_utils")
+    return library is not None and isinstance(layer, library.Conv1D)
+
+
+def four_bit(layer: Any) -> FourBitLinear:
+    """A linear layer with its weight in four bits."""
+    inputs, outputs = _sizes(layer)
+    return FourBitLinear(inputs, outputs, layer.bias, layer.weight.device)
+
+
+def adapted(layer: Any, rank: int) -> LoraLinear:
+    """A linear layer, in four bits or not, with trained matrices of a rank beside it."""
+    inputs, outputs = _sizes(layer)
+    device = layer.packed.device if isinstance(layer, FourBitLinear) else layer.weight.device
+    return LoraLinear(layer, inputs, outputs, rank, device)
+
+
+def _sizes(layer: Any) -> tuple[int, int]:
+    """Inputs and outputs."""
+    if _is_transposed(layer):
+        return tuple(layer.weight.shape)
+    return layer.in_features, layer.out_features

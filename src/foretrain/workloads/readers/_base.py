@@ -1,0 +1,117 @@
+"""What a model can be read from, and what every reader shares."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from foretrain.errors import InvalidRequest, MissingData
+from foretrain.workloads.zoo.catalogue import BuildOptions
+
+if TYPE_CHECKING:
+    import torch
+
+    from foretrain.workloads.example import Example
+
+DEFAULT_IMAGE_BATCH = 32
+"""Samples per step of an image model whose batch nobody chose; the zoo's choice for most of its own."""
+DEFAULT_TEXT_BATCH = 1
+"""The same for a language model."""
+
+
+class ModelSource(ABC):
+    """Where a model comes from. Final classes are frozen dataclasses, made by `read_model`.
+
+    `name` is what the user wrote, `kind` the sort of source, and `runs_user_code` says whether building the
+    model runs code the user handed in, which a server must refuse.
+    """
+
+    name: str
+    kind: str
+    runs_user_code: bool
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """Hex digest of all the graph depends on besides options: the model's text, the library versions."""
+
+    @abstractmethod
+    def example(self, options: BuildOptions) -> Example:
+        """The model with a batch of inputs and a loss, on the meta device where its constructor allows."""
+
+
+def digest(parts: Mapping[str, bytes | str]) -> str:
+    """SHA-256 of named parts, in order of name; each is framed by its length, so parts never run together."""
+    total = hashlib.sha256()
+    for name in sorted(parts):
+        part = parts[name]
+        data = part.encode() if isinstance(part, str) else part
+        total.update(f"{name}\0{len(data)}\0".encode())
+        total.update(data)
+    return total.hexdigest()
+
+
+def versions(*distributions: str) -> dict[str, str]:
+    """Versions of the packages a graph depends on, as parts of a digest."""
+    return {f"version of {name}": _version(name) for name in distributions}
+
+
+def _version(distribution: str) -> str:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return "absent"
+
+
+def need(distribution: str, what: str, extra: str = "models") -> None:
+    """Raise `MissingData` unless a package is installed."""
+    if _version(distribution) == "absent":
+        raise MissingData(
+            f"{what} needs {distribution}, which is not installed: pip install foretrain[{extra}]"
+        )
+
+
+def existing_file(path: Path, what: str) -> Path:
+    """`path`, or `InvalidRequest` saying that there is no such file and what is near."""
+    if path.is_file():
+        return path
+    problem = "is a folder" if path.is_dir() else "does not exist"
+    alike = (
+        sorted(other.name for other in path.parent.glob(f"*{path.suffix}")) if path.parent.is_dir() else []
+    )
+    hint = f"; in its folder there is {', '.join(alike[:5])}" if alike else ""
+    raise InvalidRequest(f"the {what} {str(path)!r} {problem}{hint}")
+
+
+def module_on_meta(build: Callable[[], torch.nn.Module]) -> torch.nn.Module:
+    """The module that `build` makes, in training mode, on the meta device where it can be.
+
+    Constructors that compute a schedule (`[x.item() for x in linspace(...)]`) or hand weights to numpy fail
+    on meta: those run for real, and the trace moves the module. What fails for another reason fails again.
+    """
+    import torch
+
+    try:
+        with torch.device("meta"):
+            return build().train()
+    except (RuntimeError, TypeError, ValueError, IndexError):
+        return build().train()
+
+
+def chosen_batch(options: BuildOptions, default: int) -> int:
+    """The batch asked for, or the default; at least one."""
+    batch = default if options.batch is None else options.batch
+    if batch < 1:
+        raise InvalidRequest(f"batch {batch} does not fit: it must be at least 1")
+    return batch
+
+
+def refuse_size(name: str, options: BuildOptions, *sizes: str) -> None:
+    """Raise `InvalidRequest` for a size that was asked for and that the model has not."""
+    for size in sizes:
+        asked = getattr(options, size)
+        if asked is not None:
+            raise InvalidRequest(f"{name} has no {size}; leave out {size} {asked}")

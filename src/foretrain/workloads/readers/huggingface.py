@@ -1,0 +1,92 @@
+"""`hf:DIR_OR_CONFIG.json`: a Hugging Face model from its configuration alone; no weights, no network.
+
+The task follows from the `architectures` of the configuration. Code that a configuration points to
+(`auto_map`) is never run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from foretrain.errors import InvalidData, InvalidRequest, UnknownName
+from foretrain.workloads.readers._base import ModelSource, digest, existing_file, need, versions
+from foretrain.workloads.readers.torchvision_repair import repair_torchvision
+from foretrain.workloads.zoo.catalogue import BuildOptions
+
+if TYPE_CHECKING:
+    from foretrain.workloads.example import Example
+
+PREFIX = "hf:"
+
+
+@dataclass(frozen=True)
+class HuggingFaceConfig(ModelSource):
+    """A configuration of the transformers package; `text` is its JSON, as it stands in the file."""
+
+    name: str
+    text: str
+    kind: str = field(default="huggingface", init=False)
+    runs_user_code: bool = field(default=False, init=False)
+
+    def fingerprint(self) -> str:
+        return digest({"config": self.text, **versions("torch", "transformers")})
+
+    def example(self, options: BuildOptions) -> Example:
+        _prepare_transformers()
+        from foretrain.workloads.readers.huggingface_tasks import build, task_of
+
+        config = json.loads(self.text)
+        return build(self.name, config, task_of(self.name, config), options)
+
+
+def read_huggingface(name: str) -> HuggingFaceConfig:
+    """The source behind `hf:PATH`; what cannot be built is refused now."""
+    need("transformers", name)
+    path = Path(name.removeprefix(PREFIX))
+    file = existing_file(path / "config.json" if path.is_dir() else path, "Hugging Face configuration")
+    try:
+        text = file.read_text(encoding="utf-8")
+        config = json.loads(text)
+    except ValueError as error:
+        raise InvalidData(str(file), f"is not JSON: {error}") from error
+    _check(config, str(file))
+    return HuggingFaceConfig(name, text)
+
+
+def _check(config: Any, file: str) -> None:
+    if not isinstance(config, Mapping) or "model_type" not in config:
+        raise InvalidData(file, "has no model_type, so it is no configuration of a Hugging Face model")
+    if "auto_map" in config:
+        raise InvalidRequest(
+            f"{file} points to code of its own (auto_map), which is never run; write a Python file whose "
+            "callable returns the model and its inputs, and give FILE.py:callable"
+        )
+    if "quantization_config" in config:
+        raise InvalidRequest(
+            f"{file} describes quantised weights (quantization_config), which cannot be trained; remove the "
+            "entry, and ask for LoRA on a quantised base if that is what you want"
+        )
+    _prepare_transformers()
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    from foretrain.workloads.readers.huggingface_tasks import task_of
+
+    model_type = config["model_type"]
+    if model_type not in CONFIG_MAPPING:
+        raise UnknownName(
+            "Hugging Face model_type",
+            str(model_type),
+            CONFIG_MAPPING,
+            "A newer transformers may know it.",
+        )
+    task_of(file, config)
+
+
+def _prepare_transformers() -> None:
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    repair_torchvision()

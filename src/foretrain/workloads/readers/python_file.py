@@ -1,0 +1,154 @@
+"""`FILE.py:callable`: a model from the user's own file.
+
+The callable returns a module with its inputs, `(module, inputs)`, or these and a loss,
+`(module, inputs, loss)`. `inputs` is one tensor, a tuple of them by position, or a dict by name; `loss` turns
+what the module returns into one number. If the callable takes `batch`, `seq_len` or `image_size`, it is given
+what was asked for; otherwise another batch than that of its inputs resizes their first dimension.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from foretrain.errors import InvalidData, InvalidRequest, UnknownName
+from foretrain.workloads.readers._base import ModelSource, chosen_batch, digest, existing_file, versions
+from foretrain.workloads.readers.local_imports import imported_packages, loaded_module, source_texts
+from foretrain.workloads.zoo.catalogue import BuildOptions
+
+if TYPE_CHECKING:
+    from foretrain.workloads.example import Example
+
+_SIZES = ("batch", "seq_len", "image_size")
+_WANTED = "return (module, inputs) or (module, inputs, loss function)"
+
+
+@dataclass(frozen=True)
+class PythonFile(ModelSource):
+    """A callable in a Python file."""
+
+    name: str
+    file: Path
+    callable_name: str
+    kind: str = field(default="python file", init=False)
+    runs_user_code: bool = field(default=True, init=False)
+
+    def fingerprint(self) -> str:
+        """Of the file and of the files beside it that it imports; not of data files it may open."""
+        texts = source_texts(self.file)
+        packages = imported_packages(texts.values()) | {"torch"}
+        return digest({"callable": self.callable_name, **texts, **versions(*packages)})
+
+    def example(self, options: BuildOptions) -> Example:
+        with _outside_code(self.name), loaded_module(self.file) as module:
+            function = _named(module, self.callable_name, self.name)
+            accepted = _accepted(function, options, self.name)
+            returned = _called(function, accepted)
+        return _example(returned, options, self.name, resize="batch" not in accepted)
+
+
+def read_python_file(name: str) -> PythonFile:
+    """The source behind `FILE.py:callable`; the file is looked for now, and run only for an example."""
+    path, _, callable_name = name.rpartition(":")
+    if not path or not callable_name:
+        raise InvalidRequest(f"{name!r} names no callable; write {name.rstrip(':')}:CALLABLE")
+    file = existing_file(Path(path), "model file")
+    try:
+        compile(file.read_bytes(), str(file), "exec")
+    except (SyntaxError, ValueError) as error:
+        raise InvalidData(str(file), f"is not Python: {error}") from error
+    return PythonFile(name, file.resolve(), callable_name)
+
+
+@contextlib.contextmanager
+def _outside_code(name: str) -> Any:
+    """The user's code: what it prints goes to standard error, what it raises is told as its own."""
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    except (InvalidRequest, UnknownName, KeyboardInterrupt, MemoryError):
+        raise
+    except (Exception, SystemExit) as error:
+        raise InvalidRequest(f"{name} failed: {type(error).__name__}: {error}") from error
+
+
+def _named(module: Any, callable_name: str, name: str) -> Callable[..., Any]:
+    found = getattr(module, callable_name, None)
+    if callable(found):
+        return found  # type: ignore[no-any-return]
+    if found is not None:
+        raise InvalidRequest(f"{name}: {callable_name} is a {type(found).__name__}, not a callable")
+    public = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+    raise UnknownName("callable", callable_name, public, f"The file defines {', '.join(public) or 'none'}.")
+
+
+def _accepted(function: Callable[..., Any], options: BuildOptions, name: str) -> dict[str, int]:
+    """The sizes that were asked for and that the callable takes; one it does not take is an error."""
+    parameters = inspect.signature(function).parameters
+    takes_any = any(item.kind is item.VAR_KEYWORD for item in parameters.values())
+    asked = {size: getattr(options, size) for size in _SIZES if getattr(options, size) is not None}
+    for size in asked:
+        if size != "batch" and size not in parameters and not takes_any:
+            raise InvalidRequest(f"{name} takes no {size}; give it a keyword argument of that name")
+    return {size: value for size, value in asked.items() if size in parameters or takes_any}
+
+
+def _called(function: Callable[..., Any], sizes: Mapping[str, int]) -> Any:
+    """What the callable returns, built without data where its constructors allow."""
+    import torch
+
+    try:
+        with torch.device("meta"):
+            return function(**sizes)
+    except Exception:  # noqa: BLE001 - whatever fails without data is tried with data, and then shown
+        return function(**sizes)
+
+
+def _example(returned: Any, options: BuildOptions, name: str, resize: bool) -> Example:
+    from foretrain.workloads.example import Example
+    from foretrain.workloads.readers.moving import following
+    from foretrain.workloads.readers.named_inputs import all_by_position
+    from foretrain.workloads.readers.sizes import batch_of, resized, tokens_of
+
+    module, inputs, loss = _parts(returned, name)
+    module, positional = all_by_position(module.train(), inputs)
+    batch = batch_of(positional, name)
+    if resize and options.batch is not None and options.batch != batch:
+        positional = resized(positional, batch, chosen_batch(options, batch))
+        batch = options.batch
+    return Example(
+        module,
+        positional,
+        None if loss is None else following(loss),
+        samples=batch,
+        tokens=tokens_of(positional),
+    )
+
+
+def _parts(returned: Any, name: str) -> tuple[Any, Any, Any]:
+    import torch
+
+    if isinstance(returned, torch.nn.Module):
+        raise InvalidRequest(
+            f"{name} returns a module without example inputs, so its data has no shape yet; {_WANTED}"
+        )
+    shown = type(returned).__name__
+    if not isinstance(returned, tuple) or len(returned) not in (2, 3):
+        raise InvalidRequest(f"{name} returns a {shown}; {_WANTED}")
+    module, inputs, loss = (*returned, None)[:3]
+    if not isinstance(module, torch.nn.Module):
+        raise InvalidRequest(
+            f"{name} returns a {type(module).__name__} where the module should be; {_WANTED}"
+        )
+    if loss is not None and not callable(loss):
+        raise InvalidRequest(f"{name} returns a {type(loss).__name__} where the loss should be; {_WANTED}")
+    if not isinstance(inputs, torch.Tensor | tuple | list | dict):
+        raise InvalidRequest(
+            f"{name} returns a {type(inputs).__name__} where the inputs should be; {_WANTED}"
+        )
+    return module, inputs, loss

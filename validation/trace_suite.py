@@ -1,0 +1,127 @@
+"""Does every model timm was benchmarked with trace? `python -m validation.trace_suite`
+
+Takes the names in the training benchmarks of the timm project (`timm/benchmark-train-*.csv` of the data
+folder), keeps those that the installed timm knows by their current or a former name, and traces one mixed-
+precision training step of each at the benchmark's image size. Writes the failures with their reasons, and
+the operators no rule knows, to `build/trace_suite.csv`.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import track
+
+from foretrain.errors import ForetrainError, MissingData, UnknownName
+from foretrain.workloads.readers.timm_models import PREFIX, TimmModel, read_timm
+from foretrain.workloads.zoo.catalogue import BuildOptions
+
+DATA = Path(os.environ.get("FORETRAIN_DATA", Path(__file__).parents[2] / "shared" / "datasets"))
+REPORT = Path(__file__).parents[1] / "build" / "trace_suite.csv"
+TARGET_SHARE = 0.95
+PROCESSES = 2
+BATCH = 2
+"""The smallest batch that works for all: batch norm over a single pixel needs two samples."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One model of the benchmark, at the image size it was measured with."""
+
+    model: str
+    image_size: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a case: traced, or why not; `unknown` lists operators without a rule."""
+
+    model: str
+    traced: bool
+    reason: str = ""
+    unknown: str = ""
+
+
+def cases(data: Path) -> tuple[Case, ...]:
+    """The distinct models of all training benchmarks, by name."""
+    files = sorted((data / "timm").glob("benchmark-train-*.csv"))
+    if not files:
+        raise MissingData(f"no timm/benchmark-train-*.csv in {data}; set FORETRAIN_DATA to the data folder")
+    found: dict[str, Case] = {}
+    for file in files:
+        with file.open(newline="") as rows:
+            for row in csv.DictReader(rows):
+                found.setdefault(row["model"], Case(row["model"], int(row["train_img_size"])))
+    return tuple(found[name] for name in sorted(found))
+
+
+def known(all_cases: Iterable[Case]) -> Iterator[tuple[Case, TimmModel]]:
+    """The cases the installed timm knows, with their sources."""
+    for case in all_cases:
+        try:
+            yield case, read_timm(PREFIX + case.model)
+        except UnknownName:
+            continue
+
+
+def trace_case(case: Case, source: TimmModel) -> Outcome:
+    """Trace one training step and derive its operators."""
+    import torch
+
+    from foretrain.workloads.options import StepOptions
+    from foretrain.workloads.rules import operators, unknown_names
+    from foretrain.workloads.tracing.step import trace
+
+    torch.set_num_threads(1)
+    try:
+        example = source.example(BuildOptions(batch=BATCH, image_size=case.image_size))
+        graph = trace(example, StepOptions(precision="bf16"))
+        return Outcome(case.model, True, unknown=" ".join(unknown_names(operators(graph))))
+    except ForetrainError as error:
+        return Outcome(case.model, False, str(error))
+    except Exception as error:  # noqa: BLE001 - any failure is a result of this suite
+        return Outcome(case.model, False, f"{type(error).__name__}: {error}")
+
+
+def run(pairs: list[tuple[Case, TimmModel]]) -> list[Outcome]:
+    """Trace all, two at a time."""
+    with ProcessPoolExecutor(PROCESSES) as pool:
+        waiting = [pool.submit(trace_case, case, source) for case, source in pairs]
+        done = track(as_completed(waiting), "Tracing", total=len(waiting), console=Console(stderr=True))
+        outcomes = [future.result() for future in done]
+    return sorted(outcomes, key=lambda outcome: outcome.model)
+
+
+def write(outcomes: Iterable[Outcome], report: Path) -> None:
+    """The cases that failed or met an operator nobody knows."""
+    report.parent.mkdir(parents=True, exist_ok=True)
+    with report.open("w", newline="") as rows:
+        writer = csv.DictWriter(rows, [field.name for field in fields(Outcome)])
+        writer.writeheader()
+        writer.writerows(asdict(outcome) for outcome in outcomes if not outcome.traced or outcome.unknown)
+
+
+def main() -> int:
+    """Run the suite; 1 if fewer trace than should."""
+    console = Console(highlight=False, soft_wrap=True)
+    all_cases = cases(DATA)
+    pairs = list(known(all_cases))
+    outcomes = run(pairs)
+    write(outcomes, REPORT)
+    for outcome in outcomes:
+        if not outcome.traced:
+            console.print(f"{outcome.model}: {outcome.reason}", markup=False)
+    traced = sum(outcome.traced for outcome in outcomes)
+    share = traced / len(outcomes)
+    console.print(f"named {len(all_cases)}, known {len(outcomes)}, traced {traced} ({share:.1%})")
+    return 0 if share >= TARGET_SHARE else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
