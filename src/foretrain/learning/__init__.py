@@ -1,0 +1,1 @@
+"""WHAT WE CONCLUDE: fitted models and calibrations."""

@@ -1,0 +1,1 @@
+"""Fitting the operator models to measured kernels; writes `facts/data/calibrations`."""
