@@ -1,0 +1,108 @@
+"""What an accuracy suite found: its cases, and how far off each method is on them."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from foretrain.estimates import Quantiles
+
+
+@dataclass(frozen=True)
+class Case:
+    """One measurement and what each method says of it. `group` is what the split is by."""
+
+    name: str
+    group: str
+    measured: float
+    predicted: Mapping[str, float]
+    interval: Quantiles | None = None
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """Errors of one method, as shares of the measured value.
+
+    `bias` is the median signed error: positive where the method says too much. `coverage` is the share of
+    measurements inside the 80 % interval, None for a method without one.
+    """
+
+    cases: int
+    mean: float
+    median: float
+    p90: float
+    bias: float
+    coverage: float | None = None
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """Yes-or-no answers of one method: how many were right, of how many."""
+
+    right: int
+    total: int
+
+    @property
+    def share(self) -> float:
+        """The share that was right."""
+        return self.right / self.total if self.total else math.nan
+
+
+@dataclass(frozen=True)
+class SuiteReport:
+    """The result of one suite. `metrics` and `verdicts` are keyed by the set of cases, then by method."""
+
+    suite: str
+    cases: tuple[Case, ...]
+    metrics: Mapping[str, Mapping[str, Metrics]]
+    verdicts: Mapping[str, Mapping[str, Verdicts]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def metrics(cases: Sequence[Case], method: str, with_interval: bool = False) -> Metrics:
+    """How far off `method` is on `cases`."""
+    errors = [case.predicted[method] / case.measured - 1 for case in cases]
+    sizes = [abs(error) for error in errors]
+    inside = [
+        case.interval.p10 <= case.measured <= case.interval.p90 for case in cases if case.interval is not None
+    ]
+    return Metrics(
+        cases=len(cases),
+        mean=statistics.fmean(sizes),
+        median=statistics.median(sizes),
+        p90=quantile(sizes, 0.9),
+        bias=statistics.median(errors),
+        coverage=sum(inside) / len(inside) if with_interval and inside else None,
+    )
+
+
+def quantile(values: Iterable[float], share: float) -> float:
+    """The value below which `share` of the values lie, interpolated linearly between neighbours."""
+    ordered = sorted(values)
+    position = share * (len(ordered) - 1)
+    low = math.floor(position)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (position - low) * (ordered[high] - ordered[low])
+
+
+def markdown(report: SuiteReport) -> str:
+    """The report as tables of text."""
+    lines = [f"### {report.suite}", ""]
+    for name, by_method in report.metrics.items():
+        lines += [f"**{name}**", "", "| method | cases | mean | median | p90 | bias | in the 80 % interval |"]
+        lines.append("|---|---|---|---|---|---|---|")
+        for method, found in by_method.items():
+            coverage = "" if found.coverage is None else f"{found.coverage:.0%}"
+            lines.append(
+                f"| {method} | {found.cases} | {found.mean:.1%} | {found.median:.1%} | {found.p90:.1%} "
+                f"| {found.bias:+.1%} | {coverage} |"
+            )
+        lines.append("")
+    for name, by_verdict in report.verdicts.items():
+        lines += [f"**{name}**", "", "| method | right | of | share |", "|---|---|---|---|"]
+        lines += [f"| {method} | {v.right} | {v.total} | {v.share:.1%} |" for method, v in by_verdict.items()]
+        lines.append("")
+    lines += [f"- {note}" for note in report.notes]
+    return "\n".join(lines) + "\n"
