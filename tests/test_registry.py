@@ -29,6 +29,8 @@ def test_unknown_names_are_answered_with_near_ones() -> None:
     with pytest.raises(UnknownName, match=r"no fruit 'aple'; did you mean apple.* List them: fruit"):
         fruit_registry()["aple"]
     assert "aple" not in fruit_registry()
+    assert fruit_registry().find("aple") is None
+    assert fruit_registry().find("Apple") == "apple"
     anything: object = 3
     assert anything not in fruit_registry()
 

@@ -67,6 +67,11 @@ class Registry(Generic[Item], Mapping[str, Item]):
     def __len__(self) -> int:
         return len(self._items)
 
+    def find(self, name: str) -> Item | None:
+        """The item called `name`, or None; for names that may well mean something else."""
+        primary = self.resolve(name)
+        return None if primary is None else self._items[primary]
+
     def resolve(self, name: str) -> str | None:
         """The primary name behind `name` or one of its aliases, or None."""
         return self._primary_by_key.get(normalised(name))

@@ -62,7 +62,13 @@ def summarise(graph: Graph) -> TraceSummary:
     """The summary of a graph."""
     ops = operators(graph)
     phases = {phase: _phase(op for op in ops if op.phase is phase) for phase in Phase}
-    outputs = sum(graph.specs[index].bytes for layer in graph.layers for index in layer.outputs)
+    layers = _layers(graph, ops)
+    made = {
+        layer.path for layer in layers if layer.forward_bytes > 0
+    }  # a layer that only views makes nothing
+    outputs = sum(
+        graph.specs[index].bytes for layer in graph.layers if layer.path in made for index in layer.outputs
+    )
     return TraceSummary(
         samples=graph.samples,
         tokens=graph.tokens,
@@ -77,7 +83,7 @@ def summarise(graph: Graph) -> TraceSummary:
         activation_bytes=_bytes(graph, Role.ACTIVATION),
         bytes_by_kind=_bytes_by_kind(ops),
         unknown=unknown_names(ops),
-        layers=_layers(graph, ops),
+        layers=layers,
     )
 
 

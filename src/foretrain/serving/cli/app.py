@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from foretrain import __version__
-from foretrain.serving.cli import devices, explain, offers, rent_or_buy
+from foretrain.serving.cli import devices, explain, offers, predict, rent_or_buy, trace
 
 app = typer.Typer(
     name="foretrain",
@@ -34,6 +34,8 @@ def root(
     """Know what a training job will take - time, money, memory, machines - before you run it."""
 
 
+app.command("predict")(predict.predict)
+app.command("trace")(trace.trace)
 app.command("devices")(devices.devices)
 app.command("offers")(offers.offers)
 app.command("rent-or-buy")(rent_or_buy.rent_or_buy)

@@ -33,9 +33,12 @@ def trace(
     layers: Layers = False,
     json: Json = False,
 ) -> None:
-    """See a model's training step without a GPU: parameters, FLOP, bytes, sizes per layer.
+    """See a model's training step: parameters, FLOP, bytes, layers.
 
-    Examples: foretrain trace resnet50 --batch 32 | foretrain trace gpt2 --seq-len 512 --layers
+    \b
+    Examples:
+        foretrain trace resnet50 --batch 32
+        foretrain trace gpt2 --seq-len 512 --layers
     """
     from foretrain.serving.cli.terminal import print_json, spinner
     from foretrain.workloads.summary import summarise

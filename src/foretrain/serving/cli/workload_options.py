@@ -9,7 +9,9 @@ import typer
 if TYPE_CHECKING:
     from foretrain.workloads.workload import Workload
 
-MODEL_FORMS = "zoo name, hf:CONFIG, timm:NAME, torchvision:NAME, FILE.py:callable, FILE.onnx, FILE.pt2 or workload FILE.yaml"
+MODEL_FORMS = (
+    "zoo name, hf:CONFIG, timm:NAME, torchvision:NAME, FILE.py:callable, FILE.onnx, FILE.pt2 or FILE.yaml"
+)
 
 
 def _complete_model(incomplete: str) -> list[str]:
