@@ -90,7 +90,6 @@ def failures(wanted: Iterable[Wanted], folder: Path) -> list[str]:
 
 def _trace(item: Wanted, folder: Path) -> None:
     import torch
-    from timm.layers.config import set_fused_attn
 
     from foretrain.workloads.options import StepOptions
     from foretrain.workloads.tracing.step import trace
@@ -99,6 +98,8 @@ def _trace(item: Wanted, folder: Path) -> None:
     options = StepOptions(precision=item.precision, optimizer="momentum")
     try:
         source = _source(item.model)
+        from timm.layers.config import set_fused_attn  # only after torchvision is mended
+
         set_fused_attn(item.fused_attention)
         graphs = [
             trace(source.example(BuildOptions(batch=batch, image_size=item.image_size)), options)

@@ -42,7 +42,7 @@ Event = tuple[int, int]
 class Footprint:
     """What a sequence of events took.
 
-    `live_at_peak` are the requested bytes by key at the moment the reserved memory last grew to its peak;
+    `live_at_peak` are the requested bytes by key at the last moment the allocated memory was at its peak;
     `failed_at` is the first event that found no memory within the capacity, None if all found some.
     """
 
@@ -81,12 +81,12 @@ def simulate(events: Iterable[Event], capacity_bytes: float | None = None) -> Fo
                 if reserved + segment > capacity_bytes:
                     return _footprint(listed[:index], peak_event, peak_allocated, peak_reserved, index)
             reserved += segment
+            peak_reserved = max(peak_reserved, reserved)
             block = pool.grow(segment, rounded)
-            if reserved > peak_reserved:
-                peak_reserved, peak_event = reserved, index
         blocks[key] = block
         allocated += block.size
-        peak_allocated = max(peak_allocated, allocated)
+        if allocated >= peak_allocated:
+            peak_allocated, peak_event = allocated, index
     return _footprint(listed, peak_event, peak_allocated, peak_reserved, None)
 
 

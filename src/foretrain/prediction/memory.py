@@ -4,8 +4,8 @@
 
 The walk covers the first steps of training, since later ones repeat the last: in the first there is no
 optimizer state yet while activations come and go; the state is then carved out of cached memory, and the
-next step's activations no longer fit into the holes. The parts of the estimate are what is alive when the
-reserved memory grows for the last time; what nobody asked for then is rounding and fragmentation.
+next step's activations no longer fit into the holes. The parts of the estimate are what is alive when most
+is allocated; what has been reserved beyond that is rounding and fragmentation.
 """
 
 from __future__ import annotations
