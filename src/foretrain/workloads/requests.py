@@ -3,33 +3,40 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from foretrain.errors import InvalidRequest
 from foretrain.workloads.options import StepOptions
+from foretrain.workloads.readers import WorkloadFile, WorkloadFileSource, read_model
 from foretrain.workloads.workload import Workload
 from foretrain.workloads.zoo import BuildOptions
 
 if TYPE_CHECKING:
     from foretrain.workloads.lora import LoraOptions
 
+DEFAULTS = StepOptions()
+
 
 @dataclass(frozen=True, slots=True)
 class WorkloadRequest:
-    """A model by name or file, sizes, and how a step is run; None leaves a choice to the model."""
+    """A model by name or file, sizes, and how a step is run.
+
+    What is None is taken from the workload file if the model is one, else from the model or from `DEFAULTS`.
+    """
 
     model: str
     batch: int | None = None
     seq_len: int | None = None
     image_size: int | None = None
-    precision: str = "fp32"
-    optimizer: str | None = "adamw"
-    attention: str = "sdpa"
+    precision: str | None = None
+    optimizer: str | None = None
+    attention: str | None = None
+    lora: str | None = None
     channels_last: bool = False
     compile: bool = False
     checkpoint_activations: bool = False
-    lora: str | None = None
     forward_only: bool = False
+    no_optimizer: bool = False
     allow_user_code: bool = True
 
     def __post_init__(self) -> None:
@@ -41,25 +48,46 @@ class WorkloadRequest:
 
 def workload_of(request: WorkloadRequest) -> Workload:
     """The workload a request describes. Reading the model is left to the reader of its form."""
-    from foretrain.workloads.readers import read_model
+    source = read_model(request.model, allow_user_code=request.allow_user_code)
+    file = source.workload if isinstance(source, WorkloadFileSource) else None
+    options = _step_options(request, file)
+    sizes = BuildOptions(
+        batch=_chosen(request, file, "batch"),
+        seq_len=_chosen(request, file, "seq_len"),
+        image_size=_chosen(request, file, "image_size"),
+        attention=options.attention,
+    )
+    return Workload(source, sizes, options, _lora(request, file))
 
-    options = StepOptions(
-        precision=request.precision,
-        optimizer=None if request.forward_only else request.optimizer,
-        attention=request.attention,
-        channels_last=request.channels_last,
-        compile=request.compile,
-        checkpoint_activations=request.checkpoint_activations,
+
+def _step_options(request: WorkloadRequest, file: WorkloadFile | None) -> StepOptions:
+    without_optimizer = request.forward_only or request.no_optimizer
+    return StepOptions(
+        precision=_chosen(request, file, "precision", DEFAULTS.precision),
+        optimizer=None if without_optimizer else _chosen(request, file, "optimizer", DEFAULTS.optimizer),
+        attention=_chosen(request, file, "attention", DEFAULTS.attention),
+        channels_last=request.channels_last or _chosen(None, file, "channels_last", False),
+        compile=request.compile or _chosen(None, file, "compile", False),
+        checkpoint_activations=request.checkpoint_activations
+        or _chosen(None, file, "checkpoint_activations", False),
         forward_only=request.forward_only,
     )
-    sizes = BuildOptions(request.batch, request.seq_len, request.image_size, options.attention)
-    source = read_model(request.model, allow_user_code=request.allow_user_code)
-    return Workload(source, sizes, options, _lora(request.lora))
 
 
-def _lora(text: str | None) -> LoraOptions | None:
-    if text is None:
-        return None
+def _chosen(
+    request: WorkloadRequest | None, file: WorkloadFile | None, name: str, default: Any = None
+) -> Any:
+    """What the request says, else the workload file, else the default."""
+    for place in (request, file):
+        said = getattr(place, name, None)
+        if said is not None:
+            return said
+    return default
+
+
+def _lora(request: WorkloadRequest, file: WorkloadFile | None) -> LoraOptions | None:
+    if request.lora is None:
+        return None if file is None else file.lora
     from foretrain.workloads.lora import parse_lora
 
-    return parse_lora(text)
+    return parse_lora(request.lora)

@@ -30,10 +30,10 @@ def predict(
     batch: given.Batch = None,
     seq_len: given.SeqLen = None,
     image_size: given.ImageSize = None,
-    precision: given.Precision = "fp32",
-    optimizer: given.Optimizer = "adamw",
+    precision: given.Precision = None,
+    optimizer: given.Optimizer = None,
     strategy: Strategy = "ddp",
-    attention: given.Attention = "sdpa",
+    attention: given.Attention = None,
     channels_last: given.ChannelsLast = False,
     compile: given.Compile = False,  # noqa: A002 - the option's name in the contract
     checkpoint_activations: given.CheckpointActivations = False,
@@ -63,13 +63,14 @@ def predict(
             seq_len=seq_len,
             image_size=image_size,
             precision=precision,
-            optimizer=None if no_optimizer else optimizer,
+            optimizer=optimizer,
             attention=attention,
             channels_last=channels_last,
             compile=compile,
             checkpoint_activations=checkpoint_activations,
             lora=lora,
             forward_only=forward_only,
+            no_optimizer=no_optimizer,
         )
         progress("walking through the step")
         prediction = core(workload, machine, strategy)

@@ -21,9 +21,9 @@ def trace(
     batch: given.Batch = None,
     seq_len: given.SeqLen = None,
     image_size: given.ImageSize = None,
-    precision: given.Precision = "fp32",
-    optimizer: given.Optimizer = "adamw",
-    attention: given.Attention = "sdpa",
+    precision: given.Precision = None,
+    optimizer: given.Optimizer = None,
+    attention: given.Attention = None,
     channels_last: given.ChannelsLast = False,
     compile: given.Compile = False,  # noqa: A002 - the option's name in the contract
     checkpoint_activations: given.CheckpointActivations = False,
@@ -52,13 +52,14 @@ def trace(
             seq_len=seq_len,
             image_size=image_size,
             precision=precision,
-            optimizer=None if no_optimizer else optimizer,
+            optimizer=optimizer,
             attention=attention,
             channels_last=channels_last,
             compile=compile,
             checkpoint_activations=checkpoint_activations,
             lora=lora,
             forward_only=forward_only,
+            no_optimizer=no_optimizer,
         )
         progress("recording the step")
         summary = summarise(graph_of(workload))

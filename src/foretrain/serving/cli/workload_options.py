@@ -24,9 +24,13 @@ Model = Annotated[str, typer.Argument(help=f"What to train: {MODEL_FORMS}.", aut
 Batch = Annotated[int | None, typer.Option("--batch", help="Samples per device and step.")]
 SeqLen = Annotated[int | None, typer.Option("--seq-len", help="Tokens per sample.")]
 ImageSize = Annotated[int | None, typer.Option("--image-size", help="Pixels along each side.")]
-Precision = Annotated[str, typer.Option("--precision", help="fp32, tf32, fp16, bf16 (mixed) or fp8.")]
-Optimizer = Annotated[str, typer.Option("--optimizer", help="sgd, momentum, adam, adamw, adafactor ...")]
-Attention = Annotated[str, typer.Option("--attention", help="eager, sdpa or flash.")]
+Precision = Annotated[
+    str | None, typer.Option("--precision", help="fp32 (default), tf32, fp16, bf16 (mixed) or fp8.")
+]
+Optimizer = Annotated[
+    str | None, typer.Option("--optimizer", help="sgd, momentum, adam, adamw (default), adafactor ...")
+]
+Attention = Annotated[str | None, typer.Option("--attention", help="eager, sdpa (default) or flash.")]
 ChannelsLast = Annotated[bool, typer.Option("--channels-last", help="Images in NHWC layout.")]
 Compile = Annotated[bool, typer.Option("--compile", help="As torch.compile would run it.")]
 CheckpointActivations = Annotated[
@@ -37,13 +41,11 @@ ForwardOnly = Annotated[bool, typer.Option("--forward-only", help="No backward p
 NoOptimizer = Annotated[bool, typer.Option("--no-optimizer", help="No optimizer step.")]
 
 
-def workload(
-    model: str, *, batch: int | None, seq_len: int | None, image_size: int | None, **rest: Any
-) -> Workload:
+def workload(model: str, **options: Any) -> Workload:
     """The workload the options describe."""
     from foretrain.workloads.requests import WorkloadRequest, workload_of
 
-    return workload_of(WorkloadRequest(model, batch, seq_len, image_size, **rest))
+    return workload_of(WorkloadRequest(model, **options))
 
 
 def description(workload: Workload, samples: int, tokens: int) -> dict[str, Any]:
