@@ -59,7 +59,8 @@ def _product(x: Tensor, axes: tuple[int, ...], keepdim: bool) -> Tensor:
 
 
 def _length(x: Tensor, axes: tuple[int, ...], keepdim: bool) -> Tensor:
-    return torch.linalg.vector_norm(x, dim=axes, keepdim=keepdim)
+    norm: Tensor = torch.linalg.vector_norm(x, dim=axes, keepdim=keepdim)
+    return norm
 
 
 def _shape(node: Node, arguments: Arguments, _training: bool) -> Tensor:

@@ -84,6 +84,7 @@ def read_timm(name: str) -> TimmModel:
     current = renames.get(asked, asked)
     if not current or not timm.is_model(current):
         raise UnknownName("timm model", asked, timm.list_models(), "List them: timm.list_models()")
+    _configuration(current)
     return TimmModel(name, current)
 
 
@@ -91,7 +92,7 @@ def _configuration(architecture: str) -> Any:
     """timm's own notes on a model: the size of its images, whether it is fixed, its classes."""
     import timm
 
-    found = timm.models.get_pretrained_cfg(architecture, allow_unregistered=False)
-    if found is None:
-        raise UnknownName("timm model", architecture, timm.list_pretrained(), "Its tag is not one timm has.")
-    return found
+    try:
+        return timm.models.get_pretrained_cfg(architecture, allow_unregistered=False)
+    except RuntimeError as error:
+        raise UnknownName("timm model", architecture, timm.list_pretrained(), f"{error}") from error

@@ -63,6 +63,8 @@ class TorchvisionModel(ModelSource):
         arguments: dict[str, Any] = {"weights": None}
         if "weights_backbone" in _parameters(self.architecture):
             arguments["weights_backbone"] = None
+        if "aux_loss" in _parameters(self.architecture):  # as the published weights were trained
+            arguments["aux_loss"] = True
         if self.group.endswith("vision_transformer") and image_size is not None:
             arguments["image_size"] = image_size
         if self.group.endswith("maxvit") and image_size is not None:

@@ -87,12 +87,21 @@ class WorkloadFileSource(ModelSource):
 
 def read_workload(path: Path) -> WorkloadFile:
     """The contents of a workload file, checked; a model given as a file is looked for beside it."""
-    import yaml
-
     file = existing_file(path, "workload file")
     try:
-        entries = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        text = file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidData(str(file), f"is not text: {error}") from error
+    return parse_workload(text, file)
+
+
+def parse_workload(text: str, file: Path) -> WorkloadFile:
+    """The same from the text of the file."""
+    import yaml
+
+    try:
+        entries = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError) as error:
         raise InvalidData(str(file), f"is not YAML: {error}") from error
     if not isinstance(entries, Mapping):
         raise InvalidData(str(file), "is not a list of `key: value` lines; the least is `model: resnet50`")

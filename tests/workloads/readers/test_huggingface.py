@@ -1,0 +1,157 @@
+"""Hugging Face configurations: every task, every way to be wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from foretrain.errors import InvalidData, InvalidRequest, UnknownName
+from foretrain.workloads.graph import Graph
+from foretrain.workloads.options import StepOptions
+from foretrain.workloads.readers import ModelSource, read_model
+from foretrain.workloads.rules import operators, unknown_names
+from foretrain.workloads.tracing.step import trace
+from foretrain.workloads.zoo import BuildOptions
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+
+ENCODER = {"num_hidden_layers": 2, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32}
+LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 50,
+         "max_position_embeddings": 64, "num_key_value_heads": 1, **ENCODER}  # fmt: skip
+BERT = {"model_type": "bert", "vocab_size": 50, "max_position_embeddings": 64, **ENCODER}
+T5 = {"model_type": "t5", "architectures": ["T5ForConditionalGeneration"], "vocab_size": 50, "d_model": 16,
+      "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2}  # fmt: skip
+VIT = {"model_type": "vit", "architectures": ["ViTForImageClassification"], "image_size": 32, "patch_size": 8,
+       **ENCODER}  # fmt: skip
+
+
+def source_of(folder: Path, config: Any) -> ModelSource:
+    (folder / "config.json").write_text(json.dumps(config))
+    return read_model(f"hf:{folder}")
+
+
+def graph_of(folder: Path, config: Any, **sizes: Any) -> Graph:
+    options = BuildOptions(**{"batch": 2, **sizes})
+    graph = trace(source_of(folder, config).example(options), StepOptions(precision="bf16"))
+    assert unknown_names(operators(graph)) == ()
+    return graph
+
+
+def test_a_causal_language_model(tmp_path: Path) -> None:
+    graph = graph_of(tmp_path, LLAMA, seq_len=8)
+    attention = 16 * 16 + 2 * 16 * 8 + 16 * 16  # queries, one head of keys and of values, output
+    layer = attention + 3 * 16 * 32 + 2 * 16  # and the gated feed-forward, and two norms
+    assert graph.parameters == 2 * 50 * 16 + 2 * layer + 16
+    assert (graph.samples, graph.tokens) == (2, 16)
+    causal = [call for call in graph.calls if call.name == "foretrain.attention"]
+    assert [call.settings["causal"] for call in causal] == [True, True]
+
+
+def test_eager_attention_is_not_fused(tmp_path: Path) -> None:
+    graph = graph_of(tmp_path, LLAMA, seq_len=8, attention="eager")
+    assert not any(call.name == "foretrain.attention" for call in graph.calls)
+
+
+@pytest.mark.parametrize("architecture", ["BertForMaskedLM", "BertForSequenceClassification"])
+def test_bert_by_task(tmp_path: Path, architecture: str) -> None:
+    graph = graph_of(tmp_path, {**BERT, "architectures": [architecture]}, seq_len=8)
+    assert graph.tokens == 16
+    assert sum(call.name == "foretrain.attention" for call in graph.calls) == 2
+
+
+def test_an_encoder_decoder_counts_the_tokens_of_both_sides(tmp_path: Path) -> None:
+    graph = graph_of(tmp_path, T5, seq_len=8)
+    assert graph.tokens == 2 * 8 + 2 * 8
+    assert sum(call.name == "foretrain.attention" for call in graph.calls) == 2 + 2 * 2
+
+
+def test_an_image_classifier_at_another_size(tmp_path: Path) -> None:
+    example = source_of(tmp_path, VIT).example(BuildOptions(batch=3, image_size=64))
+    assert example.inputs[0].shape == (3, 3, 64, 64)
+    assert trace(example, StepOptions()).tokens == 0
+
+
+def test_experts_are_grouped_products_that_cost_as_much_as_the_tokens_routed(tmp_path: Path) -> None:
+    experts = {"num_local_experts": 4, "num_experts_per_tok": 2}
+    mixtral = {**LLAMA, "model_type": "mixtral", "architectures": ["MixtralForCausalLM"], **experts}
+    graph = graph_of(tmp_path, mixtral, seq_len=8)
+    grouped = [op.work for op in operators(graph) if op.name == "aten._grouped_mm"]
+    rows = 2 * 8 * 2  # tokens, each to two experts
+    assert [work.flop for work in grouped[:2]] == [2 * rows * 16 * 64, 2 * rows * 32 * 16]
+    assert len(grouped) == 2 * 2 * 3  # two products in each of two layers, and two gradients of each
+    assert {work.dims["groups"] for work in grouped} == {4}
+
+
+def test_without_an_architecture_the_type_decides(tmp_path: Path) -> None:
+    assert (
+        graph_of(tmp_path, BERT, seq_len=8).parameters
+        == graph_of(tmp_path, {**BERT, "architectures": ["BertForMaskedLM"]}, seq_len=8).parameters
+    )
+
+
+def test_a_file_and_its_folder_are_one_model(tmp_path: Path) -> None:
+    source = source_of(tmp_path, LLAMA)
+    assert read_model(f"hf:{tmp_path / 'config.json'}").fingerprint() == source.fingerprint()
+    other = source_of(tmp_path, {**LLAMA, "vocab_size": 51})
+    assert other.fingerprint() != source.fingerprint()
+
+
+def test_an_unknown_model_type_is_told_with_near_ones(tmp_path: Path) -> None:
+    with pytest.raises(UnknownName, match=r"did you mean .*llama"):
+        source_of(tmp_path, {**LLAMA, "model_type": "lama"})
+
+
+def test_an_unknown_architecture_is_told_with_those_of_its_type(tmp_path: Path) -> None:
+    with pytest.raises(UnknownName, match="LlamaForCausalLM"):
+        source_of(tmp_path, {**LLAMA, "architectures": ["LlamaForCausalLLM"]})
+    with pytest.raises(UnknownName, match="BertForMaskedLM"):
+        source_of(tmp_path, {**BERT, "architectures": ["BertModel"]})
+
+
+def test_code_of_its_own_is_never_run(tmp_path: Path) -> None:
+    (tmp_path / "modeling.py").write_text("raise SystemExit('this must never run')\n")
+    with pytest.raises(InvalidRequest, match="never run"):
+        source_of(tmp_path, {**LLAMA, "auto_map": {"AutoModelForCausalLM": "modeling.Model"}})
+
+
+def test_quantised_weights_cannot_be_trained(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match="quantization_config"):
+        source_of(tmp_path, {**LLAMA, "quantization_config": {"bits": 4}})
+
+
+def test_a_type_that_is_for_none_of_the_tasks(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match="are for none of"):
+        source_of(tmp_path, {"model_type": "sam"})
+
+
+@pytest.mark.parametrize(("text", "said"), [("{", "is not JSON"), ("[]", "model_type"), ("{}", "model_type")])
+def test_what_is_no_configuration(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(InvalidData, match=said):
+        read_model(f"hf:{tmp_path}")
+
+
+def test_a_folder_without_a_configuration(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match="does not exist"):
+        read_model(f"hf:{tmp_path}")
+
+
+def test_sizes_that_contradict_each_other(tmp_path: Path) -> None:
+    with pytest.raises(InvalidData, match=r"cannot build|does not take"):
+        source_of(tmp_path, {**LLAMA, "hidden_size": -16}).example(BuildOptions())
+
+
+@pytest.mark.parametrize(
+    ("sizes", "said"),
+    [
+        ({"seq_len": 65}, "from 1 to 64"),
+        ({"batch": 0}, "at least 1"),
+        ({"image_size": 32}, "has no image_size"),
+    ],
+)
+def test_sizes_the_model_cannot_take(tmp_path: Path, sizes: dict[str, int], said: str) -> None:
+    with pytest.raises(InvalidRequest, match=said):
+        source_of(tmp_path, LLAMA).example(BuildOptions(**sizes))

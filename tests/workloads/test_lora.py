@@ -1,0 +1,169 @@
+"""LoRA and QLoRA: what is trained, what is kept, what it costs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from foretrain.errors import ForetrainError, InvalidRequest, UnknownName
+from foretrain.workloads.example import Example
+from foretrain.workloads.graph import Graph, Phase, Role
+from foretrain.workloads.lora import LoraOptions, apply_lora, parse_lora
+from foretrain.workloads.lora_layers import FourBitLinear, LoraLinear
+from foretrain.workloads.options import StepOptions
+from foretrain.workloads.rules import operators, unknown_names
+from foretrain.workloads.tracing.step import trace
+
+WIDTH, CLASSES = 128, 5
+
+
+class Net(nn.Module):
+    """Two projections of usual names, and an output layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q_proj = nn.Linear(WIDTH, WIDTH)
+        self.mlp = nn.Linear(WIDTH, WIDTH, bias=False)
+        self.head = nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.head(self.mlp(self.q_proj(x)))
+        return result
+
+
+def graph_of(options: LoraOptions, precision: str = "fp32") -> Graph:
+    with torch.device("meta"):
+        module, inputs = Net(), torch.rand(4, WIDTH)
+    return trace(
+        Example(apply_lora(module, options), (inputs,), torch.sum, samples=4),
+        StepOptions(precision=precision),
+    )
+
+
+def test_only_the_small_matrices_are_trained() -> None:
+    graph = graph_of(LoraOptions(rank=8))
+    frozen = WIDTH * WIDTH + WIDTH + WIDTH * WIDTH + WIDTH * CLASSES + CLASSES
+    assert graph.trainable_parameters == 2 * 8 * WIDTH
+    assert graph.parameters == frozen + 2 * 8 * WIDTH
+    gradients = [buffer for buffer in graph.buffers if buffer.role is Role.GRADIENT]
+    assert sum(graph.specs[buffer.spec].elements for buffer in gradients) == 2 * 8 * WIDTH
+
+
+def test_targets_by_name_and_all_linears_where_no_usual_name_is_found() -> None:
+    assert graph_of(LoraOptions(4, ("mlp", "q_proj"))).trainable_parameters == 2 * 2 * 4 * WIDTH
+    plain = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 5))
+    apply_lora(plain, LoraOptions(2))
+    assert sum(p.numel() for p in plain.parameters() if p.requires_grad) == 2 * (3 + 4) + 2 * (4 + 5)
+
+
+def test_the_output_is_that_of_the_formula() -> None:
+    layer = nn.Linear(3, 4)
+    net = apply_lora(nn.Sequential(layer), LoraOptions(2))
+    adapted = net[0]  # type: ignore[index]
+    assert isinstance(adapted, LoraLinear)
+    x = torch.rand(5, 3)
+    expected = x @ layer.weight.T + layer.bias + x @ adapted.down.weight.T @ adapted.up.weight.T
+    assert torch.allclose(net(x), expected, atol=1e-6)
+
+
+def test_a_quantised_base_takes_9_sixteenths_of_a_byte_per_weight() -> None:
+    """Half a byte each, and four bytes for every 64; the output layer and the biases stay as they are."""
+    graph = graph_of(LoraOptions(8, quantised=True))
+    base = [
+        graph.specs[buffer.spec].bytes
+        for buffer in graph.buffers
+        if buffer.role is Role.PARAMETER and buffer.name.endswith(("packed", "scales"))
+    ]
+    assert sum(base) == 2 * WIDTH * WIDTH * 9 / 16
+    assert graph.trainable_parameters == 2 * 8 * WIDTH
+
+
+def test_a_quantised_weight_is_dequantised_when_used_forward_and_backward() -> None:
+    graph = graph_of(LoraOptions(8, quantised=True), "bf16")
+    assert unknown_names(operators(graph)) == ()
+    found = [op for op in operators(graph) if op.name == "foretrain.dequantise"]
+    assert [op.phase for op in found] == [
+        Phase.FORWARD,
+        Phase.FORWARD,
+        Phase.BACKWARD,
+    ]  # none below the first
+    for op in found:
+        assert op.work.read_bytes == WIDTH * WIDTH * 9 / 16
+        assert op.work.write_bytes == WIDTH * WIDTH * 2  # bfloat16
+    kept = [buffer for buffer in graph.buffers if buffer.role is Role.ACTIVATION]
+    assert all(graph.specs[buffer.spec].elements < WIDTH * WIDTH for buffer in kept)
+
+
+def test_the_output_layer_is_not_quantised() -> None:
+    net = apply_lora(Net(), LoraOptions(2, quantised=True))
+    kinds = [type(layer) for layer in (net.mlp, net.head)]
+    assert kinds == [FourBitLinear, nn.Linear]
+
+
+def test_transformers_transposed_layer_is_a_linear_one() -> None:
+    from foretrain.workloads.readers.torchvision_repair import repair_torchvision
+
+    repair_torchvision()
+    from transformers.pytorch_utils import Conv1D
+
+    net = apply_lora(nn.ModuleDict({"c_attn": Conv1D(9, 3)}), LoraOptions(2))  # 3 inputs, 9 outputs
+    assert net["c_attn"](torch.rand(4, 3)).shape == (4, 9)  # type: ignore[index]
+    assert sum(p.numel() for p in net.parameters() if p.requires_grad) == 2 * (3 + 9)
+
+
+def test_torch_s_own_attention_still_runs() -> None:
+    net = nn.ModuleDict({"attend": nn.MultiheadAttention(8, 2), "head": nn.Linear(8, 2)})
+    apply_lora(net, LoraOptions(2))
+    x = torch.rand(3, 1, 8)
+    assert net["attend"](x, x, x)[0].shape == x.shape
+    assert isinstance(net["head"], LoraLinear)
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("r=16", LoraOptions(16)),
+        (" r=8 , targets = q_proj+v_proj ", LoraOptions(8, ("q_proj", "v_proj"))),
+        ("quantised,r=4", LoraOptions(4, quantised=True)),
+    ],
+)
+def test_parsing(text: str, options: LoraOptions) -> None:
+    assert parse_lora(text) == options
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "no rank"),
+        ("r=x", "no rank"),
+        ("r=0", "at least 1"),
+        ("r=4,r=5", "given twice"),
+        ("r=4,quantised=no", "takes no value"),
+    ],
+)
+def test_what_cannot_be_parsed(text: str, said: str) -> None:
+    with pytest.raises(InvalidRequest, match=said):
+        parse_lora(text)
+
+
+def test_unknown_options_and_targets_are_told_with_near_ones() -> None:
+    with pytest.raises(UnknownName, match="did you mean targets"):
+        parse_lora("r=4,target=q")
+    with pytest.raises(UnknownName, match="did you mean q_proj"):
+        apply_lora(Net(), LoraOptions(4, ("qproj",)))
+
+
+def test_a_model_without_linear_layers() -> None:
+    with pytest.raises(InvalidRequest, match="no linear layers"):
+        apply_lora(nn.Conv2d(3, 4, 1), LoraOptions())
+
+
+@given(st.text(alphabet="r=,+1targequnis ", max_size=30))
+def test_any_text_is_parsed_or_refused_with_a_sentence(text: str) -> None:
+    try:
+        assert parse_lora(text).rank >= 1
+    except ForetrainError as error:
+        assert str(error)
