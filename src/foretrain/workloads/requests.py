@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from foretrain.errors import InvalidRequest
 from foretrain.workloads.options import StepOptions
@@ -13,6 +13,7 @@ from foretrain.workloads.zoo import BuildOptions
 
 if TYPE_CHECKING:
     from foretrain.workloads.lora import LoraOptions
+    from foretrain.workloads.zoo import AttentionKind
 
 DEFAULTS = StepOptions()
 
@@ -55,7 +56,7 @@ def workload_of(request: WorkloadRequest) -> Workload:
         batch=_chosen(request, file, "batch"),
         seq_len=_chosen(request, file, "seq_len"),
         image_size=_chosen(request, file, "image_size"),
-        attention=options.attention,
+        attention=cast("AttentionKind", options.attention),  # StepOptions has checked it
     )
     return Workload(source, sizes, options, _lora(request, file))
 
