@@ -1,0 +1,167 @@
+"""Fits the constants of `prediction.operators.streaming` to NeuSight's vector operators.
+
+First the delivered share of each device from elementwise kernels alone; then, at these shares, what rows cost;
+last each device's own correction of that, drawn towards none. All in log space.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretrain.facts.devices import Device, device
+from foretrain.learning.kernels.harness import floors, observed
+from foretrain.learning.kernels.least_squares import minimise
+from foretrain.learning.measurements._base import Measurements
+from foretrain.prediction.operators.bandwidth import StreamMeasurement, delivered_share, published
+from foretrain.prediction.operators.streaming import (
+    GROUPS,
+    WAYS,
+    StreamConstants,
+    Streams,
+    stream_seconds,
+    streams,
+)
+from foretrain.prediction.operators.table import Floats
+
+_HARNESSES = ("elementwise", "softmax", "norm")
+_HARNESS_OF_WAY = np.array([_HARNESSES.index(group) for group in GROUPS])
+_ROW_WAYS = len(WAYS) - 1
+_LARGE_BYTES = 1e6
+_PER_WAY = 500
+_TYPICAL_ROW_CYCLES = 3000.0
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """What one device showed: columns of its works, seconds, harness floor."""
+
+    device: Device
+    columns: Streams
+    seconds: Floats
+    floor: Floats
+
+    def at(self, rows: NDArray[np.int64]) -> Sample:
+        """Only some of the works."""
+        chosen = {name: getattr(self.columns, name)[rows] for name in Streams.__dataclass_fields__}
+        return Sample(self.device, Streams(**chosen), self.seconds[rows], self.floor[rows])
+
+
+@dataclass(frozen=True)
+class StreamFit:
+    """What was learned, and from which devices. `before` is the harness's share, by group of operators."""
+
+    constants: StreamConstants
+    shares: Mapping[str, float]
+    before: tuple[float, ...]
+    corrections: Mapping[str, Mapping[str, tuple[float, float]]]
+
+    def share(self, target: Device) -> float:
+        """The delivered share of a device, seen or not."""
+        if target.id in self.shares:
+            return self.shares[target.id]
+        fitted = [StreamMeasurement(name, share, "fit") for name, share in self.shares.items()]
+        return delivered_share(target, [*published(), *fitted])
+
+    def kernel_seconds(self, sample: Sample) -> Floats:
+        """Predicted kernel times."""
+        constants = self.constants.corrected(self.corrections.get(sample.device.id, {}))
+        return stream_seconds(sample.columns, sample.device, self.share(sample.device), constants)
+
+    def shown(self, sample: Sample) -> Floats:
+        """Predicted times as the harness shows them."""
+        before = np.array(self.before)[_HARNESS_OF_WAY[sample.columns.way.astype(int)]]
+        return observed(self.kernel_seconds(sample), sample.floor, before)
+
+
+def samples(found: Measurements) -> tuple[Sample, ...]:
+    """The measurements by device."""
+    floor = floors(found)
+    split = []
+    for name in found.devices:
+        here = found.device_ids == name
+        columns = streams(found.table.rows(here), device(name))
+        split.append(Sample(device(name), columns, found.seconds[here], floor[here]))
+    return tuple(split)
+
+
+def fit(parts: Sequence[Sample], start_cycles: float, correct: bool = True) -> StreamFit:
+    """Everything from the samples of the devices given."""
+    bare = (1.0,) * len(WAYS), (0.0,) * len(WAYS), (0.0,) * len(WAYS)
+    nothing = StreamConstants(start_cycles, *bare, 1.0, 1.0, 2.0)
+    found = _fit_shares(parts, StreamFit(nothing, {}, (0.5,) * len(_HARNESSES), {}))
+    found = _fit_rows(parts, found)
+    if not correct:
+        return found
+    return replace(found, corrections={part.device.id: _fit_correction(part, found) for part in parts})
+
+
+def _sigmoid(x: Floats) -> Floats:
+    return 1 / (1 + np.exp(-x))
+
+
+def _pick(part: Sample, ways: Collection[int], per_way: int) -> Sample:
+    """A fixed sample of the large works of some ways."""
+    generator = np.random.default_rng(0)
+    chosen: list[NDArray[np.int64]] = []
+    for way in sorted(ways):
+        rows = np.flatnonzero((part.columns.way == way) & (part.columns.compulsory_bytes > _LARGE_BYTES))
+        chosen.append(generator.choice(rows, min(per_way, len(rows)), replace=False))
+    return part.at(np.concatenate(chosen))
+
+
+def _fit_shares(parts: Sequence[Sample], start: StreamFit) -> StreamFit:
+    picked = [_pick(part, {0}, 3 * _PER_WAY) for part in parts]
+
+    def at(x: Floats) -> StreamFit:
+        values = _sigmoid(x)
+        shares = {part.device.id: float(values[1 + index]) for index, part in enumerate(picked)}
+        return replace(start, shares=shares, before=(float(values[0]), *start.before[1:]))
+
+    return at(minimise(lambda x: _errors(at(x), picked), np.array([-0.3] + [1.5] * len(picked))))
+
+
+def _fit_rows(parts: Sequence[Sample], start: StreamFit) -> StreamFit:
+    picked = [_pick(part, range(1, len(WAYS)), _PER_WAY) for part in parts]
+    n = _ROW_WAYS
+
+    def at(x: Floats) -> StreamFit:
+        bounded = _sigmoid(x[3 * n + 1 : 3 * n + 5])
+        constants = replace(
+            start.constants,
+            efficiency=(1.0, *_sigmoid(x[:n]).tolist()),
+            row_cycles=(0.0, *np.exp(x[n : 2 * n]).tolist()),
+            chunk_cycles=(0.0, *np.exp(x[2 * n : 3 * n]).tolist()),
+            crowding_midpoint=float(np.exp(x[3 * n])),
+            crowding_sharpness=float(1 + 3 * bounded[0]),
+            overlap=float(1 + 5 * bounded[1]),
+        )
+        return replace(start, constants=constants, before=(start.before[0], *bounded[2:].tolist()))
+
+    def residuals(x: Floats) -> Floats:
+        drawn = np.concatenate([0.003 * (x[n : 3 * n] - np.log(_TYPICAL_ROW_CYCLES)), 0.02 * x[3 * n + 1 :]])
+        return np.concatenate([_errors(at(x), picked), drawn])
+
+    first = np.concatenate([[2.0] * n, [np.log(3000.0)] * n, [np.log(1000.0)] * n, [-0.7, 0, 0, 0, 0]])
+    return at(minimise(residuals, first))
+
+
+def _fit_correction(part: Sample, found: StreamFit) -> Mapping[str, tuple[float, float]]:
+    """Time factors of moving and turning for the row groups of one device, drawn towards 1."""
+    picked = _pick(part, range(1, len(WAYS)), 2 * _PER_WAY)
+
+    def at(x: Floats) -> StreamFit:
+        pairs = np.exp(x).tolist()
+        correction = {"softmax": (pairs[0], pairs[1]), "norm": (pairs[2], pairs[3])}
+        return replace(found, corrections={part.device.id: correction})
+
+    drawn = 0.05 * np.sqrt(len(picked.seconds) / 100)
+    best = at(minimise(lambda x: np.concatenate([_errors(at(x), [picked]), drawn * x]), np.zeros(4)))
+    return best.corrections[part.device.id]
+
+
+def _errors(found: StreamFit, parts: Sequence[Sample]) -> Floats:
+    return np.concatenate([np.log(found.shown(part) / part.seconds) for part in parts])
