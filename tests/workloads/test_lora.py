@@ -109,7 +109,8 @@ def test_transformers_transposed_layer_is_a_linear_one() -> None:
     repair_torchvision()
     from transformers.pytorch_utils import Conv1D
 
-    net = apply_lora(nn.ModuleDict({"c_attn": Conv1D(9, 3)}), LoraOptions(2))  # 3 inputs, 9 outputs
+    layer = Conv1D(9, 3)  # type: ignore[no-untyped-call]  # 3 inputs, 9 outputs
+    net = apply_lora(nn.ModuleDict({"c_attn": layer}), LoraOptions(2))
     assert net["c_attn"](torch.rand(4, 3)).shape == (4, 9)  # type: ignore[index]
     assert sum(p.numel() for p in net.parameters() if p.requires_grad) == 2 * (3 + 9)
 

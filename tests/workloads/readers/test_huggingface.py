@@ -152,6 +152,6 @@ def test_sizes_that_contradict_each_other(tmp_path: Path) -> None:
         ({"image_size": 32}, "has no image_size"),
     ],
 )
-def test_sizes_the_model_cannot_take(tmp_path: Path, sizes: dict[str, int], said: str) -> None:
+def test_sizes_the_model_cannot_take(tmp_path: Path, sizes: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidRequest, match=said):
         source_of(tmp_path, LLAMA).example(BuildOptions(**sizes))

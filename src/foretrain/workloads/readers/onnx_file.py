@@ -113,25 +113,27 @@ def _shape(value: Any, options: BuildOptions, name: str) -> Shape:
     return tuple(_size(value.name, len(dims), axis, dim, options, name) for axis, dim in enumerate(dims))
 
 
+_MEANINGS = {(2, 1): "seq_len", (3, 1): "seq_len", (4, 2): "image_size", (4, 3): "image_size"}
+"""What a dynamic dimension after the first is taken for, by the rank of the input and the axis."""
+
+
 def _size(value: str, rank: int, axis: int, dim: Any, options: BuildOptions, name: str) -> int:
     """One dimension: as the file fixes it, or as the options say."""
-    what = "batch" if axis == 0 else {2: "seq_len", 3: "seq_len", 4: "image_size"}.get(rank, "")
-    if what == "seq_len" and axis != 1:
-        what = ""
-    asked = getattr(options, what) if what and not (what == "image_size" and axis == 1) else None
-    if dim.HasField("dim_value") and dim.dim_value > 0:
-        fixed = int(dim.dim_value)
-        if what == "batch" and asked is not None and asked != fixed:
+    fixed = int(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value > 0 else None
+    if fixed is not None:
+        if axis == 0 and options.batch not in (None, fixed):
             raise InvalidRequest(
                 f"{name} fixes the batch of {value!r} at {fixed}; export it with a dynamic first dimension "
-                f"to train with {asked}"
+                f"to train with {options.batch}"
             )
         return fixed
-    if what == "batch":
+    if axis == 0:
         return chosen_batch(options, DEFAULT_IMAGE_BATCH)
+    meaning = _MEANINGS.get((rank, axis))
+    asked = getattr(options, meaning) if meaning else None
     if asked is None:
         label = dim.dim_param or "unnamed"
-        hint = f"give {what}" if what and axis else "export it with a fixed size"
+        hint = f"give {meaning}" if meaning else "export it with a fixed size"
         raise InvalidRequest(f"{name}: dimension {axis} ({label}) of input {value!r} is dynamic; {hint}")
     return int(asked)
 

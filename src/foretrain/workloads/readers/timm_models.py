@@ -65,7 +65,7 @@ class TimmModel(ModelSource):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 return module_on_meta(lambda: timm.create_model(self.architecture, **arguments))
-        except (TypeError, AssertionError, RuntimeError, ValueError) as error:
+        except (TypeError, AssertionError, RuntimeError, ValueError, ArithmeticError) as error:
             if "img_size" not in arguments:
                 raise
             raise InvalidRequest(
