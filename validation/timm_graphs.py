@@ -40,9 +40,9 @@ class Wanted:
 @cache
 def architecture_family(model: str) -> str:
     """The timm source file a model is defined in: models of one file share their building blocks."""
-    import timm
+    name = _source(model).architecture.split(".")[0]
+    import timm  # only after torchvision is mended
 
-    name: str = read_timm(PREFIX + model).architecture.split(".")[0]
     module: str = timm.model_entrypoint(name).__module__
     return module.rsplit(".", 1)[-1]
 

@@ -36,12 +36,18 @@ SQUARE = WIDTH * WIDTH * 4
 
 
 @cache
-def mlp(batch: int = 8, layers: int = 4, optimizer: str | None = "adam", checkpoint: bool = False) -> Graph:
+def mlp(
+    batch: int = 8,
+    layers: int = 4,
+    optimizer: str | None = "adam",
+    checkpoint: bool = False,
+    precision: str = "fp32",
+) -> Graph:
     """Square linear layers without bias, in blocks of two."""
     with torch.device("meta"):
         module = nn.Sequential(*(_block() for _ in range(layers // 2)))
         inputs = torch.zeros(batch, WIDTH)
-    options = StepOptions(optimizer=optimizer, checkpoint_activations=checkpoint)
+    options = StepOptions(precision, optimizer, checkpoint_activations=checkpoint)
     return trace(Example(module, (inputs,), lambda output: output.sum(), samples=batch), options)
 
 
@@ -97,6 +103,14 @@ def test_plain_sgd_by_hand(a100: Device, bare: MemoryCalibration) -> None:
     # Five blocks of 4 MiB fit into a segment of 20 MiB: eight weights and gradients need two.
     # Batches and activations are 8 * 1024 * 4 bytes = 32 KiB each: fewer than 64, so one small segment.
     assert memory.bytes == 2 * 20 * MIB + 2 * MIB
+
+
+def test_mixed_precision_keeps_master_weights_and_casts_them(a100: Device, bare: MemoryCalibration) -> None:
+    """With 4,096 samples the peak lies where activations are saved and the casts are still alive."""
+    memory = estimate_memory(mlp(4096, optimizer="sgd", precision="bf16"), a100, calibration=bare)
+    assert part(memory, Part.MASTER_WEIGHTS) == 4 * SQUARE
+    assert part(memory, Part.PARAMETERS) == 0
+    assert part(memory, Part.CAST_WEIGHTS) in {SQUARE / 2 * alive for alive in range(1, 5)}
 
 
 def test_more_samples_never_take_less(a100: Device) -> None:

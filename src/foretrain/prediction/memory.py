@@ -10,6 +10,7 @@ is allocated; what has been reserved beyond that is rounding and fragmentation.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from foretrain.estimates import Estimate
@@ -127,33 +128,23 @@ class _Timetable:
 
     def __init__(self, tenants: Tenancy, options: MemoryOptions) -> None:
         self._tenants = tenants
-        self._keeps = options.keep_gradients
         self._loads = options.prefetching_loaders == 0
         self.part_of: list[Part] = []
         self.resident = self._keyed(tenants.resident)
         self._state = self._keyed(tenants.state)
         self._inputs = (self._keyed(tenants.inputs), self._keyed(tenants.inputs))
-        self._passing = self._by_call(self._keyed(tenants.passing))
-        self._gradients = self._keyed(tenants.gradients)
-        self._fresh = self._by_call(self._gradients)
-        self._added = self._by_call(
-            self._keyed(tuple(piece._replace(end=piece.start + 1) for piece in tenants.gradients))
-        )
         self._handles = self._keyed(tenants.handles)
+        passing, gradients = self._keyed(tenants.passing), self._keyed(tenants.gradients)
+        self._first = _Calls([*passing, *gradients], stay=gradients if options.keep_gradients else ())
+        self._later = self._first
+        if options.keep_gradients:  # new gradients are added to the kept ones and freed at once
+            added = tuple(piece._replace(end=piece.start + 1) for piece in tenants.gradients)
+            self._later = _Calls([*passing, *self._keyed(added)])
 
     def _keyed(self, pieces: tuple[Piece, ...]) -> list[tuple[int, Piece]]:
         first = len(self.part_of)
         self.part_of.extend(piece.part for piece in pieces)
         return list(enumerate(pieces, start=first))
-
-    def _by_call(self, keyed: list[tuple[int, Piece]]) -> tuple[list[list[Event]], list[list[Event]]]:
-        calls = self._tenants.calls
-        starts: list[list[Event]] = [[] for _ in range(calls + 1)]
-        ends: list[list[Event]] = [[] for _ in range(calls + 1)]
-        for key, piece in keyed:
-            starts[min(piece.start, calls)].append((key, piece.bytes))
-            ends[min(piece.end, calls)].append((key, FREE))
-        return starts, ends
 
     def step(self, step: int) -> list[Event]:
         """The events of one step, the first being 0."""
@@ -161,18 +152,12 @@ class _Timetable:
         if self._loads:
             events.extend((key, piece.bytes) for key, piece in self._inputs[step % 2])
             events.extend((key, FREE) for key, _ in self._inputs[(step + 1) % 2])
-        gradients = self._added if self._keeps and step > 0 else self._fresh
-        (starts, ends), (born, dies) = self._passing, gradients
-        once = self._only_once() if step == 0 else {}
-        for call in range(self._tenants.calls):
-            events += once.get(call, ())
-            events += starts[call]
-            events += born[call]
-            events += ends[call]
-            events += dies[call]
-        events += ends[-1]
-        if not self._keeps or step > 0:
-            events += dies[-1]
+        calls = self._later if step else self._first
+        once = {} if step else self._only_once()
+        for call in range(self._tenants.calls + 1):
+            for happening in (once, calls.starts, calls.ends):
+                if call in happening:
+                    events += happening[call]
         return events
 
     def _only_once(self) -> dict[int, list[Event]]:
@@ -185,6 +170,19 @@ class _Timetable:
         for call in self._tenants.tuned:
             once.setdefault(call, []).append((0, RELEASE))
         return once
+
+
+class _Calls:
+    """Events by the call they happen before (`starts`) or after (`ends`); pieces that `stay` never end."""
+
+    def __init__(self, pieces: Iterable[tuple[int, Piece]], stay: Iterable[tuple[int, Piece]] = ()) -> None:
+        self.starts: dict[int, list[Event]] = {}
+        self.ends: dict[int, list[Event]] = {}
+        staying = {key for key, _ in stay}
+        for key, piece in pieces:
+            self.starts.setdefault(piece.start, []).append((key, piece.bytes))
+            if key not in staying:
+                self.ends.setdefault(piece.end, []).append((key, FREE))
 
 
 def _loader_bytes(tenants: Tenancy, options: MemoryOptions) -> int:

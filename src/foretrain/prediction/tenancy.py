@@ -28,7 +28,8 @@ QUANTISED_FROM = 4096
 class Part(StrEnum):
     """What the memory of a device is spent on.
 
-    Under mixed precision the FP32 `parameters` are the master weights; the copies in half are `cast weights`.
+    Under mixed precision an FP32 parameter that is computed with in half is a master weight, its copy in half
+    a cast weight; those used as they are (norms, say) are plain parameters.
     """
 
     PARAMETERS = "parameters"
@@ -52,7 +53,8 @@ class MemoryOptions:
     `data_parallel` devices share the work; `zero_stage` 1 shards optimizer state over them, 2 also gradients,
     3 also parameters. `keep_gradients` zeroes gradients in place (PyTorch before 2.0) instead of freeing
     them. `tune_convolutions` is `cudnn.benchmark`. `prefetching_loaders` copy batches ahead in a stream of
-    their own; without one, a batch is copied when it is needed.
+    their own; without one, a batch is copied when it is needed. `bucket_bytes` is how much of the gradients
+    is reduced at once (DistributedDataParallel's `bucket_cap_mb`, 25 by default).
     """
 
     data_parallel: int = 1
@@ -119,7 +121,7 @@ def tenancy(graph: Graph, options: MemoryOptions, cublas_workspace_bytes: int) -
     shards = options.data_parallel
     sharded = {stage: shards if options.zero_stage >= stage else 1 for stage in (1, 2, 3)}
     state = tuple(
-        Piece(piece.part, _state_bytes(graph, piece, index, options) // sharded[1] or 1)
+        Piece(piece.part, math.ceil(_state_bytes(graph, piece, index, options) / sharded[1]))
         for index, piece in by_role[Role.OPTIMIZER_STATE]
     )
     parameters = tuple(
@@ -148,12 +150,14 @@ def tenancy(graph: Graph, options: MemoryOptions, cublas_workspace_bytes: int) -
 
 def _by_role(graph: Graph) -> dict[Role, list[tuple[int, Piece]]]:
     found: dict[Role, list[tuple[int, Piece]]] = {role: [] for role in Role}
+    cast = {buffer.name for buffer in graph.buffers if buffer.role is Role.CAST_WEIGHT}
     for index, buffer in enumerate(graph.buffers):
         size = graph.specs[buffer.spec].bytes
+        part = _PART_OF_ROLE[buffer.role]
+        if buffer.role is Role.PARAMETER and buffer.name in cast:
+            part = Part.MASTER_WEIGHTS
         if size:
-            found[buffer.role].append(
-                (index, Piece(_PART_OF_ROLE[buffer.role], size, buffer.born, buffer.dies))
-            )
+            found[buffer.role].append((index, Piece(part, size, buffer.born, buffer.dies)))
     return found
 
 
