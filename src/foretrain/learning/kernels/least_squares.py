@@ -28,9 +28,7 @@ def minimise(
         weight = (1 + (r / scale) ** 2) ** -0.25
         jacobian = _jacobian(residuals, x, r) * weight[:, None]
         gradient, curvature = jacobian.T @ (r * weight), jacobian.T @ jacobian
-        step = np.linalg.solve(
-            curvature + damping * np.diag(np.maximum(np.diag(curvature), 1e-9)), -gradient
-        )
+        step = np.linalg.solve(curvature + damping * np.diag(np.maximum(np.diag(curvature), 1e-9)), -gradient)
         trial = residuals(x + step)
         trial_loss = _loss(trial, scale)
         if trial_loss < loss:

@@ -60,7 +60,11 @@ class Measurements:
 
 
 def measurements(
-    source: str, works: Sequence[Work], device_ids: Sequence[str], seconds: Sequence[float], labels: Sequence[str]
+    source: str,
+    works: Sequence[Work],
+    device_ids: Sequence[str],
+    seconds: Sequence[float],
+    labels: Sequence[str],
 ) -> Measurements:
     """Measurements from plain columns."""
     return Measurements(
@@ -76,6 +80,8 @@ def shape_key(work: Work) -> int:
 def rows(file: Path) -> Iterator[dict[str, str]]:
     """The rows of a (compressed) CSV file; a missing one raises `MissingData`."""
     if not file.is_file():
-        raise MissingData(f"no {file.name} in {file.parent}; name the folder of public measurements with --data")
+        raise MissingData(
+            f"no {file.name} in {file.parent}; name the folder of public measurements with --data"
+        )
     with gzip.open(file, "rt", newline="") if file.suffix == ".gz" else file.open(newline="") as lines:
         yield from csv.DictReader(lines)

@@ -122,7 +122,9 @@ def _threads_per_sm(device: Device) -> float:
 def _threads(works: WorkTable, way: Floats) -> Floats:
     """Threads that share one row."""
     length = works.dim("length")
-    of_softmax = np.where(length <= _WARP_ROW, _WARP_THREADS, np.clip(length / 4, _WARP_THREADS, _BLOCK_THREADS))
+    of_softmax = np.where(
+        length <= _WARP_ROW, _WARP_THREADS, np.clip(length / 4, _WARP_THREADS, _BLOCK_THREADS)
+    )
     return np.where(way >= _NORM, _NORM_THREADS, of_softmax)
 
 
