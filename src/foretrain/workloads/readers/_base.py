@@ -90,15 +90,18 @@ def module_on_meta(build: Callable[[], torch.nn.Module]) -> torch.nn.Module:
     """The module that `build` makes, in training mode, on the meta device where it can be.
 
     Constructors that compute a schedule (`[x.item() for x in linspace(...)]`) or hand weights to numpy fail
-    on meta: those run for real, and the trace moves the module. What fails for another reason fails again.
+    on meta: those run for real, and the trace moves the module. Any other failure is the constructor's own,
+    and is not tried again: built for real, a model may not fit the memory of this machine.
     """
     import torch
 
     try:
         with torch.device("meta"):
             return build().train()
-    except (RuntimeError, TypeError, ValueError, IndexError):
-        return build().train()
+    except (RuntimeError, TypeError, ValueError) as error:
+        if "meta" not in str(error):
+            raise
+    return build().train()
 
 
 def chosen_batch(options: BuildOptions, default: int) -> int:
