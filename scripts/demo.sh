@@ -35,4 +35,11 @@ show foretrain rent-or-buy --price 270000 --offer lambda:gpu_8x_h100_sxm5 \
 say "5. How do we know? Every fact has a kind and a source."
 show foretrain explain h100-sxm
 
+say "6. What is in a training step? No GPU, no weights, no data."
+show foretrain trace resnet50 --batch 32
+
+say "7. Does it fit? If not, what would make it fit?"
+show foretrain predict resnet50 --on rtx3090 --batch 192 --precision fp16 --channels-last --optimizer momentum
+show foretrain predict llama3-8b --on a100-sxm-80gb --batch 1 --seq-len 2048 --precision bf16
+
 say "Next: foretrain --help, README.md, docs/getting-started.md"

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from foretrain import __version__
-from foretrain.serving.cli import devices, explain, offers, predict, rent_or_buy, trace
+from foretrain.serving.cli import devices, explain, offers, predict, rent_or_buy, trace, validate
 
 app = typer.Typer(
     name="foretrain",
@@ -40,3 +40,4 @@ app.command("devices")(devices.devices)
 app.command("offers")(offers.offers)
 app.command("rent-or-buy")(rent_or_buy.rent_or_buy)
 app.command("explain")(explain.explain)
+app.command("validate")(validate.validate)

@@ -1,0 +1,59 @@
+"""What the host spends on launching: Python, autograd and driver time per operator.
+
+Eager PyTorch spends a few microseconds of CPU time on every operator, views included, and on every further
+kernel launch. A compiled step spends a fraction of it. The constants are fitted (`data/calibrations/host.toml`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from foretrain.facts.sheets import data_root, read_toml
+from foretrain.prediction.operators.table import Floats
+from foretrain.workloads.graph import Phase
+from foretrain.workloads.ops import Op
+
+
+@dataclass(frozen=True, slots=True)
+class HostModel:
+    """Seconds of host time: per operator by phase, per view, per further kernel of an operator.
+
+    `p10` and `p90` are quantiles of measured / predicted; `source` names the calibration.
+    """
+
+    forward_seconds: float
+    backward_seconds: float
+    optimizer_seconds: float
+    view_seconds: float
+    kernel_seconds: float
+    compiled_share: float
+    p10: float
+    p90: float
+    source: str
+
+    def seconds(self, ops: tuple[Op, ...], compiled: bool) -> Floats:
+        """Host time of each operator."""
+        per_phase = {
+            Phase.FORWARD: self.forward_seconds,
+            Phase.BACKWARD: self.backward_seconds,
+            Phase.OPTIMIZER: self.optimizer_seconds,
+        }
+        each = np.array(
+            [
+                per_phase[op.phase] + (op.work.kernels - 1) * self.kernel_seconds
+                if op.work.kernels
+                else self.view_seconds
+                for op in ops
+            ]
+        )
+        return each * self.compiled_share if compiled else each
+
+
+@cache
+def host_model() -> HostModel:
+    """The calibrated host."""
+    entry = read_toml(data_root() / "calibrations" / "host.toml")
+    return HostModel(**{name: entry[name] for name in HostModel.__dataclass_fields__})
