@@ -11,10 +11,12 @@ import importlib
 import os
 import pkgutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import validation
 from foretrain.errors import ForetrainError, MissingData, UnknownName
+from foretrain.serving.encoding import to_json
 from validation.history import remember
 from validation.report import SuiteReport, markdown
 
@@ -52,14 +54,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="validation", description=__doc__)
     parser.add_argument("--suite", action="append", help="one suite; may be repeated")
     parser.add_argument("--data", type=Path)
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     chosen = parser.parse_args()
     os.environ.setdefault("FORETRAIN_HOME", str(ROOT / "build" / "validation"))
     try:
         data = data_dir(chosen.data)
-        for suite in chosen.suite or suites():
+        wanted = chosen.suite or suites()
+        for suite in wanted:
             if suite not in suites():
                 raise UnknownName("suite", suite, suites(), f"Suites: {', '.join(suites())}")
-            sys.stdout.write(markdown(run(suite, data)) + "\n")
+        reports = []
+        for suite in wanted:
+            reports.append(run(suite, data))
+            if not chosen.json:
+                sys.stdout.write(markdown(reports[-1]) + "\n")
+        if chosen.json:
+            figures = [replace(report, cases=()) for report in reports]
+            sys.stdout.write(to_json(figures) + "\n")
     except ForetrainError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(error.exit_code)

@@ -37,8 +37,8 @@ def trace(
 
     \b
     Examples:
-        foretrain trace resnet50 --batch 32
-        foretrain trace gpt2 --seq-len 512 --layers
+      foretrain trace resnet50 --batch 32
+      foretrain trace gpt2 --seq-len 512 --layers
     """
     from foretrain.serving.cli.terminal import print_json, spinner
     from foretrain.workloads.summary import summarise

@@ -10,11 +10,13 @@ from typing import Annotated
 
 import typer
 
+from foretrain.serving.cli.parameters import Json
+
 Suite = Annotated[list[str] | None, typer.Option("--suite", help="Only this suite; may be repeated.")]
 Data = Annotated[Path | None, typer.Option("--data", help="Folder of the measurements (FORETRAIN_DATA).")]
 
 
-def validate(suite: Suite = None, data: Data = None) -> None:
+def validate(suite: Suite = None, data: Data = None, json: Json = False) -> None:
     """Run the accuracy suites on public measurements.
 
     \b
@@ -31,5 +33,7 @@ def validate(suite: Suite = None, data: Data = None) -> None:
     arguments = [part for name in suite or () for part in ("--suite", name)]
     if data is not None:
         arguments += ["--data", str(data.resolve())]
+    if json:
+        arguments.append("--json")
     command = [sys.executable, "-m", "validation", *arguments]
     raise typer.Exit(subprocess.run(command, cwd=root, env=os.environ, check=False).returncode)
