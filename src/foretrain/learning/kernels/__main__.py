@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from foretrain.learning.kernels import calibration_files, streaming_calibration
+from foretrain.learning.kernels import calibration_files, convolution_calibration, streaming_calibration
 
 CALIBRATIONS: Mapping[str, Callable[[Path], Mapping[str, Any]]] = {
     streaming_calibration.FILE: streaming_calibration.calibrate,
+    convolution_calibration.FILE: convolution_calibration.calibrate,
 }
 """Calibration files, and what makes their content."""
 

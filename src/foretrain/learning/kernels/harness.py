@@ -4,8 +4,8 @@ A single operator timed between two events on an idle GPU shows
 
     t = a F + max( kernel , (1 - a) F )
 
-F is what an operator that does next to nothing shows (the host's dispatch, tens of microseconds: a property of
-the machine and of the operator's code path, not of the GPU), a the part of it before the kernel starts.
+F is what an operator that does next to nothing shows (the host's dispatch, tens of microseconds: a property
+of the machine and of the operator's code path, not of the GPU), a the part of it before the kernel starts.
 """
 
 from __future__ import annotations

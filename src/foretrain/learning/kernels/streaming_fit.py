@@ -1,7 +1,7 @@
 """Fits the constants of `prediction.operators.streaming` to NeuSight's vector operators.
 
-First the delivered share of each device from elementwise kernels alone; then, at these shares, what rows cost;
-last each device's own correction of that, drawn towards none. All in log space.
+First the delivered share of each device from elementwise kernels alone; then, at these shares, what rows
+cost; last each device's own correction of that, drawn towards none. All in log space.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from foretrain.facts.devices import Device, device
 from foretrain.learning.kernels.harness import floors, observed
 from foretrain.learning.kernels.least_squares import minimise
 from foretrain.learning.measurements._base import Measurements
-from foretrain.prediction.operators.bandwidth import StreamMeasurement, delivered_share, published
+from foretrain.prediction.operators.bandwidth import DeviceShare, nearest_share, published
 from foretrain.prediction.operators.streaming import (
     GROUPS,
     WAYS,
@@ -63,8 +63,8 @@ class StreamFit:
         """The delivered share of a device, seen or not."""
         if target.id in self.shares:
             return self.shares[target.id]
-        fitted = [StreamMeasurement(name, share, "fit") for name, share in self.shares.items()]
-        return delivered_share(target, [*published(), *fitted])
+        fitted = [DeviceShare(name, share, "fit") for name, share in self.shares.items()]
+        return nearest_share(target, [*published(), *fitted])
 
     def kernel_seconds(self, sample: Sample) -> Floats:
         """Predicted kernel times."""

@@ -1,4 +1,4 @@
-"""How long the shortest kernels take: from aiconfigurator's smallest products, timed without host overhead."""
+"""How long the shortest kernels take: aiconfigurator's smallest products, timed without host overhead."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ FILE = "bandwidth.toml"
 
 
 @dataclass(frozen=True, slots=True)
-class StreamMeasurement:
-    """One published bandwidth of a device: the mean of its copy and triad figures, and its share."""
+class DeviceShare:
+    """The share of a nominal figure, of bandwidth or of peak, that one device was seen to deliver."""
 
     device_id: str
     share: float
@@ -30,21 +30,19 @@ class StreamMeasurement:
 
 
 @cache
-def published() -> tuple[StreamMeasurement, ...]:
-    """The published bandwidths, in the order of `data/calibrations/bandwidth.toml`."""
+def published() -> tuple[DeviceShare, ...]:
+    """The published bandwidths as shares of the nominal ones, copy and triad averaged."""
     rows = read_toml(data_root() / "calibrations" / FILE)["measured"]
     found = []
     for row in rows:
         known = device(row["device"])
         figures = [row[key] for key in row if key.endswith("_bytes_per_second")]
-        found.append(
-            StreamMeasurement(known.id, fmean(figures) / known.memory_bytes_per_second, row["source"])
-        )
+        found.append(DeviceShare(known.id, fmean(figures) / known.memory_bytes_per_second, row["source"]))
     return tuple(found)
 
 
-def delivered_share(target: Device, known: Collection[StreamMeasurement]) -> float:
-    """The share of nominal bandwidth `target` delivers, going by the measurements known.
+def nearest_share(target: Device, known: Collection[DeviceShare]) -> float:
+    """The share `target` delivers, going by the devices known.
 
     Its own first, then those of its family, generation, vendor and kind, whichever is nearest.
     """
@@ -53,10 +51,10 @@ def delivered_share(target: Device, known: Collection[StreamMeasurement]) -> flo
         shares = _by_device([row for row in known if getattr(devices()[row.device_id], level) == wanted])
         if shares:
             return fmean(shares.values())
-    raise MissingData(f"no bandwidth was measured on any {target.kind}, so none can be told of {target.id}")
+    raise MissingData(f"nothing was measured on any {target.kind}, so nothing can be told of {target.id}")
 
 
-def _by_device(rows: Collection[StreamMeasurement]) -> Mapping[str, float]:
+def _by_device(rows: Collection[DeviceShare]) -> Mapping[str, float]:
     """The mean share of each device, so that one measured often does not outweigh the others."""
     shares: dict[str, list[float]] = {}
     for row in rows:

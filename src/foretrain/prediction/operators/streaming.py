@@ -19,14 +19,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from foretrain.facts.devices import Device
 from foretrain.facts.sheets import data_root, read_toml
 from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
-from foretrain.prediction.operators.bandwidth import StreamMeasurement, delivered_share, published
+from foretrain.prediction.operators.bandwidth import DeviceShare, nearest_share, published
 from foretrain.prediction.operators.limits import roofline_seconds
 from foretrain.prediction.operators.table import Flags, Floats, WorkTable
 from foretrain.workloads.ops import Direction, Kind
@@ -40,8 +40,14 @@ _NORM_THREADS = 128
 _LINE_BYTES = 128
 
 WAYS = (
-    "elementwise", "short softmax", "odd short softmax", "long softmax", "odd long softmax", "norm", "odd norm"
-)  # fmt: skip
+    "elementwise",
+    "short softmax",
+    "odd short softmax",
+    "long softmax",
+    "odd long softmax",
+    "norm",
+    "odd norm",
+)
 """Ways of streaming that differ in efficiency; odd rows do not end on a cache line."""
 GROUPS = ("elementwise", "softmax", "softmax", "softmax", "softmax", "norm", "norm")
 """Which ways share a device's own correction."""
@@ -73,10 +79,10 @@ class Streams:
 class StreamConstants:
     """The fitted constants; tuples have one entry per way of streaming.
 
-    `start_cycles`: a kernel's start and drain. `row_cycles`, `chunk_cycles`: what a block spends on a row, and
-    on each pass of its threads over it. `crowding_midpoint`, `crowding_sharpness`: rows in flight over L2 at
-    which half of a further pass misses it, and how abruptly. `overlap`: how well moving and turning hide each
-    other (1 not at all, infinite: only the longer counts).
+    `start_cycles`: a kernel's start and drain. `row_cycles`, `chunk_cycles`: what a block spends on a row,
+    and on each pass of its threads over it. `crowding_midpoint`, `crowding_sharpness`: rows in flight over L2
+    at which half of a further pass misses it, and how abruptly. `overlap`: how well moving and turning hide
+    each other (1 not at all, infinite: only the longer counts).
     """
 
     start_cycles: float
@@ -191,7 +197,8 @@ def stream_seconds(columns: Streams, device: Device, share: float, constants: St
     per_row, per_chunk = np.array(constants.row_cycles)[way], np.array(constants.chunk_cycles)[way]
     turning = columns.turns * (per_row + per_chunk * columns.chunks) / (sms * clock)
     p = constants.overlap
-    return columns.launches * constants.start_cycles / clock + (moving**p + turning**p) ** (1 / p)
+    both: Floats = (moving**p + turning**p) ** (1 / p)
+    return columns.launches * constants.start_cycles / clock + both
 
 
 @dataclass(frozen=True)
@@ -199,14 +206,14 @@ class Calibration:
     """What was learned, as read from `data/calibrations/streaming.json`."""
 
     constants: StreamConstants
-    shares: tuple[StreamMeasurement, ...]
+    shares: tuple[DeviceShare, ...]
     corrections: Mapping[str, Mapping[str, tuple[float, float]]]
     residuals: Mapping[str, Mapping[str, tuple[float, float]]]
 
     def share(self, device: Device) -> float:
         """The delivered share of a device: fitted here, else published, else that of its like."""
         fitted = [row for row in self.shares if row.device_id == device.id]
-        return delivered_share(device, fitted or (*published(), *self.shares))
+        return nearest_share(device, fitted or (*published(), *self.shares))
 
     def constants_of(self, device: Device) -> StreamConstants:
         """The constants, corrected by what was measured on this very device."""
@@ -217,14 +224,12 @@ class Calibration:
 def calibration() -> Calibration:
     """The shipped calibration."""
     raw = json.loads((data_root() / "calibrations" / FILE).read_text(encoding="utf-8"))
-    constants = {
+    constants: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in raw["constants"].items()
     }
     return Calibration(
         constants=StreamConstants(**constants),
-        shares=tuple(
-            StreamMeasurement(name, share, "neusight") for name, share in raw["delivered_share"].items()
-        ),
+        shares=tuple(DeviceShare(name, share, "neusight") for name, share in raw["delivered_share"].items()),
         corrections={
             name: {group: (pair[0], pair[1]) for group, pair in by_group.items()}
             for name, by_group in raw["corrections"].items()

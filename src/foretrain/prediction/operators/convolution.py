@@ -1,0 +1,316 @@
+"""Convolutions and their two gradients, lowered to matrix products as cuDNN and MIOpen do.
+
+A library picks the fastest of several algorithms, so
+
+    t = min over algorithms of  launches · start + |computing, moving|
+    computing = waves · 2 a b (k + k0) / (peak per SM · share of peak · efficiency of the algorithm)
+
+for products of m x n x k in tiles of a x b: forward m is batch times output positions, n output channels, k
+input channels times kernel elements; the gradients permute them. Besides tiles of several sizes, 3x3
+convolutions of stride 1 may run as Winograd F(2x2) in one kernel or F(4x4) in several, with 2.25 and 4 times
+fewer multiplications: in FP32 they really beat the FLOP roofline. Depthwise ones are bound by memory.
+References: A. Lavin, S. Gray, "Fast algorithms for convolutional neural networks", CVPR 2016; S. Chetlur et
+al., "cuDNN: efficient primitives for deep learning", arXiv:1410.0759.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretrain.facts.devices import Device
+from foretrain.facts.sheets import data_root
+from foretrain.prediction.operators import streaming
+from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
+from foretrain.prediction.operators.bandwidth import DeviceShare, nearest_share
+from foretrain.prediction.operators.limits import peak_flop_per_second, peaks
+from foretrain.prediction.operators.table import Flags, Floats, WorkTable
+from foretrain.workloads.ops import Direction, Kind
+
+TILES = ((128, 128), (128, 64), (64, 64), (128, 32), (32, 32), (128, 8))
+"""Output tiles of one thread block, rows by columns."""
+FILE = "convolution.json"
+FUSED = (32, 64)
+"""Patches by channels of one block of the fused Winograd kernel."""
+_LANE = 8.0
+_AXES = ("depth", "height", "width")
+_ON_TENSOR_CORES = frozenset({"float16", "bfloat16", "tf32"})
+_CHOICE = 8.0
+"""How sharply the fastest algorithm wins: two equally fast ones are taken for 8 % faster than each."""
+_OVERLAP = 4.0
+_INSTANT = 1e-30
+
+
+@dataclass(frozen=True, eq=False)
+class Lowered:
+    """Convolutions as products: columns, one row per work. `k` is as long as `splits` leaves it whole."""
+
+    m: Floats
+    n: Floats
+    k: Floats
+    groups: Floats
+    flop: Floats
+    bytes: Floats
+    peak: Floats
+    item_bytes: Floats
+    direction: Floats
+    on_tensor: Flags
+    is_depthwise: Flags
+    is_winograd: Flags
+    patches_2: Floats
+    patches_4: Floats
+    in_channels: Floats
+    out_channels: Floats
+    side: Floats
+    skipped: Floats
+    converts: Flags
+    lane_peak: float
+
+    def __len__(self) -> int:
+        return len(self.m)
+
+    def at(self, rows: NDArray[np.int64]) -> Lowered:
+        """Only some of the works."""
+        columns = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        chosen: dict[str, Any] = {
+            name: column[rows] if isinstance(column, np.ndarray) else column
+            for name, column in columns.items()
+        }
+        return Lowered(**chosen)
+
+
+@dataclass(frozen=True)
+class ConvolutionConstants:
+    """The fitted constants.
+
+    `tile_efficiency` has one entry per tile. `k_start`: depth that filling and draining a tile costs.
+    `wave_rounding`: how much of the last, partly filled wave is paid. `direction_efficiency`: forward, input
+    gradient, weight gradient. `least_split`: the shortest part a long sum is split into.
+    `strided_gradient`: how much of the zeros between strided gradients is multiplied (0 none, 1 all).
+    `tensor_efficiency`: of tensor cores against FP32 lanes. `transform`: Winograd's transform traffic over
+    its compulsory one. `depthwise_share`: of the FP32 peak that depthwise kernels reach.
+    """
+
+    start_cycles: float
+    tile_efficiency: tuple[float, ...]
+    fused_winograd: float
+    split_winograd: float
+    transform: float
+    k_start: float
+    wave_rounding: float
+    direction_efficiency: tuple[float, ...]
+    least_split: float
+    tensor_efficiency: float
+    tensor_k_start: float
+    strided_gradient: float
+    depthwise_share: float
+
+
+def _product(works: WorkTable, prefix: str) -> Floats:
+    depth, height, width = (works.dim(prefix + axis) for axis in _AXES)
+    return depth * height * width
+
+
+def _direction(works: WorkTable) -> Floats:
+    order = {Direction.INPUT_GRADIENT: 1, Direction.WEIGHT_GRADIENT: 2}
+    return np.array([order.get(work.direction, 0) for work in works.works], float)
+
+
+def lower(works: WorkTable, device: Device) -> Lowered:
+    """The products works amount to. A transposed convolution runs as the input gradient of a plain one."""
+    batch, groups = works.dim("batch"), works.dim("groups")
+    inputs, outputs = works.dim("in_channels") / groups, works.dim("out_channels") / groups
+    elements, strides = _product(works, "kernel_"), _product(works, "stride_")
+    in_positions, out_positions = batch * _product(works, ""), batch * _product(works, "out_")
+    direction = _direction(works)
+    transposed = works.dim("transposed", 0) > 0
+    positions = np.where(transposed, in_positions, out_positions)
+    to_input = (direction == 1) ^ (transposed & (direction < 2))
+    to_weight = direction == 2
+    m = np.where(to_weight, outputs, np.where(to_input, np.maximum(in_positions, out_positions), positions))
+    n = np.where(to_weight, inputs * elements, np.where(to_input ^ transposed, inputs, outputs))
+    on_tensor = np.array([work.dtype in _ON_TENSOR_CORES for work in works.works], bool)
+    whole = works.flop / 2 / np.maximum(m * n * groups, 1) * _padding(inputs, outputs, on_tensor)
+    plain = (works.dim("dilation_height") == 1) & (works.dim("dilation_width") == 1) & (groups == 1)
+    side = works.dim("kernel_height")
+    fast = ((side == 3) | (side == 5)) & (works.dim("kernel_width") == side) & (strides == 1)
+    return Lowered(
+        m=m, n=n, k=whole, groups=groups, flop=works.flop, bytes=_touched_bytes(works),
+        peak=peaks(works, device), item_bytes=works.item_bytes, direction=direction, on_tensor=on_tensor,
+        is_depthwise=(groups > 1) & (np.maximum(inputs, outputs) <= 2),
+        is_winograd=plain & fast & ~on_tensor & ~transposed & (elements == side**2), side=side,
+        skipped=np.where(to_input, strides, 1.0),
+        patches_2=batch * _patches(works, 2), patches_4=batch * _patches(works, 4),
+        in_channels=works.dim("in_channels"), out_channels=works.dim("out_channels"),
+        converts=on_tensor & (elements > 1) & (works.dim("channels_last", 0) == 0),
+        lane_peak=peak_flop_per_second(device, "float32", matrix=False),
+    )  # fmt: skip
+
+
+def _padding(inputs: Floats, outputs: Floats, on_tensor: Flags) -> Floats:
+    """How much longer sums and rows get where tensor cores take channels by the eight."""
+    padded = (np.ceil(inputs / _LANE) * np.ceil(outputs / _LANE) * _LANE**2) / (inputs * outputs)
+    return np.where(on_tensor, padded, 1.0)
+
+
+def _touched_bytes(works: WorkTable) -> Floats:
+    """Traffic without the input positions a kernel narrower than its stride steps over."""
+    read_share = np.ones(len(works))
+    for axis in _AXES:
+        read_share *= np.minimum(1.0, works.dim("kernel_" + axis) / works.dim("stride_" + axis))
+    inputs = works.item_bytes * works.dim("batch") * works.dim("in_channels") * _product(works, "")
+    reads_input = (_direction(works) != 1) & (works.dim("transposed", 0) == 0)
+    return works.bytes - np.where(reads_input, (1 - read_share) * np.minimum(inputs, works.read_bytes), 0.0)
+
+
+def _patches(works: WorkTable, side: int) -> Floats:
+    return np.ceil(works.dim("out_height") / side) * np.ceil(works.dim("out_width") / side)
+
+
+def _norm(a: Floats, b: Floats, p: float = _OVERLAP) -> Floats:
+    """Near the larger of two times that overlap."""
+    top: Floats = np.maximum(np.maximum(a, b), _INSTANT)
+    over: Floats = ((a / top) ** p + (b / top) ** p) ** (1 / p)
+    return top * over
+
+
+Products = tuple[Floats, Floats, Floats, Floats]
+"""m, n, k, and how many of them each work takes."""
+
+
+def _computing(
+    work: Lowered, device: Device, known: ConvolutionConstants,
+    products: Products, tile: tuple[int, int], efficiency: float, share: float
+) -> Floats:  # fmt: skip
+    """Seconds of products in tiles; long sums are split over idle multiprocessors."""
+    m, n, k, count = products
+    a, b = tile
+    sms = device.sheet.number("sm_count")
+    blocks = np.ceil(m / a) * np.ceil(n / b) * count
+    waves = blocks / sms
+    least = np.where(work.direction == 2, np.minimum(1.0, known.least_split / np.maximum(k, 1)), 1.0)
+    whole = known.wave_rounding * np.ceil(waves) + (1 - known.wave_rounding) * waves
+    waves = np.where(work.direction == 2, np.maximum(waves, least), np.maximum(whole, 1.0))
+    fills = np.maximum(waves, 1.0)
+    k_start = np.where(work.on_tensor, known.tensor_k_start, known.k_start)
+    rate = work.peak / sms * share * efficiency
+    rate = rate * np.where(work.on_tensor, known.tensor_efficiency, 1.0)
+    seconds: Floats = 2 * a * b * (waves * k + fills * k_start) / rate
+    return seconds
+
+
+def convolution_seconds(
+    work: Lowered, device: Device, known: ConvolutionConstants, compute_share: float, bandwidth_share: float
+) -> Floats:
+    """Seconds of convolutions, at given shares of the device's peak and bandwidth."""
+    start = known.start_cycles / device.sheet.number("boost_clock_hertz")
+    bandwidth = device.memory_bytes_per_second * bandwidth_share
+    conversion = np.where(work.converts, 2 * work.bytes, 0.0)
+    moving = (work.bytes + conversion) / bandwidth
+    found = []
+    product = (work.m, work.n, work.k * work.skipped**known.strided_gradient, work.groups)
+    directed = np.array(known.direction_efficiency)[work.direction.astype(int)]
+    for tile, efficiency in zip(TILES, known.tile_efficiency, strict=True):
+        computing = _computing(work, device, known, product, tile, efficiency, compute_share)
+        found.append(start + _norm(computing / directed, moving))
+    for patches, points, efficiency, launches in (
+        (work.patches_2, (work.side + 1) ** 2, known.fused_winograd, 1),
+        (work.patches_4, (work.side + 3) ** 2, known.split_winograd, 4),
+    ):
+        found.append(
+            _winograd(work, device, known, (patches, points, efficiency, launches), compute_share, bandwidth)
+        )
+    times = np.stack(found)
+    best = times.min(axis=0) * (np.sum((times / times.min(axis=0)) ** -_CHOICE, axis=0)) ** (-1 / _CHOICE)
+    depthwise = start + _norm(work.flop / (work.lane_peak * known.depthwise_share), work.bytes / bandwidth)
+    return np.where(work.is_depthwise, depthwise, best)
+
+
+def _winograd(
+    work: Lowered, device: Device, known: ConvolutionConstants,
+    algorithm: tuple[Floats, Floats, float, int], compute_share: float, bandwidth: float
+) -> Floats:  # fmt: skip
+    """Seconds as a batch of `points` products over patches; infinite where the algorithm does not apply."""
+    patches, points, efficiency, launches = algorithm
+    to_weight = work.direction == 2
+    m = np.where(to_weight, work.out_channels, patches)
+    n = np.where(
+        to_weight, work.in_channels, np.where(work.direction == 1, work.in_channels, work.out_channels)
+    )
+    k = np.where(to_weight, patches, np.where(work.direction == 1, work.out_channels, work.in_channels))
+    if launches > 1:  # one product per point; transformed inputs and outputs are written and read back
+        product = (m, n, k, points)
+        computing = _computing(work, device, known, product, (64, 64), efficiency, compute_share)
+        between = 2 * points * (m * k + m * n + n * k) * work.item_bytes * known.transform
+    else:  # one block keeps all points of its patches
+        product = (m, n, k, np.ones(len(work)))
+        computing = points * _computing(work, device, known, product, FUSED, efficiency, compute_share)
+        between = np.zeros(len(work))
+    start = known.start_cycles / device.sheet.number("boost_clock_hertz")
+    seconds = launches * start + _norm(computing, work.bytes / bandwidth) + between / bandwidth
+    applies = work.is_winograd & ((launches > 1) | (work.side == 3))
+    return np.where(applies, seconds, np.inf)
+
+
+def least_seconds(work: Lowered, device: Device) -> Floats:
+    """What no convolution can beat: the roofline, with the FLOP the fastest Winograd algorithm leaves."""
+    saved = np.where(work.is_winograd, (4 * work.side) ** 2 / (work.side + 3) ** 2, 1.0)
+    moving = work.bytes / device.memory_bytes_per_second
+    return np.maximum(work.flop / saved / work.peak, moving)
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was learned, as read from `data/calibrations/convolution.json`."""
+
+    constants: ConvolutionConstants
+    shares: tuple[DeviceShare, ...]
+    residuals: Mapping[str, tuple[float, float]]
+
+    def knows(self, device: Device) -> bool:
+        """Whether convolutions were measured on this very device."""
+        return any(row.device_id == device.id for row in self.shares)
+
+
+@cache
+def calibration() -> Calibration:
+    """The shipped calibration."""
+    raw = json.loads((data_root() / "calibrations" / FILE).read_text(encoding="utf-8"))
+    constants: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in raw["constants"].items()
+    }
+    return Calibration(
+        constants=ConvolutionConstants(**constants),
+        shares=tuple(DeviceShare(name, share, "fit") for name, share in raw["share_of_peak"].items()),
+        residuals={split: (found["p10"], found["p90"]) for split, found in raw["residuals"].items()},
+    )
+
+
+class ConvolutionModel(OperatorModel):
+    """Prices convolutions and their gradients."""
+
+    name: ClassVar[str] = "convolution"
+    kinds: ClassVar[frozenset[Kind]] = frozenset({Kind.CONVOLUTION})
+
+    def seconds(self, works: WorkTable, device: Device) -> Floats:
+        """Device seconds of each work."""
+        known, work = calibration(), lower(works, device)
+        compute = nearest_share(device, known.shares)
+        bandwidth = streaming.calibration().share(device)
+        times = convolution_seconds(work, device, known.constants, compute, bandwidth)
+        return np.maximum(times, least_seconds(work, device))
+
+    def confidence(self, kind: Kind, device: Device) -> Confidence:
+        """Residuals on devices like this one."""
+        del kind
+        known = calibration()
+        is_seen = known.knows(device)
+        p10, p90 = known.residuals["seen" if is_seen else "unseen"]
+        knowledge = Knowledge.CALIBRATED if is_seen else Knowledge.EXTRAPOLATED
+        return Confidence(knowledge, p10, p90, f"calibrations/{FILE}")
