@@ -27,7 +27,7 @@ class ContextSize:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Measured over predicted: the 10th and 90th percentile on models that were not fitted to."""
+    """Measured over predicted: the 10th and 90th percentile, and the number of measurements."""
 
     p10: float
     p90: float
