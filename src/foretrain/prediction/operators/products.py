@@ -1,0 +1,125 @@
+"""Matrix products: how long m x n x k, `batch` times, takes on the tiles, waves and memory of a device.
+
+A library picks the fastest of several tile sizes a x b, so
+
+    t = start + min over tiles of  | computing , moving , feeding |
+    computing = 2 a b (depth + fills k0) / (peak per SM · share of peak · efficiency of the tile)
+    depth     = waves · k, where waves = blocks / SMs, partly rounded up; long sums of few blocks are split
+    moving    = compulsory bytes / (bandwidth · share of bandwidth)
+    feeding   = tile operands, each block its own, / (bytes per cycle of the cache · SMs · clock)
+
+|.| is a p-norm: the largest wins, and near ties cost a little more. Every term grows with every dimension and
+shrinks with every figure of the device, and so does t. What a device achieves of its peak is bounded by its
+power: share = s0 |1, headroom / h0|, with headroom = power / (peak · energy of a FLOP of its generation).
+References: NVIDIA, "Matrix multiplication background user's guide" (tile and wave quantisation); S. Lee et
+al., "Forecasting GPU performance for deep learning training and inference", ASPLOS 2025.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretrain.facts.devices import Device
+from foretrain.prediction.operators.limits import peaks
+from foretrain.prediction.operators.table import Floats, WorkTable
+
+TILES = (
+    (256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64), (128, 32), (32, 128), (32, 32), (16, 32)
+)  # fmt: skip
+"""Output tiles of one thread block, rows by columns."""
+ON_TENSOR_CORES = frozenset({"float16", "bfloat16", "tf32", "float8_e4m3fn"})
+_CHOICE = 8.0
+"""How sharply the fastest tile wins: two equally fast ones are taken for 8 % faster than each."""
+_OVERLAP = 4.0
+
+
+@dataclass(frozen=True, eq=False)
+class Products:
+    """Products in columns, one row per work, on one device."""
+
+    batch: Floats
+    m: Floats
+    n: Floats
+    k: Floats
+    item_bytes: Floats
+    bytes: Floats
+    flop: Floats
+    peak: Floats
+
+    def __len__(self) -> int:
+        return len(self.m)
+
+    def at(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Products:
+        """Only some of the rows."""
+        return Products(**{name: getattr(self, name)[rows] for name in self.__dataclass_fields__})
+
+
+@dataclass(frozen=True)
+class ProductConstants:
+    """The fitted constants of one kind of arithmetic unit.
+
+    `tile_efficiency` has one entry per tile. `k_start`: depth that filling and draining a tile costs.
+    `wave_rounding`: how much of the last, partly filled wave is paid. `least_split`: the shortest part a long
+    sum is split into. `cache_bytes_per_cycle`: what one SM draws from the cache.
+    """
+
+    start_cycles: float
+    tile_efficiency: tuple[float, ...]
+    k_start: float
+    wave_rounding: float
+    least_split: float
+    cache_bytes_per_cycle: float
+
+
+def products(works: WorkTable, device: Device) -> Products:
+    """The products of linear layers and matrix multiplications."""
+    return Products(
+        batch=np.maximum(works.dim("batch"), works.dim("groups")),
+        m=np.where(works.dim("groups") > 1, np.ceil(works.dim("m") / works.dim("groups")), works.dim("m")),
+        n=works.dim("n"),
+        k=works.dim("k"),
+        item_bytes=works.item_bytes,
+        bytes=works.bytes,
+        flop=works.flop,
+        peak=peaks(works, device),
+    )
+
+
+def norm(*parts: Floats) -> Floats:
+    """The p-norm of times that overlap."""
+    stacked = np.stack(parts)
+    top = np.maximum(stacked.max(axis=0), 1e-30)
+    summed: Floats = top * ((stacked / top) ** _OVERLAP).sum(axis=0) ** (1 / _OVERLAP)
+    return summed
+
+
+def product_seconds(
+    work: Products, device: Device, known: ProductConstants, compute_share: float, bandwidth_share: float
+) -> Floats:
+    """Seconds of products at given shares of the device's peak and bandwidth."""
+    sms, clock = device.sheet.number("sm_count"), device.sheet.number("boost_clock_hertz")
+    moving = work.bytes / (device.memory_bytes_per_second * bandwidth_share)
+    feed_rate = known.cache_bytes_per_cycle * sms * clock
+    found = []
+    for (a, b), efficiency in zip(TILES, known.tile_efficiency, strict=True):
+        rows, columns = np.ceil(work.m / a), np.ceil(work.n / b)
+        blocks = rows * columns * work.batch
+        depth = _depth(blocks / sms, work.k, known)
+        computing = 2 * a * b * depth / (work.peak / sms * compute_share * efficiency)
+        feeding = blocks * (a + b) * work.k * work.item_bytes / feed_rate
+        found.append(norm(computing, moving, feeding))
+    times = np.stack(found)
+    best = times.min(axis=0)
+    chosen: Floats = best * ((times / best) ** -_CHOICE).sum(axis=0) ** (-1 / _CHOICE)
+    return known.start_cycles / clock + chosen
+
+
+def _depth(waves: Floats, k: Floats, known: ProductConstants) -> Floats:
+    """How deep the sums of the busiest SM are, with the start of each of its tiles."""
+    whole = known.wave_rounding * np.ceil(waves) + (1 - known.wave_rounding) * waves
+    split = np.maximum(waves * k, np.minimum(k, known.least_split))
+    deep = np.where(waves < 1, split, np.maximum(whole, 1.0) * k)
+    return np.asarray(deep + np.maximum(waves, 1.0) * known.k_start)
