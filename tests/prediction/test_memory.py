@@ -42,12 +42,13 @@ def mlp(
     optimizer: str | None = "adam",
     checkpoint: bool = False,
     precision: str = "fp32",
+    forward_only: bool = False,
 ) -> Graph:
     """Square linear layers without bias, in blocks of two."""
     with torch.device("meta"):
         module = nn.Sequential(*(_block() for _ in range(layers // 2)))
         inputs = torch.zeros(batch, WIDTH)
-    options = StepOptions(precision, optimizer, checkpoint_activations=checkpoint)
+    options = StepOptions(precision, optimizer, checkpoint_activations=checkpoint, forward_only=forward_only)
     return trace(Example(module, (inputs,), lambda output: output.sum(), samples=batch), options)
 
 
@@ -140,6 +141,15 @@ def test_each_zero_stage_takes_less_than_the_one_before(a100: Device) -> None:
     ]
     assert needs == sorted(needs, reverse=True)
     assert len(set(needs)) == 4
+
+
+def test_a_forward_pass_alone_has_no_gradients_to_shard(a100: Device, bare: MemoryCalibration) -> None:
+    """Weights of 4 MiB in one segment of 20 MiB, activations in a small one; sharded, a block is gathered."""
+    assert estimate_memory(mlp(forward_only=True), a100, calibration=bare).bytes == 22 * MIB
+    sharded = MemoryOptions(zero_stage=3, data_parallel=4)
+    memory = estimate_memory(mlp(forward_only=True), a100, sharded, bare)
+    assert part(memory, Part.GRADIENTS) == part(memory, Part.BUCKETS) == 0
+    assert part(memory, Part.PARAMETERS) == 4 * SQUARE / 4 + 2 * (2 * SQUARE)
 
 
 def test_data_parallel_buckets_hold_a_copy_of_the_gradients(a100: Device) -> None:

@@ -214,12 +214,10 @@ def _lasting_buckets(gradients: Sequence[Piece], options: MemoryOptions) -> Iter
 
 def _reduce_buckets(gradients: Sequence[Piece], options: MemoryOptions) -> Iterator[Piece]:
     """The flat copy of each full bucket, which lives while it is reduced: until the next one is full."""
-    closings = [
-        (sum(p.bytes for p in bucket), bucket[-1].start)
-        for bucket in _buckets(gradients, options.bucket_bytes)
-    ]
-    for (size, closed), (_, after) in zip(closings, [*closings[1:], closings[-1]], strict=True):
-        yield Piece(Part.BUCKETS, size, closed, after)
+    buckets = list(_buckets(gradients, options.bucket_bytes))
+    for bucket, after in zip(buckets, [*buckets[1:], *buckets[-1:]], strict=True):
+        size = sum(piece.bytes for piece in bucket)
+        yield Piece(Part.BUCKETS, size, bucket[-1].start, after[-1].start)
 
 
 def _reduced(gradients: Sequence[Piece], options: MemoryOptions) -> Iterator[Piece]:
