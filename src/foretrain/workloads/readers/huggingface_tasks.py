@@ -34,13 +34,17 @@ Inputs = dict[str, torch.Tensor]
 
 @dataclass(frozen=True)
 class Task:
-    """One kind of training: transformers' table of architectures, its auto class, and how a batch looks."""
+    """One kind of training: transformers' table of architectures, its auto class, and how a batch looks.
+
+    `has_decoder` says that a second sequence, the labels, is read by a decoder of its own.
+    """
 
     name: str
     table: str
     auto: str
     batch: Callable[[Any, BuildOptions], Inputs]
     reads_images: bool = False
+    has_decoder: bool = False
 
     @property
     def architectures(self) -> Mapping[str, str | tuple[str, ...]]:
@@ -91,6 +95,7 @@ TASKS = (
         "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
         "AutoModelForSeq2SeqLM",
         _tokens_each,
+        has_decoder=True,
     ),
     Task(
         "image classification",
@@ -185,7 +190,7 @@ def build(name: str, entries: Mapping[str, Any], task: Task, options: BuildOptio
 
 def _counts(task: Task, key: str) -> bool:
     """Whether an input holds tokens the model reads: the ids, and the decoder's, which are its labels."""
-    return key == "input_ids" or task is TASKS[0]
+    return key == "input_ids" or task.has_decoder
 
 
 def _configured(name: str, entries: Mapping[str, Any], task: Task, options: BuildOptions) -> Any:
@@ -200,7 +205,7 @@ def _configured(name: str, entries: Mapping[str, Any], task: Task, options: Buil
     text.use_cache = False
     if not task.reads_images and text.pad_token_id is None:
         config.pad_token_id = text.pad_token_id = 0
-    if task is TASKS[0] and getattr(config, "decoder_start_token_id", None) is None:
+    if task.has_decoder and getattr(config, "decoder_start_token_id", None) is None:
         config.decoder_start_token_id = config.pad_token_id
     if task.reads_images and options.image_size is not None and hasattr(config, "image_size"):
         config.image_size = options.image_size
