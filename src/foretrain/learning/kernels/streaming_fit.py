@@ -52,12 +52,16 @@ class Sample:
 
 @dataclass(frozen=True)
 class StreamFit:
-    """What was learned, and from which devices. `before` is the harness's share, by group of operators."""
+    """What was learned, and from which devices.
+
+    `before` is the harness's share by group of operators, `before_on` the same on the hosts of seen devices.
+    """
 
     constants: StreamConstants
     shares: Mapping[str, float]
     before: tuple[float, ...]
     corrections: Mapping[str, Mapping[str, tuple[float, float]]]
+    before_on: Mapping[str, tuple[float, ...]]
 
     def share(self, target: Device) -> float:
         """The delivered share of a device, seen or not."""
@@ -73,7 +77,8 @@ class StreamFit:
 
     def shown(self, sample: Sample) -> Floats:
         """Predicted times as the harness shows them."""
-        before = np.array(self.before)[_HARNESS_OF_WAY[sample.columns.way.astype(int)]]
+        shares = self.before_on.get(sample.device.id, self.before)
+        before = np.array(shares)[_HARNESS_OF_WAY[sample.columns.way.astype(int)]]
         return observed(self.kernel_seconds(sample), sample.floor, before)
 
 
@@ -92,11 +97,16 @@ def fit(parts: Sequence[Sample], start_cycles: float, correct: bool = True) -> S
     """Everything from the samples of the devices given."""
     bare = (1.0,) * len(WAYS), (0.0,) * len(WAYS), (0.0,) * len(WAYS)
     nothing = StreamConstants(start_cycles, *bare, 1.0, 1.0, 2.0)
-    found = _fit_shares(parts, StreamFit(nothing, {}, (0.5,) * len(_HARNESSES), {}))
+    found = _fit_shares(parts, StreamFit(nothing, {}, (0.5,) * len(_HARNESSES), {}, {}))
     found = _fit_rows(parts, found)
     if not correct:
         return found
-    return replace(found, corrections={part.device.id: _fit_correction(part, found) for part in parts})
+    own = {part.device.id: _fit_own(part, found) for part in parts}
+    return replace(
+        found,
+        corrections={name: one.corrections[name] for name, one in own.items()},
+        before_on={name: one.before_on[name] for name, one in own.items()},
+    )
 
 
 def _sigmoid(x: Floats) -> Floats:
@@ -149,18 +159,19 @@ def _fit_rows(parts: Sequence[Sample], start: StreamFit) -> StreamFit:
     return at(minimise(residuals, first))
 
 
-def _fit_correction(part: Sample, found: StreamFit) -> Mapping[str, tuple[float, float]]:
-    """Time factors of moving and turning for the row groups of one device, drawn towards 1."""
+def _fit_own(part: Sample, found: StreamFit) -> StreamFit:
+    """One device's time factors of moving and turning for the row groups, and its host's harness shares."""
     picked = _pick(part, range(1, len(WAYS)), 2 * _PER_WAY)
+    typical = np.log(np.array(found.before[1:]) / (1 - np.array(found.before[1:])))
 
     def at(x: Floats) -> StreamFit:
-        pairs = np.exp(x).tolist()
+        pairs = np.exp(x[:4]).tolist()
         correction = {"softmax": (pairs[0], pairs[1]), "norm": (pairs[2], pairs[3])}
-        return replace(found, corrections={part.device.id: correction})
+        before = (found.before[0], *_sigmoid(x[4:] + typical).tolist())
+        return replace(found, corrections={part.device.id: correction}, before_on={part.device.id: before})
 
     drawn = 0.05 * np.sqrt(len(picked.seconds) / 100)
-    best = at(minimise(lambda x: np.concatenate([_errors(at(x), [picked]), drawn * x]), np.zeros(4)))
-    return best.corrections[part.device.id]
+    return at(minimise(lambda x: np.concatenate([_errors(at(x), [picked]), drawn * x]), np.zeros(6)))
 
 
 def _errors(found: StreamFit, parts: Sequence[Sample]) -> Floats:

@@ -52,7 +52,7 @@ WAYS = (
 GROUPS = ("elementwise", "softmax", "softmax", "softmax", "softmax", "norm", "norm")
 """Which ways share a device's own correction."""
 FILE = "streaming.json"
-_NORM = WAYS.index("norm")
+_SHORT, _LONG, _NORM = WAYS.index("short softmax"), WAYS.index("long softmax"), WAYS.index("norm")
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +109,7 @@ def _way(works: WorkTable) -> Floats:
     softmax, norm = works.where(frozenset({Kind.SOFTMAX})), works.where(frozenset({Kind.NORMALISATION}))
     odd = ((length * works.item_bytes) % _LINE_BYTES != 0) & (works.dim("over_batch", 0) == 0)
     way = np.zeros(len(works))
-    way[softmax] = (np.where(length <= _WARP_ROW, 1, 3) + odd)[softmax]
+    way[softmax] = (np.where(length <= _WARP_ROW, _SHORT, _LONG) + odd)[softmax]
     way[norm] = (_NORM + odd)[norm]
     return way
 
@@ -145,11 +145,13 @@ def _crowding(works: WorkTable, device: Device, way: Floats) -> Floats:
 
 
 def _rereads(works: WorkTable, way: Floats) -> Floats:
-    """Bytes read again if nothing stays in cache: softmax twice, norms once; norms backward once more."""
-    backward = _is_backward(works)
-    again = np.zeros(len(works))
-    again = np.where((way == 3) | (way == 4), 2 * works.read_bytes, again)
-    return np.where(way >= _NORM, works.read_bytes, np.where(backward & (way > 0), 0.0, again))
+    """Bytes read again if nothing stays in cache: a norm's operands once, those of a long softmax twice.
+
+    Softmax backward sums in its second kernel, where it reads again two of its three tensors once.
+    """
+    of_softmax = np.where(_is_backward(works), works.read_bytes, 2 * works.read_bytes)
+    is_long = (way == _LONG) | (way == _LONG + 1)
+    return np.where(way >= _NORM, works.read_bytes, np.where(is_long, of_softmax, 0.0))
 
 
 def _is_backward(works: WorkTable) -> Flags:
@@ -157,18 +159,24 @@ def _is_backward(works: WorkTable) -> Flags:
 
 
 def _between_kernels(works: WorkTable) -> Floats:
-    """Bytes passed between the kernels of one operator: softmax backward first multiplies gradient and
-    result into a third tensor, then reads it back with the result (PyTorch, SoftMax.cu).
+    """Bytes passed between the kernels of one operator, or read anew by a second one.
+
+    Softmax backward first multiplies gradient and result into a third tensor, then reads it back with the
+    result (PyTorch, SoftMax.cu); norms within a row read both operands again for the gradients of scale and
+    shift (layer_norm_kernel.cu).
     """
-    softmax_backward = works.where(frozenset({Kind.SOFTMAX})) & _is_backward(works)
-    return np.where(softmax_backward, works.bytes, 0.0)
+    backward, within_row = _is_backward(works), works.dim("over_batch", 0) == 0
+    softmax_backward = works.where(frozenset({Kind.SOFTMAX})) & backward
+    norm_backward = works.where(frozenset({Kind.NORMALISATION})) & backward & within_row
+    return np.where(softmax_backward, works.bytes, np.where(norm_backward, works.read_bytes, 0.0))
 
 
 def _launches(works: WorkTable) -> Floats:
-    norms = works.where(frozenset({Kind.NORMALISATION}))
-    softmax = works.where(frozenset({Kind.SOFTMAX}))
-    two = (norms | softmax) & _is_backward(works)
-    return np.maximum(works.kernels, np.where(two, 2.0, works.kernels))
+    """Kernels of each work, counting those an operator is known to split into backward."""
+    backward = _is_backward(works)
+    norms, softmax = works.where(frozenset({Kind.NORMALISATION})), works.where(frozenset({Kind.SOFTMAX}))
+    least = np.where(norms & backward, 3.0, np.where(softmax & backward, 2.0, 0.0))
+    return np.maximum(works.kernels, least)
 
 
 def streams(works: WorkTable, device: Device) -> Streams:

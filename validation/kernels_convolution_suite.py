@@ -1,0 +1,85 @@
+"""Convolutions: NeuSight (3x3, FP32), DeepBench (all directions, FP32 and FP16), Justus (TF1, forward).
+
+NeuSight and DeepBench are told by fits without their shape and without their family of GPUs. Justus was not
+fitted to at all: its GPUs are told by the shares of DeepBench's and NeuSight's, after subtracting the time of
+the smallest layers on each device, which is TensorFlow's.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from foretrain.facts.devices import device
+from foretrain.learning.kernels.convolution_calibration import cross_validate, fitted_on, read
+from foretrain.learning.kernels.convolution_fit import ConvolutionFit
+from foretrain.learning.measurements import aiconfigurator_start, justus_convolution
+from foretrain.learning.measurements._base import Measurements
+from foretrain.prediction.operators import streaming
+from foretrain.prediction.operators.bandwidth import nearest_share
+from foretrain.prediction.operators.convolution import convolution_seconds, lower
+from foretrain.prediction.operators.limits import roofline_seconds
+from foretrain.prediction.operators.table import Floats
+from validation.report import Case, SuiteReport, metrics
+
+SHAPE, GPU, ROOFLINE = "foretrain, shape unseen", "foretrain, GPU unseen", "roofline"
+_SMALLEST = 0.005
+_NOTES = (
+    "3x3 convolutions of stride 1 in FP32 run up to 2.4 times faster than the FLOP roofline: Winograd.",
+    "DeepBench times the fastest algorithm found by search; NeuSight what PyTorch's heuristic picks.",
+    "Gradients of inputs with up to 3 channels are left out: they belong to first layers, which need none.",
+)
+
+
+def run(data: Path) -> SuiteReport:
+    """Fit, leave out, compare."""
+    found = read(data)
+    cycles = aiconfigurator_start.start_cycles(data)
+    cases: list[Case] = []
+    for one, told in zip(found, cross_validate(found, cycles), strict=True):
+        predicted = {SHAPE: told.shape_unseen, GPU: told.device_unseen, ROOFLINE: _roofline(one)}
+        cases += _cases(one, predicted)
+    cases += _justus(justus_convolution.read(data), fitted_on(found, cycles))
+    groups: dict[str, list[Case]] = {}
+    for case in cases:
+        groups.setdefault(case.name, []).append(case)
+        groups.setdefault(f"{case.name.split(',')[0]} on {case.group}", []).append(case)
+    by_set = {
+        name: {method: metrics(group, method) for method in group[0].predicted}
+        for name, group in sorted(groups.items())
+    }
+    return SuiteReport("kernels_convolution", tuple(cases), by_set, notes=_NOTES)
+
+
+def _roofline(found: Measurements) -> Floats:
+    limit = np.zeros(len(found))
+    for name in found.devices:
+        here = found.device_ids == name
+        limit[here] = roofline_seconds(found.table.rows(here), device(name))
+    return limit
+
+
+def _cases(found: Measurements, predicted: dict[str, Floats]) -> list[Case]:
+    return [
+        Case(
+            name=f"{found.source}, {found.labels[row]}, {found.works[row].dtype}",
+            group=str(found.device_ids[row]),
+            measured=float(found.seconds[row]),
+            predicted={method: float(values[row]) for method, values in predicted.items()},
+        )
+        for row in range(len(found))
+    ]
+
+
+def _justus(found: Measurements, learned: ConvolutionFit) -> list[Case]:
+    predicted, limit = np.zeros(len(found)), _roofline(found)
+    for name in found.devices:
+        here, target = found.device_ids == name, device(name)
+        share = nearest_share(target, learned.by_device())
+        work = lower(found.table.rows(here), target)
+        bandwidth = streaming.calibration().share(target)
+        kernel = convolution_seconds(work, target, learned.constants, share, bandwidth)
+        overhead = float(np.quantile(found.seconds[here], _SMALLEST))
+        predicted[here], limit[here] = kernel + overhead, limit[here] + overhead
+    return _cases(found, {GPU: predicted, ROOFLINE: limit})

@@ -1,0 +1,105 @@
+"""Memory-bound kernels: NeuSight's elementwise, softmax and layer-norm times, and per-operator backward.
+
+Every measurement is told twice: by a fit that had not seen its shape on any GPU, and by one that had not seen
+its GPU. What the stopwatch adds (the dispatch floor of each operator on each host) is taken from the tiny
+works of the same host: it is a property of the harness, not of the GPU. Published stream bandwidths are facts
+and may be used for a GPU left out; "nor its bandwidth" does without them too.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from foretrain.facts.devices import device
+from foretrain.learning.kernels.harness import floors, observed
+from foretrain.learning.kernels.streaming_calibration import Predictions, cross_validate
+from foretrain.learning.kernels.streaming_fit import fit, samples
+from foretrain.learning.measurements import aiconfigurator_start, neusight_backward, neusight_vector
+from foretrain.learning.measurements._base import Measurements
+from foretrain.prediction.operators.limits import roofline_seconds
+from foretrain.prediction.operators.streaming import stream_seconds, streams
+from foretrain.prediction.operators.table import Floats
+from validation.report import Case, Metrics, SuiteReport, metrics
+
+SHAPE, GPU, ROOFLINE = "foretrain, shape unseen", "foretrain, GPU unseen", "roofline"
+STRICT = "foretrain, GPU unseen, nor its bandwidth"
+_NAMES = {"softmax": "softmax", "ln": "layer norm"}
+_HALF_BEFORE = 0.5
+_BACKWARD_OFFSET_SECONDS = 8e-6
+"""What calling a gradient between two events adds, the median over NeuSight's elementwise gradients."""
+_NOTES = (
+    "NeuSight itself: 14 / 19 / 20 % (elementwise, softmax, layer norm) on GPUs it was trained on, "
+    "14 / 19 / 57 % on those it was not; 15 % on whole backward passes.",
+    "Times include the harness floor, which dominates small works; sets named 'above the floor' hold the "
+    "times of at least twice that floor.",
+    "Per-operator backward times exist for the V100 alone; the fit that tells them never saw a V100.",
+)
+
+
+def run(data: Path) -> SuiteReport:
+    """Fit, leave out, compare."""
+    found = neusight_vector.read(data)
+    cycles = aiconfigurator_start.start_cycles(data)
+    told = cross_validate(found, cycles)
+    cases = _cases(found, told)
+    backward = _backward_cases(found, neusight_backward.read(data), cycles)
+    groups: dict[str, list[Case]] = {}
+    for case, floor in zip(cases, floors(found).tolist(), strict=True):
+        kind = case.name.split(" on ")[0]
+        groups.setdefault(kind, []).append(case)
+        if case.measured >= 2 * floor:
+            groups.setdefault(f"{kind}, above the floor", []).append(case)
+        groups.setdefault(f"{kind} on {case.group}", []).append(case)
+    found_metrics = {name: _by_method(group) for name, group in sorted(groups.items())}
+    found_metrics["backward, V100 left out"] = {
+        GPU: metrics(backward, GPU),
+        ROOFLINE: metrics(backward, ROOFLINE),
+    }
+    return SuiteReport("kernels_vector", (*cases, *backward), found_metrics, notes=_NOTES)
+
+
+def _by_method(cases: list[Case]) -> dict[str, Metrics]:
+    return {method: metrics(cases, method) for method in (SHAPE, GPU, STRICT, ROOFLINE)}
+
+
+def _cases(found: Measurements, told: Predictions) -> tuple[Case, ...]:
+    floor, limit = floors(found), np.zeros(len(found))
+    for name in found.devices:
+        here = found.device_ids == name
+        limit[here] = roofline_seconds(found.table.rows(here), device(name))
+    limit = observed(limit, floor, _HALF_BEFORE)
+    return tuple(
+        Case(
+            name=f"{_NAMES.get(found.labels[row], 'elementwise')} on {found.device_ids[row]}",
+            group=str(found.device_ids[row]),
+            measured=float(found.seconds[row]),
+            predicted={
+                SHAPE: float(told.shape_unseen[row]),
+                GPU: float(told.device_unseen[row]),
+                STRICT: float(told.device_strict[row]),
+                ROOFLINE: float(limit[row]),
+            },
+        )
+        for row in range(len(found))
+    )
+
+
+def _backward_cases(forward: Measurements, found: Measurements, cycles: float) -> tuple[Case, ...]:
+    """Backward operators as told by a fit to the forward ones of the other GPUs."""
+    (name,) = found.devices
+    target = device(name)
+    learned = fit([part for part in samples(forward) if part.device.id != name], cycles, correct=False)
+    kernels = stream_seconds(streams(found.table, target), target, learned.share(target), learned.constants)
+    predicted: Floats = kernels + _BACKWARD_OFFSET_SECONDS
+    limit: Floats = roofline_seconds(found.table, target) + _BACKWARD_OFFSET_SECONDS
+    return tuple(
+        Case(
+            name=f"{found.labels[row]} backward on {name}",
+            group=name,
+            measured=float(found.seconds[row]),
+            predicted={GPU: float(predicted[row]), ROOFLINE: float(limit[row])},
+        )
+        for row in range(len(found))
+    )
