@@ -23,7 +23,7 @@ def test_a_graph_comes_back_the_same(name: str) -> None:
     traced = graph(name, precision="bf16")
     again = load(dump(traced))
     assert again == traced
-    assert operators(again) == operators(traced)  # type: ignore[arg-type]
+    assert operators(again) == operators(traced)
 
 
 def test_a_family_comes_back_the_same() -> None:

@@ -1,7 +1,7 @@
 """What the host spends on launching: Python, autograd and driver time per operator.
 
 Eager PyTorch spends a few microseconds of CPU time on every operator, views included, and on every further
-kernel launch. A compiled step spends a fraction of it. The constants are fitted (`data/calibrations/host.toml`).
+kernel launch. A compiled step spends a fraction of it. The constants are fitted: `calibrations/host.toml`.
 """
 
 from __future__ import annotations

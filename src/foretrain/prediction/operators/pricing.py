@@ -11,7 +11,7 @@ from foretrain.errors import MissingData
 from foretrain.facts.devices import Device
 from foretrain.prediction.operators._base import Confidence, OperatorModel
 from foretrain.prediction.operators.table import Floats, table
-from foretrain.workloads.ops import Kind, Op
+from foretrain.workloads.ops import Kind, Op, Work
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +26,7 @@ class PricedOps:
 def price(ops: Sequence[Op], device: Device, models: Sequence[OperatorModel]) -> PricedOps:
     """Price operators; views cost nothing, and a kind without a model raises `MissingData`."""
     distinct: dict[int, int] = {}
-    works = []
+    works: list[Work] = []
     for op in ops:
         if op.work.kernels and id(op.work) not in distinct:
             distinct[id(op.work)] = len(works)

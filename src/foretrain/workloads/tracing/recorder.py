@@ -80,7 +80,7 @@ class Recorder(TorchDispatchMode):
         if not any(tensor is not None for tensor in (*inputs, *outputs)):
             return
         index = len(self.calls)
-        node = torch._C._current_autograd_node()
+        node: Any = torch._C._current_autograd_node()  # None outside the backward pass
         forward = None
         if self.phase is Phase.BACKWARD and node is not None and not self._modules.inside:
             forward = self._call_of_sequence.get(node._sequence_nr())

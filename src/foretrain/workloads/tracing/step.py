@@ -149,7 +149,7 @@ def _flatten(value: Any) -> Iterator[torch.Tensor]:
 
 
 def _moved(module: torch.nn.Module, device: torch.device) -> torch.nn.Module:
-    """The module with its parameters and buffers on a device, shared ones still shared (`.to` unties them)."""
+    """The module with its tensors on a device, shared ones still shared (which `.to` would untie)."""
     moved: dict[int, torch.Tensor] = {}
     for part in module.modules():
         for name, parameter in list(part._parameters.items()):
