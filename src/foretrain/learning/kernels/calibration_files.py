@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-import foretrain
 from foretrain.learning.measurements._base import Measurements
 from foretrain.prediction.operators.table import Floats
 
