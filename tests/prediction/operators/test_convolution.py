@@ -1,0 +1,177 @@
+"""Convolutions: hand-derived products and times, and what must hold on any device."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.plain_devices import doubled, plain_device
+
+from foretrain.facts.devices import Device, devices
+from foretrain.learning.measurements.convolutions import Convolution
+from foretrain.prediction.operators.convolution import (
+    TILES,
+    ConvolutionConstants,
+    ConvolutionModel,
+    calibration,
+    convolution_seconds,
+    least_seconds,
+    lower,
+)
+from foretrain.prediction.operators.table import table
+from foretrain.workloads.ops import Direction, Work
+
+GPUS = tuple(item for item in devices().values() if item.kind == "gpu")
+IDEAL = ConvolutionConstants(
+    start_cycles=0.0,
+    tile_efficiency=(1.0,) * len(TILES),
+    fused_winograd=1.0,
+    split_winograd=1.0,
+    transform=1.0,
+    k_start=0.0,
+    wave_rounding=1.0,
+    direction_efficiency=(1.0, 1.0, 1.0),
+    least_split=64.0,
+    tensor_efficiency=1.0,
+    tensor_k_start=0.0,
+    strided_gradient=0.0,
+    depthwise_share=0.5,
+)
+
+
+def product(layer: Convolution, direction: Direction) -> tuple[float, float, float]:
+    """m, n, k of one layer."""
+    work = lower(table([layer.work(direction)]), plain_device())
+    return float(work.m[0]), float(work.n[0]), float(work.k[0])
+
+
+def seconds(work: Work, device: Device, constants: ConvolutionConstants = IDEAL) -> float:
+    """The time of one convolution at full shares."""
+    return float(convolution_seconds(lower(table([work]), device), device, constants, 1.0, 1.0)[0])
+
+
+def test_forward_and_gradients_permute_the_product() -> None:
+    layer = Convolution(2, 16, 32, (8, 8), (5, 5), padding=(2, 2))
+    assert product(layer, Direction.FORWARD) == (2 * 64, 32, 16 * 25)
+    assert product(layer, Direction.INPUT_GRADIENT) == (2 * 64, 16, 32 * 25)
+    assert product(layer, Direction.WEIGHT_GRADIENT) == (32, 16 * 25, 2 * 64)
+
+
+def test_a_transposed_convolution_is_the_input_gradient_of_a_plain_one() -> None:
+    plain = Convolution(1, 8, 16, (16, 16), (2, 2), stride=(2, 2))
+    gradient = plain.work(Direction.INPUT_GRADIENT)
+    dims = {
+        **gradient.dims,
+        "transposed": 1,
+        "in_channels": 16,
+        "out_channels": 8,
+        "height": 8,
+        "width": 8,
+        "out_height": 16,
+        "out_width": 16,
+    }
+    transposed = replace(gradient, direction=Direction.FORWARD, dims=dims)
+    first, second = (lower(table([work]), plain_device()) for work in (gradient, transposed))
+    assert (first.m[0], first.n[0], first.k[0]) == (second.m[0], second.n[0], second.k[0])
+
+
+def test_one_full_tile_on_one_multiprocessor() -> None:
+    """128 positions, 128 channels, k of 100: 2 · 128 · 128 · 100 FLOP; smaller tiles only take as long.
+
+    Equally fast algorithms count as a little faster together: at most the eighth root of their number.
+    """
+    layer = Convolution(128, 100, 128, (1, 1), (1, 1))
+    device = plain_device(bytes_per_second=1e12)
+    full = 2 * 128 * 128 * 100
+    assert full * len(TILES) ** (-1 / 8) <= seconds(layer.work(Direction.FORWARD), device) <= full
+
+
+def test_a_pointwise_stride_of_two_reads_a_quarter_of_its_input() -> None:
+    layer = Convolution(1, 1, 1, (8, 8), (1, 1), stride=(2, 2))
+    work = lower(table([layer.work(Direction.FORWARD)]), plain_device())
+    assert work.bytes[0] == 4 * (16 + 1 + 16)  # touched input, weight, output
+
+
+def test_tensor_cores_take_channels_by_the_eight() -> None:
+    layer = Convolution(1, 3, 64, (8, 8), (3, 3), padding=(1, 1))
+    work = lower(table([layer.work(Direction.FORWARD, "float16")]), plain_device())
+    assert work.k[0] == pytest.approx(8 * 9)
+
+
+def test_winograd_serves_3x3_of_stride_1_in_fp32_only() -> None:
+    plain, strided = (Convolution(1, 8, 8, (8, 8), (3, 3), (s, s), (1, 1)) for s in (1, 2))
+    cases = [plain.work(Direction.FORWARD), strided.work(Direction.FORWARD)]
+    cases.append(plain.work(Direction.FORWARD, "float16"))
+    assert lower(table(cases), plain_device()).is_winograd.tolist() == [True, False, False]
+    limit = least_seconds(lower(table(cases[:1]), plain_device(bytes_per_second=1e12)), plain_device())
+    assert limit[0] == pytest.approx(cases[0].flop / 4)
+
+
+def test_a_depthwise_convolution_is_bound_by_memory_or_its_own_share_of_peak() -> None:
+    dense = Convolution(1, 32, 32, (8, 8), (3, 3), padding=(1, 1)).work(Direction.FORWARD)
+    depthwise = replace(dense, dims={**dense.dims, "groups": 32}, flop=dense.flop / 32)
+    slow_memory = plain_device(flop_per_second=1e12)
+    assert seconds(depthwise, slow_memory) == pytest.approx(depthwise.read_bytes + depthwise.write_bytes)
+    fast_memory = plain_device(bytes_per_second=1e12)
+    assert seconds(depthwise, fast_memory) == pytest.approx(depthwise.flop / 0.5)
+
+
+def layers(**fixed: Any) -> st.SearchStrategy[Convolution]:
+    """Layers of all sizes."""
+    channels, side = st.integers(1, 512), st.integers(7, 64)
+    return st.builds(
+        lambda batch, ins, outs, size, kernel, stride: Convolution(
+            batch, ins, outs, (size, size), (kernel, kernel), (stride, stride), (kernel // 2, kernel // 2)
+        ),
+        st.integers(1, 64), channels, channels, side, st.sampled_from([1, 3, 5, 7]), st.sampled_from([1, 2]),
+        **fixed,
+    )  # fmt: skip
+
+
+directions = st.sampled_from([Direction.FORWARD, Direction.INPUT_GRADIENT, Direction.WEIGHT_GRADIENT])
+dtypes = st.sampled_from(["float32", "float16"])
+
+
+@settings(max_examples=150, deadline=None)
+@given(layer=layers(), direction=directions, dtype=dtypes, device=st.sampled_from(GPUS))
+def test_never_below_what_no_algorithm_can_beat(
+    layer: Convolution, direction: Direction, dtype: str, device: Device
+) -> None:
+    works = table([layer.work(direction, dtype)])
+    assert ConvolutionModel().seconds(works, device)[0] >= least_seconds(lower(works, device), device)[0] > 0
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    layer=layers(),
+    direction=directions,
+    dtype=dtypes,
+    device=st.sampled_from(GPUS),
+    grown=st.sampled_from(["batch", "in_channels", "out_channels"]),
+)
+def test_twice_as_much_is_never_faster(
+    layer: Convolution, direction: Direction, dtype: str, device: Device, grown: str
+) -> None:
+    larger = replace(layer, **{grown: 2 * getattr(layer, grown)})
+    works = table([one.work(direction, dtype) for one in (layer, larger)])
+    small, large = ConvolutionModel().seconds(works, device)
+    assert large >= small * (1 - 1e-9)
+
+
+@settings(max_examples=100, deadline=None)
+@given(layer=layers(), direction=directions, dtype=dtypes, device=st.sampled_from(GPUS))
+def test_a_device_twice_as_good_in_everything_is_never_slower(
+    layer: Convolution, direction: Direction, dtype: str, device: Device
+) -> None:
+    works, model = table([layer.work(direction, dtype)]), ConvolutionModel()
+    assert model.seconds(works, doubled(device))[0] <= model.seconds(works, device)[0] * (1 + 1e-9)
+
+
+def test_calibrated_shares_are_shares() -> None:
+    known = calibration()
+    assert all(0.3 < row.share <= 1 for row in known.shares)
+    assert np.all(np.array(known.constants.tile_efficiency) <= 1)

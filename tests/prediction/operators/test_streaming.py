@@ -1,0 +1,166 @@
+"""Memory-bound operators: hand-derived times, and what must hold on any device."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.plain_devices import doubled, plain_device
+
+from foretrain.facts.devices import Device, devices
+from foretrain.prediction.operators._base import Knowledge
+from foretrain.prediction.operators.limits import roofline_seconds
+from foretrain.prediction.operators.streaming import (
+    GROUPS,
+    WAYS,
+    StreamConstants,
+    StreamingModel,
+    calibration,
+    stream_seconds,
+    streams,
+)
+from foretrain.prediction.operators.table import table
+from foretrain.workloads.ops import Direction, Kind, Work
+
+ONE_EACH = (1.0,) * len(WAYS)
+NONE_EACH = (0.0,) * len(WAYS)
+IDEAL = StreamConstants(0.0, ONE_EACH, NONE_EACH, NONE_EACH, 1.0, 1.0, 2.0)
+GPUS = tuple(item for item in devices().values() if item.kind == "gpu")
+PRICED = sorted(StreamingModel.kinds - {Kind.VIEW})
+
+
+def streamed(
+    kind: Kind,
+    rows: int = 4,
+    length: int = 64,
+    direction: Direction = Direction.FORWARD,
+    over_batch: int = 0,
+    dtype: str = "float32",
+) -> Work:
+    """One tensor in, one out (two in, backward)."""
+    tensor = float((4 if dtype == "float32" else 2) * rows * length)
+    read = 2 * tensor if direction is Direction.BACKWARD else tensor
+    dims = {"elements": rows * length, "rows": rows, "length": length, "over_batch": over_batch}
+    return Work(kind, direction, dims, dtype, float(rows * length), read, tensor)
+
+
+def seconds(work: Work, device: Device, constants: StreamConstants = IDEAL, share: float = 1.0) -> float:
+    """The time of one work."""
+    return float(stream_seconds(streams(table([work]), device), device, share, constants)[0])
+
+
+def test_elementwise_moves_its_bytes_at_the_delivered_share() -> None:
+    work = streamed(Kind.ELEMENTWISE, rows=1, length=3)  # 12 bytes in, 12 out
+    assert seconds(work, plain_device(bytes_per_second=2.0), share=0.5) == pytest.approx(24.0)
+
+
+def test_every_launch_starts_anew() -> None:
+    work = replace(streamed(Kind.OPTIMIZER, rows=1, length=1), kernels=3)  # 8 bytes
+    constants = replace(IDEAL, start_cycles=10.0)
+    assert seconds(work, plain_device(clock_hertz=5.0), constants) == pytest.approx(3 * 10 / 5 + 8)
+
+
+def test_softmax_backward_passes_a_product_between_its_two_kernels() -> None:
+    work = streamed(Kind.SOFTMAX, rows=1, length=32, direction=Direction.BACKWARD)
+    assert seconds(work, plain_device()) == pytest.approx(2 * 3 * 32 * 4)  # two reads and a write, twice
+
+
+def test_short_softmax_reads_once_and_long_softmax_again_what_leaves_the_cache() -> None:
+    device = plain_device(l2_bytes=1e9)
+    short, long = streamed(Kind.SOFTMAX, 1, 1024), streamed(Kind.SOFTMAX, 1, 2048)
+    assert seconds(short, device) == pytest.approx(2 * 1024 * 4)
+    assert seconds(long, device) == pytest.approx(2 * 2048 * 4, rel=1e-3)  # all rows in flight fit
+    tiny_cache = plain_device(l2_bytes=1e-6)
+    assert seconds(long, tiny_cache) == pytest.approx(4 * 2048 * 4, rel=1e-3)  # two more reads
+
+
+def test_half_of_a_pass_misses_a_cache_the_rows_in_flight_just_fill() -> None:
+    work = streamed(Kind.NORMALISATION, rows=1, length=32)  # one row of 128 bytes in flight
+    assert seconds(work, plain_device(l2_bytes=128.0)) == pytest.approx(128 + 128 + 128 / 2)
+
+
+def test_layer_norm_backward_reads_both_operands_again_for_scale_and_shift() -> None:
+    backward = streamed(Kind.NORMALISATION, 1, 32, Direction.BACKWARD)
+    device = plain_device(l2_bytes=1e12)
+    assert seconds(backward, device) == pytest.approx((2 + 1 + 2) * 128)
+
+
+def test_batch_norm_reads_its_input_twice_when_it_outgrows_the_cache() -> None:
+    work = streamed(Kind.NORMALISATION, rows=4, length=1024, over_batch=1)
+    assert seconds(work, plain_device(l2_bytes=1e-3)) == pytest.approx(3 * 4 * 1024 * 4, rel=1e-3)
+    assert seconds(work, plain_device(l2_bytes=1e12)) == pytest.approx(2 * 4 * 1024 * 4, rel=1e-3)
+
+
+def test_rows_take_turns_on_the_multiprocessors() -> None:
+    """64 rows of 128 threads, 16 at a time on each of 2 multiprocessors: 2 turns of 100 cycles."""
+    work = streamed(Kind.NORMALISATION, rows=64, length=32)
+    constants = replace(IDEAL, row_cycles=(100.0,) * len(WAYS), overlap=50.0)
+    device = plain_device(bytes_per_second=1e12, sm_count=2, l2_bytes=1e12)
+    assert seconds(work, device, constants) == pytest.approx(200.0)
+
+
+def test_a_correction_scales_moving_and_turning_of_its_group_only() -> None:
+    corrected = replace(IDEAL, row_cycles=(5.0,) * len(WAYS)).corrected({"norm": (2.0, 3.0)})
+    for way, group in enumerate(GROUPS):
+        is_norm = group == "norm"
+        assert corrected.efficiency[way] == (0.5 if is_norm else 1.0)
+        assert corrected.row_cycles[way] == (15.0 if is_norm else 5.0)
+
+
+works = st.builds(
+    streamed,
+    kind=st.sampled_from(PRICED),
+    rows=st.integers(1, 2**16),
+    length=st.integers(1, 2**14),
+    direction=st.sampled_from([Direction.FORWARD, Direction.BACKWARD]),
+    over_batch=st.sampled_from([0, 1]),
+    dtype=st.sampled_from(["float32", "float16"]),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(work=works, device=st.sampled_from(GPUS))
+def test_never_below_the_roofline(work: Work, device: Device) -> None:
+    found = StreamingModel().seconds(table([work]), device)
+    assert found[0] >= roofline_seconds(table([work]), device)[0] > 0
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    kind=st.sampled_from(PRICED),
+    rows=st.integers(1, 2**15),
+    length=st.integers(1, 2**13),
+    grown=st.sampled_from(["rows", "length"]),
+    device=st.sampled_from(GPUS),
+)
+def test_twice_as_much_is_never_faster(
+    kind: Kind, rows: int, length: int, grown: str, device: Device
+) -> None:
+    larger = streamed(kind, 2 * rows, length) if grown == "rows" else streamed(kind, rows, 2 * length)
+    small, large = StreamingModel().seconds(table([streamed(kind, rows, length), larger]), device)
+    assert large >= small * (1 - 1e-9)
+
+
+@settings(max_examples=100, deadline=None)
+@given(work=works, device=st.sampled_from(GPUS))
+def test_a_device_twice_as_good_in_everything_is_never_slower(work: Work, device: Device) -> None:
+    model = StreamingModel()
+    better = doubled(device)
+    assert model.seconds(table([work]), better)[0] <= model.seconds(table([work]), device)[0] * (1 + 1e-9)
+
+
+def test_confidence_says_whether_the_device_was_measured() -> None:
+    known = {item.id: item for item in GPUS}
+    seen = StreamingModel().confidence(Kind.SOFTMAX, known["v100-pcie-32gb"])
+    unseen = StreamingModel().confidence(Kind.SOFTMAX, known["h100-sxm"])
+    assert (seen.knowledge, unseen.knowledge) == (Knowledge.CALIBRATED, Knowledge.EXTRAPOLATED)
+    assert unseen.p10 < 1 < unseen.p90
+    assert unseen.p90 / unseen.p10 > seen.p90 / seen.p10
+
+
+def test_calibrated_shares_are_shares() -> None:
+    known = calibration()
+    assert {row.device_id for row in known.shares} == set(known.corrections)
+    assert all(0.5 < row.share < 1 for row in known.shares)
