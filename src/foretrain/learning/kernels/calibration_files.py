@@ -19,7 +19,7 @@ _DIGITS = 6
 
 def folder() -> Path:
     """Where the package keeps its calibrations, in a source tree."""
-    return Path(foretrain.__file__).parent / "facts" / "data" / "calibrations"
+    return Path(__file__).parents[2] / "facts" / "data" / "calibrations"
 
 
 def spread(measured: Floats, predicted: Floats) -> dict[str, float]:
