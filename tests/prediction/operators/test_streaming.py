@@ -93,6 +93,10 @@ def test_batch_norm_reads_its_input_twice_when_it_outgrows_the_cache() -> None:
     assert seconds(work, plain_device(l2_bytes=1e12)) == pytest.approx(2 * 4 * 1024 * 4, rel=1e-3)
 
 
+def test_a_sort_moves_everything_once_per_byte_of_its_keys() -> None:
+    assert seconds(streamed(Kind.SORT, 1, 8), plain_device()) == pytest.approx(4 * 2 * 32)
+
+
 def test_rows_take_turns_on_the_multiprocessors() -> None:
     """64 rows of 128 threads, 16 at a time on each of 2 multiprocessors: 2 turns of 100 cycles."""
     work = streamed(Kind.NORMALISATION, rows=64, length=32)

@@ -163,12 +163,13 @@ def _between_kernels(works: WorkTable) -> Floats:
 
     Softmax backward first multiplies gradient and result into a third tensor, then reads it back with the
     result (PyTorch, SoftMax.cu); norms within a row read both operands again for the gradients of scale and
-    shift (layer_norm_kernel.cu).
+    shift (layer_norm_kernel.cu); a radix sort moves everything once for each byte of its keys.
     """
     backward, within_row = _is_backward(works), works.dim("over_batch", 0) == 0
     softmax_backward = works.where(frozenset({Kind.SOFTMAX})) & backward
     norm_backward = works.where(frozenset({Kind.NORMALISATION})) & backward & within_row
-    return np.where(softmax_backward, works.bytes, np.where(norm_backward, works.read_bytes, 0.0))
+    again = np.where(softmax_backward, works.bytes, np.where(norm_backward, works.read_bytes, 0.0))
+    return again + np.where(works.where(frozenset({Kind.SORT})), (works.item_bytes - 1) * works.bytes, 0.0)
 
 
 def _launches(works: WorkTable) -> Floats:
@@ -176,6 +177,7 @@ def _launches(works: WorkTable) -> Floats:
     backward = _is_backward(works)
     norms, softmax = works.where(frozenset({Kind.NORMALISATION})), works.where(frozenset({Kind.SOFTMAX}))
     least = np.where(norms & backward, 3.0, np.where(softmax & backward, 2.0, 0.0))
+    least = np.where(works.where(frozenset({Kind.SORT})), works.item_bytes, least)
     return np.maximum(works.kernels, least)
 
 
