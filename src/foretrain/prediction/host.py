@@ -1,17 +1,16 @@
 """What the host spends on launching: Python, autograd and driver time per operator.
 
 Eager PyTorch spends a few microseconds of CPU time on every operator, views included, and on every further
-kernel launch. A compiled step spends a fraction of it. The constants are fitted: `calibrations/host.toml`.
+kernel launch. A compiled step spends a fraction of it. The constants
+are to be fitted on measured steps of many small kernels; a `HostModel` says which fit it comes from.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 
-from foretrain.facts.sheets import data_root, read_toml
 from foretrain.prediction.operators.table import Floats
 from foretrain.workloads.graph import Phase
 from foretrain.workloads.ops import Op
@@ -50,10 +49,3 @@ class HostModel:
             ]
         )
         return each * self.compiled_share if compiled else each
-
-
-@cache
-def host_model() -> HostModel:
-    """The calibrated host."""
-    entry = read_toml(data_root() / "calibrations" / "host.toml")
-    return HostModel(**{name: entry[name] for name in HostModel.__dataclass_fields__})

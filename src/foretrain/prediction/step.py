@@ -14,7 +14,7 @@ import numpy as np
 
 from foretrain.estimates import Estimate, Part
 from foretrain.facts.devices import Device
-from foretrain.prediction.host import HostModel, host_model
+from foretrain.prediction.host import HostModel
 from foretrain.prediction.launching import Execution, steady_step, synchronised_step
 from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
 from foretrain.prediction.operators.pricing import PricedOps, price
@@ -48,11 +48,10 @@ def estimate_step(
     graph: Graph,
     device: Device,
     models: Sequence[OperatorModel],
-    host: HostModel | None = None,
+    host: HostModel,
     synchronised: bool = False,
 ) -> StepEstimate:
     """The time of one training step of `graph` on `device`."""
-    host = host or host_model()
     priced = price(operators(graph), device, models)
     launching = host.seconds(priced.ops, bool(graph.settings.get("compile")))
     run = (synchronised_step if synchronised else steady_step)(launching, priced.seconds)
