@@ -7,15 +7,7 @@ from dataclasses import replace
 from foretrain.facts.devices import Device
 from foretrain.facts.sheets import Fact, Kind, Sheet
 
-_DOUBLED = (
-    "fp32_flop_per_second",
-    "fp16_tensor_flop_per_second",
-    "memory_bytes_per_second",
-    "sm_count",
-    "l2_bytes",
-    "boost_clock_hertz",
-    "tdp_watts",
-)
+_DOUBLED = ("memory_bytes_per_second", "sm_count", "l2_bytes", "boost_clock_hertz", "tdp_watts")
 
 
 def plain_device(
@@ -45,8 +37,12 @@ def doubled(device: Device) -> Device:
     """The device with every figure of its speed and size doubled."""
     facts = tuple(
         replace(fact, value=2 * fact.value)
-        if fact.quantity in _DOUBLED and not isinstance(fact.value, str)
+        if _is_doubled(fact.quantity) and not isinstance(fact.value, str)
         else fact
         for fact in device.sheet
     )
     return replace(device, sheet=Sheet(device.sheet.subject, facts))
+
+
+def _is_doubled(quantity: str) -> bool:
+    return quantity in _DOUBLED or quantity.endswith("flop_per_second")

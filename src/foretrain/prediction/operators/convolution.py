@@ -39,6 +39,8 @@ FILE = "convolution.json"
 FUSED = (32, 64)
 """Patches by channels of one block of the fused Winograd kernel."""
 _LANE = 8.0
+_DEPTHWISE_CHANNELS = 2
+"""Channels of a group up to which no matrix product is worth it."""
 _AXES = ("depth", "height", "width")
 _ON_TENSOR_CORES = frozenset({"float16", "bfloat16", "tf32"})
 _CHOICE = 8.0
@@ -123,29 +125,22 @@ def _direction(works: WorkTable) -> Floats:
 
 
 def lower(works: WorkTable, device: Device) -> Lowered:
-    """The products works amount to. A transposed convolution runs as the input gradient of a plain one."""
-    batch, groups = works.dim("batch"), works.dim("groups")
-    inputs, outputs = works.dim("in_channels") / groups, works.dim("out_channels") / groups
+    """The products works amount to."""
+    batch, groups, transposed = works.dim("batch"), works.dim("groups"), works.dim("transposed", 0) > 0
     elements, strides = _product(works, "kernel_"), _product(works, "stride_")
-    in_positions, out_positions = batch * _product(works, ""), batch * _product(works, "out_")
     direction = _direction(works)
-    transposed = works.dim("transposed", 0) > 0
-    positions = np.where(transposed, in_positions, out_positions)
-    to_input = (direction == 1) ^ (transposed & (direction < 2))
-    to_weight = direction == 2
-    m = np.where(to_weight, outputs, np.where(to_input, np.maximum(in_positions, out_positions), positions))
-    n = np.where(to_weight, inputs * elements, np.where(to_input ^ transposed, inputs, outputs))
     on_tensor = np.array([work.dtype in _ON_TENSOR_CORES for work in works.works], bool)
-    whole = works.flop / 2 / np.maximum(m * n * groups, 1) * _padding(inputs, outputs, on_tensor)
+    m, n, k = _products(works, direction, on_tensor)
     plain = (works.dim("dilation_height") == 1) & (works.dim("dilation_width") == 1) & (groups == 1)
     side = works.dim("kernel_height")
     fast = ((side == 3) | (side == 5)) & (works.dim("kernel_width") == side) & (strides == 1)
+    per_group = np.maximum(works.dim("in_channels"), works.dim("out_channels")) / groups
     return Lowered(
-        m=m, n=n, k=whole, groups=groups, flop=works.flop, bytes=_touched_bytes(works),
+        m=m, n=n, k=k, groups=groups, flop=works.flop, bytes=_touched_bytes(works),
         peak=peaks(works, device), item_bytes=works.item_bytes, direction=direction, on_tensor=on_tensor,
-        is_depthwise=(groups > 1) & (np.maximum(inputs, outputs) <= 2),
+        is_depthwise=(groups > 1) & (per_group <= _DEPTHWISE_CHANNELS),
         is_winograd=plain & fast & ~on_tensor & ~transposed & (elements == side**2), side=side,
-        skipped=np.where(to_input, strides, 1.0),
+        skipped=np.where(_to_input(direction, transposed), strides, 1.0),
         patches_2=batch * _patches(works, 2), patches_4=batch * _patches(works, 4),
         in_channels=works.dim("in_channels"), out_channels=works.dim("out_channels"),
         converts=on_tensor & (elements > 1) & (works.dim("channels_last", 0) == 0),
@@ -153,10 +148,27 @@ def lower(works: WorkTable, device: Device) -> Lowered:
     )  # fmt: skip
 
 
-def _padding(inputs: Floats, outputs: Floats, on_tensor: Flags) -> Floats:
-    """How much longer sums and rows get where tensor cores take channels by the eight."""
-    padded = (np.ceil(inputs / _LANE) * np.ceil(outputs / _LANE) * _LANE**2) / (inputs * outputs)
-    return np.where(on_tensor, padded, 1.0)
+def _to_input(direction: Floats, transposed: Flags) -> Flags:
+    """Which works scatter positions: input gradients, and transposed convolutions forward."""
+    scatters: Flags = (direction == 1) ^ (transposed & (direction < 2))
+    return scatters
+
+
+def _products(works: WorkTable, direction: Floats, on_tensor: Flags) -> tuple[Floats, Floats, Floats]:
+    """m, n and k; tensor cores take channels by the eight. What is summed over, k, follows from the FLOP."""
+    batch, groups, transposed = works.dim("batch"), works.dim("groups"), works.dim("transposed", 0) > 0
+    lane = np.where(on_tensor, _LANE, 1.0)
+    inputs, outputs = works.dim("in_channels") / groups, works.dim("out_channels") / groups
+    wide_in, wide_out = np.ceil(inputs / lane) * lane, np.ceil(outputs / lane) * lane
+    in_positions, out_positions = batch * _product(works, ""), batch * _product(works, "out_")
+    to_input, to_weight = _to_input(direction, transposed), direction == 2
+    positions = np.where(transposed, in_positions, out_positions)
+    positions = np.where(to_input, np.maximum(in_positions, out_positions), positions)
+    m = np.where(to_weight, wide_out, positions)
+    n = np.where(to_input ^ transposed, wide_in, wide_out)
+    n = np.where(to_weight, wide_in * _product(works, "kernel_"), n)
+    flop = works.flop * (wide_in * wide_out) / (inputs * outputs)
+    return m, n, flop / 2 / (m * n * groups)
 
 
 def _touched_bytes(works: WorkTable) -> Floats:
