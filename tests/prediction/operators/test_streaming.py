@@ -164,6 +164,16 @@ def test_confidence_says_whether_the_device_was_measured() -> None:
     assert unseen.p90 / unseen.p10 > seen.p90 / seen.p10
 
 
+def test_kinds_nobody_measured_are_trusted_least() -> None:
+    h100 = next(item for item in GPUS if item.id == "h100-sxm")
+    pooling, copy = (StreamingModel().confidence(kind, h100) for kind in (Kind.POOLING, Kind.COPY))
+    for kind in (Kind.ELEMENTWISE, Kind.SOFTMAX, Kind.NORMALISATION):
+        measured = StreamingModel().confidence(kind, h100)
+        assert pooling.p10 <= measured.p10
+        assert pooling.p90 >= measured.p90
+    assert copy == StreamingModel().confidence(Kind.ELEMENTWISE, h100)
+
+
 def test_calibrated_shares_are_shares() -> None:
     known = calibration()
     assert {row.device_id for row in known.shares} == set(known.corrections)

@@ -52,6 +52,7 @@ WAYS = (
 GROUPS = ("elementwise", "softmax", "softmax", "softmax", "softmax", "norm", "norm")
 """Which ways share a device's own correction."""
 FILE = "streaming.json"
+_LIKE_ELEMENTWISE = frozenset({Kind.COPY, Kind.DROPOUT, Kind.OPTIMIZER})
 _SHORT, _LONG, _NORM = WAYS.index("short softmax"), WAYS.index("long softmax"), WAYS.index("norm")
 
 
@@ -272,10 +273,15 @@ class StreamingModel(OperatorModel):
         return np.maximum(times, roofline_seconds(works, device))
 
     def confidence(self, kind: Kind, device: Device) -> Confidence:
-        """Residuals of the kind where it was measured, else of the elementwise kernels."""
+        """Residuals of the kind, or of elementwise kernels where it runs as one; else the widest found."""
         known = calibration()
         is_seen = device.id in known.corrections
-        residuals = known.residuals.get(kind.value, known.residuals[Kind.ELEMENTWISE.value])
-        p10, p90 = residuals["seen" if is_seen else "unseen"]
+        split = "seen" if is_seen else "unseen"
+        alike = Kind.ELEMENTWISE if kind in _LIKE_ELEMENTWISE else kind
+        if alike.value in known.residuals:
+            p10, p90 = known.residuals[alike.value][split]
+        else:
+            spreads = [residuals[split] for residuals in known.residuals.values()]
+            p10, p90 = min(low for low, _ in spreads), max(high for _, high in spreads)
         knowledge = Knowledge.CALIBRATED if is_seen else Knowledge.EXTRAPOLATED
         return Confidence(knowledge, p10, p90, f"calibrations/{FILE}")
