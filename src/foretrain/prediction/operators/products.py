@@ -23,8 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretrain.facts.devices import Device
-from foretrain.prediction.operators.limits import peaks
-from foretrain.prediction.operators.table import Floats, WorkTable
+from foretrain.prediction.operators.limits import peak_flop_per_second, peaks
+from foretrain.prediction.operators.table import Flags, Floats, WorkTable
+from foretrain.workloads.ops import Kind
 
 TILES = (
     (256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64), (128, 32), (32, 128), (32, 32), (16, 32)
@@ -34,6 +35,7 @@ ON_TENSOR_CORES = frozenset({"float16", "bfloat16", "tf32", "float8_e4m3fn"})
 _CHOICE = 8.0
 """How sharply the fastest tile wins: two equally fast ones are taken for 8 % faster than each."""
 _OVERLAP = 4.0
+_YEAR = 2018
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +50,7 @@ class Products:
     bytes: Floats
     flop: Floats
     peak: Floats
+    is_batched: Flags
 
     def __len__(self) -> int:
         return len(self.m)
@@ -61,13 +64,15 @@ class Products:
 class ProductConstants:
     """The fitted constants of one kind of arithmetic unit.
 
-    `tile_efficiency` has one entry per tile. `k_start`: depth that filling and draining a tile costs.
+    `tile_efficiency` and `batched_efficiency` have one entry per tile, for linear layers and for
+    products of activations, which are other kernels. `k_start`: depth that filling and draining a tile costs.
     `wave_rounding`: how much of the last, partly filled wave is paid. `least_split`: the shortest part a long
     sum is split into. `cache_bytes_per_cycle`: what one SM draws from the cache.
     """
 
     start_cycles: float
     tile_efficiency: tuple[float, ...]
+    batched_efficiency: tuple[float, ...]
     k_start: float
     wave_rounding: float
     least_split: float
@@ -85,6 +90,7 @@ def products(works: WorkTable, device: Device) -> Products:
         bytes=works.bytes,
         flop=works.flop,
         peak=peaks(works, device),
+        is_batched=works.where(frozenset({Kind.MATMUL})),
     )
 
 
@@ -104,7 +110,8 @@ def product_seconds(
     moving = work.bytes / (device.memory_bytes_per_second * bandwidth_share)
     feed_rate = known.cache_bytes_per_cycle * sms * clock
     found = []
-    for (a, b), efficiency in zip(TILES, known.tile_efficiency, strict=True):
+    for (a, b), single, batched in zip(TILES, known.tile_efficiency, known.batched_efficiency, strict=True):
+        efficiency = np.where(work.is_batched, batched, single)
         rows, columns = np.ceil(work.m / a), np.ceil(work.n / b)
         blocks = rows * columns * work.batch
         depth = _depth(blocks / sms, work.k, known)
@@ -123,3 +130,40 @@ def _depth(waves: Floats, k: Floats, known: ProductConstants) -> Floats:
     split = np.maximum(waves * k, np.minimum(k, known.least_split))
     deep = np.where(waves < 1, split, np.maximum(whole, 1.0) * k)
     return np.asarray(deep + np.maximum(waves, 1.0) * known.k_start)
+
+
+def unit_of(dtype: str) -> str:
+    """Which arithmetic unit multiplies a type: FP32 lanes, tensor cores, or tensor cores on FP8."""
+    if dtype == "float8_e4m3fn":
+        return "fp8"
+    return "tensor" if dtype in ON_TENSOR_CORES else "lanes"
+
+
+_UNIT_TYPES = {"lanes": "float32", "tensor": "float16", "fp8": "float8_e4m3fn"}
+
+
+def headroom(device: Device, unit: str) -> float:
+    """Joules a device may spend on each FLOP at its peak: thermal design power / peak."""
+    return device.tdp_watts / peak_flop_per_second(device, _UNIT_TYPES[unit], matrix=True)
+
+
+@dataclass(frozen=True)
+class PowerLimit:
+    """What share of its peak a device sustains, by the power it may draw.
+
+        share = ceiling / sqrt(1 + (energy / headroom)²)
+        energy = joules_per_flop · exp(-decline (year - 2018))
+
+    A board that may spend far more on a FLOP than one costs reaches the ceiling; one that may spend less
+    lowers its clock, as T4, L4 and A2 do. What a FLOP costs declines with the year of the device's process.
+    """
+
+    ceiling: float
+    joules_per_flop: float
+    decline: float
+
+    def share(self, device: Device, unit: str) -> float:
+        """The share of a device."""
+        years = device.sheet.number("release_year") - _YEAR
+        energy = self.joules_per_flop * np.exp(-self.decline * years)
+        return float(self.ceiling / np.sqrt(1 + (energy / headroom(device, unit)) ** 2))

@@ -1,0 +1,133 @@
+"""Makes `calibrations/products.json`: the fit of matrix products, and its errors on what it had not seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from foretrain.learning.kernels.calibration_files import data_used, spread
+from foretrain.learning.kernels.products_fit import ProductFit, Sample, fit, samples, share_of, shown
+from foretrain.learning.measurements import (
+    aiconfigurator_products,
+    aiconfigurator_start,
+    deepbench_products,
+    neusight_products,
+)
+from foretrain.learning.measurements._base import Measurements, shape_key
+from foretrain.prediction.operators.matrix import FILE, Unit
+from foretrain.prediction.operators.table import Floats
+
+__all__ = ["FILE", "Corpus", "Predictions", "calibrate", "corpus", "device_unseen", "shape_unseen"]
+
+FOLDS = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Corpus:
+    """All measured products: those the constants are fitted to, and those that only tell a device's share."""
+
+    found: tuple[Measurements, ...]
+    fitted: Mapping[str, tuple[Sample, ...]]
+    extra: Mapping[str, tuple[Sample, ...]]
+    start_cycles: float
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """A sample, and what a fit that had not seen its shapes (or its device) tells of it."""
+
+    sample: Sample
+    seconds: Floats
+
+
+def corpus(data: Path) -> Corpus:
+    """Read all data sets."""
+    cycles = aiconfigurator_start.start_cycles(data)
+    neusight, aiconfigurator = neusight_products.read(data), aiconfigurator_products.read(data)
+    deepbench = deepbench_products.read(data)
+    main = [*samples(neusight, cycles, True), *samples(aiconfigurator, cycles, False)]
+    extra = samples(deepbench, cycles, False)
+    return Corpus(
+        (neusight, aiconfigurator, deepbench),
+        {unit: tuple(part for part in main if part.unit == unit) for unit in ("lanes", "tensor", "fp8")},
+        {unit: tuple(part for part in extra if part.unit == unit) for unit in ("lanes", "tensor", "fp8")},
+        cycles,
+    )
+
+
+def fits(known: Corpus) -> dict[str, ProductFit]:
+    """One fit per unit; FP8 runs on the tensor cores with its own shares."""
+    learned = {
+        unit: fit(known.fitted[unit], known.start_cycles, known.extra[unit]) for unit in ("lanes", "tensor")
+    }
+    shares = {part.device.id: share_of(part, learned["tensor"].constants) for part in known.fitted["fp8"]}
+    return learned | {"fp8": ProductFit(learned["tensor"].constants, shares, learned["tensor"].limit)}
+
+
+def unit(name: str, learned: ProductFit) -> Unit:
+    """A fit as the model uses it."""
+    return Unit(name, learned.constants, learned.limit, learned.shares)
+
+
+def shape_unseen(known: Corpus, name: str) -> list[Predictions]:
+    """Every main sample of a unit as told by fits that had not seen its shapes, on any device."""
+    told = [np.full(len(part.seconds), np.nan) for part in known.fitted[name]]
+    folds = [_folds(part, known.found) for part in known.fitted[name]]
+    for number in range(FOLDS):
+        seen = [part.at(fold != number) for part, fold in zip(known.fitted[name], folds, strict=True)]
+        learned = fit(seen, known.start_cycles)
+        for part, fold, result in zip(known.fitted[name], folds, told, strict=True):
+            rest = part.at(fold == number)
+            result[fold == number] = shown(rest, learned.constants, learned.shares[part.device.id])
+    return [Predictions(part, result) for part, result in zip(known.fitted[name], told, strict=True)]
+
+
+def _folds(part: Sample, found: Sequence[Measurements]) -> np.ndarray[Any, Any]:
+    works = next(each for each in found if each.source == part.source).works
+    return np.array([shape_key(works[row]) % FOLDS for row in part.positions.tolist()])
+
+
+def device_unseen(known: Corpus, name: str) -> list[Predictions]:
+    """Every main sample of a unit as told by a fit that had not seen its device, nor its family."""
+    results = []
+    for left_out in known.fitted[name]:
+        family = left_out.device.family
+
+        def strange(parts: Sequence[Sample], family: str = family) -> list[Sample]:
+            return [part for part in parts if part.device.family != family]
+
+        learned = fit(strange(known.fitted[name]), known.start_cycles, strange(known.extra[name]))
+        share = unit(name, learned).share(left_out.device)
+        results.append(Predictions(left_out, shown(left_out, learned.constants, share)))
+    return results
+
+
+def _spread(told: Sequence[Predictions]) -> dict[str, float]:
+    measured = np.concatenate([each.sample.seconds for each in told])
+    return spread(measured, np.concatenate([each.seconds for each in told]))
+
+
+def calibrate(data: Path) -> Mapping[str, Any]:
+    """The content of the calibration file."""
+    known = corpus(data)
+    learned = fits(known)
+    seen = [each for name in ("lanes", "tensor") for each in shape_unseen(known, name)]
+    unseen = [each for name in ("lanes", "tensor") for each in device_unseen(known, name)]
+    return {
+        "model": "products",
+        "data": data_used(known.found),
+        "residuals_of": "measured / predicted; seen: by shape, unseen: by family of GPU left out",
+        "residuals": {"seen": _spread(seen), "unseen": _spread(unseen)},
+        "units": {
+            name: {
+                "constants": asdict(each.constants),
+                "power_limit": asdict(each.limit),
+                "shares": dict(each.shares),
+            }
+            for name, each in learned.items()
+        },
+    }

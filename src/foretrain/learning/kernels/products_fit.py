@@ -1,0 +1,172 @@
+"""Fits `prediction.operators.products` to measured products.
+
+The constants are shared by all devices of one kind of arithmetic unit; a device adds one number, the share of
+its peak it achieves. A device nobody measured takes that from its power (`PowerLimit`), so leaving a GPU out
+of the fit is an honest rehearsal of an unknown one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretrain.facts.devices import Device, device
+from foretrain.learning.kernels.least_squares import minimise
+from foretrain.learning.measurements._base import Measurements
+from foretrain.prediction.operators import streaming
+from foretrain.prediction.operators.products import (
+    TILES,
+    PowerLimit,
+    ProductConstants,
+    Products,
+    headroom,
+    product_seconds,
+    products,
+    unit_of,
+)
+from foretrain.prediction.operators.table import Flags, Floats
+
+ROWS_PER_DEVICE = 1000
+"""How many measurements of a device the constants are fitted to: there are 18 of them."""
+_SHORTEST = 0.001
+_COUNT = len(TILES)
+_START = np.concatenate([np.full(2 * _COUNT, -0.15), [np.log(30.0), 1.0, np.log(256.0), np.log(48.0)]])
+_DECLINE = 0.12
+"""Energy of a FLOP saved per year, to start from: about half in six years."""
+_IMMATURE = frozenset({"maxwell", "gcn5"})
+_PULL = 0.4
+"""How hard constants are held near their start: as one measurement off by 40 % for each e-fold."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """The measured products of one data set on one device and unit, with what the stopwatch adds."""
+
+    source: str
+    device: Device
+    unit: str
+    work: Products
+    floor_seconds: float
+    seconds: Floats
+    positions: NDArray[np.int64]
+
+    def at(self, rows: Flags | NDArray[np.int64]) -> Sample:
+        """Only some of the rows."""
+        return replace(
+            self, work=self.work.at(rows), seconds=self.seconds[rows], positions=self.positions[rows]
+        )
+
+
+@dataclass(frozen=True)
+class ProductFit:
+    """Constants of a unit, achieved shares by device, and the limit their power sets."""
+
+    constants: ProductConstants
+    shares: Mapping[str, float]
+    limit: PowerLimit
+
+
+def samples(found: Measurements, start_cycles: float, has_harness: bool) -> list[Sample]:
+    """Measurements by device and unit. A harness with host overhead shows it in its shortest times."""
+    units = np.array([unit_of(work.dtype) for work in found.works])
+    parts = []
+    for name in found.devices:
+        target = device(name)
+        start = start_cycles / target.sheet.number("boost_clock_hertz")
+        for unit in sorted(set(units.tolist())):
+            rows = np.flatnonzero((found.device_ids == name) & (units == unit))
+            if len(rows):
+                seconds = found.seconds[rows]
+                floor = max(float(np.quantile(seconds, _SHORTEST)) - start, 0.0) if has_harness else 0.0
+                chosen = np.zeros(len(found), bool)
+                chosen[rows] = True
+                work = products(found.where(chosen).table, target)
+                parts.append(Sample(found.source, target, unit, work, floor, seconds, rows))
+    return parts
+
+
+def thinned(part: Sample, rows: int = ROWS_PER_DEVICE) -> Sample:
+    """A random part of a sample, the same every time."""
+    if len(part.seconds) <= rows:
+        return part
+    return part.at(np.sort(np.random.default_rng(0).choice(len(part.seconds), rows, replace=False)))
+
+
+def is_cold(part: Sample) -> Flags:
+    """Which rows cannot have come from the cache: more bytes than it holds, or bound by arithmetic."""
+    moving = part.work.bytes / part.device.memory_bytes_per_second
+    large = part.work.bytes > part.device.sheet.number("l2_bytes")
+    return np.asarray(large | (part.work.flop / part.work.peak > moving))
+
+
+def constants(x: Floats, start_cycles: float) -> ProductConstants:
+    """Constants from the free numbers of the fit."""
+    k_start, rounding, split, cache = x[2 * _COUNT : 2 * _COUNT + 4].tolist()
+    return ProductConstants(
+        start_cycles=start_cycles,
+        tile_efficiency=tuple(np.minimum(1.0, np.exp(x[:_COUNT])).tolist()),
+        batched_efficiency=tuple(np.minimum(1.0, np.exp(x[_COUNT : 2 * _COUNT])).tolist()),
+        k_start=float(np.exp(k_start)),
+        wave_rounding=float(1 / (1 + np.exp(-rounding))),
+        least_split=float(np.exp(split)),
+        cache_bytes_per_cycle=float(np.exp(cache)),
+    )
+
+
+def shown(part: Sample, known: ProductConstants, share: float) -> Floats:
+    """What the stopwatch would show for the works of a sample."""
+    bandwidth = streaming.calibration().share(part.device)
+    return product_seconds(part.work, part.device, known, share, bandwidth) + part.floor_seconds
+
+
+def fit(parts: Sequence[Sample], start_cycles: float, extra: Sequence[Sample] = ()) -> ProductFit:
+    """Constants and shares of `parts`, which are of one unit; of `extra` parts only the share is fitted."""
+    kept = [thinned(part.at(is_cold(part))) for part in parts]
+
+    def residuals(x: Floats) -> Floats:
+        known = constants(x, start_cycles)
+        off = [
+            (np.log(shown(part, known, float(np.exp(log_share)))) - np.log(part.seconds))
+            * np.sqrt(ROWS_PER_DEVICE / len(part.seconds))
+            for part, log_share in zip(kept, x[len(_START) :], strict=True)
+        ]
+        return np.concatenate([*off, _PULL * (x[: len(_START)] - _START)])
+
+    x = minimise(residuals, np.concatenate([_START, np.full(len(kept), -0.2)]), iterations=20)
+    known = constants(x, start_cycles)
+    shares = {part.device.id: float(np.exp(s)) for part, s in zip(kept, x[len(_START) :], strict=True)}
+    for part in extra:
+        if part.device.id not in shares:
+            shares[part.device.id] = share_of(part, known)
+    return ProductFit(known, shares, power_limit(shares, parts[0].unit))
+
+
+def share_of(part: Sample, known: ProductConstants) -> float:
+    """The share of peak at which given constants tell a sample best."""
+    kept = thinned(part.at(is_cold(part)))
+    tried = np.exp(np.linspace(np.log(0.1), np.log(1.3), 60))
+    off = [np.mean(np.abs(np.log(shown(kept, known, float(s)) / kept.seconds))) for s in tried]
+    return float(tried[int(np.argmin(off))])
+
+
+def power_limit(shares: Mapping[str, float], unit: str) -> PowerLimit:
+    """The limit of power that tells the shares of devices best; three numbers, held near a likely start.
+
+    Maxwell boards and AMD's of 2017 ran libraries that left far more unused than power did: left out.
+    """
+    known = {name: share for name, share in shares.items() if device(name).generation not in _IMMATURE}
+    logs = np.log(np.array(list(known.values())))
+    middle = float(np.log(np.median([headroom(device(name), unit) for name in known]) / 1.5))
+    start = np.array([-0.05, middle, _DECLINE])
+
+    def limit(x: Floats) -> PowerLimit:
+        return PowerLimit(float(np.exp(x[0])), float(np.exp(x[1])), float(x[2]))
+
+    def residuals(x: Floats) -> Floats:
+        told = np.log(np.array([limit(x).share(device(name), unit) for name in known]))
+        return np.concatenate([told - logs, (x - start) * [0.3, 0.2, 1.0]])
+
+    return limit(minimise(residuals, start, scale=0.2))

@@ -1,0 +1,33 @@
+"""NeuSight's linear layers and batched products: PyTorch 2.1, FP32 with TF32 off, forward, five GPUs.
+
+The P4's linear layers of the authors' test split ran another library (kernels `sgemm_128x128x8_NT`), up to
+four times faster than the same shapes of the training split; both are kept, since shapes alone do not tell.
+Reference: S. Lee, A. Phanishayee, D. Mahajan, "Forecasting GPU performance for deep learning training and
+inference", ASPLOS 2025.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from foretrain.facts.devices import device
+from foretrain.learning.measurements._base import Measurements, measurements, rows
+from foretrain.learning.measurements.product_works import product
+
+FILE = Path("neusight/ops_gemm_fp32.csv.gz")
+
+
+def read(data: Path) -> Measurements:
+    """All single-operator measurements."""
+    found = list(rows(data / FILE))
+    ids = {name: device(name).id for name in {row["device"] for row in found}}
+    return measurements(
+        "neusight",
+        [
+            product(*(int(row[name]) for name in "BMNK"), "float32", is_linear=row["op"] == "linear")
+            for row in found
+        ],
+        [ids[row["device"]] for row in found],
+        [float(row["latency_ms"]) * 1e-3 for row in found],
+        [row["op"] for row in found],
+    )

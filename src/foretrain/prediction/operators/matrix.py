@@ -1,0 +1,131 @@
+"""Linear layers and matrix multiplications, priced by the calibrated model of products.
+
+What a device achieves of its peak is fitted where it was measured. Elsewhere it follows from the device's
+power, moved by what devices with the same kernels (compute capability) or of the same generation achieved.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar
+
+import numpy as np
+
+from foretrain.facts.devices import Device, devices
+from foretrain.facts.sheets import data_root
+from foretrain.prediction.operators import streaming
+from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
+from foretrain.prediction.operators.limits import roofline_seconds
+from foretrain.prediction.operators.products import (
+    PowerLimit,
+    ProductConstants,
+    Products,
+    product_seconds,
+    products,
+    unit_of,
+)
+from foretrain.prediction.operators.table import Floats, WorkTable
+from foretrain.workloads.ops import Kind
+
+FILE = "products.json"
+UNITS = ("lanes", "tensor", "fp8")
+_SAME_GENERATION = 0.5
+"""How much of the others' departure from the power limit an unmeasured device is taken to share."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What is known of one kind of arithmetic unit."""
+
+    name: str
+    constants: ProductConstants
+    limit: PowerLimit
+    shares: Mapping[str, float]
+
+    def share(self, device: Device) -> float:
+        """The share of its peak a device achieves: its own, else by its power and its like."""
+        if device.id in self.shares:
+            return self.shares[device.id]
+        expected = self.limit.share(device, self.name)
+        for same, weight in ((_kernels, 1.0), (_generation, _SAME_GENERATION), (_kind, _SAME_GENERATION)):
+            alike = [devices()[name] for name in self.shares if same(devices()[name]) == same(device)]
+            if alike:
+                ratios = [self.shares[known.id] / self.limit.share(known, self.name) for known in alike]
+                return float(expected * np.exp(weight * np.mean(np.log(ratios))))
+        return expected
+
+
+def _kernels(device: Device) -> str:
+    return device.sheet.text("compute_capability") if device.sheet.has("compute_capability") else device.id
+
+
+def _generation(device: Device) -> str:
+    return device.generation
+
+
+def _kind(device: Device) -> str:
+    return device.kind
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was learned, as read from `data/calibrations/products.json`."""
+
+    units: Mapping[str, Unit]
+    residuals: Mapping[str, tuple[float, float]]
+
+    def knows(self, device: Device) -> bool:
+        """Whether products were measured on this very device."""
+        return any(device.id in unit.shares for unit in self.units.values())
+
+
+@cache
+def calibration() -> Calibration:
+    """The shipped calibration."""
+    raw = json.loads((data_root() / "calibrations" / FILE).read_text(encoding="utf-8"))
+    return Calibration(
+        units={name: _unit(name, content) for name, content in raw["units"].items()},
+        residuals={split: (found["p10"], found["p90"]) for split, found in raw["residuals"].items()},
+    )
+
+
+def _unit(name: str, content: Mapping[str, Any]) -> Unit:
+    constants: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in content["constants"].items()
+    }
+    return Unit(name, ProductConstants(**constants), PowerLimit(**content["power_limit"]), content["shares"])
+
+
+def seconds_of(work: Products, units: list[str], device: Device) -> Floats:
+    """Seconds of products, each on the unit named for it."""
+    known, bandwidth = calibration(), streaming.calibration().share(device)
+    names = np.array(units)
+    seconds = np.zeros(len(work))
+    for name in sorted(set(units)):
+        unit, mine = known.units[name], names == name
+        seconds[mine] = product_seconds(work.at(mine), device, unit.constants, unit.share(device), bandwidth)
+    return seconds
+
+
+class MatrixModel(OperatorModel):
+    """Prices linear layers, matrix products and their gradients, which are products too."""
+
+    name: ClassVar[str] = "products"
+    kinds: ClassVar[frozenset[Kind]] = frozenset({Kind.LINEAR, Kind.MATMUL})
+
+    def seconds(self, works: WorkTable, device: Device) -> Floats:
+        """Device seconds of each work."""
+        units = [unit_of(work.dtype) for work in works.works]
+        times = seconds_of(products(works, device), units, device)
+        return np.maximum(times, roofline_seconds(works, device))
+
+    def confidence(self, kind: Kind, device: Device) -> Confidence:
+        """Residuals on devices like this one."""
+        del kind
+        is_seen = calibration().knows(device)
+        p10, p90 = calibration().residuals["seen" if is_seen else "unseen"]
+        knowledge = Knowledge.CALIBRATED if is_seen else Knowledge.EXTRAPOLATED
+        return Confidence(knowledge, p10, p90, f"calibrations/{FILE}")
