@@ -20,7 +20,7 @@ from foretrain.workloads.readers.timm_models import PREFIX, read_timm
 from foretrain.workloads.zoo.catalogue import BuildOptions
 
 CONSTANT_BYTES = 1500 << 20
-"""What `shared` sketches added to fake-tensor peaks: the constant baseline."""
+"""Added to MemTracker's peak, which is that of fake tensors, as the constant baseline."""
 BATCHES = (8, 16)
 
 
