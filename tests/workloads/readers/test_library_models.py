@@ -61,6 +61,10 @@ def test_a_former_name_is_the_model_it_became() -> None:
     assert renamed.fingerprint() == read_timm("timm:vit_tiny_patch16_224.augreg_in21k").fingerprint()
 
 
+def test_a_former_name_whose_tag_is_gone_is_the_plain_model() -> None:
+    assert read_timm("timm:vit_base_patch16_224_sam").architecture == "vit_base_patch16_224"
+
+
 def test_a_model_that_comes_without_a_head_is_given_one() -> None:
     example = read_model("timm:vit_small_patch14_dinov2").example(BuildOptions(batch=2, image_size=28))
     assert example.module(*example.inputs).shape == (2, 1000)

@@ -80,12 +80,21 @@ def read_timm(name: str) -> TimmModel:
     import timm
 
     asked = name.removeprefix(PREFIX)
-    renames = timm.models.get_deprecated_models()
-    current = renames.get(asked, asked)
-    if not current or not timm.is_model(current):
+    current = _renamed(asked)
+    if not timm.is_model(current):
         raise UnknownName("timm model", asked, timm.list_models(), "List them: timm.list_models()")
     _configuration(current)
     return TimmModel(name, current)
+
+
+def _renamed(name: str) -> str:
+    """The current name of a model; its former one may map to a tag timm no longer has, which then goes."""
+    import timm
+
+    current: str = timm.models.get_deprecated_models().get(name, name)
+    architecture, _, tag = current.partition(".")
+    is_gone = tag and current not in timm.models.get_arch_pretrained_cfgs(architecture)
+    return architecture if is_gone and current != name else current
 
 
 def _configuration(architecture: str) -> Any:

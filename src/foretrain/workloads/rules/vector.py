@@ -104,7 +104,8 @@ _OTHER_POINTWISE = (
     "aten.binary_cross_entropy aten.binary_cross_entropy_backward aten.binary_cross_entropy_with_logits "
     "aten.smooth_l1_loss_backward aten.huber_loss_backward aten._fft_r2c aten._fft_c2r aten._fft_c2c "
     "aten.complex aten.polar aten.searchsorted aten._thnn_fused_lstm_cell aten._conj aten._conj_physical "
-    "aten._local_response_norm aten.floor_divide aten.hardswish_ aten.hardsigmoid_ "
+    "aten._local_response_norm aten.floor_divide aten.hardswish aten.hardswish_ "
+    "aten.hardsigmoid_ "
     "aten.leaky_relu_ aten.elu_ aten.mish_ aten.celu_ aten.selu_"
 ).split()
 
