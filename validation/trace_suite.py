@@ -1,4 +1,4 @@
-"""Does every model timm was benchmarked with trace? `python -m validation.trace_suite`
+"""Does every model timm was benchmarked with trace? `make validate SUITE=trace`
 
 Takes the names in the training benchmarks of the timm project (`timm/benchmark-train-*.csv` of the data
 folder), keeps those that the installed timm knows by their current or a former name, and traces one mixed-
@@ -9,7 +9,6 @@ the operators no rule knows, to `build/trace_suite.csv`.
 from __future__ import annotations
 
 import csv
-import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, fields
@@ -21,8 +20,8 @@ from rich.progress import track
 from foretrain.errors import ForetrainError, MissingData, UnknownName
 from foretrain.workloads.readers.timm_models import PREFIX, TimmModel, read_timm
 from foretrain.workloads.zoo.catalogue import BuildOptions
+from validation.report import SuiteReport, Verdicts
 
-DATA = Path(os.environ.get("FORETRAIN_DATA", Path(__file__).parents[2] / "shared" / "datasets"))
 REPORT = Path(__file__).parents[1] / "build" / "trace_suite.csv"
 TARGET_SHARE = 0.95
 PROCESSES = 2
@@ -89,7 +88,7 @@ def trace_case(case: Case, source: TimmModel) -> Outcome:
         return Outcome(case.model, False, f"{type(error).__name__}: {error}")
 
 
-def run(pairs: list[tuple[Case, TimmModel]]) -> list[Outcome]:
+def trace_all(pairs: list[tuple[Case, TimmModel]]) -> list[Outcome]:
     """Trace all, two at a time."""
     with ProcessPoolExecutor(PROCESSES) as pool:
         waiting = [pool.submit(trace_case, case, source) for case, source in pairs]
@@ -107,21 +106,18 @@ def write(outcomes: Iterable[Outcome], report: Path) -> None:
         writer.writerows(asdict(outcome) for outcome in outcomes if not outcome.traced or outcome.unknown)
 
 
-def main() -> int:
-    """Run the suite; 1 if fewer trace than should."""
-    console = Console(highlight=False, soft_wrap=True)
-    all_cases = cases(DATA)
+def run(data: Path) -> SuiteReport:
+    """Trace every known model of the benchmark; the report lists those that failed, and why."""
+    all_cases = cases(data)
     pairs = list(known(all_cases))
-    outcomes = run(pairs)
+    outcomes = trace_all(pairs)
     write(outcomes, REPORT)
-    for outcome in outcomes:
-        if not outcome.traced:
-            console.print(f"{outcome.model}: {outcome.reason}", markup=False)
     traced = sum(outcome.traced for outcome in outcomes)
-    share = traced / len(outcomes)
-    console.print(f"named {len(all_cases)}, known {len(outcomes)}, traced {traced} ({share:.1%})")
-    return 0 if share >= TARGET_SHARE else 1
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+    names = f"timm names known to the installed timm ({len(outcomes)} of {len(all_cases)})"
+    notes = [
+        f"target: {TARGET_SHARE:.0%} traced; every step in mixed precision at the benchmark's image size"
+    ]
+    notes += [f"not traced: {outcome.model}: {outcome.reason}" for outcome in outcomes if not outcome.traced]
+    notes += [f"no rule: {outcome.unknown} in {outcome.model}" for outcome in outcomes if outcome.unknown]
+    verdicts = {names: {"foretrain": Verdicts(traced, len(outcomes))}}
+    return SuiteReport("Tracing timm models", (), {}, verdicts, tuple(notes))

@@ -45,7 +45,7 @@ def _attention(
     algorithm: str,
     dropout: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    out = query.new_empty((*query.shape[:-1], value.shape[-1]))
+    out = _tokens_before_heads(query, value.shape[-1])
     return out, query.new_empty(query.shape[:-1], dtype=torch.float32)
 
 
@@ -56,7 +56,17 @@ def _attention_backward(
     value: torch.Tensor,
     *_: Any,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    return torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
+    return (
+        _tokens_before_heads(query, query.shape[-1]),
+        _tokens_before_heads(key, key.shape[-1]),
+        _tokens_before_heads(value, value.shape[-1]),
+    )
+
+
+def _tokens_before_heads(like: torch.Tensor, width: int) -> torch.Tensor:
+    """(batch, heads, tokens, width), stored as CUDA's kernels do: the transpose that follows costs nothing."""
+    batch, heads, tokens, _ = like.shape
+    return like.new_empty((batch, tokens, heads, width)).transpose(1, 2)
 
 
 def _rnn(
