@@ -1,7 +1,7 @@
 """`python -m validation [--suite NAME] [--data DIR]`: run the accuracy suites and write their report.
 
 A suite is a module `<name>_suite.py` in this folder with a function `run(data) -> SuiteReport`. The reports
-go to `docs/accuracy/<name>.md`, the figures of this run to `validation/history.csv`.
+go to `validation/reports/` and `docs/accuracy.md`, the figures of this run to `validation/history.csv`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from pathlib import Path
 import validation
 from foretrain.errors import ForetrainError, MissingData, UnknownName
 from foretrain.serving.encoding import to_json
+from validation.accuracy_page import write_report
 from validation.history import remember
 from validation.report import SuiteReport, markdown
 
 ROOT = Path(__file__).parents[1]
-PAGES = ROOT / "docs" / "accuracy"
 SUFFIX = "_suite"
 
 
@@ -43,8 +43,7 @@ def run(suite: str, data: Path) -> SuiteReport:
     """Run one suite, write its page and remember its figures."""
     module = importlib.import_module(f"validation.{suite}{SUFFIX}")
     report: SuiteReport = module.run(data)
-    PAGES.mkdir(parents=True, exist_ok=True)
-    (PAGES / f"{suite}.md").write_text(markdown(report), encoding="utf-8")
+    write_report(suite, markdown(report))
     remember(suite, report)
     return report
 
