@@ -79,7 +79,8 @@ def _justus(found: Measurements, learned: ConvolutionFit) -> list[Case]:
         share = nearest_share(target, learned.by_device())
         work = lower(found.table.rows(here), target)
         bandwidth = streaming.calibration().share(target)
-        kernel = convolution_seconds(work, target, learned.constants, share, bandwidth)
+        shares = np.full(len(work), share)
+        kernel = convolution_seconds(work, target, learned.constants, shares, bandwidth)
         overhead = float(np.quantile(found.seconds[here], _SMALLEST))
         predicted[here], limit[here] = kernel + overhead, limit[here] + overhead
     return _cases(found, {GPU: predicted, ROOFLINE: limit})

@@ -51,7 +51,7 @@ def product(layer: Convolution, direction: Direction) -> tuple[float, float, flo
 
 def seconds(work: Work, device: Device, constants: ConvolutionConstants = IDEAL) -> float:
     """The time of one convolution at full shares."""
-    return float(convolution_seconds(lower(table([work]), device), device, constants, 1.0, 1.0)[0])
+    return float(convolution_seconds(lower(table([work]), device), device, constants, np.ones(1), 1.0)[0])
 
 
 def test_forward_and_gradients_permute_the_product() -> None:
@@ -175,3 +175,15 @@ def test_calibrated_shares_are_shares() -> None:
     known = calibration()
     assert all(0.3 < row.share <= 1 for row in known.shares)
     assert np.all(np.array(known.constants.tile_efficiency) <= 1)
+    for gpu in GPUS:
+        assert 0.1 < known.lane_share(gpu) <= 1.2, gpu.id
+        assert 0.1 < known.tensor_share(gpu) <= 1.2, gpu.id
+
+
+def test_a_measured_device_keeps_its_own_shares() -> None:
+    known = calibration()
+    by_id = {item.id: item for item in GPUS}
+    assert known.on_tensor_cores == {"t4", "v100-sxm2-16gb"}
+    shares = {row.device_id: row.share for row in known.shares}
+    assert known.lane_share(by_id["t4"]) == known.tensor_share(by_id["t4"]) == shares["t4"]
+    assert known.tensor_share(by_id["p100-pcie"]) != shares["p100-pcie"]

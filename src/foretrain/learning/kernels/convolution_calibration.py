@@ -100,5 +100,13 @@ def calibrate(data: Path) -> Mapping[str, Any]:
             "unseen": spread(seconds, np.concatenate([one.device_unseen for one in told])),
         },
         "constants": asdict(learned.constants),
+        "measured_on_tensor_cores": sorted(
+            {
+                str(name)
+                for one in found
+                for work, name in zip(one.works, one.device_ids.tolist(), strict=True)
+                if work.dtype == "float16"
+            }
+        ),
         "share_of_peak": {row.device_id: row.share for row in learned.by_device()},
     }

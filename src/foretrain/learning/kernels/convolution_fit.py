@@ -82,7 +82,8 @@ class ConvolutionFit:
         key = sample.source, sample.device.id
         share = self.shares[key] if key in self.shares else nearest_share(sample.device, self.by_device())
         bandwidth = streaming.calibration().share(sample.device)
-        kernel = convolution_seconds(sample.work, sample.device, self.constants, share, bandwidth)
+        shares = np.full(len(sample.work), share)
+        kernel = convolution_seconds(sample.work, sample.device, self.constants, shares, bandwidth)
         kernel = np.maximum(kernel, least_seconds(sample.work, sample.device))
         if not sample.floor:
             return kernel

@@ -16,17 +16,19 @@ al., "cuDNN: efficient primitives for deep learning", arXiv:1410.0759.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from statistics import fmean
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from foretrain.facts.devices import Device
+from foretrain.facts.devices import Device, devices
 from foretrain.facts.sheets import data_root
-from foretrain.prediction.operators import streaming
+from foretrain.prediction.operators import matrix, streaming
 from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
 from foretrain.prediction.operators.bandwidth import DeviceShare, nearest_share
 from foretrain.prediction.operators.limits import peak_flop_per_second, peaks
@@ -198,7 +200,7 @@ Products = tuple[Floats, Floats, Floats, Floats]
 
 def _computing(
     work: Lowered, device: Device, known: ConvolutionConstants,
-    products: Products, tile: tuple[int, int], efficiency: float, share: float
+    products: Products, tile: tuple[int, int], efficiency: float, share: Floats
 ) -> Floats:  # fmt: skip
     """Seconds of products in tiles; long sums are split over idle multiprocessors."""
     m, n, k, count = products
@@ -218,9 +220,9 @@ def _computing(
 
 
 def convolution_seconds(
-    work: Lowered, device: Device, known: ConvolutionConstants, compute_share: float, bandwidth_share: float
+    work: Lowered, device: Device, known: ConvolutionConstants, compute_share: Floats, bandwidth_share: float
 ) -> Floats:
-    """Seconds of convolutions, at given shares of the device's peak and bandwidth."""
+    """Seconds of convolutions, at each one's share of the device's peak, and a share of its bandwidth."""
     start = known.start_cycles / device.sheet.number("boost_clock_hertz")
     bandwidth = device.memory_bytes_per_second * bandwidth_share
     conversion = np.where(work.converts, 2 * work.bytes, 0.0)
@@ -246,7 +248,7 @@ def convolution_seconds(
 
 def _winograd(
     work: Lowered, device: Device, known: ConvolutionConstants,
-    algorithm: tuple[Floats, Floats, float, int], compute_share: float, bandwidth: float
+    algorithm: tuple[Floats, Floats, float, int], compute_share: Floats, bandwidth: float
 ) -> Floats:  # fmt: skip
     """Seconds as a batch of `points` products over patches; infinite where the algorithm does not apply."""
     patches, points, efficiency, launches = algorithm
@@ -283,11 +285,33 @@ class Calibration:
 
     constants: ConvolutionConstants
     shares: tuple[DeviceShare, ...]
+    on_tensor_cores: frozenset[str]
     residuals: Mapping[str, tuple[float, float]]
 
     def knows(self, device: Device) -> bool:
         """Whether convolutions were measured on this very device."""
         return any(row.device_id == device.id for row in self.shares)
+
+    def lane_share(self, device: Device) -> float:
+        """The share of its FP32 peak a device achieves.
+
+        Where it was not measured: the mean of what its like achieve, and of what its matrix products do.
+        """
+        nearest = nearest_share(device, self.shares)
+        return nearest if self.knows(device) else math.sqrt(nearest * self._as_products(device, "lanes"))
+
+    def tensor_share(self, device: Device) -> float:
+        """The share of its tensor peak a device achieves: as measured, else as its matrix products do."""
+        if device.id in self.on_tensor_cores:
+            return nearest_share(device, self.shares)
+        return self._as_products(device, "tensor")
+
+    def _as_products(self, device: Device, unit: str) -> float:
+        """What products achieve, times what convolutions achieved of that on the devices measured."""
+        products = matrix.calibration().units[unit]
+        rows = [row for row in self.shares if unit == "lanes" or row.device_id in self.on_tensor_cores]
+        ratios = [math.log(row.share / products.share(devices()[row.device_id])) for row in rows]
+        return products.share(device) * math.exp(fmean(ratios))
 
 
 @cache
@@ -300,6 +324,7 @@ def calibration() -> Calibration:
     return Calibration(
         constants=ConvolutionConstants(**constants),
         shares=tuple(DeviceShare(name, share, "fit") for name, share in raw["share_of_peak"].items()),
+        on_tensor_cores=frozenset(raw["measured_on_tensor_cores"]),
         residuals={split: (found["p10"], found["p90"]) for split, found in raw["residuals"].items()},
     )
 
@@ -313,7 +338,7 @@ class ConvolutionModel(OperatorModel):
     def seconds(self, works: WorkTable, device: Device) -> Floats:
         """Device seconds of each work."""
         known, work = calibration(), lower(works, device)
-        compute = nearest_share(device, known.shares)
+        compute = np.where(work.on_tensor, known.tensor_share(device), known.lane_share(device))
         bandwidth = streaming.calibration().share(device)
         times = convolution_seconds(work, device, known.constants, compute, bandwidth)
         return np.maximum(times, least_seconds(work, device))
