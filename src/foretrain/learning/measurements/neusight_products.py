@@ -24,8 +24,9 @@ def read(data: Path) -> Measurements:
     return measurements(
         "neusight",
         [
-            product(*(int(row[name]) for name in "BMNK"), "float32", is_linear=row["op"] == "linear")
+            product(b, m, n, k, "float32", is_linear=row["op"] == "linear")
             for row in found
+            for b, m, n, k in [[int(row[name]) for name in "BMNK"]]
         ],
         [ids[row["device"]] for row in found],
         [float(row["latency_ms"]) * 1e-3 for row in found],

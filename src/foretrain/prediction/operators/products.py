@@ -28,7 +28,8 @@ from foretrain.prediction.operators.table import Flags, Floats, WorkTable
 from foretrain.workloads.ops import Kind
 
 TILES = (
-    (256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64), (128, 32), (32, 128), (32, 32), (16, 32)
+    (256, 128), (128, 256), (128, 128), (128, 64), (64, 128),
+    (64, 64), (128, 32), (32, 128), (32, 32), (16, 32),
 )  # fmt: skip
 """Output tiles of one thread block, rows by columns."""
 ON_TENSOR_CORES = frozenset({"float16", "bfloat16", "tf32", "float8_e4m3fn"})

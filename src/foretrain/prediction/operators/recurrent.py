@@ -1,0 +1,162 @@
+"""Recurrent layers as cuDNN runs them: one product with all inputs, then step after step.
+
+    forward  = inputs + steps · ( overhead + recurrent product of one step / efficiency )
+    backward = steps · ( overhead + transposed product of one step / efficiency ) + weights + inputs
+    weights  = the product of all gradients with all inputs and states
+
+for each layer and direction. The product of one step is small and reads the recurrent weights again unless the
+cache holds them; the steps depend on each other, so nothing overlaps them. `overhead` stands for the
+launches and the gates of a step; libraries shortened it from generation to generation, so each has its own.
+Reference: J. Appleyard, T. Kocisky, P. Blunsom, "Optimizing performance of recurrent neural networks on GPUs",
+arXiv:1604.01946.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import ClassVar
+
+import numpy as np
+
+from foretrain.facts.devices import Device, devices
+from foretrain.facts.sheets import data_root
+from foretrain.prediction.operators import matrix
+from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
+from foretrain.prediction.operators.limits import peaks, roofline_seconds
+from foretrain.prediction.operators.products import Products, unit_of
+from foretrain.prediction.operators.table import Floats, WorkTable
+from foretrain.workloads.ops import Direction, Kind
+
+FILE = "recurrent.json"
+
+
+@dataclass(frozen=True)
+class RecurrentConstants:
+    """The fitted constants; `efficiency` is that of one step's product against a linear layer's."""
+
+    forward_overhead_seconds: float
+    backward_overhead_seconds: float
+    efficiency: float
+
+
+@dataclass(frozen=True, eq=False)
+class RecurrentParts:
+    """Seconds of the products of each work, over all layers and directions, without overhead."""
+
+    inputs: Floats
+    step: Floats
+    weights: Floats
+    steps: Floats
+    is_backward: Floats
+
+
+def parts(works: WorkTable, device: Device) -> RecurrentParts:
+    """The products of recurrent layers."""
+    steps, batch, hidden = works.dim("steps"), works.dim("batch"), works.dim("hidden")
+    rows = works.dim("gates") * hidden
+    layers = works.dim("layers") * works.dim("directions")
+    first = works.dim("in", 0)
+    later = hidden * works.dim("directions")
+    inside = (first + later * (works.dim("layers") - 1)) / works.dim("layers")
+    backward = np.array([work.direction is not Direction.FORWARD for work in works.works], float)
+    item = works.item_bytes
+    cached = device.sheet.number("l2_bytes")
+    reread = np.maximum(item * rows * hidden - cached, 0.0)
+
+    def seconds(m: Floats, n: Floats, k: Floats, moved: Floats) -> Floats:
+        work = Products(
+            batch=np.ones(len(works)), m=m, n=n, k=np.maximum(k, 1.0), item_bytes=item, bytes=moved,
+            flop=2 * m * n * k, peak=peaks(works, device), is_batched=np.zeros(len(works), bool),
+        )  # fmt: skip
+        return matrix.seconds_of(work, [unit_of(each.dtype) for each in works.works], device)
+
+    tokens = steps * batch
+    inputs = seconds(tokens, rows, inside, item * (tokens * (inside + rows) + rows * inside))
+    step = np.where(
+        backward > 0,
+        seconds(batch, hidden, rows, reread + item * batch * rows),
+        seconds(batch, rows, hidden, reread + item * batch * rows),
+    )
+    weights = seconds(rows, hidden + inside, tokens, item * (tokens * (rows + hidden + inside)))
+    return RecurrentParts(
+        inputs=np.where(inside > 0, inputs, 0.0) * layers,
+        step=step,
+        weights=np.where(backward > 0, weights, 0.0) * layers,
+        steps=steps * layers,
+        is_backward=backward,
+    )
+
+
+def recurrent_seconds(found: RecurrentParts, known: RecurrentConstants) -> Floats:
+    """Seconds of recurrent layers."""
+    overhead = np.where(
+        found.is_backward > 0, known.backward_overhead_seconds, known.forward_overhead_seconds
+    )
+    return found.inputs + found.weights + found.steps * (overhead + found.step / known.efficiency)
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was learned, as read from `data/calibrations/recurrent.json`, and on which devices."""
+
+    constants: Mapping[str, Mapping[str, RecurrentConstants]]
+    devices: frozenset[str]
+    residuals: Mapping[str, tuple[float, float]]
+
+    def of(self, unit: str, device: Device) -> RecurrentConstants:
+        """The constants of a unit on a device."""
+        return nearest(self.constants[unit], device)
+
+
+def nearest(known: Mapping[str, RecurrentConstants], device: Device) -> RecurrentConstants:
+    """The constants of a device's generation; else of the latest one measured, whose library was the latest."""
+    latest = max(known, key=lambda name: max(_years(name)))
+    return known.get(device.generation, known[latest])
+
+
+def _years(generation: str) -> list[float]:
+    alike = [each for each in devices().values() if each.kind == "gpu" and each.generation == generation]
+    return [each.sheet.number("release_year") for each in alike]
+
+
+@cache
+def calibration() -> Calibration:
+    """The shipped calibration."""
+    raw = json.loads((data_root() / "calibrations" / FILE).read_text(encoding="utf-8"))
+    return Calibration(
+        {
+            unit: {generation: RecurrentConstants(**found) for generation, found in by_generation.items()}
+            for unit, by_generation in raw["constants"].items()
+        },
+        frozenset(name for part in raw["data"] for name in part["measurements"]),
+        {split: (found["p10"], found["p90"]) for split, found in raw["residuals"].items()},
+    )
+
+
+class RecurrentModel(OperatorModel):
+    """Prices fused recurrent layers, forward and backward."""
+
+    name: ClassVar[str] = "recurrent"
+    kinds: ClassVar[frozenset[Kind]] = frozenset({Kind.RNN})
+
+    def seconds(self, works: WorkTable, device: Device) -> Floats:
+        """Device seconds of each work."""
+        known, found = calibration(), parts(works, device)
+        on_lanes = np.array([unit_of(work.dtype) == "lanes" for work in works.works])
+        times = np.where(
+            on_lanes,
+            recurrent_seconds(found, known.of("lanes", device)),
+            recurrent_seconds(found, known.of("tensor", device)),
+        )
+        return np.maximum(times, roofline_seconds(works, device))
+
+    def confidence(self, kind: Kind, device: Device) -> Confidence:
+        """Residuals on devices like this one."""
+        del kind
+        is_seen = device.id in calibration().devices
+        p10, p90 = calibration().residuals["seen" if is_seen else "unseen"]
+        knowledge = Knowledge.CALIBRATED if is_seen else Knowledge.EXTRAPOLATED
+        return Confidence(knowledge, p10, p90, f"calibrations/{FILE}")
