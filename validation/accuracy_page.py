@@ -12,13 +12,14 @@ PAGE = ROOT / "docs" / "accuracy.md"
 
 _INTRODUCTION = """# Accuracy
 
-How far foretrain's predictions are from public measurements, and how far other methods are on the same cases. Nobody here
-made these measurements; `FORETRAIN_DATA` names the folder they are in. Splits are by whole family, device or placement,
-never by row. *mean*, *median* and *p90* are absolute errors as shares of the measured value; *bias* is the median signed
-error, positive where the method says too much; an 80 % interval should hold 75-85 % of the measurements.
+How far foretrain's predictions are from public measurements, and how far other methods are on the same
+cases. Nobody here made these measurements; `FORETRAIN_DATA` names the folder they are in. Splits are by
+whole family, device or placement, never by row. *mean*, *median* and *p90* are absolute errors as shares of
+the measured value; *bias* is the median signed error, positive where the method says too much; an 80 %
+interval should hold 75-85 % of the measurements.
 
-Each section was produced by the command below its title. `validation/history.csv` keeps the figures, so that a change that
-makes them worse is seen in review.
+Each section was produced by the command below its title. `validation/history.csv` keeps the figures, so
+that a change that makes them worse is seen in review.
 """
 
 

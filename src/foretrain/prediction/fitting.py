@@ -78,7 +78,19 @@ def advice(
     found.extend(
         _sharded(graph, device, options, stage, most_devices) for stage in range(options.zero_stage + 1, 4)
     )
+    if checkpointed_at is not None and not any(remedy.fits for remedy in found):
+        found.extend(_together(checkpointed_at(batch), device, options, most_devices))
     return tuple(found)
+
+
+def _together(lean: Graph, device: Device, options: MemoryOptions, most: int) -> Iterator[Remedy]:
+    """Checkpointing along with each of the others, for when none of them is enough alone."""
+    small_state = replace(options, eight_bit_optimizer=True)
+    memory = estimate_memory(lean, device, small_state)
+    yield Remedy("checkpoint activations, 8-bit optimizer", memory)
+    for stage in range(options.zero_stage + 1, 4):
+        remedy = _sharded(lean, device, options, stage, most)
+        yield replace(remedy, change=f"checkpoint activations, {remedy.change}")
 
 
 def _smaller_batch(graph_at: GraphAt, batch: int, device: Device, options: MemoryOptions) -> Iterator[Remedy]:
