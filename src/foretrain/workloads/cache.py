@@ -1,4 +1,4 @@
-"""Traced graphs on disk, found by content: model source, options and library versions make the key.
+"""Traced graphs on disk, found by content: model source, options, library versions and our own recorder.
 
 Entries are written in one step, so concurrent writers and readers never see half of one; an entry that cannot
 be trusted is treated as absent and written anew.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ def cache_dir() -> Path:
 
 def key(**content: Any) -> str:
     """The key of an entry: a digest of everything it depends on."""
-    text = json.dumps({"format": FORMAT, **content}, sort_keys=True, default=str)
+    text = json.dumps({"format": FORMAT, "recorder": _recorder(), **content}, sort_keys=True, default=str)
     return hashlib.blake2b(text.encode(), digest_size=20).hexdigest()
 
 
@@ -41,6 +42,14 @@ def keep(entry: str, item: Graph | Family) -> None:
     """Store an entry. A folder that cannot be written to costs speed, not correctness."""
     with contextlib.suppress(OSError):
         write_atomically(_file(entry), dump(item))
+
+
+@lru_cache(maxsize=1)
+def _recorder() -> str:
+    """A digest of the code that makes graphs: what another version of it recorded is not trusted."""
+    here = Path(__file__).parent
+    files = [*sorted((here / "tracing").glob("*.py")), here / "fusion.py", here / "graph.py"]
+    return hashlib.blake2b(b"".join(file.read_bytes() for file in files), digest_size=8).hexdigest()
 
 
 def _file(entry: str) -> Path:
