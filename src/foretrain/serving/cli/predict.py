@@ -50,6 +50,7 @@ def predict(
       foretrain predict resnet50 --on rtx3090 --batch 192 --precision fp16
       foretrain predict llama3-8b --on h100-sxm:8 --strategy zero3 --precision bf16
     """
+    options = given.chosen(locals())
     from foretrain.facts.hardware import hardware
     from foretrain.prediction.prediction import predict as core
     from foretrain.serving.cli.terminal import print_json, spinner
@@ -57,21 +58,7 @@ def predict(
     machine = hardware(on)
     with spinner(f"Predicting {model}") as progress:
         progress("reading the model")
-        workload = given.workload(
-            model,
-            batch=batch,
-            seq_len=seq_len,
-            image_size=image_size,
-            precision=precision,
-            optimizer=optimizer,
-            attention=attention,
-            channels_last=channels_last,
-            compile=compile,
-            checkpoint_activations=checkpoint_activations,
-            lora=lora,
-            forward_only=forward_only,
-            no_optimizer=no_optimizer,
-        )
+        workload = given.workload(options)
         progress("walking through the step")
         prediction = core(workload, machine, strategy)
     if json:

@@ -40,27 +40,14 @@ def trace(
       foretrain trace resnet50 --batch 32
       foretrain trace gpt2 --seq-len 512 --layers
     """
+    options = given.chosen(locals())
     from foretrain.serving.cli.terminal import print_json, spinner
     from foretrain.workloads.summary import summarise
     from foretrain.workloads.workload import graph_of
 
     with spinner(f"Tracing {model}") as progress:
         progress("reading")
-        workload = given.workload(
-            model,
-            batch=batch,
-            seq_len=seq_len,
-            image_size=image_size,
-            precision=precision,
-            optimizer=optimizer,
-            attention=attention,
-            channels_last=channels_last,
-            compile=compile,
-            checkpoint_activations=checkpoint_activations,
-            lora=lora,
-            forward_only=forward_only,
-            no_optimizer=no_optimizer,
-        )
+        workload = given.workload(options)
         progress("recording the step")
         summary = summarise(graph_of(workload))
     if json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -41,11 +42,19 @@ ForwardOnly = Annotated[bool, typer.Option("--forward-only", help="No backward p
 NoOptimizer = Annotated[bool, typer.Option("--no-optimizer", help="No optimizer step.")]
 
 
-def workload(model: str, **options: Any) -> Workload:
+def chosen(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Those of a command's arguments that describe the workload. Pass `locals()`, first thing of all."""
+    from foretrain.workloads.requests import WorkloadRequest
+
+    known = {field.name for field in fields(WorkloadRequest)}
+    return {name: value for name, value in arguments.items() if name in known}
+
+
+def workload(options: dict[str, Any]) -> Workload:
     """The workload the options describe."""
     from foretrain.workloads.requests import WorkloadRequest, workload_of
 
-    return workload_of(WorkloadRequest(model, **options))
+    return workload_of(WorkloadRequest(**options))
 
 
 def description(workload: Workload, samples: int, tokens: int) -> dict[str, Any]:
