@@ -39,6 +39,7 @@ IDEAL = ConvolutionConstants(
     tensor_efficiency=1.0,
     tensor_k_start=0.0,
     strided_gradient=0.0,
+    conversion=1.0,
     depthwise_share=0.5,
 )
 
@@ -100,6 +101,13 @@ def test_tensor_cores_take_channels_by_the_eight() -> None:
     layer = Convolution(1, 3, 64, (8, 8), (3, 3), padding=(1, 1))
     work = lower(table([layer.work(Direction.FORWARD, "float16")]), plain_device())
     assert work.k[0] == pytest.approx(8 * 9)
+
+
+def test_tensor_cores_convert_the_layout_of_what_is_not_channels_last() -> None:
+    work = Convolution(1, 8, 8, (8, 8), (3, 3), padding=(1, 1)).work(Direction.FORWARD, "float16")
+    last = replace(work, dims={**work.dims, "channels_last": 1})
+    device = plain_device(flop_per_second=1e12)
+    assert seconds(work, device) - seconds(last, device) == pytest.approx(work.read_bytes + work.write_bytes)
 
 
 def test_winograd_serves_3x3_of_stride_1_in_fp32_only() -> None:

@@ -38,7 +38,7 @@ _N = len(TILES)
 _START = np.array(
     [
         *(1.0, 1.0, 1.0, 0.0, -1.0, -1.0),
-        *(1.0, 1.0, -1.0, np.log(30.0), 0.0, 1.0, 1.0, np.log(256.0), 0.0, np.log(64.0), 0.0),
+        *(1.0, 1.0, -1.0, np.log(30.0), 0.0, 1.0, 1.0, np.log(256.0), 0.0, np.log(64.0), 0.0, -1.0),
     ]
 )
 
@@ -142,5 +142,6 @@ def _constants(x: Floats, start_cycles: float) -> ConvolutionConstants:
         tensor_efficiency=bounded[_N + 8],
         tensor_k_start=positive[_N + 9],
         strided_gradient=bounded[_N + 10],
+        conversion=2 * bounded[_N + 11],
         depthwise_share=DEPTHWISE_SHARE,
     )

@@ -98,7 +98,8 @@ class ConvolutionConstants:
     gradient, weight gradient. `least_split`: the shortest part a long sum is split into.
     `strided_gradient`: how much of the zeros between strided gradients is multiplied (0 none, 1 all).
     `tensor_efficiency`: of tensor cores against FP32 lanes. `transform`: Winograd's transform traffic over
-    its compulsory one. `depthwise_share`: of the FP32 peak that depthwise kernels reach.
+    its compulsory one. `conversion`: passes over the operands to bring them to the layout of tensor cores and
+    back, unless they are channels-last. `depthwise_share`: of the FP32 peak that depthwise kernels reach.
     """
 
     start_cycles: float
@@ -113,6 +114,7 @@ class ConvolutionConstants:
     tensor_efficiency: float
     tensor_k_start: float
     strided_gradient: float
+    conversion: float
     depthwise_share: float
 
 
@@ -225,14 +227,14 @@ def convolution_seconds(
     """Seconds of convolutions, at each one's share of the device's peak, and a share of its bandwidth."""
     start = known.start_cycles / device.sheet.number("boost_clock_hertz")
     bandwidth = device.memory_bytes_per_second * bandwidth_share
-    conversion = np.where(work.converts, 2 * work.bytes, 0.0)
-    moving = (work.bytes + conversion) / bandwidth
+    moving = work.bytes / bandwidth
+    converting = np.where(work.converts, known.conversion * moving, 0.0)
     found = []
     product = (work.m, work.n, work.k * work.skipped**known.strided_gradient, work.groups)
     directed = np.array(known.direction_efficiency)[work.direction.astype(int)]
     for tile, efficiency in zip(TILES, known.tile_efficiency, strict=True):
         computing = _computing(work, device, known, product, tile, efficiency, compute_share)
-        found.append(start + _norm(computing / directed, moving))
+        found.append(start + converting + _norm(computing / directed, moving))
     for patches, points, efficiency, launches in (
         (work.patches_2, (work.side + 1) ** 2, known.fused_winograd, 1),
         (work.patches_4, (work.side + 3) ** 2, known.split_winograd, 4),
