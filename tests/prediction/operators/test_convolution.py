@@ -104,7 +104,7 @@ def test_tensor_cores_take_channels_by_the_eight() -> None:
 
 
 def test_tensor_cores_convert_the_layout_of_what_is_not_channels_last() -> None:
-    """One more pass over the operands; all tiles tie, which counts as the eighth root of their number faster."""
+    """One more pass over the operands; all tiles tie, which counts for the eighth root of their number."""
     work = Convolution(1, 8, 8, (8, 8), (3, 3), padding=(1, 1)).work(Direction.FORWARD, "float16")
     last = replace(work, dims={**work.dims, "channels_last": 1})
     device = plain_device(flop_per_second=1e12)
