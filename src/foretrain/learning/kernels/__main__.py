@@ -8,13 +8,23 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from foretrain.learning.kernels import calibration_files, convolution_calibration, streaming_calibration
+from foretrain.learning.kernels import (
+    attention_calibration,
+    calibration_files,
+    convolution_calibration,
+    products_calibration,
+    recurrent_calibration,
+    streaming_calibration,
+)
 
 CALIBRATIONS: Mapping[str, Callable[[Path], Mapping[str, Any]]] = {
     streaming_calibration.FILE: streaming_calibration.calibrate,
     convolution_calibration.FILE: convolution_calibration.calibrate,
+    products_calibration.FILE: products_calibration.calibrate,
+    attention_calibration.FILE: attention_calibration.calibrate,
+    recurrent_calibration.FILE: recurrent_calibration.calibrate,
 }
-"""Calibration files, and what makes their content."""
+"""Calibration files, and what makes their content; later ones build on earlier ones."""
 
 
 def main() -> None:

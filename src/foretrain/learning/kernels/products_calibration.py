@@ -1,4 +1,4 @@
-"""Makes `calibrations/products.json`: the fit of matrix products, and its errors on what it had not seen."""
+"""Makes `calibrations/products.json` and `products_trees.npz`, with errors on what they had not seen."""
 
 from __future__ import annotations
 
@@ -9,8 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from foretrain.learning.kernels.calibration_files import data_used, spread
-from foretrain.learning.kernels.products_fit import ProductFit, Sample, fit, samples, share_of, shown
+from foretrain.learning.kernels.calibration_files import data_used, folder, spread
+from foretrain.learning.kernels.products_correction import fit_trees
+from foretrain.learning.kernels.products_fit import (
+    ProductFit,
+    Sample,
+    fit,
+    least_seconds,
+    modelled,
+    samples,
+    share_of,
+)
 from foretrain.learning.measurements import (
     aiconfigurator_products,
     aiconfigurator_start,
@@ -18,6 +27,8 @@ from foretrain.learning.measurements import (
     neusight_products,
 )
 from foretrain.learning.measurements._base import Measurements, shape_key
+from foretrain.prediction.operators.corrections import FILE as TREES_FILE
+from foretrain.prediction.operators.corrections import apply, kernels_of
 from foretrain.prediction.operators.matrix import FILE, Unit
 from foretrain.prediction.operators.table import Floats
 
@@ -81,9 +92,16 @@ def shape_unseen(known: Corpus, name: str) -> list[Predictions]:
         seen = [part.at(fold != number) for part, fold in zip(known.fitted[name], folds, strict=True)]
         learned = fit(seen, known.start_cycles)
         for part, fold, result in zip(known.fitted[name], folds, told, strict=True):
-            rest = part.at(fold == number)
-            result[fold == number] = shown(rest, learned.constants, learned.shares[part.device.id])
+            result[fold == number] = _corrected(part.at(fold != number), part.at(fold == number), learned)
     return [Predictions(part, result) for part, result in zip(known.fitted[name], told, strict=True)]
+
+
+def _corrected(seen: Sample, rest: Sample, learned: ProductFit) -> Floats:
+    """What a fit, and trees fitted to the seen part of a sample, tell of the rest of it."""
+    share = learned.shares[seen.device.id]
+    forest = fit_trees(seen, modelled(seen, learned.constants, share))
+    told = apply(forest, rest.work, rest.device, modelled(rest, learned.constants, share))
+    return np.maximum(told, least_seconds(rest)) + rest.floor_seconds
 
 
 def _folds(part: Sample, found: Sequence[Measurements]) -> np.ndarray[Any, Any]:
@@ -102,7 +120,8 @@ def device_unseen(known: Corpus, name: str) -> list[Predictions]:
 
         learned = fit(strange(known.fitted[name]), known.start_cycles, strange(known.extra[name]))
         share = unit(name, learned).share(left_out.device)
-        results.append(Predictions(left_out, shown(left_out, learned.constants, share)))
+        told = np.maximum(modelled(left_out, learned.constants, share), least_seconds(left_out))
+        results.append(Predictions(left_out, told + left_out.floor_seconds))
     return results
 
 
@@ -117,6 +136,7 @@ def calibrate(data: Path) -> Mapping[str, Any]:
     learned = fits(known)
     seen = [each for name in ("lanes", "tensor") for each in shape_unseen(known, name)]
     unseen = [each for name in ("lanes", "tensor") for each in device_unseen(known, name)]
+    _write_trees(known, learned)
     return {
         "model": "products",
         "data": data_used(known.found),
@@ -131,3 +151,13 @@ def calibrate(data: Path) -> Mapping[str, Any]:
             for name, each in learned.items()
         },
     }
+
+
+def _write_trees(known: Corpus, learned: Mapping[str, ProductFit]) -> None:
+    """Write the corrections beside the calibration: fitted to all measurements of each unit and device."""
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    for name in ("lanes", "tensor"):
+        for part in known.fitted[name]:
+            told = modelled(part, learned[name].constants, learned[name].shares[part.device.id])
+            arrays |= fit_trees(part, told).arrays(f"{name}:{kernels_of(part.device)}/")
+    np.savez_compressed(folder() / TREES_FILE, **arrays)  # type: ignore[arg-type]

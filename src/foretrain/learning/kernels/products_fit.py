@@ -102,6 +102,12 @@ def is_cold(part: Sample) -> Flags:
     return np.asarray(large | (part.work.flop / part.work.peak > moving))
 
 
+def least_seconds(part: Sample) -> Floats:
+    """The roofline of a sample's works."""
+    work, bandwidth = part.work, part.device.memory_bytes_per_second
+    return np.asarray(np.maximum(work.flop / work.peak, work.bytes / bandwidth))
+
+
 def constants(x: Floats, start_cycles: float) -> ProductConstants:
     """Constants from the free numbers of the fit."""
     k_start, rounding, split, cache = x[2 * _COUNT : 2 * _COUNT + 4].tolist()
@@ -116,10 +122,15 @@ def constants(x: Floats, start_cycles: float) -> ProductConstants:
     )
 
 
+def modelled(part: Sample, known: ProductConstants, share: float) -> Floats:
+    """Kernel seconds of the works of a sample."""
+    bandwidth = streaming.calibration().share(part.device)
+    return product_seconds(part.work, part.device, known, share, bandwidth)
+
+
 def shown(part: Sample, known: ProductConstants, share: float) -> Floats:
     """What the stopwatch would show for the works of a sample."""
-    bandwidth = streaming.calibration().share(part.device)
-    return product_seconds(part.work, part.device, known, share, bandwidth) + part.floor_seconds
+    return modelled(part, known, share) + part.floor_seconds
 
 
 def fit(parts: Sequence[Sample], start_cycles: float, extra: Sequence[Sample] = ()) -> ProductFit:
@@ -135,7 +146,8 @@ def fit(parts: Sequence[Sample], start_cycles: float, extra: Sequence[Sample] = 
         ]
         return np.concatenate([*off, _PULL * (x[: len(_START)] - _START)])
 
-    x = minimise(residuals, np.concatenate([_START, np.full(len(kept), -0.2)]), iterations=20)
+    with np.errstate(divide="ignore", invalid="ignore"):  # a step too far, which the search takes back
+        x = minimise(residuals, np.concatenate([_START, np.full(len(kept), -0.2)]), iterations=20)
     known = constants(x, start_cycles)
     shares = {part.device.id: float(np.exp(s)) for part, s in zip(kept, x[len(_START) :], strict=True)}
     for part in extra:

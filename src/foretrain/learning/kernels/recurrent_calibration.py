@@ -1,4 +1,4 @@
-"""Makes `calibrations/recurrent.json`: three constants per unit and generation, and their errors by shape and by GPU."""
+"""Makes `calibrations/recurrent.json`: constants by unit and generation, their errors by shape and GPU."""
 
 from __future__ import annotations
 

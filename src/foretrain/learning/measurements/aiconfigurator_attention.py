@@ -1,8 +1,8 @@
 """aiconfigurator's prefill attention: flash kernels, causal, BF16, forward only.
 
 Of its many kernels those PyTorch calls too are read (FlashAttention 2 and 3; on the B200 FlashInfer's). Some
-rows say no sliding window was used and yet are up to twelve times faster than tensor cores or memory could be:
-rows above `_BELIEVABLE` of peak, or of bandwidth with more bytes than the cache holds, are left out.
+rows say no sliding window was used and yet are up to twelve times faster than tensor cores or memory could
+be: rows above `_BELIEVABLE` of peak, or of bandwidth with more bytes than the cache holds, are left out.
 """
 
 from __future__ import annotations

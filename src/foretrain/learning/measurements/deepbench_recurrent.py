@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from foretrain.learning.measurements._base import Measurements, measurements, rows
-from foretrain.learning.measurements.deepbench_products import DEVICES, FILE
+from foretrain.learning.measurements.deepbench_convolution import _DEVICES as DEVICES
+from foretrain.learning.measurements.deepbench_products import FILE
 from foretrain.workloads.ops import Direction, Kind, Work
 
 _TITLE = "Recurrent Layers - "

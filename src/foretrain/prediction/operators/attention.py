@@ -4,10 +4,11 @@
     computing = passes · 2 rows · (products · head + exp) · depth / (peak per SM · efficiency)
 
 A block holds 128 queries and walks along the keys: all of them or, causal, half on average and the whole of
-the block on the diagonal. `depth` is what
-the busiest SM walks: waves of blocks times their mean length, but never less than the longest block
-(queries of heads that share keys are packed into blocks, and few long blocks are split). `exp` is what the exponential of one score costs in multiply-adds, which is why narrow heads are slower. Backward does
-five products for each two of forward, at the efficiency of forward: no backward measurement was at hand.
+the block on the diagonal. Queries of heads that share keys are packed into blocks. `depth` is what the
+busiest SM walks: waves of blocks times their mean length, but never less than the longest block, which is
+split if it is long. `exp` is what the exponential of one score costs in multiply-adds, which is why narrow
+heads are slower. Backward does five products for each two of forward, at the efficiency of forward: no
+backward measurement was at hand.
 Reference: T. Dao, "FlashAttention-2: faster attention with better parallelism and work partitioning", 2023.
 """
 

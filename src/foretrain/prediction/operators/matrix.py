@@ -2,6 +2,7 @@
 
 What a device achieves of its peak is fitted where it was measured. Elsewhere it follows from the device's
 power, moved by what devices with the same kernels (compute capability) or of the same generation achieved.
+Devices whose kernels were measured are corrected for them (`corrections`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from foretrain.facts.devices import Device, devices
 from foretrain.facts.sheets import data_root
 from foretrain.prediction.operators import streaming
 from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
+from foretrain.prediction.operators.corrections import corrected, kernels_of
 from foretrain.prediction.operators.limits import roofline_seconds
 from foretrain.prediction.operators.products import (
     PowerLimit,
@@ -50,16 +52,12 @@ class Unit:
         if device.id in self.shares:
             return self.shares[device.id]
         expected = self.limit.share(device, self.name)
-        for same, weight in ((_kernels, 1.0), (_generation, _SAME_GENERATION), (_kind, _SAME_GENERATION)):
+        for same, weight in ((kernels_of, 1.0), (_generation, _SAME_GENERATION), (_kind, _SAME_GENERATION)):
             alike = [devices()[name] for name in self.shares if same(devices()[name]) == same(device)]
             if alike:
                 ratios = [self.shares[known.id] / self.limit.share(known, self.name) for known in alike]
                 return float(expected * np.exp(weight * np.mean(np.log(ratios))))
         return expected
-
-
-def _kernels(device: Device) -> str:
-    return device.sheet.text("compute_capability") if device.sheet.has("compute_capability") else device.id
 
 
 def _generation(device: Device) -> str:
@@ -106,7 +104,9 @@ def seconds_of(work: Products, units: list[str], device: Device) -> Floats:
     seconds = np.zeros(len(work))
     for name in sorted(set(units)):
         unit, mine = known.units[name], names == name
-        seconds[mine] = product_seconds(work.at(mine), device, unit.constants, unit.share(device), bandwidth)
+        rows = work.at(mine)
+        modelled = product_seconds(rows, device, unit.constants, unit.share(device), bandwidth)
+        seconds[mine] = corrected(rows, device, name, modelled)
     return seconds
 
 

@@ -4,11 +4,11 @@
     backward = steps · ( overhead + transposed product of one step / efficiency ) + weights + inputs
     weights  = the product of all gradients with all inputs and states
 
-for each layer and direction. The product of one step is small and reads the recurrent weights again unless the
-cache holds them; the steps depend on each other, so nothing overlaps them. `overhead` stands for the
+for each layer and direction. The product of one step is small and reads the recurrent weights again unless
+the cache holds them; the steps depend on each other, so nothing overlaps them. `overhead` stands for the
 launches and the gates of a step; libraries shortened it from generation to generation, so each has its own.
-Reference: J. Appleyard, T. Kocisky, P. Blunsom, "Optimizing performance of recurrent neural networks on GPUs",
-arXiv:1604.01946.
+Reference: J. Appleyard, T. Kocisky, P. Blunsom, "Optimizing performance of recurrent neural networks on
+GPUs", arXiv:1604.01946.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Calibration:
 
 
 def nearest(known: Mapping[str, RecurrentConstants], device: Device) -> RecurrentConstants:
-    """The constants of a device's generation; else of the latest one measured, whose library was the latest."""
+    """The constants of a device's generation; else of the latest measured, with the latest library."""
     latest = max(known, key=lambda name: max(_years(name)))
     return known.get(device.generation, known[latest])
 

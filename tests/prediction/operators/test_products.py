@@ -1,0 +1,173 @@
+"""The model of matrix products: hand-derived times, and what must hold on any device."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.plain_devices import doubled, plain_device
+
+from foretrain.facts.devices import Device, device, devices
+from foretrain.learning.measurements.product_works import product
+from foretrain.prediction.operators import corrections
+from foretrain.prediction.operators._base import Knowledge
+from foretrain.prediction.operators.limits import roofline_seconds
+from foretrain.prediction.operators.matrix import MatrixModel, calibration
+from foretrain.prediction.operators.products import (
+    TILES,
+    PowerLimit,
+    ProductConstants,
+    headroom,
+    product_seconds,
+    products,
+    unit_of,
+)
+from foretrain.prediction.operators.table import table
+from foretrain.workloads.ops import Work
+
+ONE_TILE = tuple(1.0 if tile == (128, 128) else 1e-6 for tile in TILES)
+IDEAL = ProductConstants(0.0, ONE_TILE, ONE_TILE, 0.0, 1.0, 1e9, 1e30)
+GPUS = tuple(item for item in devices().values() if item.kind == "gpu")
+UNCORRECTED = tuple(
+    item
+    for item in GPUS
+    if not any(
+        f"{unit}:{corrections.kernels_of(item)}" in corrections.forests() for unit in ("lanes", "tensor")
+    )
+)
+SIZES = st.sampled_from([8, 64, 96, 128, 512, 1000, 1024, 4096, 11008])
+
+
+def seconds(work: Work, device: Device, constants: ProductConstants = IDEAL, share: float = 1.0) -> float:
+    """The time of one work."""
+    return float(product_seconds(products(table([work]), device), device, constants, share, 1.0)[0])
+
+
+def priced(work: Work, device: Device) -> float:
+    """The time the shipped model tells."""
+    return float(MatrixModel().seconds(table([work]), device)[0])
+
+
+def linear(m: int, n: int, k: int, dtype: str = "float32") -> Work:
+    """A linear layer."""
+    return product(1, m, n, k, dtype, is_linear=True)
+
+
+def test_one_full_tile_takes_its_flop() -> None:
+    device = plain_device(flop_per_second=1.0, bytes_per_second=1e30)
+    assert seconds(linear(128, 128, 4), device) == pytest.approx(2 * 128 * 128 * 4)
+
+
+def test_a_tile_begun_is_a_tile_paid() -> None:
+    device = plain_device(flop_per_second=1.0, bytes_per_second=1e30)
+    assert seconds(linear(129, 128, 4), device) == pytest.approx(2 * 256 * 128 * 4)
+
+
+def test_a_wave_begun_is_a_wave_paid() -> None:
+    """Three tiles on two SMs take two waves; a device of two SMs does 1 FLOP/s, so one SM half of that."""
+    device = plain_device(flop_per_second=1.0, bytes_per_second=1e30, sm_count=2)
+    assert seconds(linear(3 * 128, 128, 4), device) == pytest.approx(2 * 2 * 128 * 128 * 4 * 2)
+
+
+def test_half_the_share_takes_twice_as_long() -> None:
+    device = plain_device(bytes_per_second=1e30)
+    work = linear(128, 128, 4)
+    assert seconds(work, device, share=0.5) == pytest.approx(2 * seconds(work, device))
+
+
+def test_a_thin_product_moves_its_bytes() -> None:
+    device = plain_device(flop_per_second=1e30, bytes_per_second=2.0)
+    assert seconds(linear(1, 2, 3), device) == pytest.approx(4 * (3 + 6 + 2) / 2.0)
+
+
+def test_a_long_sum_of_one_tile_is_split_over_idle_multiprocessors() -> None:
+    device = plain_device(flop_per_second=1.0, bytes_per_second=1e30, sm_count=4)
+    split = replace(IDEAL, least_split=1.0)
+    work = linear(128, 128, 400)
+    assert seconds(work, device, split) == pytest.approx(seconds(work, device) / 4)
+
+
+def test_every_kernel_starts_after_some_cycles() -> None:
+    device = plain_device(flop_per_second=1e30, bytes_per_second=1e30, clock_hertz=10.0)
+    assert seconds(linear(1, 1, 1), device, replace(IDEAL, start_cycles=50.0)) == pytest.approx(5.0)
+
+
+def test_power_bounds_the_share() -> None:
+    """70 W for 8.1 TFLOP/s are 8.64 pJ a FLOP; at that very cost the share is 1 / sqrt(2)."""
+    t4 = device("t4")  # of 2018
+    assert headroom(t4, "lanes") == pytest.approx(70 / 8.1e12)
+    assert PowerLimit(1.0, 70 / 8.1e12, 0.1).share(t4, "lanes") == pytest.approx(0.5**0.5)
+    assert PowerLimit(0.9, 1e-20, 0.1).share(t4, "lanes") == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "unit"),
+    [("float32", "lanes"), ("tf32", "tensor"), ("bfloat16", "tensor"), ("float8_e4m3fn", "fp8")],
+)
+def test_types_run_on_their_units(dtype: str, unit: str) -> None:
+    assert unit_of(dtype) == unit
+
+
+def test_a_throttled_board_is_told_from_its_power() -> None:
+    """A T4 may spend half of what a V100 may on a FLOP; nobody needs to have measured it to know."""
+    lanes = calibration().units["lanes"]
+    assert lanes.limit.share(device("t4"), "lanes") < 0.75 * lanes.limit.share(
+        device("v100-pcie-32gb"), "lanes"
+    )
+
+
+def test_an_unmeasured_device_takes_after_devices_with_its_kernels() -> None:
+    tensor = calibration().units["tensor"]
+    known, new = device("l40s"), device("rtx4090")
+    ratio = tensor.shares["l40s"] / tensor.limit.share(known, "tensor")
+    assert tensor.share(new) == pytest.approx(ratio * tensor.limit.share(new, "tensor"))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(GPUS), SIZES, SIZES, SIZES, st.sampled_from(["float32", "float16"]))
+def test_never_below_the_roofline(target: Device, m: int, n: int, k: int, dtype: str) -> None:
+    work = linear(m, n, k, dtype)
+    assert priced(work, target) >= float(roofline_seconds(table([work]), target)[0])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(UNCORRECTED), SIZES, SIZES, SIZES, st.sampled_from(["float32", "float16"]))
+def test_twice_the_size_is_never_faster(target: Device, m: int, n: int, k: int, dtype: str) -> None:
+    once = priced(linear(m, n, k, dtype), target)
+    for larger in ((2 * m, n, k), (m, 2 * n, k), (m, n, 2 * k)):
+        assert priced(linear(*larger, dtype), target) >= once * (1 - 1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(UNCORRECTED), SIZES, SIZES, SIZES, st.sampled_from(["float32", "float16"]))
+def test_twice_the_device_is_never_slower(target: Device, m: int, n: int, k: int, dtype: str) -> None:
+    work = linear(m, n, k, dtype)
+    assert priced(work, doubled(target)) <= priced(work, target) * (1 + 1e-9)
+
+
+def test_measured_devices_are_calibrated_and_others_extrapolated() -> None:
+    model = MatrixModel()
+    assert model.confidence(linear(1, 1, 1).kind, device("v100-pcie-32gb")).knowledge is Knowledge.CALIBRATED
+    assert model.confidence(linear(1, 1, 1).kind, device("rtx3090")).knowledge is Knowledge.EXTRAPOLATED
+
+
+def test_measured_speed_of_large_products() -> None:
+    """Large products: 69-78 % of peak on H200 in BF16 (aiconfigurator), 79-99 % on V100 (NeuSight)."""
+    for name, dtype, low, high in (
+        ("h200-sxm", "bfloat16", 0.65, 0.82),
+        ("v100-pcie-32gb", "float32", 0.79, 1.0),
+    ):
+        work = linear(8192, 8192, 8192, dtype)
+        limit = float(roofline_seconds(table([work]), device(name))[0])
+        assert low < limit / priced(work, device(name)) <= high
+
+
+def test_corrections_are_bounded() -> None:
+    target = device("a100-pcie-40gb")
+    work = products(table([linear(777, 555, 333), linear(64, 64, 64)]), target)
+    modelled = np.array([1e-4, 1e-5])
+    ratio = corrections.corrected(work, target, "lanes", modelled) / modelled
+    assert np.all(np.abs(np.log(ratio)) <= corrections.BOUND + 1e-9)

@@ -1,0 +1,125 @@
+"""Matrix kernels: products (NeuSight FP32, aiconfigurator BF16, DeepBench), attention, recurrent layers.
+
+Every measurement is told twice: by a fit that had not seen its shape on any GPU, and by one that had not seen
+its GPU. A GPU left out is told by its sheet alone: its share of peak follows from its power and its like, and
+no kernel correction is used. What NeuSight's stopwatch adds (the shortest times of a host) is a property of
+the harness and added to every prediction, the roofline's too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from foretrain.facts.devices import device
+from foretrain.learning.kernels import attention_calibration, products_calibration, recurrent_calibration
+from foretrain.learning.kernels.products_calibration import Predictions
+from foretrain.learning.kernels.products_fit import least_seconds
+from foretrain.learning.measurements import (
+    aiconfigurator_attention,
+    deepbench_recurrent,
+    neusight_layer_products,
+)
+from foretrain.learning.measurements._base import Measurements
+from foretrain.prediction.operators.limits import roofline_seconds
+from foretrain.prediction.operators.matrix import MatrixModel
+from foretrain.prediction.operators.table import Floats
+from validation.report import Case, Metrics, SuiteReport, metrics
+
+SHAPE, GPU, ROOFLINE = "foretrain, shape unseen", "foretrain, GPU unseen", "roofline"
+_NOTES = (
+    "NeuSight itself: 20-26 % on products of GPUs it was trained on, 14 % on its own unseen set. A roofline "
+    "with three constants fitted on each GPU itself: BF16 12 % (H100), 17 % (B200), 22 % (A100), 34 % "
+    "(L40S).",
+    "aiconfigurator's kernels were timed in a loop over the same operands: on the L40S, whose cache holds "
+    "96 MB, small products beat the memory roofline, which foretrain never does.",
+    "The P4's linear layers of NeuSight's two splits ran different libraries, up to four times apart.",
+    "Products inside one layer were measured apart from those the fit saw, on GPUs it did see.",
+)
+
+
+def run(data: Path) -> SuiteReport:
+    """Fit, leave out, compare."""
+    groups: dict[str, list[Case]] = {}
+    for name in ("lanes", "tensor"):
+        known = products_calibration.corpus(data)
+        by_shape = products_calibration.shape_unseen(known, name)
+        by_device = products_calibration.device_unseen(known, name)
+        for case in _product_cases(by_shape, by_device):
+            groups.setdefault(case.name, []).append(case)
+            groups.setdefault(f"{case.name} on {case.group}", []).append(case)
+    attention = aiconfigurator_attention.read(data)
+    told = attention_calibration.cross_validate(attention)
+    _add(groups, _cases("attention", attention, told.shape_unseen, told.device_unseen))
+    recurrent = deepbench_recurrent.read(data)
+    steps = recurrent_calibration.cross_validate(recurrent)
+    _add(groups, _cases("recurrent", recurrent, steps.shape_unseen, steps.device_unseen))
+    found = {name: _by_method(group) for name, group in sorted(groups.items())}
+    inside = _layer_cases(data)
+    for name in sorted({case.name for case in inside}):
+        chosen = [case for case in inside if case.name == name]
+        found[name] = {SHAPE: metrics(chosen, SHAPE), ROOFLINE: metrics(chosen, ROOFLINE)}
+    cases = [case for name, group in groups.items() if " on " not in name for case in group]
+    return SuiteReport("kernels_matrix", (*cases, *inside), found, notes=_NOTES)
+
+
+def _add(groups: dict[str, list[Case]], cases: Sequence[Case]) -> None:
+    for case in cases:
+        groups.setdefault(case.name, []).append(case)
+        groups.setdefault(f"{case.name} on {case.group}", []).append(case)
+
+
+def _by_method(cases: list[Case]) -> dict[str, Metrics]:
+    return {method: metrics(cases, method) for method in (SHAPE, GPU, ROOFLINE)}
+
+
+def _product_cases(by_shape: list[Predictions], by_device: list[Predictions]) -> list[Case]:
+    cases = []
+    for shape, gpu in zip(by_shape, by_device, strict=True):
+        part = shape.sample
+        limit = least_seconds(part) + part.floor_seconds
+        for row in range(len(part.seconds)):
+            told = {SHAPE: shape.seconds[row], GPU: gpu.seconds[row], ROOFLINE: limit[row]}
+            cases.append(_case(f"products {part.source}", part.device.id, part.seconds[row], told))
+    return cases
+
+
+def _cases(kind: str, found: Measurements, by_shape: Floats, by_device: Floats) -> list[Case]:
+    limit = np.zeros(len(found))
+    for name in found.devices:
+        here = found.device_ids == name
+        limit[here] = roofline_seconds(found.table.rows(here), device(name))
+    return [
+        _case(
+            f"{kind} {found.source}",
+            str(found.device_ids[row]),
+            found.seconds[row],
+            {SHAPE: by_shape[row], GPU: by_device[row], ROOFLINE: limit[row]},
+        )
+        for row in range(len(found))
+    ]
+
+
+def _layer_cases(data: Path) -> list[Case]:
+    """Products inside a transformer layer, forward and backward, by the shipped calibration."""
+    once = neusight_layer_products.forward(data)
+    first, second = neusight_layer_products.backward(data)
+    cases = []
+    for name, parts in (("inside a layer, forward", (once,)), ("inside a layer, backward", (first, second))):
+        told, limit = (np.zeros(len(parts[0])) for _ in range(2))
+        for part in parts:
+            for device_id in part.devices:
+                here = part.device_ids == device_id
+                works, target = part.table.rows(here), device(device_id)
+                told[here] += MatrixModel().seconds(works, target)
+                limit[here] += roofline_seconds(works, target)
+        for row in range(len(told)):
+            measured, where = parts[0].seconds[row], str(parts[0].device_ids[row])
+            cases.append(_case(name, where, measured, {SHAPE: told[row], ROOFLINE: limit[row]}))
+    return cases
+
+
+def _case(name: str, group: str, measured: float, told: dict[str, float]) -> Case:
+    return Case(name, group, float(measured), {method: float(value) for method, value in told.items()})
