@@ -64,7 +64,7 @@ def _attention_backward(
 
 
 def _tokens_before_heads(like: torch.Tensor, width: int) -> torch.Tensor:
-    """(batch, heads, tokens, width), stored as CUDA's kernels do: the transpose that follows costs nothing."""
+    """(batch, heads, tokens, width), as CUDA stores it: the transpose that follows costs nothing."""
     batch, heads, tokens, _ = like.shape
     return like.new_empty((batch, tokens, heads, width)).transpose(1, 2)
 
