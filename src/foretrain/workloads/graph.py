@@ -165,7 +165,7 @@ class Graph:
     def with_specs(self, specs: tuple[Spec, ...], **changes: Any) -> Graph:
         """The same calls on other shapes. What was found out about the calls' structure is kept."""
         other = replace(self, specs=specs, **changes)
-        for structural in ("alike", "producers"):
+        for structural in ("alike", "producers", "saved"):
             if structural in self.__dict__:
                 other.__dict__[structural] = self.__dict__[structural]
         return other
@@ -190,6 +190,18 @@ class Graph:
             )
             found.append(first.setdefault(likeness, index))
         return tuple(found)
+
+    @cached_property
+    def saved(self) -> tuple[tuple[int, ...], ...]:
+        """For each call the buffers it saves for its backward pass: what its own backward calls read of all
+        that was there when the forward pass ended."""
+        forward_end = sum(call.phase is Phase.FORWARD for call in self.calls)
+        found: list[dict[int, None]] = [{} for _ in self.calls]
+        for call in self.calls:
+            if call.forward is not None and call.phase is Phase.BACKWARD:
+                kept = (buffer for buffer in call.reads if self.buffers[buffer].born < forward_end)
+                found[call.forward].update(dict.fromkeys(kept))
+        return tuple(tuple(sorted(buffers)) for buffers in found)
 
     def reads_weight(self, call: Call) -> bool:
         """Whether a call reads a parameter, or its half-precision copy."""

@@ -72,6 +72,22 @@ def test_saved_activations_by_hand() -> None:
     assert (4, 8) not in kept  # the input is an input
 
 
+def test_what_a_layer_saves_by_hand() -> None:
+    """The first layer saves its input, the ReLU its output, the second layer its input and its weight."""
+    traced = graph("mlp", optimizer=None)
+    saved = {
+        (call.name, call.module): {traced.buffers[buffer].role for buffer in traced.saved[index]}
+        for index, call in enumerate(traced.calls)
+        if traced.saved[index]
+    }
+    assert saved == {
+        ("aten.addmm", "first"): {Role.INPUT},
+        ("aten.relu", ""): {Role.ACTIVATION},
+        ("aten.addmm", "second"): {Role.ACTIVATION, Role.PARAMETER},
+        ("aten.pow", ""): {Role.ACTIVATION},
+    }
+
+
 def test_forward_only_has_no_backward_and_keeps_nothing() -> None:
     traced = graph("conv", forward_only=True)
     assert {call.phase for call in traced.calls} == {Phase.FORWARD}
