@@ -73,7 +73,8 @@ def main() -> None:
 
 def pages(root: Path) -> Iterator[Path]:
     """The pages of the documentation."""
-    yield from (root / name for name in ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md"))
+    at_the_root = (root / name for name in ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md"))
+    yield from (page for page in at_the_root if page.is_file())
     yield from sorted((root / "docs").rglob("*.md"))
 
 

@@ -3,7 +3,6 @@
 import importlib.util
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,7 +13,6 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 RENDERER = ROOT / "scripts" / "render_docs.py"
-WRITTEN = ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "docs")
 
 
 def load_renderer() -> ModuleType:
@@ -87,15 +85,13 @@ def test_outputs_and_tables_are_up_to_date() -> None:
 @pytest.mark.parametrize(
     ("page", "true", "false"),
     [
-        ("README.md", "3,733 h of use", "3,734 h of use"),
+        ("docs/rent-or-buy.md", "3,733 h of use", "3,734 h of use"),
         ("docs/nomenclature.md", "| `tdp_watts` | W |", "| `tdp_watts` | kW |"),
     ],
 )
 def test_a_figure_that_is_not_true_is_noticed(tmp_path: Path, page: str, true: str, false: str) -> None:
-    for name in WRITTEN:
-        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-        copy(ROOT / name, tmp_path / name)
-    text = (tmp_path / page).read_text()
+    (tmp_path / page).parent.mkdir()
+    text = (ROOT / page).read_text()
     assert true in text
     (tmp_path / page).write_text(text.replace(true, false))
     checked = check(tmp_path)
