@@ -38,7 +38,7 @@ def features(work: Products, device: Device, modelled: Floats) -> Floats:
     for a, b in TILES:
         blocks = np.ceil(work.m / a) * np.ceil(work.n / b) * work.batch
         columns.append(np.log(np.ceil(blocks / sms) * 2 * a * b * work.k * sms / work.peak) - log_time)
-    columns.append(np.log(work.flop / work.peak) - log_time)
+    columns.append(np.log(np.maximum(work.flop / work.peak, 1e-30)) - log_time)
     columns.append(np.log(work.bytes / device.memory_bytes_per_second) - log_time)
     operands = (work.m * work.k, work.k * work.n, work.m * work.n)
     columns += [np.log(work.batch * items * work.item_bytes / cache_bytes) for items in operands]
