@@ -79,7 +79,7 @@ def _product_cases(by_shape: list[Predictions], by_device: list[Predictions]) ->
     cases = []
     for shape, gpu in zip(by_shape, by_device, strict=True):
         part = shape.sample
-        limit = least_seconds(part) + part.floor_seconds
+        limit = part.show(least_seconds(part))
         for row in range(len(part.seconds)):
             told = {SHAPE: shape.seconds[row], GPU: gpu.seconds[row], ROOFLINE: limit[row]}
             cases.append(_case(f"products {part.source}", part.device.id, part.seconds[row], told))

@@ -169,5 +169,18 @@ def test_corrections_are_bounded() -> None:
     target = device("a100-pcie-40gb")
     work = products(table([linear(777, 555, 333), linear(64, 64, 64)]), target)
     modelled = np.array([1e-4, 1e-5])
-    ratio = corrections.corrected(work, target, "lanes", modelled) / modelled
+    forest = corrections.forests()["lanes:8.0"]
+    ratio = corrections.apply(forest, work, target, modelled) / modelled
     assert np.all(np.abs(np.log(ratio)) <= corrections.BOUND + 1e-9)
+
+
+@pytest.mark.parametrize("name", ["a100-pcie-40gb", "v100-pcie-32gb", "h100-sxm", "b200"])
+def test_twice_the_size_is_hardly_ever_faster_even_when_corrected(name: str) -> None:
+    """Libraries do run some shapes faster than smaller ones; the corrections learn that too."""
+    sizes = (64, 128, 256, 512, 1024, 2048, 4096)
+    dtype = "float32" if "pcie" in name else "bfloat16"
+    shapes = [(m, n, k) for m in sizes for n in sizes for k in sizes]
+    once = MatrixModel().seconds(table([linear(m, n, k, dtype) for m, n, k in shapes]), device(name))
+    twice = MatrixModel().seconds(table([linear(2 * m, n, k, dtype) for m, n, k in shapes]), device(name))
+    assert np.mean(twice < once) < 0.1
+    assert np.quantile(twice / once, 0.05) > 0.95

@@ -60,8 +60,8 @@ def corpus(data: Path) -> Corpus:
     cycles = aiconfigurator_start.start_cycles(data)
     neusight, aiconfigurator = neusight_products.read(data), aiconfigurator_products.read(data)
     deepbench = deepbench_products.read(data)
-    main = [*samples(neusight, cycles, True), *samples(aiconfigurator, cycles, False)]
-    extra = samples(deepbench, cycles, False)
+    main = [*samples(neusight, has_harness=True), *samples(aiconfigurator, has_harness=False)]
+    extra = samples(deepbench, has_harness=False)
     return Corpus(
         (neusight, aiconfigurator, deepbench),
         {unit: tuple(part for part in main if part.unit == unit) for unit in ("lanes", "tensor", "fp8")},
@@ -101,7 +101,7 @@ def _corrected(seen: Sample, rest: Sample, learned: ProductFit) -> Floats:
     share = learned.shares[seen.device.id]
     forest = fit_trees(seen, modelled(seen, learned.constants, share))
     told = apply(forest, rest.work, rest.device, modelled(rest, learned.constants, share))
-    return np.maximum(told, least_seconds(rest)) + rest.floor_seconds
+    return rest.show(np.maximum(told, least_seconds(rest)))
 
 
 def _folds(part: Sample, found: Sequence[Measurements]) -> np.ndarray[Any, Any]:
@@ -121,7 +121,7 @@ def device_unseen(known: Corpus, name: str) -> list[Predictions]:
         learned = fit(strange(known.fitted[name]), known.start_cycles, strange(known.extra[name]))
         share = unit(name, learned).share(left_out.device)
         told = np.maximum(modelled(left_out, learned.constants, share), least_seconds(left_out))
-        results.append(Predictions(left_out, told + left_out.floor_seconds))
+        results.append(Predictions(left_out, left_out.show(told)))
     return results
 
 

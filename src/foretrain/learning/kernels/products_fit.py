@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretrain.facts.devices import Device, device
+from foretrain.learning.kernels.harness import observed
 from foretrain.learning.kernels.least_squares import minimise
-from foretrain.learning.measurements._base import Measurements
+from foretrain.learning.measurements._base import Measurements, Names
 from foretrain.prediction.operators import streaming
 from foretrain.prediction.operators.products import (
     TILES,
@@ -31,12 +32,17 @@ from foretrain.prediction.operators.table import Flags, Floats
 
 ROWS_PER_DEVICE = 1000
 """How many measurements of a device the constants are fitted to: there are 18 of them."""
-_SHORTEST = 0.001
+BEFORE_KERNEL = 0.75
+"""How much of the host's dispatch is over before the kernel starts: what tells NeuSight's products best."""
+_SHORTEST = 0.005
 _COUNT = len(TILES)
 _START = np.concatenate([np.full(2 * _COUNT, -0.15), [np.log(30.0), 1.0, np.log(256.0), np.log(48.0)]])
 _DECLINE = 0.12
 """Energy of a FLOP saved per year, to start from: about half in six years."""
 _IMMATURE = frozenset({"maxwell", "gcn5"})
+_LIKELY_SHARE = -0.2
+"""Logarithm of the share of peak a device is likely to achieve."""
+_SHARE_PULL = 3.0
 _PULL = 0.4
 """How hard constants are held near their start: as one measurement off by 40 % for each e-fold."""
 
@@ -49,15 +55,23 @@ class Sample:
     device: Device
     unit: str
     work: Products
-    floor_seconds: float
+    floor_seconds: Floats
     seconds: Floats
     positions: NDArray[np.int64]
 
     def at(self, rows: Flags | NDArray[np.int64]) -> Sample:
         """Only some of the rows."""
         return replace(
-            self, work=self.work.at(rows), seconds=self.seconds[rows], positions=self.positions[rows]
+            self,
+            work=self.work.at(rows),
+            floor_seconds=self.floor_seconds[rows],
+            seconds=self.seconds[rows],
+            positions=self.positions[rows],
         )
+
+    def show(self, kernel_seconds: Floats) -> Floats:
+        """What the stopwatch shows for kernels of these lengths."""
+        return observed(kernel_seconds, self.floor_seconds, BEFORE_KERNEL)
 
 
 @dataclass(frozen=True)
@@ -69,23 +83,31 @@ class ProductFit:
     limit: PowerLimit
 
 
-def samples(found: Measurements, start_cycles: float, has_harness: bool) -> list[Sample]:
+def samples(found: Measurements, has_harness: bool) -> list[Sample]:
     """Measurements by device and unit. A harness with host overhead shows it in its shortest times."""
     units = np.array([unit_of(work.dtype) for work in found.works])
     parts = []
     for name in found.devices:
         target = device(name)
-        start = start_cycles / target.sheet.number("boost_clock_hertz")
         for unit in sorted(set(units.tolist())):
             rows = np.flatnonzero((found.device_ids == name) & (units == unit))
             if len(rows):
                 seconds = found.seconds[rows]
-                floor = max(float(np.quantile(seconds, _SHORTEST)) - start, 0.0) if has_harness else 0.0
+                floor = _floors(seconds, found.labels[rows]) if has_harness else np.zeros(len(rows))
                 chosen = np.zeros(len(found), bool)
                 chosen[rows] = True
                 work = products(found.where(chosen).table, target)
                 parts.append(Sample(found.source, target, unit, work, floor, seconds, rows))
     return parts
+
+
+def _floors(seconds: Floats, labels: Names) -> Floats:
+    """The shortest times of each operator: `linear` takes the host longer to dispatch than `bmm` does."""
+    floor = np.zeros(len(seconds))
+    for label in sorted(set(labels.tolist())):
+        alike = labels == label
+        floor[alike] = np.quantile(seconds[alike], _SHORTEST)
+    return floor
 
 
 def thinned(part: Sample, rows: int = ROWS_PER_DEVICE) -> Sample:
@@ -130,7 +152,7 @@ def modelled(part: Sample, known: ProductConstants, share: float) -> Floats:
 
 def shown(part: Sample, known: ProductConstants, share: float) -> Floats:
     """What the stopwatch would show for the works of a sample."""
-    return modelled(part, known, share) + part.floor_seconds
+    return part.show(modelled(part, known, share))
 
 
 def fit(parts: Sequence[Sample], start_cycles: float, extra: Sequence[Sample] = ()) -> ProductFit:
@@ -144,10 +166,11 @@ def fit(parts: Sequence[Sample], start_cycles: float, extra: Sequence[Sample] = 
             * np.sqrt(ROWS_PER_DEVICE / len(part.seconds))
             for part, log_share in zip(kept, x[len(_START) :], strict=True)
         ]
-        return np.concatenate([*off, _PULL * (x[: len(_START)] - _START)])
+        held = [_PULL * (x[: len(_START)] - _START), _SHARE_PULL * (x[len(_START) :] - _LIKELY_SHARE)]
+        return np.concatenate([*off, *held])
 
     with np.errstate(divide="ignore", invalid="ignore"):  # a step too far, which the search takes back
-        x = minimise(residuals, np.concatenate([_START, np.full(len(kept), -0.2)]), iterations=20)
+        x = minimise(residuals, np.concatenate([_START, np.full(len(kept), _LIKELY_SHARE)]), iterations=20)
     known = constants(x, start_cycles)
     shares = {part.device.id: float(np.exp(s)) for part, s in zip(kept, x[len(_START) :], strict=True)}
     for part in extra:

@@ -38,7 +38,7 @@ def features(work: Products, device: Device, modelled: Floats) -> Floats:
     for a, b in TILES:
         blocks = np.ceil(work.m / a) * np.ceil(work.n / b) * work.batch
         columns.append(np.log(np.ceil(blocks / sms) * 2 * a * b * work.k * sms / work.peak) - log_time)
-    columns.append(np.log(np.maximum(work.flop / work.peak, 1e-30)) - log_time)
+    columns.append(np.log(work.flop / work.peak) - log_time)
     columns.append(np.log(work.bytes / device.memory_bytes_per_second) - log_time)
     operands = (work.m * work.k, work.k * work.n, work.m * work.n)
     columns += [np.log(work.batch * items * work.item_bytes / cache_bytes) for items in operands]
@@ -46,14 +46,6 @@ def features(work: Products, device: Device, modelled: Floats) -> Floats:
     divisors = [np.gcd(each.astype(np.int64), _WIDEST).astype(float) for each in (work.m, work.n, work.k)]
     columns += [*divisors, np.minimum(np.minimum(*divisors[:2]), divisors[2]), work.is_batched.astype(float)]
     return np.stack(columns, axis=1)
-
-
-def corrected(work: Products, device: Device, unit: str, modelled: Floats) -> Floats:
-    """Modelled seconds, corrected where kernels of this device and unit were measured."""
-    forest = forests().get(f"{unit}:{kernels_of(device)}")
-    if forest is None or not len(work):
-        return modelled
-    return apply(forest, work, device, modelled)
 
 
 def apply(forest: Forest, work: Products, device: Device, modelled: Floats) -> Floats:

@@ -68,10 +68,17 @@ def parts(works: WorkTable, device: Device) -> RecurrentParts:
 
     def seconds(m: Floats, n: Floats, k: Floats, moved: Floats) -> Floats:
         work = Products(
-            batch=np.ones(len(works)), m=m, n=n, k=np.maximum(k, 1.0), item_bytes=item, bytes=moved,
-            flop=2 * m * n * k, peak=peaks(works, device), is_batched=np.zeros(len(works), bool),
-        )  # fmt: skip
-        return matrix.seconds_of(work, [unit_of(each.dtype) for each in works.works], device)
+            batch=np.ones(len(works)),
+            m=m,
+            n=n,
+            k=k,
+            item_bytes=item,
+            bytes=moved,
+            flop=2 * m * n * k,
+            peak=peaks(works, device),
+            is_batched=np.zeros(len(works), bool),
+        )
+        return matrix.modelled_seconds(work, [unit_of(each.dtype) for each in works.works], device)
 
     tokens = steps * batch
     inputs = seconds(tokens, rows, inside, item * (tokens * (inside + rows) + rows * inside))
