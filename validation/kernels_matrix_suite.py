@@ -36,7 +36,8 @@ _NOTES = (
     "aiconfigurator's kernels were timed in a loop over the same operands: on the L40S, whose cache holds "
     "96 MB, small products beat the memory roofline, which foretrain never does.",
     "The P4's linear layers of NeuSight's two splits ran different libraries, up to four times apart.",
-    "Products inside one layer were measured apart from those the fit saw, on GPUs it did see.",
+    "Products inside one layer were measured apart from those the fit saw, on GPUs it did see. The two sets "
+    "disagree: a linear layer of 8192 x 1024 x 1024 on the A100 took 1.81 ms inside a layer, 1.16 ms alone.",
 )
 
 
