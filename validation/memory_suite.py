@@ -35,7 +35,14 @@ from foretrain.prediction.workspace import uses_convolutions
 from foretrain.workloads.family import Family, NotDerivable
 from validation import memory_baselines, mlp_cases
 from validation.report import Case, Metrics, SuiteReport, Verdicts, metrics, quantile
-from validation.timm_graphs import Wanted, architecture_family, failures, families, name_hash, sampled
+from foretrain.learning.measurements.timm_graphs import (
+    Wanted,
+    architecture_family,
+    failures,
+    families,
+    name_hash,
+    sampled,
+)
 
 SUITE = "memory"
 FOLDER = Path(__file__).parents[1] / "build" / "memory_suite"

@@ -19,6 +19,7 @@ from foretrain.learning.kernels.products_fit import (
     modelled,
     samples,
     share_of,
+    strange_bandwidth,
 )
 from foretrain.learning.measurements import (
     aiconfigurator_products,
@@ -120,7 +121,9 @@ def device_unseen(known: Corpus, name: str) -> list[Predictions]:
 
         learned = fit(strange(known.fitted[name]), known.start_cycles, strange(known.extra[name]))
         share = unit(name, learned).share(left_out.device)
-        told = np.maximum(modelled(left_out, learned.constants, share), least_seconds(left_out))
+        bandwidth = strange_bandwidth(left_out.device)
+        told = modelled(left_out, learned.constants, share, bandwidth)
+        told = np.maximum(told, least_seconds(left_out))
         results.append(Predictions(left_out, left_out.show(told)))
     return results
 

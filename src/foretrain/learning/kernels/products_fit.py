@@ -18,6 +18,7 @@ from foretrain.learning.kernels.harness import observed
 from foretrain.learning.kernels.least_squares import minimise
 from foretrain.learning.measurements._base import Measurements, Names
 from foretrain.prediction.operators import streaming
+from foretrain.prediction.operators.bandwidth import nearest_share, published
 from foretrain.prediction.operators.products import (
     TILES,
     PowerLimit,
@@ -144,10 +145,18 @@ def constants(x: Floats, start_cycles: float) -> ProductConstants:
     )
 
 
-def modelled(part: Sample, known: ProductConstants, share: float) -> Floats:
-    """Kernel seconds of the works of a sample."""
-    bandwidth = streaming.calibration().share(part.device)
+def modelled(
+    part: Sample, known: ProductConstants, share: float, bandwidth_share: float | None = None
+) -> Floats:
+    """Kernel seconds of the works of a sample, at its calibrated share of bandwidth or a given one."""
+    bandwidth = streaming.calibration().share(part.device) if bandwidth_share is None else bandwidth_share
     return product_seconds(part.work, part.device, known, share, bandwidth)
+
+
+def strange_bandwidth(target: Device) -> float:
+    """The share of bandwidth of a device without its own fitted times: published, else that of its like."""
+    fitted = [row for row in streaming.calibration().shares if device(row.device_id).family != target.family]
+    return nearest_share(target, (*published(), *fitted))
 
 
 def shown(part: Sample, known: ProductConstants, share: float) -> Floats:

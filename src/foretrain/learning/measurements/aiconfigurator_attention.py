@@ -30,7 +30,7 @@ _KERNELS = frozenset(
     }
 )
 _BELIEVABLE = 0.85
-"""Share of peak or of bandwidth no attention kernel has been reported to exceed."""
+"""A cut chosen here, not a published bound: plain products of these GPUs stay below it when large."""
 _ITEM = 2
 
 

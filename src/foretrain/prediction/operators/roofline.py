@@ -24,6 +24,6 @@ class RooflineModel(OperatorModel):
         return roofline_seconds(works, device)
 
     def confidence(self, kind: Kind, device: Device) -> Confidence:
-        """Never faster than this; up to ten times slower for small works."""
+        """Never faster than this; the upper end is assumed, not measured."""
         del kind, device
         return Confidence(Knowledge.EXTRAPOLATED, _P10, _P90, "roofline")

@@ -27,6 +27,7 @@ def _dims(site: Site, inputs: Spec, weight: Spec, output: Spec) -> dict[str, int
         "out_channels": output.shape[1],
         "groups": groups,
         "transposed": int(transposed),
+        "channels_last": site.channels_last,
     }
     for position, axis in enumerate(axes):
         dims[axis] = inputs.shape[2 + position]

@@ -49,6 +49,11 @@ class Site:
         return found.dtype if found else "float32"
 
     @property
+    def channels_last(self) -> int:
+        """1 where the images a call works on lie channels-last in memory, else 0."""
+        return int(bool(self.settings.get("channels_last")))
+
+    @property
     def direction(self) -> Direction:
         """Forward, backward or update, by phase."""
         if self.phase is Phase.OPTIMIZER:

@@ -205,12 +205,15 @@ def _norm(site: Site) -> tuple[Work, ...]:
     flop = 8.0 if "backward" in site.name else 5.0
     rows = site.elements // max(1, length)
     is_batch = int("batch_norm" in site.name)
-    return _work(site, Kind.NORMALISATION, flop, rows=rows, length=length, over_batch=is_batch)
+    layout = site.channels_last
+    return _work(
+        site, Kind.NORMALISATION, flop, rows=rows, length=length, over_batch=is_batch, channels_last=layout
+    )
 
 
 def _pool(site: Site) -> tuple[Work, ...]:
     kernel = math.prod(site.settings.get("kernel_size") or [1])
-    return _work(site, Kind.POOLING, float(max(1, kernel)), kernel=kernel)
+    return _work(site, Kind.POOLING, float(max(1, kernel)), kernel=kernel, channels_last=site.channels_last)
 
 
 def _foreach(site: Site) -> tuple[Work, ...]:

@@ -11,8 +11,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from foretrain.workloads.graph import NO_TENSOR, Buffer, Call, Nature, Phase, Role, Spec
-from foretrain.workloads.tracing.settings import SETTINGS
+from foretrain.workloads.tracing.settings import LAYOUT, SETTINGS
 
+_IMAGE_DIMS = 4
 _HOST_ONLY = {
     "aten._local_scalar_dense",
     "aten.lift_fresh",
@@ -253,7 +254,19 @@ def _settings(func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any
                 args[position] if position < len(args) else kwargs.get(argument.name, argument.default_value)
             )
             found[argument.name] = list(value) if isinstance(value, list | tuple) else value
+    if LAYOUT in wanted and any(_is_channels_last(value) for value in args):
+        found[LAYOUT] = True
     return found
+
+
+def _is_channels_last(value: Any) -> bool:
+    """Whether an argument is an image tensor that lies channels-last, and could not be taken for plain."""
+    return (
+        isinstance(value, torch.Tensor)
+        and value.dim() == _IMAGE_DIMS
+        and value.is_contiguous(memory_format=torch.channels_last)
+        and not value.is_contiguous()
+    )
 
 
 @cache

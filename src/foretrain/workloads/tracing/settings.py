@@ -1,11 +1,24 @@
-"""Which non-tensor arguments of an operator matter for its cost, by operator."""
+"""Which non-tensor arguments of an operator matter for its cost, by operator.
+
+`LAYOUT` is no argument: it says whether the operator's images lie channels-last in memory.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-_CONVOLUTION = ("stride", "padding", "dilation", "transposed", "output_padding", "groups", "output_mask")
-_POOLING = ("kernel_size", "stride", "padding", "output_size", "ceil_mode")
+LAYOUT = "channels_last"
+_CONVOLUTION = (
+    "stride",
+    "padding",
+    "dilation",
+    "transposed",
+    "output_padding",
+    "groups",
+    "output_mask",
+    LAYOUT,
+)
+_POOLING = ("kernel_size", "stride", "padding", "output_size", "ceil_mode", LAYOUT)
 _ALONG = ("dim", "dims", "keepdim")
 
 SETTINGS: Mapping[str, tuple[str, ...]] = {
@@ -28,8 +41,8 @@ SETTINGS: Mapping[str, tuple[str, ...]] = {
     "aten.native_layer_norm_backward": ("normalized_shape", "output_mask"),
     "aten.native_group_norm": ("group",),
     "aten.native_group_norm_backward": ("group", "output_mask"),
-    "aten.native_batch_norm": ("training",),
-    "aten.native_batch_norm_backward": ("train", "output_mask"),
+    "aten.native_batch_norm": ("training", LAYOUT),
+    "aten.native_batch_norm_backward": ("train", "output_mask", LAYOUT),
     "aten.sum": _ALONG,
     "aten.mean": _ALONG,
     "foretrain.attention": ("causal", "algorithm", "dropout"),

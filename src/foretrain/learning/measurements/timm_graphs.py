@@ -1,4 +1,4 @@
-"""Training steps of timm models at every batch size, traced once and kept in a folder outside the code."""
+"""Steps of timm models at every batch size, traced once and kept in a folder outside the code."""
 
 from __future__ import annotations
 
@@ -29,12 +29,14 @@ PROCESSES = 2
 
 @dataclass(frozen=True)
 class Wanted:
-    """One model as it was trained. `fused_attention` is how timm computed attention at the time."""
+    """One model as it was run. `fused_attention` is how timm computed attention at the time."""
 
     model: str
     precision: str
     image_size: int | None = None
     fused_attention: bool = True
+    channels_last: bool = False
+    forward_only: bool = False
 
 
 @cache
@@ -95,7 +97,12 @@ def _trace(item: Wanted, folder: Path) -> None:
     from foretrain.workloads.tracing.step import trace
 
     torch.set_num_threads(1)
-    options = StepOptions(precision=item.precision, optimizer="momentum")
+    options = StepOptions(
+        precision=item.precision,
+        optimizer="momentum",
+        channels_last=item.channels_last,
+        forward_only=item.forward_only,
+    )
     try:
         source = _source(item.model)
         from timm.layers.config import set_fused_attn  # only after torchvision is mended
