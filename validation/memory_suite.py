@@ -28,13 +28,6 @@ from pathlib import Path
 from foretrain.errors import MissingData
 from foretrain.estimates import Quantiles
 from foretrain.facts.devices import device
-from foretrain.prediction.memory import MemoryEstimate, estimate_memory
-from foretrain.prediction.memory_calibration import MemoryCalibration, Spread, memory_calibration
-from foretrain.prediction.tenancy import MemoryOptions
-from foretrain.prediction.workspace import uses_convolutions
-from foretrain.workloads.family import Family, NotDerivable
-from validation import memory_baselines, mlp_cases
-from validation.report import Case, Metrics, SuiteReport, Verdicts, metrics, quantile
 from foretrain.learning.measurements.timm_graphs import (
     Wanted,
     architecture_family,
@@ -43,6 +36,13 @@ from foretrain.learning.measurements.timm_graphs import (
     name_hash,
     sampled,
 )
+from foretrain.prediction.memory import MemoryEstimate, estimate_memory
+from foretrain.prediction.memory_calibration import MemoryCalibration, Spread, memory_calibration
+from foretrain.prediction.tenancy import MemoryOptions
+from foretrain.prediction.workspace import uses_convolutions
+from foretrain.workloads.family import Family, NotDerivable
+from validation import memory_baselines, mlp_cases
+from validation.report import Case, Metrics, SuiteReport, Verdicts, metrics, quantile
 
 SUITE = "memory"
 FOLDER = Path(__file__).parents[1] / "build" / "memory_suite"

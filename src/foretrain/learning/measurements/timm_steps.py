@@ -26,7 +26,7 @@ _INFERENCE = {
 
 @dataclass(frozen=True, slots=True)
 class TimmStep:
-    """One measured step: what ran (`wanted`), at which batch size, where, how long; `family` is for splits."""
+    """One measured step: what ran (`wanted`), at which batch size, where, how long; splits go by `family`."""
 
     wanted: Wanted
     family: str
