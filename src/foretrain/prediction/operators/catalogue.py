@@ -1,0 +1,38 @@
+"""Which operator models price a step on a device, by the name `--model` knows them by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from foretrain.errors import UnknownName
+from foretrain.facts.devices import Device
+from foretrain.prediction.operators._base import OperatorModel
+from foretrain.prediction.operators.attention import AttentionModel
+from foretrain.prediction.operators.convolution import ConvolutionModel
+from foretrain.prediction.operators.matrix import MatrixModel
+from foretrain.prediction.operators.recurrent import RecurrentModel
+from foretrain.prediction.operators.roofline import RooflineModel
+from foretrain.prediction.operators.streaming import StreamingModel
+
+Models = tuple[OperatorModel, ...]
+
+
+def _foretrain(device: Device) -> Models:
+    del device
+    return (MatrixModel(), AttentionModel(), RecurrentModel(), ConvolutionModel(), StreamingModel())
+
+
+def _roofline(device: Device) -> Models:
+    del device
+    return (RooflineModel(),)
+
+
+DEFAULT = "foretrain"
+CHOICES: Mapping[str, Callable[[Device], Models]] = {DEFAULT: _foretrain, "roofline": _roofline}
+
+
+def operator_models(device: Device, choice: str = DEFAULT) -> Models:
+    """The models that together price every kind of operator on a device."""
+    if choice not in CHOICES:
+        raise UnknownName(f"no model of that name: {choice!r}; there are {', '.join(CHOICES)}")
+    return CHOICES[choice](device)
