@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from foretrain.errors import UnknownName
+from foretrain.errors import InvalidRequest
 from foretrain.facts.devices import Device
 from foretrain.prediction.operators._base import OperatorModel
 from foretrain.prediction.operators.attention import AttentionModel
@@ -18,8 +18,12 @@ Models = tuple[OperatorModel, ...]
 
 
 def _foretrain(device: Device) -> Models:
+    """The calibrated models; what no rule knows gets its least time, and is reported as not modelled."""
     del device
-    return (MatrixModel(), AttentionModel(), RecurrentModel(), ConvolutionModel(), StreamingModel())
+    return (
+        MatrixModel(), AttentionModel(), RecurrentModel(), ConvolutionModel(), StreamingModel(),
+        RooflineModel(),
+    )  # fmt: skip
 
 
 def _roofline(device: Device) -> Models:
@@ -34,5 +38,5 @@ CHOICES: Mapping[str, Callable[[Device], Models]] = {DEFAULT: _foretrain, "roofl
 def operator_models(device: Device, choice: str = DEFAULT) -> Models:
     """The models that together price every kind of operator on a device."""
     if choice not in CHOICES:
-        raise UnknownName(f"no model of that name: {choice!r}; there are {', '.join(CHOICES)}")
+        raise InvalidRequest(f"model {choice!r} is not one of {', '.join(CHOICES)}")
     return CHOICES[choice](device)
