@@ -1,4 +1,4 @@
-"""BERT with its masked-language-model head. Devlin et al., arXiv:1810.04805."""
+"""BERT with its masked-language-model head, or with a classifier. Devlin et al., arXiv:1810.04805."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from foretrain.workloads.example import Example
 from foretrain.workloads.zoo.attention import Attention
 from foretrain.workloads.zoo.blocks import Block, FeedForward
 from foretrain.workloads.zoo.catalogue import AttentionKind, Sizes
-from foretrain.workloads.zoo.tasks import language_modelling
+from foretrain.workloads.zoo.tasks import language_modelling, text_classification
 
 _EPS = 1e-12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BertConfig:
-    """The architecture."""
+    """The architecture. With `classes`, sequences are classified and no token is predicted."""
 
     layers: int
     width: int
@@ -30,10 +30,15 @@ class BertConfig:
     positions: int = 512
     segments: int = 2
     dropout: float = 0.1
+    classes: int | None = None
 
 
 class Bert(nn.Module):
-    """Embeddings, blocks with the norm after, and a head whose decoder is the transposed embedding."""
+    """Embeddings, blocks with the norm after, and a head.
+
+    The decoder of the masked-language-model head is the transposed embedding; a classifier reads the first
+    token alone.
+    """
 
     def __init__(self, config: BertConfig, attention: AttentionKind) -> None:
         super().__init__()
@@ -43,10 +48,12 @@ class Bert(nn.Module):
         self.norm = nn.LayerNorm(config.width, eps=_EPS)
         self.dropout = nn.Dropout(config.dropout)
         self.blocks = nn.ModuleList(_block(config, attention) for _ in range(config.layers))
-        self.transform = nn.Sequential(
-            nn.Linear(config.width, config.width), nn.GELU(), nn.LayerNorm(config.width, eps=_EPS)
-        )
-        self.decoder_bias = nn.Parameter(torch.zeros(config.vocabulary))
+        self.classifier = None if config.classes is None else _classifier(config, config.classes)
+        if self.classifier is None:
+            self.transform = nn.Sequential(
+                nn.Linear(config.width, config.width), nn.GELU(), nn.LayerNorm(config.width, eps=_EPS)
+            )
+            self.decoder_bias = nn.Parameter(torch.zeros(config.vocabulary))
 
     def forward(self, ids: Tensor) -> Tensor:
         positions = torch.arange(ids.size(1), device=ids.device)
@@ -54,7 +61,20 @@ class Bert(nn.Module):
         x = self.dropout(self.norm(x))
         for block in self.blocks:
             x = block(x)
+        if self.classifier is not None:
+            classes: Tensor = self.classifier(x[:, 0])
+            return classes
         return functional.linear(self.transform(x), self.tokens.weight, self.decoder_bias)
+
+
+def _classifier(config: BertConfig, classes: int) -> nn.Sequential:
+    """The pooler and one linear layer."""
+    return nn.Sequential(
+        nn.Linear(config.width, config.width),
+        nn.Tanh(),
+        nn.Dropout(config.dropout),
+        nn.Linear(config.width, classes),
+    )
 
 
 def _block(config: BertConfig, attention: AttentionKind) -> Block:
@@ -68,7 +88,9 @@ def _block(config: BertConfig, attention: AttentionKind) -> Block:
 
 
 def bert(sizes: Sizes, **config: object) -> Example:
-    """A masked language model; `config` holds the fields of `BertConfig`."""
+    """A masked language model, or a classifier; `config` holds the fields of `BertConfig`."""
     settings = BertConfig(**config)  # type: ignore[arg-type]
     module = Bert(settings, sizes.attention)
+    if settings.classes is not None:
+        return text_classification(module, sizes, vocabulary=settings.vocabulary, classes=settings.classes)
     return language_modelling(module, sizes, vocabulary=settings.vocabulary)

@@ -42,6 +42,13 @@ def language_modelling(module: nn.Module, sizes: Sizes, *, vocabulary: int) -> E
     )
 
 
+def text_classification(module: nn.Module, sizes: Sizes, *, vocabulary: int, classes: int) -> Example:
+    """Token ids, one class for each sequence."""
+    ids = torch.randint(vocabulary, (sizes.batch, sizes.seq_len))
+    loss = cross_entropy(torch.randint(classes, (sizes.batch,)))
+    return Example(module.train(), (ids,), loss, samples=sizes.batch, tokens=sizes.batch * sizes.seq_len)
+
+
 def sequence_to_sequence(
     module: nn.Module,
     sizes: Sizes,
