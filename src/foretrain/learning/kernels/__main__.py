@@ -12,6 +12,7 @@ from foretrain.learning.kernels import (
     attention_calibration,
     calibration_files,
     convolution_calibration,
+    per_layer_calibration,
     products_calibration,
     recurrent_calibration,
     streaming_calibration,
@@ -23,6 +24,7 @@ CALIBRATIONS: Mapping[str, Callable[[Path], Mapping[str, Any]]] = {
     products_calibration.FILE: products_calibration.calibrate,
     attention_calibration.FILE: attention_calibration.calibrate,
     recurrent_calibration.FILE: recurrent_calibration.calibrate,
+    per_layer_calibration.FILE: per_layer_calibration.calibrate,
 }
 """Calibration files, and what makes their content; later ones build on earlier ones."""
 

@@ -10,6 +10,7 @@ from foretrain.prediction.operators._base import OperatorModel
 from foretrain.prediction.operators.attention import AttentionModel
 from foretrain.prediction.operators.convolution import ConvolutionModel
 from foretrain.prediction.operators.matrix import MatrixModel
+from foretrain.prediction.operators.per_layer import PerLayerModel
 from foretrain.prediction.operators.recurrent import RecurrentModel
 from foretrain.prediction.operators.roofline import RooflineModel
 from foretrain.prediction.operators.streaming import StreamingModel
@@ -31,8 +32,18 @@ def _roofline(device: Device) -> Models:
     return (RooflineModel(),)
 
 
+def _per_layer(device: Device) -> Models:
+    """Per-layer regression; what no rule knows is at the roofline, as above."""
+    del device
+    return (PerLayerModel(), RooflineModel())
+
+
 DEFAULT = "foretrain"
-CHOICES: Mapping[str, Callable[[Device], Models]] = {DEFAULT: _foretrain, "roofline": _roofline}
+CHOICES: Mapping[str, Callable[[Device], Models]] = {
+    DEFAULT: _foretrain,
+    RooflineModel.name: _roofline,
+    PerLayerModel.name: _per_layer,
+}
 
 
 def operator_models(device: Device, choice: str = DEFAULT) -> Models:

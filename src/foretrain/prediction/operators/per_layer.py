@@ -1,0 +1,201 @@
+"""Per-layer regression, a model from the literature: a straight line for every type of layer on every GPU.
+
+    t = b0 + b1 · complexity
+
+with b0, b1 >= 0 by kind of layer, direction, type of number and device, and the complexity of
+`layer_complexity`. It knows nothing of hardware, so a device that was not measured cannot be told: that is
+an error, except that boards of one family (`v100-sxm2-16gb`, `v100-pcie-32gb`) stand in for each other. A
+backward pass not measured on a device is its forward line times the ratio of backward to forward found on
+devices that have both. Kinds nobody measured (pooling, copies, look-ups, updates) are taken for elementwise
+works of as many elements, a loss for a softmax.
+
+b0 holds what the stopwatch of the data set adds, as the method has it. The price is held above the roofline,
+as for every model; the suite judges the bare lines.
+
+Reference: E. Gianniti, L. Zhang, D. Ardagna, "Performance prediction of GPU-based deep learning
+applications", SBAC-PAD 2018.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import ClassVar
+
+import numpy as np
+
+from foretrain.errors import MissingData
+from foretrain.facts.devices import Device, family
+from foretrain.facts.sheets import data_root
+from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
+from foretrain.prediction.operators.convolution import least_seconds, lower
+from foretrain.prediction.operators.layer_complexity import ROWS, complexity
+from foretrain.prediction.operators.limits import roofline_seconds
+from foretrain.prediction.operators.table import Floats, WorkTable
+from foretrain.workloads.ops import MATRIX_KINDS, Direction, Kind, Work
+
+FILE = "per_layer.json"
+ALIKE: Mapping[Kind, Kind] = {
+    **dict.fromkeys(
+        ROWS.keys() - MATRIX_KINDS - {Kind.SOFTMAX, Kind.NORMALISATION, Kind.ELEMENTWISE}, Kind.ELEMENTWISE
+    ),
+    Kind.LOSS: Kind.SOFTMAX,
+}
+"""The kind whose lines tell a kind that was not measured."""
+
+
+@dataclass(frozen=True, order=True)
+class LayerType:
+    """What has a line of its own."""
+
+    kind: Kind
+    direction: Direction
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.direction} {self.dtype}"
+
+
+@dataclass(frozen=True)
+class Line:
+    """t = start + per operation · complexity, in seconds."""
+
+    start_seconds: float
+    seconds_per_operation: float
+
+    def seconds(self, operations: Floats) -> Floats:
+        """The time of layers of these complexities."""
+        return self.start_seconds + self.seconds_per_operation * operations
+
+    def scale(self, factor: float) -> Line:
+        """The line of layers that take `factor` times as long."""
+        return Line(self.start_seconds * factor, self.seconds_per_operation * factor)
+
+
+@dataclass(frozen=True)
+class Lines:
+    """All lines fitted, by device and layer type (as text).
+
+    `backward_over_forward` is the time of a backward layer over that of a forward one of as many operations.
+    """
+
+    by_device: Mapping[str, Mapping[str, Line]]
+    backward_over_forward: Mapping[str, float]
+
+    def line(self, layer: LayerType, device: Device) -> Line:
+        """The line of a layer type on a device; `MissingData` says where that type was measured."""
+        for device_id in (device.id, *(board.id for board in family(device.family) if board != device)):
+            found = self._on(layer, device_id)
+            if found is not None:
+                return found
+        raise MissingData(self._missing(layer, device))
+
+    def measures(self, kind: Kind) -> bool:
+        """Whether a kind has lines of its own anywhere."""
+        return any(name.startswith(f"{kind} ") for lines in self.by_device.values() for name in lines)
+
+    def _on(self, layer: LayerType, device_id: str) -> Line | None:
+        lines = self.by_device.get(device_id, {})
+        for direction in (layer.direction, *_WIDER.get(layer.direction, ())):
+            name = str(LayerType(layer.kind, direction, layer.dtype))
+            if name in lines:
+                return lines[name]
+            forward = lines.get(str(LayerType(layer.kind, Direction.FORWARD, layer.dtype)))
+            if forward is not None and name in self.backward_over_forward:
+                return forward.scale(self.backward_over_forward[name])
+        return None
+
+    def _missing(self, layer: LayerType, device: Device) -> str:
+        forward = str(LayerType(layer.kind, Direction.FORWARD, layer.dtype))
+        known = sorted(name for name, lines in self.by_device.items() if {forward, str(layer)} & set(lines))
+        where = f"it was on {', '.join(known)}" if known else "nor on any other device"
+        return (
+            f"per-layer regression tells only what was measured: no {layer} was on {device.id}, {where}; "
+            "--model foretrain tells others"
+        )
+
+
+_WIDER = {
+    Direction.INPUT_GRADIENT: (Direction.BACKWARD,),
+    Direction.WEIGHT_GRADIENT: (Direction.BACKWARD,),
+    Direction.UPDATE: (Direction.FORWARD,),
+}
+"""Directions measured only together, or not apart."""
+
+
+def measured_as(work: Work, lines: Lines) -> LayerType:
+    """The layer type whose line tells a work; whole numbers take the time of FP32 ones."""
+    kind = work.kind if lines.measures(work.kind) else ALIKE.get(work.kind, work.kind)
+    is_float = "float" in work.dtype or work.kind in MATRIX_KINDS
+    return LayerType(kind, work.direction, work.dtype if is_float else "float32")
+
+
+def layer_seconds(works: WorkTable, device: Device, lines: Lines) -> Floats:
+    """What the lines say of works on a device, and nothing else."""
+    types = [measured_as(work, lines) for work in works.works]
+    seconds = np.zeros(len(works))
+    for layer in sorted(set(types)):
+        chosen = np.array([found == layer for found in types], bool)
+        operations = complexity(works.rows(chosen), layer.kind)
+        seconds[chosen] = lines.line(layer, device).seconds(operations)
+    return seconds
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was learned, as read from `data/calibrations/per_layer.json`.
+
+    `residuals`: quantiles of measured / predicted by kind, of shapes the fit had not seen.
+    """
+
+    lines: Lines
+    residuals: Mapping[str, tuple[float, float]]
+
+
+@cache
+def calibration() -> Calibration:
+    """The shipped calibration."""
+    raw = json.loads((data_root() / "calibrations" / FILE).read_text(encoding="utf-8"))
+    by_device = {
+        device_id: {
+            layer: Line(found["start_seconds"], found["seconds_per_operation"])
+            for layer, found in lines.items()
+        }
+        for device_id, lines in raw["lines"].items()
+    }
+    ratios = {layer: found["ratio"] for layer, found in raw["backward_over_forward"].items()}
+    residuals = {kind: (found["p10"], found["p90"]) for kind, found in raw["residuals"].items()}
+    return Calibration(Lines(by_device, ratios), residuals)
+
+
+class PerLayerModel(OperatorModel):
+    """Prices every kind the rules know, on the devices that were measured."""
+
+    name: ClassVar[str] = "per-layer"
+    kinds: ClassVar[frozenset[Kind]] = frozenset(ROWS)
+
+    def seconds(self, works: WorkTable, device: Device) -> Floats:
+        """The lines' times, but none below what the device could at best."""
+        return np.maximum(layer_seconds(works, device, calibration().lines), _least(works, device))
+
+    def confidence(self, kind: Kind, device: Device) -> Confidence:
+        """Residuals of the kind on shapes not seen; of a kind or board not measured, the widest found."""
+        known = calibration()
+        is_measured = kind.value in known.residuals and any(
+            name.startswith(f"{kind} ") for name in known.lines.by_device.get(device.id, {})
+        )
+        spreads = [known.residuals[kind.value]] if is_measured else list(known.residuals.values())
+        p10, p90 = min(low for low, _ in spreads), max(high for _, high in spreads)
+        knowledge = Knowledge.CALIBRATED if is_measured else Knowledge.EXTRAPOLATED
+        return Confidence(knowledge, p10, p90, f"calibrations/{FILE}")
+
+
+def _least(works: WorkTable, device: Device) -> Floats:
+    """The roofline, where convolutions may save multiplications."""
+    least = roofline_seconds(works, device)
+    chosen = works.where(frozenset({Kind.CONVOLUTION}))
+    if chosen.any():
+        least[chosen] = least_seconds(lower(works.rows(chosen), device), device)
+    return least
