@@ -120,7 +120,8 @@ def fit_line(operations: Floats, seconds: Floats) -> Line:
     """The line with the least robust relative error; both of its coefficients are positive."""
 
     def residuals(x: Floats) -> Floats:
-        return np.log((np.exp(x[0]) + np.exp(x[1]) * operations) / seconds)
+        told: Floats = np.exp(x[0]) + np.exp(x[1]) * operations
+        return np.log(told / seconds)
 
     order = np.argsort(operations)
     largest = order[-max(1, len(order) // 10) :]

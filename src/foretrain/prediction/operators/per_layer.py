@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import ClassVar
 
@@ -33,8 +33,8 @@ from foretrain.prediction.operators._base import Confidence, Knowledge, Operator
 from foretrain.prediction.operators.convolution import least_seconds, lower
 from foretrain.prediction.operators.layer_complexity import ROWS, complexity
 from foretrain.prediction.operators.limits import roofline_seconds
-from foretrain.prediction.operators.table import Floats, WorkTable
-from foretrain.workloads.ops import MATRIX_KINDS, Direction, Kind, Work
+from foretrain.prediction.operators.table import Floats, WorkTable, table
+from foretrain.workloads.ops import MATRIX_KINDS, Direction, Kind
 
 FILE = "per_layer.json"
 ALIKE: Mapping[Kind, Kind] = {
@@ -86,8 +86,11 @@ class Lines:
 
     def line(self, layer: LayerType, device: Device) -> Line:
         """The line of a layer type on a device; `MissingData` says where that type was measured."""
-        for device_id in (device.id, *(board.id for board in family(device.family) if board != device)):
-            found = self._on(layer, device_id)
+        own = self._on(layer, device.id)
+        if own is not None:
+            return own
+        for board in family(device.family):
+            found = self._on(layer, board.id)
             if found is not None:
                 return found
         raise MissingData(self._missing(layer, device))
@@ -110,9 +113,9 @@ class Lines:
     def _missing(self, layer: LayerType, device: Device) -> str:
         forward = str(LayerType(layer.kind, Direction.FORWARD, layer.dtype))
         known = sorted(name for name, lines in self.by_device.items() if {forward, str(layer)} & set(lines))
-        where = f"it was on {', '.join(known)}" if known else "nor on any other device"
+        where = f"but on {', '.join(known)}" if known else "nor on any other device"
         return (
-            f"per-layer regression tells only what was measured: no {layer} was on {device.id}, {where}; "
+            f"per-layer regression tells only what was measured: {layer} was not on {device.id}, {where}; "
             "--model foretrain tells others"
         )
 
@@ -125,21 +128,23 @@ _WIDER = {
 """Directions measured only together, or not apart."""
 
 
-def measured_as(work: Work, lines: Lines) -> LayerType:
-    """The layer type whose line tells a work; whole numbers take the time of FP32 ones."""
-    kind = work.kind if lines.measures(work.kind) else ALIKE.get(work.kind, work.kind)
-    is_float = "float" in work.dtype or work.kind in MATRIX_KINDS
-    return LayerType(kind, work.direction, work.dtype if is_float else "float32")
+def measured_as(layer: LayerType, lines: Lines) -> LayerType:
+    """The layer type whose line tells another; whole numbers take the time of FP32 ones."""
+    kind = layer.kind if lines.measures(layer.kind) else ALIKE.get(layer.kind, layer.kind)
+    is_float = "float" in layer.dtype or layer.kind in MATRIX_KINDS
+    return replace(layer, kind=kind, dtype=layer.dtype if is_float else "float32")
 
 
 def layer_seconds(works: WorkTable, device: Device, lines: Lines) -> Floats:
     """What the lines say of works on a device, and nothing else."""
-    types = [measured_as(work, lines) for work in works.works]
+    places: dict[tuple[Kind, Direction, str], list[int]] = {}
+    for place, work in enumerate(works.works):
+        places.setdefault((work.kind, work.direction, work.dtype), []).append(place)
     seconds = np.zeros(len(works))
-    for layer in sorted(set(types)):
-        chosen = np.array([found == layer for found in types], bool)
-        operations = complexity(works.rows(chosen), layer.kind)
-        seconds[chosen] = lines.line(layer, device).seconds(operations)
+    for names, here in places.items():
+        layer = measured_as(LayerType(*names), lines)
+        operations = complexity(table([works.works[place] for place in here]), layer.kind)
+        seconds[here] = lines.line(layer, device).seconds(operations)
     return seconds
 
 
