@@ -1,0 +1,153 @@
+"""What it takes to bring the samples of a step to the device: reading, decoding, copying.
+
+    reading  = reads / random reads per second + bytes / sequential rate of the storage
+    decoding = samples (or tokens) · decode time of one core / loader workers
+    copying  = bytes of the inputs / achievable rate of the device's PCI Express link
+
+A loader that prefetches works on all three at once and on later steps while the device trains, so the slowest
+stage sets the pace and counts only where it is slower than the device. Without prefetching, or with no worker
+beside the training process, everything happens one after the other.
+
+Where no data set is named, the inputs are taken to be in pinned memory: only the copy remains.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from foretrain.errors import InvalidRequest, MissingData
+from foretrain.estimates import Estimate, Part, longest, sequence
+from foretrain.facts.datasets import Dataset, Storage, datasets, storages
+from foretrain.facts.devices import Device
+from foretrain.facts.links import link
+from foretrain.facts.sheets import data_root, read_toml
+from foretrain.workloads.graph import Graph, Role
+
+READING, DECODING, COPYING = "reading samples", "decoding samples", "copying to the device"
+STORAGE = "nvme"
+WORKERS = 4
+"""What is taken where a data set is named without saying where it lies and who loads it."""
+_LANES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class InputOptions:
+    """Where samples come from: a data set on a storage, loaded by so many workers, ahead of time or not.
+
+    `dataset` None: inputs are in pinned host memory. `workers` 0: the training process loads them itself.
+    """
+
+    dataset: str | None = None
+    storage: str = STORAGE
+    workers: int = WORKERS
+    prefetch: bool = True
+
+    def __post_init__(self) -> None:
+        if self.workers < 0:
+            raise InvalidRequest(f"loader workers must be at least 0, got {self.workers}")
+        if self.dataset is not None:
+            datasets()[self.dataset]
+        storages()[self.storage]
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether loading happens while the device trains."""
+        return self.prefetch and (self.dataset is None or self.workers > 0)
+
+
+@dataclass(frozen=True)
+class InputPipeline:
+    """Seconds of each stage for the samples of one step, and of all together."""
+
+    reading_seconds: float
+    decoding_seconds: float
+    copying_seconds: float
+    overlaps: bool
+    estimate: Estimate
+
+    @property
+    def seconds(self) -> float:
+        """The median time from one step's samples to the next one's."""
+        return self.estimate.value
+
+
+def input_pipeline(graph: Graph, device: Device, options: InputOptions | None = None) -> InputPipeline:
+    """The input pipeline of a step of `graph` on `device`."""
+    options = options or InputOptions()
+    dataset = None if options.dataset is None else datasets()[options.dataset]
+    parts = []
+    if dataset is None or dataset.is_read:
+        parts.append(_copying(graph, device))
+    if dataset is not None and dataset.is_read:
+        parts += [_reading(graph, dataset, storages()[options.storage]), _decoding(graph, dataset, options)]
+    taken = [part for part in parts if part is not None and part.value > 0]
+    by_name = {part.name: part.value for part in taken}
+    return InputPipeline(
+        by_name.get(READING, 0.0),
+        by_name.get(DECODING, 0.0),
+        by_name.get(COPYING, 0.0),
+        options.overlaps,
+        _together([Estimate("s", (part,)) for part in taken], options.overlaps),
+    )
+
+
+def _together(stages: list[Estimate], overlaps: bool) -> Estimate:
+    if not stages:
+        return Estimate("s", ())
+    return longest(*stages) if overlaps else sequence(stages)
+
+
+def _reading(graph: Graph, dataset: Dataset, storage: Storage) -> Part:
+    stored = _amount(graph, dataset, "bytes")
+    reads = graph.samples * dataset.sheet.number("reads_per_sample")
+    rate = storage.sheet.number("sequential_read_bytes_per_second")
+    seconds = reads / storage.sheet.number("random_reads_per_second") + stored / rate
+    return _part(READING, "reading", seconds, f"storage {storage.id}")
+
+
+def _decoding(graph: Graph, dataset: Dataset, options: InputOptions) -> Part:
+    seconds = _amount(graph, dataset, "decode_seconds") / max(1, options.workers)
+    return _part(DECODING, "decoding", seconds, f"data set {dataset.id}")
+
+
+def _amount(graph: Graph, dataset: Dataset, quantity: str) -> float:
+    """So much for all samples of a step, stated by sample or by token."""
+    if dataset.sheet.has(f"{quantity}_per_token"):
+        if not graph.tokens:
+            raise InvalidRequest(f"data set {dataset.id} consists of tokens, but this model takes none")
+        return graph.tokens * dataset.sheet.number(f"{quantity}_per_token")
+    return graph.samples * dataset.sheet.number(f"{quantity}_per_sample")
+
+
+def _copying(graph: Graph, device: Device) -> Part | None:
+    """None on a device that works in the host's own memory."""
+    if device.kind == "cpu":
+        return None
+    name, rate = host_link(device)
+    return _part(COPYING, "copying", input_bytes(graph) / rate, f"link {name}")
+
+
+def input_bytes(graph: Graph) -> int:
+    """Bytes of the inputs of a step, as they are copied to the device."""
+    return sum(graph.specs[buffer.spec].bytes for buffer in graph.buffers if buffer.role is Role.INPUT)
+
+
+def host_link(device: Device) -> tuple[str, float]:
+    """The link between host and device, and its achievable bytes per second."""
+    generation, lanes = (int(device.sheet.number(f"pcie_{what}")) for what in ("generation", "lanes"))
+    full = link(f"pcie{generation}-x{_LANES}")
+    return f"pcie{generation}-x{lanes}", full.achievable_bytes_per_second_per_direction * lanes / _LANES
+
+
+def _part(name: str, stage: str, seconds: float, source: str) -> Part:
+    spread = _spreads().get(stage)
+    if spread is None:
+        raise MissingData(f"input/spread.toml says nothing of {stage}")
+    return Part(name, seconds, source, seconds * (1 - spread["p10"]), seconds * (spread["p90"] - 1))
+
+
+@cache
+def _spreads() -> dict[str, Any]:
+    return read_toml(data_root() / "input" / "spread.toml")
