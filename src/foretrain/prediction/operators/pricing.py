@@ -13,6 +13,9 @@ from foretrain.prediction.operators._base import Confidence, OperatorModel
 from foretrain.prediction.operators.table import Floats, table
 from foretrain.workloads.ops import Kind, Op, Work
 
+_NOWHERE = -1
+"""The place of works that launch nothing, behind those that do."""
+
 
 @dataclass(frozen=True, eq=False)
 class PricedOps:
@@ -25,12 +28,17 @@ class PricedOps:
 
 def price(ops: Sequence[Op], device: Device, models: Sequence[OperatorModel]) -> PricedOps:
     """Price operators; views cost nothing, and a kind without a model raises `MissingData`."""
-    distinct: dict[int, int] = {}
+    place: dict[int, int] = {}
     works: list[Work] = []
+    places = []
     for op in ops:
-        if op.work.kernels and id(op.work) not in distinct:
-            distinct[id(op.work)] = len(works)
-            works.append(op.work)
+        work = op.work
+        found = place.get(id(work))
+        if found is None:
+            found = place[id(work)] = len(works) if work.kernels else _NOWHERE
+            if work.kernels:
+                works.append(work)
+        places.append(found)
     everything = table(works)
     seconds = np.zeros(len(works))
     confidence: dict[Kind, Confidence] = {}
@@ -44,5 +52,5 @@ def price(ops: Sequence[Op], device: Device, models: Sequence[OperatorModel]) ->
             left -= mine
     if left:
         raise MissingData(f"no operator model prices {', '.join(sorted(left))}")
-    each = np.array([seconds[distinct[id(op.work)]] if op.work.kernels else 0.0 for op in ops])
+    each = np.append(seconds, 0.0)[np.array(places, int)]
     return PricedOps(tuple(ops), each, confidence)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,13 +63,26 @@ class WorkTable:
         """Which works are matrix products, convolutions, attention or recurrent."""
         return np.array([work.kind in MATRIX_KINDS for work in self.works], bool)
 
+    @cached_property
+    def _known(self) -> dict[Any, Any]:
+        """Columns asked for by name, since models ask for the same ones several times."""
+        return {}
+
     def dim(self, name: str, default: float = 1.0) -> Floats:
-        """A named dimension of each work; `default` where a work has no such dimension."""
-        return np.array([work.dims.get(name, default) for work in self.works], float)
+        """A named dimension of each work; `default` where a work has no such dimension. Not to be changed."""
+        found: Floats | None = self._known.get((name, default))
+        if found is None:
+            found = np.array([work.dims.get(name, default) for work in self.works], float)
+            self._known[name, default] = found
+        return found
 
     def where(self, kinds: frozenset[Kind]) -> Flags:
-        """Which works are of some kinds."""
-        return np.array([work.kind in kinds for work in self.works], bool)
+        """Which works are of some kinds. Not to be changed."""
+        found: Flags | None = self._known.get(kinds)
+        if found is None:
+            found = np.array([work.kind in kinds for work in self.works], bool)
+            self._known[kinds] = found
+        return found
 
     def rows(self, chosen: Flags) -> WorkTable:
         """The table of only the chosen rows."""

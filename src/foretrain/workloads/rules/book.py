@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -24,14 +24,14 @@ def _rules() -> Mapping[str, Rule]:
 
 def operators(graph: Graph) -> tuple[Op, ...]:
     """The operators of a graph, in execution order. Calls alike in every respect share one `Work`."""
+    sizes = [spec.bytes for spec in graph.specs]
     works: dict[int, tuple[Work, ...]] = {}
     found: list[Op] = []
     for index, (call, first) in enumerate(zip(graph.calls, graph.alike, strict=True)):
         if first == index:
-            works[index] = _works(graph, call)
-        found += [
-            Op(work, index, call.name, call.phase, call.module, call.recomputed) for work in works[first]
-        ]
+            works[index] = _works(graph, call, sizes)
+        name, phase, module = call[:3]
+        found += [Op(work, index, name, phase, module, call.recomputed) for work in works[first]]
     return tuple(found)
 
 
@@ -40,9 +40,9 @@ def unknown_names(ops: tuple[Op, ...]) -> tuple[str, ...]:
     return tuple(sorted({op.name for op in ops if op.work.kind is Kind.UNKNOWN}))
 
 
-def _works(graph: Graph, call: Call) -> tuple[Work, ...]:
+def _works(graph: Graph, call: Call, sizes: Sequence[int]) -> tuple[Work, ...]:
     rule = _rules().get(call.name, vector.by_nature)
-    works = rule(resolve(graph, call))
+    works = rule(resolve(graph, call, sizes))
     adapt = _ARITHMETIC.get(str(graph.settings.get("precision")))
     return tuple(adapted for work in works for adapted in adapt(work)) if adapt else works
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,23 +66,21 @@ class Site:
         return max((spec.elements for spec in (*self.inputs, *self.outputs) if spec is not None), default=0)
 
 
-def resolve(graph: Graph, call: Call) -> Site:
-    """A call with its specs looked up and its traffic summed."""
-    specs = graph.specs
-    inputs = tuple(None if index == NO_TENSOR else specs[index] for index in call.inputs)
-    outputs = tuple(None if index == NO_TENSOR else specs[index] for index in call.outputs)
-    operands = sum(spec.bytes for spec in inputs if spec is not None)
-    behind = sum(graph.buffer_bytes(buffer) for buffer in call.reads)
-    written = sum(spec.bytes for spec in outputs if spec is not None)
+def resolve(graph: Graph, call: Call, sizes: Sequence[int]) -> Site:
+    """A call with its specs looked up and its traffic summed; `sizes` are the bytes of `graph.specs`."""
+    specs, buffers = graph.specs, graph.buffers
+    operands = sum([sizes[index] for index in call.inputs if index != NO_TENSOR])
+    behind = sum([sizes[buffers[buffer].spec] for buffer in call.reads])
+    written = sum([sizes[index] for index in call.outputs if index != NO_TENSOR])
     if not written:
-        written = sum(graph.buffer_bytes(buffer) for buffer in call.writes)
+        written = sum([sizes[buffers[buffer].spec] for buffer in call.writes])
     return Site(
         name=call.name,
         phase=call.phase,
         nature=call.nature,
         settings=call.settings,
-        inputs=inputs,
-        outputs=outputs,
+        inputs=tuple([None if index == NO_TENSOR else specs[index] for index in call.inputs]),
+        outputs=tuple([None if index == NO_TENSOR else specs[index] for index in call.outputs]),
         read_bytes=min(operands, behind),  # an expanded tensor is larger than the memory behind it
         write_bytes=written,
         weighted=graph.reads_weight(call),

@@ -218,8 +218,8 @@ def _pool(site: Site) -> tuple[Work, ...]:
 
 def _foreach(site: Site) -> tuple[Work, ...]:
     """A multi-tensor update: traffic over all tensors, in as few launches as they fit."""
-    tensors = sum(spec is not None for spec in site.inputs)
-    elements = sum(spec.elements for spec in site.inputs if spec is not None)
+    given = [spec for spec in site.inputs if spec is not None]
+    tensors, elements = len(given), sum([spec.elements for spec in given])
     kind = Kind.OPTIMIZER if site.phase is Phase.OPTIMIZER else Kind.ELEMENTWISE
     work = Work(
         kind=kind,
