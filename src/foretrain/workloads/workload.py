@@ -55,7 +55,7 @@ def graph_of(workload: Workload) -> Graph:
 
 
 def traced(workload: Workload) -> Graph:
-    """The graph of a workload, recorded now. This is what needs torch."""
+    """The graph of a workload, recorded now. This is what needs torch. A forward pass alone is inference."""
     from foretrain.workloads.tracing.step import trace
 
     example = workload.source.example(workload.sizes)
@@ -63,6 +63,8 @@ def traced(workload: Workload) -> Graph:
         from foretrain.workloads.lora import apply_lora
 
         example = replace(example, module=apply_lora(example.module, workload.lora))
+    if workload.options.forward_only:
+        example.module.eval()
     graph = trace(example, workload.options)
     if workload.options.compile:
         from foretrain.workloads.fusion import fuse
@@ -128,5 +130,6 @@ def _key(workload: Workload, what: str, seq_lens: tuple[int, int] | None = None)
         source=workload.source.fingerprint(),
         sizes=sizes,
         options=asdict(workload.options),
+        inference=workload.options.forward_only,
         lora=None if workload.lora is None else asdict(workload.lora),
     )

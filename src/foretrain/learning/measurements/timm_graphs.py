@@ -108,10 +108,11 @@ def _trace(item: Wanted, folder: Path) -> None:
         from timm.layers.config import set_fused_attn  # only after torchvision is mended
 
         set_fused_attn(item.fused_attention)
-        graphs = [
-            trace(source.example(BuildOptions(batch=batch, image_size=item.image_size)), options)
-            for batch in BATCHES
-        ]
+        graphs = []
+        for batch in BATCHES:
+            example = source.example(BuildOptions(batch=batch, image_size=item.image_size))
+            example.module.train(not item.forward_only)
+            graphs.append(trace(example, options))
         write_atomically(_file(item, folder), dump(family((Axis("batch", *BATCHES),), graphs)))
     except (ForetrainError, NotDerivable) as error:
         write_atomically(_failure(item, folder), f"{item.model}: {error}".encode())

@@ -1,0 +1,51 @@
+"""torchvision models at batch 12, one GPU, FP32 by name: steps short enough for the host to matter.
+
+Forward pass alone, or forward and backward without optimizer; the batch is copied from pageable memory inside
+the timed region, and the loop waits for every step. GPUs from Ampere on ran TF32, PyTorch's default then.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from foretrain.facts.devices import device
+from foretrain.learning.measurements._base import rows
+
+FILE = Path("ryujaehun/torchvision_steps.csv")
+BATCH = 12
+_ONE_GPU = re.compile(r"(?P<gpu>.+)_1_gpus__float_model_(?P<mode>inference|train)(ing)?_benchmark")
+
+
+@dataclass(frozen=True, slots=True)
+class SmallStep:
+    """One measured step. `host` names the machine it ran on."""
+
+    model: str
+    device_id: str
+    host: str
+    forward_only: bool
+    precision: str
+    seconds: float
+
+
+def read(data: Path) -> list[SmallStep]:
+    """Steps on one GPU in FP32 (TF32 where the GPU has it)."""
+    found = []
+    for row in rows(data / FILE):
+        named = _ONE_GPU.fullmatch(row["file"])
+        if named is None:
+            continue
+        target = device(named["gpu"])
+        found.append(
+            SmallStep(
+                model=f"torchvision:{row['model']}",
+                device_id=target.id,
+                host=row["run"],
+                forward_only=named["mode"] == "inference",
+                precision="tf32" if target.sheet.has("tf32_tensor_flop_per_second") else "fp32",
+                seconds=float(row["median_ms"]) * 1e-3,
+            )
+        )
+    return found
