@@ -7,13 +7,21 @@ are to be fitted on measured steps of many small kernels; a `HostModel` says whi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Any
 
 import numpy as np
 
+from foretrain.errors import MissingData
+from foretrain.facts.devices import Device
+from foretrain.facts.sheets import data_root
 from foretrain.prediction.operators.table import Floats
 from foretrain.workloads.graph import Phase
 from foretrain.workloads.ops import Op
+
+FILE = "host.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +57,20 @@ class HostModel:
             ]
         )
         return each * self.compiled_share if compiled else each
+
+
+def host_model(device: Device) -> HostModel:
+    """The host of a device, as calibrated; one host stands for those of all devices."""
+    del device
+    return _calibrated()
+
+
+@cache
+def _calibrated() -> HostModel:
+    file = data_root() / "calibrations" / FILE
+    if not file.is_file():
+        raise MissingData(
+            f"no calibration of the host is shipped (calibrations/{FILE}); --model roofline needs none"
+        )
+    content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return HostModel(**{field.name: content[field.name] for field in fields(HostModel)})

@@ -5,16 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from foretrain.errors import InvalidRequest
-from foretrain.estimates import Quantiles
+from foretrain.estimates import Part, Quantiles
 from foretrain.facts.hardware import Hardware
-from foretrain.prediction.fitting import GraphAt, advice, largest_batch
+from foretrain.prediction.bottleneck import Bottleneck, bottleneck
+from foretrain.prediction.fitting import GraphAt, largest_batch
+from foretrain.prediction.fitting import advice as remedies
+from foretrain.prediction.input_pipeline import InputOptions
 from foretrain.prediction.memory import MemoryEstimate, estimate_memory
+from foretrain.prediction.operators._base import Knowledge
+from foretrain.prediction.operators.catalogue import DEFAULT
+from foretrain.prediction.speeding_up import Advice, Situation, faster
+from foretrain.prediction.step_models import OperatorSteps, StepModel
 from foretrain.prediction.tenancy import MemoryOptions
-from foretrain.workloads.graph import Graph
+from foretrain.prediction.timing import Throughput, Timing, throughput, time_step
+from foretrain.workloads.graph import Graph, Phase
 from foretrain.workloads.workload import Workload, graph_at, graph_of
 
 ZERO_STAGES = {"ddp": 0, "dp": 0, "zero1": 1, "zero2": 2, "zero3": 3, "fsdp": 3}
 """The data-parallel strategies whose memory is known, by the ZeRO stage they amount to."""
+MANY_DEVICES = (
+    "the time of a step is told for one device so far: name one to see it; memory is that of each device"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,27 +58,141 @@ class MemoryAnswer:
     advice: tuple[MemoryRemedy, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class StepPart:
+    """One part of a step, and what its time rests on."""
+
+    name: str
+    seconds: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepAnswer:
+    """The time of a step. `parts` sum to the median; `hidden_parts` happen in their shadow.
+
+    Forward, backward and optimizer are the device's time from phase to phase, waits for launches included.
+    """
+
+    seconds: Quantiles
+    forward_seconds: float
+    backward_seconds: float
+    optimizer_seconds: float
+    input_seconds: float
+    communication_seconds: float
+    exposed_communication_seconds: float
+    waiting_for_launches_seconds: float
+    parts: tuple[StepPart, ...]
+    hidden_parts: tuple[StepPart, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """How much of the device's time is told by a model, and the operators no rule knows."""
+
+    modelled_share: float
+    unmodelled: tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class Prediction:
-    """What is predicted of a workload on hardware."""
+    """What is predicted of a workload on hardware.
+
+    What is said of the step is None where only memory can be told yet; `notes` say why.
+    """
 
     workload: Workload
     hardware: Hardware
     strategy: str
     graph: Graph
     memory: MemoryAnswer
+    step: StepAnswer | None
+    throughput: Throughput | None
+    knowledge: Knowledge | None
+    bottleneck: Bottleneck | None
+    coverage: Coverage | None
+    sources: tuple[str, ...]
+    notes: tuple[str, ...]
 
 
-def predict(workload: Workload, hardware: Hardware, strategy: str = "ddp") -> Prediction:
-    """Predict one training step of a workload on hardware."""
+def predict(
+    workload: Workload,
+    hardware: Hardware,
+    strategy: str = "ddp",
+    model: StepModel | str = DEFAULT,
+    input_options: InputOptions | None = None,
+    with_advice: bool = True,
+) -> Prediction:
+    """Predict one training step of a workload on hardware.
+
+    `model` tells the time of the step: a name of `operators.catalogue`, or any `StepModel`.
+    """
+    options = memory_options(strategy, hardware.devices)
     batch = workload.sizes.batch
     graph = graph_of(workload) if batch is None else graph_at(workload, batch)
-    return Prediction(
+    memory = _memory(workload, graph, hardware, options)
+    blank = Prediction(
+        workload, hardware, strategy, graph, memory,
+        step=None, throughput=None, knowledge=None, bottleneck=None, coverage=None,
+        sources=(memory.source,), notes=(),
+    )  # fmt: skip
+    if hardware.devices > 1:
+        return replace(blank, notes=(MANY_DEVICES,))
+    named = OperatorSteps(model) if isinstance(model, str) else model
+    situation = Situation(
         workload=workload,
-        hardware=hardware,
-        strategy=strategy,
         graph=graph,
-        memory=_memory(workload, graph, hardware, memory_options(strategy, hardware.devices)),
+        device=hardware.device,
+        model=named,
+        input=input_options or InputOptions(),
+        memory=options,
+        largest_batch=memory.largest_batch,
+    )
+    return _with_step(blank, situation, with_advice)
+
+
+def _with_step(known: Prediction, at: Situation, with_advice: bool) -> Prediction:
+    timing, memory = time_step(at.graph, at.device, at.model, at.input), known.memory
+    advice: tuple[Advice, ...] = ()
+    if with_advice:
+        advice = faster(at, timing) if memory.fits else _fitting(memory)
+    return replace(
+        known,
+        step=_step(timing),
+        throughput=throughput(at.graph, at.device, timing.seconds),
+        knowledge=timing.computing.knowledge,
+        bottleneck=bottleneck(timing, memory.bytes.p50, memory.capacity_bytes, memory.fits, advice),
+        coverage=Coverage(timing.computing.modelled_share, timing.computing.unmodelled),
+        sources=tuple(dict.fromkeys((*timing.total.sources, memory.source))),
+    )
+
+
+def _step(timing: Timing) -> StepAnswer:
+    phases, total = timing.computing.phases, timing.total
+    return StepAnswer(
+        seconds=total.quantiles,
+        forward_seconds=phases[Phase.FORWARD],
+        backward_seconds=phases[Phase.BACKWARD],
+        optimizer_seconds=phases[Phase.OPTIMIZER],
+        input_seconds=timing.input.seconds,
+        communication_seconds=0.0,
+        exposed_communication_seconds=0.0,
+        waiting_for_launches_seconds=timing.computing.waiting_seconds,
+        parts=_step_parts(total.visible),
+        hidden_parts=_step_parts(total.hidden),
+    )
+
+
+def _step_parts(parts: tuple[Part, ...]) -> tuple[StepPart, ...]:
+    """The parts that take time, longest first."""
+    ordered = sorted(parts, key=lambda part: -part.value)
+    return tuple(StepPart(part.name, part.value, part.source) for part in ordered if part.value > 0)
+
+
+def _fitting(memory: MemoryAnswer) -> tuple[Advice, ...]:
+    """What would make a step fit, as advice."""
+    return tuple(
+        Advice(remedy.change, None, None, None, remedy.bytes, remedy.fits) for remedy in memory.advice
     )
 
 
@@ -80,7 +205,7 @@ def memory_options(strategy: str, devices: int) -> MemoryOptions:
 
 def _memory(workload: Workload, graph: Graph, hardware: Hardware, options: MemoryOptions) -> MemoryAnswer:
     estimate = estimate_memory(graph, hardware.device, options)
-    remedies = () if estimate.fits else _remedies(workload, graph, hardware, options)
+    found = () if estimate.fits else _remedies(workload, graph, hardware, options)
     return MemoryAnswer(
         bytes=estimate.estimate.quantiles,
         capacity_bytes=estimate.capacity_bytes,
@@ -88,7 +213,7 @@ def _memory(workload: Workload, graph: Graph, hardware: Hardware, options: Memor
         parts=_parts(estimate),
         source=", ".join(estimate.estimate.sources),
         largest_batch=largest_batch(lambda batch: graph_at(workload, batch), hardware.device, options),
-        advice=remedies,
+        advice=found,
     )
 
 
@@ -104,7 +229,7 @@ def _parts(estimate: MemoryEstimate) -> tuple[MemoryPart, ...]:
 def _remedies(
     workload: Workload, graph: Graph, hardware: Hardware, options: MemoryOptions
 ) -> tuple[MemoryRemedy, ...]:
-    found = advice(
+    found = remedies(
         lambda batch: graph_at(workload, batch),
         graph.batch,
         hardware.device,

@@ -27,7 +27,10 @@ WAITING = "waiting for launches"
 
 @dataclass(frozen=True)
 class StepEstimate:
-    """Time of a step with its parts; `phases` are the device's time from phase to phase, waits included."""
+    """Time of a step with its parts; `phases` are the device's time from phase to phase, waits included.
+
+    `arithmetic_seconds`: device time of operators bound by arithmetic rather than by memory bandwidth.
+    """
 
     estimate: Estimate
     knowledge: Knowledge
@@ -37,6 +40,7 @@ class StepEstimate:
     waiting_seconds: float
     unmodelled: tuple[str, ...]
     modelled_share: float
+    arithmetic_seconds: float = 0.0
 
     @property
     def seconds(self) -> float:
@@ -66,6 +70,7 @@ def estimate_step(
         waiting_seconds=float(run.waits.sum()),
         unmodelled=unknown_names(priced.ops),
         modelled_share=1 - float(priced.seconds[unknown].sum()) / busy if busy else 1.0,
+        arithmetic_seconds=float(priced.seconds[priced.by_arithmetic].sum()),
     )
 
 

@@ -46,6 +46,11 @@ def peaks(works: WorkTable, device: Device) -> Floats:
     )
 
 
+def roofline(works: WorkTable, device: Device) -> tuple[Floats, Floats]:
+    """The least time of computing each work on a device, and of moving its bytes."""
+    return works.flop / peaks(works, device), works.bytes / device.memory_bytes_per_second
+
+
 def roofline_seconds(works: WorkTable, device: Device) -> Floats:
     """The least time of each work on a device."""
-    return np.maximum(works.flop / peaks(works, device), works.bytes / device.memory_bytes_per_second)
+    return np.maximum(*roofline(works, device))

@@ -10,7 +10,8 @@ import numpy as np
 from foretrain.errors import MissingData
 from foretrain.facts.devices import Device
 from foretrain.prediction.operators._base import Confidence, OperatorModel
-from foretrain.prediction.operators.table import Floats, table
+from foretrain.prediction.operators.limits import roofline
+from foretrain.prediction.operators.table import Flags, Floats, table
 from foretrain.workloads.ops import Kind, Op, Work
 
 _NOWHERE = -1
@@ -19,10 +20,14 @@ _NOWHERE = -1
 
 @dataclass(frozen=True, eq=False)
 class PricedOps:
-    """Device seconds of each operator, and how far to trust the times of each kind."""
+    """Device seconds of each operator, and how far to trust the times of each kind.
+
+    `by_arithmetic`: operators whose FLOP take longer at the device's peak than their bytes at its bandwidth.
+    """
 
     ops: tuple[Op, ...]
     seconds: Floats
+    by_arithmetic: Flags
     confidence: dict[Kind, Confidence]
 
 
@@ -52,5 +57,11 @@ def price(ops: Sequence[Op], device: Device, models: Sequence[OperatorModel]) ->
             left -= mine
     if left:
         raise MissingData(f"no operator model prices {', '.join(sorted(left))}")
-    each = np.append(seconds, 0.0)[np.array(places, int)]
-    return PricedOps(tuple(ops), each, confidence)
+    place_of = np.array(places, int)
+    computing, moving = roofline(everything, device)
+    return PricedOps(
+        tuple(ops),
+        np.append(seconds, 0.0)[place_of],
+        np.append(computing > moving, False)[place_of],
+        confidence,
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,7 +12,9 @@ from foretrain.serving.cli.parameters import Json, complete_device
 
 if TYPE_CHECKING:
     from foretrain.prediction.prediction import Prediction
+    from foretrain.prediction.step_models import StepModel
 
+END_TO_END = "end-to-end"
 On = Annotated[
     str,
     typer.Option(
@@ -21,6 +24,27 @@ On = Annotated[
     ),
 ]
 Strategy = Annotated[str, typer.Option("--strategy", help="ddp, zero1, zero2, zero3 or fsdp.")]
+Pricing = Annotated[
+    str,
+    typer.Option("--model", help="What tells the time: foretrain, roofline, per-layer or end-to-end."),
+]
+Timings = Annotated[
+    Path | None, typer.Option("--timings", help="Your own timings, which --model end-to-end learns from.")
+]
+Dataset = Annotated[
+    str | None,
+    typer.Option("--dataset", help="Also read and decode: imagenet-jpeg, cifar10, mnist, tokens, synthetic."),
+]
+Storage = Annotated[
+    str, typer.Option("--storage", help="Where the data set lies: nvme, sata-ssd, hdd or network-disk.")
+]
+LoaderWorkers = Annotated[
+    int, typer.Option("--loader-workers", help="Processes that load samples; 0: the training process.")
+]
+Prefetch = Annotated[bool, typer.Option("--prefetch/--no-overlap", help="Whether loading overlaps training.")]
+WithAdvice = Annotated[
+    bool, typer.Option("--advice/--no-advice", help="Whether to work out what would make the step faster.")
+]
 Check = Annotated[bool, typer.Option("--check", help="Exit with 1 if it does not fit.")]
 
 
@@ -40,35 +64,63 @@ def predict(
     lora: given.Lora = None,
     forward_only: given.ForwardOnly = False,
     no_optimizer: given.NoOptimizer = False,
+    dataset: Dataset = None,
+    storage: Storage = "nvme",
+    loader_workers: LoaderWorkers = 4,
+    prefetch: Prefetch = True,
+    pricing: Pricing = "foretrain",
+    timings: Timings = None,
+    advice: WithAdvice = True,
     check: Check = False,
     json: Json = False,
 ) -> None:
-    """Predict what a training step takes: today its memory.
+    """Predict what a training step takes: its time on one device, its memory, and what holds it back.
 
     \b
     Examples:
-      foretrain predict resnet50 --on rtx3090 --batch 192 --precision fp16
+      foretrain predict resnet50 --on rtx3090 --batch 192 --precision fp16 --channels-last
+      foretrain predict resnet50 --on v100-sxm2-16gb --batch 64 --dataset imagenet-jpeg --storage hdd
       foretrain predict llama3-8b --on h100-sxm:8 --strategy zero3 --precision bf16
     """
     options = given.chosen(locals())
     from foretrain.facts.hardware import hardware
+    from foretrain.prediction.input_pipeline import InputOptions
     from foretrain.prediction.prediction import predict as core
     from foretrain.serving.cli.terminal import print_json, spinner
 
     machine = hardware(on)
+    tells_time = _step_model(pricing, timings)
+    samples_from = InputOptions(dataset, storage, loader_workers, prefetch)
     with spinner(f"Predicting {model}") as progress:
         progress("reading the model")
         workload = given.workload(options)
         progress("walking through the step")
-        prediction = core(workload, machine, strategy)
+        prediction = core(workload, machine, strategy, tells_time, samples_from, with_advice=advice)
     if json:
         print_json(_as_object(prediction))
     else:
-        _show(prediction)
+        from foretrain.serving.cli.prediction_text import show
+
+        show(prediction)
     if check and not prediction.memory.fits:
         from foretrain.errors import EXIT_INFEASIBLE
 
         raise typer.Exit(EXIT_INFEASIBLE)
+
+
+def _step_model(pricing: str, timings: Path | None) -> StepModel | str:
+    """What tells the time of a step; a regression on whole steps needs timings, and nothing else does."""
+    from foretrain.errors import InvalidRequest
+
+    if pricing != END_TO_END:
+        if timings is not None:
+            raise InvalidRequest(f"--timings is for --model {END_TO_END}; --model {pricing} learns from none")
+        return pricing
+    if timings is None:
+        raise InvalidRequest(
+            f"--model {END_TO_END} is fitted to your own timings: name them with --timings FILE"
+        )
+    raise InvalidRequest(f"--model {END_TO_END} is not available yet")
 
 
 def _as_object(prediction: Prediction) -> dict[str, Any]:
@@ -82,37 +134,12 @@ def _as_object(prediction: Prediction) -> dict[str, Any]:
             "nodes": hardware.nodes,
             "strategy": prediction.strategy,
         },
+        "knowledge": prediction.knowledge,
+        "step": prediction.step,
+        "throughput": prediction.throughput,
         "memory": prediction.memory,
+        "bottleneck": prediction.bottleneck,
+        "coverage": prediction.coverage,
+        "sources": prediction.sources,
+        "notes": prediction.notes,
     }
-
-
-def _show(prediction: Prediction) -> None:
-    from foretrain.serving.cli.terminal import Column, print_line, print_table
-    from foretrain.units import format_bytes
-
-    memory, graph, hardware = prediction.memory, prediction.graph, prediction.hardware
-    print_line(
-        f"{prediction.workload.source.name} on {hardware.name}, batch {graph.batch} per device", "bold"
-    )
-    verdict = "fits" if memory.fits else "does not fit"
-    print_line(
-        f"Memory: {format_bytes(memory.bytes.p50)} "
-        f"(80 % between {format_bytes(memory.bytes.p10)} and {format_bytes(memory.bytes.p90)}), {verdict} "
-        f"into the {format_bytes(memory.capacity_bytes)} of {hardware.device.id}",
-        "green" if memory.fits else "red",
-    )
-    print_line(f"Largest batch that fits: {memory.largest_batch or 'none'}")
-    print_line()
-    rows = [
-        (part.name, format_bytes(part.bytes), f"{part.bytes / memory.bytes.p50:.1%}") for part in memory.parts
-    ]
-    print_table([Column("memory of"), Column("size", right=True), Column("share", right=True)], rows)
-    if memory.advice:
-        print_line()
-        print_table(
-            [Column("what would help"), Column("needs", right=True), Column("fits")],
-            [
-                (remedy.change, format_bytes(remedy.bytes), "yes" if remedy.fits else "no")
-                for remedy in memory.advice
-            ],
-        )

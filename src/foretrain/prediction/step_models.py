@@ -1,0 +1,58 @@
+"""Ways to tell the time of a step on one device: swappable, and handed to `predict` by name or as an object.
+
+Most price the operators one by one (`OperatorSteps`). Others know whole steps only, such as a regression on a
+user's own timings; they live where they are learned and are handed in.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from foretrain.facts.devices import Device
+from foretrain.prediction.host import HostModel, host_model
+from foretrain.prediction.operators.catalogue import DEFAULT, operator_models
+from foretrain.prediction.step import StepEstimate, estimate_step
+from foretrain.workloads.graph import Graph
+
+NO_HOST = HostModel(
+    forward_seconds=0.0,
+    backward_seconds=0.0,
+    optimizer_seconds=0.0,
+    view_seconds=0.0,
+    kernel_seconds=0.0,
+    compiled_share=1.0,
+    p10=1.0,
+    p90=1.0,
+    source="none",
+)
+"""A host that launches in no time: what models that know nothing of launching take."""
+
+
+class StepModel(ABC):
+    """Tells the time of one training step on one device."""
+
+    @abstractmethod
+    def estimate(self, graph: Graph, device: Device) -> StepEstimate:
+        """The time of a step."""
+
+
+@dataclass(frozen=True)
+class OperatorSteps(StepModel):
+    """Operators priced by the models a name of `operators.catalogue` stands for, launched by a host.
+
+    `host` None: the calibrated one for the default models on a GPU. The others are told as published, without
+    a host, and a CPU launches nothing: what a call costs it is part of the operator's price.
+    """
+
+    choice: str = DEFAULT
+    host: HostModel | None = None
+
+    def estimate(self, graph: Graph, device: Device) -> StepEstimate:
+        """The time of a step."""
+        models = operator_models(device, self.choice)
+        return estimate_step(graph, device, models, self.host or self._host(device))
+
+    def _host(self, device: Device) -> HostModel:
+        is_told = self.choice == DEFAULT and device.kind != "cpu"
+        return host_model(device) if is_told else NO_HOST

@@ -1,0 +1,133 @@
+"""A prediction as text: the answer first, then what it is made of."""
+
+from __future__ import annotations
+
+from foretrain.prediction.bottleneck import Bottleneck
+from foretrain.prediction.prediction import MemoryAnswer, Prediction, StepAnswer, StepPart
+from foretrain.prediction.speeding_up import Advice
+from foretrain.serving.cli.terminal import Column, print_line, print_table
+from foretrain.units import format_bytes, format_duration
+
+_MOST_PARTS = 12
+_SMALLEST_SHARE = 0.001
+
+
+def show(prediction: Prediction) -> None:
+    """Print a prediction."""
+    graph, hardware = prediction.graph, prediction.hardware
+    print_line(
+        f"{prediction.workload.source.name} on {hardware.name}, batch {graph.batch} per device", "bold"
+    )
+    _show_step(prediction)
+    _show_memory_line(prediction.memory, hardware.device.id)
+    if prediction.bottleneck is not None:
+        _show_bottleneck(prediction.bottleneck)
+    for note in prediction.notes:
+        print_line(f"Note: {note}", "yellow")
+    if prediction.step is not None:
+        _show_step_parts(prediction.step)
+    _show_memory(prediction.memory)
+
+
+def _show_step(prediction: Prediction) -> None:
+    step, throughput = prediction.step, prediction.throughput
+    if step is None or throughput is None:
+        return
+    seconds = step.seconds
+    print_line(
+        f"Step: {format_duration(seconds.p50)} (80 % between {format_duration(seconds.p10)} and "
+        f"{format_duration(seconds.p90)}), {prediction.knowledge}",
+        "cyan",
+    )
+    times = {
+        "forward": step.forward_seconds,
+        "backward": step.backward_seconds,
+        "optimizer": step.optimizer_seconds,
+        "input": step.input_seconds,
+    }
+    print_line("  " + ", ".join(f"{name} {format_duration(time)}" for name, time in times.items()))
+    tokens = throughput.tokens_per_second
+    speed = f"{throughput.samples_per_second:,.1f} samples/s"
+    if tokens is not None:
+        speed += f", {tokens:,.0f} tokens/s"
+    print_line(f"Throughput: {speed}, MFU {throughput.mfu:.1%}")
+    if prediction.coverage is not None and prediction.coverage.unmodelled:
+        unknown = ", ".join(prediction.coverage.unmodelled)
+        left = 1 - prediction.coverage.modelled_share
+        print_line(f"Not modelled, at least {left:.1%} of the device's time: {unknown}", "yellow")
+
+
+def _show_memory_line(memory: MemoryAnswer, device: str) -> None:
+    verdict = "fits" if memory.fits else "does not fit"
+    print_line(
+        f"Memory: {format_bytes(memory.bytes.p50)} "
+        f"(80 % between {format_bytes(memory.bytes.p10)} and {format_bytes(memory.bytes.p90)}), {verdict} "
+        f"into the {format_bytes(memory.capacity_bytes)} of {device}",
+        "green" if memory.fits else "red",
+    )
+    print_line(f"Largest batch that fits: {memory.largest_batch or 'none'}")
+
+
+def _show_bottleneck(found: Bottleneck) -> None:
+    print_line(f"Bottleneck: {found.kind} - {found.verdict}", "magenta")
+    told = [advice for advice in found.advice if advice.gain is not None]
+    if told:
+        print_line()
+        print_table(
+            [
+                Column("what would help", least=20), Column("gain", right=True), Column("step", right=True),
+                Column("samples/s", right=True), Column("memory", right=True, expendable=1),
+            ],
+            [_advice_row(advice) for advice in told],
+        )  # fmt: skip
+
+
+def _advice_row(advice: Advice) -> tuple[str, ...]:
+    return (
+        advice.change,
+        "" if advice.gain is None else f"{advice.gain:.2f}x",
+        "" if advice.step_seconds is None else format_duration(advice.step_seconds),
+        "" if advice.samples_per_second is None else f"{advice.samples_per_second:,.1f}",
+        "" if advice.memory_bytes is None else format_bytes(advice.memory_bytes),
+    )
+
+
+def _show_step_parts(step: StepAnswer) -> None:
+    total = step.seconds.p50
+    listed = [part for part in step.parts if part.seconds >= _SMALLEST_SHARE * total][:_MOST_PARTS]
+    rows = [_part_row(part, f"{part.seconds / total:.1%}") for part in listed]
+    rest = total - sum(part.seconds for part in listed)
+    if len(listed) < len(step.parts):
+        others = f"{len(step.parts) - len(listed)} others"
+        rows.append((others, format_duration(rest), f"{rest / total:.1%}", ""))
+    hidden = [part for part in step.hidden_parts if part.seconds >= _SMALLEST_SHARE * total]
+    rows += [_part_row(part, "overlapped") for part in hidden[:_MOST_PARTS]]
+    print_line()
+    print_table(
+        [
+            Column("time of"), Column("time", right=True), Column("share", right=True),
+            Column("by", least=20, expendable=1),
+        ],
+        rows,
+    )  # fmt: skip
+
+
+def _part_row(part: StepPart, share: str) -> tuple[str, ...]:
+    return part.name, format_duration(part.seconds), share, part.source
+
+
+def _show_memory(memory: MemoryAnswer) -> None:
+    print_line()
+    rows = [
+        (part.name, format_bytes(part.bytes), f"{part.bytes / memory.bytes.p50:.1%}") for part in memory.parts
+    ]
+    print_table([Column("memory of"), Column("size", right=True), Column("share", right=True)], rows)
+    if memory.advice:
+        print_line()
+        print_table(
+            [Column("what would help"), Column("needs", right=True), Column("fits")],
+            [
+                (remedy.change, format_bytes(remedy.bytes), "yes" if remedy.fits else "no")
+                for remedy in memory.advice
+            ],
+        )
