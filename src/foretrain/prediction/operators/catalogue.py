@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping
 
 from foretrain.errors import InvalidRequest
 from foretrain.facts.devices import Device
+from foretrain.prediction.operators import cpu
 from foretrain.prediction.operators._base import OperatorModel
 from foretrain.prediction.operators.attention import AttentionModel
 from foretrain.prediction.operators.convolution import ConvolutionModel
+from foretrain.prediction.operators.cpu import CpuModel
 from foretrain.prediction.operators.matrix import MatrixModel
 from foretrain.prediction.operators.per_layer import PerLayerModel
 from foretrain.prediction.operators.recurrent import RecurrentModel
@@ -20,7 +22,8 @@ Models = tuple[OperatorModel, ...]
 
 def _foretrain(device: Device) -> Models:
     """The calibrated models; what no rule knows gets its least time, and is reported as not modelled."""
-    del device
+    if device.kind == cpu.KIND:
+        return (CpuModel(), RooflineModel())
     return (
         MatrixModel(), AttentionModel(), RecurrentModel(), ConvolutionModel(), StreamingModel(),
         RooflineModel(),

@@ -1,0 +1,1 @@
+"""Fits of a CPU's operator times."""

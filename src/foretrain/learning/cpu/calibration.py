@@ -1,0 +1,108 @@
+"""From timed operators to what is known of a CPU."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+
+import numpy as np
+
+from foretrain.errors import InvalidRequest
+from foretrain.learning.cpu.non_negative import relative_fit
+from foretrain.prediction.operators.cpu_calibration import CpuCalibration, FamilyFit
+from foretrain.prediction.operators.cpu_terms import family, fresh_bytes, terms
+from foretrain.prediction.operators.table import Floats, WorkTable, table
+from foretrain.workloads.ops import MATRIX_KINDS, Work
+
+_CACHES = tuple(2.0**power for power in range(19, 29))
+"""Sizes tried for the cache that a stream of operators finds its data in."""
+_FEWEST_LEFT = 2
+_LEAST_SHARE = 0.1
+"""Of a time at least this share is the operator's own, not that of mapping memory."""
+_STREAM = "elementwise forward"
+
+
+@dataclass(frozen=True)
+class TimedWork:
+    """A piece of work and the seconds it took."""
+
+    work: Work
+    seconds: float
+
+
+def calibrate(
+    timed: Sequence[TimedWork], device_id: str, threads: int, torch_version: str = ""
+) -> CpuCalibration:
+    """What the timed operators tell of a CPU."""
+    groups: dict[str, list[TimedWork]] = {}
+    for item in timed:
+        groups.setdefault(family(item.work), []).append(item)
+    if _STREAM not in groups:
+        raise InvalidRequest("no elementwise operator was timed, so nothing tells the caches of this machine")
+    cache_bytes, fresh = _memory(groups[_STREAM])
+    return CpuCalibration(
+        device_id=device_id,
+        threads=threads,
+        flop_per_second=max(item.work.flop / item.seconds for item in timed if item.work.kind in MATRIX_KINDS),
+        bytes_per_second=max(
+            (item.work.read_bytes + item.work.write_bytes) / item.seconds for item in timed
+        ),
+        cache_bytes=cache_bytes,
+        seconds_per_fresh_byte=fresh,
+        families={name: _fit(group, cache_bytes, fresh) for name, group in sorted(groups.items())},
+        software={"python": platform.python_version(), "numpy": np.__version__, "torch": torch_version},
+        measured_on=date.today().isoformat(),
+    )
+
+
+def _columns(works: WorkTable, cache_bytes: float) -> tuple[list[str], Floats]:
+    found = terms(works, cache_bytes)
+    return list(found), np.stack(list(found.values()), axis=1)
+
+
+def _parts(group: Sequence[TimedWork]) -> tuple[WorkTable, Floats]:
+    return table([item.work for item in group]), np.array([item.seconds for item in group])
+
+
+def _memory(group: Sequence[TimedWork]) -> tuple[float, float]:
+    """The size of cache, and the seconds of a byte mapped anew, that tell streaming operators best."""
+    works, times = _parts(group)
+    fresh = fresh_bytes(works)[:, None]
+
+    def fitted(size: float) -> tuple[float, float]:
+        columns = np.hstack((_columns(works, size)[1], fresh))
+        found = relative_fit(columns, times)
+        return float(np.mean(np.abs(columns @ found / times - 1))), float(found[-1])
+
+    best = min(_CACHES, key=lambda size: fitted(size)[0])
+    return best, fitted(best)[1]
+
+
+def _fit(group: Sequence[TimedWork], cache_bytes: float, fresh: float) -> FamilyFit:
+    works, times = _parts(group)
+    names, columns = _columns(works, cache_bytes)
+    mapping = fresh_bytes(works) * fresh
+    rest = np.maximum(times - mapping, _LEAST_SHARE * times)
+    found = relative_fit(columns, rest)
+    ratio = times / (_left_out(columns, rest, found) + mapping)
+    p10, p90 = np.quantile(ratio, [0.1, 0.9]).tolist()
+    return FamilyFit(
+        seconds_per={name: float(each) for name, each in zip(names, found, strict=True) if each > 0},
+        cases=len(times),
+        mean_absolute_error=float(np.mean(np.abs(1 / ratio - 1))),
+        p10=p10,
+        p90=p90,
+    )
+
+
+def _left_out(columns: Floats, times: Floats, found: Floats) -> Floats:
+    """Each time as told by a fit to all the others; by the fit itself where there are too few."""
+    if len(times) <= _FEWEST_LEFT:
+        return np.asarray(columns @ found)
+    told = np.empty(len(times))
+    for row in range(len(times)):
+        others = np.arange(len(times)) != row
+        told[row] = columns[row] @ relative_fit(columns[others], times[others])
+    return np.maximum(told, np.finfo(float).tiny)

@@ -1,0 +1,159 @@
+"""Time the trials on this machine's CPU: what each operator really takes, forward and backward.
+
+Tensors are taken in turns from several sets, and results are kept until the next turn, so that operands come
+from where they come from in training: the last results from cache, weights and saved activations from memory.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from foretrain.errors import MissingData
+from foretrain.measuring.stopwatch import Stopwatch
+from foretrain.prediction.operators.cpu_terms import MAPPED_ANEW_BYTES
+from foretrain.workloads.ops import Work
+
+if TYPE_CHECKING:
+    from foretrain.measuring.trials import Trial
+
+SECONDS = 75.0
+"""How long all trials together may take, unless told otherwise."""
+_FOOTPRINT = 96 * 2**20
+"""Bytes that the sets of a trial together fill: more than a last-level cache keeps of them."""
+_MOST_SETS = 8
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+"""The numbers of mallopt's options in glibc's malloc.h."""
+_FEWEST_RUNS, _MOST_RUNS = 4, 60
+
+Progress = Callable[[str, float], None]
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One piece of work and the seconds it took; `label` is the trial's kind, which may be finer than the
+    work's."""
+
+    label: str
+    work: Work
+    seconds: float
+
+
+def run_trials(progress: Progress = lambda *_: None, seconds: float = SECONDS) -> tuple[Timing, ...]:
+    """Time all trials within about so many seconds; `progress` hears what is run and which share is done."""
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        raise MissingData("the micro-benchmark runs torch operators: pip install foretrain[torch]") from error
+    from foretrain.measuring.trials import trials
+
+    torch.manual_seed(0)
+    settle_allocator()
+    found: list[Timing] = []
+    every = trials()
+    for index, trial in enumerate(every):
+        progress(trial.kind, index / len(every))
+        found += _timings(trial, seconds / len(every))
+    return tuple(found)
+
+
+def _timings(trial: Trial, budget: float) -> Iterator[Timing]:
+    works = works_of(trial)
+    times = _run(trial, budget)
+    for work, seconds in zip(works, times, strict=True):
+        yield Timing(trial.kind, work, seconds)
+
+
+def settle_allocator() -> None:
+    """Let glibc recycle memory as it does once a training has run a few steps.
+
+    Its threshold for mapping a large tensor anew creeps up to 32 MiB with the tensors that are freed, and it
+    gives the top of its heap back at twice that; both are set to where they end up. Elsewhere nothing is done.
+    """
+    import ctypes
+
+    with suppress(OSError, AttributeError):
+        options = ctypes.CDLL("libc.so.6").mallopt
+        options(_MMAP_THRESHOLD, MAPPED_ANEW_BYTES)
+        options(_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def works_of(trial: Trial) -> tuple[Work, ...]:
+    """The work of the forward pass and that of each backward pass, as a trace on the meta device tells it."""
+    import torch
+
+    from foretrain.workloads.graph import Graph, Phase, Role
+    from foretrain.workloads.rules import operators
+    from foretrain.workloads.tracing.reality import Reality
+    from foretrain.workloads.tracing.recorder import ModuleStack, Recorder
+
+    recorder = Recorder(torch.device("meta"), ModuleStack(torch.nn.Identity()))
+    tensors = _tensors(trial, "meta")
+    for tensor, operand in zip(tensors, trial.operands, strict=True):
+        recorder.own(tensor, Role.PARAMETER if operand.weight else Role.INPUT, "operand")
+    recorder.phase = trial.phase
+    ends: list[int] = []
+    with Reality(None, "sdpa"), recorder:
+        out = trial.function(*tensors)
+        ends.append(len(recorder.calls))
+        recorder.phase = Phase.BACKWARD
+        for group in trial.gradients:
+            slope = torch.empty_like(out)
+            torch.autograd.grad(out, [tensors[index] for index in group], slope, retain_graph=True)
+            ends.append(len(recorder.calls))
+    graph = Graph(
+        recorder.specs, tuple(recorder.calls), tuple(recorder.buffers()), (), 1, 1, 0, {"precision": "fp32"}
+    )
+    ops = operators(graph)
+    starts = [0, *ends[:-1]]
+    return tuple(
+        _only([op.work for op in ops if start <= op.call < end and op.work.kernels], trial)
+        for start, end in zip(starts, ends, strict=True)
+    )
+
+
+def _only(works: Sequence[Work], trial: Trial) -> Work:
+    """The one work of a pass; filling a start state or a gradient with zeros is not counted."""
+    main = [work for work in works if work.flop or len(works) == 1] or list(works[-1:])
+    assert len(main) == 1, f"{trial.kind}: {[(work.kind, work.direction) for work in works]}"
+    if "dropout" in trial.kind and trial.kind != "dropout":
+        return replace(main[0], dims={**main[0].dims, "dropout": 1})
+    return main[0]
+
+
+def _tensors(trial: Trial, device: str) -> list[Any]:
+    made = [operand.make(device) for operand in trial.operands]
+    for index in trial.differentiated:
+        made[index].requires_grad_()
+    return made
+
+
+def _run(trial: Trial, budget: float) -> list[float]:
+    """Seconds of the forward pass and of each backward pass."""
+    import torch
+
+    first = _tensors(trial, "cpu")
+    size = sum(tensor.numel() * tensor.element_size() for tensor in first)
+    count = int(min(max(_FOOTPRINT // max(1, 2 * size), 2), _MOST_SETS))
+    sets = [first, *(_tensors(trial, "cpu") for _ in range(count - 1))]
+    kept: list[Any] = [None] * count
+    slope = torch.randn_like(trial.function(*first)) if trial.gradients else None
+    watches = [Stopwatch(torch.get_num_threads()) for _ in range(1 + len(trial.gradients))]
+    deadline = time.perf_counter() + budget
+    runs = 0
+    while runs < _FEWEST_RUNS or (runs < _MOST_RUNS and time.perf_counter() < deadline):
+        turn = runs % count
+        tensors = sets[turn]
+        with watches[0]:
+            out = trial.function(*tensors)
+        for watch, group in zip(watches[1:], trial.gradients, strict=True):
+            wanted = [tensors[index] for index in group]
+            with watch:
+                kept_gradient = torch.autograd.grad(out, wanted, slope, retain_graph=True)
+            del kept_gradient
+        kept[turn] = out
+        runs += 1
+    return [watch.seconds for watch in watches]

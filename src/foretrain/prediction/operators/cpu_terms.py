@@ -1,0 +1,181 @@
+"""What the time of an operator on a CPU is made of: a few terms for each family of operators.
+
+A CPU runs operators one after the other, each with its own call:
+
+    t = Σ_i c_i · x_i,   c_i >= 0
+
+over terms x_i that grow with the work: calls, multiplications, the borders of a product's blocks, bytes within
+and beyond the caches. A product of m x n x k that fills its blocks badly costs
+mnk (1 + m0/m) (1 + n0/n) (1 + k0/k), which to first order is a sum over mnk, nk, mk and mn: so one set of
+non-negative seconds per term, measured on the machine itself, tells all shapes, and more work never takes
+less time. K. Goto, R. van de Geijn, "Anatomy of high-performance matrix multiplication", TOMS 34 (3), 2008,
+is why the terms are these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from foretrain.prediction.operators.table import Floats, WorkTable
+from foretrain.workloads.ops import Direction, Kind, Work
+
+Terms = dict[str, Floats]
+
+CALLS = "call"
+"""Every operator is called; a recurrent network's steps count as terms of their own."""
+MAPPED_ANEW_BYTES = 32 * 2**20
+"""Tensors above this size glibc maps anew each time, page by page (DEFAULT_MMAP_THRESHOLD_MAX, malloc.c)."""
+_IN_PLACE = frozenset({Kind.OPTIMIZER})
+_VECTOR_CHANNELS = 8
+"""Channels of a block in oneDNN's convolutions with 256-bit vectors; images of fewer are kept plain."""
+_DEPTHWISE_CHANNELS = 2
+_LSTM_GATES = 4
+_FORWARD, _BACKWARD = "forward", "backward"
+_PASSES = {
+    Direction.INPUT_GRADIENT: "input gradient",
+    Direction.WEIGHT_GRADIENT: "weight gradient",
+    Direction.BACKWARD: _BACKWARD,
+}
+_TRANSPOSED = {_FORWARD: "input gradient", "input gradient": _FORWARD}
+
+
+def family(work: Work) -> str:
+    """Which operators a work is timed with: its kind, the sort of it that matters, its direction."""
+    sort = _SORTS.get(work.kind)
+    passes = _PASSES.get(work.direction, _FORWARD)
+    if work.kind is Kind.MATMUL or work.kind is Kind.OPTIMIZER:
+        return work.kind.value
+    if work.kind is Kind.CONVOLUTION and work.dims.get("transposed"):
+        passes = _TRANSPOSED.get(passes, passes)
+    elif work.kind not in (Kind.CONVOLUTION, Kind.LINEAR) and passes != _FORWARD:
+        passes = _BACKWARD
+    return f"{sort(work) if sort else work.kind.value} {passes}"
+
+
+def _convolution_sort(work: Work) -> str:
+    groups, inputs = work.dims.get("groups", 1), work.dims["in_channels"]
+    if groups == 1:
+        return "convolution"
+    return "depthwise convolution" if inputs // groups <= _DEPTHWISE_CHANNELS else "grouped convolution"
+
+
+def _norm_sort(work: Work) -> str:
+    return "batch normalisation" if work.dims.get("over_batch") else "normalisation"
+
+
+def _attention_sort(work: Work) -> str:
+    return "attention with dropout" if work.dims.get("dropout") else "attention"
+
+
+def _recurrent_sort(work: Work) -> str:
+    """oneDNN runs whole LSTM layers; other cells are called step by step."""
+    return "lstm" if work.dims["gates"] == _LSTM_GATES else "other rnn"
+
+
+_SORTS: Mapping[Kind, Callable[[Work], str]] = {
+    Kind.CONVOLUTION: _convolution_sort,
+    Kind.NORMALISATION: _norm_sort,
+    Kind.ATTENTION: _attention_sort,
+    Kind.RNN: _recurrent_sort,
+}
+
+
+def nearest_family(wanted: str, known: Mapping[str, object]) -> str | None:
+    """The family itself if it was timed, else the same sort in the other direction, else None."""
+    if wanted in known:
+        return wanted
+    stem = wanted
+    for passes in (" input gradient", " weight gradient", " backward", " forward"):
+        stem = stem.removesuffix(passes)
+    options = (stem, *(f"{stem}{passes}" for passes in (" backward", " forward", " input gradient")))
+    return next((option for option in options if option in known), None)
+
+
+def terms(works: WorkTable, cache_bytes: float) -> Terms:
+    """The terms of works of one family."""
+    kind = works.works[0].kind
+    build = _TERMS.get(kind, _streaming)
+    return {CALLS: np.ones(len(works)), **build(works, cache_bytes)}
+
+
+def fresh_bytes(works: WorkTable) -> Floats:
+    """Bytes written to memory that is mapped for the purpose, so that every page of it is a fault."""
+    in_place = works.where(_IN_PLACE)
+    return np.where((works.write_bytes > MAPPED_ANEW_BYTES) & ~in_place, works.write_bytes, 0.0)
+
+
+def _moving(works: WorkTable, cache_bytes: float) -> Terms:
+    within = np.minimum(works.bytes, cache_bytes)
+    return {"byte in cache": within, "byte in memory": works.bytes - within}
+
+
+def _streaming(works: WorkTable, cache_bytes: float) -> Terms:
+    elements = np.maximum(works.flop, works.dim("elements", 0))
+    return {"element": elements, "tensor": works.dim("tensors", 0), **_moving(works, cache_bytes)}
+
+
+def _product(works: WorkTable, cache_bytes: float) -> Terms:
+    batch, m, n, k = (works.dim(name) for name in ("batch", "m", "n", "k"))
+    return {
+        "FLOP": works.flop,
+        "product": batch,
+        "m x n": batch * m * n,
+        "m x k": batch * m * k,
+        "n x k": batch * n * k,
+        **_moving(works, cache_bytes),
+    }
+
+
+def _up(channels: Floats) -> Floats:
+    """Channels as oneDNN pads them; fewer than a block stay as they are."""
+    padded = np.ceil(channels / _VECTOR_CHANNELS) * _VECTOR_CHANNELS
+    return np.where(channels < _VECTOR_CHANNELS, channels, padded)
+
+
+def _convolution(works: WorkTable, cache_bytes: float) -> Terms:
+    flop = works.flop
+    groups = works.dim("groups")
+    inputs, outputs = works.dim("in_channels") / groups, works.dim("out_channels") / groups
+    kernel = works.dim("kernel_depth") * works.dim("kernel_height") * works.dim("kernel_width")
+    weights = works.dim("out_channels") * inputs * kernel
+    padded = flop * (_up(inputs) / inputs) * (_up(outputs) / outputs)
+    return {
+        "FLOP": padded,
+        "FLOP / in": flop / inputs,
+        "FLOP / out": flop / outputs,
+        "FLOP / row": flop / works.dim("out_width"),
+        "FLOP / kernel": flop / kernel,
+        "weight": weights,
+        **_moving(works, cache_bytes),
+    }
+
+
+def _attention(works: WorkTable, cache_bytes: float) -> Terms:
+    """PyTorch's CPU kernels skip next to nothing of a causal mask, so all scores are computed."""
+    computed = works.flop * np.where(works.dim("causal", 0) > 0, 2.0, 1.0)
+    scores = works.dim("batch") * works.dim("heads") * works.dim("queries") * works.dim("keys")
+    return {"FLOP": computed, "score": scores, "head": works.dim("batch") * works.dim("heads"),
+            **_moving(works, cache_bytes)}  # fmt: skip
+
+
+def _recurrent(works: WorkTable, cache_bytes: float) -> Terms:
+    steps = works.dim("steps") * works.dim("layers") * works.dim("directions")
+    hidden, gates = works.dim("hidden"), works.dim("gates")
+    return {
+        "FLOP": works.flop,
+        "step": steps,
+        "gate": steps * works.dim("batch") * hidden * gates,
+        "weight of a step": steps * hidden * hidden * gates,
+        **_moving(works, cache_bytes),
+    }
+
+
+_TERMS: Mapping[Kind, Callable[[WorkTable, float], Terms]] = {
+    Kind.LINEAR: _product,
+    Kind.MATMUL: _product,
+    Kind.CONVOLUTION: _convolution,
+    Kind.ATTENTION: _attention,
+    Kind.RNN: _recurrent,
+}
