@@ -7,6 +7,7 @@ learning models", IEEE Big Data 2018.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from foretrain.learning.measurements._base import Measurements, measurements, rows
@@ -14,7 +15,7 @@ from foretrain.learning.measurements.convolutions import Convolution
 from foretrain.workloads.ops import Direction
 
 FILE = Path("justus/conv_fp32.csv.gz")
-_DEVICES = {
+DEVICES: Mapping[str, str] = {
     "1080ti": "gtx1080ti",
     "K40": "k40",
     "M60": "m60",
@@ -31,7 +32,7 @@ def read(data: Path) -> Measurements:
     return measurements(
         "justus",
         [layer.work(Direction.FORWARD) for layer in layers],
-        [_DEVICES[row["device"]] for row in found],
+        [DEVICES[row["device"]] for row in found],
         [float(row["timeUsed_median"]) * 1e-3 for row in found],
         ["forward"] * len(found),
     )
