@@ -35,7 +35,7 @@ UNCORRECTED = tuple(
     item
     for item in GPUS
     if not any(
-        f"{unit}:{corrections.kernels_of(item)}" in corrections.forests() for unit in ("lanes", "tensor")
+        corrections.key(unit, item, is_plain=False) in corrections.forests() for unit in ("lanes", "tensor")
     )
 )
 SIZES = st.sampled_from([8, 64, 96, 128, 512, 1000, 1024, 4096, 11008])
@@ -169,7 +169,7 @@ def test_corrections_are_bounded() -> None:
     target = device("a100-pcie-40gb")
     work = products(table([linear(777, 555, 333), linear(64, 64, 64)]), target)
     modelled = np.array([1e-4, 1e-5])
-    forest = corrections.forests()["lanes:8.0"]
+    forest = corrections.forests()["lanes:8.0:layer"]
     ratio = corrections.apply(forest, work, target, modelled) / modelled
     assert np.all(np.abs(np.log(ratio)) <= corrections.BOUND + 1e-9)
 

@@ -29,9 +29,11 @@ from foretrain.learning.measurements import (
 )
 from foretrain.learning.measurements._base import Measurements, shape_key
 from foretrain.prediction.operators.corrections import FILE as TREES_FILE
-from foretrain.prediction.operators.corrections import apply, kernels_of
+from foretrain.prediction.operators.corrections import apply, key
 from foretrain.prediction.operators.matrix import FILE, Unit
+from foretrain.prediction.operators.products import ProductConstants
 from foretrain.prediction.operators.table import Floats
+from foretrain.prediction.operators.trees import Forest
 
 __all__ = ["FILE", "Corpus", "Predictions", "calibrate", "corpus", "device_unseen", "shape_unseen"]
 
@@ -100,9 +102,20 @@ def shape_unseen(known: Corpus, name: str) -> list[Predictions]:
 def _corrected(seen: Sample, rest: Sample, learned: ProductFit) -> Floats:
     """What a fit, and trees fitted to the seen part of a sample, tell of the rest of it."""
     share = learned.shares[seen.device.id]
-    forest = fit_trees(seen, modelled(seen, learned.constants, share))
-    told = apply(forest, rest.work, rest.device, modelled(rest, learned.constants, share))
+    told = modelled(rest, learned.constants, share)
+    for is_plain, forest in forests_of(seen, learned.constants, share).items():
+        mine = rest.work.is_plain == is_plain
+        told[mine] = apply(forest, rest.work.at(mine), rest.device, told[mine])
     return rest.show(np.maximum(told, least_seconds(rest)))
+
+
+def forests_of(part: Sample, known: ProductConstants, share: float) -> dict[bool, Forest]:
+    """The corrections a sample tells: of plain products and of layers, where it has them."""
+    told = modelled(part, known, share)
+    return {
+        is_plain: fit_trees(part.at(part.work.is_plain == is_plain), told[part.work.is_plain == is_plain])
+        for is_plain in sorted(set(part.work.is_plain.tolist()))
+    }
 
 
 def _folds(part: Sample, found: Sequence[Measurements]) -> np.ndarray[Any, Any]:
@@ -161,6 +174,7 @@ def _write_trees(known: Corpus, learned: Mapping[str, ProductFit]) -> None:
     arrays: dict[str, np.ndarray[Any, Any]] = {}
     for name in ("lanes", "tensor"):
         for part in known.fitted[name]:
-            told = modelled(part, learned[name].constants, learned[name].shares[part.device.id])
-            arrays |= fit_trees(part, told).arrays(f"{name}:{kernels_of(part.device)}/")
+            share = learned[name].shares[part.device.id]
+            for is_plain, forest in forests_of(part, learned[name].constants, share).items():
+                arrays |= forest.arrays(key(name, part.device, is_plain) + "/")
     np.savez_compressed(folder() / TREES_FILE, **arrays)  # type: ignore[arg-type]

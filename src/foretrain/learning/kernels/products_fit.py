@@ -137,7 +137,7 @@ def constants(x: Floats, start_cycles: float) -> ProductConstants:
     return ProductConstants(
         start_cycles=start_cycles,
         tile_efficiency=tuple(np.minimum(1.0, np.exp(x[:_COUNT])).tolist()),
-        batched_efficiency=tuple(np.minimum(1.0, np.exp(x[_COUNT : 2 * _COUNT])).tolist()),
+        plain_efficiency=tuple(np.minimum(1.0, np.exp(x[_COUNT : 2 * _COUNT])).tolist()),
         k_start=float(np.exp(k_start)),
         wave_rounding=float(1 / (1 + np.exp(-rounding))),
         least_split=float(np.exp(split)),

@@ -17,7 +17,8 @@ from foretrain.learning.measurements.product_works import product
 from foretrain.workloads.ops import Direction, Work
 
 FILE = Path("neusight/per_op_one_layer.csv.gz")
-_LAYERS = ("query", "key", "value", "dense", "proj", "fc1", "fc2")
+_LAYERS = ("query", "key", "value", "dense", "proj", "fc1", "fc2", "predictions_decoder", "lm_head")
+_BARE = frozenset({"lm_head"})
 
 
 def forward(data: Path) -> Measurements:
@@ -74,12 +75,12 @@ def _work(row: dict[str, str]) -> Work | None:
     name, shapes = row["Name"], ast.literal_eval(row["input_shapes"])
     if name.startswith("addmm"):
         (m, k), (_, n) = shapes[1:]
-        return product(1, m, n, k, "float32", is_linear=True)
+        return product(1, m, n, k, "float32", is_linear=True, has_bias=True)
     if name.startswith(("matmul", "bmm")) and len(shapes) == 2 and len(shapes[0]) > 2:
         *batch, m, k = shapes[0]
         return product(math.prod(batch), m, shapes[1][-1], k, "float32", is_linear=False)
     if row["op"] == "call_module" and name.endswith(_LAYERS) and len(shapes) == 1:
         *tokens, k = shapes[0]
         n = ast.literal_eval(row["output_shape"])[-1]
-        return product(1, math.prod(tokens), n, k, "float32", is_linear=True)
+        return product(1, math.prod(tokens), n, k, "float32", is_linear=True, has_bias=name not in _BARE)
     return None

@@ -2,6 +2,8 @@
 
 The P4's linear layers of the authors' test split ran another library (kernels `sgemm_128x128x8_NT`), up to
 four times faster than the same shapes of the training split; both are kept, since shapes alone do not tell.
+The columns M, N, K are rows, inner dimension and columns: the blocks launched are those of the tiles of M x K
+in every batched product, and of M x N in the few where both come to the same.
 Reference: S. Lee, A. Phanishayee, D. Mahajan, "Forecasting GPU performance for deep learning training and
 inference", ASPLOS 2025.
 """
@@ -24,9 +26,9 @@ def read(data: Path) -> Measurements:
     return measurements(
         "neusight",
         [
-            product(b, m, n, k, "float32", is_linear=row["op"] == "linear")
+            product(b, m, n, k, "float32", row["op"] == "linear", has_bias=row["op"] == "linear")
             for row in found
-            for b, m, n, k in [[int(row[name]) for name in "BMNK"]]
+            for b, m, k, n in [[int(row[name]) for name in "BMNK"]]
         ],
         [ids[row["device"]] for row in found],
         [float(row["latency_ms"]) * 1e-3 for row in found],

@@ -2,8 +2,9 @@
 
 A library chooses among kernels by rules of its own, which differ by compute capability. Where products were
 measured, boosted trees tell the logarithm of measured over modelled time from ratios of the product to the
-device: its time in tiles of each size, its traffic, its depth, how its dimensions divide. Devices of the same
-compute capability run the same kernels and share the correction; others have none.
+device: its time in tiles of each size, its traffic, its depth, how its dimensions divide. Layers and
+plain products run other kernels and have trees of their own. Devices of the same compute capability run
+the same kernels and share the correction; others have none.
 """
 
 from __future__ import annotations
@@ -44,8 +45,13 @@ def features(work: Products, device: Device, modelled: Floats) -> Floats:
     columns += [np.log(work.batch * items * work.item_bytes / cache_bytes) for items in operands]
     columns += [np.log(each) for each in (work.batch, work.m, work.n, work.k)]
     divisors = [np.gcd(each.astype(np.int64), _WIDEST).astype(float) for each in (work.m, work.n, work.k)]
-    columns += [*divisors, np.minimum(np.minimum(*divisors[:2]), divisors[2]), work.is_batched.astype(float)]
+    columns += [*divisors, np.minimum(np.minimum(*divisors[:2]), divisors[2])]
     return np.stack(columns, axis=1)
+
+
+def key(unit: str, device: Device, is_plain: bool) -> str:
+    """The name of the correction of one unit and sort of product on the kernels of a device."""
+    return f"{unit}:{kernels_of(device)}:{'plain' if is_plain else 'layer'}"
 
 
 def apply(forest: Forest, work: Products, device: Device, modelled: Floats) -> Floats:
@@ -56,7 +62,7 @@ def apply(forest: Forest, work: Products, device: Device, modelled: Floats) -> F
 
 @cache
 def forests() -> Mapping[str, Forest]:
-    """The shipped corrections, by unit and compute capability."""
+    """The shipped corrections, by `key`."""
     with (data_root() / "calibrations" / FILE).open("rb") as file, np.load(file) as arrays:
         loaded = {name: arrays[name] for name in arrays.files}
     prefixes = sorted({name.rsplit("/", 1)[0] for name in loaded})

@@ -7,9 +7,10 @@ Devices whose kernels were measured are corrected for them (`corrections`).
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, ClassVar
 
@@ -20,6 +21,7 @@ from foretrain.facts.sheets import data_root
 from foretrain.prediction.operators import streaming
 from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
 from foretrain.prediction.operators.corrections import apply, forests, kernels_of
+from foretrain.prediction.operators.corrections import key as correction_key
 from foretrain.prediction.operators.limits import roofline_seconds
 from foretrain.prediction.operators.products import (
     PowerLimit,
@@ -30,6 +32,7 @@ from foretrain.prediction.operators.products import (
     unit_of,
 )
 from foretrain.prediction.operators.table import Floats, WorkTable
+from foretrain.prediction.operators.trees import Forest
 from foretrain.workloads.ops import Kind
 
 FILE = "products.json"
@@ -59,6 +62,11 @@ class Unit:
                 return float(expected * np.exp(weight * np.mean(np.log(ratios))))
         return expected
 
+    def without(self, device: Device) -> Unit:
+        """The same, had no device of this one's family been measured."""
+        kept = {name: s for name, s in self.shares.items() if devices()[name].family != device.family}
+        return replace(self, shares=kept)
+
 
 def _generation(device: Device) -> str:
     return device.generation
@@ -70,14 +78,29 @@ def _kind(device: Device) -> str:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was learned, as read from `data/calibrations/products.json`."""
+    """What was learned of products, as read from `data/calibrations`, and of the memory that feeds them."""
 
     units: Mapping[str, Unit]
     residuals: Mapping[str, tuple[float, float]]
+    corrections: Mapping[str, Forest]
+    memory: streaming.Calibration
 
     def knows(self, device: Device) -> bool:
         """Whether products were measured on this very device."""
         return any(device.id in unit.shares for unit in self.units.values())
+
+    def without(self, device: Device) -> Calibration:
+        """The same, had no device of this one's family been measured; the constants all share stay."""
+        return replace(
+            self,
+            units={name: unit.without(device) for name, unit in self.units.items()},
+            corrections={
+                name: forest
+                for name, forest in self.corrections.items()
+                if name.split(":")[1] != kernels_of(device)
+            },
+            memory=self.memory.without(device),
+        )
 
 
 @cache
@@ -87,6 +110,8 @@ def calibration() -> Calibration:
     return Calibration(
         units={name: _unit(name, content) for name, content in raw["units"].items()},
         residuals={split: (found["p10"], found["p90"]) for split, found in raw["residuals"].items()},
+        corrections=forests(),
+        memory=streaming.calibration(),
     )
 
 
@@ -97,26 +122,43 @@ def _unit(name: str, content: Mapping[str, Any]) -> Unit:
     return Unit(name, ProductConstants(**constants), PowerLimit(**content["power_limit"]), content["shares"])
 
 
-def modelled_seconds(work: Products, units: list[str], device: Device) -> Floats:
+def modelled_seconds(
+    work: Products, units: list[str], device: Device, known: Calibration | None = None
+) -> Floats:
     """Seconds of products, each on the unit named for it, without correction for a library's kernels."""
-    known, bandwidth = calibration().units, streaming.calibration().share(device)
+    known = known or calibration()
+    bandwidth = known.memory.share(device)
     names = np.array(units)
     seconds = np.zeros(len(work))
     for name in sorted(set(units)):
-        mine, unit = names == name, known[name]
+        mine, unit = names == name, known.units[name]
         share = unit.share(device)
         seconds[mine] = product_seconds(work.at(mine), device, unit.constants, share, bandwidth)
     return seconds
 
 
-def seconds_of(work: Products, units: list[str], device: Device) -> Floats:
-    """Seconds of products, corrected where kernels of this device and unit were measured."""
-    seconds = modelled_seconds(work, units, device)
+def seconds_of(work: Products, units: list[str], device: Device, known: Calibration | None = None) -> Floats:
+    """Seconds of products, corrected where kernels of this device and unit were measured.
+
+    A bare layer runs as the faster of a layer and a plain product.
+    """
+    known = known or calibration()
+    seconds = _corrected_seconds(work, units, device, known)
+    bare = np.flatnonzero(work.is_bare)
+    if len(bare):
+        plain = replace(work.at(bare), is_plain=np.ones(len(bare), bool))
+        others = _corrected_seconds(plain, [units[row] for row in bare.tolist()], device, known)
+        seconds[bare] = np.minimum(seconds[bare], others)
+    return seconds
+
+
+def _corrected_seconds(work: Products, units: list[str], device: Device, known: Calibration) -> Floats:
+    seconds = modelled_seconds(work, units, device, known)
     names = np.array(units)
-    for name in sorted(set(units)):
-        forest = forests().get(f"{name}:{kernels_of(device)}")
-        if forest is not None:
-            mine = names == name
+    for name, is_plain in itertools.product(sorted(set(units)), (False, True)):
+        forest = known.corrections.get(correction_key(name, device, is_plain))
+        mine = (names == name) & (work.is_plain == is_plain)
+        if forest is not None and mine.any():
             seconds[mine] = apply(forest, work.at(mine), device, seconds[mine])
     return seconds
 
@@ -131,16 +173,20 @@ class MatrixModel(OperatorModel):
     name: ClassVar[str] = "products"
     kinds: ClassVar[frozenset[Kind]] = frozenset({Kind.LINEAR, Kind.MATMUL})
 
+    def __init__(self, known: Calibration | None = None) -> None:
+        """By the shipped calibration, or another one."""
+        self._known = known or calibration()
+
     def seconds(self, works: WorkTable, device: Device) -> Floats:
         """Device seconds of each work."""
         units = [unit_of(work.dtype) for work in works.works]
-        times = seconds_of(products(works, device), units, device)
+        times = seconds_of(products(works, device), units, device, self._known)
         return np.maximum(times, roofline_seconds(works, device))
 
     def confidence(self, kind: Kind, device: Device) -> Confidence:
         """Residuals on devices like this one."""
         del kind
-        is_seen = calibration().knows(device)
-        p10, p90 = calibration().residuals["seen" if is_seen else "unseen"]
+        is_seen = self._known.knows(device)
+        p10, p90 = self._known.residuals["seen" if is_seen else "unseen"]
         knowledge = Knowledge.CALIBRATED if is_seen else Knowledge.EXTRAPOLATED
         return Confidence(knowledge, p10, p90, f"calibrations/{FILE}")

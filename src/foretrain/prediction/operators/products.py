@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from foretrain.facts.devices import Device
 from foretrain.prediction.operators.limits import peak_flop_per_second, peaks
 from foretrain.prediction.operators.table import Flags, Floats, WorkTable
-from foretrain.workloads.ops import Kind
+from foretrain.workloads.ops import Direction, Kind
 
 TILES = (
     (256, 128), (128, 256), (128, 128), (128, 64), (64, 128),
@@ -41,7 +41,12 @@ _YEAR = 2018
 
 @dataclass(frozen=True, eq=False)
 class Products:
-    """Products in columns, one row per work, on one device."""
+    """Products in columns, one row per work, on one device.
+
+    `is_plain`: products of activations, which run as plain kernels. `is_bare`: layers without a bias, which
+    may run as those do or as layers do: a layer with a bias is one call of cuBLASLt, which picks other
+    kernels than cuBLAS picks for the bare product.
+    """
 
     batch: Floats
     m: Floats
@@ -51,7 +56,8 @@ class Products:
     bytes: Floats
     flop: Floats
     peak: Floats
-    is_batched: Flags
+    is_plain: Flags
+    is_bare: Flags
 
     def __len__(self) -> int:
         return len(self.m)
@@ -65,15 +71,15 @@ class Products:
 class ProductConstants:
     """The fitted constants of one kind of arithmetic unit.
 
-    `tile_efficiency` and `batched_efficiency` have one entry per tile, for linear layers and for
-    products of activations, which are other kernels. `k_start`: depth that filling and draining a tile costs.
+    `tile_efficiency` and `plain_efficiency` have one entry per tile, for linear layers and for products of
+    activations, which are other kernels. `k_start`: depth that filling and draining a tile costs.
     `wave_rounding`: how much of the last, partly filled wave is paid. `least_split`: the shortest part a long
     sum is split into. `cache_bytes_per_cycle`: what one SM draws from the cache.
     """
 
     start_cycles: float
     tile_efficiency: tuple[float, ...]
-    batched_efficiency: tuple[float, ...]
+    plain_efficiency: tuple[float, ...]
     k_start: float
     wave_rounding: float
     least_split: float
@@ -91,8 +97,16 @@ def products(works: WorkTable, device: Device) -> Products:
         bytes=works.bytes,
         flop=works.flop,
         peak=peaks(works, device),
-        is_batched=works.where(frozenset({Kind.MATMUL})),
+        is_plain=works.where(frozenset({Kind.MATMUL})),
+        is_bare=_is_bare(works),
     )
+
+
+def _is_bare(works: WorkTable) -> Flags:
+    """Which are forward passes of FP32 layers without a bias."""
+    forward = [work.direction is Direction.FORWARD and unit_of(work.dtype) == "lanes" for work in works.works]
+    without_bias = works.where(frozenset({Kind.LINEAR})) & (works.dim("bias", 0) == 0)
+    return without_bias & np.array(forward, bool)
 
 
 def norm(*parts: Floats) -> Floats:
@@ -111,8 +125,8 @@ def product_seconds(
     moving = work.bytes / (device.memory_bytes_per_second * bandwidth_share)
     feed_rate = known.cache_bytes_per_cycle * sms * clock
     found = []
-    for (a, b), single, batched in zip(TILES, known.tile_efficiency, known.batched_efficiency, strict=True):
-        efficiency = np.where(work.is_batched, batched, single)
+    for (a, b), layer, plain in zip(TILES, known.tile_efficiency, known.plain_efficiency, strict=True):
+        efficiency = np.where(work.is_plain, plain, layer)
         rows, columns = np.ceil(work.m / a), np.ceil(work.n / b)
         blocks = rows * columns * work.batch
         depth = _depth(blocks / sms, work.k, known)

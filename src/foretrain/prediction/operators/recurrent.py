@@ -76,7 +76,8 @@ def parts(works: WorkTable, device: Device) -> RecurrentParts:
             bytes=moved,
             flop=2 * m * n * k,
             peak=peaks(works, device),
-            is_batched=np.zeros(len(works), bool),
+            is_plain=np.zeros(len(works), bool),
+            is_bare=np.zeros(len(works), bool),
         )
         return matrix.modelled_seconds(work, [unit_of(each.dtype) for each in works.works], device)
 

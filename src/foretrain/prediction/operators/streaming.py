@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from foretrain.facts.devices import Device
+from foretrain.facts.devices import Device, devices
 from foretrain.facts.sheets import data_root, read_toml
 from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
 from foretrain.prediction.operators.bandwidth import DeviceShare, nearest_share, published
@@ -230,6 +230,16 @@ class Calibration:
         """The constants, corrected by what was measured on this very device."""
         return self.constants.corrected(self.corrections.get(device.id, {}))
 
+    def without(self, device: Device) -> Calibration:
+        """The same, had no device of this one's family been measured; what was published of it stays."""
+        return replace(
+            self,
+            shares=tuple(row for row in self.shares if devices()[row.device_id].family != device.family),
+            corrections={
+                name: own for name, own in self.corrections.items() if devices()[name].family != device.family
+            },
+        )
+
 
 @cache
 def calibration() -> Calibration:
@@ -264,9 +274,13 @@ class StreamingModel(OperatorModel):
         }
     )  # fmt: skip
 
+    def __init__(self, known: Calibration | None = None) -> None:
+        """By the shipped calibration, or another one."""
+        self._known = known or calibration()
+
     def seconds(self, works: WorkTable, device: Device) -> Floats:
         """Device seconds of each work; a view launches nothing and takes none."""
-        known = calibration()
+        known = self._known
         times = stream_seconds(
             streams(works, device), device, known.share(device), known.constants_of(device)
         )
@@ -274,7 +288,7 @@ class StreamingModel(OperatorModel):
 
     def confidence(self, kind: Kind, device: Device) -> Confidence:
         """Residuals of the kind, or of elementwise kernels where it runs as one; else the widest found."""
-        known = calibration()
+        known = self._known
         is_seen = device.id in known.corrections
         split = "seen" if is_seen else "unseen"
         alike = Kind.ELEMENTWISE if kind in _LIKE_ELEMENTWISE else kind

@@ -15,15 +15,16 @@ def _product(site: Site, a: int, b: int) -> tuple[Work, ...]:
     left, right = site.input(a).shape, site.input(b).shape
     batch = left[0] if len(left) == 3 else 1
     m, k, n = left[-2], left[-1], right[-1]
-    return (_work(site, batch, m, n, k),)
+    return (_work(site, batch, m, n, k, has_bias=a > 0),)
 
 
-def _work(site: Site, batch: int, m: int, n: int, k: int) -> Work:
+def _work(site: Site, batch: int, m: int, n: int, k: int, has_bias: bool = False) -> Work:
     direction = _direction(site)
     is_linear = batch == 1 and (site.weighted or direction is Direction.WEIGHT_GRADIENT)
     dims = {"batch": batch, "m": m, "n": n, "k": k}
     if is_linear:
         dims |= _layer_names(direction, m, n, k)
+        dims |= {"bias": 1} if has_bias else {}
     return Work(
         kind=Kind.LINEAR if is_linear else Kind.MATMUL,
         direction=direction,
@@ -55,7 +56,8 @@ def _layer_names(direction: Direction, m: int, n: int, k: int) -> dict[str, int]
 def _linear(site: Site) -> tuple[Work, ...]:
     inputs, weight = site.input(0), site.input(1)
     tokens = inputs.elements // inputs.shape[-1]
-    return (_work(site, 1, tokens, weight.shape[0], inputs.shape[-1]),)
+    has_bias = len(site.inputs) > 2 and site.inputs[2] is not None
+    return (_work(site, 1, tokens, weight.shape[0], inputs.shape[-1], has_bias),)
 
 
 def _matrix_vector(site: Site) -> tuple[Work, ...]:
