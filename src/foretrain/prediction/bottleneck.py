@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from foretrain.prediction.input_pipeline import InputPipeline
 from foretrain.prediction.speeding_up import Advice
-from foretrain.prediction.step import WAITING, StepEstimate
+from foretrain.prediction.step import WAITING, Binding, StepEstimate
 from foretrain.prediction.timing import Timing
 from foretrain.units import format_bytes
 
@@ -82,17 +82,20 @@ def _of_launches(step: StepEstimate) -> str:
     )
 
 
+_BY = {
+    Binding.ARITHMETIC: "its compute: {share:.0%} of its time goes to operators bound by arithmetic",
+    Binding.BANDWIDTH: "its memory bandwidth: {share:.0%} of its time goes to operators bound by moving data",
+    Binding.SIZE: "starting kernels: {share:.0%} of its time goes to operators too small to fill it",
+}
+
+
 def _of_device(step: StepEstimate) -> str:
-    """Arithmetic or bandwidth, whichever takes more of the device's time, and the largest single part."""
-    busy = step.device_seconds or 1.0
-    arithmetic = step.arithmetic_seconds / busy
-    if arithmetic >= 0.5:
-        what = f"compute: {arithmetic:.0%} of its time goes to operators bound by arithmetic"
-    else:
-        what = f"memory bandwidth: {1 - arithmetic:.0%} of its time goes to operators bound by moving data"
+    """What takes most of the device's time, and the largest single part."""
     parts = [part for part in step.estimate.visible if part.name != WAITING]
-    if not parts:
-        return f"the device sets the pace by its {what}"
+    if not step.binding or not parts or not step.device_seconds:
+        return "the device sets the pace"
+    binding = max(step.binding, key=lambda each: step.binding[each])
     largest = max(parts, key=lambda part: part.value)
-    share = largest.value / busy
-    return f"the device sets the pace by its {what}; the largest part is {largest.name} ({share:.0%})"
+    reason = _BY[binding].format(share=step.binding[binding] / step.device_seconds)
+    share = largest.value / step.device_seconds
+    return f"the device sets the pace by {reason}; the largest part is {largest.name} ({share:.0%})"

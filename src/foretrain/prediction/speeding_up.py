@@ -25,6 +25,8 @@ from foretrain.workloads.workload import Workload, graph_at, graph_of
 WORTH_SAYING = 1.02
 """Gains below this are within what nobody would notice."""
 _MOST_WORKERS = 64
+_MOST_DOUBLINGS = 10
+_NEARLY_ALL = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ def _tried(at: Situation, change: _Change, speed: float) -> Advice | None:
         memory = estimate_memory(graph, at.device, at.memory)
         if not memory.fits:
             return None
-        needed = memory.bytes
+        needed = min(memory.bytes, memory.capacity_bytes)  # what fits only by giving back cached memory
     return Advice(
         change.name, samples_per_second / speed, timing.seconds, samples_per_second, needed, fits=True
     )
@@ -118,12 +120,16 @@ def _of_precision(at: Situation) -> Iterator[_Change]:
 
 
 def _of_batch(at: Situation) -> Iterator[_Change]:
-    """The largest batch that is a power of two times this one, and fits."""
-    batch = at.graph.batch
-    while batch * 2 <= at.largest_batch:
+    """The smallest of twice, four times ... this batch that brings nearly all that larger ones bring."""
+    speeds: dict[int, float] = {}
+    batch = at.graph.batch * 2
+    while batch <= at.largest_batch and len(speeds) < _MOST_DOUBLINGS:
+        timing = time_step(graph_at(at.workload, batch), at.device, at.model, at.input)
+        speeds[batch] = batch / timing.seconds
         batch *= 2
-    if batch > at.graph.batch:
-        yield _Change(f"batch {batch}", lambda: graph_at(at.workload, batch))
+    if speeds:
+        enough = min(batch for batch in speeds if speeds[batch] >= _NEARLY_ALL * max(speeds.values()))
+        yield _Change(f"batch {enough}", lambda: graph_at(at.workload, enough))
 
 
 def _of_input(options: InputOptions, now: Timing) -> Iterator[_Change]:

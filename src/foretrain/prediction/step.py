@@ -7,8 +7,9 @@ device waits for launches; they sum to the step.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
 
 import numpy as np
 
@@ -23,13 +24,23 @@ from foretrain.workloads.ops import Kind, Op
 from foretrain.workloads.rules import operators, unknown_names
 
 WAITING = "waiting for launches"
+_SMALL = 0.1
+"""An operator slower than ten times the roofline is bound by its own start, not by the device's limits."""
+
+
+class Binding(StrEnum):
+    """What binds an operator on a device."""
+
+    ARITHMETIC = "arithmetic"
+    BANDWIDTH = "bandwidth"
+    SIZE = "size"
 
 
 @dataclass(frozen=True)
 class StepEstimate:
     """Time of a step with its parts; `phases` are the device's time from phase to phase, waits included.
 
-    `arithmetic_seconds`: device time of operators bound by arithmetic rather than by memory bandwidth.
+    `binding` is the device time of operators by what binds them: arithmetic, bandwidth, or neither.
     """
 
     estimate: Estimate
@@ -40,7 +51,7 @@ class StepEstimate:
     waiting_seconds: float
     unmodelled: tuple[str, ...]
     modelled_share: float
-    arithmetic_seconds: float = 0.0
+    binding: Mapping[Binding, float] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
@@ -70,7 +81,7 @@ def estimate_step(
         waiting_seconds=float(run.waits.sum()),
         unmodelled=unknown_names(priced.ops),
         modelled_share=1 - float(priced.seconds[unknown].sum()) / busy if busy else 1.0,
-        arithmetic_seconds=float(priced.seconds[priced.by_arithmetic].sum()),
+        binding=_binding(priced),
     )
 
 
@@ -80,11 +91,22 @@ def _parts(priced: PricedOps, run: Execution, host: HostModel) -> Iterator[Part]
         if op.work.kernels:
             totals[op.phase, op.work.kind] += float(seconds)
     for (phase, kind), seconds in totals.items():
-        yield _spread(f"{phase} {kind}", seconds, priced.confidence[kind])
+        name = f"{phase} {kind}" if kind is not Kind.OPTIMIZER else f"{phase} update"
+        yield _spread(name, seconds, priced.confidence[kind])
     waiting = float(run.waits.sum())
     if waiting > 0:
         trust = Confidence(Knowledge.CALIBRATED, host.p10, host.p90, host.source)
         yield _spread(WAITING, waiting, trust)
+
+
+def _binding(priced: PricedOps) -> dict[Binding, float]:
+    small = np.maximum(priced.computing, priced.moving) < _SMALL * priced.seconds
+    by_arithmetic = priced.computing > priced.moving
+    return {
+        Binding.ARITHMETIC: float(priced.seconds[by_arithmetic & ~small].sum()),
+        Binding.BANDWIDTH: float(priced.seconds[~by_arithmetic & ~small].sum()),
+        Binding.SIZE: float(priced.seconds[small].sum()),
+    }
 
 
 def _spread(name: str, seconds: float, trust: Confidence) -> Part:

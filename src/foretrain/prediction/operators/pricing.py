@@ -11,7 +11,7 @@ from foretrain.errors import MissingData
 from foretrain.facts.devices import Device
 from foretrain.prediction.operators._base import Confidence, OperatorModel
 from foretrain.prediction.operators.limits import roofline
-from foretrain.prediction.operators.table import Flags, Floats, table
+from foretrain.prediction.operators.table import Floats, table
 from foretrain.workloads.ops import Kind, Op, Work
 
 _NOWHERE = -1
@@ -22,12 +22,13 @@ _NOWHERE = -1
 class PricedOps:
     """Device seconds of each operator, and how far to trust the times of each kind.
 
-    `by_arithmetic`: operators whose FLOP take longer at the device's peak than their bytes at its bandwidth.
+    `computing` and `moving` are the two sides of the roofline: the least time of its FLOP and of its bytes.
     """
 
     ops: tuple[Op, ...]
     seconds: Floats
-    by_arithmetic: Flags
+    computing: Floats
+    moving: Floats
     confidence: dict[Kind, Confidence]
 
 
@@ -58,10 +59,7 @@ def price(ops: Sequence[Op], device: Device, models: Sequence[OperatorModel]) ->
     if left:
         raise MissingData(f"no operator model prices {', '.join(sorted(left))}")
     place_of = np.array(places, int)
-    computing, moving = roofline(everything, device)
-    return PricedOps(
-        tuple(ops),
-        np.append(seconds, 0.0)[place_of],
-        np.append(computing > moving, False)[place_of],
-        confidence,
+    seconds, computing, moving = (
+        np.append(column, 0.0)[place_of] for column in (seconds, *roofline(everything, device))
     )
+    return PricedOps(tuple(ops), seconds, computing, moving, confidence)
