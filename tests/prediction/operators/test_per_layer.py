@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 
 from foretrain.errors import MissingData
 from foretrain.facts.devices import Device, device
-from foretrain.learning.kernels.per_layer_calibration import Sample, fit, fit_line, shape_unseen
+from foretrain.learning.kernels.per_layer_calibration import (
+    Sample,
+    backward_unseen,
+    fit,
+    fit_line,
+    shape_unseen,
+)
 from foretrain.learning.measurements.convolutions import Convolution
 from foretrain.learning.measurements.neusight_layer_products import gradients
 from foretrain.learning.measurements.neusight_vector import work as vector
@@ -154,6 +160,14 @@ def test_backward_over_forward_is_found_where_both_were_measured() -> None:
     found = fit([forward, elsewhere, sample(Direction.INPUT_GRADIENT, 1.5)])
     told = found.line(LayerType(Kind.CONVOLUTION, Direction.INPUT_GRADIENT, "float32"), device("p4"))
     assert told.start_seconds == pytest.approx(1.5 * 2e-5, rel=1e-3)
+
+
+def test_backward_left_out_is_told_by_the_ratio_of_other_devices() -> None:
+    forward = [sample(Direction.FORWARD, speed, device_id=name) for name, speed in (("t4", 1.0), ("p4", 2.0))]
+    backward = [sample(Direction.INPUT_GRADIENT, 1.5), sample(Direction.INPUT_GRADIENT, 8.0, device_id="p4")]
+    told = {part.device_id: predicted for part, predicted in backward_unseen([*forward, *backward])}
+    assert told["t4"] == pytest.approx(4 * forward[0].seconds, rel=1e-3)
+    assert told["p4"] == pytest.approx(1.5 * forward[1].seconds, rel=1e-3)
 
 
 def test_too_few_measurements_make_no_line() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from foretrain.facts.devices import device
 from foretrain.learning.kernels.calibration_files import data_used, spread
 from foretrain.learning.kernels.least_squares import minimise
 from foretrain.learning.measurements import (
@@ -34,7 +35,17 @@ from foretrain.prediction.operators.per_layer import FILE, LayerType, Line, Line
 from foretrain.prediction.operators.table import Flags, Floats
 from foretrain.workloads.ops import Direction, Kind
 
-__all__ = ["FILE", "Sample", "calibrate", "fit", "fit_line", "read", "samples", "shape_unseen"]
+__all__ = [
+    "FILE",
+    "Sample",
+    "backward_unseen",
+    "calibrate",
+    "fit",
+    "fit_line",
+    "read",
+    "samples",
+    "shape_unseen",
+]
 
 FOLDS = 3
 _LEAST = 8
@@ -151,6 +162,18 @@ def _backward_over_forward(
             over = part.seconds / forward.seconds(part.operations)
             ratios.setdefault(str(part.layer), []).append(float(np.median(over)))
     return {layer: float(np.median(found)) for layer, found in ratios.items()}
+
+
+def backward_unseen(parts: Sequence[Sample]) -> Iterator[tuple[Sample, Floats]]:
+    """Backward layers as told by their device's forward line and the ratio of the other devices."""
+    for part in parts:
+        others = [one for one in parts if one.device_id != part.device_id]
+        own = [one for one in parts if one.device_id == part.device_id and one.layer == _forward(part.layer)]
+        if part.layer.direction is not Direction.FORWARD and own:
+            alike = [one for one in others if one.layer in (part.layer, _forward(part.layer))]
+            found = fit([*alike, *own])
+            if str(part.layer) in found.backward_over_forward:
+                yield part, found.line(part.layer, device(part.device_id)).seconds(part.operations)
 
 
 def _forward(layer: LayerType) -> LayerType:

@@ -1,0 +1,82 @@
+"""End-to-end regression as what tells the time of a step: `predict --model end-to-end --timings FILE`.
+
+A regression knows whole runs only. A step is a run of as many iterations as the longest timed, over their
+number; forward, backward and update share it as they share the roofline.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from foretrain.errors import InvalidRequest
+from foretrain.estimates import Estimate, Part
+from foretrain.facts.devices import Device
+from foretrain.learning.regression.end_to_end import EndToEndModel, fit
+from foretrain.learning.regression.timings import Configuration, of_model, read_timings
+from foretrain.prediction.operators._base import Knowledge
+from foretrain.prediction.operators.roofline import RooflineModel
+from foretrain.prediction.step import StepEstimate
+from foretrain.prediction.step_models import OperatorSteps, StepModel
+from foretrain.workloads.graph import Graph
+
+NAME = "end-to-end"
+
+
+@dataclass(frozen=True)
+class EndToEndSteps(StepModel):
+    """Steps as a fitted regression tells them.
+
+    `threads` and `disk_delay_seconds` None: those of all timings, which then must not differ in them.
+    """
+
+    model: EndToEndModel
+    source: str
+    threads: float | None = None
+    disk_delay_seconds: float | None = None
+
+    def estimate(self, graph: Graph, device: Device) -> StepEstimate:
+        """The time of a step of the graph's batch on one device."""
+        iterations = self._longest("iterations")
+        run = Configuration(
+            device.id,
+            batch=graph.batch,
+            threads=self._setting("threads", self.threads),
+            disk_delay_seconds=self._setting("disk_delay_seconds", self.disk_delay_seconds),
+            iterations=iterations,
+        )
+        told = self.model.predict(run).scale(1 / iterations)
+        part = Part("whole step", told.p50, self.source, told.p50 - told.p10, told.p90 - told.p50)
+        bound = OperatorSteps(RooflineModel.name).estimate(graph, device)
+        return StepEstimate(
+            estimate=Estimate("s", (part,)),
+            knowledge=Knowledge.MEASURED if device.id in self.model.devices else Knowledge.EXTRAPOLATED,
+            phases={phase: told.p50 * share / bound.seconds for phase, share in bound.phases.items()},
+            device_seconds=told.p50,
+            host_seconds=0.0,
+            waiting_seconds=0.0,
+            unmodelled=(),
+            modelled_share=1.0,
+        )
+
+    def _longest(self, name: str) -> float:
+        """The largest value timed of a feature."""
+        return self.model.fixed[name] if name in self.model.fixed else self.model.ranges[name][1]
+
+    def _setting(self, name: str, chosen: float | None) -> float:
+        if chosen is not None:
+            return chosen
+        if name in self.model.fixed:
+            return self.model.fixed[name]
+        low, high = self.model.ranges[name]
+        raise InvalidRequest(f"the timings differ in {name} ({low:g} to {high:g}): say which of them to tell")
+
+
+def end_to_end_steps(
+    file: Path, model: str = "", threads: float | None = None, disk_delay_seconds: float | None = None
+) -> EndToEndSteps:
+    """What a file of timings tells of steps; `model` is needed where it has several networks."""
+    timings = read_timings(file)
+    if len({timing.model for timing in timings}) > 1:
+        timings = of_model(timings, model)
+    return EndToEndSteps(fit(timings), f"end-to-end regression on {file.name}", threads, disk_delay_seconds)
