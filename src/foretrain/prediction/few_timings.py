@@ -8,13 +8,14 @@ samples) in octaves x above the smallest size timed:
 with normal priors: a level of any likely size, a slope near 0 (the prediction knows how a step grows), a
 random walk, and the noise of repeated timings. The posterior at another size corrects the prediction there and
 gives its interval. Far from all timings the correction is that of the nearest ones, and the interval widens.
-The spreads are in `calibrations/few_timings.toml`.
+The spreads are in `calibrations/few_timings.json`.
 
 Reference: Gaussian-process regression, C. E. Rasmussen and C. K. I. Williams, MIT Press, 2006, chapter 2.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,10 +25,10 @@ import numpy as np
 
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Quantiles
-from foretrain.facts.sheets import data_root, read_toml
+from foretrain.facts.sheets import data_root
 from foretrain.prediction.operators.table import Floats
 
-FILE = "few_timings.toml"
+FILE = "few_timings.json"
 _P90 = 1.2815515655446004
 """Standard deviations from the median of a normal distribution to its 90th percentile."""
 
@@ -60,8 +61,8 @@ class Spreads:
 @cache
 def spreads() -> Spreads:
     """Those shipped."""
-    raw = read_toml(data_root() / "calibrations" / FILE)["spreads"]
-    return Spreads(*(float(raw[name]) for name in ("level", "slope", "wander", "noise")))
+    raw = json.loads((data_root() / "calibrations" / FILE).read_text(encoding="utf-8"))
+    return Spreads(**raw["spreads"])
 
 
 def corrected(

@@ -70,9 +70,7 @@ def _kernel(work: Work) -> str:
 def classes(ops: Sequence[Op]) -> Classes:
     """Sort a graph's operators; views belong to class -1."""
     numbers: dict[str, int] = {}
-    found = [
-        numbers.setdefault(class_of(op.work), len(numbers)) if op.work.kernels else -1 for op in ops
-    ]
+    found = [numbers.setdefault(class_of(op.work), len(numbers)) if op.work.kernels else -1 for op in ops]
     return Classes(tuple(numbers), tuple(found))
 
 

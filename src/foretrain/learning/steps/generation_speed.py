@@ -72,10 +72,7 @@ def generation_speed(data: Path) -> GenerationSpeed:
     usual_computing = median(computing[name] for name in known)
     usual_memory = median(memory[name] for name in known)
     return GenerationSpeed(
-        {
-            name: Slowness(computing[name] / usual_computing, memory[name] / usual_memory)
-            for name in computing
-        }
+        {name: Slowness(computing[name] / usual_computing, memory[name] / usual_memory) for name in computing}
     )
 
 

@@ -56,13 +56,17 @@ def calibrate(data: Path) -> Mapping[str, Any]:
     def errors(x: Floats) -> Floats:
         return np.array([np.log(_told(row, x, machines) / row.step.seconds) for row in found])
 
-    best = minimise(lambda x: np.append(errors(x), _pull(x, machines)), np.append(start, np.zeros(len(machines))))
+    best = minimise(
+        lambda x: np.append(errors(x), _pull(x, machines)), np.append(start, np.zeros(len(machines)))
+    )
     left = errors(best)
     speeds = np.exp(_speeds(best, machines))
     middle = float(np.median(speeds))
     cost = {name: float(np.exp(value)) * middle for name, value in zip(_START, best, strict=False)}
     return {
-        "data": [{"source": "ryujaehun", "steps": {m: sum(r.step.host == m for r in found) for m in machines}}],
+        "data": [
+            {"source": "ryujaehun", "steps": {m: sum(r.step.host == m for r in found) for m in machines}}
+        ],
         "forward_seconds": cost["forward"],
         "backward_seconds": cost["backward"],
         "optimizer_seconds": cost["forward"],

@@ -143,14 +143,10 @@ class Harness:
         return dict(zip(names, np.exp(self.logs[: len(names)]).tolist(), strict=True))
 
 
-def fit_harness(
-    steps: HarnessTable, measured: Floats, devices: int, prior_weight: float = 0.01
-) -> Harness:
+def fit_harness(steps: HarnessTable, measured: Floats, devices: int, prior_weight: float = 0.01) -> Harness:
     """The constants of some measured steps on up to `devices` GPUs."""
     count = len(TERMS) + _AROUND
-    start = np.concatenate(
-        [np.log([term.prior for term in TERMS]), np.zeros(_AROUND + devices * _GROUPS)]
-    )
+    start = np.concatenate([np.log([term.prior for term in TERMS]), np.zeros(_AROUND + devices * _GROUPS)])
     spread = np.concatenate(
         [[term.spread for term in TERMS], np.full(_AROUND, _AROUND_SPREAD), np.tile(_GROUP_SPREAD, devices)]
     )

@@ -1,0 +1,54 @@
+"""What the suites of whole steps share: leaving groups out, intervals from honest residuals, worst cases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from foretrain.estimates import Quantiles
+from foretrain.prediction.operators.table import Flags, Floats
+from validation.report import Case
+
+WORST = 10
+
+
+def leave_out(groups: Sequence[str], count: int, told: Callable[[Flags, str], Floats]) -> Floats:
+    """Predictions of every case by `told(others, group)`, which may look at the other groups' cases only."""
+    labels = np.array(groups)
+    found = np.full(count, np.nan)
+    for group in sorted(set(groups)):
+        here = labels == group
+        found[here] = told(~here, group)[here]
+    return found
+
+
+def intervals(groups: Sequence[str], measured: Floats, predicted: Floats) -> list[Quantiles]:
+    """80 % intervals of each case from the residuals of the other groups, all of them predicted unseen."""
+    labels = np.array(groups)
+    ratio = measured / predicted
+    found = [Quantiles(0.0, 0.0, 0.0)] * len(labels)
+    for group in sorted(set(groups)):
+        here = labels == group
+        low, high = np.quantile(ratio[~here], [0.1, 0.9]).tolist()
+        for index in np.flatnonzero(here):
+            value = float(predicted[index])
+            found[index] = Quantiles(value * min(low, 1.0), value, value * max(high, 1.0))
+    return found
+
+
+def worst(cases: Sequence[Case], method: str, reason: Callable[[Case], str]) -> str:
+    """The ten cases a method is furthest off on, each with the reason."""
+    ordered = sorted(cases, key=lambda case: -abs(case.predicted[method] / case.measured - 1))[:WORST]
+    listed = (
+        f"{case.name} {case.predicted[method] / case.measured - 1:+.0%} ({reason(case)})" for case in ordered
+    )
+    return "; ".join(listed)
+
+
+def by_group(cases: Sequence[Case]) -> Mapping[str, list[Case]]:
+    """Cases by what the split left out."""
+    found: dict[str, list[Case]] = {}
+    for case in cases:
+        found.setdefault(case.group, []).append(case)
+    return dict(sorted(found.items()))
