@@ -124,7 +124,10 @@ def _of_batch(at: Situation) -> Iterator[_Change]:
     speeds: dict[int, float] = {}
     batch = at.graph.batch * 2
     while batch <= at.largest_batch and len(speeds) < _MOST_DOUBLINGS:
-        timing = time_step(graph_at(at.workload, batch), at.device, at.model, at.input)
+        try:
+            timing = time_step(graph_at(at.workload, batch), at.device, at.model, at.input)
+        except ForetrainError:  # a size the model of steps knows nothing of
+            break
         speeds[batch] = batch / timing.seconds
         batch *= 2
     if speeds:

@@ -89,7 +89,7 @@ def predict(
     from foretrain.serving.cli.terminal import print_json, spinner
 
     machine = hardware(on)
-    tells_time = _step_model(pricing, timings)
+    tells_time = _step_model(pricing, timings, model)
     samples_from = InputOptions(dataset, storage, loader_workers, prefetch)
     with spinner(f"Predicting {model}") as progress:
         progress("reading the model")
@@ -108,7 +108,7 @@ def predict(
         raise typer.Exit(EXIT_INFEASIBLE)
 
 
-def _step_model(pricing: str, timings: Path | None) -> StepModel | str:
+def _step_model(pricing: str, timings: Path | None, model: str) -> StepModel | str:
     """What tells the time of a step; a regression on whole steps needs timings, and nothing else does."""
     from foretrain.errors import InvalidRequest
 
@@ -117,10 +117,10 @@ def _step_model(pricing: str, timings: Path | None) -> StepModel | str:
             raise InvalidRequest(f"--timings is for --model {END_TO_END}; --model {pricing} learns from none")
         return pricing
     if timings is None:
-        raise InvalidRequest(
-            f"--model {END_TO_END} is fitted to your own timings: name them with --timings FILE"
-        )
-    raise InvalidRequest(f"--model {END_TO_END} is not available yet")
+        raise InvalidRequest(f"--model {END_TO_END} is fitted to your own timings: give --timings FILE")
+    from foretrain.learning.regression.step_model import end_to_end_steps
+
+    return end_to_end_steps(timings, model)
 
 
 def _as_object(prediction: Prediction) -> dict[str, Any]:

@@ -1,0 +1,134 @@
+"""`foretrain predict`: the JSON contract, the text, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+
+Run = Callable[..., CompletedProcess[str]]
+JOB = ("predict", "mnist-cnn", "--on", "t4", "--batch", "8")
+ROOFLINE = (*JOB, "--model", "roofline")
+
+
+@pytest.fixture
+def predicted(run_here: Run) -> Callable[..., dict[str, Any]]:
+    def run(*arguments: str) -> dict[str, Any]:
+        outcome = run_here(*arguments, "--json")
+        assert outcome.returncode == 0, outcome.stderr
+        found: dict[str, Any] = json.loads(outcome.stdout)
+        return found
+
+    return run
+
+
+@pytest.mark.parametrize("model", ["foretrain", "roofline", "per-layer"])
+def test_json_has_all_keys_and_parts_that_sum(predicted: Callable[..., dict[str, Any]], model: str) -> None:
+    found = predicted(*JOB, "--model", model)
+    assert set(found) >= {
+        "workload", "hardware", "knowledge", "step", "throughput", "memory", "bottleneck", "coverage",
+        "sources",
+    }  # fmt: skip
+    step = found["step"]
+    assert set(step) >= {
+        "seconds", "forward_seconds", "backward_seconds", "optimizer_seconds", "input_seconds",
+        "communication_seconds", "exposed_communication_seconds", "parts",
+    }  # fmt: skip
+    assert set(step["seconds"]) == {"p10", "p50", "p90"}
+    assert sum(part["seconds"] for part in step["parts"]) == pytest.approx(step["seconds"]["p50"], rel=1e-9)
+    assert all(set(part) == {"name", "seconds", "source"} for part in step["parts"])
+    assert found["knowledge"] in ("measured", "calibrated", "extrapolated")
+    assert set(found["throughput"]) == {"samples_per_second", "tokens_per_second", "mfu"}
+    assert found["throughput"]["samples_per_second"] == pytest.approx(8 / step["seconds"]["p50"])
+    assert 0 < found["throughput"]["mfu"] < 1
+    assert found["bottleneck"]["kind"] in ("gpu", "network", "input", "launch", "memory")
+    assert found["bottleneck"]["verdict"]
+    assert isinstance(found["bottleneck"]["advice"], list)
+    assert found["coverage"] == {"modelled_share": 1.0, "unmodelled": []}
+    assert found["sources"]
+
+
+def test_input_options_reach_the_step(predicted: Callable[..., dict[str, Any]]) -> None:
+    slow = predicted(*ROOFLINE, "--dataset", "imagenet", "--storage", "hdd", "--loader-workers", "1")
+    assert slow["bottleneck"]["kind"] == "input"
+    assert slow["step"]["seconds"]["p50"] == slow["step"]["input_seconds"]
+    assert slow["step"]["hidden_parts"]
+    assert any("nvme" in advice["change"] for advice in slow["bottleneck"]["advice"])
+    in_turn = predicted(*ROOFLINE, "--dataset", "imagenet", "--storage", "hdd", "--no-overlap")
+    assert in_turn["step"]["seconds"]["p50"] > in_turn["step"]["input_seconds"]
+    none = predicted(*ROOFLINE, "--dataset", "synthetic")
+    assert none["step"]["input_seconds"] == 0
+
+
+def test_advice_can_be_left_out(predicted: Callable[..., dict[str, Any]]) -> None:
+    assert predicted(*ROOFLINE, "--no-advice")["bottleneck"]["advice"] == []
+    advice = predicted(*ROOFLINE)["bottleneck"]["advice"]
+    assert advice
+    assert all(item["gain"] >= 1.02 for item in advice)
+
+
+def test_many_devices_get_memory_and_a_note(predicted: Callable[..., dict[str, Any]], run_here: Run) -> None:
+    job = ("predict", "mnist-cnn", "--on", "t4:4", "--batch", "8")
+    found = predicted(*job)
+    assert found["step"] is None
+    assert found["throughput"] is None
+    assert found["memory"]["fits"] is True
+    assert "one device so far" in found["notes"][0]
+    assert "Note: the time of a step is told for one device so far" in run_here(*job).stdout
+
+
+def test_text_says_it_all(run_here: Run) -> None:
+    text = run_here(*ROOFLINE).stdout
+    assert text.splitlines()[0] == "mnist-cnn on t4, batch 8 per device"
+    for part in (
+        "Step: ", "80 % between", "extrapolated", "forward ", "backward ", "optimizer ", "Throughput: ",
+        "samples/s", "MFU ", "Memory: ", "fits into", "Bottleneck: gpu - ", "what would help", "gain",
+        "time of", "backward convolution", "overlapped", "memory of",
+    ):  # fmt: skip
+        assert part in text
+    assert "\x1b" not in text
+
+
+def test_text_of_a_model_of_tokens_says_tokens(run_here: Run) -> None:
+    job = ("predict", "gpt2", "--on", "t4", "--batch", "2", "--seq-len", "32", "--model", "roofline")
+    assert "tokens/s" in run_here(*job, "--no-advice").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--model", "magic"), "model 'magic' is not one of foretrain, roofline"),
+        (("--dataset", "imagenett"), "no data set 'imagenett'; did you mean imagenet-jpeg"),
+        (("--storage", "tape"), "no storage 'tape'; Known: hdd"),
+        (("--dataset", "tokens", "--model", "roofline"), "consists of tokens, but this model takes none"),
+        (("--loader-workers", "-1"), "loader workers must be at least 0"),
+        (("--model", "end-to-end"), "give --timings FILE"),
+        (("--timings", "mine.csv"), "--timings is for --model end-to-end"),
+    ],
+)
+def test_bad_input(run_here: Run, arguments: tuple[str, ...], message: str) -> None:
+    outcome = run_here(*JOB, *arguments)
+    assert outcome.returncode == 2
+    assert message in outcome.stderr
+    assert outcome.stdout == ""
+
+
+def test_own_timings_tell_the_step(predicted: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    timings = tmp_path / "mine.csv"
+    rows = [f"t4,{batch},{0.01 + 0.001 * batch + 1e-5 * (batch % 3)}" for batch in range(2, 40, 2)]
+    timings.write_text("\n".join(["device,batch,seconds", *rows]) + "\n")
+    found = predicted(*JOB, "--model", "end-to-end", "--timings", str(timings))
+    assert found["step"]["seconds"]["p50"] == pytest.approx(0.018, rel=0.05)
+    assert found["knowledge"] == "measured"
+    assert "mine.csv" in found["step"]["parts"][0]["source"]
+
+
+def test_timings_that_are_not_there(run_here: Run, tmp_path: Path) -> None:
+    outcome = run_here(*JOB, "--model", "end-to-end", "--timings", str(tmp_path / "none.csv"))
+    assert outcome.returncode in (2, 3, 4)
+    assert "none.csv" in outcome.stderr
+    assert "Traceback" not in outcome.stderr
