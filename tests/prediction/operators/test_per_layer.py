@@ -224,6 +224,14 @@ def test_confidence_says_what_was_measured_here() -> None:
     assert pooling.p10 <= elementwise.p10 < 1 < elementwise.p90 <= pooling.p90
 
 
+def test_backward_told_by_ratio_is_trusted_less() -> None:
+    by_ratio, measured = (
+        PerLayerModel().confidence(Kind.CONVOLUTION, target) for target in (device("p4"), V100_SXM)
+    )
+    assert by_ratio.p10 <= measured.p10
+    assert by_ratio.p90 > measured.p90
+
+
 def test_is_selected_by_name() -> None:
     first, *rest = operator_models(T4, "per-layer")
     assert isinstance(first, PerLayerModel)

@@ -7,7 +7,7 @@ out: its measurement is not what a training step runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -198,13 +198,15 @@ def calibrate(data: Path) -> Mapping[str, Any]:
     """The content of the calibration file."""
     found = read(data)
     parts = samples(found)
-    lines, told = fit(parts), shape_unseen(parts)
+    lines, told, by_ratio = fit(parts), shape_unseen(parts), tuple(backward_unseen(parts))
     count = {(part.device_id, str(part.layer)): len(part) for part in parts}
     return {
         "model": "per-layer",
         "data": data_used(found),
-        "residuals_of": "measured / predicted, by shapes left out, over all devices and directions",
-        "residuals": {kind: spread(*pair) for kind, pair in _by_kind(parts, told).items()},
+        "residuals_of": "measured / predicted, over all devices: by shapes left out; by ratio, backward "
+        "layers told by their forward line and the ratio of other devices",
+        "residuals": _spreads(zip(parts, told, strict=True)),
+        "residuals_by_ratio": _spreads(by_ratio),
         "backward_over_forward": {
             layer: {
                 "ratio": ratio,
@@ -226,12 +228,12 @@ def calibrate(data: Path) -> Mapping[str, Any]:
     }
 
 
-def _by_kind(parts: Sequence[Sample], told: Sequence[Floats]) -> dict[str, tuple[Floats, Floats]]:
-    """Measured and predicted seconds of each kind, where a line could tell."""
+def _spreads(told: Iterable[tuple[Sample, Floats]]) -> dict[str, dict[str, float]]:
+    """Quantiles of measured over predicted by kind, where a line could tell."""
     pairs: dict[str, tuple[list[Floats], list[Floats]]] = {}
-    for part, predicted in zip(parts, told, strict=True):
+    for part, predicted in told:
         known = np.isfinite(predicted)
         measured, said = pairs.setdefault(part.layer.kind.value, ([], []))
         measured.append(part.seconds[known])
         said.append(predicted[known])
-    return {kind: (np.concatenate(a), np.concatenate(b)) for kind, (a, b) in sorted(pairs.items())}
+    return {kind: spread(np.concatenate(a), np.concatenate(b)) for kind, (a, b) in sorted(pairs.items())}

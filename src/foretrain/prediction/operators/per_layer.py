@@ -152,11 +152,23 @@ def layer_seconds(works: WorkTable, device: Device, lines: Lines) -> Floats:
 class Calibration:
     """What was learned, as read from `data/calibrations/per_layer.json`.
 
-    `residuals`: quantiles of measured / predicted by kind, of shapes the fit had not seen.
+    `residuals`: quantiles of measured / predicted by kind, of shapes the fit had not seen;
+    `residuals_by_ratio`: those of backward layers told by the ratio of other devices, where several have it.
     """
 
     lines: Lines
     residuals: Mapping[str, tuple[float, float]]
+    residuals_by_ratio: Mapping[str, tuple[float, float]]
+
+    def spread(self, kind: Kind, device: Device) -> tuple[float, float] | None:
+        """Quantiles of measured / predicted of a kind, if it was measured on this very device."""
+        own = [name for name in self.lines.by_device.get(device.id, {}) if name.startswith(f"{kind} ")]
+        if not own:
+            return None
+        p10, p90 = self.residuals[kind.value]
+        is_forward = all(name.startswith(f"{kind} {Direction.FORWARD} ") for name in own)
+        low, high = self.residuals_by_ratio.get(kind.value, (p10, p90)) if is_forward else (p10, p90)
+        return min(p10, low), max(p90, high)
 
 
 @cache
@@ -171,8 +183,11 @@ def calibration() -> Calibration:
         for device_id, lines in raw["lines"].items()
     }
     ratios = {layer: found["ratio"] for layer, found in raw["backward_over_forward"].items()}
-    residuals = {kind: (found["p10"], found["p90"]) for kind, found in raw["residuals"].items()}
-    return Calibration(Lines(by_device, ratios), residuals)
+    residuals, by_ratio = (
+        {kind: (found["p10"], found["p90"]) for kind, found in raw[name].items()}
+        for name in ("residuals", "residuals_by_ratio")
+    )
+    return Calibration(Lines(by_device, ratios), residuals, by_ratio)
 
 
 class PerLayerModel(OperatorModel):
@@ -188,12 +203,10 @@ class PerLayerModel(OperatorModel):
     def confidence(self, kind: Kind, device: Device) -> Confidence:
         """Residuals of the kind on shapes not seen; of a kind or board not measured, the widest found."""
         known = calibration()
-        is_measured = kind.value in known.residuals and any(
-            name.startswith(f"{kind} ") for name in known.lines.by_device.get(device.id, {})
-        )
-        spreads = [known.residuals[kind.value]] if is_measured else list(known.residuals.values())
+        own = known.spread(kind, device)
+        spreads = list(known.residuals.values()) if own is None else [own]
         p10, p90 = min(low for low, _ in spreads), max(high for _, high in spreads)
-        knowledge = Knowledge.CALIBRATED if is_measured else Knowledge.EXTRAPOLATED
+        knowledge = Knowledge.EXTRAPOLATED if own is None else Knowledge.CALIBRATED
         return Confidence(knowledge, p10, p90, f"calibrations/{FILE}")
 
 
