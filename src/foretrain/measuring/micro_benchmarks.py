@@ -67,6 +67,20 @@ def _timings(trial: Trial, budget: float) -> Iterator[Timing]:
         yield Timing(trial.kind, work, seconds)
 
 
+def torch_threads() -> int:
+    """How many threads torch's operators use here."""
+    import torch
+
+    return int(torch.get_num_threads())
+
+
+def torch_version() -> str:
+    """Which torch was timed."""
+    import torch
+
+    return str(torch.__version__)
+
+
 def settle_allocator() -> None:
     """Let glibc recycle memory as it does once a training has run a few steps.
 

@@ -219,7 +219,12 @@ def _recurrent() -> Iterator[Trial]:
         for layer in range(layers):
             width = inputs if layer == 0 else hidden * directions
             for _ in range(directions):
-                shapes = ((gates * hidden, width), (gates * hidden, hidden), (gates * hidden,), (gates * hidden,))
+                shapes = (
+                    (gates * hidden, width),
+                    (gates * hidden, hidden),
+                    (gates * hidden,),
+                    (gates * hidden,),
+                )
                 weights += [Operand(shape, weight=True) for shape in shapes]
         operands = (Operand((steps, batch, inputs)), *weights)
         everything = (tuple(range(len(operands))),)
@@ -317,7 +322,18 @@ def _copies() -> Iterator[Trial]:
         yield Trial("copy", lambda a, b: torch.cat((a, b), 1), (half, half))
 
 
-_LAYERS = ((64, 576), (64,), (128, 1152), (128,), (256, 2304), (256,), (512, 512), (512,), (1000, 512), (1000,))
+_LAYERS = (
+    (64, 576),
+    (64,),
+    (128, 1152),
+    (128,),
+    (256, 2304),
+    (256,),
+    (512, 512),
+    (512,),
+    (1000, 512),
+    (1000,),
+)
 """Shapes of a list of parameters, large and small by turns."""
 
 

@@ -13,7 +13,6 @@ import numpy as np
 
 from foretrain.errors import MissingData
 from foretrain.facts.devices import Device
-from foretrain.prediction.host import HostModel
 from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
 from foretrain.prediction.operators.cpu_calibration import CpuCalibration, calibration_of
 from foretrain.prediction.operators.cpu_terms import family, fresh_bytes, nearest_family, terms
@@ -68,11 +67,6 @@ def told_seconds(works: WorkTable, known: CpuCalibration, name: str) -> Floats:
 def least_seconds(works: WorkTable, known: CpuCalibration) -> Floats:
     """The roofline of the best rates measured on the machine, in any cache."""
     return np.maximum(works.flop / known.flop_per_second, works.bytes / known.bytes_per_second)
-
-
-def synchronous_host() -> HostModel:
-    """The host of a CPU: itself. It launches nothing, so it adds nothing to what the operators take."""
-    return HostModel(0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, "a CPU calls operators itself")
 
 
 def _refuse_untimed_types(works: WorkTable) -> None:

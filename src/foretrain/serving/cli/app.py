@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from foretrain import __version__
-from foretrain.serving.cli import devices, explain, offers, predict, rent_or_buy, trace, validate
+from foretrain.serving.cli import calibrate, devices, explain, offers, predict, rent_or_buy, trace, validate
 
 app = typer.Typer(
     name="foretrain",
@@ -36,6 +36,7 @@ def root(
 
 app.command("predict")(predict.predict)
 app.command("trace")(trace.trace)
+app.command("calibrate")(calibrate.calibrate)
 app.command("devices")(devices.devices)
 app.command("offers")(offers.offers)
 app.command("rent-or-buy")(rent_or_buy.rent_or_buy)

@@ -1,0 +1,196 @@
+"""`foretrain calibrate`: learn from what was measured, on this machine or by the user."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from foretrain.serving.cli.parameters import Json
+
+if TYPE_CHECKING:
+    from foretrain.measuring.step_timings import StepTiming
+    from foretrain.prediction.measured_steps import Configuration, MeasuredStep
+    from foretrain.prediction.operators.cpu_calibration import CpuCalibration
+
+Timings = Annotated[
+    Path | None,
+    typer.Argument(help="CSV of model,device,batch,step_seconds and optional columns of options."),
+]
+Here = Annotated[
+    bool, typer.Option("--here", help="Time operators on this machine's CPU, the device `here`.")
+]
+Seconds = Annotated[float, typer.Option("--seconds", min=0.1, help="With --here: how long to measure.")]
+
+
+def calibrate(
+    timings: Timings = None, here: Here = False, seconds: Seconds = 75.0, json: Json = False
+) -> None:
+    """Learn from your own timings, or time this machine.
+
+    What is learned stays in your own folder and corrects later predictions of the same model or device.
+    Columns of TIMINGS.csv besides the four: precision, seq_len, image_size, optimizer, attention,
+    channels_last, compile.
+
+    \b
+    Examples:
+      foretrain calibrate --here
+      foretrain calibrate timings.csv
+    """
+    from foretrain.errors import InvalidRequest
+
+    if here == (timings is not None):
+        raise InvalidRequest("calibrate takes either a file of timings or --here")
+    if here:
+        _calibrate_here(seconds, json)
+    elif timings is not None:
+        _learn_from(timings, json)
+
+
+def _calibrate_here(seconds: float, json: bool) -> None:
+    from foretrain.learning.cpu.calibration import TimedWork, calibrate
+    from foretrain.measuring.micro_benchmarks import run_trials, torch_threads, torch_version
+    from foretrain.measuring.this_machine import DEVICE_ID, measure_this_machine
+    from foretrain.prediction.operators.cpu_calibration import keep
+    from foretrain.serving.cli.terminal import print_json
+
+    with _progress_bar("Timing this machine") as progress:
+        timed = run_trials(progress, seconds)
+        progress("peaks", 1.0)
+        measure_this_machine()
+        found = calibrate(
+            [TimedWork(item.work, item.seconds) for item in timed],
+            DEVICE_ID,
+            torch_threads(),
+            torch_version(),
+        )
+    file = keep(found)
+    if json:
+        print_json(found)
+    else:
+        _show_machine(found, file)
+
+
+@contextmanager
+def _progress_bar(title: str) -> Iterator[Callable[[str, float], None]]:
+    """A bar on a terminal; the yielded function says what is being done and which share of all is done."""
+    if not sys.stderr.isatty():
+        yield lambda *_: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bars:
+        bar = bars.add_task(title, total=1.0)
+        yield lambda doing, share: bars.update(bar, completed=share, description=f"{title}: {doing}")
+
+
+def _show_machine(found: CpuCalibration, file: Path) -> None:
+    from foretrain.serving.cli.terminal import Column, print_line, print_table
+    from foretrain.units import format_bandwidth, format_flop
+
+    print_line(
+        f"here: {found.threads} threads, at best {format_flop(found.flop_per_second, 'FLOP/s')} and "
+        f"{format_bandwidth(found.bytes_per_second)}",
+        "bold",
+    )
+    columns = [
+        Column("operators"),
+        Column("shapes", right=True),
+        Column("call", right=True),
+        Column("at most", right=True),
+        Column("error on shapes left out", right=True),
+    ]
+    rows = []
+    for name, fit in found.families.items():
+        each = fit.seconds_per
+        rate = format_flop(1 / each["FLOP"], "FLOP/s") if "FLOP" in each else "-"
+        call = f"{each.get('call', 0.0) * 1e6:.1f} us"
+        rows.append((name, str(fit.cases), call, rate, f"{fit.mean_absolute_error:.0%}"))
+    print_table(columns, rows)
+    print_line(f"Kept in {file}. Now: foretrain predict MODEL --on here")
+
+
+def _learn_from(file: Path, json: bool) -> None:
+    from foretrain.measuring.step_timings import read_timings
+    from foretrain.prediction.measured_steps import remember
+    from foretrain.serving.cli.terminal import print_json, spinner
+
+    read = read_timings(file)
+    with spinner("Predicting what was measured") as progress:
+        steps = []
+        for timing in read:
+            progress(f"{timing.configuration.model} on {timing.configuration.device}")
+            steps.append(_predicted(timing, file))
+    kept = remember(steps)
+    if json:
+        print_json(_as_object(steps, len(kept)))
+    else:
+        _show_steps(steps, len(kept))
+
+
+def _predicted(timing: StepTiming, file: Path) -> MeasuredStep:
+    """The timing with what is predicted of it; what cannot be predicted is told with its line."""
+    from foretrain.errors import ForetrainError, InvalidData
+    from foretrain.prediction.measured_steps import MeasuredStep
+
+    try:
+        seconds = _predicted_seconds(timing.configuration)
+    except ForetrainError as error:
+        raise InvalidData(str(file), str(error), timing.row) from error
+    return MeasuredStep(timing.configuration, timing.step_seconds, seconds)
+
+
+def _predicted_seconds(of: Configuration) -> float:
+    from foretrain.facts.devices import device
+    from foretrain.prediction.step_models import OperatorSteps
+    from foretrain.workloads.requests import WorkloadRequest, workload_of
+    from foretrain.workloads.workload import graph_at
+
+    request = WorkloadRequest(
+        of.model, of.batch, of.seq_len, of.image_size, of.precision, of.optimizer, of.attention,
+        channels_last=of.channels_last, compile=of.compile,
+    )  # fmt: skip
+    graph = graph_at(workload_of(request), of.batch)
+    return OperatorSteps().estimate(graph, device(of.device)).seconds
+
+
+def _as_object(steps: list[MeasuredStep], kept: int) -> dict[str, Any]:
+    from foretrain.prediction.measured_steps import measurements_file
+    from foretrain.serving.encoding import encode
+
+    return {
+        "steps": [
+            {**encode(step.configuration), "step_seconds": step.step_seconds,
+             "predicted_seconds": step.predicted_seconds, "ratio": step.step_seconds / step.predicted_seconds}
+            for step in steps
+        ],
+        "kept": kept,
+        "file": str(measurements_file()),
+    }  # fmt: skip
+
+
+def _show_steps(steps: list[MeasuredStep], kept: int) -> None:
+    from foretrain.prediction.measured_steps import measurements_file
+    from foretrain.serving.cli.terminal import Column, print_line, print_table
+    from foretrain.units import format_duration
+
+    rows = [
+        (
+            step.configuration.model,
+            step.configuration.device,
+            str(step.configuration.batch),
+            format_duration(step.step_seconds),
+            format_duration(step.predicted_seconds),
+            f"{step.step_seconds / step.predicted_seconds:.2f}",
+        )
+        for step in steps
+    ]
+    titles = ("batch", "measured", "predicted", "ratio")
+    columns = [Column("model"), Column("device"), *(Column(title, right=True) for title in titles)]
+    print_table(columns, rows)
+    print_line(f"{kept} timings are kept in {measurements_file()} and correct later predictions.")
