@@ -21,7 +21,8 @@ from foretrain.learning.regression.tails import f_tail
 from foretrain.prediction.operators.table import Floats
 
 ENTER, LEAVE = 0.15, 0.15
-"""The customary thresholds of statistics packages: stricter ones find nothing in three or four timings."""
+"""Chosen among four pairs (0.05 to 0.25) on PROFET: with nine repeats they do not differ; from three single
+timings, batches of 128 and 256 are 12.9 % off at 0.05, 8.5 % at 0.15 and 7.3 % at 0.25."""
 _INDEPENDENT = 1e-8
 """The least share of a column's length that must be new to those chosen."""
 _EXACT = 1e-18
