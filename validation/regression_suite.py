@@ -42,7 +42,7 @@ _NOTES = (
     "GFLOP/s could tell: computing power alone does not carry a network from one generation to another.",
     "Three choices of the end-to-end regression were made on these very PROFET steps, so its figures are on "
     "the kind side: one power for a feature of fewer than four values (with x and 1/x both, a GPU left out "
-    "was 38 % (K80), 54 % (M60), 272 % (T4) and 2914 % (V100) off); the thresholds of the F-tests (four pairs "
+    "was 38 % (K80), 54 % (M60), 272 % (T4) and 2914 % (V100) off); the thresholds of F-tests (four pairs "
     "tried); the degrees of freedom of the interval (three tried, with 68, 82 and 90 % of larger batches "
     "inside; the second was taken).",
     "Where a regression goes below zero it counts as telling no time at all, and has no interval.",
