@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from foretrain.facts.devices import Device
 from foretrain.facts.sheets import Fact, Kind, Sheet
-
-_DOUBLED = ("memory_bytes_per_second", "sm_count", "l2_bytes", "boost_clock_hertz", "tdp_watts")
+from foretrain.testing.faster_devices import doubled as doubled
 
 
 def plain_device(
@@ -31,18 +28,3 @@ def plain_device(
     return Device(
         "plain", "Plain", "gpu", "nvidia", "plain", "plain", "pcie", "board", (), Sheet("plain", facts)
     )
-
-
-def doubled(device: Device) -> Device:
-    """The device with every figure of its speed and size doubled."""
-    facts = tuple(
-        replace(fact, value=2 * fact.value)
-        if _is_doubled(fact.quantity) and not isinstance(fact.value, str)
-        else fact
-        for fact in device.sheet
-    )
-    return replace(device, sheet=Sheet(device.sheet.subject, facts))
-
-
-def _is_doubled(quantity: str) -> bool:
-    return quantity in _DOUBLED or quantity.endswith("flop_per_second")

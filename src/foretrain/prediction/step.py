@@ -74,7 +74,7 @@ def estimate_step(
     busy = float(priced.seconds.sum())
     return StepEstimate(
         estimate=Estimate("s", tuple(_parts(priced, run, host))),
-        knowledge=max((found.knowledge for found in priced.confidence.values()), key=list(Knowledge).index),
+        knowledge=_knowledge(priced),
         phases=_phases(priced.ops, run),
         device_seconds=busy,
         host_seconds=float(launching.sum()),
@@ -88,7 +88,7 @@ def estimate_step(
 def _parts(priced: PricedOps, run: Execution, host: HostModel) -> Iterator[Part]:
     totals: dict[tuple[Phase, Kind], float] = defaultdict(float)
     for op, seconds in zip(priced.ops, priced.seconds, strict=True):
-        if op.work.kernels:
+        if seconds:
             totals[op.phase, op.work.kind] += float(seconds)
     for (phase, kind), seconds in totals.items():
         name = f"{phase} {kind}" if kind is not Kind.OPTIMIZER else f"{phase} update"
@@ -97,6 +97,12 @@ def _parts(priced: PricedOps, run: Execution, host: HostModel) -> Iterator[Part]
     if waiting > 0:
         trust = Confidence(Knowledge.CALIBRATED, host.p10, host.p90, host.source)
         yield _spread(WAITING, waiting, trust)
+
+
+def _knowledge(priced: PricedOps) -> Knowledge:
+    """What the least known of its kinds rests on."""
+    found = {trust.knowledge for trust in priced.confidence.values()}
+    return max(found, key=list(Knowledge).index, default=Knowledge.EXTRAPOLATED)
 
 
 def _binding(priced: PricedOps) -> dict[Binding, float]:

@@ -15,7 +15,7 @@ from foretrain.prediction.operators.table import Floats, table
 from foretrain.workloads.ops import Kind, Op, Work
 
 _NOWHERE = -1
-"""The place of works that launch nothing, behind those that do."""
+"""The place of works that run nothing, behind those that do."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +33,7 @@ class PricedOps:
 
 
 def price(ops: Sequence[Op], device: Device, models: Sequence[OperatorModel]) -> PricedOps:
-    """Price operators; views cost nothing, and a kind without a model raises `MissingData`."""
+    """Price operators; views and empty tensors cost nothing, a kind without a model raises `MissingData`."""
     place: dict[int, int] = {}
     works: list[Work] = []
     places = []
@@ -41,8 +41,9 @@ def price(ops: Sequence[Op], device: Device, models: Sequence[OperatorModel]) ->
         work = op.work
         found = place.get(id(work))
         if found is None:
-            found = place[id(work)] = len(works) if work.kernels else _NOWHERE
-            if work.kernels:
+            runs = bool(work.kernels and (work.read_bytes or work.write_bytes))
+            found = place[id(work)] = len(works) if runs else _NOWHERE
+            if runs:
                 works.append(work)
         places.append(found)
     everything = table(works)
