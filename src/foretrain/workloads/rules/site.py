@@ -26,6 +26,7 @@ class Site:
     write_bytes: int
     weighted: bool
     of_weighted: bool
+    is_channels_last: bool
 
     def input(self, position: int) -> Spec:
         """The tensor argument at a position, which must be given."""
@@ -51,7 +52,7 @@ class Site:
     @property
     def channels_last(self) -> int:
         """1 where the images a call works on lie channels-last in memory, else 0."""
-        return int(bool(self.settings.get("channels_last")))
+        return int(self.is_channels_last)
 
     @property
     def direction(self) -> Direction:
@@ -85,4 +86,5 @@ def resolve(graph: Graph, call: Call, sizes: Sequence[int]) -> Site:
         write_bytes=written,
         weighted=graph.reads_weight(call),
         of_weighted=call.forward is not None and graph.reads_weight(graph.calls[call.forward]),
+        is_channels_last=bool(graph.settings.get("channels_last") or call.settings.get("channels_last")),
     )

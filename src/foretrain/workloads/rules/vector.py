@@ -202,6 +202,8 @@ def _norm(site: Site) -> tuple[Work, ...]:
         length = site.elements // max(1, shape[0] * int(site.settings["group"]))
     else:
         length = site.elements // max(1, shape[1] if len(shape) > 1 else 1)
+    if _is_frozen(site):
+        return _pointwise(site)
     flop = 8.0 if "backward" in site.name else 5.0
     rows = site.elements // max(1, length)
     is_batch = int("batch_norm" in site.name)
@@ -209,6 +211,11 @@ def _norm(site: Site) -> tuple[Work, ...]:
     return _work(
         site, Kind.NORMALISATION, flop, rows=rows, length=length, over_batch=is_batch, channels_last=layout
     )
+
+
+def _is_frozen(site: Site) -> bool:
+    """Whether a batch norm uses statistics it has: then it only scales and shifts."""
+    return site.name.endswith("_no_training") or site.settings.get("training") is False
 
 
 def _pool(site: Site) -> tuple[Work, ...]:
