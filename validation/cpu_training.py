@@ -1,4 +1,4 @@
-"""Really train a zoo model on this CPU for a few steps, in a process of its own: python -m validation.cpu_training.
+"""Really train a zoo model on this CPU for a few steps, in a process of its own.
 
 Prints the seconds of a step as JSON. The optimizer is the one the trace records; the model is built for real.
 """

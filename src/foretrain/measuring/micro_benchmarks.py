@@ -85,7 +85,8 @@ def settle_allocator() -> None:
     """Let glibc recycle memory as it does once a training has run a few steps.
 
     Its threshold for mapping a large tensor anew creeps up to 32 MiB with the tensors that are freed, and it
-    gives the top of its heap back at twice that; both are set to where they end up. Elsewhere nothing is done.
+    gives the top of its heap back at twice that; both are set to where they end up. Other systems are left
+    as they are.
     """
     import ctypes
 

@@ -38,7 +38,7 @@ class Stopwatch:
 
     @property
     def seconds(self) -> float:
-        """The lower quartile of the undisturbed times but the first, which warms up; else the least of all."""
+        """The lower quartile of the undisturbed times, the first left out as warm-up; else the least."""
         settled = self._undisturbed[1:]
         if settled:
             return float(np.quantile(settled, _QUARTILE))

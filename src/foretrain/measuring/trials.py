@@ -101,7 +101,7 @@ def _convolution(
 
 
 def _convolutions() -> Iterator[Trial]:
-    """Dense, pointwise, first layers, grouped, depthwise, as (batch, in, out, size, kernel, stride, groups)."""
+    """Dense, pointwise, first layers, grouped, depthwise, as (batch, in, out, size, kernel, stride)."""
     for shape in (
         (8, 64, 64, 56, 3), (8, 128, 128, 28, 3), (8, 256, 256, 14, 3), (8, 512, 512, 7, 3),
         (2, 64, 64, 56, 3), (2, 256, 256, 28, 3), (2, 512, 512, 14, 3), (16, 32, 32, 32, 3),
@@ -116,7 +116,8 @@ def _convolutions() -> Iterator[Trial]:
     ):  # fmt: skip
         yield _convolution(*shape)
     for shape in (
-        (8, 3, 64, 224, 7, 2), (8, 3, 32, 112, 3, 2), (4, 3, 64, 96, 3), (16, 1, 32, 28, 3), (8, 3, 64, 224, 11, 4),
+        (8, 3, 64, 224, 7, 2), (8, 3, 32, 112, 3, 2), (4, 3, 64, 96, 3), (16, 1, 32, 28, 3),
+        (8, 3, 64, 224, 11, 4),
     ):  # fmt: skip
         yield _convolution(*shape)
     for batch, channels, size, kernel, stride, group in (
@@ -188,7 +189,7 @@ def _softmaxes() -> Iterator[Trial]:
 
 @dataclass(frozen=True)
 class _Recur:
-    """A recurrent network with its weights as operands: the input first, then what torch calls flat weights."""
+    """A recurrent network with its weights as operands: the input, then torch's flat weights."""
 
     mode: str
     hidden: int

@@ -1,8 +1,8 @@
 """CPUs are devices too: every kind of operator, priced by what `foretrain calibrate --here` measured.
 
-The terms of `cpu_terms` times the seconds fitted to each, but never less than the best the machine was seen to
-do: FLOP at its highest rate, bytes at that of its fastest cache. Calls are part of the price, because a CPU
-launches nothing: it computes, then goes on to the next operator.
+The terms of `cpu_terms` times the seconds fitted to each, but never less than the best the machine was seen
+to do: FLOP at its highest rate, bytes at that of its fastest cache. Calls are part of the price, because
+a CPU launches nothing: it computes, then goes on to the next operator.
 """
 
 from __future__ import annotations

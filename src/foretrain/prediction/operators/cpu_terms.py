@@ -4,8 +4,8 @@ A CPU runs operators one after the other, each with its own call:
 
     t = Σ_i c_i · x_i,   c_i >= 0
 
-over terms x_i that grow with the work: calls, multiplications, the borders of a product's blocks, bytes within
-and beyond the caches. A product of m x n x k that fills its blocks badly costs
+over terms x_i that grow with the work: calls, multiplications, the borders of a product's blocks, bytes
+within and beyond the caches. A product of m x n x k that fills its blocks badly costs
 mnk (1 + m0/m) (1 + n0/n) (1 + k0/k), which to first order is a sum over mnk, nk, mk and mn: so one set of
 non-negative seconds per term, measured on the machine itself, tells all shapes, and more work never takes
 less time. K. Goto, R. van de Geijn, "Anatomy of high-performance matrix multiplication", TOMS 34 (3), 2008,
