@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from foretrain.facts.devices import Device
 from foretrain.learning.kernels.calibration_files import data_used, folder, spread
 from foretrain.learning.kernels.products_correction import fit_trees
 from foretrain.learning.kernels.products_fit import (
@@ -28,9 +29,10 @@ from foretrain.learning.measurements import (
     neusight_products,
 )
 from foretrain.learning.measurements._base import Measurements, shape_key
+from foretrain.prediction.operators import streaming
 from foretrain.prediction.operators.corrections import FILE as TREES_FILE
 from foretrain.prediction.operators.corrections import apply, key
-from foretrain.prediction.operators.matrix import FILE, Unit
+from foretrain.prediction.operators.matrix import FILE, Calibration, Unit, calibration
 from foretrain.prediction.operators.products import ProductConstants
 from foretrain.prediction.operators.table import Floats
 from foretrain.prediction.operators.trees import Forest
@@ -38,6 +40,8 @@ from foretrain.prediction.operators.trees import Forest
 __all__ = ["FILE", "Corpus", "Predictions", "calibrate", "corpus", "device_unseen", "shape_unseen"]
 
 FOLDS = 3
+Shape = tuple[float, float, float, float]
+"""batch, m, n, k."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,6 +143,33 @@ def device_unseen(known: Corpus, name: str) -> list[Predictions]:
         told = np.maximum(told, least_seconds(left_out))
         results.append(Predictions(left_out, left_out.show(told)))
     return results
+
+
+def unmeasured(known: Corpus, target: Device, memory: streaming.Calibration) -> Calibration:
+    """The calibration had no device of the target's family been measured: FP32 refitted without them.
+
+    Of the other units, which the target's own measurements do not touch, the shipped constants are kept.
+    """
+    kept, extra = (
+        [part for part in parts["lanes"] if part.device.family != target.family]
+        for parts in (known.fitted, known.extra)
+    )
+    forgetful = calibration().without(target)
+    units = {**forgetful.units, "lanes": unit("lanes", fit(kept, known.start_cycles, extra))}
+    return replace(forgetful, units=units, memory=memory)
+
+
+def unaware(known: Corpus, shapes: Collection[Shape]) -> Calibration:
+    """The calibration with corrections of FP32 products fitted without these shapes (batch, m, n, k)."""
+    shipped = calibration()
+    lanes, refitted = shipped.units["lanes"], dict(shipped.corrections)
+    for part in known.fitted["lanes"]:
+        work = part.work
+        rows = zip(work.batch.tolist(), work.m.tolist(), work.n.tolist(), work.k.tolist(), strict=True)
+        strange = part.at(np.array([shape not in shapes for shape in rows], bool))
+        for is_plain, forest in forests_of(strange, lanes.constants, lanes.share(part.device)).items():
+            refitted[key("lanes", part.device, is_plain)] = forest
+    return replace(shipped, corrections=refitted)
 
 
 def _spread(told: Sequence[Predictions]) -> dict[str, float]:

@@ -16,7 +16,7 @@ from foretrain.learning.kernels.streaming_fit import Sample, StreamFit, fit, sam
 from foretrain.learning.measurements import aiconfigurator_start, neusight_vector
 from foretrain.learning.measurements._base import Measurements
 from foretrain.prediction.operators.bandwidth import DeviceShare, nearest_share, published
-from foretrain.prediction.operators.streaming import FILE
+from foretrain.prediction.operators.streaming import FILE, Calibration, calibration
 from foretrain.prediction.operators.table import Floats
 
 FOLDS = 3
@@ -61,6 +61,18 @@ def _without_its_bandwidth(learned: StreamFit, target: Device) -> StreamFit:
     fitted = [DeviceShare(name, share, "fit") for name, share in learned.shares.items()]
     others = [row for row in (*published(), *fitted) if row.device_id != target.id]
     return replace(learned, shares={**learned.shares, target.id: nearest_share(target, others)})
+
+
+def unmeasured(found: Measurements, start_cycles: float, target: Device) -> Calibration:
+    """The calibration had no device of the target's family been measured: everything refitted without."""
+    parts = [part for part in samples(found) if part.device.family != target.family]
+    learned = fit(parts, start_cycles)
+    return replace(
+        calibration(),
+        constants=learned.constants,
+        shares=tuple(DeviceShare(name, share, "fit") for name, share in learned.shares.items()),
+        corrections=learned.corrections,
+    )
 
 
 def _rows(part: Sample, found: Measurements, keep: np.ndarray[Any, Any]) -> Sample:

@@ -41,11 +41,14 @@ def backward(data: Path) -> tuple[Measurements, Measurements]:
 
 
 def gradients(work: Work) -> tuple[Work, Work]:
-    """The two products of a product's backward pass: m x n x k becomes m x k x n and k x n x m."""
+    """The two products of a product's backward pass: m x n x k becomes m x k x n and k x n x m.
+
+    Gradients of a layer with a bias say so, for its own gradient is a sum over the tokens.
+    """
     batch, m, n, k = (work.dims[name] for name in ("batch", "m", "n", "k"))
-    is_linear = "tokens" in work.dims
-    first = product(batch, m, k, n, work.dtype, is_linear)
-    second = product(batch, k, n, m, work.dtype, is_linear)
+    is_linear, has_bias = "tokens" in work.dims, "bias" in work.dims
+    first = product(batch, m, k, n, work.dtype, is_linear, has_bias)
+    second = product(batch, k, n, m, work.dtype, is_linear, has_bias)
     return (
         replace(first, direction=Direction.INPUT_GRADIENT),
         replace(second, direction=Direction.WEIGHT_GRADIENT),

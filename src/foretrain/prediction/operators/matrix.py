@@ -55,7 +55,7 @@ class Unit:
         if device.id in self.shares:
             return self.shares[device.id]
         expected = self.limit.share(device, self.name)
-        for same, weight in ((kernels_of, 1.0), (_generation, _SAME_GENERATION), (_kind, _SAME_GENERATION)):
+        for same, weight in ((kernels_of, 1.0), (_generation, _SAME_GENERATION)):
             alike = [devices()[name] for name in self.shares if same(devices()[name]) == same(device)]
             if alike:
                 ratios = [self.shares[known.id] / self.limit.share(known, self.name) for known in alike]
@@ -70,10 +70,6 @@ class Unit:
 
 def _generation(device: Device) -> str:
     return device.generation
-
-
-def _kind(device: Device) -> str:
-    return device.kind
 
 
 @dataclass(frozen=True)
@@ -143,12 +139,11 @@ def seconds_of(work: Products, units: list[str], device: Device, known: Calibrat
     A bare layer runs as the faster of a layer and a plain product.
     """
     known = known or calibration()
-    seconds = _corrected_seconds(work, units, device, known)
-    bare = np.flatnonzero(work.is_bare)
-    if len(bare):
-        plain = replace(work.at(bare), is_plain=np.ones(len(bare), bool))
-        others = _corrected_seconds(plain, [units[row] for row in bare.tolist()], device, known)
-        seconds[bare] = np.minimum(seconds[bare], others)
+    none = np.zeros(len(work), bool)
+    seconds = _corrected_seconds(replace(work, is_bare=none), units, device, known)
+    if work.is_bare.any():
+        plain = replace(work, is_plain=work.is_plain | work.is_bare, is_bare=none)
+        seconds = np.minimum(seconds, _corrected_seconds(plain, units, device, known))
     return seconds
 
 

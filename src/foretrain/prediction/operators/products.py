@@ -126,7 +126,7 @@ def product_seconds(
     feed_rate = known.cache_bytes_per_cycle * sms * clock
     found = []
     for (a, b), layer, plain in zip(TILES, known.tile_efficiency, known.plain_efficiency, strict=True):
-        efficiency = np.where(work.is_plain, plain, layer)
+        efficiency = np.where(work.is_plain, plain, np.where(work.is_bare, max(plain, layer), layer))
         rows, columns = np.ceil(work.m / a), np.ceil(work.n / b)
         blocks = rows * columns * work.batch
         depth = _depth(blocks / sms, work.k, known)
