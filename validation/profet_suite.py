@@ -47,11 +47,11 @@ _NOTES = (
     "Kepler (K80) is in no calibration of the operator models. Its slowness is taken from single layers that "
     'Justus timed on a K40 and a K80, for "GPU in no data set" from the K40 alone; T4 and V100 are in the '
     "operator models' own calibrations (NeuSight, DeepBench).",
-    "The end-to-end regression is of one network and image size: fitted on its steps on the other GPUs (on the "
-    "smaller batches); it cannot tell a network nobody timed. Cases it refuses (below zero) are left out of "
+    "The end-to-end regression is of one network and image size: fitted on its steps on the other GPUs (on "
+    "the smaller batches); it cannot tell a network nobody timed. Cases it refuses (below zero) are left out of "
     "its line. The per-layer regression tells GPUs it was fitted on only.",
-    "What no method here can know: cuDNN picks other algorithms from one batch to the next (ResNetSmall's 1x1 "
-    "gradients on K80 and M60 take as long at batch 256 as at 128), and falls back to slow ones when memory "
+    "What no method here can know: cuDNN picks other algorithms from one batch to the next (ResNetSmall's "
+    "1x1 gradients on K80 and M60 take as long at batch 256 as at 128), and falls back to slow ones when memory "
     "runs out (AlexNet and VGG at the largest batch that fits).",
 )
 

@@ -6,9 +6,9 @@ samples) in octaves x above the smallest size timed:
     log(measured / predicted) = level + slope · x + wander(x) + noise
 
 with normal priors: a level of any likely size, a slope near 0 (the prediction knows how a step grows), a
-random walk, and the noise of repeated timings. The posterior at another size corrects the prediction there and
-gives its interval. Far from all timings the correction is that of the nearest ones, and the interval widens.
-The spreads are in `calibrations/few_timings.json`.
+random walk, and the noise of repeated timings. The posterior at another size corrects the prediction there
+and gives its interval. Far from all timings the correction is that of the nearest ones, and the interval
+widens. The spreads are in `calibrations/few_timings.json`.
 
 Reference: Gaussian-process regression, C. E. Rasmussen and C. K. I. Williams, MIT Press, 2006, chapter 2.
 """

@@ -1,9 +1,9 @@
 """How much slower a generation is than its operator models say, from layers timed on boards of it.
 
 The operator models were calibrated on Maxwell and later. For a generation they have not seen, Kepler, they
-take the shares of its successors, which flatters it: cuDNN has no Winograd kernels for it, and its 192 lanes a
-multiprocessor are hard to feed. Justus timed single layers on a K40 and a K80 along with later GPUs, in one
-and the same harness:
+take the shares of its successors, which flatters it: cuDNN has no Winograd kernels for it, and its 192 lanes
+a multiprocessor are hard to feed. Justus timed single layers on a K40 and a K80 along with later GPUs, in
+one and the same harness:
 
     computing   median of (measured - floor) / price over convolutions well above the floor
     memory      seconds a byte of weights adds to an SGD step, over what the device's bandwidth says
