@@ -15,6 +15,7 @@ from foretrain.learning.measurements import (
     justus_convolution,
     neusight_backward,
     neusight_convolution,
+    neusight_products,
     neusight_vector,
 )
 from foretrain.learning.measurements._base import shape_key
@@ -37,6 +38,20 @@ def test_neusight_vector(tmp_path: Path) -> None:
     assert found.seconds.tolist() == [0.0005, 0.0015]
     assert [work.read_bytes for work in found.works] == [2 * 16 * 4, 16 * 4]
     assert [work.kind for work in found.works] == [Kind.ELEMENTWISE, Kind.NORMALISATION]
+
+
+def test_neusight_products_have_their_inner_dimension_in_column_n(tmp_path: Path) -> None:
+    header = "split op device latency_ms B M N K blocks kernel".split()
+    rows = [
+        ["train", "bmm", "Tesla T4", 1.0, 6, 27, 21, 390, 24, "sgemm_128x128_nn"],
+        ["test", "linear", "Tesla T4", 1.0, 1, 64, 32, 16, 1, "sgemm_128x128_tn"],
+    ]
+    write(tmp_path, neusight_products.FILE, [header, *rows])
+    batched, layer = neusight_products.read(tmp_path).works
+    assert [batched.dims[name] for name in ("batch", "m", "n", "k")] == [6, 27, 390, 21]
+    assert batched.write_bytes == 6 * 27 * 390 * 4
+    assert (layer.dims["in"], layer.dims["out"], layer.dims["bias"]) == (32, 16, 1)
+    assert "bias" not in batched.dims
 
 
 def test_neusight_convolution(tmp_path: Path) -> None:

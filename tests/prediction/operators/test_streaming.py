@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.plain_devices import doubled, plain_device
 
-from foretrain.facts.devices import Device, devices
+from foretrain.facts.devices import Device, device, devices
 from foretrain.prediction.operators._base import Knowledge
 from foretrain.prediction.operators.limits import roofline_seconds
 from foretrain.prediction.operators.streaming import (
@@ -178,3 +178,13 @@ def test_calibrated_shares_are_shares() -> None:
     known = calibration()
     assert {row.device_id for row in known.shares} == set(known.corrections)
     assert all(0.5 < row.share < 1 for row in known.shares)
+
+
+def test_a_forgotten_device_is_told_by_what_was_published_and_by_its_like() -> None:
+    known, target = calibration(), device("v100-pcie-32gb")
+    forgetful = known.without(target)
+    assert target.id in known.corrections
+    assert target.id not in forgetful.corrections
+    assert all(row.device_id != target.id for row in forgetful.shares)
+    assert "t4" in forgetful.corrections
+    assert StreamingModel(forgetful).confidence(Kind.SOFTMAX, target).knowledge is Knowledge.EXTRAPOLATED

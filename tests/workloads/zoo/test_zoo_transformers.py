@@ -29,6 +29,7 @@ BUILDERS: dict[str, tuple[Any, dict[str, Any]]] = {
     "gpt": (gpt, SMALL),
     "llama": (llama, {**SMALL, "kv_heads": 2}),
     "bert": (bert, SMALL),
+    "bert-classifier": (bert, {**SMALL, "classes": 3}),
     "t5": (t5, SMALL_T5),
     "switch": (switch, {**SMALL_T5, "experts": 3, "capacity": 4}),
     "transformer": (transformer, {**SMALL, "dropout": 0.1}),
@@ -97,6 +98,13 @@ def test_a_decoder_does_not_see_the_future(family: str, attention: AttentionKind
     first, second = logits(example, *before, ids), logits(example, *before, changed)
     torch.testing.assert_close(first[:, :-1], second[:, :-1])
     assert not torch.allclose(first[:, -1], second[:, -1])
+
+
+def test_a_bert_classifier_reads_the_first_token_and_has_no_decoder() -> None:
+    example = small("bert-classifier")
+    assert logits(example, *example.inputs).shape == (2, 3)
+    names = {name for name, _ in example.module.named_parameters()}
+    assert not any(name.startswith(("transform", "decoder")) for name in names)
 
 
 def test_bert_sees_both_ways() -> None:
