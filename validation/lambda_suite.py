@@ -78,12 +78,12 @@ def _cases(runs: Sequence[TaskRun], groups: Sequence[str]) -> list[Case]:
         alike = np.array([(item.run.task, item.run.precision) == (task, precision) for item in runs])
         for group in sorted(set(labels[alike].tolist())):
             here = alike & (labels == group)
-            known = [runs[index] for index in np.flatnonzero(alike & ~here)]
-            wanted = [runs[index] for index in np.flatnonzero(here)]
+            known = [runs[index] for index in np.flatnonzero(alike & ~here).tolist()]
+            wanted = [runs[index] for index in np.flatnonzero(here).tolist()]
             for name, values in _tell(known, wanted).items():
                 told[name][here] = values
     measured = np.array([item.run.seconds for item in runs])
-    bounds = intervals(groups, measured, told[HERE])
+    bounds = intervals(groups, measured, told[HERE], [item.run.task for item in runs])
     return [
         Case(
             f"{item.run.task} {item.run.precision} batch {item.run.batch:.0f} on {item.run.device_id}, "
@@ -156,7 +156,7 @@ def _said(found: Reading, cases: Sequence[Case]) -> tuple[str, ...]:
     listed = ", ".join(f"{count} {reason}" for reason, count in sorted(found.left_out.items()))
     guessed = sum(not item.batch_known for item in found.runs)
     return (
-        f"Rows left out: {listed}. Mask R-CNN ran on several GPUs only.",
+        f"Rows left out: {listed}. No run of Mask R-CNN has a throughput.",
         f"{guessed} of {len(found.runs)} runs do not say their batch anywhere: taken from the GPU nearest in "
         "memory, in proportion.",
         f"Worst: {worst(cases, HERE, _why)}.",

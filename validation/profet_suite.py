@@ -48,11 +48,11 @@ _NOTES = (
     'Justus timed on a K40 and a K80, for "GPU in no data set" from the K40 alone; T4 and V100 are in the '
     "operator models' own calibrations (NeuSight, DeepBench).",
     "The end-to-end regression is of one network and image size: fitted on its steps on the other GPUs (on "
-    "the smaller batches); it cannot tell a network nobody timed. Cases it refuses (below zero) are left out of "
-    "its line. The per-layer regression tells GPUs it was fitted on only.",
+    "the smaller batches); it cannot tell a network nobody timed. Cases it refuses (below zero) are left out "
+    "of its line. The per-layer regression tells GPUs it was fitted on only.",
     "What no method here can know: cuDNN picks other algorithms from one batch to the next (ResNetSmall's "
-    "1x1 gradients on K80 and M60 take as long at batch 256 as at 128), and falls back to slow ones when memory "
-    "runs out (AlexNet and VGG at the largest batch that fits).",
+    "1x1 gradients on K80 and M60 take as long at batch 256 as at 128), and falls back to slow ones when "
+    "memory runs out (AlexNet and VGG at the largest batch that fits).",
 )
 
 
@@ -162,8 +162,8 @@ def _peers(steps: Sequence[PricedStep], groups: Sequence[str]) -> dict[str, Floa
     def told(others: Flags, group: str) -> Floats:
         del group
         weighted = rows[others] / seconds[others][:, None]
-        fitted: Floats = np.linalg.lstsq(weighted, np.ones(int(others.sum())), rcond=None)[0]
-        return rows @ fitted
+        scaled: Floats = rows @ np.linalg.lstsq(weighted, np.ones(int(others.sum())), rcond=None)[0]
+        return scaled
 
     return found | {SCALED: leave_out(groups, len(steps), told)}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -23,17 +24,25 @@ def leave_out(groups: Sequence[str], count: int, told: Callable[[Flags, str], Fl
     return found
 
 
-def intervals(groups: Sequence[str], measured: Floats, predicted: Floats) -> list[Quantiles]:
-    """80 % intervals of each case from the residuals of the other groups, all of them predicted unseen."""
-    labels = np.array(groups)
-    ratio = measured / predicted
+def intervals(
+    groups: Sequence[str], measured: Floats, predicted: Floats, kinds: Sequence[str] | None = None
+) -> list[Quantiles]:
+    """80 % intervals from the residuals of the other groups, all of them predicted unseen.
+
+    With `kinds`, from the residuals of the same kind. A group never seen adds an offset of its own to what
+    the others scatter: their spread counts √(1 + 1/groups) times.
+    """
+    labels, sorts = np.array(groups), np.array(kinds or [""] * len(groups))
+    off = np.log(measured / predicted)
     found = [Quantiles(0.0, 0.0, 0.0)] * len(labels)
-    for group in sorted(set(groups)):
-        here = labels == group
-        low, high = np.quantile(ratio[~here], [0.1, 0.9]).tolist()
-        for index in np.flatnonzero(here):
+    for group, kind in sorted(set(zip(groups, sorts.tolist(), strict=True))):
+        here, others = (labels == group) & (sorts == kind), (labels != group) & (sorts == kind)
+        widening = math.sqrt(1 + 1 / len(set(labels[others].tolist())))
+        low, high = (widening * np.quantile(off[others], [0.1, 0.9])).tolist()
+        for index in np.flatnonzero(here).tolist():
             value = float(predicted[index])
-            found[index] = Quantiles(value * min(low, 1.0), value, value * max(high, 1.0))
+            below, above = math.exp(min(low, 0.0)), math.exp(max(high, 0.0))
+            found[index] = Quantiles(value * below, value, value * above)
     return found
 
 

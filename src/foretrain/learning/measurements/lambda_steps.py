@@ -135,7 +135,9 @@ def _table() -> dict[str, Any]:
 def _batch(task: str, precision: str, device_id: str) -> float | None:
     """The first set's batch: as published, or that of the GPU nearest in memory, in proportion."""
     column = _table()["columns"]["tasks"].index(task)
-    known = {name: sizes[column] for name, sizes in _table()[precision].items() if sizes[column]}
+    known: dict[str, float] = {
+        name: sizes[column] for name, sizes in _table()[precision].items() if sizes[column]
+    }
     if device_id in known:
         return float(known[device_id])
     if device_id in _table()[precision] or not known:

@@ -45,7 +45,8 @@ class _PreActivation(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         shortcut: Tensor = self.shortcut(x)
-        return shortcut + self.body(x)
+        residual: Tensor = self.body(x)
+        return shortcut + residual
 
 
 class _PointwiseBlock(nn.Module):

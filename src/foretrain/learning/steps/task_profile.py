@@ -114,7 +114,7 @@ class TaskRun:
 
 @dataclass(frozen=True, eq=False)
 class TaskProfile:
-    """A fitted mix: `logs` of the weights and of software; each of the `units` would explain the median run."""
+    """A fitted mix: `logs` of weights and software; each of the `units` would explain the median run."""
 
     units: Floats
     logs: Floats
