@@ -6,6 +6,7 @@ import pytest
 
 from foretrain.errors import UnknownName
 from foretrain.facts.datasets import Dataset, Storage, datasets, storages
+from foretrain.facts.explanation import explain
 from foretrain.facts.sheets import Kind, Sheet, data_root, quantities, read_toml
 from foretrain.facts.sources import sources
 
@@ -72,3 +73,10 @@ def test_unknown_names_are_answered_with_the_known() -> None:
         datasets()["imagenett"]
     with pytest.raises(UnknownName, match="Known: hdd, network-disk, nvme, sata-ssd"):
         storages()["tape"]
+
+
+def test_they_can_be_explained() -> None:
+    found = explain("imagenet")
+    assert (found.kind, found.name) == ("data set", "imagenet-jpeg")
+    assert {statement.quantity for statement in found.statements} >= {"decode_seconds_per_sample"}
+    assert explain("hdd").kind == "storage"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from foretrain.errors import UnknownName
+from foretrain.facts.datasets import datasets, storages
 from foretrain.facts.devices import devices, family
 from foretrain.facts.links import links
 from foretrain.facts.nodes import nodes
@@ -41,13 +42,14 @@ class Explanation:
 
 
 def explain(name: str) -> Explanation:
-    """What is known of a device (or family), link, node, provider, offer `provider:instance`, or source."""
-    for look in (_device, _family, _link, _offer, _node, _provider, _source):
+    """What is known of a device (or family), link, node, provider, offer `provider:instance`, data set,
+    storage or source."""
+    for look in (_device, _family, _link, _offer, _node, _provider, _dataset, _storage, _source):
         found = look(name)
         if found is not None:
             return found
-    known = [*devices(), *links(), *nodes(), *providers(), *sources()]
-    hint = "Explain a device, link, node, provider, source or offer (provider:instance)"
+    known = [*devices(), *links(), *nodes(), *providers(), *datasets(), *storages(), *sources()]
+    hint = "Explain a device, link, node, provider, data set, storage, source or offer (provider:instance)"
     raise UnknownName("fact sheet", name, known, hint)
 
 
@@ -147,6 +149,16 @@ def _offer_sheet(offer: Offer) -> Sheet:
         spot = Fact("spot_usd_per_hour", offer.spot_usd_per_hour, Kind.SPEC, offer.source, note=note)
         prices.append(spot)
     return Sheet(f"{offer.instance} in {offer.region}", tuple(prices))
+
+
+def _dataset(name: str) -> Explanation | None:
+    found = datasets().find(name)
+    return None if found is None else _explanation(found.id, "data set", found.name, [found.sheet])
+
+
+def _storage(name: str) -> Explanation | None:
+    found = storages().find(name)
+    return None if found is None else _explanation(found.id, "storage", found.name, [found.sheet])
 
 
 def _source(name: str) -> Explanation | None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from foretrain.prediction.bottleneck import Bottleneck
+from foretrain.prediction.input_pipeline import COPYING, DECODING, READING
 from foretrain.prediction.prediction import MemoryAnswer, Prediction, StepAnswer, StepPart
 from foretrain.prediction.speeding_up import Advice
 from foretrain.serving.cli.terminal import Column, print_line, print_table
 from foretrain.units import format_bytes, format_duration
 
+_INPUT = (READING, DECODING, COPYING)
 _MOST_PARTS = 12
 _SMALLEST_SHARE = 0.001
 
@@ -45,7 +47,8 @@ def _show_step(prediction: Prediction) -> None:
         "optimizer": step.optimizer_seconds,
         "input": step.input_seconds,
     }
-    print_line("  " + ", ".join(f"{name} {format_duration(time)}" for name, time in times.items()))
+    aside = " (overlapped)" if any(part.name in _INPUT for part in step.hidden_parts) else ""
+    print_line("  " + ", ".join(f"{name} {format_duration(time)}" for name, time in times.items()) + aside)
     tokens = throughput.tokens_per_second
     speed = f"{throughput.samples_per_second:,.1f} samples/s"
     if tokens is not None:
