@@ -58,7 +58,8 @@ def _cases(name: str, found: Measurements, speed: GenerationSpeed) -> list[Case]
         floor = float(np.quantile(layers.seconds, _SMALLEST))
         priced = _price(layers.works, target)
         told[AS_PRICED][here] = floor + priced
-        told[HERE][here] = floor + priced * speed.of(target, without=gpu).computing
+        slow = speed.of(target, without=gpu)
+        told[HERE][here] = floor + priced * (slow.convolutions if name == "convolution" else slow.rest)
         told[ROOFLINE][here] = floor + roofline_seconds(layers.table, target)
     groups = found.device_ids.tolist()
     bounds = intervals(groups, found.seconds, told[HERE])

@@ -54,7 +54,7 @@ def test_regularised_weights_and_a_slow_generation_cost_more() -> None:
     alike = [
         step,
         HarnessStep(step.composition, Slowness(), 1e9, 0, regularised=True),
-        HarnessStep(step.composition, Slowness(computing=2.0), 1e9, 0, regularised=False),
+        HarnessStep(step.composition, Slowness(convolutions=2.0), 1e9, 0, regularised=False),
     ]
     plain, regularised, slow = Harness(_priors(1)).seconds(harness_table(alike)).tolist()
     assert regularised == pytest.approx(plain + 6e-4, rel=1e-3)

@@ -5,8 +5,8 @@ take the shares of its successors, which flatters it: cuDNN has no Winograd kern
 a multiprocessor are hard to feed. Justus timed single layers on a K40 and a K80 along with later GPUs, in
 one and the same harness:
 
-    computing   median of (measured - floor) / price over convolutions well above the floor
-    memory      seconds a byte of weights adds to an SGD step, over what the device's bandwidth says
+    convolutions   median of (measured - floor) / price over convolutions well above the floor
+    rest           seconds a byte of weights adds to a dense layer's SGD step, over what the bandwidth says
 
 each as a ratio to its median over the devices the convolution model was calibrated on. Other boards of the
 generation can tell of one that is left out.
@@ -34,10 +34,10 @@ _LARGE_BYTES = 1e7
 
 @dataclass(frozen=True, slots=True)
 class Slowness:
-    """What to multiply the operator models' times by, where they compute and where they move bytes."""
+    """What to multiply the operator models' times by: those of convolutions, and all others."""
 
-    computing: float = 1.0
-    memory: float = 1.0
+    convolutions: float = 1.0
+    rest: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -61,22 +61,25 @@ class GenerationSpeed:
         ]
         if not alike:
             return Slowness()
-        return Slowness(fmean(item.computing for item in alike), fmean(item.memory for item in alike))
+        return Slowness(fmean(item.convolutions for item in alike), fmean(item.rest for item in alike))
 
 
 def generation_speed(data: Path) -> GenerationSpeed:
     """Measure it on Justus' layers."""
-    computing = _computing(justus_convolution.read(data))
-    memory = _memory(justus_dense.training(data))
-    known = [name for name in computing if calibration().knows(device(name))]
-    usual_computing = median(computing[name] for name in known)
-    usual_memory = median(memory[name] for name in known)
+    convolutions = _convolutions(justus_convolution.read(data))
+    rest = _weight_bytes(justus_dense.training(data))
+    known = [name for name in convolutions if calibration().knows(device(name))]
+    usual_convolutions = median(convolutions[name] for name in known)
+    usual_rest = median(rest[name] for name in known)
     return GenerationSpeed(
-        {name: Slowness(computing[name] / usual_computing, memory[name] / usual_memory) for name in computing}
+        {
+            name: Slowness(convolutions[name] / usual_convolutions, rest[name] / usual_rest)
+            for name in convolutions
+        }
     )
 
 
-def _computing(found: Measurements) -> dict[str, float]:
+def _convolutions(found: Measurements) -> dict[str, float]:
     slowness = {}
     for name in found.devices:
         here = found.device_ids == name
@@ -88,7 +91,7 @@ def _computing(found: Measurements) -> dict[str, float]:
     return slowness
 
 
-def _memory(found: list[justus_dense.DenseStep]) -> dict[str, float]:
+def _weight_bytes(found: list[justus_dense.DenseStep]) -> dict[str, float]:
     slowness = {}
     for name in sorted({step.device_id for step in found}):
         steps = [

@@ -110,7 +110,7 @@ def harness_table(steps: Sequence[HarnessStep]) -> HarnessTable:
 
 def _regularising(step: HarnessStep) -> float:
     passes = _REGULARISING_PASSES if step.regularised else 0
-    return passes * step.composition.filter_seconds * step.slowness.memory
+    return passes * step.composition.filter_seconds * step.slowness.rest
 
 
 def _terms(step: HarnessStep) -> list[float]:
@@ -122,7 +122,8 @@ def _terms(step: HarnessStep) -> list[float]:
         "filter passes": found.filter_seconds,
         "starting": found.launches * _START_CYCLES / step.clock_hertz,
     }
-    factor = {COMPUTING: slow.computing, MEMORY: slow.memory, STARTING: 1.0}
+    factor = {COMPUTING: slow.convolutions, MEMORY: slow.rest, STARTING: 1.0}
+    special["products"] = found.seconds.get("products", 0.0) * slow.rest / slow.convolutions
     return [special.get(term.name, found.seconds.get(term.name, 0.0)) * factor[term.group] for term in TERMS]
 
 
