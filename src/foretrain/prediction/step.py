@@ -7,7 +7,7 @@ device waits for launches; they sum to the step.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -23,6 +23,7 @@ from foretrain.workloads.graph import Graph, Phase
 from foretrain.workloads.ops import Kind, Op
 from foretrain.workloads.rules import operators, unknown_names
 
+Correction = Callable[[PricedOps, Device], PricedOps]
 WAITING = "waiting for launches"
 _SMALL = 0.1
 """An operator slower than ten times the roofline is bound by its own start, not by the device's limits."""
@@ -65,9 +66,12 @@ def estimate_step(
     models: Sequence[OperatorModel],
     host: HostModel,
     synchronised: bool = False,
+    correction: Correction | None = None,
 ) -> StepEstimate:
-    """The time of one training step of `graph` on `device`."""
+    """The time of one training step of `graph` on `device`; `correction` has the last word on the prices."""
     priced = price(operators(graph), device, models)
+    if correction is not None:
+        priced = correction(priced, device)
     launching = host.seconds(priced.ops, bool(graph.settings.get("compile")))
     run = (synchronised_step if synchronised else steady_step)(launching, priced.seconds)
     unknown = np.array([op.work.kind is Kind.UNKNOWN for op in priced.ops], bool)

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from foretrain.facts.devices import Device
+from foretrain.prediction import mixed_precision
 from foretrain.prediction.host import HostModel, host_model
 from foretrain.prediction.operators.catalogue import DEFAULT, operator_models
 from foretrain.prediction.step import StepEstimate, estimate_step
@@ -51,7 +52,9 @@ class OperatorSteps(StepModel):
     def estimate(self, graph: Graph, device: Device) -> StepEstimate:
         """The time of a step."""
         models = operator_models(device, self.choice)
-        return estimate_step(graph, device, models, self.host or self._host(device))
+        is_corrected = self.choice == DEFAULT and mixed_precision.applies(graph, device)
+        correction = mixed_precision.corrected if is_corrected else None
+        return estimate_step(graph, device, models, self.host or self._host(device), correction=correction)
 
     def _host(self, device: Device) -> HostModel:
         is_told = self.choice == DEFAULT and device.kind != "cpu"

@@ -10,6 +10,8 @@ _AXES = ("depth", "height", "width")
 _FEW_CHANNELS = 8
 """Tensor cores take channels by the eight: with fewer they mostly idle, as in a network's first layer."""
 _DEPTHWISE_CHANNELS = 2
+_NARROW_GROUP = 16
+"""Channels of a group up to which grouped kernels keep pace with dense ones in the channels-last layout."""
 _WIDE_KERNEL = 49
 """Kernel elements from which depthwise convolutions are bound by arithmetic."""
 _DIRECTIONS = {
@@ -39,8 +41,9 @@ def _shape(work: Work) -> str:
     dims = work.dims
     groups = dims["groups"]
     if groups > 1:
-        if max(dims["in_channels"], dims["out_channels"]) / groups > _DEPTHWISE_CHANNELS:
-            return "grouped"
+        width = max(dims["in_channels"], dims["out_channels"]) / groups
+        if width > _DEPTHWISE_CHANNELS:
+            return "narrowly grouped" if width <= _NARROW_GROUP else "widely grouped"
         elements = math.prod(dims.get(f"kernel_{axis}", 1) for axis in _AXES)
         return "wide depthwise" if elements >= _WIDE_KERNEL else "depthwise"
     if dims["in_channels"] < _FEW_CHANNELS:

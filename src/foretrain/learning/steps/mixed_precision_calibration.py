@@ -1,0 +1,159 @@
+"""Fits `prediction.mixed_precision` on timm's steps on an RTX 3090; those on an RTX 4090 only judge it."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretrain.learning.kernels import calibration_files
+from foretrain.learning.measurements import timm_steps
+from foretrain.learning.measurements.timm_graphs import name_hash
+from foretrain.learning.measurements.timm_steps import TimmStep
+from foretrain.learning.steps.class_factors import fit_factors
+from foretrain.learning.steps.class_times import ClassTimes, class_times
+from foretrain.prediction.mixed_precision import BOUND, FILE, TREES, step_features
+from foretrain.prediction.operators.table import Flags, Floats
+from foretrain.prediction.operators.trees import Forest, from_lightgbm
+
+FITTED, JUDGED = "rtx3090", "rtx4090"
+FOLDS = 10
+_PER_FAMILY = 5
+"""Forward passes looked at of each family: there are 2,871, and tracing takes a second each."""
+_BUSY = 1.5
+"""How much longer than its launches a step must be to tell of kernels."""
+_SEEN_SHARE = 1e-3
+_ROUNDS = 300
+_SETTINGS = {
+    "objective": "l1",
+    "learning_rate": 0.05,
+    "num_leaves": 8,
+    "min_data_in_leaf": 8,
+    "lambda_l2": 1.0,
+    "feature_fraction": 0.5,
+    "bagging_fraction": 0.7,
+    "bagging_freq": 1,
+    "verbosity": -1,
+    "num_threads": 1,
+    "seed": 1,
+    "deterministic": True,
+    "force_row_wise": True,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """Factors by class (all columns of the times they were fitted on), and the trees of whole steps."""
+
+    factors: Floats
+    watched: NDArray[np.int64]
+    forest: Forest
+
+    def by_class(self, times: ClassTimes) -> Floats:
+        """Seconds by class with factors alone, none below the roofline."""
+        return np.asarray(np.maximum(times.seconds * self.factors, times.least))
+
+    def features(self, times: ClassTimes) -> Floats:
+        """What the trees look at, a row per step."""
+        parts = self.by_class(times)
+        return np.stack(
+            [
+                step_features(row[self.watched], float(row.sum()), launches, float(least.sum()))
+                for row, launches, least in zip(parts, times.launches, times.least, strict=True)
+            ]
+        )
+
+    def tell(self, times: ClassTimes, with_trees: bool = True) -> Floats:
+        """Seconds of each step: the device's, or the host's where it is slower."""
+        device = self.by_class(times).sum(axis=1)
+        if with_trees:
+            device = device * np.exp(np.clip(self.forest.predict(self.features(times)), -BOUND, BOUND))
+        return np.asarray(np.maximum(np.maximum(device, times.least.sum(axis=1)), times.host_seconds))
+
+
+def learn(times: ClassTimes) -> Learned:
+    """Fit on steps whose device is busy."""
+    import lightgbm
+
+    busy = times.where(times.measured > _BUSY * times.host_seconds)
+    factors = fit_factors(busy.seconds, busy.measured)
+    parts = busy.seconds * factors
+    shares = (parts / parts.sum(axis=1, keepdims=True)).mean(axis=0)
+    bare = Learned(factors, np.flatnonzero(shares > _SEEN_SHARE), _EMPTY)
+    left = np.log(busy.measured / bare.by_class(busy).sum(axis=1))
+    data = lightgbm.Dataset(bare.features(busy), left)
+    forest = from_lightgbm(lightgbm.train(_SETTINGS, data, _ROUNDS).dump_model())
+    return Learned(factors, bare.watched, forest)
+
+
+_EMPTY = from_lightgbm({"tree_info": []})
+
+
+def steps(data: Path) -> list[TimmStep]:
+    """All training steps, and a few forward passes of every family on both GPUs."""
+    return [*timm_steps.training(data), *_sampled(timm_steps.inference(data))]
+
+
+def _sampled(passes: list[TimmStep]) -> Iterator[TimmStep]:
+    ordered = sorted(
+        {(step.wanted, step.family) for step in passes},
+        key=lambda item: name_hash(item[0].model + str(item[0].image_size)),
+    )
+    taken: dict[str, int] = {}
+    kept = set()
+    for wanted, family in ordered:
+        taken[family] = taken.get(family, 0) + 1
+        if taken[family] <= _PER_FAMILY:
+            kept.add(wanted)
+    return (step for step in passes if step.wanted in kept)
+
+
+def folds(times: ClassTimes) -> Iterator[tuple[Flags, Flags]]:
+    """What is fitted and what is told, family by family kept apart: steps on the fitted GPU only."""
+    fold = np.array([zlib.crc32(name.encode()) % FOLDS for name in times.families])
+    here = times.device_ids == FITTED
+    for index in range(FOLDS):
+        yield here & (fold != index), here & (fold == index)
+
+
+def family_unseen(times: ClassTimes, with_trees: bool = True) -> Floats:
+    """What is told of each step on the fitted GPU by a fit that saw no step of its family; else NaN."""
+    told = np.full(len(times.steps), np.nan)
+    for fitted, left_out in folds(times):
+        told[left_out] = learn(times.where(fitted)).tell(times.where(left_out), with_trees)
+    return told
+
+
+def calibrate(data: Path, graphs: Path) -> Mapping[str, Any]:
+    """Fit, and keep the trees; the content of the calibration file."""
+    times = class_times(steps(data), graphs)
+    here = times.device_ids == FITTED
+    found = learn(times.where(here))
+    np.savez_compressed(calibration_files.folder() / TREES, **found.forest.arrays(""))  # type: ignore[arg-type]
+    told = family_unseen(times)
+    elsewhere = times.where(times.device_ids == JUDGED)
+    products = [
+        factor
+        for name, factor in zip(times.classes, found.factors, strict=True)
+        if name.startswith(("linear", "matmul"))
+    ]
+    return {
+        "devices": [FITTED],
+        "data": [{"source": "timm", "steps": {FITTED: int(here.sum())}}],
+        "factors": dict(zip(times.classes, found.factors.tolist(), strict=True)),
+        "products": float(np.exp(np.mean(np.log(products)))),
+        "classes": [times.classes[index] for index in found.watched],
+        "trees": TREES,
+        "residuals": {
+            "seen": calibration_files.spread(times.measured[here], told[here]),
+            "unseen": calibration_files.spread(elsewhere.measured, found.tell(elsewhere)),
+        },
+    }
+
+
+__all__ = ["FILE", "calibrate"]

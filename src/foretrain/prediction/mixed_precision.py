@@ -1,0 +1,144 @@
+"""Steps in mixed precision: what whole steps teach beyond single kernels.
+
+Single kernels in half precision were measured for products and attention only. What convolutions, norms and
+elementwise kernels take under autocast is learned from whole steps of hundreds of networks:
+
+    t = max( roofline, t_model · factor of its class of kernels · factor of the step )
+
+The factor of a step follows from what it is made of (shares of its classes of kernels, time per launch), by
+boosted trees. Where a device's own products were measured, they are believed, and factors of other
+arithmetic are taken relative to those of the products.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+
+from foretrain.facts.devices import Device
+from foretrain.facts.sheets import data_root
+from foretrain.prediction.operators import matrix
+from foretrain.prediction.operators._base import Confidence, Knowledge
+from foretrain.prediction.operators.kernel_classes import kernel_class
+from foretrain.prediction.operators.pricing import PricedOps
+from foretrain.prediction.operators.table import Floats
+from foretrain.prediction.operators.trees import Forest, stored
+from foretrain.workloads.graph import Graph
+from foretrain.workloads.ops import MATRIX_KINDS, Kind, Op
+
+FILE, TREES = "mixed_precision.json", "mixed_precision_trees.npz"
+BOUND = 0.4
+"""The largest factor of a step believed: e to this power, either way."""
+_HALF = ("fp16", "bf16")
+_PRODUCTS = frozenset({Kind.LINEAR, Kind.MATMUL, Kind.ATTENTION})
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was learned: `factors` by class of kernels, `products` their mean over products.
+
+    `classes` are the columns the trees look at; `seen` and `unseen` the quantiles of measured / predicted.
+    """
+
+    factors: Mapping[str, float]
+    products: float
+    classes: tuple[str, ...]
+    devices: frozenset[str]
+    seen: tuple[float, float]
+    unseen: tuple[float, float]
+    forest: Forest
+
+    def factor(self, op: Op, device: Device) -> float:
+        """The factor of an operator on a device; 1 for classes that were not met."""
+        found = self.factors.get(kernel_class(op.work), 1.0)
+        if op.work.kind not in MATRIX_KINDS or not _is_measured(device):
+            return found
+        return 1.0 if op.work.kind in _PRODUCTS else found / self.products
+
+
+def applies(graph: Graph, device: Device) -> bool:
+    """Whether a step runs in mixed precision on tensor cores, uncompiled."""
+    return (
+        graph.settings.get("precision") in _HALF
+        and not graph.settings.get("compile")
+        and device.sheet.has("fp16_tensor_flop_per_second")
+    )
+
+
+def corrected(priced: PricedOps, device: Device) -> PricedOps:
+    """Priced operators of a step in mixed precision, as whole steps teach."""
+    known = calibration()
+    least = np.maximum(priced.computing, priced.moving)
+    seconds = np.maximum(priced.seconds * factors(priced, device, known), least)
+    step = known.forest.predict(features(priced, seconds, known.classes)[None, :])[0]
+    seconds = np.maximum(seconds * np.exp(np.clip(step, -BOUND, BOUND)), least)
+    is_seen = device.id in known.devices
+    knowledge = Knowledge.CALIBRATED if is_seen else Knowledge.EXTRAPOLATED
+    p10, p90 = known.seen if is_seen else known.unseen
+    trust = Confidence(knowledge, p10, p90, f"calibrations/{FILE}")
+    return replace(priced, seconds=seconds, confidence=dict.fromkeys(priced.confidence, trust))
+
+
+def factors(priced: PricedOps, device: Device, known: Calibration) -> Floats:
+    """The factor of each operator."""
+    by_work: dict[int, float] = {}
+    for op in priced.ops:
+        if id(op.work) not in by_work:
+            by_work[id(op.work)] = known.factor(op, device) if op.work.kernels else 1.0
+    return np.array([by_work[id(op.work)] for op in priced.ops])
+
+
+def features(priced: PricedOps, seconds: Floats, classes: tuple[str, ...]) -> Floats:
+    """What the trees look at: shares of the step by class, then its time per launch and share of roofline."""
+    place = {name: index for index, name in enumerate(classes)}
+    names: dict[int, int | None] = {}
+    shares = np.zeros(len(classes))
+    launches = 0
+    for op, time in zip(priced.ops, seconds, strict=True):
+        if op.work.kernels:
+            launches += 1
+            key = id(op.work)
+            if key not in names:
+                names[key] = place.get(kernel_class(op.work))
+            at = names[key]
+            if at is not None:
+                shares[at] += time
+    least = float(np.maximum(priced.computing, priced.moving).sum())
+    return step_features(shares, float(seconds.sum()), launches, least)
+
+
+def step_features(by_class: Floats, seconds: float, launches: float, least: float) -> Floats:
+    """The row of features of a step, from its seconds by class."""
+    total = max(seconds, 1e-12)
+    return np.append(by_class / total, [np.log(total / max(launches, 1)), least / total])
+
+
+def _is_measured(device: Device) -> bool:
+    """Whether the tensor cores of this device, or of its family, were measured by themselves."""
+    from foretrain.facts.devices import devices
+
+    measured = matrix.calibration().units["tensor"].shares
+    return any(devices()[name].family == device.family for name in measured if name in devices())
+
+
+@cache
+def calibration() -> Calibration:
+    """The shipped calibration."""
+    folder = data_root() / "calibrations"
+    raw = json.loads((folder / FILE).read_text(encoding="utf-8"))
+    with (folder / TREES).open("rb") as file, np.load(file) as arrays:
+        forest = stored({name: arrays[name] for name in arrays.files}, "")
+    seen, unseen = raw["residuals"]["seen"], raw["residuals"]["unseen"]
+    return Calibration(
+        factors=raw["factors"],
+        products=raw["products"],
+        classes=tuple(raw["classes"]),
+        devices=frozenset(raw["devices"]),
+        seen=(seen["p10"], seen["p90"]),
+        unseen=(unseen["p10"], unseen["p90"]),
+        forest=forest,
+    )
