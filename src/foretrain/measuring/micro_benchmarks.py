@@ -28,6 +28,9 @@ _MOST_SETS = 8
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """The numbers of mallopt's options in glibc's malloc.h."""
 _FEWEST_RUNS, _MOST_RUNS = 4, 60
+_START_RUNS, _START_OPERATORS = 50, 21
+_LEAST_SHARE = 0.1
+"""Of a backward time at least this share is the operator's own."""
 
 Progress = Callable[[str, float], None]
 
@@ -54,17 +57,38 @@ def run_trials(progress: Progress = lambda *_: None, seconds: float = SECONDS) -
     settle_allocator()
     found: list[Timing] = []
     every = trials()
+    start = _backward_start()
     for index, trial in enumerate(every):
         progress(trial.kind, index / len(every))
-        found += _timings(trial, seconds / len(every))
+        found += _timings(trial, seconds / len(every), start)
     return tuple(found)
 
 
-def _timings(trial: Trial, budget: float) -> Iterator[Timing]:
-    works = works_of(trial)
-    times = _run(trial, budget)
-    for work, seconds in zip(works, times, strict=True):
+def _timings(trial: Trial, budget: float, start: float) -> Iterator[Timing]:
+    """The timings of a trial; `start` is what starting a backward pass takes, once a step in training."""
+    forward, *backward = _run(trial, budget)
+    own = [forward, *(max(taken - start, _LEAST_SHARE * taken) for taken in backward)]
+    for work, seconds in zip(works_of(trial), own, strict=True):
         yield Timing(trial.kind, work, seconds)
+
+
+def _backward_start() -> float:
+    """Seconds that starting a backward pass takes: that of one tiny operator, less what each further adds."""
+    import torch
+
+    def taken(operators: int) -> float:
+        first = torch.ones(1, requires_grad=True)
+        last = first
+        for _ in range(operators):
+            last = last.neg()
+        watch, slope = Stopwatch(torch.get_num_threads()), torch.ones(1)
+        for _ in range(_START_RUNS):
+            with watch:
+                torch.autograd.grad(last, first, slope, retain_graph=True)
+        return watch.seconds
+
+    one, many = taken(1), taken(_START_OPERATORS)
+    return max(0.0, one - (many - one) / (_START_OPERATORS - 1))
 
 
 def torch_threads() -> int:

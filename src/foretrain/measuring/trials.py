@@ -64,14 +64,15 @@ def trials() -> tuple[Trial, ...]:
 
 
 def _products() -> Iterator[Trial]:
-    """Linear layers as (tokens, in, out)."""
+    """Linear layers with a bias, as (tokens, in, out)."""
     for tokens, inputs, outputs in (
         (256, 768, 3072), (256, 3072, 768), (256, 768, 768), (1024, 512, 2048), (1024, 1024, 1024),
         (2048, 256, 256), (512, 64, 64), (4096, 64, 256), (128, 128, 512), (64, 2048, 512), (64, 512, 1000),
         (8, 512, 1000), (4, 4096, 4096), (32, 4096, 1024), (200, 512, 20000), (16, 128, 64),
     ):  # fmt: skip
         weight = Operand((outputs, inputs), weight=True)
-        yield Trial("linear", functional.linear, (Operand((tokens, inputs)), weight), _EACH)
+        bias = Operand((outputs,), weight=True)
+        yield Trial("linear", functional.linear, (Operand((tokens, inputs)), weight, bias), _EACH)
 
 
 def _batched_products() -> Iterator[Trial]:
@@ -117,19 +118,20 @@ def _convolutions() -> Iterator[Trial]:
         yield _convolution(*shape)
     for shape in (
         (8, 3, 64, 224, 7, 2), (8, 3, 32, 112, 3, 2), (4, 3, 64, 96, 3), (16, 1, 32, 28, 3),
-        (8, 3, 64, 224, 11, 4),
+        (8, 3, 64, 224, 11, 4), (4, 3, 24, 128, 3, 2), (2, 3, 192, 224, 16, 16), (8, 3, 64, 32, 3),
     ):  # fmt: skip
         yield _convolution(*shape)
     for batch, channels, size, kernel, stride, group in (
         (8, 128, 56, 3, 1, 4), (8, 256, 28, 3, 1, 8), (8, 512, 14, 3, 1, 16), (4, 256, 28, 3, 2, 64),
         (8, 32, 112, 3, 1, 1), (8, 96, 112, 3, 2, 1), (8, 144, 56, 3, 1, 1), (8, 384, 14, 3, 1, 1),
-        (8, 960, 7, 3, 1, 1), (2, 192, 28, 3, 2, 1), (8, 120, 28, 5, 1, 1), (4, 96, 56, 7, 1, 1),
+        (8, 960, 7, 3, 1, 1), (2, 192, 28, 3, 2, 1), (8, 64, 28, 3, 1, 4), (4, 512, 7, 3, 1, 32),
+        (8, 120, 28, 5, 1, 1), (4, 96, 28, 7, 1, 1), (4, 240, 14, 5, 2, 1), (2, 384, 14, 7, 1, 1),
     ):  # fmt: skip
         yield _convolution(batch, channels, channels, size, kernel, stride, channels // group)
 
 
-_SIZES = (64, 2**13, 2**16, 2**18, 2**20, 2**22, 2**24)
-"""Elements, from what is only overhead to what fits no cache."""
+_SIZES = (64, 2**13, 2**16, 2**18, 2**20, 2**22, 7 * 2**20, 2**24)
+"""Elements, from what is only overhead over what fits no cache to what is mapped anew each time."""
 
 
 def _pointwise() -> Iterator[Trial]:

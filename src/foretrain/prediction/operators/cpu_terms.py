@@ -14,6 +14,7 @@ is why the terms are these.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -31,6 +32,7 @@ _IN_PLACE = frozenset({Kind.OPTIMIZER})
 _VECTOR_CHANNELS = 8
 """Channels of a block in oneDNN's convolutions with 256-bit vectors; images of fewer are kept plain."""
 _DEPTHWISE_CHANNELS = 2
+_SMALL_KERNEL = 9
 _LSTM_GATES = 4
 _FORWARD, _BACKWARD = "forward", "backward"
 _PASSES = {
@@ -55,10 +57,15 @@ def family(work: Work) -> str:
 
 
 def _convolution_sort(work: Work) -> str:
+    """What oneDNN has code of its own for: few channels, single pixels, whole kernels, and groups of those."""
     groups, inputs = work.dims.get("groups", 1), work.dims["in_channels"]
+    pixels = math.prod(work.dims.get(f"kernel_{axis}", 1) for axis in ("depth", "height", "width"))
     if groups == 1:
-        return "convolution"
-    return "depthwise convolution" if inputs // groups <= _DEPTHWISE_CHANNELS else "grouped convolution"
+        first = "first " if inputs < _VECTOR_CHANNELS else ""
+        return f"{first}convolution" if first or pixels > 1 else "pointwise convolution"
+    if inputs // groups > _DEPTHWISE_CHANNELS:
+        return "grouped convolution"
+    return "depthwise convolution" if pixels <= _SMALL_KERNEL else "wide depthwise convolution"
 
 
 def _norm_sort(work: Work) -> str:
@@ -128,10 +135,11 @@ def _product(works: WorkTable, cache_bytes: float) -> Terms:
     }
 
 
-def _up(channels: Floats) -> Floats:
-    """Channels as oneDNN pads them; fewer than a block stay as they are."""
+def _padding(channels: Floats, groups: Floats) -> Floats:
+    """How much oneDNN pads channels to whole vectors; few channels of ungrouped images stay as they are."""
     padded = np.ceil(channels / _VECTOR_CHANNELS) * _VECTOR_CHANNELS
-    return np.where(channels < _VECTOR_CHANNELS, channels, padded)
+    is_plain = (channels < _VECTOR_CHANNELS) & ((groups == 1) | (channels <= _DEPTHWISE_CHANNELS))
+    return np.where(is_plain, 1.0, padded / channels)
 
 
 def _convolution(works: WorkTable, cache_bytes: float) -> Terms:
@@ -140,13 +148,14 @@ def _convolution(works: WorkTable, cache_bytes: float) -> Terms:
     inputs, outputs = works.dim("in_channels") / groups, works.dim("out_channels") / groups
     kernel = works.dim("kernel_depth") * works.dim("kernel_height") * works.dim("kernel_width")
     weights = works.dim("out_channels") * inputs * kernel
-    padded = flop * (_up(inputs) / inputs) * (_up(outputs) / outputs)
+    padded = flop * _padding(inputs, groups) * _padding(outputs, groups)
     return {
         "FLOP": padded,
         "FLOP / in": flop / inputs,
         "FLOP / out": flop / outputs,
         "FLOP / row": flop / works.dim("out_width"),
         "FLOP / kernel": flop / kernel,
+        "strided FLOP": np.where(works.dim("stride_width") > 1, flop, 0.0),
         "weight": weights,
         **_moving(works, cache_bytes),
     }
