@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from foretrain.facts.user_data import write_atomically
+from validation.report import SuiteReport, markdown
+from validation.scatter import draw
 
 ROOT = Path(__file__).parents[1]
 REPORTS = ROOT / "validation" / "reports"
 PAGE = ROOT / "docs" / "accuracy.md"
+IMAGES = ROOT / "docs" / "images" / "accuracy"
 
 _INTRODUCTION = """# Accuracy
 
@@ -23,9 +26,11 @@ that a change that makes them worse is seen in review.
 """
 
 
-def write_report(suite: str, text: str) -> None:
-    """Keep the report of a suite, and make the page anew."""
-    write_atomically(REPORTS / f"{suite}.md", f"{text.rstrip()}\n")
+def write_report(suite: str, report: SuiteReport) -> None:
+    """Keep the report of a suite with its plot, and make the page anew."""
+    write_atomically(REPORTS / f"{suite}.md", f"{markdown(report).rstrip()}\n")
+    IMAGES.mkdir(parents=True, exist_ok=True)
+    draw(report, IMAGES / f"{suite}.png")
     write_page()
 
 
@@ -34,5 +39,7 @@ def write_page() -> None:
     sections = [_INTRODUCTION]
     for report in sorted(REPORTS.glob("*.md")):
         title, _, body = report.read_text(encoding="utf-8").partition("\n")
-        sections.append(f"## {title.lstrip('# ')}\n\n`make validate SUITE={report.stem}`\n{body}")
+        image = IMAGES / f"{report.stem}.png"
+        plot = f"\n![predicted against measured](images/accuracy/{image.name})\n" if image.exists() else ""
+        sections.append(f"## {title.lstrip('# ')}\n\n`make validate SUITE={report.stem}`\n{plot}{body}")
     write_atomically(PAGE, "\n".join(sections))

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 
 from foretrain.estimates import Quantiles
 
+_WORST = 10
+
 
 @dataclass(frozen=True)
 class Case:
@@ -104,5 +106,29 @@ def markdown(report: SuiteReport) -> str:
         lines += [f"**{name}**", "", "| method | right | of | share |", "|---|---|---|---|"]
         lines += [f"| {method} | {v.right} | {v.total} | {v.share:.1%} |" for method, v in by_verdict.items()]
         lines.append("")
+    lines += _worst(report.cases)
     lines += [f"- {note}" for note in report.notes]
     return "\n".join(lines) + "\n"
+
+
+def judged_method(cases: Sequence[Case]) -> str | None:
+    """The method a suite is about: the first each of its cases names."""
+    return next(iter(cases[0].predicted), None) if cases else None
+
+
+def _worst(cases: Sequence[Case]) -> list[str]:
+    """The cases the judged method is farthest off on."""
+    method = judged_method(cases) or ""
+    told = [case for case in cases if case.predicted.get(method, 0.0) > 0]
+    if len(told) <= _WORST:
+        return []
+    ordered = sorted(told, key=lambda case: -abs(math.log(case.predicted[method] / case.measured)))
+    lines = [
+        f"**farthest off: {method}**",
+        "",
+        "| case | group | measured | predicted |",
+        "|---|---|---|---|",
+    ]
+    for case in ordered[:_WORST]:
+        lines.append(f"| {case.name} | {case.group} | {case.measured:.4g} | {case.predicted[method]:.4g} |")
+    return [*lines, ""]
