@@ -64,15 +64,11 @@ def _without_its_bandwidth(learned: StreamFit, target: Device) -> StreamFit:
 
 
 def unmeasured(found: Measurements, start_cycles: float, target: Device) -> Calibration:
-    """The calibration had no device of the target's family been measured: everything refitted without."""
+    """The calibration had no device of the target's family been measured: refitted, for the target alone."""
     parts = [part for part in samples(found) if part.device.family != target.family]
-    learned = fit(parts, start_cycles)
-    return replace(
-        calibration(),
-        constants=learned.constants,
-        shares=tuple(DeviceShare(name, share, "fit") for name, share in learned.shares.items()),
-        corrections=learned.corrections,
-    )
+    learned = fit(parts, start_cycles, correct=False)
+    shares = tuple(DeviceShare(name, share, "fit") for name, share in learned.shares.items())
+    return replace(calibration(), constants=learned.constants, shares=shares, corrections={})
 
 
 def _rows(part: Sample, found: Measurements, keep: np.ndarray[Any, Any]) -> Sample:
