@@ -31,6 +31,7 @@ from foretrain.estimates import Estimate, Part
 from foretrain.facts.sheets import data_root
 from foretrain.prediction.measured_steps import MeasuredStep, measured_steps
 from foretrain.prediction.operators._base import Knowledge
+from foretrain.prediction.operators.table import Flags, Floats
 
 FILE = "transfer.json"
 SOURCE = "your own timings"
@@ -146,14 +147,9 @@ def _conditional(
     return float(weights @ ratios), max(0.0, variance)
 
 
-def _covariance(
-    same_model: np.ndarray, same_device: np.ndarray, components: VarianceComponents
-) -> np.ndarray:
-    return (
-        components.model * same_model
-        + components.device * same_device
-        + components.interaction * (same_model & same_device)
-    )
+def _covariance(same_model: Flags, same_device: Flags, components: VarianceComponents) -> Floats:
+    covariance: Floats = components.model * same_model + components.device * same_device
+    return covariance + components.interaction * (same_model & same_device)
 
 
 def corrected(

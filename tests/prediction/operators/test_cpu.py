@@ -134,8 +134,8 @@ def test_the_best_rates_measured_are_never_beaten(calibrated: Device) -> None:
 def test_more_work_never_takes_less(
     calibrated: Device, m: int, n: int, k: int, more: int, grown: str
 ) -> None:
-    sizes = {"m": m, "n": n, "k": k}
-    small, large = linear(**sizes), linear(**{**sizes, grown: sizes[grown] + more})
+    small = linear(m, n, k)
+    large = linear(m + more * (grown == "m"), n + more * (grown == "n"), k + more * (grown == "k"))
     assert 0 < seconds(small, calibrated) <= seconds(large, calibrated)
 
 
@@ -151,12 +151,15 @@ def test_families_tell_apart_what_runs_differently() -> None:
     assert family(convolution(1, 8, 8, 4, groups=8)) == "depthwise convolution forward"
     assert family(convolution(1, 16, 16, 4, groups=2)) == "grouped convolution forward"
     assert family(convolution(1, 8, 8, 4, transposed=1)) == "convolution input gradient"
+    assert family(convolution(1, 3, 8, 4)) == "first convolution forward"
     assert family(moved(1, Kind.NORMALISATION, over_batch=1)) == "batch normalisation forward"
     assert family(replace(moved(1), direction=Direction.BACKWARD)) == "elementwise backward"
 
 
 def test_a_direction_never_timed_is_told_by_the_other() -> None:
     assert nearest_family("elementwise backward", CALIBRATION.families) == "elementwise forward"
+    assert nearest_family("first convolution weight gradient", CALIBRATION.families) == "convolution forward"
+    assert nearest_family("wide depthwise convolution forward", CALIBRATION.families) == "convolution forward"
     assert nearest_family("sort forward", CALIBRATION.families) is None
 
 

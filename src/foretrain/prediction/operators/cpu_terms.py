@@ -7,8 +7,8 @@ A CPU runs operators one after the other, each with its own call:
 over terms x_i that grow with the work: calls, multiplications, the borders of a product's blocks, bytes
 within and beyond the caches. A product of m x n x k that fills its blocks badly costs
 mnk (1 + m0/m) (1 + n0/n) (1 + k0/k), which to first order is a sum over mnk, nk, mk and mn: so one set of
-non-negative seconds per term, measured on the machine itself, tells all shapes, and more work never takes
-less time. K. Goto, R. van de Geijn, "Anatomy of high-performance matrix multiplication", TOMS 34 (3), 2008,
+non-negative seconds per term, measured on the machine itself, tells all shapes of a family, and more work of
+it never takes less time. K. Goto, R. van de Geijn, "Anatomy of high-performance matrix multiplication", TOMS 34 (3), 2008,
 is why the terms are these.
 """
 
@@ -57,7 +57,7 @@ def family(work: Work) -> str:
 
 
 def _convolution_sort(work: Work) -> str:
-    """What oneDNN has code of its own for: few channels, single pixels, whole kernels, and groups of those."""
+    """What oneDNN has code of its own for: few channels, single pixels, larger kernels, groups."""
     groups, inputs = work.dims.get("groups", 1), work.dims["in_channels"]
     pixels = math.prod(work.dims.get(f"kernel_{axis}", 1) for axis in ("depth", "height", "width"))
     if groups == 1:
@@ -89,15 +89,30 @@ _SORTS: Mapping[Kind, Callable[[Work], str]] = {
 }
 
 
+_LIKE = {
+    "first convolution": "convolution",
+    "pointwise convolution": "convolution",
+    "grouped convolution": "convolution",
+    "wide depthwise convolution": "depthwise convolution",
+    "depthwise convolution": "grouped convolution",
+    "batch normalisation": "normalisation",
+    "attention with dropout": "attention",
+    "lstm": "other rnn",
+}
+"""By what a sort is told that was not timed itself."""
+_DIRECTIONS = (" input gradient", " weight gradient", " backward", " forward", "")
+
+
 def nearest_family(wanted: str, known: Mapping[str, object]) -> str | None:
-    """The family itself if it was timed, else the same sort in the other direction, else None."""
-    if wanted in known:
-        return wanted
-    stem = wanted
-    for passes in (" input gradient", " weight gradient", " backward", " forward"):
-        stem = stem.removesuffix(passes)
-    options = (stem, *(f"{stem}{passes}" for passes in (" backward", " forward", " input gradient")))
-    return next((option for option in options if option in known), None)
+    """The family itself if it was timed, else its sort in another direction, else a sort like it, else None."""
+    direction = next(end for end in _DIRECTIONS if wanted.endswith(end))
+    sort: str | None = wanted.removesuffix(direction)
+    while sort is not None:
+        for end in (direction, *_DIRECTIONS):
+            if sort + end in known:
+                return sort + end
+        sort = _LIKE.get(sort)
+    return None
 
 
 def terms(works: WorkTable, cache_bytes: float) -> Terms:
