@@ -8,8 +8,8 @@ over terms x_i that grow with the work: calls, multiplications, the borders of a
 within and beyond the caches. A product of m x n x k that fills its blocks badly costs
 mnk (1 + m0/m) (1 + n0/n) (1 + k0/k), which to first order is a sum over mnk, nk, mk and mn: so one set of
 non-negative seconds per term, measured on the machine itself, tells all shapes of a family, and more work of
-it never takes less time. K. Goto, R. van de Geijn, "Anatomy of high-performance matrix multiplication", TOMS 34 (3), 2008,
-is why the terms are these.
+it never takes less time. Why the terms are these: K. Goto, R. van de Geijn, "Anatomy of high-performance
+matrix multiplication", TOMS 34 (3), 2008.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ _DIRECTIONS = (" input gradient", " weight gradient", " backward", " forward", "
 
 
 def nearest_family(wanted: str, known: Mapping[str, object]) -> str | None:
-    """The family itself if it was timed, else its sort in another direction, else a sort like it, else None."""
+    """The family itself if it was timed, else its sort in another direction, else a sort like it."""
     direction = next(end for end in _DIRECTIONS if wanted.endswith(end))
     sort: str | None = wanted.removesuffix(direction)
     while sort is not None:
