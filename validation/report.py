@@ -123,12 +123,9 @@ def _worst(cases: Sequence[Case]) -> list[str]:
     if len(told) <= _WORST:
         return []
     ordered = sorted(told, key=lambda case: -abs(math.log(case.predicted[method] / case.measured)))
-    lines = [
-        f"**farthest off: {method}**",
-        "",
-        "| case | group | measured | predicted |",
-        "|---|---|---|---|",
-    ]
-    for case in ordered[:_WORST]:
-        lines.append(f"| {case.name} | {case.group} | {case.measured:.4g} | {case.predicted[method]:.4g} |")
-    return [*lines, ""]
+    heading = [f"**farthest off: {method}**", "", "| case | group | measured | predicted |"]
+    rows = (
+        f"| {case.name} | {case.group} | {case.measured:.4g} | {case.predicted[method]:.4g} |"
+        for case in ordered[:_WORST]
+    )
+    return [*heading, "|---|---|---|---|", *rows, ""]
