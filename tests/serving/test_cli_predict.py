@@ -93,6 +93,12 @@ def test_text_says_it_all(run_here: Run) -> None:
     assert "\x1b" not in text
 
 
+def test_text_says_whether_input_is_overlapped(run_here: Run) -> None:
+    assert "(overlapped)" in run_here(*ROOFLINE, "--no-advice").stdout.splitlines()[2]
+    slow = run_here(*ROOFLINE, "--no-advice", "--dataset", "imagenet", "--storage", "hdd").stdout
+    assert "(overlapped)" not in slow.splitlines()[2]
+
+
 def test_text_of_a_model_of_tokens_says_tokens(run_here: Run) -> None:
     job = ("predict", "gpt2", "--on", "t4", "--batch", "2", "--seq-len", "32", "--model", "roofline")
     assert "tokens/s" in run_here(*job, "--no-advice").stdout

@@ -47,7 +47,8 @@ def _show_step(prediction: Prediction) -> None:
         "optimizer": step.optimizer_seconds,
         "input": step.input_seconds,
     }
-    aside = " (overlapped)" if any(part.name in _INPUT for part in step.hidden_parts) else ""
+    is_hidden = step.input_seconds > 0 and not any(part.name in _INPUT for part in step.parts)
+    aside = " (overlapped)" if is_hidden else ""
     print_line("  " + ", ".join(f"{name} {format_duration(time)}" for name, time in times.items()) + aside)
     tokens = throughput.tokens_per_second
     speed = f"{throughput.samples_per_second:,.1f} samples/s"
