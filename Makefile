@@ -4,9 +4,10 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SUITE ?=
+DATA ?= $(or $(FORETRAIN_DATA),../shared/datasets)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint validate bench docs clean
+.PHONY: help setup demo test lint validate calibrate bench docs clean
 
 help:  ## List the commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -32,6 +33,10 @@ test: lint  ## Everything CI checks
 
 validate: setup  ## Accuracy on public measurements (SUITE=name for one; FORETRAIN_DATA names the data)
 	$(BIN)/python -m validation $(if $(SUITE),--suite $(SUITE))
+
+calibrate: setup  ## Fit the shipped calibrations anew to the public measurements (an hour or two)
+	$(BIN)/python -m foretrain.learning.kernels --data $(DATA)
+	FORETRAIN_HOME=build/validation $(BIN)/python -m foretrain.learning.steps --data $(DATA) --graphs build/timm_graphs
 
 bench: setup  ## foretrain's own speed against its targets
 	$(BIN)/python -m benchmarks

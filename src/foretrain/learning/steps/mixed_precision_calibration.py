@@ -17,7 +17,8 @@ from foretrain.learning.measurements.timm_graphs import name_hash
 from foretrain.learning.measurements.timm_steps import TimmStep
 from foretrain.learning.steps.class_factors import fit_factors
 from foretrain.learning.steps.class_times import ClassTimes, class_times
-from foretrain.prediction.mixed_precision import BOUND, FILE, TREES, step_features
+from foretrain.prediction.mixed_precision import BOUND, TREES, step_features
+from foretrain.prediction.mixed_precision import FILE as FILE
 from foretrain.prediction.operators.table import Flags, Floats
 from foretrain.prediction.operators.trees import Forest, from_lightgbm
 
@@ -154,6 +155,3 @@ def calibrate(data: Path, graphs: Path) -> Mapping[str, Any]:
             "unseen": calibration_files.spread(elsewhere.measured, found.tell(elsewhere)),
         },
     }
-
-
-__all__ = ["FILE", "calibrate"]
