@@ -88,7 +88,8 @@ def calibrate(data: Path, graphs: Path) -> Mapping[str, Any]:
         "p90": float(max(*speeds, 1.0)),
         "mean_absolute_error": float(np.mean(np.abs(np.expm1(errors(best))))),
         "assumed": "an optimizer's call costs what a forward operator does; further kernels of one operator "
-        "cost the host nothing, nor do views, for which the fit finds no cost; compiled kernels cost what operators do",
+        "cost the host nothing, nor do views, for which the fit finds no cost; compiled kernels cost what "
+        "operators do",
     }
 
 
