@@ -63,7 +63,9 @@ def estimate_memory(
     peak = simulate(events)
     fits = context + peak.peak_reserved_bytes <= capacity
     if not fits and context + peak.peak_allocated_bytes <= capacity:
-        fits = simulate(events, capacity - context).failed_at is None
+        tight = simulate(events, capacity - context)
+        fits = tight.failed_at is None
+        peak = tight if fits else peak
     return MemoryEstimate(
         _estimate(peak, part_of, tenants, options, context, calibration, device),
         capacity,
