@@ -13,6 +13,7 @@ from foretrain.errors import MissingData
 from foretrain.facts.devices import Device, device
 from foretrain.learning.measurements.profet_steps import DEVICES, ProfetStep, read
 from foretrain.learning.steps.composition import Composition, classes, composition
+from foretrain.learning.steps.forgotten_models import forgotten
 from foretrain.learning.steps.generation_speed import Slowness
 from foretrain.learning.steps.keras_harness import HarnessStep, HarnessTable, harness_table
 from foretrain.prediction.operators.catalogue import operator_models
@@ -31,10 +32,15 @@ _CHANNELS, _ITEM_BYTES = 3, 4
 
 @dataclass(frozen=True)
 class PricedStep:
-    """A measured step and what its operators cost; `others`: by models of the literature."""
+    """A measured step and what its operators cost.
+
+    `unaware` is the composition had no device of the GPU's family been measured; `others` are the seconds by
+    models of the literature.
+    """
 
     step: ProfetStep
     composition: Composition
+    unaware: Composition
     others: Mapping[str, float]
 
 
@@ -55,9 +61,11 @@ def _priced(alike: Sequence[ProfetStep]) -> list[PricedStep]:
     found = []
     for step in alike:
         target = device(step.device_id)
-        priced = price(ops, target, operator_models(target))
-        made_of = composition(graph, priced, sorted_ops, target, size)
-        found.append(PricedStep(step, made_of, _by_others(ops, target)))
+        known, unaware = (
+            composition(graph, price(ops, target, models), sorted_ops, target, size)
+            for models in (operator_models(target), forgotten(target))
+        )
+        found.append(PricedStep(step, known, unaware, _by_others(ops, target)))
     return found
 
 
@@ -70,12 +78,14 @@ def _by_others(ops: Sequence[Op], target: Device) -> dict[str, float]:
     return found
 
 
-def table(steps: Sequence[PricedStep], slowness: Mapping[str, Slowness]) -> HarnessTable:
-    """The steps as the harness sees them, with the slowness of each GPU."""
+def table(
+    steps: Sequence[PricedStep], slowness: Mapping[str, Slowness], forgotten_gpu: str = ""
+) -> HarnessTable:
+    """The steps as the harness sees them, with the slowness of each GPU; one may be forgotten."""
     return harness_table(
         [
             HarnessStep(
-                item.composition,
+                item.unaware if item.step.device_id == forgotten_gpu else item.composition,
                 slowness[item.step.device_id],
                 device(item.step.device_id).sheet.number("boost_clock_hertz"),
                 GPUS.index(item.step.device_id),
