@@ -31,7 +31,7 @@ def test_every_kind_the_model_prices_is_timed(works: dict[Trial, tuple[Work, ...
 def test_a_linear_layer_by_hand() -> None:
     trial = next(trial for trial in trials() if trial.kind == "linear")
     forward, to_input, to_weight = works_of(trial)
-    (tokens, inputs), (outputs, _) = (operand.shape for operand in trial.operands)
+    (tokens, inputs), (outputs, _), _ = (operand.shape for operand in trial.operands)
     assert forward.flop == to_input.flop == to_weight.flop == 2 * tokens * inputs * outputs
     assert (to_input.direction, to_weight.direction) == (
         Direction.INPUT_GRADIENT,
