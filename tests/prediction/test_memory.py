@@ -247,3 +247,23 @@ def test_nonsense_is_refused() -> None:
         MemoryOptions(data_parallel=0)
     with pytest.raises(InvalidRequest, match="at least 1"):
         largest_batch(mlp, device("a100-sxm-40gb"), most=0)
+
+
+def with_memory(of: Device, size: float) -> Device:
+    """A device as it would be with another amount of memory."""
+    facts = tuple(
+        replace(fact, value=size) if fact.quantity == "memory_bytes" else fact for fact in of.sheet.facts
+    )
+    return replace(of, sheet=replace(of.sheet, facts=facts))
+
+
+def test_a_step_that_fits_is_not_told_larger_than_the_device() -> None:
+    """A device just large enough for what lives at the peak makes the allocator give cached blocks back."""
+    loose = estimate_memory(mlp(batch=512, layers=8), device("rtx3090"))
+    context = next(part.value for part in loose.estimate.parts if part.name == Part.CONTEXT.value)
+    for slack in (0, 2, 8, 64, 512):
+        room = context + loose.allocated_bytes + slack * MIB
+        small = with_memory(device("rtx3090"), room / memory_calibration().usable_share)
+        told = estimate_memory(mlp(batch=512, layers=8), small)
+        if told.fits:
+            assert told.bytes <= told.capacity_bytes * (1 + 1e-9)

@@ -19,12 +19,14 @@ from functools import cache
 
 import numpy as np
 
-from foretrain.facts.devices import Device
+from foretrain.facts.devices import Device, devices
 from foretrain.facts.sheets import data_root
 from foretrain.prediction.operators import matrix
 from foretrain.prediction.operators._base import Confidence, Knowledge
+from foretrain.prediction.operators.corrections import kernels_of
 from foretrain.prediction.operators.kernel_classes import kernel_class
 from foretrain.prediction.operators.pricing import PricedOps
+from foretrain.prediction.operators.products import headroom
 from foretrain.prediction.operators.table import Floats
 from foretrain.prediction.operators.trees import Forest, stored
 from foretrain.workloads.graph import Graph
@@ -34,6 +36,9 @@ FILE, TREES = "mixed_precision.json", "mixed_precision_trees.npz"
 BOUND = 0.4
 """The largest factor of a step believed: e to this power, either way."""
 _HALF = ("fp16", "bf16")
+_UNIT = "tensor"
+_ALIKE = 2.0
+"""Devices are alike up to this ratio of power to peak."""
 _PRODUCTS = frozenset({Kind.LINEAR, Kind.MATMUL, Kind.ATTENTION})
 
 
@@ -52,10 +57,10 @@ class Calibration:
     unseen: tuple[float, float]
     forest: Forest
 
-    def factor(self, op: Op, device: Device) -> float:
-        """The factor of an operator on a device; 1 for classes that were not met."""
+    def factor(self, op: Op, is_measured: bool) -> float:
+        """The factor of an operator, 1 for classes that were not met; `is_measured`: products like these."""
         found = self.factors.get(kernel_class(op.work), 1.0)
-        if op.work.kind not in MATRIX_KINDS or not _is_measured(device):
+        if op.work.kind not in MATRIX_KINDS or not is_measured:
             return found
         return 1.0 if op.work.kind in _PRODUCTS else found / self.products
 
@@ -86,9 +91,10 @@ def corrected(priced: PricedOps, device: Device) -> PricedOps:
 def factors(priced: PricedOps, device: Device, known: Calibration) -> Floats:
     """The factor of each operator."""
     by_work: dict[int, float] = {}
+    is_measured = _is_measured(device)
     for op in priced.ops:
         if id(op.work) not in by_work:
-            by_work[id(op.work)] = known.factor(op, device) if op.work.kernels else 1.0
+            by_work[id(op.work)] = known.factor(op, is_measured) if op.work.kernels else 1.0
     return np.array([by_work[id(op.work)] for op in priced.ops])
 
 
@@ -118,11 +124,17 @@ def step_features(by_class: Floats, seconds: float, launches: float, least: floa
 
 
 def _is_measured(device: Device) -> bool:
-    """Whether the tensor cores of this device, or of its family, were measured by themselves."""
-    from foretrain.facts.devices import devices
+    """Whether tensor cores like this device's were measured by themselves.
 
-    measured = matrix.calibration().units["tensor"].shares
-    return any(devices()[name].family == device.family for name in measured if name in devices())
+    Alike are those of one compute capability that may spend about as much power on a FLOP: a GeForce board
+    computes with full-precision sums at half the rate of its chip, so that power never binds it.
+    """
+    everything, room = devices(), headroom(device, _UNIT)
+    measured = (everything[name] for name in matrix.calibration().units[_UNIT].shares if name in everything)
+    return any(
+        kernels_of(other) == kernels_of(device) and room / _ALIKE < headroom(other, _UNIT) < room * _ALIKE
+        for other in measured
+    )
 
 
 @cache

@@ -5,7 +5,9 @@ from tests.support.small_models import MODELS, graph
 
 from foretrain.workloads.graph import Graph, Phase
 from foretrain.workloads.ops import Direction, Kind, Work
+from foretrain.workloads.requests import WorkloadRequest, workload_of
 from foretrain.workloads.rules import operators, unknown_names
+from foretrain.workloads.workload import graph_of
 
 
 def works(traced: Graph, kind: Kind) -> list[Work]:
@@ -39,6 +41,20 @@ def test_convolution_and_its_weight_gradient() -> None:
     ]
     assert found[0].dims["kernel_height"] == 3
     assert found[0].dims["in_channels"] == 3
+
+
+def test_the_layout_of_images_is_told() -> None:
+    plain, last = (works(graph("conv", channels_last=flag), Kind.CONVOLUTION) for flag in (False, True))
+    assert {work.dims["channels_last"] for work in plain} == {0}
+    assert {work.dims["channels_last"] for work in last} == {1}
+
+
+def test_batch_norm_with_statistics_it_has_only_scales_and_shifts() -> None:
+    request = WorkloadRequest("cifar-resnet20", batch=2, forward_only=True)
+    frozen = graph_of(workload_of(request))
+    assert not works(frozen, Kind.NORMALISATION)
+    trained = graph_of(workload_of(WorkloadRequest("cifar-resnet20", batch=2)))
+    assert works(trained, Kind.NORMALISATION)
 
 
 def test_attention_by_hand() -> None:
