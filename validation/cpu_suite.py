@@ -54,7 +54,10 @@ def run(data: Path) -> SuiteReport:
     del data  # measured here and now
     threads = _threads()
     calibration = _calibrated(threads)
-    here = measure_this_machine()
+    here = measure_this_machine(
+        flop_per_second=calibration.flop_per_second,
+        memory_bytes_per_second=calibration.memory_bytes_per_second,
+    )
     before = _reference_seconds(threads)
     predicted = [_predictions(training, here) for training in TRAININGS]
     cases = tuple(

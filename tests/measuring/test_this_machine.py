@@ -47,6 +47,13 @@ def test_rates_follow_from_the_work_and_the_best_time(monkeypatch: pytest.Monkey
     assert measured.memory_bytes_per_second == pytest.approx(2 * 4 * 2**16 / 2.0, rel=1e-4)
 
 
+def test_a_rate_seen_elsewhere_counts_if_it_is_higher(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(this_machine, "_seconds", lambda _: iter((1.0,)))
+    measured = measure_this_machine(flop_per_second=1e12, memory_bytes_per_second=1.0)
+    assert measured.sheet.number("fp32_flop_per_second") == 1e12
+    assert measured.memory_bytes_per_second == pytest.approx(2 * 4 * 2**16, rel=1e-4)
+
+
 def test_the_work_is_done_once_to_warm_up_and_then_timed() -> None:
     calls: list[int] = []
     times = list(this_machine._seconds(lambda: calls.append(1)))

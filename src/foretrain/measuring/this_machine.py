@@ -6,7 +6,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -33,9 +33,21 @@ class CpuMeasurement:
     memory_bytes_per_second: float
 
 
-def measure_this_machine(progress: Callable[[str], None] = lambda _: None) -> Device:
-    """Measure the CPU (a few seconds), keep its sheet in the user's folder, and return it as a device."""
-    measurement = _measure(progress)
+def measure_this_machine(
+    progress: Callable[[str], None] = lambda _: None,
+    flop_per_second: float = 0.0,
+    memory_bytes_per_second: float = 0.0,
+) -> Device:
+    """Measure the CPU (a few seconds), keep its sheet in the user's folder, and return it as a device.
+
+    Rates that other operators were seen to reach may be given; the higher of both is the peak.
+    """
+    found = _measure(progress)
+    measurement = replace(
+        found,
+        fp32_flop_per_second=max(found.fp32_flop_per_second, flop_per_second),
+        memory_bytes_per_second=max(found.memory_bytes_per_second, memory_bytes_per_second),
+    )
     write_atomically(measured_devices_dir() / f"{DEVICE_ID}.toml", _as_toml(measurement))
     devices.cache_clear()
     return devices()[DEVICE_ID]

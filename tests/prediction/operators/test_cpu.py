@@ -39,6 +39,7 @@ CALIBRATION = CpuCalibration(
     threads=1,
     flop_per_second=100.0,
     bytes_per_second=1000.0,
+    memory_bytes_per_second=500.0,
     cache_bytes=1000.0,
     seconds_per_fresh_byte=0.5,
     families={

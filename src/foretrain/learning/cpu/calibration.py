@@ -20,6 +20,8 @@ from foretrain.workloads.ops import MATRIX_KINDS, Work
 _CACHES = tuple(2.0**power for power in range(19, 29))
 """Sizes tried for the cache that a stream of operators finds its data in."""
 _FEWEST_LEFT = 2
+_BEYOND_CACHES = 128 * 2**20
+"""Bytes that no cache holds, so that their rate is that of memory."""
 _LEAST_SHARE = 0.1
 """Of a time at least this share is the operator's own, not that of mapping memory."""
 _NORMAL_DEVIATIONS, _P90 = 1.4826, 1.2816
@@ -45,13 +47,18 @@ def calibrate(
     if _STREAM not in groups:
         raise InvalidRequest("no elementwise operator was timed, so nothing tells the caches of this machine")
     cache_bytes, fresh = _memory(groups[_STREAM])
+    sizes = [item.work.read_bytes + item.work.write_bytes for item in timed]
+    rates = [(size / item.seconds, size) for size, item in zip(sizes, timed, strict=True)]
     return CpuCalibration(
         device_id=device_id,
         threads=threads,
         flop_per_second=max(
             item.work.flop / item.seconds for item in timed if item.work.kind in MATRIX_KINDS
         ),
-        bytes_per_second=max((item.work.read_bytes + item.work.write_bytes) / item.seconds for item in timed),
+        bytes_per_second=max(rates)[0],
+        memory_bytes_per_second=max(
+            (rate for rate, size in rates if size >= _BEYOND_CACHES), default=max(rates)[0]
+        ),
         cache_bytes=cache_bytes,
         seconds_per_fresh_byte=fresh,
         families={name: _fit(group, cache_bytes, fresh) for name, group in sorted(groups.items())},

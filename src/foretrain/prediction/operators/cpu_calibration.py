@@ -34,7 +34,8 @@ class FamilyFit:
 class CpuCalibration:
     """What a CPU's operators take.
 
-    The peaks are the best any operator reached: no prediction is faster. `seconds_per_fresh_byte` is what
+    The peaks are the best any operator reached, bytes in any cache and in memory: no prediction is faster.
+    `seconds_per_fresh_byte` is what
     memory costs that the system maps anew. `threads` and `software` say what was timed.
     """
 
@@ -42,6 +43,7 @@ class CpuCalibration:
     threads: int
     flop_per_second: float
     bytes_per_second: float
+    memory_bytes_per_second: float
     cache_bytes: float
     seconds_per_fresh_byte: float
     families: Mapping[str, FamilyFit]

@@ -61,12 +61,14 @@ def _calibrate_here(seconds: float, json: bool) -> None:
     with _progress_bar("Timing this machine") as progress:
         timed = run_trials(progress, seconds)
         progress("peaks", 1.0)
-        measure_this_machine()
         found = calibrate(
             [TimedWork(item.work, item.seconds) for item in timed],
             DEVICE_ID,
             torch_threads(),
             torch_version(),
+        )
+        measure_this_machine(
+            flop_per_second=found.flop_per_second, memory_bytes_per_second=found.memory_bytes_per_second
         )
     file = keep(found)
     if json:
