@@ -12,6 +12,7 @@ from pathlib import Path
 
 from benchmarks.timing import benchmark
 from foretrain.facts.devices import device
+from foretrain.prediction import mixed_precision
 from foretrain.prediction.operators import attention, convolution, corrections, matrix, recurrent, streaming
 from foretrain.prediction.operators.catalogue import operator_models
 from foretrain.prediction.operators.pricing import price
@@ -30,7 +31,7 @@ Path(sys.argv[3]).write_bytes(dump(graph))
 """
 _CALIBRATIONS = (
     attention.calibration, convolution.calibration, matrix.calibration, recurrent.calibration,
-    streaming.calibration, corrections.forests,
+    streaming.calibration, corrections.forests, mixed_precision.calibration,
 )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Generic, TypeVar
 
 from foretrain.errors import UnknownName
@@ -15,6 +16,7 @@ class DuplicateName(ValueError):
     """Two items claim one name: a bug in the data or in an extension, never the user's fault."""
 
 
+@lru_cache(maxsize=4096)
 def normalised(name: str) -> str:
     """The form names are compared in: case, and the choice of space, dash or underscore, do not matter."""
     return re.sub(r"[\s_\-/]+", "-", name.strip().casefold())

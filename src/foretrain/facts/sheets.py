@@ -17,7 +17,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
+from functools import cache, cached_property
 from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import Any
@@ -71,7 +71,11 @@ class Sheet:
 
     def fact(self, quantity: str) -> Fact | None:
         """The preferred fact on a quantity, or None."""
-        return next((fact for fact in self.facts if fact.quantity == quantity and fact.preferred), None)
+        return self._preferred.get(quantity)
+
+    @cached_property
+    def _preferred(self) -> Mapping[str, Fact]:
+        return {fact.quantity: fact for fact in reversed(self.facts) if fact.preferred}
 
     def has(self, quantity: str) -> bool:
         """Whether anything is known of a quantity."""

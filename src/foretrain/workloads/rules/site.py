@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from foretrain.workloads.graph import NO_TENSOR, Call, Graph, Nature, Phase, Spec
 from foretrain.workloads.ops import Direction, Work
@@ -12,8 +12,7 @@ from foretrain.workloads.ops import Direction, Work
 Rule = Callable[["Site"], tuple[Work, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class Site:
+class Site(NamedTuple):
     """One call, resolved. `weighted`: it reads a parameter; `of_weighted`: it differentiates one that did."""
 
     name: str
@@ -64,7 +63,8 @@ class Site:
     @property
     def elements(self) -> int:
         """Elements of the largest operand."""
-        return max((spec.elements for spec in (*self.inputs, *self.outputs) if spec is not None), default=0)
+        shapes = [spec.shape for spec in (*self.inputs, *self.outputs) if spec is not None]
+        return max(map(math.prod, shapes), default=0)
 
 
 def resolve(graph: Graph, call: Call, sizes: Sequence[int]) -> Site:

@@ -226,7 +226,7 @@ def _pool(site: Site) -> tuple[Work, ...]:
 def _foreach(site: Site) -> tuple[Work, ...]:
     """A multi-tensor update: traffic over all tensors, in as few launches as they fit."""
     given = [spec for spec in site.inputs if spec is not None]
-    tensors, elements = len(given), sum([spec.elements for spec in given])
+    tensors, elements = len(given), sum([math.prod(spec.shape) for spec in given])
     kind = Kind.OPTIMIZER if site.phase is Phase.OPTIMIZER else Kind.ELEMENTWISE
     work = Work(
         kind=kind,
