@@ -117,7 +117,7 @@ def settle_allocator() -> None:
     with suppress(OSError, AttributeError):
         options = ctypes.CDLL("libc.so.6").mallopt
         options(_MMAP_THRESHOLD, MAPPED_ANEW_BYTES)
-        options(_TRIM_THRESHOLD, 2**31 - 1)
+        options(_TRIM_THRESHOLD, 2 * MAPPED_ANEW_BYTES)
 
 
 def works_of(trial: Trial) -> tuple[Work, ...]:

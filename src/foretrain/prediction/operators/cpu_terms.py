@@ -27,7 +27,7 @@ Terms = dict[str, Floats]
 CALLS = "call"
 """Every operator is called; a recurrent network's steps count as terms of their own."""
 MAPPED_ANEW_BYTES = 32 * 2**20
-"""Tensors above this size glibc maps anew each time, page by page (DEFAULT_MMAP_THRESHOLD_MAX, malloc.c)."""
+"""Larger tensors glibc maps anew each time, page by page (DEFAULT_MMAP_THRESHOLD_MAX in malloc.c)."""
 _IN_PLACE = frozenset({Kind.OPTIMIZER})
 _VECTOR_CHANNELS = 8
 """Channels of a block in oneDNN's convolutions with 256-bit vectors; images of fewer are kept plain."""
