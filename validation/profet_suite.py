@@ -101,7 +101,7 @@ def _model_out(
     ):
         cases = _cases(steps, groups, {HERE: _leave_out(steps, groups, speed), **_peers(steps, groups)})
         by_set[name] = _metrics(cases)
-        found += cases
+        found = found or cases
         notes.append(f"Worst, {name}: {worst(cases, HERE, _why)}.")
     return found
 
