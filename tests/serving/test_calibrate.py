@@ -45,7 +45,7 @@ def test_the_same_configuration_replaces_and_others_are_added(run_here: Run, tmp
         "calibrate", written(tmp_path, "mnist-cnn,t4,64,0.03,", "mnist-cnn,t4,64,0.04,sgd", header=header)
     )
     assert run.returncode == 0
-    assert "2 timings are kept" in run.stdout
+    assert "to correct later predictions: 2." in run.stdout
     assert sorted(step.step_seconds for step in measured_steps()) == [0.03, 0.04]
 
 

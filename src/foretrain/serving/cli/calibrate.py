@@ -195,4 +195,4 @@ def _show_steps(steps: list[MeasuredStep], kept: int) -> None:
     titles = ("batch", "measured", "predicted", "ratio")
     columns = [Column("model"), Column("device"), *(Column(title, right=True) for title in titles)]
     print_table(columns, rows)
-    print_line(f"{kept} timings are kept in {measurements_file()} and correct later predictions.")
+    print_line(f"Timings kept in {measurements_file()} to correct later predictions: {kept}.")
