@@ -77,7 +77,8 @@ def _cases(
     if second is not None:
         works.append([_bias_gradient(work) for work in found.works])
     told = {
-        method: sum(_seconds(each, found, models) for each in works) for method, models in methods.items()
+        method: np.sum([_seconds(each, found, models) for each in works], axis=0)
+        for method, models in methods.items()
     }
     return [
         Case(

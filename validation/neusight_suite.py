@@ -55,7 +55,7 @@ _NOTES = (
     "a classifier of two classes), training with dropout. Compiled passes are reported apart and in 'all'.",
     "Training times leave out the loss's own forward pass, which the prediction has: 0.3 %.",
     f"'{SHARED}' forgets all that was measured on a GPU's family but keeps the constants all GPUs share, "
-    "fitted with it: the difference to the refit says how little they carry.",
+    "fitted with it: the difference to the refit is what they carry of it.",
 )
 
 
@@ -187,7 +187,7 @@ def _sets(found: Sequence[MeasuredPass], cases: Sequence[Case]) -> dict[str, lis
     }
     sets |= {f"forward on {name}": group for name, group in by_group(forward).items()}
     for model in sorted({each.model for each in found}):
-        sets[f"{model}"] = _where(found, cases, lambda each, model=model: each.model == model)
+        sets[model] = [case for each, case in zip(found, cases, strict=True) if each.model == model]
     return sets
 
 

@@ -106,7 +106,7 @@ def _is_bare(works: WorkTable) -> Flags:
     """Which are forward passes of FP32 layers without a bias."""
     forward = [work.direction is Direction.FORWARD and unit_of(work.dtype) == "lanes" for work in works.works]
     without_bias = works.where(frozenset({Kind.LINEAR})) & (works.dim("bias", 0) == 0)
-    return without_bias & np.array(forward, bool)
+    return np.asarray(without_bias & np.array(forward, bool))
 
 
 def norm(*parts: Floats) -> Floats:
