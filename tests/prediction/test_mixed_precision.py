@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from foretrain.facts.devices import device
-from foretrain.prediction.mixed_precision import applies, calibration, corrected, factors
+from foretrain.prediction.mixed_precision import calibration, corrected, correction, factors
 from foretrain.prediction.operators._base import Knowledge
 from foretrain.prediction.operators.catalogue import operator_models
 from foretrain.prediction.operators.pricing import PricedOps, price
@@ -66,13 +66,21 @@ def test_what_a_step_rests_on() -> None:
         assert 0 < trust.p10 < trust.p90
 
 
-def test_only_eager_half_precision_on_tensor_cores_is_corrected() -> None:
-    """Other steps were measured by their kernels, or not at all."""
-    assert applies(graph(), device("rtx3090"))
-    assert applies(graph("bf16"), device("h100-sxm"))
-    assert not applies(graph("fp32"), device("rtx3090"))
-    assert not applies(graph(compiled=True), device("rtx3090"))
-    assert not applies(graph(), device("gtx1080ti"))
+def test_only_half_precision_on_tensor_cores_is_corrected() -> None:
+    """Other steps were measured by their kernels."""
+    assert correction(graph(), device("rtx3090")) is corrected
+    assert correction(graph("bf16"), device("h100-sxm")) is corrected
+    assert correction(graph("fp32"), device("rtx3090")) is None
+    assert correction(graph(), device("gtx1080ti")) is None
+
+
+def test_a_compiled_step_is_extrapolated_and_no_slower() -> None:
+    """Its kernels are corrected like others; whole compiled steps were never measured."""
+    eager, compiled = (
+        OperatorSteps().estimate(graph(compiled=flag), device("rtx3090")) for flag in (False, True)
+    )
+    assert compiled.knowledge is Knowledge.EXTRAPOLATED
+    assert compiled.device_seconds < eager.device_seconds
 
 
 def test_the_step_is_told_with_the_correction() -> None:

@@ -13,7 +13,7 @@ arithmetic are taken relative to those of the products.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -35,6 +35,7 @@ from foretrain.workloads.ops import MATRIX_KINDS, Kind, Op
 FILE, TREES = "mixed_precision.json", "mixed_precision_trees.npz"
 BOUND = 0.4
 """The largest factor of a step believed: e to this power, either way."""
+Correction = Callable[[PricedOps, Device], PricedOps]
 _HALF = ("fp16", "bf16")
 _UNIT = "tensor"
 _ALIKE = 2.0
@@ -65,27 +66,31 @@ class Calibration:
         return 1.0 if op.work.kind in _PRODUCTS else found / self.products
 
 
-def applies(graph: Graph, device: Device) -> bool:
-    """Whether a step runs in mixed precision on tensor cores, uncompiled."""
-    return (
-        graph.settings.get("precision") in _HALF
-        and not graph.settings.get("compile")
-        and device.sheet.has("fp16_tensor_flop_per_second")
-    )
+def correction(graph: Graph, device: Device) -> Correction | None:
+    """What corrects the prices of a step; None unless it runs in mixed precision on tensor cores."""
+    if graph.settings.get("precision") not in _HALF or not device.sheet.has("fp16_tensor_flop_per_second"):
+        return None
+    return corrected_compiled if graph.settings.get("compile") else corrected
 
 
-def corrected(priced: PricedOps, device: Device) -> PricedOps:
+def corrected(priced: PricedOps, device: Device, is_eager: bool = True) -> PricedOps:
     """Priced operators of a step in mixed precision, as whole steps teach."""
     known = calibration()
     least = np.maximum(priced.computing, priced.moving)
     seconds = np.maximum(priced.seconds * factors(priced, device, known), least)
-    step = known.forest.predict(features(priced, seconds, known.classes)[None, :])[0]
-    seconds = np.maximum(seconds * np.exp(np.clip(step, -BOUND, BOUND)), least)
-    is_seen = device.id in known.devices
+    if is_eager:
+        step = known.forest.predict(features(priced, seconds, known.classes)[None, :])[0]
+        seconds = np.maximum(seconds * np.exp(np.clip(step, -BOUND, BOUND)), least)
+    is_seen = is_eager and device.id in known.devices
     knowledge = Knowledge.CALIBRATED if is_seen else Knowledge.EXTRAPOLATED
     p10, p90 = known.seen if is_seen else known.unseen
     trust = Confidence(knowledge, p10, p90, f"calibrations/{FILE}")
     return replace(priced, seconds=seconds, confidence=dict.fromkeys(priced.confidence, trust))
+
+
+def corrected_compiled(priced: PricedOps, device: Device) -> PricedOps:
+    """The same for a compiled step: no whole steps of those were measured, so only its kernels are known."""
+    return corrected(priced, device, is_eager=False)
 
 
 def factors(priced: PricedOps, device: Device, known: Calibration) -> Floats:

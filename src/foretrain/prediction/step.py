@@ -7,7 +7,7 @@ device waits for launches; they sum to the step.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -17,13 +17,13 @@ from foretrain.estimates import Estimate, Part
 from foretrain.facts.devices import Device
 from foretrain.prediction.host import HostModel
 from foretrain.prediction.launching import Execution, steady_step, synchronised_step
+from foretrain.prediction.mixed_precision import Correction
 from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
 from foretrain.prediction.operators.pricing import PricedOps, price
 from foretrain.workloads.graph import Graph, Phase
 from foretrain.workloads.ops import Kind, Op
 from foretrain.workloads.rules import operators, unknown_names
 
-Correction = Callable[[PricedOps, Device], PricedOps]
 WAITING = "waiting for launches"
 _SMALL = 0.1
 """An operator slower than ten times the roofline is bound by its own start, not by the device's limits."""

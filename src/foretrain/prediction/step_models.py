@@ -52,8 +52,7 @@ class OperatorSteps(StepModel):
     def estimate(self, graph: Graph, device: Device) -> StepEstimate:
         """The time of a step."""
         models = operator_models(device, self.choice)
-        is_corrected = self.choice == DEFAULT and mixed_precision.applies(graph, device)
-        correction = mixed_precision.corrected if is_corrected else None
+        correction = mixed_precision.correction(graph, device) if self.choice == DEFAULT else None
         return estimate_step(graph, device, models, self.host or self._host(device), correction=correction)
 
     def _host(self, device: Device) -> HostModel:

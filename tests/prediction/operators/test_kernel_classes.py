@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from foretrain.prediction.operators.kernel_classes import kernel_class
 from foretrain.workloads.ops import Direction, Kind, Work
 
 
-def convolution(direction: Direction = Direction.FORWARD, **dims: int) -> Work:
+def convolution(dims: Mapping[str, int], direction: Direction = Direction.FORWARD) -> Work:
     """A plain 3 x 3 convolution, but for what is given."""
     plain = {
         "batch": 1, "in_channels": 64, "out_channels": 64, "groups": 1, "transposed": 0, "channels_last": 0,
@@ -32,12 +34,12 @@ def convolution(direction: Direction = Direction.FORWARD, **dims: int) -> Work:
 )
 def test_shapes_of_convolutions(dims: dict[str, int], name: str) -> None:
     """What decides which routine a library runs."""
-    assert kernel_class(convolution(**dims)) == f"{name} convolution, forward, channels-first"
+    assert kernel_class(convolution(dims)) == f"{name} convolution, forward, channels-first"
 
 
 def test_direction_and_layout_are_told_apart() -> None:
     """The same shape runs other kernels backward, and in another layout."""
-    gradient = convolution(Direction.WEIGHT_GRADIENT, channels_last=1)
+    gradient = convolution({"channels_last": 1}, Direction.WEIGHT_GRADIENT)
     assert kernel_class(gradient) == "dense convolution, weight gradient, channels-last"
 
 
