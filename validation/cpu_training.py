@@ -29,7 +29,7 @@ class Training:
     attention: str = "sdpa"
     optimizer: str = "momentum"
     threads: int = 1
-    seconds: float = 8.0
+    seconds: float = 6.0
 
 
 def measured_seconds(training: Training) -> float:
