@@ -38,8 +38,11 @@ show foretrain explain h100-sxm
 say "6. What is in a training step? No GPU, no weights, no data."
 show foretrain trace resnet50 --batch 32
 
-say "7. Does it fit? If not, what would make it fit?"
+say "7. How long does a step take, does it fit, and what would help?"
 show foretrain predict resnet50 --on rtx3090 --batch 192 --precision fp16 --channels-last --optimizer momentum
 show foretrain predict llama3-8b --on a100-sxm-80gb --batch 1 --seq-len 2048 --precision bf16
+
+say "8. A GPU known only by its data sheet, in FP32, without an optimizer."
+show foretrain predict bert-large --on h100-sxm --batch 8 --seq-len 512 --precision fp32 --attention eager --no-optimizer
 
 say "Next: foretrain --help, README.md, docs/getting-started.md"
