@@ -39,8 +39,8 @@ _NOTES = (
     "NeuSight's own figure, on whole backward passes: 15 %.",
     "The offset of a timed gradient call (8 us, the median of elementwise ones) is added to every method.",
     "Gradients of batched products also copy their transposed operands, which the timings include and the "
-    "prediction of a bare product does not: they come out 10-35 % short. The smallest layers (a pooler of "
-    "two to eight rows) are all launch.",
+    "prediction of a bare product does not: GPU seen, they are 8-31 % short. The smallest layers (a pooler "
+    "of two to eight rows) are all launch.",
 )
 
 
