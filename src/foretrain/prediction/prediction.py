@@ -15,7 +15,7 @@ from foretrain.prediction.memory import MemoryEstimate, estimate_memory
 from foretrain.prediction.operators._base import Knowledge
 from foretrain.prediction.operators.catalogue import DEFAULT
 from foretrain.prediction.speeding_up import Advice, Situation, faster
-from foretrain.prediction.step_models import OperatorSteps, StepModel
+from foretrain.prediction.step_models import OperatorSteps, StepModel, TimedSteps
 from foretrain.prediction.tenancy import MemoryOptions
 from foretrain.prediction.timing import Throughput, Timing, throughput, time_step
 from foretrain.workloads.graph import Graph, Phase
@@ -138,7 +138,7 @@ def predict(
     )  # fmt: skip
     if hardware.devices > 1:
         return replace(blank, notes=(MANY_DEVICES,))
-    named = OperatorSteps(model) if isinstance(model, str) else model
+    named = _named(model, workload) if isinstance(model, str) else model
     situation = Situation(
         workload=workload,
         graph=graph,
@@ -149,6 +149,12 @@ def predict(
         largest_batch=memory.largest_batch,
     )
     return _with_step(blank, situation, with_advice)
+
+
+def _named(model: str, workload: Workload) -> StepModel:
+    """The step model of a name; foretrain's own listens to the user's timings."""
+    steps = OperatorSteps(model)
+    return TimedSteps(steps, workload.source.name) if model == DEFAULT else steps
 
 
 def _with_step(known: Prediction, at: Situation, with_advice: bool) -> Prediction:
@@ -164,6 +170,7 @@ def _with_step(known: Prediction, at: Situation, with_advice: bool) -> Predictio
         bottleneck=bottleneck(timing, memory.bytes.p50, memory.capacity_bytes, memory.fits, advice),
         coverage=Coverage(timing.computing.modelled_share, timing.computing.unmodelled),
         sources=tuple(dict.fromkeys((*timing.total.sources, memory.source))),
+        notes=(f"corrected by {timing.computing.basis}",) if timing.computing.basis else (),
     )
 
 

@@ -41,7 +41,8 @@ class Binding(StrEnum):
 class StepEstimate:
     """Time of a step with its parts; `phases` are the device's time from phase to phase, waits included.
 
-    `binding` is the device time of operators by what binds them: arithmetic, bandwidth, or neither.
+    `binding` is the device time of operators by what binds them: arithmetic, bandwidth, or neither; `basis`
+    says which of the user's own timings had a say.
     """
 
     estimate: Estimate
@@ -53,6 +54,7 @@ class StepEstimate:
     unmodelled: tuple[str, ...]
     modelled_share: float
     binding: Mapping[Binding, float] = field(default_factory=dict)
+    basis: str = ""
 
     @property
     def seconds(self) -> float:

@@ -7,13 +7,14 @@ user's own timings; they live where they are learned and are handed in.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from foretrain.facts.devices import Device
 from foretrain.prediction import mixed_precision
 from foretrain.prediction.host import HostModel, host_model
 from foretrain.prediction.operators.catalogue import DEFAULT, operator_models
 from foretrain.prediction.step import StepEstimate, estimate_step
+from foretrain.prediction.user_calibration import corrected
 from foretrain.workloads.graph import Graph
 
 NO_HOST = HostModel(
@@ -58,3 +59,30 @@ class OperatorSteps(StepModel):
     def _host(self, device: Device) -> HostModel:
         is_told = self.choice == DEFAULT and device.kind != "cpu"
         return host_model(device) if is_told else NO_HOST
+
+
+@dataclass(frozen=True)
+class TimedSteps(StepModel):
+    """Another model's steps in the light of the user's own timings: of this model, this device, or both."""
+
+    inner: StepModel
+    model: str
+
+    def estimate(self, graph: Graph, device: Device) -> StepEstimate:
+        """The time of a step."""
+        told = self.inner.estimate(graph, device)
+        estimate, knowledge, basis = corrected(told.estimate, self.model, device.id)
+        if not basis:
+            return told
+        factor = estimate.value / told.estimate.value
+        return replace(
+            told,
+            estimate=estimate,
+            knowledge=knowledge or told.knowledge,
+            phases={phase: factor * seconds for phase, seconds in told.phases.items()},
+            device_seconds=factor * told.device_seconds,
+            host_seconds=factor * told.host_seconds,
+            waiting_seconds=factor * told.waiting_seconds,
+            binding={name: factor * seconds for name, seconds in told.binding.items()},
+            basis=basis,
+        )
