@@ -26,6 +26,8 @@ _LEAST_SHARE = 0.1
 """Of a time at least this share is the operator's own, not that of mapping memory."""
 _NORMAL_DEVIATIONS, _P90 = 1.4826, 1.2816
 """Of a normal distribution: its standard deviation over its median deviation, and its 90th percentile."""
+_COPIES = "copy forward"
+"""Compute nothing, so they tell memory best."""
 _STREAM = "elementwise forward"
 
 
@@ -46,7 +48,7 @@ def calibrate(
         groups.setdefault(family(item.work), []).append(item)
     if _STREAM not in groups:
         raise InvalidRequest("no elementwise operator was timed, so nothing tells the caches of this machine")
-    cache_bytes, fresh = _memory(groups[_STREAM])
+    cache_bytes, fresh = _memory(groups.get(_COPIES, groups[_STREAM]))
     sizes = [item.work.read_bytes + item.work.write_bytes for item in timed]
     rates = [(size / item.seconds, size) for size, item in zip(sizes, timed, strict=True)]
     return CpuCalibration(
