@@ -43,8 +43,8 @@ def run(suite: str, data: Path) -> SuiteReport:
     """Run one suite, write its page and remember its figures."""
     module = importlib.import_module(f"validation.{suite}{SUFFIX}")
     report: SuiteReport = module.run(data)
-    write_report(suite, report)
     remember(suite, report)
+    write_report(suite, report)
     return report
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from foretrain.facts.user_data import write_atomically
+from validation import targets
 from validation.report import SuiteReport, markdown
 from validation.scatter import draw
 
@@ -36,7 +37,7 @@ def write_report(suite: str, report: SuiteReport) -> None:
 
 def write_page() -> None:
     """Put the introduction and all kept reports together."""
-    sections = [_INTRODUCTION]
+    sections = [_INTRODUCTION, f"## Targets\n\n{targets.table()}"]
     for report in sorted(REPORTS.glob("*.md")):
         title, _, body = report.read_text(encoding="utf-8").partition("\n")
         image = IMAGES / f"{report.stem}.png"

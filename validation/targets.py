@@ -1,0 +1,47 @@
+"""What the suites are held to, beside what they last found."""
+
+from __future__ import annotations
+
+import csv
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+from validation.history import COLUMNS, FILE
+
+TARGETS = Path(__file__).parent / "targets.toml"
+
+
+def table() -> str:
+    """All targets with the figures of the latest run of their suite, as a table of text."""
+    lines = [
+        "| what | target: mean (median) | found: mean (median) | in the 80 % interval | |",
+        "|---|---|---|---|---|",
+    ]
+    return "\n".join([heading, "|---|---|---|---|---|", *_rows()]) + "\n"
+
+
+def _rows() -> Iterator[str]:
+    found = _figures()
+    for target in tomllib.loads(TARGETS.read_text(encoding="utf-8"))["target"]:
+        row = found.get((target["suite"], target["cases"], target["method"]))
+        wanted = _share(target["mean"]) + (f" ({_share(target['median'])})" if "median" in target else "")
+        if row is None:
+            yield f"| {target['says']} | {wanted} | not run | | |"
+            continue
+        mean, median = float(row["mean"]), float(row["median"])
+        is_met = mean <= target["mean"] and median <= target.get("median", 1.0)
+        coverage = f"{float(row['coverage']):.0%}" if row["coverage"] else ""
+        verdict = "met" if is_met else "missed"
+        yield f"| {target['says']} | {wanted} | {_share(mean)} ({_share(median)}) | {coverage} | {verdict} |"
+
+
+def _share(value: float) -> str:
+    return f"{value:.1%}"
+
+
+def _figures() -> dict[tuple[str, str, str], dict[str, str]]:
+    with FILE.open(newline="", encoding="utf-8") as lines:
+        rows = list(csv.DictReader(lines))
+    assert not rows or set(rows[0]) == set(COLUMNS)
+    return {(row["suite"], row["cases"], row["method"]): row for row in rows}
