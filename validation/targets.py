@@ -14,10 +14,7 @@ TARGETS = Path(__file__).parent / "targets.toml"
 
 def table() -> str:
     """All targets with the figures of the latest run of their suite, as a table of text."""
-    lines = [
-        "| what | target: mean (median) | found: mean (median) | in the 80 % interval | |",
-        "|---|---|---|---|---|",
-    ]
+    heading = "| what | target: mean (median) | found: mean (median) | in the 80 % interval | |"
     return "\n".join([heading, "|---|---|---|---|---|", *_rows()]) + "\n"
 
 

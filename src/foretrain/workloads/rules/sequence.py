@@ -26,6 +26,7 @@ def _attention_dims(site: Site, first: int) -> dict[str, int]:
         "value_head": value[-1],
         "causal": int(bool(site.settings["causal"])),
         "flash": int(site.settings["algorithm"] == "flash"),
+        "dropout": int(site.settings["dropout"] > 0),
     }
 
 

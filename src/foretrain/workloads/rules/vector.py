@@ -261,7 +261,17 @@ def by_nature(site: Site) -> tuple[Work, ...]:
 def _pointwise(site: Site) -> tuple[Work, ...]:
     kind = Kind.OPTIMIZER if site.phase is Phase.OPTIMIZER else Kind.ELEMENTWISE
     operands = sum(spec is not None for spec in site.inputs)
-    return _work(site, kind, 1.0, operands=operands)
+    return _work(site, kind, _pointwise_flop(site.name), operands=operands)
+
+
+def _pointwise_flop(name: str) -> float:
+    is_plain = any(part in name for part in ("hard", "logical"))
+    return _TRANSCENDENTAL_FLOP if not is_plain and any(part in name for part in _TRANSCENDENTAL) else 1.0
+
+
+_TRANSCENDENTAL = ("gelu", "silu", "tanh", "sigmoid", "exp", "erf", "softplus", "mish", "log", "sin", "cos")
+_TRANSCENDENTAL_FLOP = 10.0
+"""Of a function that has no instruction of its own: a polynomial of about this many terms."""
 
 
 RULES: Mapping[str, Rule] = {
