@@ -41,9 +41,7 @@ _NOTES = (
     "kind; the start of a kernel is the median of all four GPUs of aiconfigurator, the one left out "
     "included.",
     "Recurrent layers of a GPU left out still use the share of peak its plain products showed.",
-    "Products inside one layer: other timings, but 230 of the 254 forward shapes are in the fit. The two "
-    "sets disagree: a linear layer of 8192 x 1024 x 1024 on the A100 took 1.81 ms inside a layer, 1.16 ms "
-    "alone.",
+    "Products inside one layer: other timings, on GPUs the fit saw; many of their shapes are in the fit too.",
 )
 
 

@@ -43,7 +43,7 @@ ROOFLINE = "roofline"
 Models = tuple[OperatorModel, ...]
 
 _REASONS = {
-    "p4": "75 W: in these runs the P4 throttles to half of what its single operators show",
+    "p4": "in these runs the P4 is up to twice as slow as its single operators show; it may throttle at 75 W",
     "switch-xl-4": "likely T5's position bias, which lies heads-last in memory and costs several times its "
     "bytes to add, and routing that waits for the host: neither is in the graph",
     "compiled": "torch.compile saves more than the fusion modelled here; it may fuse the attention too",
