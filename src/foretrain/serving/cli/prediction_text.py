@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from foretrain.facts.devices import Device
 from foretrain.prediction.bottleneck import Bottleneck
 from foretrain.prediction.input_pipeline import COPYING, DECODING, READING
 from foretrain.prediction.prediction import MemoryAnswer, Prediction, StepAnswer, StepPart
@@ -23,7 +24,7 @@ def show(prediction: Prediction) -> None:
     _show_step(prediction)
     _show_memory_line(prediction.memory, hardware.device.id)
     if prediction.bottleneck is not None:
-        _show_bottleneck(prediction.bottleneck)
+        _show_bottleneck(prediction.bottleneck, hardware.device)
     for note in prediction.notes:
         print_line(f"Note: {note}", "yellow")
     if prediction.step is not None:
@@ -72,8 +73,9 @@ def _show_memory_line(memory: MemoryAnswer, device: str) -> None:
     print_line(f"Largest batch that fits: {memory.largest_batch or 'none'}")
 
 
-def _show_bottleneck(found: Bottleneck) -> None:
-    print_line(f"Bottleneck: {found.kind} - {found.verdict}", "magenta")
+def _show_bottleneck(found: Bottleneck, device: Device) -> None:
+    kind = device.kind if found.kind == "gpu" else found.kind
+    print_line(f"Bottleneck: {kind} - {found.verdict}", "magenta")
     told = [advice for advice in found.advice if advice.gain is not None]
     if told:
         print_line()
