@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from foretrain.facts.explanation import Explanation, Statement
 
 Name = Annotated[
-    str, typer.Argument(help="A device, family, link, node, provider, data set, storage, source, or PROVIDER:INSTANCE.")
+    str,
+    typer.Argument(help="A device, family, link, node, provider, data set, storage, source, or offer."),
 ]
 
 
