@@ -161,9 +161,9 @@ def _corrected_seconds(work: Products, units: list[str], device: Device, known: 
 class MatrixModel(OperatorModel):
     """Prices linear layers, matrix products and their gradients, which are products too.
 
-    The model alone never tells a larger product faster. Corrected for a library's choice of kernels it may, as
-    libraries do: of 5,880 doublings of one dimension one in ten, most by less than 5 %, small batched
-    products by up to 45 % (`tests/testing/test_operator_models.py` holds it to that).
+    The model alone never tells a larger product faster. Corrected for a library's choice of kernels it may,
+    as libraries do: of 5,880 steps from one size to a larger one, one in ten, most by less than 5 %, small
+    batched products by up to 45 % (`tests/testing/test_operator_models.py` holds it to that).
     """
 
     name: ClassVar[str] = "products"
