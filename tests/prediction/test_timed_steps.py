@@ -19,7 +19,8 @@ def told(batch: int = 64, model: str = MODEL) -> Prediction:
 
 
 def test_a_timed_step_is_measured_and_others_of_the_model_follow() -> None:
-    """Steps that took twice as long as predicted double the prediction at another batch size."""
+    """Steps that took twice as long as predicted nearly double the prediction at another batch size: as far
+    as such errors were seen to carry over."""
     before = told(128)
     assert before.step is not None
     assert before.knowledge is not Knowledge.MEASURED
@@ -33,9 +34,21 @@ def test_a_timed_step_is_measured_and_others_of_the_model_follow() -> None:
     after = told(128)
     assert after.step is not None
     assert after.knowledge is Knowledge.MEASURED
-    assert after.step.seconds.p50 == pytest.approx(2 * before.step.seconds.p50, rel=0.05)
+    assert 1.6 * before.step.seconds.p50 < after.step.seconds.p50 <= 2 * before.step.seconds.p50
     assert sum(part.seconds for part in after.step.parts) == pytest.approx(after.step.seconds.p50)
     assert any("your own timings" in note for note in after.notes)
+
+
+def test_a_model_timed_elsewhere_is_corrected_but_not_measured() -> None:
+    """Part of a model's error carries over to another GPU."""
+    before = told()
+    assert before.step is not None
+    remember([MeasuredStep(Configuration(MODEL, "v100-sxm2-16gb", 64), 2.0, 1.0)])
+    after = told()
+    assert after.step is not None
+    assert after.knowledge is before.knowledge
+    assert before.step.seconds.p50 < after.step.seconds.p50 < 2 * before.step.seconds.p50
+    assert any("on other devices" in note for note in after.notes)
 
 
 def test_without_timings_nothing_changes() -> None:
