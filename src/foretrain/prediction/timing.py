@@ -14,7 +14,7 @@ from foretrain.prediction.input_pipeline import InputOptions, InputPipeline, inp
 from foretrain.prediction.operators.limits import peak_flop_per_second
 from foretrain.prediction.step import StepEstimate
 from foretrain.prediction.step_models import StepModel
-from foretrain.workloads.graph import Graph, Phase
+from foretrain.workloads.graph import Graph
 from foretrain.workloads.ops import MATRIX_KINDS
 from foretrain.workloads.rules import operators
 
@@ -76,12 +76,9 @@ def throughput(graph: Graph, device: Device, seconds: float) -> Throughput:
 
 
 def model_flop(graph: Graph) -> float:
-    """FLOP of the model's own work in a step: without what modules compute again in the backward pass."""
-    ops = operators(graph)
-    again = {op.module for op in ops if op.recomputed}
-    done = [op for op in ops if op.work.kind in MATRIX_KINDS]
-    repeated = [op for op in done if op.phase is Phase.FORWARD and op.module in again]
-    return sum(op.work.flop for op in done) - sum(op.work.flop for op in repeated)
+    """FLOP of the model's own work in a step: without what is computed again in the backward pass."""
+    done = (op for op in operators(graph) if op.work.kind in MATRIX_KINDS and not op.recomputed)
+    return sum(op.work.flop for op in done)
 
 
 def peak(graph: Graph, device: Device) -> float:

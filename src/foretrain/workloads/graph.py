@@ -181,6 +181,7 @@ class Graph:
             likeness = (
                 call.name,
                 call.phase,
+                call.recomputed,
                 call.inputs,
                 call.outputs,
                 tuple([self.buffers[buffer].spec for buffer in call.reads]),

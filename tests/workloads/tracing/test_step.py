@@ -10,7 +10,9 @@ from torch import nn
 from foretrain.errors import InvalidRequest, UnknownName
 from foretrain.workloads.example import Example
 from foretrain.workloads.graph import Graph, Phase, Role, Spec
+from foretrain.workloads.ops import Direction, Kind
 from foretrain.workloads.options import StepOptions
+from foretrain.workloads.rules import operators
 from foretrain.workloads.tracing.step import trace
 
 
@@ -146,6 +148,21 @@ def test_checkpointing_recomputes_and_keeps_less() -> None:
     assert Counter(call.name for call in recomputed)["foretrain.attention"] == 3
     assert all(call.phase is Phase.BACKWARD for call in recomputed)
     assert kept_bytes(lean) < 0.4 * kept_bytes(plain)
+    assert lean.layers == plain.layers
+
+
+def test_what_is_recomputed_is_forward_work_again() -> None:
+    plain, lean = (graph("blocks", optimizer=None, checkpoint_activations=flag) for flag in (False, True))
+    kinds = (Kind.LINEAR, Kind.ATTENTION)
+    once, twice = (
+        Counter((op.work.kind, op.work.direction) for op in operators(traced) if op.work.kind in kinds)
+        for traced in (plain, lean)
+    )
+    again = Counter(
+        (op.work.kind, op.work.direction) for op in operators(lean) if op.recomputed and op.work.kind in kinds
+    )
+    assert {direction for _, direction in again} == {Direction.FORWARD}
+    assert twice == once + again
 
 
 def kept_bytes(traced: Graph) -> int:

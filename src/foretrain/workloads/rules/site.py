@@ -13,7 +13,10 @@ Rule = Callable[["Site"], tuple[Work, ...]]
 
 
 class Site(NamedTuple):
-    """One call, resolved. `weighted`: it reads a parameter; `of_weighted`: it differentiates one that did."""
+    """One call, resolved; a recomputed one is forward work again.
+
+    `weighted`: it reads a parameter; `of_weighted`: it differentiates one that did.
+    """
 
     name: str
     phase: Phase
@@ -77,7 +80,7 @@ def resolve(graph: Graph, call: Call, sizes: Sequence[int]) -> Site:
         written = sum([sizes[buffers[buffer].spec] for buffer in call.writes])
     return Site(
         name=call.name,
-        phase=call.phase,
+        phase=Phase.FORWARD if call.recomputed else call.phase,
         nature=call.nature,
         settings=call.settings,
         inputs=tuple([None if index == NO_TENSOR else specs[index] for index in call.inputs]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from typing import Any
@@ -12,10 +13,10 @@ from torch.utils.checkpoint import checkpoint
 from foretrain.errors import InvalidRequest
 
 
-def checkpoint_blocks(module: torch.nn.Module, reality: AbstractContextManager[Any]) -> int:
+def checkpoint_blocks(module: torch.nn.Module, again: Callable[[], AbstractContextManager[Any]]) -> int:
     """Wrap every block of the model's repeated stacks; returns how many there are.
 
-    `reality` is entered again for the recomputation, which runs outside the forward pass.
+    `again` makes what is entered for every recomputation, which runs outside the forward pass.
 
     A stack is a `ModuleList` or `Sequential` with at least two children of one class that contain
     parameters; the outermost such stacks are taken, as Megatron, FSDP and the Hugging Face models do.
@@ -24,7 +25,7 @@ def checkpoint_blocks(module: torch.nn.Module, reality: AbstractContextManager[A
     if not blocks:
         raise InvalidRequest("this model has no repeated blocks to checkpoint (no stack of equal modules)")
     for block in blocks:
-        _wrap(block, reality)
+        _wrap(block, again)
     return len(blocks)
 
 
@@ -41,7 +42,7 @@ def _blocks(module: torch.nn.Module) -> list[torch.nn.Module]:
     return [block for child in children for block in _blocks(child)]
 
 
-def _wrap(block: torch.nn.Module, reality: AbstractContextManager[Any]) -> None:
+def _wrap(block: torch.nn.Module, again: Callable[[], AbstractContextManager[Any]]) -> None:
     forward = block.forward
 
     @wraps(forward)
@@ -51,7 +52,7 @@ def _wrap(block: torch.nn.Module, reality: AbstractContextManager[Any]) -> None:
             *args,
             use_reentrant=False,
             preserve_rng_state=False,
-            context_fn=lambda: (nullcontext(), reality),
+            context_fn=lambda: (nullcontext(), again()),
             **kwargs,
         )
 

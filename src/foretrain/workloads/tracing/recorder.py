@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -201,6 +202,16 @@ class ModuleStack:
     def __exit__(self, *exception: object) -> None:
         for handle in self._handles:
             handle.remove()
+
+    @contextmanager
+    def unwound(self) -> Iterator[None]:
+        """Forget, at the end, modules that were entered meanwhile but not left: a recomputation stops as soon
+        as it has what it needs."""
+        depth = len(self._stack)
+        try:
+            yield
+        finally:
+            del self._stack[depth:]
 
     def _enter(self, module: torch.nn.Module, _: Any) -> None:
         self._stack.append(self._paths.get(id(module), self.path))

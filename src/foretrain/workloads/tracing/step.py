@@ -36,7 +36,7 @@ def trace(example: Example, options: StepOptions, device: str = "meta") -> Graph
         recorder = Recorder(torch.device(device), modules)
         _own_what_exists(recorder, module, inputs, optimizer)
         layers: list[Layer] = []
-        modules.on_leaf = lambda path, leaf, output: layers.append(_layer(recorder, path, leaf, output))
+        modules.on_leaf = lambda path, leaf, output: _note(layers, recorder, path, leaf, output)
         _run(example, module, inputs, optimizer, options, recorder, modules)
     return _graph(recorder, module, layers, example, options)
 
@@ -52,7 +52,7 @@ def _run(
 ) -> None:
     reality = Reality(_AUTOCAST.get(options.precision), options.attention)
     if options.checkpoint_activations:
-        checkpoint_blocks(module, reality)
+        checkpoint_blocks(module, lambda: _again(reality, modules))
     with _autocast_flag(options.precision), reality, recorder, _named_failures(modules):
         with torch.set_grad_enabled(not options.forward_only):
             output = module(*inputs)
@@ -71,6 +71,13 @@ def _run(
         recorder.phase = Phase.OPTIMIZER
         with recorder:
             optimizer.step()
+
+
+@contextmanager
+def _again(reality: Reality, modules: ModuleStack) -> Iterator[None]:
+    """A recomputation: as real as the forward pass, and free to stop half way."""
+    with modules.unwound(), reality:
+        yield
 
 
 def _graph(
@@ -129,6 +136,12 @@ def _own_what_exists(
             for name, value in state.items():
                 if isinstance(value, torch.Tensor):
                     recorder.own(value, Role.OPTIMIZER_STATE, name)
+
+
+def _note(layers: list[Layer], recorder: Recorder, path: str, leaf: torch.nn.Module, output: Any) -> None:
+    """Write a layer down when it first runs, not when it runs again in the backward pass."""
+    if recorder.phase is Phase.FORWARD:
+        layers.append(_layer(recorder, path, leaf, output))
 
 
 def _layer(recorder: Recorder, path: str, leaf: torch.nn.Module, output: Any) -> Layer:
