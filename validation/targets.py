@@ -30,7 +30,8 @@ def _rows() -> Iterator[str]:
         is_met = mean <= target["mean"] and median <= target.get("median", 1.0)
         coverage = f"{float(row['coverage']):.0%}" if row["coverage"] else ""
         verdict = "met" if is_met else "missed"
-        yield f"| {target['says']} | {wanted} | {_share(mean)} ({_share(median)}) | {coverage} | {verdict} |"
+        figures = f"{mean:.2%} ({median:.2%})"
+        yield f"| {target['says']} | {wanted} | {figures} | {coverage} | {verdict} |"
 
 
 def _share(value: float) -> str:
