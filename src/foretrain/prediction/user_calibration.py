@@ -10,10 +10,10 @@ say of another step is then the conditional mean given all of them (best linear 
 
     r* = kᵀ K⁻¹ r        var* = k** - kᵀ K⁻¹ k
 
-so that the same model on the same device counts most, the same model on another device carries over as far as
-model errors were seen to (the question of Habitat, G. Yu et al., ATC 2021), and other models on the same
-device count by their number. C. R. Henderson, "Best linear unbiased estimation and prediction under a
-selection model", Biometrics 31, 1975.
+so that the same model on the same device counts most (timed twice or more, it alone decides), the same model
+on another device carries over as far as model errors were seen to (the question of Habitat, G. Yu et al., ATC
+2021), and other models on the same device count by their number. C. R. Henderson, "Best linear unbiased
+estimation and prediction under a selection model", Biometrics 31, 1975.
 """
 
 from __future__ import annotations
@@ -101,6 +101,8 @@ def correction(
     if not (same or model_elsewhere or others_here):
         return None
     mean, variance = _conditional(model, device_id, steps, components)
+    if len(same) >= _ENOUGH_FOR_SPREAD:
+        mean = fmean(step.log_ratio for step in same)
     return Correction(
         factor=math.exp(mean),
         narrowing=math.sqrt((variance + components.noise) / components.total),
