@@ -135,7 +135,8 @@ def _parameters(function: Callable[..., Any]) -> tuple[Parameter, ...]:
     found = []
     for name, declared in inspect.signature(function).parameters.items():
         kind, info = get_args(hints[name])[:2]
-        flags = [flag for flag in getattr(info, "param_decls", None) or () if flag.startswith("-")]
+        declared_names = (info.default, *(getattr(info, "param_decls", None) or ()))
+        flags = [flag for flag in declared_names if isinstance(flag, str) and flag.startswith("-")]
         is_argument = type(info).__name__ == "ArgumentInfo"
         label = name.upper() if is_argument else ", ".join(flags) or f"--{name.replace('_', '-')}"
         value = "" if is_argument else _value(kind, info)
