@@ -59,6 +59,13 @@ def test_compiling_spares_the_host() -> None:
     assert estimate_step(compiled, T4, [OneSecondEach()], SLOW).seconds == pytest.approx(plain.seconds / 2)
 
 
+def test_a_captured_graph_is_launched_once() -> None:
+    captured = replace(MLP, settings={**MLP.settings, "cuda_graphs": True})
+    step = estimate_step(captured, T4, [OneSecondEach()], SLOW)
+    assert step.seconds == pytest.approx(sum(KERNELS.values()))
+    assert step.host_seconds == pytest.approx(10)
+
+
 def test_parts_sum_to_the_step_and_one_source_errs_together() -> None:
     step = estimate_step(MLP, T4, [OneSecondEach()], QUICK)
     assert sum(part.value for part in step.estimate.visible) == pytest.approx(step.seconds)

@@ -102,6 +102,8 @@ def _changes(at: Situation, now: Timing) -> Iterator[_Change]:
     options = at.workload.options
     if not options.compile:
         yield _Change("compile (torch.compile)", lambda: _compiled(at.graph))
+    if now.computing.waiting_seconds > 0 and not options.cuda_graphs:
+        yield _Change("CUDA graphs", lambda: _captured(at.graph))
     if _has(at.graph, "aten.convolution") and not options.channels_last:
         yield _Change("channels-last layout", lambda: _other(at, channels_last=True))
     if options.attention == "eager":
@@ -165,6 +167,10 @@ def _has(graph: Graph, operator: str) -> bool:
 
 def _in_tf32(graph: Graph) -> Graph:
     return replace(graph, settings={**graph.settings, "precision": "tf32"})
+
+
+def _captured(graph: Graph) -> Graph:
+    return replace(graph, settings={**graph.settings, "cuda_graphs": True})
 
 
 def _compiled(graph: Graph) -> Graph:

@@ -20,6 +20,7 @@ from foretrain.prediction.launching import Execution, steady_step, synchronised_
 from foretrain.prediction.mixed_precision import Correction
 from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
 from foretrain.prediction.operators.pricing import PricedOps, price
+from foretrain.prediction.operators.table import Floats
 from foretrain.workloads.graph import Graph, Phase
 from foretrain.workloads.ops import Kind, Op
 from foretrain.workloads.rules import operators, unknown_names
@@ -74,7 +75,7 @@ def estimate_step(
     priced = price(operators(graph), device, models)
     if correction is not None:
         priced = correction(priced, device)
-    launching = host.seconds(priced.ops, bool(graph.settings.get("compile")))
+    launching = _launching(priced.ops, host, graph)
     run = (synchronised_step if synchronised else steady_step)(launching, priced.seconds)
     unknown = np.array([op.work.kind is Kind.UNKNOWN for op in priced.ops], bool)
     busy = float(priced.seconds.sum())
@@ -89,6 +90,14 @@ def estimate_step(
         modelled_share=1 - float(priced.seconds[unknown].sum()) / busy if busy else 1.0,
         binding=_binding(priced),
     )
+
+
+def _launching(ops: tuple[Op, ...], host: HostModel, graph: Graph) -> Floats:
+    """Host time of each operator; a captured graph is launched once, with its first one."""
+    each = host.seconds(ops, bool(graph.settings.get("compile")))
+    if graph.settings.get("cuda_graphs") and len(each):
+        each = np.append(each.max(), np.zeros(len(each) - 1))
+    return each
 
 
 def _parts(priced: PricedOps, run: Execution, host: HostModel) -> Iterator[Part]:

@@ -14,7 +14,8 @@ ATTENTIONS = ("eager", "sdpa", "flash")
 class StepOptions:
     """How one training step is run. `fp16` and `bf16` mean mixed precision with FP32 weights.
 
-    `optimizer` None leaves the optimizer out; `forward_only` also leaves out the backward pass.
+    `optimizer` None leaves the optimizer out; `forward_only` also leaves out the backward pass; `cuda_graphs`
+    replays the step as one captured graph, so that the host launches once.
     """
 
     precision: str = "fp32"
@@ -24,6 +25,7 @@ class StepOptions:
     compile: bool = False
     checkpoint_activations: bool = False
     forward_only: bool = False
+    cuda_graphs: bool = False
 
     def __post_init__(self) -> None:
         _one_of("precision", self.precision, PRECISIONS)

@@ -35,6 +35,7 @@ class WorkloadRequest:
     lora: str | None = None
     channels_last: bool = False
     compile: bool = False
+    cuda_graphs: bool = False
     checkpoint_activations: bool = False
     forward_only: bool = False
     no_optimizer: bool = False
@@ -72,6 +73,7 @@ def _step_options(request: WorkloadRequest, file: WorkloadFile | None) -> StepOp
         checkpoint_activations=request.checkpoint_activations
         or _chosen(None, file, "checkpoint_activations", False),
         forward_only=request.forward_only,
+        cuda_graphs=request.cuda_graphs or _chosen(None, file, "cuda_graphs", False),
     )
 
 

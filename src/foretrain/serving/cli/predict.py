@@ -60,6 +60,7 @@ def predict(
     attention: given.Attention = None,
     channels_last: given.ChannelsLast = False,
     compile: given.Compile = False,  # noqa: A002 - the option's name in the contract
+    cuda_graphs: given.CudaGraphs = False,
     checkpoint_activations: given.CheckpointActivations = False,
     lora: given.Lora = None,
     forward_only: given.ForwardOnly = False,

@@ -34,6 +34,9 @@ Optimizer = Annotated[
 Attention = Annotated[str | None, typer.Option("--attention", help="eager, sdpa (default) or flash.")]
 ChannelsLast = Annotated[bool, typer.Option("--channels-last", help="Images in NHWC layout.")]
 Compile = Annotated[bool, typer.Option("--compile", help="As torch.compile would run it.")]
+CudaGraphs = Annotated[
+    bool, typer.Option("--cuda-graphs", help="Replay the step as a captured graph, launched once.")
+]
 CheckpointActivations = Annotated[
     bool, typer.Option("--checkpoint-activations", help="Recompute activations in the backward pass.")
 ]

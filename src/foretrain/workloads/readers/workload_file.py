@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from foretrain.workloads.example import Example
 
 _COUNTS = ("batch", "global_batch", "micro_batches", "samples", "epochs", "steps", "seq_len", "image_size")
-_SWITCHES = ("channels_last", "compile", "checkpoint_activations")
+_SWITCHES = ("channels_last", "compile", "cuda_graphs", "checkpoint_activations")
 _CHOICES = {"precision": PRECISIONS, "attention": ATTENTIONS}
 
 
@@ -46,6 +46,7 @@ class WorkloadFile:
     target: str | None = None
     channels_last: bool | None = None
     compile: bool | None = None
+    cuda_graphs: bool | None = None
     checkpoint_activations: bool | None = None
     lora: LoraOptions | None = None
 
