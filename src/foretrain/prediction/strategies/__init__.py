@@ -1,0 +1,1 @@
+"""Ways to spread a training step over many devices."""
