@@ -1,0 +1,129 @@
+"""Start the workers of a distributed trial, one in each network namespace, and hand them tasks."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from foretrain.errors import BackendFailed
+from foretrain.measuring.distributed_trials.member import Settings
+from foretrain.measuring.namespaces import Host, Hosts, joined_hosts
+
+_PORT = 29400
+_START_SECONDS, _TASK_SECONDS = 90.0, 150.0
+_GRACE_SECONDS = 5.0
+_LOG_LINES = 3
+_SINGLE_THREADED = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+@dataclass(frozen=True)
+class Crew:
+    """Workers that are up and joined, and the server after the last of them."""
+
+    hosts: Hosts
+    members: tuple[_Member, ...]
+
+    @property
+    def workers(self) -> int:
+        """How many train; the server is not counted."""
+        return len(self.members) - 1
+
+    def cap(self, bytes_per_second: float | None) -> None:
+        """Limit every network card to a rate in each direction, or lift the limit."""
+        self.hosts.cap(bytes_per_second)
+
+    def do(self, trial: str, **settings: Any) -> list[dict[str, Any]]:
+        """Let all do one task; the answers of the workers that took part, in order."""
+        for member in self.members:
+            member.tell({"trial": trial, **settings})
+        answers = [member.answer(_TASK_SECONDS) for member in self.members]
+        return [answer for answer in answers if answer]
+
+
+class _Member:
+    """One process: tasks go in, answers come out of a thread that reads them."""
+
+    def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
+        self.process, self.log = process, log
+        self._lines: queue.Queue[str] = queue.Queue()
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._lines.put(line)
+        self._lines.put("")
+
+    def tell(self, task: Mapping[str, Any]) -> None:
+        """Hand it a task."""
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):  # a dead one is found out when it does not answer
+            self.process.stdin.write(json.dumps(task) + "\n")
+            self.process.stdin.flush()
+
+    def line(self, seconds: float) -> str:
+        """The next line it says; silence or death is an error."""
+        try:
+            said = self._lines.get(timeout=seconds)
+        except queue.Empty:
+            raise BackendFailed(f"a worker said nothing for {seconds:.0f} s{self._last_words()}") from None
+        if not said:
+            raise BackendFailed(f"a worker ended{self._last_words()}")
+        return said
+
+    def answer(self, seconds: float) -> dict[str, Any]:
+        """Its answer to a task."""
+        found: dict[str, Any] = json.loads(self.line(seconds))
+        return found
+
+    def _last_words(self) -> str:
+        lines = [line for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
+        return ": " + " | ".join(lines[-_LOG_LINES:]) if lines else ""
+
+    def end(self) -> None:
+        """Close its input, and kill it if that is not enough."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        with suppress(OSError):
+            self.process.stdin.close()
+        try:
+            self.process.wait(_GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+@contextmanager
+def crew(workers: int, bytes_per_second: float | None = None) -> Iterator[Crew]:
+    """So many workers and a server, each in a namespace and each worker on a core; all gone afterwards."""
+    cores = sorted(os.sched_getaffinity(0))
+    with tempfile.TemporaryDirectory(prefix="foretrain-crew-") as folder, joined_hosts(workers + 1) as hosts:
+        members: list[_Member] = []
+        try:
+            for rank, host in enumerate(hosts.hosts):
+                core = cores[rank % len(cores)] if rank < workers else None
+                settings = Settings(rank, workers, hosts.hosts[0].address, _PORT, core)
+                log = Path(folder) / f"{rank}.log"
+                members.append(_started(host, settings, log))
+            for member in members:
+                member.line(_START_SECONDS)
+            hosts.cap(bytes_per_second)
+            yield Crew(hosts, tuple(members))
+        finally:
+            for member in members:
+                member.end()
+
+
+def _started(host: Host, settings: Settings, log: Path) -> _Member:
+    command = [sys.executable, "-m", "foretrain.measuring.distributed_trials.member", settings.as_argument()]
+    with log.open("w", encoding="utf-8") as errors:
+        return _Member(host.start(command, errors, dict.fromkeys(_SINGLE_THREADED, "1")), log)
