@@ -51,10 +51,10 @@ def one_forward_one_backward(stages: int) -> Sequence[int]:
 
 
 def test_free_cuts_balance_the_stages() -> None:
-    cuts = found(cut(chain([3, 3, 3, 9, 6, 6]), 3))
+    cuts = found(cut(chain([3, 3, 3, 9, 3, 6]), 3))
     assert cuts.bounds == (0, 3, 4, 6)
-    assert cuts.stage_seconds == pytest.approx((9, 9, 12))
-    assert cuts.seconds == pytest.approx(12)
+    assert cuts.stage_seconds == pytest.approx((9, 9, 9))
+    assert cuts.seconds == pytest.approx(9)
 
 
 def test_dear_cuts_are_avoided() -> None:
@@ -170,6 +170,12 @@ def test_fewest_stages_are_the_fewest() -> None:
             assert answer.alternative == f"{fewest} stages are the fewest that fit"
 
 
+def test_of_equal_cuts_the_one_with_least_traffic_is_taken() -> None:
+    """The first stage paces with 9 s; the rest can be cut after any of three positions."""
+    cuts = found(cut(chain([9, 2, 2, 2, 2], crossing=[5, 7, 3, 7]), 3))
+    assert cuts.bounds == (0, 1, 3, 5)
+
+
 def test_the_coarse_grid_hides_nothing() -> None:
     """Enough positions for the grid to leave most of them out; all cuts are still tried."""
     rng = np.random.default_rng(7)
@@ -194,4 +200,4 @@ def test_two_thousand_positions_in_64_stages_take_a_moment() -> None:
     memory = StageMemory(400.0, in_flight=lambda stages: tuple(min(4, stages - s) for s in range(stages)))
     began = time.process_time()
     assert found(cut(model, 64, Link(1e-3), memory)).seconds < 20
-    assert time.process_time() - began < 2.5, "about 0.2 s on an idle core; a loaded machine is given room"
+    assert time.process_time() - began < 2.5, "about 0.3 s on an idle core; a loaded machine is given room"

@@ -7,10 +7,9 @@ crossing bytes x of the cut before a position, the stage of positions i ... j-1 
     m(i, j) = Σ q + in_flight · (Σ a + x[i])                    it holds what it receives until its backward
 
 and the answer minimises max t subject to m <= the device's memory. Both are sums of a term of i and a term
-of j, so best[s][j] = min over i of max(best[s-1][i], t(i, j)) is exact in O(k n²). It is done in blocks that
-stay in the cache, and stages slower than the best cuts on a coarse grid are left out from the start.
-Crossing bytes hold every tensor produced before a cut and read after it, once per cut: a skip connection
-over several stages is handed from stage to stage.
+of j (see `contiguous_stages`). Among cuts of the same pace those with the least traffic are taken. Crossing
+bytes hold every tensor produced before a cut and read after it, once per cut: a skip connection over several
+stages is handed from stage to stage.
 
 Reference: dynamic programming over contiguous stages as in D. Narayanan et al., "PipeDream", SOSP 2019,
 section 3.1, without replication, with memory limits that depend on the stage.
@@ -26,18 +25,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from foretrain.errors import Infeasible, InvalidRequest
+from foretrain.prediction.strategies.contiguous_stages import StageTerms, best_bounds
 from foretrain.units import format_bytes
 
 Floats = NDArray[np.float64]
-
-_BLOCK = 64
-"""Columns treated at a time: a block of 2,000 rows takes 1 MB."""
-
-_GRID = 3
-"""Coarse bounds per stage: enough to come near the best pace."""
-
-_NOT_BEFORE = np.tri(_BLOCK, dtype=bool)
-"""In the square where rows and columns are the same bounds: where i >= j, no stage at all."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,8 +130,7 @@ def cut(chain: Chain, stages: int, link: Link = FREE, memory: StageMemory = UNLI
     problem = _Problem(chain, link, memory)
     if not problem.fits(stages):
         return problem.why_not(stages)
-    bounds = _best_bounds(problem, stages)
-    return evaluated(chain, bounds, link, memory)
+    return evaluated(chain, best_bounds(problem.terms(stages)), link, memory)
 
 
 def evaluated(chain: Chain, bounds: Sequence[int], link: Link, memory: StageMemory) -> Cuts:
@@ -182,6 +172,18 @@ class _Problem:
         """Term of the last bound in a stage's memory."""
         return self.state + in_flight * self.saved
 
+    def terms(self, stages: int) -> StageTerms:
+        """The terms of all stages."""
+        held = self.memory.in_flight(stages)
+        capacities = self.memory.capacities(stages)
+        return StageTerms(
+            self.time_from,
+            self.time_to,
+            self.crossing,
+            np.array([self.bytes_from(in_flight) for in_flight in held]),
+            np.array([room - self.bytes_to(flight) for room, flight in zip(capacities, held, strict=True)]),
+        )
+
     def fits(self, stages: int, spare: float = 1.0) -> bool:
         """Whether some cuts respect the memory of all stages, if it were `spare` times as large: O(k n).
 
@@ -219,63 +221,3 @@ class _Problem:
 def _summed(values: ArrayLike) -> Floats:
     """Running sums with a leading 0: the sum of positions i ... j-1 is s[j] - s[i]."""
     return np.concatenate([[0.0], np.cumsum(np.asarray(values, dtype=np.float64))])
-
-
-def _best_bounds(problem: _Problem, stages: int) -> tuple[int, ...]:
-    """The best cuts anywhere, sought among stages no slower than the best cuts on a coarse grid of bounds."""
-    every = np.arange(len(problem.crossing))
-    step = len(every) // (_GRID * stages)
-    if step < 2:
-        return _search(problem, stages, every, np.inf)
-    coarse = _search(problem, stages, np.unique(np.append(every[::step], every[-1])), np.inf)
-    pace = max((problem.time_from[i] + problem.time_to[j] for i, j in pairwise(coarse)), default=np.inf)
-    return _search(problem, stages, every, float(pace))
-
-
-def _search(problem: _Problem, stages: int, bounds: NDArray[np.int64], limit: float) -> tuple[int, ...]:
-    """best[s][j] = min over i of max(best[s-1][i], t(i, j)) over the given bounds, then back along them.
-
-    Stages slower than `limit` may be left out. Empty if nothing fits into memory.
-    """
-    count = len(bounds)
-    time_from, time_to = problem.time_from[bounds], problem.time_to[bounds]
-    best = np.full(count, np.inf)
-    best[0] = 0.0
-    choices = np.zeros((stages, count), dtype=np.int64)
-    capacities = problem.memory.capacities(stages)
-    for stage, in_flight in enumerate(problem.memory.in_flight(stages)):
-        room = capacities[stage] - problem.bytes_to(in_flight)[bounds]
-        needed = problem.bytes_from(in_flight)[bounds]
-        following = np.full(count, np.inf)
-        # A stage must leave a position to each stage after it, and the last one none.
-        end = count - stages + stage + 1
-        for start in range(count - 1 if stage == stages - 1 else stage + 1, end, _BLOCK):
-            columns = slice(start, min(start + _BLOCK, end))
-            useful = (time_from[: columns.stop - 1] <= limit - time_to[columns].min()) & (
-                needed[: columns.stop - 1] <= room[columns].max()
-            )
-            first = int(useful.argmax())
-            if not useful[first]:
-                continue
-            rows = slice(first, columns.stop - 1)
-            slowest = np.maximum(time_from[rows, None] + time_to[None, columns], best[rows, None])
-            if needed[rows].max() > room[columns].min():
-                slowest[needed[rows, None] > room[None, columns]] = np.inf
-            _leave_out_empty(slowest, first, start)
-            chosen = slowest.argmin(axis=0)
-            choices[stage, columns] = chosen + first
-            following[columns] = slowest[chosen, np.arange(slowest.shape[1])]
-        best = following
-    if not np.isfinite(best[-1]):
-        return ()
-    found = [count - 1]
-    for stage in reversed(range(stages)):
-        found.append(int(choices[stage, found[-1]]))
-    return tuple(int(bounds[index]) for index in reversed(found))
-
-
-def _leave_out_empty(slowest: Floats, first: int, start: int) -> None:
-    """Rows from bound `first` and columns from bound `start`: where i >= j there is no stage."""
-    skipped = max(0, first - start)
-    tail = slowest[max(0, start - first) :]
-    tail[_NOT_BEFORE[skipped : skipped + len(tail), : tail.shape[1]]] = np.inf
