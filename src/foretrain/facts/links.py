@@ -37,6 +37,11 @@ class Link:
         return self.sheet.number("achievable_bytes_per_second_per_direction")
 
     @property
+    def sums_in_switch(self) -> bool:
+        """Whether the switch can do the sums of an all-reduce itself."""
+        return self.sheet.has("in_switch_allreduce_bytes_per_second")
+
+    @property
     def latency_seconds(self) -> float:
         """Time of a small message, one way, software included."""
         return self.sheet.number("latency_seconds")

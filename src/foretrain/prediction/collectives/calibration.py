@@ -1,0 +1,107 @@
+"""What was learned of links: which share of nominal they reach, and how long steps take.
+
+Latencies are in cycles of the device's boost clock, for they are spent in kernels that poll; `pace` says how
+much slower a link's steps are than the technology's. A link that was never measured takes the technology's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from foretrain.facts.sheets import data_root
+
+FILE = "collectives.json"
+NVLINK, PCIE, NETWORK = "nvlink", "pcie", "network"
+_TECHNOLOGIES = {"nvlink": NVLINK, "nvswitch": NVLINK, "xgmi": NVLINK, "pcie": PCIE}
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """One technology; the equations are those of `medium`. `contention` is by topology, see `network`."""
+
+    share: float
+    copy_bytes_per_second: float
+    startup_cycles: float
+    step_cycles: float
+    low_latency_share: float
+    bulk_startup_cycles: float
+    bulk_step_cycles: float
+    saturation_bytes: float
+    peer_share: float
+    peer_copy_bytes_per_second: float
+    peer_startup_cycles: float
+    peer_step_cycles: float
+    in_switch_share: float
+    contention: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class LinkFit:
+    """What one link was measured to reach: its share of nominal, and the pace of its steps.
+
+    `in_switch_share` is the rate of sums in the switch by nominal rate, 0 where it makes none.
+    """
+
+    share: float
+    pace: float
+    in_switch_share: float = 0.0
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Quantiles of measured / predicted."""
+
+    p10: float
+    p90: float
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Technologies, the links measured, and how far off predictions are with the link measured or not."""
+
+    behaviours: Mapping[str, Behaviour]
+    links: Mapping[str, LinkFit]
+    measured: Mapping[str, Spread]
+    unmeasured: Mapping[str, Spread]
+
+    def link(self, kind: str, link_id: str) -> LinkFit:
+        """What a link of a kind reaches; the technology's mean if it was not measured."""
+        behaviour = self.behaviours[technology(kind)]
+        return self.links.get(link_id) or LinkFit(behaviour.share, 1.0, behaviour.in_switch_share)
+
+    def spread(self, kind: str, link_id: str) -> Spread:
+        """How far measured times lie from predicted ones."""
+        known = self.measured if link_id in self.links else self.unmeasured
+        return known[technology(kind)]
+
+
+def technology(kind: str) -> str:
+    """The technology a kind of link belongs to."""
+    return _TECHNOLOGIES.get(kind, NETWORK)
+
+
+@cache
+def calibration() -> Calibration:
+    """The calibration that ships with the package."""
+    return read(json.loads((data_root() / "calibrations" / FILE).read_text(encoding="utf-8")))
+
+
+def read(content: Mapping[str, Any]) -> Calibration:
+    """A calibration from the content of its file."""
+    return Calibration(
+        behaviours={name: Behaviour(**values) for name, values in content["technologies"].items()},
+        links={
+            name: LinkFit(values["share"], values["pace"], values["in_switch_share"])
+            for name, values in content["links"].items()
+        },
+        measured={name: _spread(values) for name, values in content["spread"]["measured"].items()},
+        unmeasured={name: _spread(values) for name, values in content["spread"]["unmeasured"].items()},
+    )
+
+
+def _spread(values: Mapping[str, float]) -> Spread:
+    return Spread(values["p10"], values["p90"])

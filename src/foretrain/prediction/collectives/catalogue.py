@@ -1,0 +1,125 @@
+"""All ways to do each verb, and the quickest of them by size: what a communication library would choose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from foretrain.facts.devices import Device
+from foretrain.prediction.collectives import (
+    all_to_all,
+    broadcast,
+    hierarchical,
+    in_switch,
+    reduce,
+    ring,
+    tree,
+)
+from foretrain.prediction.collectives._base import Collective, CollectiveCost, FloatArray, Group, Verb
+from foretrain.prediction.collectives.calibration import calibration
+from foretrain.prediction.collectives.media import Media, media_of
+from foretrain.prediction.collectives.medium import Medium
+from foretrain.prediction.collectives.network import Network, Tier, clock_hertz
+from foretrain.prediction.collectives.parameter_server import shared_link_seconds, two_tier_server_seconds
+from foretrain.prediction.collectives.point_to_point import send_seconds
+
+Ways = Iterator[tuple[str, FloatArray]]
+_ROOTED = {
+    Verb.BROADCAST: (
+        ("chain", broadcast.chain_broadcast_seconds),
+        ("pipelined", broadcast.pipelined_broadcast_seconds),
+        ("tree", broadcast.tree_broadcast_seconds),
+    ),
+    Verb.REDUCE: (
+        ("chain", reduce.chain_reduce_seconds),
+        ("pipelined", reduce.pipelined_reduce_seconds),
+        ("tree", reduce.tree_reduce_seconds),
+    ),
+}
+_RINGS = {
+    Verb.ALL_REDUCE: ring.ring_all_reduce_seconds,
+    Verb.ALL_GATHER: ring.ring_all_gather_seconds,
+    Verb.REDUCE_SCATTER: ring.ring_reduce_scatter_seconds,
+}
+_HIERARCHICAL = {
+    Verb.ALL_REDUCE: hierarchical.hierarchical_all_reduce_seconds,
+    Verb.ALL_GATHER: hierarchical.hierarchical_all_gather_seconds,
+    Verb.REDUCE_SCATTER: hierarchical.hierarchical_reduce_scatter_seconds,
+}
+
+
+def collective_cost(collective: Collective, network: Network, device: Device) -> CollectiveCost:
+    """The quickest way to do it, and how far to trust its time. A group of one costs nothing."""
+    group = collective.group
+    if group.size == 1:
+        return CollectiveCost(0.0, "none", "none", 1.0, 1.0, "nobody to talk to")
+    message = np.array([collective.bytes], float)
+    media = media_of(group, network, clock_hertz(device))
+    times = {name: float(found[0]) for name, found in ways(collective.verb, message, group, media)}
+    algorithm = min(times, key=lambda name: times[name])
+    tier = _bottleneck(group, network)
+    spread = calibration().spread(tier.kind, tier.link)
+    known = tier.link in calibration().links
+    source = f"collectives: {tier.link} {'measured' if known else 'from its technology'}"
+    return CollectiveCost(times[algorithm], algorithm, tier.name, spread.p10, spread.p90, source)
+
+
+def collective_seconds(
+    verb: Verb, message_bytes: FloatArray, group: Group, network: Network, device: Device
+) -> FloatArray:
+    """Seconds of messages of many sizes, each done in its quickest way."""
+    if group.size == 1:
+        return np.zeros(np.shape(message_bytes))
+    media = media_of(group, network, clock_hertz(device))
+    found = [seconds for _, seconds in ways(verb, np.asarray(message_bytes, float), group, media)]
+    quickest = found[0]
+    for other in found[1:]:
+        quickest = np.minimum(quickest, other)
+    return quickest
+
+
+def ways(verb: Verb, message_bytes: FloatArray, group: Group, media: Media) -> Ways:
+    """Every way to do a verb in a group of at least two, with its seconds."""
+    if verb is Verb.SEND:
+        yield "direct", send_seconds(message_bytes, media.outside or media.throughout)
+    elif verb in _ROOTED:
+        for name, way in _ROOTED[verb]:
+            yield name, way(message_bytes, group.size, media.throughout)
+    elif media.outside is None:
+        yield from _inside(verb, message_bytes, group.size, media.throughout)
+    else:
+        yield from _across(verb, message_bytes, group, media, media.outside)
+
+
+def _inside(verb: Verb, message_bytes: FloatArray, size: int, medium: Medium) -> Ways:
+    if verb in _RINGS:
+        yield "ring", _RINGS[verb](message_bytes, size, medium)
+        if verb is Verb.ALL_REDUCE and in_switch.can_sum(size, medium):
+            yield "in switch", in_switch.in_switch_all_reduce_seconds(message_bytes, size, medium)
+    elif verb is Verb.ALL_TO_ALL:
+        yield "direct", all_to_all.direct_all_to_all_seconds(message_bytes, size, medium)
+    else:
+        yield "direct", shared_link_seconds(message_bytes, size - 1, medium)
+
+
+def _across(verb: Verb, message_bytes: FloatArray, group: Group, media: Media, outside: Medium) -> Ways:
+    here, inside = group.per_node, media.inside
+    if verb is Verb.ALL_TO_ALL:
+        told = all_to_all.two_tier_all_to_all_seconds(message_bytes, group.size, here, inside, outside)
+        yield "direct", told
+    elif verb in (Verb.PUSH, Verb.PULL):
+        away = group.size - here
+        yield "direct", two_tier_server_seconds(message_bytes, here - 1, away, inside, outside)
+    else:
+        yield "ring", _RINGS[verb](message_bytes, group.size, media.throughout)
+        if inside is not None:
+            yield "hierarchical", _HIERARCHICAL[verb](message_bytes, here, group.nodes, inside, outside)
+        elif verb is Verb.ALL_REDUCE:
+            yield "tree", tree.tree_all_reduce_seconds(message_bytes, group.size, outside)
+
+
+def _bottleneck(group: Group, network: Network) -> Tier:
+    tier = network.inter if group.nodes > 1 else network.intra
+    assert tier is not None
+    return tier

@@ -1,0 +1,75 @@
+"""What a group talks over: the medium inside a node and the one between nodes, with what others leave it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from foretrain.errors import InvalidRequest
+from foretrain.prediction.collectives._base import Group
+from foretrain.prediction.collectives.calibration import NETWORK, calibration, technology
+from foretrain.prediction.collectives.hierarchical import flat_ring
+from foretrain.prediction.collectives.medium import Medium
+from foretrain.prediction.collectives.network import Network, Tier
+
+
+@dataclass(frozen=True, slots=True)
+class Media:
+    """`inside` is None where no two members share a node, `outside` where all of them do.
+
+    `throughout` is what a ring or chain through all members goes over.
+    """
+
+    inside: Medium | None
+    outside: Medium | None
+    throughout: Medium
+
+
+@lru_cache(maxsize=4096)
+def media_of(group: Group, network: Network, clock_hertz: float) -> Media:
+    """The media of a group; one that does not fit the network raises `InvalidRequest`."""
+    if group.per_node * group.concurrent > network.devices_per_node or group.nodes > network.nodes:
+        raise InvalidRequest(
+            f"{group.concurrent} groups of {group.size} devices, {group.per_node} of each on a node, do not "
+            f"fit {network.nodes} nodes of {network.devices_per_node} devices"
+        )
+    inside = outside = None
+    if group.per_node > 1:
+        inside = _medium(_present(network.intra, "inside a node"), group, clock_hertz)
+    if group.nodes > 1:
+        outside = _medium(_present(network.inter, "between nodes"), group, clock_hertz)
+    throughout = inside or outside
+    if inside is not None and outside is not None:
+        throughout = flat_ring(group.per_node, group.nodes, inside, outside)
+    assert throughout is not None
+    return Media(inside, outside, throughout)
+
+
+def _present(tier: Tier | None, where: str) -> Tier:
+    if tier is None:
+        raise InvalidRequest(f"a group wants to talk {where}, where the network has no link")
+    return tier
+
+
+def _medium(tier: Tier, group: Group, clock_hertz: float) -> Medium:
+    kind = technology(tier.kind)
+    known = calibration()
+    behaviour = known.behaviours[kind]
+    cycle = known.link(tier.kind, tier.link).pace / clock_hertz
+    rate = tier.bytes_per_second_among(group.per_node, group.per_node * group.concurrent)
+    extra = tier.latency_seconds if kind == NETWORK else 0.0
+    return Medium(
+        bytes_per_second=rate,
+        copy_bytes_per_second=behaviour.copy_bytes_per_second,
+        startup_seconds=tier.startup_seconds,
+        step_seconds=tier.latency_seconds,
+        low_latency_share=behaviour.low_latency_share,
+        bulk_startup_seconds=behaviour.bulk_startup_cycles * cycle,
+        bulk_step_seconds=behaviour.bulk_step_cycles * cycle,
+        saturation_bytes=behaviour.saturation_bytes,
+        peer_bytes_per_second=rate * behaviour.peer_share,
+        peer_copy_bytes_per_second=behaviour.peer_copy_bytes_per_second,
+        peer_startup_seconds=behaviour.peer_startup_cycles * cycle + extra,
+        peer_step_seconds=behaviour.peer_step_cycles * cycle,
+        in_switch_bytes_per_second=tier.in_switch_bytes_per_second,
+    )

@@ -1,0 +1,62 @@
+"""What carries the messages of one group: its achieved rates and its latencies.
+
+Libraries such as NCCL send small messages in a low-latency protocol, whose every word carries a flag and so
+spends a part of the bandwidth, and large ones in bulk, in pieces that have to fill a pipeline. A message that
+keeps the wire (and the copy of a member's own part) busy for W seconds, in `steps` steps, takes
+
+    low latency    t = startup + steps·α + W / η
+    bulk           t = startup + startup_b + steps·(α + α_b) + W + 2 √(W · n0 / B)
+
+and the library takes the shorter. The root is what filling and draining costs with the best size of the
+pieces (see `broadcast`): n0 / B is the time of a piece of n0 bytes. Both are at least W and grow with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretrain.prediction.collectives._base import FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Medium:
+    """Rates are of one direction and one member, while all members talk; `peer` is for pairs talking alone.
+
+    `in_switch_bytes_per_second` is the rate at which a switch sums what all members send it, 0 if it cannot.
+    """
+
+    bytes_per_second: float
+    copy_bytes_per_second: float
+    startup_seconds: float
+    step_seconds: float
+    low_latency_share: float
+    bulk_startup_seconds: float
+    bulk_step_seconds: float
+    saturation_bytes: float
+    peer_bytes_per_second: float
+    peer_copy_bytes_per_second: float
+    peer_startup_seconds: float
+    peer_step_seconds: float
+    in_switch_bytes_per_second: float = 0.0
+
+
+def carried_seconds(work_seconds: FloatArray, steps: float, medium: Medium) -> FloatArray:
+    """Time of a collective that keeps the wire busy for `work_seconds`, by the quicker protocol."""
+    start = medium.startup_seconds + steps * medium.step_seconds
+    return _by_protocol(work_seconds, start, medium.bulk_step_seconds * steps, medium)
+
+
+def handed_over_seconds(work_seconds: FloatArray, peers: float, medium: Medium) -> FloatArray:
+    """The same where members talk in pairs, all pairs at once: each further peer adds a little."""
+    start = medium.peer_startup_seconds + peers * medium.peer_step_seconds
+    return _by_protocol(work_seconds, start, 0.0, medium)
+
+
+def _by_protocol(work: FloatArray, start: float, bulk_steps: float, medium: Medium) -> FloatArray:
+    piece_seconds = medium.saturation_bytes / medium.bytes_per_second
+    low_latency = start + work / medium.low_latency_share
+    bulk = start + medium.bulk_startup_seconds + bulk_steps + work + 2 * np.sqrt(work * piece_seconds)
+    quicker: FloatArray = np.minimum(low_latency, bulk)
+    return quicker

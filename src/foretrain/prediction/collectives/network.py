@@ -1,0 +1,289 @@
+"""The network of some hardware: one tier of links inside a node, one between nodes, at achieved rates.
+
+A node's facts decide where the node is known. Otherwise the machines known to hold that device do (an H100
+SXM sits on an NVSwitch), else the device's own PCI Express lanes under a host bridge; what was assumed so is
+said in `notes`. Links given by name override both: `LINK` or `LINK:COUNT`, where COUNT is the network cards
+of a node (`infiniband-ndr:8`) or the links of a device (`nvlink2:6`).
+
+Devices under one host bridge share it. With d devices talking, each gets (2/d)^c of what a pair gets: c is 1
+for an ideal bus of fixed capacity, 0 for a switch, and is fitted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from foretrain.errors import InvalidRequest, MissingData
+from foretrain.facts.devices import Device
+from foretrain.facts.hardware import Hardware
+from foretrain.facts.links import Link, link, links
+from foretrain.facts.nodes import Node, nodes
+from foretrain.facts.sheets import Kind
+from foretrain.prediction.collectives.calibration import NETWORK, Calibration, calibration, technology
+from foretrain.prediction.collectives.mesh import rings_by_size
+
+LINK_FORM = "LINK[:COUNT]"
+_TOPOLOGIES = {"nvswitch": "nvswitch", "nvlink": "nvlink-mesh", "xgmi": "nvlink-mesh", "pcie": "host-bridge"}
+_REFERENCE = "nvidia"
+_PAIR = 2
+
+
+@dataclass(frozen=True)
+class Tier:
+    """One kind of link and what it reaches, one direction.
+
+    `bytes_per_second_per_device` is what one device gets while all devices of the node talk,
+    `bytes_per_second_alone` while few do (two inside a node, one on a network), `bytes_per_second_per_node`
+    what all network cards of a node carry together. `rings` is for meshes: rings of one link's rate among the
+    first 1, 2, 3 ... devices. `latency_seconds` is one protocol step, `startup_seconds` one collective.
+    """
+
+    name: str
+    kind: str
+    topology: str
+    bytes_per_second_per_device: float
+    bytes_per_second_per_node: float | None
+    latency_seconds: float
+    startup_seconds: float
+    source: str
+    assumed: bool
+    link: str
+    nominal_bytes_per_second: float
+    bytes_per_second_alone: float
+    contention: float = 0.0
+    rings: tuple[float, ...] = ()
+    cards: int = 1
+    in_switch_bytes_per_second: float = 0.0
+
+    @property
+    def peer_access(self) -> bool:
+        """Whether devices reach each other's memory without staging in the host's."""
+        return self.topology != "host-bridge" and technology(self.kind) != NETWORK
+
+    def bytes_per_second_among(self, members: int, talking: int) -> float:
+        """What one of `members` devices of a node gets while `talking` devices of it talk."""
+        if self.bytes_per_second_per_node is not None:
+            return min(self.bytes_per_second_alone, self.bytes_per_second_per_node / talking)
+        if self.rings:
+            return self.bytes_per_second_alone * self.rings[min(members, len(self.rings)) - 1]
+        return self.bytes_per_second_alone * float((_PAIR / max(_PAIR, talking)) ** self.contention)
+
+
+@dataclass(frozen=True)
+class Network:
+    """Equal nodes of equal devices; a tier is None where there is nobody to talk to."""
+
+    devices_per_node: int
+    nodes: int
+    intra: Tier | None
+    inter: Tier | None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """A link, how many of it, how it joins, and why it was chosen."""
+
+    link_id: str
+    kind: str
+    nominal_bytes_per_second: float
+    count: int
+    topology: str
+    source: str
+    assumed: bool
+    mesh: str = ""
+    note: str = ""
+
+
+def network_of(hardware: Hardware, intra: str | None = None, inter: str | None = None) -> Network:
+    """The network of hardware; `intra` and `inter` are links by name, in place of what is known."""
+    alike = [hardware.node] if hardware.node else _machines_with(hardware.device)
+    inside = outside = None
+    if hardware.devices_per_node > 1:
+        inside = _named_inside(intra) if intra else _known_inside(hardware, alike)
+    if hardware.nodes > 1:
+        outside = _named_outside(inter) if inter else _known_outside(hardware, alike)
+    return Network(
+        devices_per_node=hardware.devices_per_node,
+        nodes=hardware.nodes,
+        intra=None if inside is None else _inside_tier(inside, hardware, calibration()),
+        inter=None if outside is None else _outside_tier(outside, hardware, calibration()),
+        notes=tuple(choice.note for choice in (inside, outside) if choice is not None and choice.note),
+    )
+
+
+def with_factor(network: Network, intra: float = 1.0, inter: float = 1.0) -> Network:
+    """The same network with faster or slower links: what "twice the network" would be."""
+    if min(intra, inter) <= 0:
+        raise InvalidRequest(f"links cannot be {min(intra, inter)} times as fast; give a factor above 0")
+    return replace(
+        network,
+        intra=None if network.intra is None else _faster(network.intra, intra),
+        inter=None if network.inter is None else _faster(network.inter, inter),
+    )
+
+
+def _faster(tier: Tier, factor: float) -> Tier:
+    if factor == 1:
+        return tier
+    per_node = tier.bytes_per_second_per_node
+    return replace(
+        tier,
+        name=f"{tier.name} x {factor:g}",
+        bytes_per_second_per_device=tier.bytes_per_second_per_device * factor,
+        bytes_per_second_per_node=None if per_node is None else per_node * factor,
+        bytes_per_second_alone=tier.bytes_per_second_alone * factor,
+        nominal_bytes_per_second=tier.nominal_bytes_per_second * factor,
+        in_switch_bytes_per_second=tier.in_switch_bytes_per_second * factor,
+        assumed=True,
+    )
+
+
+def _machines_with(device: Device) -> list[Node]:
+    """Nodes that hold a device, the vendor's own first; of its family's others if none holds it itself."""
+    found = [node for node in nodes().values() if node.device == device.id]
+    return sorted(found, key=lambda node: (node.provider != _REFERENCE, node.id))
+
+
+def _parsed(text: str) -> tuple[Link, int]:
+    found = re.fullmatch(r"(.+?)(?::([1-9]\d*))?", text.strip())
+    if found is None or ":" in found.group(1):
+        raise InvalidRequest(f"{text!r} is not a link: write {LINK_FORM}, e.g. infiniband-ndr:8 or pcie4-x16")
+    return link(found.group(1)), int(found.group(2) or 1)
+
+
+def _named_inside(text: str) -> _Choice:
+    wanted, count = _parsed(text)
+    if technology(wanted.kind) == NETWORK:
+        near = ", ".join(name for name, each in links().items() if technology(each.kind) != NETWORK)
+        raise InvalidRequest(f"{wanted.id} joins nodes, not devices of one; inside a node there are {near}")
+    return _chosen(wanted, count, _TOPOLOGIES[wanted.kind], assumed=False)
+
+
+def _named_outside(text: str) -> _Choice:
+    wanted, count = _parsed(text)
+    if technology(wanted.kind) != NETWORK:
+        near = ", ".join(name for name, each in links().items() if technology(each.kind) == NETWORK)
+        raise InvalidRequest(f"{wanted.id} joins devices of one node; between nodes there are {near}")
+    return _chosen(wanted, count, "network", assumed=False)
+
+
+def _chosen(found: Link, count: int, topology: str, assumed: bool, mesh: str = "", note: str = "") -> _Choice:
+    fact = found.sheet.fact("nominal_bytes_per_second_per_direction")
+    source = fact.source if fact else found.id
+    nominal = found.nominal_bytes_per_second_per_direction
+    return _Choice(found.id, found.kind, nominal, count, topology, source, assumed, mesh, note)
+
+
+def _known_inside(hardware: Hardware, alike: Sequence[Node]) -> _Choice:
+    device = hardware.device
+    if alike:
+        (kind, _), _ = Counter((each.intra.id, each.intra_topology) for each in alike).most_common(1)[0]
+        node = next(each for each in alike if each.intra.id == kind)
+        guessed = node is not hardware.node
+        fact = node.sheet.fact("intra_link")
+        assumed = guessed or (fact is not None and fact.kind is Kind.ASSUMED)
+        note = f"devices of a node assumed to be joined as in {node.name}: {node.intra.name}"
+        mesh = node.sheet.text("mesh_links") if node.sheet.has("mesh_links") else ""
+        count = int(node.sheet.number("intra_links_per_device"))
+        return _chosen(node.intra, count, node.intra_topology, assumed, mesh, note if guessed else "")
+    if device.form != "pcie":
+        for quantity, kind in (("nvlink", "nvlink"), ("xgmi", "xgmi")):
+            name = f"{quantity}_bytes_per_second_per_direction"
+            if (fact := device.sheet.fact(name)) is not None:
+                note = f"devices of a node assumed to be joined by all their {quantity} links"
+                rate = device.sheet.number(name)
+                return _Choice(quantity, kind, rate, 1, "nvswitch", fact.source, True, note=note)
+    return _lanes(device)
+
+
+def _lanes(device: Device) -> _Choice:
+    if not device.sheet.has("pcie_generation"):
+        raise MissingData(
+            f"nothing is known of how several {device.id} of one node are joined; name the link, "
+            f"{LINK_FORM}, e.g. pcie4-x16"
+        )
+    lanes = link(f"pcie{device.sheet.number('pcie_generation'):g}-x{device.sheet.number('pcie_lanes'):g}")
+    note = f"devices of a node assumed to be joined by {lanes.name} under one host bridge"
+    return _chosen(lanes, 1, "host-bridge", assumed=True, note=note)
+
+
+def _known_outside(hardware: Hardware, alike: Sequence[Node]) -> _Choice:
+    node = next((each for each in alike if each.inter is not None), None)
+    if node is None or node.inter is None:
+        raise MissingData(
+            f"nothing is known of the network between nodes of {hardware.name}; "
+            f"name it: --network {LINK_FORM}, e.g. --network infiniband-hdr:8 or --network ethernet-25g"
+        )
+    if node is hardware.node:
+        return _chosen(node.inter, node.nics, "network", assumed=False)
+    cards = max(1, round(node.nics * min(1.0, hardware.devices_per_node / node.devices)))
+    note = f"nodes assumed to be joined as {node.name}: {cards} x {node.inter.name}"
+    return _chosen(node.inter, cards, "network", assumed=True, note=note)
+
+
+def _inside_tier(choice: _Choice, hardware: Hardware, known: Calibration) -> Tier:
+    behaviour = known.behaviours[technology(choice.kind)]
+    fit = known.link(choice.kind, choice.link_id)
+    sums = choice.link_id in links() and link(choice.link_id).sums_in_switch
+    second = 1 / clock_hertz(hardware.device)
+    rings = rings_by_size(choice.mesh) if choice.mesh else ()
+    per_link = fit.share * choice.nominal_bytes_per_second
+    alone = per_link if rings else per_link * choice.count
+    contention = behaviour.contention.get(choice.topology, 0.0)
+    tier = Tier(
+        name=choice.link_id if choice.count == 1 else f"{choice.count} x {choice.link_id}",
+        kind=choice.kind,
+        topology=choice.topology,
+        bytes_per_second_per_device=alone,
+        bytes_per_second_per_node=None,
+        latency_seconds=behaviour.step_cycles * fit.pace * second,
+        startup_seconds=behaviour.startup_cycles * fit.pace * second,
+        source=choice.source,
+        assumed=choice.assumed,
+        link=choice.link_id,
+        nominal_bytes_per_second=choice.nominal_bytes_per_second * choice.count,
+        bytes_per_second_alone=alone,
+        contention=contention,
+        rings=rings,
+        in_switch_bytes_per_second=sums * fit.in_switch_share * choice.nominal_bytes_per_second,
+    )
+    everyone = hardware.devices_per_node
+    return replace(tier, bytes_per_second_per_device=tier.bytes_per_second_among(everyone, everyone))
+
+
+def _outside_tier(choice: _Choice, hardware: Hardware, known: Calibration) -> Tier:
+    card = link(choice.link_id)
+    node = card.achievable_bytes_per_second_per_direction * choice.count
+    startup = known.behaviours[NETWORK].startup_cycles / clock_hertz(hardware.device)
+    return Tier(
+        name=choice.link_id if choice.count == 1 else f"{choice.count} x {choice.link_id}",
+        kind=choice.kind,
+        topology=choice.topology,
+        bytes_per_second_per_device=node / hardware.devices_per_node,
+        bytes_per_second_per_node=node,
+        latency_seconds=card.latency_seconds,
+        startup_seconds=startup,
+        source=choice.source,
+        assumed=choice.assumed,
+        link=choice.link_id,
+        nominal_bytes_per_second=choice.nominal_bytes_per_second * choice.count,
+        bytes_per_second_alone=min(node, _lane_rate(hardware.device, node)),
+        cards=choice.count,
+    )
+
+
+def _lane_rate(device: Device, otherwise: float) -> float:
+    """What one device can send through its own lanes: a single device cannot fill eight cards."""
+    if not device.sheet.has("pcie_generation"):
+        return otherwise
+    name = f"pcie{device.sheet.number('pcie_generation'):g}-x{device.sheet.number('pcie_lanes'):g}"
+    return link(name).achievable_bytes_per_second_per_direction if name in links() else otherwise
+
+
+def clock_hertz(device: Device) -> float:
+    """The clock that latencies are counted in; of a device without one, as of a GPU of 1.5 GHz."""
+    return device.sheet.number("boost_clock_hertz") if device.sheet.has("boost_clock_hertz") else 1.5e9
