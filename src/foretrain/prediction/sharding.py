@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from foretrain.workloads.graph import ITEM_BYTES, Graph, Phase, Role
+from foretrain.workloads.graph import ITEM_BYTES, Graph, Phase, Role, Spec
 
 ROOT = ""
 """The unit of the parameters outside any repeated block; it stays gathered throughout."""
@@ -14,12 +14,16 @@ _HALF = {"fp16": "float16", "bf16": "bfloat16", "fp8": "bfloat16"}
 
 
 class Gathered(NamedTuple):
-    """A unit's whole parameters, from the call they are gathered before to the last that needs them."""
+    """A unit's whole parameters, from the call they are gathered before to the last that needs them.
+
+    `needed` is the first call that needs them.
+    """
 
     unit: str
     bytes: int
     start: int
     end: int
+    needed: int
 
 
 def unit_of(parameter: str) -> str:
@@ -31,6 +35,15 @@ def unit_of(parameter: str) -> str:
     return ROOT
 
 
+def item_bytes(graph: Graph, spec: Spec | None) -> int:
+    """Bytes of one element of a parameter as it is sent: half precision under mixed precision.
+
+    Without a spec: those of half precision, or 0 where parameters are sent as they are.
+    """
+    half = ITEM_BYTES.get(_HALF.get(str(graph.settings.get("precision")), ""), 0)
+    return half or (ITEM_BYTES[spec.dtype] if spec else 0)
+
+
 def gathered_units(graph: Graph) -> list[Gathered]:
     """Every gathering of a step: each block once forward and once backward, one block prefetched.
 
@@ -38,13 +51,12 @@ def gathered_units(graph: Graph) -> list[Gathered]:
     """
     sizes: dict[str, int] = {}
     unit_of_buffer: dict[int, str] = {}
-    item_bytes = ITEM_BYTES.get(_HALF.get(str(graph.settings.get("precision")), ""), 0)
     for index, buffer in enumerate(graph.buffers):
         if buffer.role is Role.PARAMETER:
             unit = unit_of(buffer.name)
             unit_of_buffer[index] = unit
             spec = graph.specs[buffer.spec]
-            sizes[unit] = sizes.get(unit, 0) + (spec.elements * item_bytes or spec.bytes)
+            sizes[unit] = sizes.get(unit, 0) + spec.elements * item_bytes(graph, spec)
     return _prefetched(_uses(graph, unit_of_buffer), sizes)
 
 
@@ -71,9 +83,9 @@ def _prefetched(uses: dict[tuple[str, Phase], tuple[int, int]], sizes: dict[str,
         )
         previous: int | None = None
         for unit, (start, end) in blocks:
-            gathered.append(Gathered(unit, sizes[unit], start if previous is None else previous, end))
+            gathered.append(Gathered(unit, sizes[unit], start if previous is None else previous, end, start))
             previous = start
     if (ROOT, Phase.FORWARD) in uses:
         start, end = uses[ROOT, Phase.FORWARD]
-        gathered.append(Gathered(ROOT, sizes[ROOT], start, end))
+        gathered.append(Gathered(ROOT, sizes[ROOT], start, end, start))
     return gathered

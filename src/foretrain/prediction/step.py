@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import numpy as np
@@ -63,6 +63,41 @@ class StepEstimate:
         return self.estimate.value
 
 
+@dataclass(frozen=True, eq=False)
+class PricedStep:
+    """The operators of a step with their device time, and the time the host takes to launch each."""
+
+    graph: Graph
+    priced: PricedOps
+    launching: Floats
+    host: HostModel
+    basis: str = ""
+
+    @property
+    def knowledge(self) -> Knowledge:
+        """What the least known of its kinds rests on."""
+        return _knowledge(self.priced)
+
+    def scale(self, factor: float, basis: str) -> PricedStep:
+        """All times by a factor that somebody's own timings ask for."""
+        priced = replace(self.priced, seconds=self.priced.seconds * factor)
+        return replace(self, priced=priced, launching=self.launching * factor, basis=basis)
+
+
+def price_step(
+    graph: Graph,
+    device: Device,
+    models: Sequence[OperatorModel],
+    host: HostModel,
+    correction: Correction | None = None,
+) -> PricedStep:
+    """Price the operators of a step; `correction` has the last word on the prices."""
+    priced = price(operators(graph), device, models)
+    if correction is not None:
+        priced = correction(priced, device)
+    return PricedStep(graph, priced, _launching(priced.ops, host, graph), host)
+
+
 def estimate_step(
     graph: Graph,
     device: Device,
@@ -71,11 +106,13 @@ def estimate_step(
     synchronised: bool = False,
     correction: Correction | None = None,
 ) -> StepEstimate:
-    """The time of one training step of `graph` on `device`; `correction` has the last word on the prices."""
-    priced = price(operators(graph), device, models)
-    if correction is not None:
-        priced = correction(priced, device)
-    launching = _launching(priced.ops, host, graph)
+    """The time of one training step of `graph` on `device`."""
+    return step_estimate(price_step(graph, device, models, host, correction), synchronised)
+
+
+def step_estimate(step: PricedStep, synchronised: bool = False) -> StepEstimate:
+    """The time of a priced step on one device."""
+    priced, launching, host = step.priced, step.launching, step.host
     run = (synchronised_step if synchronised else steady_step)(launching, priced.seconds)
     unknown = np.array([op.work.kind is Kind.UNKNOWN for op in priced.ops], bool)
     busy = float(priced.seconds.sum())
@@ -101,6 +138,14 @@ def _launching(ops: tuple[Op, ...], host: HostModel, graph: Graph) -> Floats:
 
 
 def _parts(priced: PricedOps, run: Execution, host: HostModel) -> Iterator[Part]:
+    yield from kind_parts(priced)
+    waiting = float(run.waits.sum())
+    if waiting > 0:
+        yield waiting_part(waiting, host)
+
+
+def kind_parts(priced: PricedOps) -> Iterator[Part]:
+    """The device time of every kind of operator in every phase."""
     totals: dict[tuple[Phase, Kind], float] = defaultdict(float)
     for op, seconds in zip(priced.ops, priced.seconds, strict=True):
         if seconds:
@@ -108,10 +153,11 @@ def _parts(priced: PricedOps, run: Execution, host: HostModel) -> Iterator[Part]
     for (phase, kind), seconds in totals.items():
         name = f"{phase} {kind}" if kind is not Kind.OPTIMIZER else f"{phase} update"
         yield _spread(name, seconds, priced.confidence[kind])
-    waiting = float(run.waits.sum())
-    if waiting > 0:
-        trust = Confidence(Knowledge.CALIBRATED, host.p10, host.p90, host.source)
-        yield _spread(WAITING, waiting, trust)
+
+
+def waiting_part(seconds: float, host: HostModel) -> Part:
+    """The time a device waits for launches."""
+    return _spread(WAITING, seconds, Confidence(Knowledge.CALIBRATED, host.p10, host.p90, host.source))
 
 
 def _knowledge(priced: PricedOps) -> Knowledge:

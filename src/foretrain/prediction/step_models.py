@@ -13,7 +13,7 @@ from foretrain.facts.devices import Device
 from foretrain.prediction import mixed_precision
 from foretrain.prediction.host import HostModel, host_model
 from foretrain.prediction.operators.catalogue import DEFAULT, operator_models
-from foretrain.prediction.step import StepEstimate, estimate_step
+from foretrain.prediction.step import PricedStep, StepEstimate, price_step, step_estimate
 from foretrain.prediction.user_calibration import corrected
 from foretrain.workloads.graph import Graph
 
@@ -38,6 +38,10 @@ class StepModel(ABC):
     def estimate(self, graph: Graph, device: Device) -> StepEstimate:
         """The time of a step."""
 
+    @abstractmethod
+    def priced(self, graph: Graph, device: Device) -> PricedStep:
+        """The operators of a step with their times; a model of whole steps raises `InvalidRequest`."""
+
 
 @dataclass(frozen=True)
 class OperatorSteps(StepModel):
@@ -52,9 +56,13 @@ class OperatorSteps(StepModel):
 
     def estimate(self, graph: Graph, device: Device) -> StepEstimate:
         """The time of a step."""
+        return step_estimate(self.priced(graph, device))
+
+    def priced(self, graph: Graph, device: Device) -> PricedStep:
+        """The operators of a step with their times."""
         models = operator_models(device, self.choice)
         correction = mixed_precision.correction(graph, device) if self.choice == DEFAULT else None
-        return estimate_step(graph, device, models, self.host or self._host(device), correction=correction)
+        return price_step(graph, device, models, self.host or self._host(device), correction)
 
     def _host(self, device: Device) -> HostModel:
         is_told = self.choice == DEFAULT and device.kind != "cpu"
@@ -86,3 +94,10 @@ class TimedSteps(StepModel):
             binding={name: factor * seconds for name, seconds in told.binding.items()},
             basis=basis,
         )
+
+    def priced(self, graph: Graph, device: Device) -> PricedStep:
+        """The operators of a step, all corrected by the same factor."""
+        step = self.inner.priced(graph, device)
+        told = step_estimate(step).estimate
+        estimate, _, basis = corrected(told, self.model, device.id)
+        return step.scale(estimate.value / told.value, basis) if basis else step

@@ -54,7 +54,8 @@ class MemoryOptions:
     3 also parameters. `keep_gradients` zeroes gradients in place (PyTorch before 2.0) instead of freeing
     them. `tune_convolutions` is `cudnn.benchmark`. `prefetching_loaders` copy batches ahead in a stream of
     their own; without one, a batch is copied when it is needed. `bucket_bytes` is how much of the gradients
-    is reduced at once (DistributedDataParallel's `bucket_cap_mb`, 25 by default).
+    is reduced at once (DistributedDataParallel's `bucket_cap_mb`, 25 by default). `in_flight` micro-batches
+    have their activations kept at once, as in a pipeline; `gathered_bytes` are outputs of other devices.
     """
 
     data_parallel: int = 1
@@ -64,6 +65,8 @@ class MemoryOptions:
     tune_convolutions: bool = False
     prefetching_loaders: int = 0
     bucket_bytes: int = 25 << 20
+    in_flight: float = 1.0
+    gathered_bytes: int = 0
 
     def __post_init__(self) -> None:
         if self.data_parallel < 1:
@@ -131,7 +134,12 @@ def tenancy(graph: Graph, options: MemoryOptions, cublas_workspace_bytes: int) -
     return Tenancy(
         calls=len(graph.calls),
         optimizer_start=optimizer_start,
-        resident=(*parameters, *_pieces(by_role[Role.MODULE_BUFFER]), *_lasting_buckets(gradients, options)),
+        resident=(
+            *parameters,
+            *_pieces(by_role[Role.MODULE_BUFFER]),
+            *_lasting_buckets(gradients, options),
+            *_of_others(graph, options),
+        ),
         state=state,
         inputs=_pieces(by_role[Role.INPUT]),
         passing=(
@@ -202,6 +210,24 @@ def _workspaces(graph: Graph) -> Iterator[Piece]:
 def _gathered(graph: Graph) -> Iterator[Piece]:
     for unit in gathered_units(graph):
         yield Piece(Part.PARAMETERS, unit.bytes, unit.start, unit.end)
+
+
+def _of_others(graph: Graph, options: MemoryOptions) -> Iterator[Piece]:
+    """Activations of the other micro-batches in flight, and outputs gathered from other devices."""
+    if options.in_flight > 1:
+        yield Piece(Part.ACTIVATIONS, math.ceil((options.in_flight - 1) * saved_bytes(graph)))
+    if options.gathered_bytes:
+        yield Piece(Part.TEMPORARIES, options.gathered_bytes)
+
+
+def saved_bytes(graph: Graph) -> int:
+    """What is kept of a forward pass until its backward pass."""
+    end = sum(call.phase is Phase.FORWARD for call in graph.calls)
+    return sum(
+        graph.specs[buffer.spec].bytes
+        for buffer in graph.buffers
+        if buffer.role is Role.ACTIVATION and buffer.born < end <= buffer.dies
+    )
 
 
 def _lasting_buckets(gradients: Sequence[Piece], options: MemoryOptions) -> Iterator[Piece]:

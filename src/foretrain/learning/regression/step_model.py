@@ -16,7 +16,7 @@ from foretrain.learning.regression.end_to_end import EndToEndModel, fit
 from foretrain.learning.regression.timings import Configuration, of_model, read_timings
 from foretrain.prediction.operators._base import Knowledge
 from foretrain.prediction.operators.roofline import RooflineModel
-from foretrain.prediction.step import StepEstimate
+from foretrain.prediction.step import PricedStep, StepEstimate
 from foretrain.prediction.step_models import OperatorSteps, StepModel
 from foretrain.workloads.graph import Graph
 
@@ -57,6 +57,13 @@ class EndToEndSteps(StepModel):
             waiting_seconds=0.0,
             unmodelled=(),
             modelled_share=1.0,
+        )
+
+    def priced(self, graph: Graph, device: Device) -> PricedStep:
+        """A regression on whole steps does not know their operators."""
+        raise InvalidRequest(
+            f"--model {NAME} knows whole steps on one device only; for many devices take foretrain, "
+            "roofline or per-layer, or `foretrain scaling` on timings of several placements"
         )
 
     def _longest(self, name: str) -> float:

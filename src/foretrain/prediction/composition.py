@@ -1,0 +1,249 @@
+"""A device's program on its streams: calls in order, exchanges beside them, micro-batch after micro-batch.
+
+Between two places where an exchange starts or is waited for, calls simply follow each other, so they become
+one task. Exchanges along one axis share a stream; those after the same call run in the order they are listed.
+
+A host that does not wait for the device runs ahead, so launches hold up a step only if they take longer than
+all that the device does:
+
+    step = max(timeline of device and exchanges, Σ launches)
+
+Where they do, the device's waits are spread over its calls as the launches are.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretrain.prediction.call_times import CallTimes
+from foretrain.prediction.operators.table import Floats
+from foretrain.prediction.sharding import unit_of
+from foretrain.prediction.strategies.gradients import optimizer_start
+from foretrain.prediction.strategies.program import Exchange, Program, When
+from foretrain.prediction.timeline import COMPUTE, Stream, Task, Timeline, simulate
+from foretrain.workloads.graph import Phase
+
+ExchangeSeconds = Callable[[Exchange], float]
+
+_SIMULATED = 3
+"""Micro-batches that are walked through: the first, one like all in between, and the last."""
+
+_HALVINGS = 12
+
+
+@dataclass(frozen=True, eq=False)
+class Composition:
+    """A step of the busiest device.
+
+    `phases` are the times from phase to phase, all micro-batches together, what is waited for included. The
+    step is the time spent computing, waiting for exchanges (exposed), for other stages (bubble) and for
+    launches. `stages` are the programs of each stage of the pipeline, `in_flight` the micro-batches each
+    keeps activations of; `busiest` is the stage told of, `calls` the calls it runs of the whole graph, and
+    `update_share` its share of the parameters. `timeline` may show only a few of many micro-batches.
+    """
+
+    seconds: float
+    timeline: Timeline
+    phases: dict[Phase, float]
+    computing_seconds: float
+    exposed_seconds: float
+    bubble_seconds: float
+    waiting_seconds: float
+    stages: tuple[Program, ...]
+    in_flight: tuple[float, ...] = (1.0,)
+    busiest: int = 0
+    calls: NDArray[np.int64] | None = None
+    update_share: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """What one micro-batch takes on one stage of a pipeline, exchanges that it waits for included.
+
+    `tail` is how long the exchanges of the last micro-batch go on after it, `optimizer` what comes after.
+    """
+
+    forward: float
+    backward: float
+    tail: float
+    optimizer: float
+
+
+def compose(program: Program, times: CallTimes, exchange_seconds: ExchangeSeconds) -> Composition:
+    """The step of a program that is not cut into stages."""
+    score = _Score(program, times, exchange_seconds)
+    walked = min(program.micro_batches, _SIMULATED)
+    run = score.play(walked)
+    middle = program.micro_batches - walked
+    seconds = run.seconds
+    if middle:
+        seconds += middle * (run.seconds - score.play(walked - 1).seconds)
+    launching = per_step(times.host, program)
+    computing = per_step(times.device, program)
+    waiting = max(0.0, launching - seconds)
+    if waiting > 0:
+        run = score.stretched(walked, launching * run.seconds / seconds)
+        waiting, seconds = min(waiting, launching - computing), launching
+    return Composition(
+        seconds=seconds,
+        timeline=run,
+        phases=_phases(run, seconds),
+        computing_seconds=computing,
+        exposed_seconds=max(0.0, seconds - computing - waiting),
+        bubble_seconds=0.0,
+        waiting_seconds=waiting,
+        stages=(program,),
+    )
+
+
+def passes(program: Program, times: CallTimes, exchange_seconds: ExchangeSeconds) -> Passes:
+    """What the passes of one micro-batch through a stage take."""
+    score = _Score(program, times, exchange_seconds)
+    middle, last = score.play(1, happening=frozenset({When.EVERY})), score.play(1)
+    forward = _end(middle, Phase.FORWARD)
+    body = max(forward, _end(middle, Phase.BACKWARD))
+    optimizer = float(times.device[optimizer_start(program.graph) :].sum())
+    return Passes(forward, body - forward, max(0.0, last.seconds - body - optimizer), optimizer)
+
+
+def _end(run: Timeline, phase: Phase) -> float:
+    ends = [end for task, end in zip(run.tasks, run.ends, strict=True) if task.kind == phase]
+    return float(max(ends, default=0.0))
+
+
+def exchanging_seconds(program: Program, exchange_seconds: ExchangeSeconds) -> float:
+    """What all exchanges of a step take, waited for or not."""
+    return sum(exchange_seconds(each) * times_happening(each, program) for each in program.exchanges)
+
+
+def times_happening(exchange: Exchange, program: Program) -> int:
+    """How often an exchange happens in a step."""
+    return program.micro_batches if exchange.when is When.EVERY else 1
+
+
+def per_step(seconds: Floats, program: Program) -> float:
+    """What calls take in all micro-batches of a step together."""
+    start = optimizer_start(program.graph)
+    return float(seconds[:start].sum()) * program.micro_batches + float(seconds[start:].sum())
+
+
+def _phases(run: Timeline, seconds: float) -> dict[Phase, float]:
+    """The time each phase takes on the compute stream, waits before a task counted to it."""
+    found = dict.fromkeys(Phase, 0.0)
+    before = 0.0
+    for task, end in zip(run.tasks, run.ends, strict=True):
+        if task.stream.lane == COMPUTE:
+            found[Phase(task.kind)] += float(end) - before
+            before = float(end)
+    found[Phase.OPTIMIZER] += run.seconds - before
+    optimizer = found[Phase.OPTIMIZER]
+    rest = run.seconds - optimizer
+    scale = (seconds - optimizer) / rest if rest else 1.0
+    return {phase: time if phase is Phase.OPTIMIZER else time * scale for phase, time in found.items()}
+
+
+class _Score:
+    """A program as segments between the places where exchanges start or are waited for."""
+
+    def __init__(self, program: Program, times: CallTimes, exchange_seconds: ExchangeSeconds) -> None:
+        self._program = program
+        self._times = times
+        self._cost = exchange_seconds
+        self._after: dict[int, list[Exchange]] = defaultdict(list)
+        for exchange in program.exchanges:
+            self._after[exchange.after].append(exchange)
+
+    @cached_property
+    def _bounds(self) -> list[int]:
+        graph = self._program.graph
+        count, start = len(graph.calls), optimizer_start(graph)
+        forward = next((i for i, call in enumerate(graph.calls) if call.phase is Phase.BACKWARD), start)
+        bounds = {0, count, start, forward}
+        for exchange in self._program.exchanges:
+            bounds |= {exchange.after + 1, min(exchange.before, count)}
+        return sorted(bounds)
+
+    @cached_property
+    def _names(self) -> list[str]:
+        calls = self._program.graph.calls
+        return [_name(calls[first].phase, calls[first].module) for first in self._bounds[:-1]]
+
+    def play(
+        self, micro_batches: int, waits_per_launch: float = 0.0, happening: frozenset[When] | None = None
+    ) -> Timeline:
+        """The timeline of so many micro-batches, the device waiting so long for every second of launches.
+
+        `happening` are the exchanges to play; None: those of the first, the last or any micro-batch.
+        """
+        program, bounds = self._program, self._bounds
+        seconds = self._times.device + waits_per_launch * self._times.host
+        spent = np.append(0.0, np.cumsum(seconds))[bounds]
+        lengths = np.diff(spent).tolist()
+        body = bounds.index(optimizer_start(program.graph))
+        player = _Player(self._cost)
+        for number in range(micro_batches):
+            is_last = number == micro_batches - 1
+            now = happening or _happening(number == 0, is_last)
+            player.exchange(self._exchanges(-1, now))
+            segments = range(len(lengths)) if is_last else range(body)
+            for segment in segments:
+                phase = program.graph.calls[bounds[segment]].phase
+                player.compute(self._names[segment], lengths[segment], phase, waits_at=bounds[segment])
+                player.exchange(self._exchanges(bounds[segment + 1] - 1, now))
+        return simulate(player.tasks)
+
+    def stretched(self, micro_batches: int, seconds: float) -> Timeline:
+        """The timeline of so many micro-batches that last `seconds`, since the device waits for launches."""
+        low, high = 0.0, 1.0  # a wait as long as every launch is enough: then launches alone fill the step
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            run = self.play(micro_batches, middle)
+            low, high = (middle, high) if run.seconds < seconds else (low, middle)
+        return self.play(micro_batches, high)
+
+    def _exchanges(self, after: int, happening: frozenset[When]) -> Sequence[Exchange]:
+        return [exchange for exchange in self._after.get(after, ()) if exchange.when in happening]
+
+
+def _happening(is_first: bool, is_last: bool) -> frozenset[When]:
+    return frozenset(
+        {When.EVERY} | ({When.FIRST} if is_first else set()) | ({When.LAST} if is_last else set())
+    )
+
+
+def _name(phase: Phase, module: str) -> str:
+    unit = unit_of(module + ".") or module.split(".")[0]
+    return f"{phase} {unit}".strip()
+
+
+class _Player:
+    """Lists tasks as the program goes on."""
+
+    def __init__(self, cost: ExchangeSeconds) -> None:
+        self.tasks: list[Task] = []
+        self._cost = cost
+        self._waited_for: dict[int, list[int]] = defaultdict(list)
+        self._computed: tuple[int, ...] = ()
+
+    def compute(self, name: str, seconds: float, phase: Phase, waits_at: int) -> None:
+        """Calls in a row, once the exchanges that the first of them waits for have ended."""
+        after = tuple(self._waited_for.pop(waits_at, ()))
+        self._computed = (len(self.tasks),)
+        self.tasks.append(Task(name, Stream(0, COMPUTE), seconds, after, kind=phase))
+
+    def exchange(self, exchanges: Sequence[Exchange]) -> None:
+        """Exchanges that start now, one after the other."""
+        after = self._computed
+        for exchange in exchanges:
+            number = len(self.tasks)
+            lane = f"{exchange.axes[-1]} exchange"
+            seconds = self._cost(exchange)
+            self.tasks.append(Task(exchange.name, Stream(0, lane), seconds, after, kind=exchange.verb))
+            self._waited_for[exchange.before].append(number)
+            after = (number,)

@@ -1,0 +1,75 @@
+"""When the gradients of a step are ready, and in which buckets they are reduced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from foretrain.workloads.graph import Graph, Phase, Role
+
+BUCKET_BYTES = 25 << 20
+"""DistributedDataParallel's `bucket_cap_mb`."""
+FIRST_BUCKET_BYTES = 1 << 20
+"""DistributedDataParallel's first bucket is small, so that reduction starts early."""
+
+
+class Gradient(NamedTuple):
+    """A parameter's gradient: its size, and the call that finishes it."""
+
+    parameter: str
+    elements: int
+    bytes: int
+    ready: int
+
+
+class Bucket(NamedTuple):
+    """Gradients reduced together, once the last of them is ready."""
+
+    elements: int
+    bytes: int
+    ready: int
+
+
+def gradients(graph: Graph) -> list[Gradient]:
+    """All gradients in the order they are ready."""
+    ready: dict[int, int] = {}
+    for index, call in enumerate(graph.calls):
+        if call.phase is Phase.BACKWARD:
+            for buffer in call.writes:
+                if graph.buffers[buffer].role is Role.GRADIENT:
+                    ready[buffer] = index
+    found = []
+    for buffer, call_index in ready.items():
+        spec = graph.specs[graph.buffers[buffer].spec]
+        found.append(Gradient(graph.buffers[buffer].name, spec.elements, spec.bytes, call_index))
+    return sorted(found, key=lambda gradient: gradient.ready)
+
+
+def buckets(
+    ordered: Iterable[Gradient], most: float = BUCKET_BYTES, first: float = FIRST_BUCKET_BYTES
+) -> Iterator[Bucket]:
+    """Gradients in groups of about `most` bytes, the first of them smaller.
+
+    A bucket is closed once it holds that much, as DistributedDataParallel does.
+    """
+    elements = size = 0
+    limit, last = first, None
+    for gradient in ordered:
+        elements, size, last = elements + gradient.elements, size + gradient.bytes, gradient
+        if size >= limit:
+            yield Bucket(elements, size, gradient.ready)
+            elements = size = 0
+            limit = most
+    if size and last is not None:
+        yield Bucket(elements, size, last.ready)
+
+
+def optimizer_start(graph: Graph) -> int:
+    """The first call of the optimizer, or the number of calls without one."""
+    calls = enumerate(graph.calls)
+    return next((index for index, call in calls if call.phase is Phase.OPTIMIZER), len(graph.calls))
+
+
+def parameter_bytes(graph: Graph) -> int:
+    """Bytes of all parameters."""
+    return sum(graph.specs[buffer.spec].bytes for buffer in graph.buffers if buffer.role is Role.PARAMETER)

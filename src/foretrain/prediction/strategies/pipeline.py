@@ -1,0 +1,115 @@
+"""Pipeline parallelism: the model cut into parts, the parts dealt out to stages, and a schedule.
+
+With v chunks to a device the model is cut into v · stages parts, and part i lives on stage i mod stages. Cuts
+are those of `layer_cuts`: the slowest part with its traffic as fast as possible, within each stage's memory
+where that can be done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretrain.errors import Infeasible, InvalidRequest
+from foretrain.prediction.operators.table import Floats
+from foretrain.prediction.strategies.graph_chain import chain_of, position_of_every_call
+from foretrain.prediction.strategies.layer_cuts import UNLIMITED, Chain, Cuts, Link, StageMemory, cut
+from foretrain.prediction.strategies.pipeline_schedules import Schedule, peak_in_flight, schedule
+from foretrain.prediction.strategies.program import Axis, Program
+from foretrain.prediction.strategies.stages import Stage, stage_program
+from foretrain.workloads.graph import Graph, Role
+
+
+@dataclass(frozen=True, eq=False)
+class Pipeline:
+    """Parts of a model in its order, and what each stage holds of them together.
+
+    `update_shares` are the shares of the parameters each part updates; `cut_bytes` cross between neighbouring
+    parts.
+    """
+
+    parts: tuple[Stage, ...]
+    stages: tuple[Stage, ...]
+    update_shares: tuple[float, ...]
+    cut_bytes: tuple[float, ...]
+    schedule: Schedule
+
+    @property
+    def in_flight(self) -> tuple[float, ...]:
+        """For each stage how many micro-batches it holds the activations of, in units of all its parts."""
+        return tuple(count / self.schedule.chunks for count in peak_in_flight(self.schedule))
+
+    def of_stage(self, stage: int) -> Sequence[int]:
+        """The parts that live on a stage."""
+        return range(stage, len(self.parts), self.schedule.stages)
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Memory for the parts of one device, and how much state comes with a byte of parameters."""
+
+    capacity_bytes: float
+    zero_stage: int = 0
+    shards: int = 1
+
+
+def pipelined(
+    program: Program, call_seconds: Floats, order: Schedule, link: Link, room: Room | None = None
+) -> Pipeline:
+    """A program cut into the parts of a schedule, by what its calls take."""
+    graph = program.graph
+    chain = chain_of(graph, call_seconds.tolist())
+    bounds = _cuts(chain, order, link, graph, room)
+    position = position_of_every_call(graph)
+    part_of_position = np.repeat(np.arange(order.parts), np.diff(bounds.bounds))
+    part_of_call = np.where(position < 0, -1, part_of_position[position])
+    spread = program.spread(Axis.PIPELINE, order.stages)
+    parts = tuple(stage_program(spread, part_of_call, part) for part in range(order.parts))
+    stages = parts
+    if order.chunks > 1:
+        stage_of_call = np.where(part_of_call < 0, -1, part_of_call % order.stages)
+        stages = tuple(stage_program(spread, stage_of_call, stage) for stage in range(order.stages))
+    parameters = np.add.reduceat(chain.parameter_bytes, bounds.bounds[:-1])
+    total = parameters.sum() or 1.0
+    return Pipeline(
+        parts=parts,
+        stages=stages,
+        update_shares=tuple(float(each / total) for each in parameters),
+        cut_bytes=bounds.cut_bytes,
+        schedule=order,
+    )
+
+
+def _cuts(chain: Chain, order: Schedule, link: Link, graph: Graph, room: Room | None) -> Cuts:
+    if order.parts > len(chain):
+        raise InvalidRequest(
+            f"{order.parts} stages for a model of {len(chain)} layers that can be cut apart; use at most "
+            f"{len(chain)} stages"
+        )
+    memory = UNLIMITED
+    if room is not None and order.chunks == 1:
+        held = peak_in_flight(order)
+        memory = StageMemory(room.capacity_bytes, _state_ratio(graph, room), lambda _: held)
+    found = cut(chain, order.parts, link, memory)
+    if isinstance(found, Infeasible):  # told as memory that does not fit, by those who look at memory
+        found = cut(chain, order.parts, link, UNLIMITED)
+    assert isinstance(found, Cuts)
+    return found
+
+
+def _state_ratio(graph: Graph, room: Room) -> float:
+    """Bytes of parameters, gradients and optimizer state for each byte of parameters."""
+    sizes = dict.fromkeys((Role.PARAMETER, Role.GRADIENT, Role.OPTIMIZER_STATE), 0)
+    for buffer in graph.buffers:
+        if buffer.role in sizes:
+            sizes[buffer.role] += graph.specs[buffer.spec].bytes
+    shards = [room.shards if room.zero_stage >= stage else 1 for stage in (3, 2, 1)]
+    held = sum(size / share for size, share in zip(sizes.values(), shards, strict=True))
+    return held / sizes[Role.PARAMETER] if sizes[Role.PARAMETER] else 1.0
+
+
+def feasible_schedule(name: str, stages: int, micro_batches: int, chunks: int) -> Schedule:
+    """The schedule by name; 1F1B where there is nothing to interleave."""
+    return schedule(name if chunks > 1 or name != "interleaved" else "1f1b", stages, micro_batches, chunks)

@@ -1,0 +1,105 @@
+"""What one device runs of a training step, and what it exchanges with the others.
+
+A `Program` begins as the whole step on one device. A strategy turns it into that of one device among many:
+it divides dimensions of the graph's tensors, and adds exchanges between calls. A strategy of degree 1
+returns the program it was given; of degree d it leaves each of d devices its share of the work.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import NamedTuple
+
+from foretrain.prediction.collectives._base import Verb
+from foretrain.workloads.graph import Graph
+
+
+class Axis(StrEnum):
+    """A way to divide a step. Neighbouring devices belong to the first axis of this order, and so on."""
+
+    TENSOR = "tp"
+    CONTEXT = "cp"
+    EXPERT = "ep"
+    SHARD = "fsdp"
+    DATA = "dp"
+    PIPELINE = "pp"
+
+
+REPLICAS = (Axis.EXPERT, Axis.SHARD, Axis.DATA)
+"""The axes whose devices train on samples of their own."""
+
+
+class When(StrEnum):
+    """In which micro-batches of a step an exchange happens."""
+
+    EVERY = "every micro-batch"
+    FIRST = "the first micro-batch"
+    LAST = "the last micro-batch"
+
+
+class Exchange(NamedTuple):
+    """A collective at its place in the step.
+
+    It starts once call `after` has ended (-1: at once), and call `before` waits for it (the number of calls:
+    nothing but the end of the step does). `bytes` is the whole message of the group along `axis` (and `also`
+    along others): the full tensor, also where each member holds only a part of it.
+    """
+
+    name: str
+    verb: Verb
+    bytes: float
+    axis: Axis
+    after: int
+    before: int
+    when: When = When.EVERY
+    also: tuple[Axis, ...] = ()
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """The axes its group spans."""
+        return (self.axis, *self.also)
+
+
+@dataclass(frozen=True)
+class Program:
+    """One device's part of a training step, for one micro-batch.
+
+    `graph` is the step with its dimensions divided; `degrees` says over how many devices each axis spreads
+    it (an axis that is not named: 1). `zero_stage` 1 shards optimizer state over the shard axis, 2 also
+    gradients, 3 also parameters. Experts live on devices that train on samples of their own.
+    `forward_launchers` devices have their forward passes launched by one interpreter, in turn.
+    """
+
+    graph: Graph
+    exchanges: tuple[Exchange, ...] = ()
+    degrees: Mapping[Axis, int] = field(default_factory=dict)
+    zero_stage: int = 0
+    micro_batches: int = 1
+    forward_launchers: int = 1
+    notes: tuple[str, ...] = ()
+
+    def degree(self, axis: Axis) -> int:
+        """Over how many devices an axis spreads the step."""
+        return self.degrees.get(axis, 1)
+
+    @property
+    def devices(self) -> int:
+        """All devices of the program."""
+        return math.prod(self.degrees.values())
+
+    @property
+    def replicas(self) -> int:
+        """How many devices, or groups of them, train on samples of their own."""
+        return math.prod(self.degree(axis) for axis in REPLICAS)
+
+    def spread(self, axis: Axis, degree: int, *added: Exchange, graph: Graph | None = None) -> Program:
+        """The program spread along one more axis, with exchanges added and perhaps the graph divided."""
+        return replace(
+            self,
+            graph=self.graph if graph is None else graph,
+            exchanges=(*self.exchanges, *added),
+            degrees={**self.degrees, axis: degree},
+        )

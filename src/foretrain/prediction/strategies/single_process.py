@@ -1,0 +1,61 @@
+"""PyTorch's DataParallel: one process, one thread for each device, the first device in the middle.
+
+Each step scatters the samples, copies the parameters from the first device to the others, runs the forward
+passes, gathers the outputs and computes the loss on the first device, runs the backward passes, adds the
+gradients up on the first device, and updates the parameters there alone. So all parameters move twice in
+every step, nothing overlaps, and the first device holds the outputs of all and the optimizer's state.
+The threads share the interpreter's lock: forward passes are launched one after the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from foretrain.prediction.collectives._base import Verb
+from foretrain.prediction.strategies.gradients import gradients, optimizer_start, parameter_bytes
+from foretrain.prediction.strategies.program import Axis, Exchange, Program
+from foretrain.workloads.graph import Graph, Phase, Role
+
+
+def single_process(program: Program, degree: int) -> Program:
+    """The program of the first of `degree` devices, which does most."""
+    if degree == 1:
+        return program
+    graph = program.graph
+    first_backward = _first_backward(graph)
+    ready = max((gradient.ready for gradient in gradients(graph)), default=first_backward)
+    to_reduce = sum(gradient.bytes for gradient in gradients(graph))
+    inputs = _input_bytes(graph) * degree
+    outputs = _output_bytes(graph) * degree
+    added = (
+        Exchange("scatter samples", Verb.ALL_TO_ALL, inputs, Axis.DATA, -1, 0),
+        Exchange("copy parameters", Verb.BROADCAST, parameter_bytes(graph), Axis.DATA, -1, 0),
+        Exchange("gather outputs", Verb.ALL_TO_ALL, outputs, Axis.DATA, first_backward - 1, first_backward),
+        Exchange(
+            "scatter gradients", Verb.ALL_TO_ALL, outputs, Axis.DATA, first_backward - 1, first_backward
+        ),
+        Exchange("reduce gradients", Verb.REDUCE, to_reduce, Axis.DATA, ready, optimizer_start(graph)),
+    )
+    spread = program.spread(Axis.DATA, degree, *added)
+    return replace(spread, forward_launchers=degree)
+
+
+def first_device_bytes(graph: Graph, degree: int) -> float:
+    """What the first device holds beyond the others' outputs: those of all of them, and their gradients."""
+    return 2.0 * _output_bytes(graph) * (degree - 1)
+
+
+def _first_backward(graph: Graph) -> int:
+    calls = enumerate(graph.calls)
+    return next((index for index, call in calls if call.phase is Phase.BACKWARD), optimizer_start(graph))
+
+
+def _input_bytes(graph: Graph) -> float:
+    return sum(graph.specs[buffer.spec].bytes for buffer in graph.buffers if buffer.role is Role.INPUT)
+
+
+def _output_bytes(graph: Graph) -> float:
+    """What the last module gives, before the loss."""
+    if not graph.layers:
+        return 0.0
+    return float(sum(graph.specs[index].bytes for index in graph.layers[-1].outputs if index >= 0))
