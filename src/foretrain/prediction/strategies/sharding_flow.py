@@ -1,0 +1,560 @@
+"""Which tensors of a step are divided between devices: a walk over its calls.
+
+Every buffer is whole, divided (see `divided_shapes`) or a partial sum. The walk carries this from operands to
+results: views and elementwise work keep a division, a reduction over the divided axis leaves a partial sum,
+what cannot work on a part has it gathered first. A strategy says by its `Rule`s what the interesting calls
+(products, attention, look-ups) do. Nothing here depends on the number of devices, so one walk serves all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from foretrain.prediction.strategies.divided_shapes import (
+    WHOLE,
+    Shape,
+    axis_of,
+    broadcast,
+    outer_at,
+    resized,
+    size_at,
+    through_view,
+)
+from foretrain.workloads.graph import ITEM_BYTES, NO_TENSOR, Call, Graph, Nature, Phase, Role
+
+Marks = tuple[int, ...]
+
+
+class Movement(NamedTuple):
+    """Data that has to move between calls `after` and `before` for the next one to be right."""
+
+    name: str
+    kind: str
+    bytes: float
+    after: int
+    before: int
+
+
+SUM = "sum"
+"""Partial sums become their total: an all-reduce."""
+SUM_TO_SHARES = "sum to shares"
+"""Partial sums become shares of their total: a reduce-scatter."""
+GATHER = "gather"
+"""Shares become the whole: an all-gather."""
+
+
+class Partial(NamedTuple):
+    """A partial sum: the bytes per element it was computed in (it travels in no wider type), and the tensors
+    whose gradients it is part of."""
+
+    item_bytes: int
+    sources: tuple[int, ...] = ()
+
+
+class Constraint(NamedTuple):
+    """Something that must be divisible by the number of devices."""
+
+    size: int
+    what: str
+    module: str
+
+
+@dataclass
+class Flow:
+    """What the walk found: the marks of each call's operands and results (None: all whole) and of each
+    buffer, the data that moves, and what must be divisible."""
+
+    inputs: list[Marks | None]
+    outputs: list[Marks | None]
+    buffers: dict[int, int]
+    movements: list[Movement] = field(default_factory=list)
+    constraints: list[Constraint] = field(default_factory=list)
+    padded: set[int] = field(default_factory=set)
+    notes: list[str] = field(default_factory=list)
+
+
+class Walk:
+    """The state of a walk, and the verbs rules are written in."""
+
+    def __init__(
+        self, graph: Graph, rules: Mapping[str, Rule], deciders: frozenset[str], scatters: bool = False
+    ) -> None:
+        self.graph = graph
+        self.specs, self.buffers = graph.specs, graph.buffers
+        self.shapes: list[Shape] = [spec.shape for spec in graph.specs]
+        self.rules, self.deciders = rules, deciders
+        self.scatters = scatters
+        """Whether a sum of partial results is left divided by tokens."""
+        self.held: dict[int, int] = {}
+        self.by_tokens: set[int] = set()
+        self.partial: dict[int, Partial] = {}
+        self.awaited: dict[int, int] = {}
+        """How many partial gradients a tensor will get; all are summed over the devices at once."""
+        self.last_write: dict[int, int] = {}
+        self.root: dict[int, int] = {}
+        self.gathered: set[tuple[int, Phase]] = set()
+        self.weight_name = _weights(graph)
+        self._views: dict[tuple[int, int], int] = {}
+        self._same_name: dict[str, list[int]] = {}
+        for buffer, name in self.weight_name.items():
+            self._same_name.setdefault(name, []).append(buffer)
+        calls = len(graph.calls)
+        self.flow = Flow([None] * calls, [None] * calls, self.held)
+
+    # What is known of an operand
+
+    def operands(self, call: Call) -> list[int]:
+        """The buffer behind each tensor argument (-1 where there is none)."""
+        inputs, reads = call.inputs, call.reads
+        if len(inputs) == len(reads) and NO_TENSOR not in inputs:
+            return list(reads)
+        present = len(inputs) - inputs.count(NO_TENSOR)
+        found, at = [], 0
+        for spec in inputs:
+            if spec == NO_TENSOR:
+                found.append(-1)
+                continue
+            found.append(reads[min(at, len(reads) - 1)] if reads else -1)
+            present -= 1
+            left = len(reads) - at - 1
+            if left > 0 and (present <= left or self._fits(reads[at + 1], call.inputs[len(found) :])):
+                at += 1
+        return found
+
+    def _fits(self, buffer: int, following: tuple[int, ...]) -> bool:
+        """Whether the next argument could be this buffer."""
+        spec = next((spec for spec in following if spec != NO_TENSOR), NO_TENSOR)
+        return (
+            spec != NO_TENSOR and self.specs[spec].elements == self.specs[self.buffers[buffer].spec].elements
+        )
+
+    def mark(self, buffer: int, spec: int) -> int:
+        """How the view `spec` of a buffer is divided."""
+        outer = self.held.get(buffer, WHOLE)
+        if outer == WHOLE:
+            return WHOLE
+        seen = self._views.get((buffer, spec))
+        if seen is not None:
+            return seen
+        return outer if axis_of(self.shapes[spec], outer) >= 0 else WHOLE
+
+    def is_inner(self, outer: int, spec: int) -> bool:
+        """Whether a matrix is divided along its last axis."""
+        shape = self.shapes[spec]
+        return outer != WHOLE and axis_of(shape, outer) == len(shape) - 1
+
+    # What a rule decides
+
+    def emit(
+        self, index: int, inputs: Iterable[int], outputs: Iterable[int], by_tokens: bool = False
+    ) -> None:
+        """Record the marks of a call, and divide what it writes."""
+        call = self.graph.calls[index]
+        marks = tuple(outputs)
+        self.flow.inputs[index], self.flow.outputs[index] = tuple(inputs), marks
+        writes = call.writes
+        for position, outer in enumerate(marks):
+            buffer = writes[min(position, len(writes) - 1)]
+            if outer != WHOLE:
+                self.held[buffer] = outer
+                self._views[buffer, call.outputs[position]] = outer
+                if by_tokens:
+                    self.by_tokens.add(buffer)
+            elif len(writes) == len(marks) and call.nature is not Nature.VIEW:
+                self.held.pop(buffer, None)
+
+    def divide_weight(self, name: str, shape_axis: Callable[[Shape], int]) -> None:
+        """Divide a parameter, its copies in half precision, and the calls that made those."""
+        for buffer in self._same_name.get(name, ()):
+            shape = self.shapes[self.buffers[buffer].spec]
+            axis = shape_axis(shape)
+            outer = outer_at(shape, axis)
+            self.held[buffer] = outer
+            born = self.buffers[buffer].born
+            if born >= 0:
+                self.flow.inputs[born], self.flow.outputs[born] = (outer,), (outer,)
+
+    def divide_vector(self, buffer: int) -> None:
+        """Divide a bias, or another parameter that is a vector along the divided axis."""
+        name = self.weight_name.get(buffer)
+        if name is not None and buffer not in self.held:
+            self.divide_weight(name, lambda shape: len(shape) - 1)
+
+    def _share_weight_name(self, source: int, copy: int) -> None:
+        """A copy of a weight is that weight."""
+        if source in self.weight_name and copy not in self.weight_name:
+            self.weight_name[copy] = self.weight_name[source]
+
+    def require(self, size: int, what: str, module: str) -> None:
+        """Something the number of devices must divide."""
+        self.flow.constraints.append(Constraint(size, what, module))
+
+    def move(self, name: str, kind: str, size: float, after: int, before: int) -> None:
+        """Data that moves."""
+        self.flow.movements.append(Movement(name, kind, size, after, before))
+
+    def gather(self, buffer: int, index: int) -> None:
+        """Make a divided buffer whole for call `index` and all later ones."""
+        if self.held.pop(buffer, None) is not None:
+            self.by_tokens.discard(buffer)
+            size = self.graph.buffer_bytes(buffer)
+            self.move("gather", GATHER, size, self.last_write.get(buffer, -1), index)
+
+    def gather_for(self, buffer: int, index: int) -> None:
+        """Make a buffer whole for this call, while its share is what is kept. Calls that read copies of the
+        same tensor share one gathering."""
+        key = (self.root.get(buffer, buffer), self.graph.calls[index].phase)
+        if key not in self.gathered:
+            self.gathered.add(key)
+            written = self.last_write.get(buffer, -1)
+            is_kept = written < 0 or self.graph.calls[written].phase is not self.graph.calls[index].phase
+            size = self.graph.buffer_bytes(buffer)
+            self.move("gather tokens", GATHER, size, index - 1 if is_kept else written, index)
+
+    def settle(self, buffer: int, after: int, before: int) -> None:
+        """Sum a partial result over the devices."""
+        item, sources = self.partial.pop(buffer)
+        spec = self.buffers[buffer].spec
+        size = self.specs[spec].elements * item
+        outer = self._token_mark(self.shapes[spec]) if self.scatters else WHOLE
+        if outer != WHOLE:
+            self.held[buffer] = outer
+            self.by_tokens.add(buffer)
+        if self._is_last(sources):
+            kind = SUM if outer == WHOLE else SUM_TO_SHARES
+            self.move(kind, kind, size, after, before)
+
+    def _is_last(self, sources: tuple[int, ...]) -> bool:
+        """Whether all partial gradients of a tensor are there with these."""
+        for source in sources:
+            self.awaited[source] -= 1
+        return all(self.awaited[source] <= 0 for source in sources)
+
+    def _token_mark(self, shape: Shape) -> int:
+        """Where the activations of all tokens are divided by sequence; `WHOLE` for anything else."""
+        tokens, batch = self.graph.tokens, max(1, self.graph.batch)
+        leading = 1
+        for size in shape[:-1]:
+            leading *= size
+        if len(shape) < 2 or leading % batch or leading == batch or not tokens:
+            return WHOLE
+        return batch
+
+    def leave_partial(self, index: int, position: int = 0, source: int | None = None) -> None:
+        """The result at a position is a partial sum, perhaps part of the gradient of a tensor."""
+        call = self.graph.calls[index]
+        item = ITEM_BYTES[self.specs[call.outputs[position]].dtype]
+        sources = () if source is None else (source,)
+        self.partial[call.writes[min(position, len(call.writes) - 1)]] = Partial(item, sources)
+
+    # The walk
+
+    def run(self) -> Flow:
+        """Walk all calls."""
+        calls = self.graph.calls
+        update = next((i for i, call in enumerate(calls) if call.phase is Phase.OPTIMIZER), len(calls))
+        for index, call in enumerate(calls[:update]):
+            self._visit(index, call)
+        self._settle_gradients(update)
+        self._divide_states()
+        for index in range(update, len(calls)):
+            self._update(index, calls[index])
+        return self.flow
+
+    def _visit(self, index: int, call: Call) -> None:
+        reads, writes, name = call.reads, call.writes, call.name
+        if name in _COPIES and reads and writes:
+            self.root[writes[0]] = self.root.get(reads[0], reads[0])
+            self._share_weight_name(reads[0], writes[0])
+        held, partial = self.held, self.partial
+        for buffer in reads:
+            if buffer in held or buffer in partial:
+                if not self._stays_partial(index, call):
+                    self.rules.get(name, keep_division)(self, index, call)
+                break
+        else:
+            if name in self.deciders:
+                self.rules[name](self, index, call)
+        if call.nature is not Nature.VIEW:
+            for buffer in writes:
+                self.last_write[buffer] = index
+
+    def _stays_partial(self, index: int, call: Call) -> bool:
+        """Sums of partial sums, their copies and views are partial sums; anything else needs the sum."""
+        partial = [buffer for buffer in call.reads if buffer in self.partial]
+        if not partial:
+            return False
+        if call.nature is Nature.VIEW:
+            return True
+        if call.name in _LINEAR_WORK and len(partial) == len(call.reads):
+            parts = [self.partial[buffer] for buffer in partial]
+            sources = tuple(source for part in parts for source in part.sources)
+            total = Partial(min(part.item_bytes for part in parts), sources)
+            self.partial.update(dict.fromkeys(call.writes, total))
+            return True
+        for buffer in partial:
+            self.settle(buffer, self.last_write.get(buffer, index - 1), index)
+        return False
+
+    def _divide_states(self) -> None:
+        """Optimizer state is divided as its parameter. Each parameter's states follow one another, in the
+        order of the trained parameters, and begin with the same name."""
+        states = [i for i, buffer in enumerate(self.buffers) if buffer.role is Role.OPTIMIZER_STATE]
+        trained = [
+            index
+            for index, buffer in enumerate(self.buffers)
+            if buffer.role is Role.PARAMETER and buffer.name in self.graph.trained_names
+        ]
+        first = self.buffers[states[0]].name if states else ""
+        owner = -1
+        for state in states:
+            owner += self.buffers[state].name == first
+            if owner < len(trained) and trained[owner] in self.held:
+                spec = self.buffers[trained[owner]].spec
+                if self.shapes[spec] == self.shapes[self.buffers[state].spec]:
+                    self.held[state] = self.held[trained[owner]]
+
+    def _settle_gradients(self, update: int) -> None:
+        """Gradients of parameters that are whole become whole."""
+        whole = {self.weight_name[b] for b in self.weight_name if b not in self.held}
+        summed = gathered = 0
+        for index, buffer in enumerate(self.buffers):
+            if buffer.role is Role.GRADIENT:
+                if self.partial.pop(index, None) is not None:
+                    summed += self.graph.buffer_bytes(index)
+                if index in self.held and buffer.name in whole:
+                    del self.held[index]
+                    gathered += self.graph.buffer_bytes(index)
+        if summed:
+            self.move("gradients of whole parameters", SUM, summed, update - 1, update)
+        if gathered:
+            self.move("gradients of whole parameters", GATHER, gathered, update - 1, update)
+
+    def _update(self, index: int, call: Call) -> None:
+        """The optimizer works on each device's share of every parameter."""
+        behind = self.operands(call)
+        inputs = [
+            self.mark(buffer, spec) if buffer in self.held else WHOLE
+            for buffer, spec in zip(behind, call.inputs, strict=True)
+        ]
+        outputs = [
+            inputs[position]
+            if position < len(inputs) and spec == call.inputs[position] and spec != NO_TENSOR
+            else WHOLE
+            for position, spec in enumerate(call.outputs)
+        ]
+        self.flow.inputs[index], self.flow.outputs[index] = tuple(inputs), tuple(outputs)
+        if len(call.writes) == len(outputs):
+            for buffer, outer in zip(call.writes, outputs, strict=True):
+                if outer != WHOLE:
+                    self.held[buffer] = outer
+
+
+Rule = Callable[[Walk, int, Call], None]
+
+
+def keep_division(walk: Walk, index: int, call: Call) -> None:
+    """What calls do that no rule of the strategy is about."""
+    if call.nature is Nature.VIEW:
+        _view(walk, index, call)
+    elif call.nature is Nature.REDUCTION:
+        _reduce(walk, index, call)
+    elif call.nature is Nature.POINTWISE or call.name in _ALONG_OTHER_AXES:
+        _combine(walk, index, call)
+    else:
+        work_on_whole(walk, index, call)
+
+
+def work_on_whole(walk: Walk, index: int, call: Call) -> None:
+    """Gather whatever is divided."""
+    for buffer in call.reads:
+        walk.gather(buffer, index)
+
+
+def _view(walk: Walk, index: int, call: Call) -> None:
+    if not call.inputs or call.inputs[0] == NO_TENSOR:
+        return
+    spec = call.inputs[0]
+    outer = walk.mark(call.reads[0], spec)
+    shapes = walk.shapes
+    outputs = [
+        through_view(call.name, shapes[spec], shapes[out], outer) if outer else WHOLE for out in call.outputs
+    ]
+    walk.flow.inputs[index], walk.flow.outputs[index] = (outer,), tuple(outputs)
+    for out, mark in zip(call.outputs, outputs, strict=True):
+        if mark != WHOLE and out != spec:
+            walk._views[call.reads[0], out] = mark
+
+
+def _reduce(walk: Walk, index: int, call: Call) -> None:
+    spec = call.inputs[0]
+    outer = walk.mark(call.reads[0], spec) if call.reads else WHOLE
+    shape = walk.shapes[spec]
+    axis = axis_of(shape, outer) if outer else -1
+    if axis < 0:
+        return
+    along = call.settings.get("dim")
+    along = [along] if isinstance(along, int) else along
+    reduced = {size % len(shape) for size in along} if along else set(range(len(shape)))
+    if axis in reduced:
+        walk.emit(index, [outer], [WHOLE] * len(call.outputs))
+        walk.leave_partial(index)
+        if call.phase is Phase.FORWARD or call.recomputed:
+            walk.settle(call.writes[0], index, index + 1)
+        return
+    kept = axis if call.settings.get("keepdim") else axis - sum(other < axis for other in reduced)
+    inside = outer // outer_at(shape, axis)
+    marks = [outer_at(walk.shapes[out], kept, inside) for out in call.outputs]
+    walk.emit(index, [outer], marks, call.reads[0] in walk.by_tokens)
+
+
+def _combine(walk: Walk, index: int, call: Call) -> None:
+    """Elementwise work, and work along axes that are not divided: results are divided as operands are."""
+    behind = walk.operands(call)
+    shapes, inputs = walk.shapes, call.inputs
+    marks = [walk.mark(b, spec) if b >= 0 else WHOLE for b, spec in zip(behind, inputs, strict=True)]
+    lead = max(
+        (position for position, mark in enumerate(marks) if mark),
+        key=lambda position: walk.specs[inputs[position]].elements,
+        default=-1,
+    )
+    if lead < 0:
+        return
+    shape, outer, tokens = shapes[inputs[lead]], marks[lead], behind[lead] in walk.by_tokens
+    for position, mark in enumerate(marks):
+        if inputs[position] == NO_TENSOR or position == lead:
+            continue
+        wanted = broadcast(shape, shapes[inputs[position]], outer)
+        if (wanted == WHOLE and not mark) or wanted == mark:
+            continue
+        if mark:  # divided along another axis
+            walk.gather(behind[position], index)
+        if wanted == WHOLE:
+            marks[position] = WHOLE
+            continue
+        if len(shapes[inputs[position]]) == 1 and behind[position] in walk.weight_name:
+            walk.divide_vector(behind[position])
+        elif not tokens and shapes[inputs[position]] == shape and behind[position] not in walk.weight_name:
+            work_on_whole(walk, index, call)  # a residual: both or none
+            return
+        marks[position] = wanted
+    across = resized if call.name in _RESIZING else broadcast
+    outputs = [across(shape, shapes[out], outer) if out != NO_TENSOR else WHOLE for out in call.outputs]
+    walk.emit(index, marks, outputs, tokens)
+    if call.phase is Phase.BACKWARD and not call.recomputed:
+        for position, mark in enumerate(outputs):
+            if (
+                mark == WHOLE
+                and call.outputs[position] != NO_TENSOR
+                and walk.specs[call.outputs[position]].elements > 1
+            ):
+                walk.leave_partial(index, position)
+
+
+def softmax_rule(walk: Walk, index: int, call: Call) -> None:
+    """Over a divided axis: each row's maximum and sum are agreed on (Megatron's vocabulary-parallel loss)."""
+    behind = walk.operands(call)
+    outer = walk.mark(behind[0], call.inputs[0])
+    shape = walk.shapes[call.inputs[0]]
+    axis = call.settings.get("dim", -1) % max(1, len(shape))
+    if outer and axis_of(shape, outer) == axis and "backward" not in call.name:
+        size = size_at(shape, outer)
+        walk.flow.padded.add(size)
+        rows = walk.specs[call.inputs[0]].elements // shape[axis]
+        walk.move("maxima of the loss", SUM, rows * 4.0, index - 1, index)
+        walk.move("sums of the loss", SUM, rows * 4.0, index, index + 1)
+    _combine(walk, index, call)
+
+
+def loss_rule(walk: Walk, index: int, call: Call) -> None:
+    """Each target's probability lies with one device; its gradient is divided as the probabilities are."""
+    behind = walk.operands(call)
+    backward = "backward" in call.name
+    place = 1 if backward else 0
+    outer = walk.mark(behind[place], call.inputs[place])
+    if not outer:
+        return
+    shape = walk.shapes[call.inputs[place]]
+    marks = [
+        broadcast(shape, walk.shapes[spec], outer) if spec != NO_TENSOR else WHOLE for spec in call.inputs
+    ]
+    tokens = behind[place] in walk.by_tokens
+    if backward:
+        marks[0] = walk.mark(behind[0], call.inputs[0])
+        walk.emit(index, marks, [outer], tokens)
+        return
+    if axis_of(shape, outer) == 1:
+        walk.flow.padded.add(size_at(shape, outer))
+        walk.move(
+            "probabilities of the targets", SUM, walk.specs[call.inputs[1]].elements * 4.0, index, index + 1
+        )
+    walk.emit(index, marks, [WHOLE] * len(call.outputs))
+
+
+def norm_rule(walk: Walk, index: int, call: Call) -> None:
+    """A norm over the divided axis needs it whole; batch norms have their channels apart."""
+    behind = walk.operands(call)
+    lead = next((p for p, b in enumerate(behind) if b >= 0 and walk.mark(b, call.inputs[p])), None)
+    if lead is None:
+        return
+    shape = walk.shapes[call.inputs[lead]]
+    axis = axis_of(shape, walk.mark(behind[lead], call.inputs[lead]))
+    over = call.settings.get("normalized_shape") or shape[-1:]
+    is_batch = "batch_norm" in call.name
+    if (is_batch and axis != 1) or (not is_batch and axis >= len(shape) - len(over)) or "group" in call.name:
+        work_on_whole(walk, index, call)
+    else:
+        _combine(walk, index, call)
+
+
+_RESIZING = frozenset({"aten.cat", "aten.slice_backward", "aten.constant_pad_nd", "aten.repeat"})
+_COPIES = frozenset({"aten._to_copy", "aten.clone", "aten.copy_", "aten.contiguous"})
+_LINEAR_WORK = _COPIES | {"aten.add", "aten.add_", "aten.cat", "aten.slice_backward", "aten.sum", "aten.neg"}
+_ALONG_OTHER_AXES = frozenset(
+    "aten._to_copy aten.clone aten.copy_ aten.cat aten.stack aten.native_dropout "
+    "aten.native_dropout_backward aten.zeros_like aten.ones_like aten.full_like aten.empty_like "
+    "aten.new_zeros aten.new_ones aten.new_full "
+    "aten.new_empty aten.rand_like aten.bernoulli aten.bernoulli_ aten.fill_ aten.zero_ aten.slice_backward "
+    "aten.select_backward aten.triu aten.tril aten.constant_pad_nd aten.roll aten.repeat aten.cumsum "
+    "aten.gelu_backward aten.silu_backward aten.threshold_backward aten.tanh_backward aten.sigmoid_backward "
+    "aten.masked_fill_ aten.relu_ aten.hardtanh_backward aten.leaky_relu_backward aten.elu_backward "
+    "aten.embedding_dense_backward aten.mse_loss_backward aten.empty aten.contiguous aten.flip "
+    "aten._fused_dropout aten.native_batch_norm aten.native_batch_norm_backward".split()
+)
+NORMS = (
+    "aten.native_layer_norm",
+    "aten.native_layer_norm_backward",
+    "aten._fused_rms_norm",
+    "aten._fused_rms_norm_backward",
+    "aten.native_batch_norm",
+    "aten.native_batch_norm_backward",
+    "aten.native_group_norm",
+    "aten.native_group_norm_backward",
+)
+COMMON_RULES: Mapping[str, Rule] = {
+    **dict.fromkeys(NORMS, norm_rule),
+    **dict.fromkeys(
+        (
+            "aten._softmax",
+            "aten._log_softmax",
+            "aten._safe_softmax",
+            "aten._softmax_backward_data",
+            "aten._log_softmax_backward_data",
+            "foretrain.softmax",
+            "foretrain.softmax_backward",
+        ),
+        softmax_rule,
+    ),
+    "aten.nll_loss_forward": loss_rule,
+    "aten.nll_loss_backward": loss_rule,
+    "aten.nll_loss2d_forward": loss_rule,
+    "aten.nll_loss2d_backward": loss_rule,
+}
+
+
+def _weights(graph: Graph) -> dict[int, str]:
+    """Parameters and their copies in half precision, by name."""
+    roles = (Role.PARAMETER, Role.CAST_WEIGHT)
+    return {index: buffer.name for index, buffer in enumerate(graph.buffers) if buffer.role in roles}
