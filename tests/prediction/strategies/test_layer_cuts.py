@@ -100,6 +100,15 @@ def test_a_position_larger_than_any_device_is_hopeless() -> None:
     assert answer.alternative == "no number of stages up to 4 fits"
 
 
+def test_in_flight_known_for_one_number_of_stages_gives_no_other() -> None:
+    memory = StageMemory(10.0, in_flight=lambda _: (2, 1))
+    answer = cut(chain([1] * 4, parameters=[9] * 4), 2, memory=memory)
+    assert isinstance(answer, Infeasible)
+    assert answer.alternative == "use devices with more memory"
+    with pytest.raises(InvalidRequest, match="in flight for 3 stages"):
+        cut(chain([1] * 4), 3, memory=memory)
+
+
 def test_more_stages_than_positions_is_infeasible() -> None:
     answer = cut(chain([1, 1]), 3)
     assert isinstance(answer, Infeasible)

@@ -88,6 +88,13 @@ class StageMemory:
     state_bytes_per_parameter_byte: float = 1.0
     in_flight: Callable[[int], Sequence[int]] = one_in_flight
 
+    def held(self, stages: int) -> Sequence[int]:
+        """Micro-batches each stage holds."""
+        held = self.in_flight(stages)
+        if len(held) != stages:
+            raise InvalidRequest(f"{len(held)} numbers of micro-batches in flight for {stages} stages")
+        return held
+
     def capacities(self, stages: int) -> Floats:
         """Memory of each stage's device; where there are more stages than devices, of the smallest device."""
         given = np.atleast_1d(np.asarray(self.capacity_bytes, dtype=np.float64))
@@ -136,7 +143,7 @@ def cut(chain: Chain, stages: int, link: Link = FREE, memory: StageMemory = UNLI
 def evaluated(chain: Chain, bounds: Sequence[int], link: Link, memory: StageMemory) -> Cuts:
     """Time and memory of the stages of given cuts."""
     problem = _Problem(chain, link, memory)
-    held = memory.in_flight(len(bounds) - 1)
+    held = memory.held(len(bounds) - 1)
     spans = list(pairwise(bounds))
     return Cuts(
         bounds=tuple(int(bound) for bound in bounds),
@@ -174,7 +181,7 @@ class _Problem:
 
     def terms(self, stages: int) -> StageTerms:
         """The terms of all stages."""
-        held = self.memory.in_flight(stages)
+        held = self.memory.held(stages)
         capacities = self.memory.capacities(stages)
         return StageTerms(
             self.time_from,
@@ -192,7 +199,7 @@ class _Problem:
         reached = np.zeros(len(self.crossing), dtype=bool)
         reached[0] = True
         capacities = self.memory.capacities(stages) * spare
-        for in_flight, capacity in zip(self.memory.in_flight(stages), capacities, strict=True):
+        for in_flight, capacity in zip(self.memory.held(stages), capacities, strict=True):
             least = np.minimum.accumulate(np.where(reached, self.bytes_from(in_flight), np.inf))
             reached = np.concatenate([[False], least[:-1] <= capacity - self.bytes_to(in_flight)[1:]])
         return bool(reached[-1])
@@ -206,16 +213,23 @@ class _Problem:
             middle = (low + high) / 2
             low, high = (low, middle) if self.fits(stages, middle) else (middle, high)
         available = float(self.memory.capacities(stages).min())
-        tried = min(len(self.chain), max(4 * stages, 64))
-        enough = next((more for more in range(stages + 1, tried + 1) if self.fits(more)), None)
         return Infeasible(
             f"the fullest of {stages} {'stage' if stages == 1 else 'stages'}",
             f"{format_bytes(high * available)} of memory",
             format_bytes(available),
-            f"{enough} stages are the fewest that fit"
-            if enough
-            else f"no number of stages up to {tried} fits",
+            self._fewest_stages(stages),
         )
+
+    def _fewest_stages(self, stages: int) -> str:
+        """How many stages more would do, where it is known how many micro-batches they hold."""
+        most = min(len(self.chain), max(4 * stages, 64))
+        tried = 0
+        for more in range(stages + 1, most + 1):
+            if len(self.memory.in_flight(more)) == more:
+                tried = more
+                if self.fits(more):
+                    return f"{more} stages are the fewest that fit"
+        return f"no number of stages up to {tried} fits" if tried else "use devices with more memory"
 
 
 def _summed(values: ArrayLike) -> Floats:
