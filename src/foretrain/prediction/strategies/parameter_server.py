@@ -1,0 +1,242 @@
+"""Parameter servers: time per update, throughput and staleness, by how many gradients the server waits for.
+
+n workers with independent times X per gradient; one gradient or one set of parameters takes c seconds through
+the server's link when it is alone there, and as many times that as there are at once (the seed's S / (B/n)).
+
+| variant | the server updates with | waiting for the workers | staleness |
+|---|---|---|---|
+| sync | all n gradients | E[X_(n:n)] | 0 |
+| ksync | the first K; the others start again | E[X_(K:n)] | 0 |
+| kbatchsync | the first K, workers going on with the same parameters | E[K-th of n pooled renewals] | 0 |
+| async | each one | E[X] / n | n - 1 |
+| kasync | the first K workers; the others go on | simulated; exponential: E[X_(K:n)] | (n - K) / K |
+| kbatchasync | any K, workers going on with the newest parameters | K E[X] / n | (n - 1) / K |
+
+Waiting times: S. Dutta et al., "Slow and Stale Gradients Can Win the Race", AISTATS 2018. Staleness, the mean
+number of updates between reading the parameters and using the gradient, holds for any times: each update
+makes every gradient then under way one older, which are n - K (kasync) or n - 1 of them, and uses up K.
+
+Exchanges. Where the server waits for a set (sync, ksync, kbatchsync) its pushes and the n pulls follow the
+waiting, as in the seed: an upper bound where early pushes hide behind late workers. In kasync the K exchange
+while the others compute. In async and kbatchasync workers share the link as they come: a closed network of
+computing (any distribution) and one processor-sharing server, solved exactly by mean value analysis
+(F. Baskett et al., J. ACM 22 (2), 1975; M. Reiser, S. Lavenberg, J. ACM 27 (2), 1980).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from foretrain.errors import InvalidRequest
+from foretrain.prediction.strategies.first_of_many import simulated_first_k
+from foretrain.prediction.strategies.renewals import expected_completion
+from foretrain.prediction.strategies.worker_times import Distribution, WorkerTimes, expected_order_statistic
+
+
+class Variant(StrEnum):
+    """How many gradients a server waits for, and what becomes of the others."""
+
+    SYNC = "sync"
+    ASYNC = "async"
+    K_SYNC = "ksync"
+    K_BATCH_SYNC = "kbatchsync"
+    K_ASYNC = "kasync"
+    K_BATCH_ASYNC = "kbatchasync"
+
+
+@dataclass(frozen=True)
+class Server:
+    """What the server side costs: one message (gradients up, parameters down) alone on the link, aggregating
+    an update, and the overhead a worker adds to each gradient."""
+
+    message_seconds: float = 0.0
+    aggregation_seconds: float = 0.0
+    overhead_seconds: float = 0.0
+
+
+FREE = Server()
+"""A server that costs nothing."""
+
+
+def server_on_link(
+    gradient_bytes: float,
+    bytes_per_second: float,
+    servers: int = 1,
+    aggregation_seconds: float = 0.0,
+    overhead_seconds: float = 0.0,
+) -> Server:
+    """Servers with a link of `bytes_per_second` each, which share the parameters, or the workers, evenly."""
+    if servers < 1 or bytes_per_second <= 0:
+        raise InvalidRequest(
+            f"{servers} servers at {bytes_per_second} bytes/s serve nobody; both must be > 0"
+        )
+    return Server(gradient_bytes / bytes_per_second / servers, aggregation_seconds, overhead_seconds)
+
+
+@dataclass(frozen=True)
+class PsUpdate:
+    """One update of the parameters, on average.
+
+    `waiting_seconds` are for the workers alone, `exchange_seconds` what messages, aggregation and overhead
+    add to them. `standard_error` is that of the simulation, 0 where none was needed.
+    """
+
+    variant: Variant
+    workers: int
+    k: int
+    waiting_seconds: float
+    exchange_seconds: float
+    gradients_per_update: int
+    expected_staleness: float
+    useful_share: float
+    """Share of the workers' time that ends in the model; the rest is waiting, exchange and discarded work."""
+    standard_error: float = 0.0
+
+    @property
+    def seconds_per_update(self) -> float:
+        """Time from one update to the next."""
+        return self.waiting_seconds + self.exchange_seconds
+
+    @property
+    def gradients_per_second(self) -> float:
+        """Gradients that enter the model; times the batch of a worker, samples per second."""
+        return self.gradients_per_update / self.seconds_per_update
+
+
+def synchronous_seconds(
+    batch: int,
+    forward_seconds_per_sample: Sequence[float],
+    backward_seconds: Sequence[float],
+    gradient_bytes: float,
+    bytes_per_second: float,
+    workers_per_server: int,
+    aggregation_seconds: float = 0.0,
+    overhead_seconds: float = 0.0,
+) -> float:
+    """The seed's synchronous step: T = max over workers (b/g t_fwd + t_bwd + 2 S/(B/n) + t_agg + o).
+
+    One entry per worker (g of them) in the two sequences; each server serves n workers over a link of B.
+    Reference: K. Sanghvi, "Prediction & Cost Analysis of Distributed Deep Learning Jobs in a Multi-GPU
+    Setting", section V.
+    """
+    workers = len(forward_seconds_per_sample)
+    if not 1 <= workers_per_server <= workers or len(backward_seconds) != workers:
+        raise InvalidRequest(
+            f"{workers_per_server} workers per server, {workers} forward and {len(backward_seconds)} backward"
+            " times: give both times for each worker, and a server at most all of them"
+        )
+    computing = max(
+        batch / workers * forward + backward
+        for forward, backward in zip(forward_seconds_per_sample, backward_seconds, strict=True)
+    )
+    exchange = 2 * gradient_bytes / (bytes_per_second / workers_per_server)
+    return computing + exchange + aggregation_seconds + overhead_seconds
+
+
+@dataclass(frozen=True)
+class _Pace:
+    """Average time of an update, without and with the exchanges."""
+
+    waiting: float
+    whole: float
+    standard_error: float = 0.0
+
+
+def ps_update(
+    variant: Variant, workers: int, k: int, worker_times: WorkerTimes, server: Server = FREE
+) -> PsUpdate:
+    """An average update of `workers` equal workers; K counts for the four variants that wait for some."""
+    if workers < 1:
+        raise InvalidRequest(f"a parameter server needs a worker, not {workers}")
+    k = {Variant.SYNC: workers, Variant.ASYNC: 1}.get(variant, k)
+    distinct = variant in {Variant.K_SYNC, Variant.K_ASYNC}
+    if k < 1 or (distinct and k > workers):
+        raise InvalidRequest(
+            f"{variant} of {k} gradients from {workers} workers; K is at least 1"
+            + (f" and at most {workers}, the number of workers" if distinct else "")
+        )
+    pace = _PACES[variant](workers, k, worker_times, server)
+    return PsUpdate(
+        variant=variant,
+        workers=workers,
+        k=k,
+        waiting_seconds=pace.waiting,
+        exchange_seconds=pace.whole - pace.waiting,
+        gradients_per_update=k,
+        expected_staleness=expected_staleness(variant, workers, k),
+        useful_share=k * worker_times.mean / (workers * pace.whole),
+        standard_error=pace.standard_error,
+    )
+
+
+def expected_staleness(variant: Variant, workers: int, k: int) -> float:
+    """Mean number of updates between a gradient's parameters and its use."""
+    if variant is Variant.ASYNC:
+        return workers - 1.0
+    if variant is Variant.K_ASYNC:
+        return (workers - k) / k
+    if variant is Variant.K_BATCH_ASYNC:
+        return (workers - 1) / k
+    return 0.0
+
+
+def _after_waiting(waiting: float, workers: int, k: int, server: Server) -> _Pace:
+    """K pushes, an aggregation, n pulls."""
+    exchange = (k + workers) * server.message_seconds + server.aggregation_seconds + server.overhead_seconds
+    return _Pace(waiting, waiting + exchange)
+
+
+def _first_k(workers: int, k: int, times: WorkerTimes, server: Server) -> _Pace:
+    return _after_waiting(expected_order_statistic(times, k, workers), workers, k, server)
+
+
+def _first_k_batches(workers: int, k: int, times: WorkerTimes, server: Server) -> _Pace:
+    return _after_waiting(expected_completion(times, k, workers), workers, k, server)
+
+
+def _any_k_batches(workers: int, k: int, times: WorkerTimes, server: Server) -> _Pace:
+    service = 2 * server.message_seconds + server.aggregation_seconds / k
+    rate = closed_network_rate(workers, times.mean + server.overhead_seconds, service)
+    return _Pace(k * times.mean / workers, k / rate)
+
+
+def _first_k_going_on(workers: int, k: int, times: WorkerTimes, server: Server) -> _Pace:
+    if k == workers:
+        return _first_k(workers, k, times, server)
+    if k == 1:
+        return _any_k_batches(workers, k, times, server)
+    busy = 2 * k * server.message_seconds + server.aggregation_seconds
+    memoryless = times.distribution is Distribution.SHIFTED_EXPONENTIAL and times.shift == 0
+    alone = simulated_first_k(times, k, workers)
+    waiting = expected_order_statistic(times, k, workers) if memoryless else alone.seconds
+    if busy == 0 and server.overhead_seconds == 0:
+        return _Pace(waiting, waiting, 0.0 if memoryless else alone.standard_error)
+    whole = simulated_first_k(times, k, workers, busy, server.overhead_seconds)
+    return _Pace(waiting, whole.seconds, whole.standard_error)
+
+
+_PACES: Mapping[Variant, Callable[[int, int, WorkerTimes, Server], _Pace]] = {
+    Variant.SYNC: _first_k,
+    Variant.K_SYNC: _first_k,
+    Variant.K_BATCH_SYNC: _first_k_batches,
+    Variant.ASYNC: _any_k_batches,
+    Variant.K_BATCH_ASYNC: _any_k_batches,
+    Variant.K_ASYNC: _first_k_going_on,
+}
+
+
+def closed_network_rate(workers: int, away_seconds: float, service_seconds: float) -> float:
+    """Visits per second to a shared server by workers that stay away for a while between visits.
+
+    Mean value analysis, for m = 1 ... n: R = s (1 + Q), rate = m / (Z + R), Q = rate · R.
+    """
+    rate, queue = 0.0, 0.0
+    for present in range(1, workers + 1):
+        response = service_seconds * (1 + queue)
+        rate = present / (away_seconds + response)
+        queue = rate * response
+    assert math.isfinite(rate)
+    return rate
