@@ -8,6 +8,7 @@ what cannot work on a part has it gathered first. A strategy says by its `Rule`s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -18,10 +19,12 @@ from foretrain.prediction.strategies.divided_shapes import (
     axis_of,
     broadcast,
     outer_at,
+    relocated,
     resized,
     size_at,
     through_view,
 )
+from foretrain.workloads.fusion import FUSED
 from foretrain.workloads.graph import ITEM_BYTES, NO_TENSOR, Call, Graph, Nature, Phase, Role
 
 Marks = tuple[int, ...]
@@ -138,12 +141,12 @@ class Walk:
         seen = self._views.get((buffer, spec))
         if seen is not None:
             return seen
-        return outer if axis_of(self.shapes[spec], outer) >= 0 else WHOLE
+        return relocated(self.shapes[self.buffers[buffer].spec], self.shapes[spec], outer)
 
-    def is_inner(self, outer: int, spec: int) -> bool:
-        """Whether a matrix is divided along its last axis."""
-        shape = self.shapes[spec]
-        return outer != WHOLE and axis_of(shape, outer) == len(shape) - 1
+    def is_stored(self, buffer: int, shape: Shape) -> bool:
+        """Whether an activation of this shape is there in full, not a smaller tensor expanded to it."""
+        own = self.shapes[self.buffers[buffer].spec]
+        return buffer not in self.weight_name and math.prod(own) >= math.prod(shape)
 
     # What a rule decides
 
@@ -213,12 +216,12 @@ class Walk:
             size = self.graph.buffer_bytes(buffer)
             self.move("gather tokens", GATHER, size, index - 1 if is_kept else written, index)
 
-    def settle(self, buffer: int, after: int, before: int) -> None:
-        """Sum a partial result over the devices."""
+    def settle(self, buffer: int, after: int, before: int, *, scatters: bool = True) -> None:
+        """Sum a partial result over the devices; under sequence parallelism each keeps its share of it."""
         item, sources = self.partial.pop(buffer)
         spec = self.buffers[buffer].spec
         size = self.specs[spec].elements * item
-        outer = self._token_mark(self.shapes[spec]) if self.scatters else WHOLE
+        outer = self._token_mark(self.shapes[spec]) if self.scatters and scatters else WHOLE
         if outer != WHOLE:
             self.held[buffer] = outer
             self.by_tokens.add(buffer)
@@ -288,7 +291,7 @@ class Walk:
             return False
         if call.nature is Nature.VIEW:
             return True
-        if call.name in _LINEAR_WORK and len(partial) == len(call.reads):
+        if len(partial) == len(call.reads) and _is_linear(call):
             parts = [self.partial[buffer] for buffer in partial]
             sources = tuple(source for part in parts for source in part.sources)
             total = Partial(min(part.item_bytes for part in parts), sources)
@@ -327,6 +330,8 @@ class Walk:
                 if index in self.held and buffer.name in whole:
                     del self.held[index]
                     gathered += self.graph.buffer_bytes(index)
+                elif index not in self.held and buffer.name not in whole:  # a device keeps what it needs
+                    self.held[index] = self.held[self._same_name[buffer.name][0]]
         if summed:
             self.move("gradients of whole parameters", SUM, summed, update - 1, update)
         if gathered:
@@ -353,6 +358,11 @@ class Walk:
 
 
 Rule = Callable[[Walk, int, Call], None]
+
+
+def _is_linear(call: Call) -> bool:
+    """Whether a call on partial sums leaves a partial sum."""
+    return _LINEAR_WORK.issuperset(call.settings["fused"] if call.name == FUSED else (call.name,))
 
 
 def keep_division(walk: Walk, index: int, call: Call) -> None:
@@ -402,7 +412,7 @@ def _reduce(walk: Walk, index: int, call: Call) -> None:
         walk.emit(index, [outer], [WHOLE] * len(call.outputs))
         walk.leave_partial(index)
         if call.phase is Phase.FORWARD or call.recomputed:
-            walk.settle(call.writes[0], index, index + 1)
+            walk.settle(call.writes[0], index, index + 1, scatters=False)
         return
     kept = axis if call.settings.get("keepdim") else axis - sum(other < axis for other in reduced)
     inside = outer // outer_at(shape, axis)
@@ -436,7 +446,7 @@ def _combine(walk: Walk, index: int, call: Call) -> None:
             continue
         if len(shapes[inputs[position]]) == 1 and behind[position] in walk.weight_name:
             walk.divide_vector(behind[position])
-        elif not tokens and shapes[inputs[position]] == shape and behind[position] not in walk.weight_name:
+        elif not tokens and shapes[inputs[position]] == shape and walk.is_stored(behind[position], shape):
             work_on_whole(walk, index, call)  # a residual: both or none
             return
         marks[position] = wanted
@@ -459,12 +469,11 @@ def softmax_rule(walk: Walk, index: int, call: Call) -> None:
     outer = walk.mark(behind[0], call.inputs[0])
     shape = walk.shapes[call.inputs[0]]
     axis = call.settings.get("dim", -1) % max(1, len(shape))
-    if outer and axis_of(shape, outer) == axis and "backward" not in call.name:
-        size = size_at(shape, outer)
-        walk.flow.padded.add(size)
-        rows = walk.specs[call.inputs[0]].elements // shape[axis]
-        walk.move("maxima of the loss", SUM, rows * 4.0, index - 1, index)
-        walk.move("sums of the loss", SUM, rows * 4.0, index, index + 1)
+    if outer and axis_of(shape, outer) == axis == len(shape) - 1:
+        _agree_on_rows(walk, index, call, call.inputs[0])
+    elif outer and axis_of(shape, outer) == axis:
+        work_on_whole(walk, index, call)
+        return
     _combine(walk, index, call)
 
 
@@ -491,6 +500,32 @@ def loss_rule(walk: Walk, index: int, call: Call) -> None:
             "probabilities of the targets", SUM, walk.specs[call.inputs[1]].elements * 4.0, index, index + 1
         )
     walk.emit(index, marks, [WHOLE] * len(call.outputs))
+
+
+def fused_rule(walk: Walk, index: int, call: Call) -> None:
+    """A fused kernel is elementwise but for the norm, softmax or reduction that may be among its work."""
+    parts = call.settings["fused"]
+    whole = [part for part in parts if part in _OVER_THE_LAST_AXIS]
+    for buffer, spec in zip(walk.operands(call), call.inputs, strict=True):
+        shape = walk.shapes[spec]
+        if whole and walk.mark(buffer, spec) and axis_of(shape, walk.mark(buffer, spec)) == len(shape) - 1:
+            if "softmax" not in whole[0]:
+                work_on_whole(walk, index, call)
+                return
+            _agree_on_rows(walk, index, call, spec)
+            break
+    _combine(walk, index, call)
+
+
+def _agree_on_rows(walk: Walk, index: int, call: Call, spec: int) -> None:
+    """Maxima and sums of rows that lie across devices."""
+    if call.phase is Phase.BACKWARD and not call.recomputed:
+        return
+    shape = walk.shapes[spec]
+    walk.flow.padded.add(shape[-1])
+    rows = walk.specs[spec].elements // shape[-1]
+    walk.move("maxima of the loss", SUM, rows * 4.0, index - 1, index)
+    walk.move("sums of the loss", SUM, rows * 4.0, index, index + 1)
 
 
 def norm_rule(walk: Walk, index: int, call: Call) -> None:
@@ -533,7 +568,11 @@ NORMS = (
     "aten.native_group_norm",
     "aten.native_group_norm_backward",
 )
+_OVER_THE_LAST_AXIS = frozenset(
+    {*NORMS, "aten.mean", "aten._softmax", "aten._log_softmax", "foretrain.softmax", "aten.amax"}
+)
 COMMON_RULES: Mapping[str, Rule] = {
+    FUSED: fused_rule,
     **dict.fromkeys(NORMS, norm_rule),
     **dict.fromkeys(
         (

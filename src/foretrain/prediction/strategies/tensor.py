@@ -202,7 +202,7 @@ class _Megatron:
         ins, tokens = shape[-1], math.prod(shape[:-1])
         outs = walk.shapes[call.outputs[0]][-1]
         mark = walk.mark(source, spec)
-        is_inner = walk.is_inner(mark, spec)
+        is_inner = mark != WHOLE and source not in walk.by_tokens
         way = self._way(walk.weight_name[weight], ins, outs, is_inner, call.module)
         self.layers[index] = way
         bias = self._bias(behind, first)
@@ -274,7 +274,7 @@ class _Megatron:
         walk = self.walk
         rows, outs = walk.shapes[call.inputs[0]][-2:]
         mark = walk.mark(behind[0], call.inputs[0])
-        is_inner = walk.is_inner(mark, call.inputs[0])
+        is_inner = mark != WHOLE and behind[0] not in walk.by_tokens
         if way == _COLUMN:
             if mark and not is_inner:
                 walk.gather_for(behind[0], index)
@@ -351,8 +351,12 @@ class _Megatron:
         """Whether the queries are divided by heads; then keys and values that are not are shared by all. A
         mask is divided with the heads it has."""
         shapes = self.walk.shapes
-        if not marks[first] or axis_of(shapes[call.inputs[first]], marks[first]) != 1:
+        behind = self.walk.operands(call)
+        if not marks[first] or behind[first] in self.walk.by_tokens:
             return False
+        for position in range(first, first + 3):
+            if marks[position]:
+                marks[position] = _heads(shapes[call.inputs[position]])
         heads = shapes[call.inputs[first]][1]
         for position, spec in enumerate(call.inputs):
             if spec != NO_TENSOR and not marks[position] and position not in (first + 1, first + 2):
