@@ -37,6 +37,8 @@ class WorkloadRequest:
     compile: bool = False
     cuda_graphs: bool = False
     checkpoint_activations: bool = False
+    half_weights: bool = False
+    full_gradients: bool = False
     forward_only: bool = False
     no_optimizer: bool = False
     allow_user_code: bool = True
@@ -74,6 +76,8 @@ def _step_options(request: WorkloadRequest, file: WorkloadFile | None) -> StepOp
         or _chosen(None, file, "checkpoint_activations", False),
         forward_only=request.forward_only,
         cuda_graphs=request.cuda_graphs or _chosen(None, file, "cuda_graphs", False),
+        half_weights=request.half_weights or _chosen(None, file, "half_weights", False),
+        full_gradients=request.full_gradients or _chosen(None, file, "full_gradients", False),
     )
 
 

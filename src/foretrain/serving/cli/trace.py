@@ -27,6 +27,8 @@ def trace(
     channels_last: given.ChannelsLast = False,
     compile: given.Compile = False,  # noqa: A002 - the option's name in the contract
     checkpoint_activations: given.CheckpointActivations = False,
+    half_weights: given.HalfWeights = False,
+    full_gradients: given.FullGradients = False,
     lora: given.Lora = None,
     forward_only: given.ForwardOnly = False,
     no_optimizer: given.NoOptimizer = False,

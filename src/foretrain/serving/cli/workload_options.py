@@ -40,6 +40,13 @@ CudaGraphs = Annotated[
 CheckpointActivations = Annotated[
     bool, typer.Option("--checkpoint-activations", help="Recompute activations in the backward pass.")
 ]
+HalfWeights = Annotated[
+    bool,
+    typer.Option("--half-weights", help="Weights in fp16/bf16 too, FP32 copies in the optimizer (Megatron)."),
+]
+FullGradients = Annotated[
+    bool, typer.Option("--full-gradients", help="With --half-weights: add gradients up in FP32.")
+]
 Lora = Annotated[str | None, typer.Option("--lora", help="Train adapters only, e.g. r=16 or r=16,quantised.")]
 ForwardOnly = Annotated[bool, typer.Option("--forward-only", help="No backward pass, no optimizer.")]
 NoOptimizer = Annotated[bool, typer.Option("--no-optimizer", help="No optimizer step.")]

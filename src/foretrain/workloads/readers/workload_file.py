@@ -17,7 +17,14 @@ if TYPE_CHECKING:
     from foretrain.workloads.example import Example
 
 _COUNTS = ("batch", "global_batch", "micro_batches", "samples", "epochs", "steps", "seq_len", "image_size")
-_SWITCHES = ("channels_last", "compile", "cuda_graphs", "checkpoint_activations")
+_SWITCHES = (
+    "channels_last",
+    "compile",
+    "cuda_graphs",
+    "checkpoint_activations",
+    "half_weights",
+    "full_gradients",
+)
 _CHOICES = {"precision": PRECISIONS, "attention": ATTENTIONS}
 
 
@@ -48,6 +55,8 @@ class WorkloadFile:
     compile: bool | None = None
     cuda_graphs: bool | None = None
     checkpoint_activations: bool | None = None
+    half_weights: bool | None = None
+    full_gradients: bool | None = None
     lora: LoraOptions | None = None
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 from foretrain.workloads.graph import Nature, Phase, Spec
 from foretrain.workloads.ops import Direction, Kind, Work
@@ -241,6 +242,18 @@ def _foreach(site: Site) -> tuple[Work, ...]:
     return (work,)
 
 
+def _fused_adam(site: Site) -> tuple[Work, ...]:
+    """Adam in one pass: weights, gradients and two moments are read, all but the gradients are written.
+
+    The operator's schema says that it writes gradients, too, which it does only where it unscales them.
+    """
+    (work,) = _foreach(site)
+    return (replace(work, flop=_ADAM_FLOP * work.flop / 4, write_bytes=0.75 * work.read_bytes),)
+
+
+_ADAM_FLOP = 15.0
+"""Arithmetic of Adam for one weight: two moments, their corrections, a root, a division, the decay."""
+
 _TENSORS_PER_LAUNCH = 64
 """How many tensor addresses of two lists fit one multi-tensor launch (PyTorch, MultiTensorApply.cuh)."""
 
@@ -291,6 +304,7 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(_SCANS, lambda site: _work(site, Kind.SCAN, 1.0)),
     **dict.fromkeys(_LOSSES, lambda site: _work(site, Kind.LOSS, 1.0)),
     **dict.fromkeys(_OTHER_POINTWISE, _pointwise),
+    **dict.fromkeys(("aten._fused_adam_", "aten._fused_adamw_"), _fused_adam),
     "aten.embedding": _embedding,
     "aten.embedding_dense_backward": _embedding_backward,
 }

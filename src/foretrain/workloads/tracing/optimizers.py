@@ -3,12 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import torch
 
 from foretrain.errors import UnknownName
 
 Parameters = Iterable[torch.nn.Parameter]
+
+
+class FusedAdamW(torch.optim.Optimizer):
+    """AdamW in one pass over lists of tensors: Apex's FusedAdam, or torch's `fused=True`."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        super().__init__(parameters, {})
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Update all parameters that have a gradient."""
+        del closure
+        trained = [each for each in self.param_groups[0]["params"] if each.grad is not None]
+        for each in trained:
+            if not self.state[each]:
+                self.state[each] = {
+                    "step": torch.zeros((), device=each.device),
+                    "exp_avg": torch.zeros_like(each),
+                    "exp_avg_sq": torch.zeros_like(each),
+                }
+        states = [[self.state[each][name] for each in trained] for name in ("exp_avg", "exp_avg_sq", "step")]
+        torch._fused_adamw_(
+            [each.detach() for each in trained],
+            [each.grad for each in trained],
+            *states[:2],
+            [],
+            states[2],
+            lr=1e-3, beta1=0.9, beta2=0.95, weight_decay=0.1, eps=1e-8,
+            amsgrad=False, maximize=False, grad_scale=None, found_inf=None,
+        )  # fmt: skip
+
 
 OPTIMIZERS: Mapping[str, Callable[[Parameters], torch.optim.Optimizer]] = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1, foreach=True),
@@ -18,6 +49,7 @@ OPTIMIZERS: Mapping[str, Callable[[Parameters], torch.optim.Optimizer]] = {
     ),
     "adam": lambda parameters: torch.optim.Adam(parameters, foreach=True),
     "adamw": lambda parameters: torch.optim.AdamW(parameters, foreach=True),
+    "adamw-fused": FusedAdamW,
     "nadam": lambda parameters: torch.optim.NAdam(parameters, foreach=True),
     "radam": lambda parameters: torch.optim.RAdam(parameters, foreach=True),
     "adamax": lambda parameters: torch.optim.Adamax(parameters, foreach=True),

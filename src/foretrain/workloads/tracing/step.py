@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,11 +15,13 @@ from foretrain.workloads.example import Example
 from foretrain.workloads.graph import Graph, Layer, Phase, Role
 from foretrain.workloads.options import StepOptions
 from foretrain.workloads.tracing.checkpointing import checkpoint_blocks
+from foretrain.workloads.tracing.half_weights import MasterOptimizer, halved, in_full
 from foretrain.workloads.tracing.optimizers import optimizer as build_optimizer
 from foretrain.workloads.tracing.reality import Reality
 from foretrain.workloads.tracing.recorder import ModuleStack, Recorder
 from foretrain.workloads.zoo.ctc import ensure_ctc_shapes
 
+Optimizer = torch.optim.Optimizer | MasterOptimizer
 _AUTOCAST = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp8": torch.bfloat16}
 
 
@@ -29,9 +32,12 @@ def trace(example: Example, options: StepOptions, device: str = "meta") -> Graph
     inputs = tuple(_to(value, device) for value in example.inputs)
     if options.channels_last:
         module, inputs = _channels_last(module, inputs)
+    if options.half_weights:
+        half = _AUTOCAST[options.precision]
+        module, inputs = module.to(half), halved(inputs, half)
     optimizer = None
     if options.optimizer is not None and not options.forward_only:
-        optimizer = _ready_optimizer(options.optimizer, module)
+        optimizer = _ready_optimizer(options, module)
     with ModuleStack(module) as modules:
         recorder = Recorder(torch.device(device), modules)
         _own_what_exists(recorder, module, inputs, optimizer)
@@ -45,17 +51,20 @@ def _run(
     example: Example,
     module: torch.nn.Module,
     inputs: tuple[Any, ...],
-    optimizer: torch.optim.Optimizer | None,
+    optimizer: Optimizer | None,
     options: StepOptions,
     recorder: Recorder,
     modules: ModuleStack,
 ) -> None:
-    reality = Reality(_AUTOCAST.get(options.precision), options.attention)
+    autocast = "fp32" if options.half_weights else options.precision
+    reality = Reality(_AUTOCAST.get(autocast), options.attention)
     if options.checkpoint_activations:
         checkpoint_blocks(module, lambda: _again(reality, modules))
-    with _autocast_flag(options.precision), reality, recorder, _named_failures(modules):
+    with _autocast_flag(autocast), reality, recorder, _named_failures(modules):
         with torch.set_grad_enabled(not options.forward_only):
             output = module(*inputs)
+            if options.half_weights:
+                output = in_full(output)
             loss = output if example.loss is None else example.loss(output)
         del output
         if options.forward_only:
@@ -106,12 +115,16 @@ def _scalar(loss: Any) -> torch.Tensor:
     return loss if loss.dim() == 0 else loss.sum()
 
 
-def _ready_optimizer(name: str, module: torch.nn.Module) -> torch.optim.Optimizer | None:
+def _ready_optimizer(options: StepOptions, module: torch.nn.Module) -> Optimizer | None:
     """The optimizer with its state already made, as it is from the second step on."""
-    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    assert options.optimizer is not None
+    named = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+    trained = list(named.values())
     if not trained:
         return None
-    optimizer = build_optimizer(name, trained)
+    if options.half_weights:
+        return MasterOptimizer(partial(build_optimizer, options.optimizer), named, options.full_gradients)
+    optimizer = build_optimizer(options.optimizer, trained)
     for parameter in trained:
         parameter.grad = torch.zeros_like(parameter)
     optimizer.step()
@@ -123,7 +136,7 @@ def _own_what_exists(
     recorder: Recorder,
     module: torch.nn.Module,
     inputs: tuple[Any, ...],
-    optimizer: torch.optim.Optimizer | None,
+    optimizer: Optimizer | None,
 ) -> None:
     for name, parameter in module.named_parameters():
         recorder.own(parameter, Role.PARAMETER, name)
@@ -131,7 +144,9 @@ def _own_what_exists(
         recorder.own(buffer, Role.MODULE_BUFFER, name)
     for tensor in _flatten(inputs):
         recorder.own(tensor, Role.INPUT)
-    if optimizer is not None:
+    if isinstance(optimizer, MasterOptimizer):
+        optimizer.own(recorder)
+    elif optimizer is not None:
         for state in optimizer.state.values():
             for name, value in state.items():
                 if isinstance(value, torch.Tensor):

@@ -24,7 +24,8 @@ class Attention(nn.Module):
 
     `fused` makes queries, keys and values by one linear layer. Fewer `kv_heads` than `heads` is grouped-query
     attention. `scale` is 1/√(head width) unless given. A `bias` handed to `forward` must hold the causal mask
-    itself, if there is to be one.
+    itself, if there is to be one. `fused_kernels` scale in the product, mask in the softmax and rotate in one
+    pass, as Megatron's do.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class Attention(nn.Module):
         head_width: int | None = None,
         kv_heads: int | None = None,
         scale: float | None = None,
+        fused_kernels: bool = False,
     ) -> None:
         super().__init__()
         self.kind, self.causal, self.dropout = kind, causal, dropout
@@ -48,7 +50,7 @@ class Attention(nn.Module):
         self.scale = 1 / math.sqrt(self.head_width) if scale is None else scale
         self.query_width = self.heads * self.head_width
         self.kv_width = self.kv_heads * self.head_width
-        self.fused = fused
+        self.fused, self.fused_kernels = fused, fused_kernels
         if fused:
             self.qkv = nn.Linear(width, self.query_width + 2 * self.kv_width, bias=linear_bias)
         else:
@@ -67,7 +69,8 @@ class Attention(nn.Module):
         """Attend from `x` to itself, or to `memory`."""
         query, key, value = self._project(x, x if memory is None else memory)
         if rotary is not None:
-            query, key = rotate(query, rotary), rotate(key, rotary)
+            turn = rotate_in_one_pass if self.fused_kernels else rotate
+            query, key = turn(query, rotary), turn(key, rotary)
         attended = (self._eager if self.kind == "eager" else self._fused)(query, key, value, bias)
         output: Tensor = self.output(attended.transpose(1, 2).flatten(2))
         return output
@@ -99,9 +102,9 @@ class Attention(nn.Module):
             key = key.repeat_interleave(self.heads // self.kv_heads, dim=1)
             value = value.repeat_interleave(self.heads // self.kv_heads, dim=1)
         scores = query @ key.transpose(-2, -1)
-        if self.scale != 1:
+        if self.scale != 1 and not self.fused_kernels:
             scores = scores * self.scale
-        if bias is None and self.causal:
+        if bias is None and self.causal and not self.fused_kernels:
             bias = causal_bias(scores)
         if bias is not None:
             scores = scores + bias
@@ -121,6 +124,11 @@ def rotary_angles(positions: int, head_width: int, base: float, like: Tensor) ->
     angles = torch.outer(torch.arange(positions, device=like.device, dtype=torch.float32), frequency)
     angles = torch.cat((angles, angles), dim=-1)
     return angles.cos().to(like.dtype), angles.sin().to(like.dtype)
+
+
+def rotate_in_one_pass(x: Tensor, rotary: Rotary) -> Tensor:
+    """As one fused kernel, for what it costs: reads the heads, writes them, saves only the angles."""
+    return x * rotary[0]
 
 
 def rotate(x: Tensor, rotary: Rotary) -> Tensor:

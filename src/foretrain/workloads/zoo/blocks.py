@@ -48,17 +48,25 @@ class FeedForward(nn.Module):
 
 
 class SwiGLU(nn.Module):
-    """down(silu(gate(x)) · up(x)), without biases. Shazeer, arXiv:2002.05202."""
+    """down(silu(gate(x)) · up(x)), without biases. Shazeer, arXiv:2002.05202.
 
-    def __init__(self, width: int, hidden: int) -> None:
+    `merged` makes gate and up by one product.
+    """
+
+    def __init__(self, width: int, hidden: int, merged: bool = False) -> None:
         super().__init__()
-        self.gate = nn.Linear(width, hidden, bias=False)
-        self.up = nn.Linear(width, hidden, bias=False)
+        self.merged = merged
+        if merged:
+            self.gate_up = nn.Linear(width, 2 * hidden, bias=False)
+        else:
+            self.gate = nn.Linear(width, hidden, bias=False)
+            self.up = nn.Linear(width, hidden, bias=False)
         self.down = nn.Linear(hidden, width, bias=False)
         self.silu = nn.SiLU()
 
     def forward(self, x: Tensor) -> Tensor:
-        output: Tensor = self.down(self.silu(self.gate(x)) * self.up(x))
+        gate, up = self.gate_up(x).chunk(2, dim=-1) if self.merged else (self.gate(x), self.up(x))
+        output: Tensor = self.down(self.silu(gate) * up)
         return output
 
 

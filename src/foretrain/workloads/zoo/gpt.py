@@ -25,6 +25,7 @@ class GptConfig:
     """The architecture. `hidden` is four times the width unless given.
 
     An `embedding_width` other than the width adds a projection on either side, as the smallest OPTs have.
+    `fused_kernels` are Megatron's: scale in the product, mask in the softmax.
     OPT's table of positions has two rows more than it has positions (`unused_positions`).
     """
 
@@ -41,6 +42,7 @@ class GptConfig:
     dropout: float = 0.1
     attention_dropout: float = 0.1
     embedding_dropout: float = 0.1
+    fused_kernels: bool = False
 
 
 class Gpt(nn.Module):
@@ -83,6 +85,7 @@ def _block(config: GptConfig, attention: AttentionKind) -> Block:
             causal=True,
             dropout=config.attention_dropout,
             fused=config.fused_qkv,
+            fused_kernels=config.fused_kernels,
         ),
         FeedForward(config.width, hidden, config.activation),
         partial(nn.LayerNorm, config.width),

@@ -16,12 +16,17 @@ from foretrain.workloads.example import Example
 from foretrain.workloads.zoo.attention import Attention, rotary_angles
 from foretrain.workloads.zoo.blocks import Block, SwiGLU
 from foretrain.workloads.zoo.catalogue import AttentionKind, Sizes
+from foretrain.workloads.zoo.fused_kernels import FusedRMSNorm
 from foretrain.workloads.zoo.tasks import language_modelling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LlamaConfig:
-    """The architecture; `tied` reuses the embedding as the output layer."""
+    """The architecture; `tied` reuses the embedding as the output layer.
+
+    `fused_kernels` are those of training frameworks: norm and rotary positions in one kernel each, queries,
+    keys and values by one product, gate and up by another.
+    """
 
     layers: int
     width: int
@@ -32,6 +37,7 @@ class LlamaConfig:
     tied: bool = False
     rotary_base: float = 10_000.0
     norm_eps: float = 1e-5
+    fused_kernels: bool = False
 
 
 class Llama(nn.Module):
@@ -43,7 +49,7 @@ class Llama(nn.Module):
         self.rotary_base = config.rotary_base
         self.tokens = nn.Embedding(config.vocabulary, config.width)
         self.blocks = nn.ModuleList(_block(config, attention) for _ in range(config.layers))
-        self.norm = nn.RMSNorm(config.width, eps=config.norm_eps)
+        self.norm = _norm(config)()
         self.output = None if config.tied else nn.Linear(config.width, config.vocabulary, bias=False)
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -64,10 +70,16 @@ def _block(config: LlamaConfig, attention: AttentionKind) -> Block:
             causal=True,
             kv_heads=config.kv_heads,
             linear_bias=False,
+            fused=config.fused_kernels,
+            fused_kernels=config.fused_kernels,
         ),
-        SwiGLU(config.width, config.hidden),
-        partial(nn.RMSNorm, config.width, eps=config.norm_eps),
+        SwiGLU(config.width, config.hidden, merged=config.fused_kernels),
+        _norm(config),
     )
+
+
+def _norm(config: LlamaConfig) -> partial[nn.Module]:
+    return partial(FusedRMSNorm if config.fused_kernels else nn.RMSNorm, config.width, eps=config.norm_eps)
 
 
 def llama(sizes: Sizes, **config: object) -> Example:

@@ -1,0 +1,73 @@
+"""Modules that live in half precision, with FP32 copies of their weights in the optimizer."""
+
+from collections import Counter
+
+import pytest
+import torch
+
+from foretrain.errors import InvalidRequest
+from foretrain.workloads.example import Example
+from foretrain.workloads.graph import Graph, Phase, Role
+from foretrain.workloads.options import StepOptions
+from foretrain.workloads.rules import operators
+from foretrain.workloads.tracing.step import trace
+
+WEIGHTS = 3 * 4 + 5 * 3
+
+
+def _example() -> Example:
+    module = torch.nn.Sequential(torch.nn.Linear(4, 3, bias=False), torch.nn.Linear(3, 5, bias=False))
+    return Example(module, (torch.rand(2, 4),), lambda output: output.square().mean(), samples=2)
+
+
+def _traced(**options: object) -> Graph:
+    chosen = {"precision": "bf16", "optimizer": "adamw-fused", "half_weights": True, **options}
+    return trace(_example(), StepOptions(**chosen))  # type: ignore[arg-type]
+
+
+def _bytes(graph: Graph) -> Counter[Role]:
+    found: Counter[Role] = Counter()
+    for buffer in graph.buffers:
+        found[buffer.role] += graph.specs[buffer.spec].bytes
+    return found
+
+
+def test_weights_and_gradients_take_two_bytes_masters_and_moments_twelve() -> None:
+    sizes = _bytes(_traced())
+    steps = 2 * 4
+    assert sizes[Role.PARAMETER] == 2 * WEIGHTS
+    assert sizes[Role.GRADIENT] == 2 * WEIGHTS
+    assert sizes[Role.OPTIMIZER_STATE] == 12 * WEIGHTS + steps
+    assert sizes[Role.CAST_WEIGHT] == 0
+
+
+def test_full_gradients_take_four_bytes_and_stay() -> None:
+    graph = _traced(full_gradients=True)
+    gradients = [buffer for buffer in graph.buffers if buffer.role is Role.GRADIENT]
+    assert _bytes(graph)[Role.GRADIENT] == 4 * WEIGHTS
+    assert {buffer.name for buffer in gradients} == {"0.weight", "1.weight"}
+    assert all(buffer.dies == len(graph.calls) for buffer in gradients)
+    assert sum(call.name == "aten.add_" for call in graph.calls if call.phase is Phase.BACKWARD) == 2
+
+
+def test_products_run_in_half_without_casts_and_the_loss_in_full() -> None:
+    graph = _traced()
+    products = [call for call in graph.calls if call.name == "aten.mm"]
+    assert {graph.specs[call.inputs[0]].dtype for call in products} == {"bfloat16"}
+    casts = [call for call in graph.calls if call.name == "aten._to_copy" and call.phase is Phase.FORWARD]
+    assert [graph.specs[call.outputs[0]].dtype for call in casts] == ["float32"]
+
+
+def test_fused_adam_reads_four_tensors_and_writes_three() -> None:
+    graph = _traced(full_gradients=True)
+    (update,) = [op for op in operators(graph) if op.name == "aten._fused_adamw_"]
+    steps = 2 * 4
+    assert update.work.read_bytes == 16 * WEIGHTS + steps
+    assert update.work.write_bytes == 0.75 * update.work.read_bytes
+
+
+def test_half_weights_of_full_precision_make_no_sense() -> None:
+    with pytest.raises(InvalidRequest, match="fp16 or bf16"):
+        StepOptions(precision="fp32", half_weights=True)
+    with pytest.raises(InvalidRequest, match="half_weights"):
+        StepOptions(precision="bf16", full_gradients=True)
