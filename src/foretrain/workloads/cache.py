@@ -32,10 +32,18 @@ def key(**content: Any) -> str:
 
 def find(entry: str) -> Graph | Family | None:
     """The entry of that key, or None if there is none that can be trusted."""
+    file = _file(entry)
     try:
-        return load(_file(entry).read_bytes())
+        return _loaded(file, file.stat().st_mtime_ns)
     except (OSError, Corrupt, ValueError, KeyError, TypeError, IndexError):
         return None
+
+
+@lru_cache(maxsize=8)
+def _loaded(file: Path, written_ns: int) -> Graph | Family:
+    """The content of a file as it was written then; the last few stay in memory, since searches return."""
+    del written_ns
+    return load(file.read_bytes())
 
 
 def keep(entry: str, item: Graph | Family) -> None:

@@ -81,7 +81,7 @@ class MasterOptimizer:
                 master.grad = parameter.grad.to(torch.float32)
         self._optimizer.step()
         with torch.no_grad():
-            torch._foreach_copy_(list(self._parameters.values()), self._masters)
+            torch._foreach_copy_(tuple(self._parameters.values()), tuple(self._masters))
         self._optimizer.zero_grad(set_to_none=True)
 
     @staticmethod

@@ -29,13 +29,16 @@ class FusedAdamW(torch.optim.Optimizer):
                     "exp_avg": torch.zeros_like(each),
                     "exp_avg_sq": torch.zeros_like(each),
                 }
-        states = [[self.state[each][name] for each in trained] for name in ("exp_avg", "exp_avg_sq", "step")]
+        mean, square, steps = (
+            [self.state[each][name] for each in trained] for name in ("exp_avg", "exp_avg_sq", "step")
+        )
         torch._fused_adamw_(
             [each.detach() for each in trained],
             [each.grad for each in trained],
-            *states[:2],
+            mean,
+            square,
             [],
-            states[2],
+            steps,
             lr=1e-3, beta1=0.9, beta2=0.95, weight_decay=0.1, eps=1e-8,
             amsgrad=False, maximize=False, grad_scale=None, found_inf=None,
         )  # fmt: skip

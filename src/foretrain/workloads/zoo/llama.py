@@ -79,7 +79,8 @@ def _block(config: LlamaConfig, attention: AttentionKind) -> Block:
 
 
 def _norm(config: LlamaConfig) -> partial[nn.Module]:
-    return partial(FusedRMSNorm if config.fused_kernels else nn.RMSNorm, config.width, eps=config.norm_eps)
+    kind: type[nn.Module] = FusedRMSNorm if config.fused_kernels else nn.RMSNorm
+    return partial(kind, config.width, eps=config.norm_eps)
 
 
 def llama(sizes: Sizes, **config: object) -> Example:
