@@ -11,7 +11,11 @@ import torch
 from torch import nn
 
 from foretrain.errors import InvalidRequest
-from foretrain.prediction.strategies.graph_chain import chain_of, positions_of_calls
+from foretrain.prediction.strategies.graph_chain import (
+    chain_of,
+    position_of_every_call,
+    positions_of_calls,
+)
 from foretrain.prediction.strategies.layer_cuts import Chain, Cuts, Link, StageMemory, cut, evaluated
 from foretrain.workloads.example import Example
 from foretrain.workloads.graph import Graph, Phase, Role
@@ -140,6 +144,17 @@ def test_recomputation_goes_with_the_layer_it_repeats() -> None:
     assert len(positions) > len(chain)
     assert min(spent) > 0
     assert max(spent) - min(spent) <= 2, "the sums between blocks stand outside the modules"
+
+
+def test_every_call_has_a_position_but_those_of_the_optimizer() -> None:
+    graph = zoo("gpt2", True, "bf16")
+    chain, position = timed(graph), position_of_every_call(graph)
+    phases = np.array([call.phase for call in graph.calls])
+    assert (position[phases == Phase.OPTIMIZER] == -1).all()
+    times = np.array([1.0 + index % 7 for index in range(len(graph.calls))])
+    for phase, expected in ((Phase.FORWARD, chain.forward_seconds), (Phase.BACKWARD, chain.backward_seconds)):
+        own = phases == phase
+        assert np.bincount(position[own], times[own], len(chain)).tolist() == expected.tolist()
 
 
 def crossing_again(graph: Graph, cut_after: int, positions: list[int]) -> int:

@@ -165,3 +165,13 @@ def _names(graph: Graph, position_of: Sequence[int], count: int) -> tuple[str, .
     for call, position in zip(graph.calls, position_of, strict=False):
         names[position] = call.module
     return tuple(names)
+
+
+def position_of_every_call(graph: Graph) -> NDArray[np.int64]:
+    """The position of each call; -1 for those of the optimizer, which every position has a share of."""
+    forward = positions_of_calls(graph)
+    found = np.full(len(graph.calls), -1, dtype=np.int64)
+    found[: len(forward)] = forward
+    for index, position in _backward_positions(graph, forward).items():
+        found[index] = position
+    return found
