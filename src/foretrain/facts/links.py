@@ -15,6 +15,9 @@ from foretrain.facts.entries import read_entries
 from foretrain.facts.sheets import Sheet, data_root
 from foretrain.registry import Registry
 
+_PLANS = "nccl-topology-model"
+PLANNED_SHARE = 0.8
+
 
 @dataclass(frozen=True)
 class Link:
@@ -35,6 +38,14 @@ class Link:
     def achievable_bytes_per_second_per_direction(self) -> float:
         """Rate that large transfers reach in practice."""
         return self.sheet.number("achievable_bytes_per_second_per_direction")
+
+    @property
+    def planned_bytes_per_second_per_direction(self) -> float:
+        """Rate that NCCL's authors plan with; of links it does not know, 0.8 of nominal, as of others."""
+        for fact in self.sheet:
+            if fact.quantity == "achievable_bytes_per_second_per_direction" and fact.source == _PLANS:
+                return float(fact.value)
+        return PLANNED_SHARE * self.nominal_bytes_per_second_per_direction
 
     @property
     def sums_in_switch(self) -> bool:

@@ -1,4 +1,4 @@
-"""What was learned of links: which share of nominal they reach, and how long steps take.
+"""What was learned of links: which share of their rate they reach, and how long steps take.
 
 Latencies are in cycles of the device's boost clock, for they are spent in kernels that poll; `pace` says how
 much slower a link's steps are than the technology's. A link that was never measured takes the technology's.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -16,12 +16,16 @@ from foretrain.facts.sheets import data_root
 
 FILE = "collectives.json"
 NVLINK, PCIE, NETWORK = "nvlink", "pcie", "network"
+HOST_BRIDGE = "host-bridge"
 _TECHNOLOGIES = {"nvlink": NVLINK, "nvswitch": NVLINK, "xgmi": NVLINK, "pcie": PCIE}
 
 
 @dataclass(frozen=True)
 class Behaviour:
-    """One technology; the equations are those of `medium`. `contention` is by topology, see `network`."""
+    """One technology; the equations are those of `medium`.
+
+    `share` is what links reach of the rate NCCL plans with; `contention` is by topology, see `network`.
+    """
 
     share: float
     copy_bytes_per_second: float
@@ -41,7 +45,7 @@ class Behaviour:
 
 @dataclass(frozen=True)
 class LinkFit:
-    """What one link was measured to reach: its share of nominal, and the pace of its steps.
+    """What one link was measured to reach: by the rate NCCL plans with, and the pace of its steps.
 
     `in_switch_share` is the rate of sums in the switch by nominal rate, 0 where it makes none.
     """
@@ -49,6 +53,7 @@ class LinkFit:
     share: float
     pace: float
     in_switch_share: float = 0.0
+    contention: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -59,23 +64,28 @@ class Spread:
     p90: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Calibration:
     """Technologies, the links measured, and how far off predictions are with the link measured or not."""
 
     behaviours: Mapping[str, Behaviour]
     links: Mapping[str, LinkFit]
-    measured: Mapping[str, Spread]
-    unmeasured: Mapping[str, Spread]
+    measured: Mapping[str, Spread] = field(default_factory=dict)
+    unmeasured: Mapping[str, Spread] = field(default_factory=dict)
 
     def link(self, kind: str, link_id: str) -> LinkFit:
         """What a link of a kind reaches; the technology's mean if it was not measured."""
         behaviour = self.behaviours[technology(kind)]
         return self.links.get(link_id) or LinkFit(behaviour.share, 1.0, behaviour.in_switch_share)
 
-    def spread(self, kind: str, link_id: str) -> Spread:
+    def knows(self, link_id: str, topology: str) -> bool:
+        """Whether a link was measured, and in that topology where it matters."""
+        fit = self.links.get(link_id)
+        return fit is not None and (topology != HOST_BRIDGE or topology in fit.contention)
+
+    def spread(self, kind: str, link_id: str, topology: str) -> Spread:
         """How far measured times lie from predicted ones."""
-        known = self.measured if link_id in self.links else self.unmeasured
+        known = self.measured if self.knows(link_id, topology) else self.unmeasured
         return known[technology(kind)]
 
 
@@ -95,7 +105,9 @@ def read(content: Mapping[str, Any]) -> Calibration:
     return Calibration(
         behaviours={name: Behaviour(**values) for name, values in content["technologies"].items()},
         links={
-            name: LinkFit(values["share"], values["pace"], values["in_switch_share"])
+            name: LinkFit(
+                values["share"], values["pace"], values["in_switch_share"], values.get("contention", {})
+            )
             for name, values in content["links"].items()
         },
         measured={name: _spread(values) for name, values in content["spread"]["measured"].items()},

@@ -17,7 +17,7 @@ from foretrain.prediction.collectives import (
     tree,
 )
 from foretrain.prediction.collectives._base import Collective, CollectiveCost, FloatArray, Group, Verb
-from foretrain.prediction.collectives.calibration import calibration
+from foretrain.prediction.collectives.calibration import Calibration, calibration
 from foretrain.prediction.collectives.media import Media, media_of
 from foretrain.prediction.collectives.medium import Medium
 from foretrain.prediction.collectives.network import Network, Tier, clock_hertz
@@ -55,23 +55,28 @@ def collective_cost(collective: Collective, network: Network, device: Device) ->
     if group.size == 1:
         return CollectiveCost(0.0, "none", "none", 1.0, 1.0, "nobody to talk to")
     message = np.array([collective.bytes], float)
-    media = media_of(group, network, clock_hertz(device))
+    media = media_of(group, network, clock_hertz(device), calibration())
     times = {name: float(found[0]) for name, found in ways(collective.verb, message, group, media)}
     algorithm = min(times, key=lambda name: times[name])
     tier = _bottleneck(group, network)
-    spread = calibration().spread(tier.kind, tier.link)
-    known = tier.link in calibration().links
+    spread = calibration().spread(tier.kind, tier.link, tier.topology)
+    known = calibration().knows(tier.link, tier.topology)
     source = f"collectives: {tier.link} {'measured' if known else 'from its technology'}"
     return CollectiveCost(times[algorithm], algorithm, tier.name, spread.p10, spread.p90, source)
 
 
 def collective_seconds(
-    verb: Verb, message_bytes: FloatArray, group: Group, network: Network, device: Device
+    verb: Verb,
+    message_bytes: FloatArray,
+    group: Group,
+    network: Network,
+    device: Device,
+    learned: Calibration | None = None,
 ) -> FloatArray:
     """Seconds of messages of many sizes, each done in its quickest way."""
     if group.size == 1:
         return np.zeros(np.shape(message_bytes))
-    media = media_of(group, network, clock_hertz(device))
+    media = media_of(group, network, clock_hertz(device), learned or calibration())
     found = [seconds for _, seconds in ways(verb, np.asarray(message_bytes, float), group, media)]
     quickest = found[0]
     for other in found[1:]:

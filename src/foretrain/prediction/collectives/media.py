@@ -7,10 +7,10 @@ from functools import lru_cache
 
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.collectives._base import Group
-from foretrain.prediction.collectives.calibration import NETWORK, calibration, technology
+from foretrain.prediction.collectives.calibration import NETWORK, Calibration, technology
 from foretrain.prediction.collectives.hierarchical import flat_ring
 from foretrain.prediction.collectives.medium import Medium
-from foretrain.prediction.collectives.network import Network, Tier
+from foretrain.prediction.collectives.network import MESH, Network, Tier
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Media:
 
 
 @lru_cache(maxsize=4096)
-def media_of(group: Group, network: Network, clock_hertz: float) -> Media:
+def media_of(group: Group, network: Network, clock_hertz: float, learned: Calibration) -> Media:
     """The media of a group; one that does not fit the network raises `InvalidRequest`."""
     if group.per_node * group.concurrent > network.devices_per_node or group.nodes > network.nodes:
         raise InvalidRequest(
@@ -35,9 +35,9 @@ def media_of(group: Group, network: Network, clock_hertz: float) -> Media:
         )
     inside = outside = None
     if group.per_node > 1:
-        inside = _medium(_present(network.intra, "inside a node"), group, clock_hertz)
+        inside = _medium(_present(network.intra, "inside a node"), group, clock_hertz, learned)
     if group.nodes > 1:
-        outside = _medium(_present(network.inter, "between nodes"), group, clock_hertz)
+        outside = _medium(_present(network.inter, "between nodes"), group, clock_hertz, learned)
     throughout = inside or outside
     if inside is not None and outside is not None:
         throughout = flat_ring(group.per_node, group.nodes, inside, outside)
@@ -51,11 +51,10 @@ def _present(tier: Tier | None, where: str) -> Tier:
     return tier
 
 
-def _medium(tier: Tier, group: Group, clock_hertz: float) -> Medium:
+def _medium(tier: Tier, group: Group, clock_hertz: float, learned: Calibration) -> Medium:
     kind = technology(tier.kind)
-    known = calibration()
-    behaviour = known.behaviours[kind]
-    cycle = known.link(tier.kind, tier.link).pace / clock_hertz
+    behaviour = learned.behaviours[kind]
+    cycle = learned.link(tier.kind, tier.link).pace / clock_hertz
     rate = tier.bytes_per_second_among(group.per_node, group.per_node * group.concurrent)
     extra = tier.latency_seconds if kind == NETWORK else 0.0
     return Medium(
@@ -66,7 +65,7 @@ def _medium(tier: Tier, group: Group, clock_hertz: float) -> Medium:
         low_latency_share=behaviour.low_latency_share,
         bulk_startup_seconds=behaviour.bulk_startup_cycles * cycle,
         bulk_step_seconds=behaviour.bulk_step_cycles * cycle,
-        saturation_bytes=behaviour.saturation_bytes,
+        saturation_bytes=0.0 if tier.topology == MESH else behaviour.saturation_bytes,
         peer_bytes_per_second=rate * behaviour.peer_share,
         peer_copy_bytes_per_second=behaviour.peer_copy_bytes_per_second,
         peer_startup_seconds=behaviour.peer_startup_cycles * cycle + extra,

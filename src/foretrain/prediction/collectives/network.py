@@ -19,14 +19,21 @@ from dataclasses import dataclass, replace
 from foretrain.errors import InvalidRequest, MissingData
 from foretrain.facts.devices import Device
 from foretrain.facts.hardware import Hardware
-from foretrain.facts.links import Link, link, links
+from foretrain.facts.links import PLANNED_SHARE, Link, link, links
 from foretrain.facts.nodes import Node, nodes
 from foretrain.facts.sheets import Kind
-from foretrain.prediction.collectives.calibration import NETWORK, Calibration, calibration, technology
+from foretrain.prediction.collectives.calibration import (
+    HOST_BRIDGE,
+    NETWORK,
+    Calibration,
+    calibration,
+    technology,
+)
 from foretrain.prediction.collectives.mesh import rings_by_size
 
 LINK_FORM = "LINK[:COUNT]"
-_TOPOLOGIES = {"nvswitch": "nvswitch", "nvlink": "nvlink-mesh", "xgmi": "nvlink-mesh", "pcie": "host-bridge"}
+MESH = "nvlink-mesh"
+_TOPOLOGIES = {"nvswitch": "nvswitch", "nvlink": MESH, "xgmi": MESH, "pcie": HOST_BRIDGE}
 _REFERENCE = "nvidia"
 _PAIR = 2
 
@@ -61,7 +68,7 @@ class Tier:
     @property
     def peer_access(self) -> bool:
         """Whether devices reach each other's memory without staging in the host's."""
-        return self.topology != "host-bridge" and technology(self.kind) != NETWORK
+        return self.topology != HOST_BRIDGE and technology(self.kind) != NETWORK
 
     def bytes_per_second_among(self, members: int, talking: int) -> float:
         """What one of `members` devices of a node gets while `talking` devices of it talk."""
@@ -90,6 +97,7 @@ class _Choice:
     link_id: str
     kind: str
     nominal_bytes_per_second: float
+    planned_bytes_per_second: float
     count: int
     topology: str
     source: str
@@ -98,8 +106,14 @@ class _Choice:
     note: str = ""
 
 
-def network_of(hardware: Hardware, intra: str | None = None, inter: str | None = None) -> Network:
+def network_of(
+    hardware: Hardware,
+    intra: str | None = None,
+    inter: str | None = None,
+    learned: Calibration | None = None,
+) -> Network:
     """The network of hardware; `intra` and `inter` are links by name, in place of what is known."""
+    learned = learned or calibration()
     alike = [hardware.node] if hardware.node else _machines_with(hardware.device)
     inside = outside = None
     if hardware.devices_per_node > 1:
@@ -109,8 +123,8 @@ def network_of(hardware: Hardware, intra: str | None = None, inter: str | None =
     return Network(
         devices_per_node=hardware.devices_per_node,
         nodes=hardware.nodes,
-        intra=None if inside is None else _inside_tier(inside, hardware, calibration()),
-        inter=None if outside is None else _outside_tier(outside, hardware, calibration()),
+        intra=None if inside is None else _inside_tier(inside, hardware, learned),
+        inter=None if outside is None else _outside_tier(outside, hardware, learned),
         notes=tuple(choice.note for choice in (inside, outside) if choice is not None and choice.note),
     )
 
@@ -175,7 +189,8 @@ def _chosen(found: Link, count: int, topology: str, assumed: bool, mesh: str = "
     fact = found.sheet.fact("nominal_bytes_per_second_per_direction")
     source = fact.source if fact else found.id
     nominal = found.nominal_bytes_per_second_per_direction
-    return _Choice(found.id, found.kind, nominal, count, topology, source, assumed, mesh, note)
+    planned = found.planned_bytes_per_second_per_direction
+    return _Choice(found.id, found.kind, nominal, planned, count, topology, source, assumed, mesh, note)
 
 
 def _known_inside(hardware: Hardware, alike: Sequence[Node]) -> _Choice:
@@ -196,7 +211,8 @@ def _known_inside(hardware: Hardware, alike: Sequence[Node]) -> _Choice:
             if (fact := device.sheet.fact(name)) is not None:
                 note = f"devices of a node assumed to be joined by all their {quantity} links"
                 rate = device.sheet.number(name)
-                return _Choice(quantity, kind, rate, 1, "nvswitch", fact.source, True, note=note)
+                planned = PLANNED_SHARE * rate
+                return _Choice(quantity, kind, rate, planned, 1, "nvswitch", fact.source, True, note=note)
     return _lanes(device)
 
 
@@ -208,7 +224,7 @@ def _lanes(device: Device) -> _Choice:
         )
     lanes = link(f"pcie{device.sheet.number('pcie_generation'):g}-x{device.sheet.number('pcie_lanes'):g}")
     note = f"devices of a node assumed to be joined by {lanes.name} under one host bridge"
-    return _chosen(lanes, 1, "host-bridge", assumed=True, note=note)
+    return _chosen(lanes, 1, HOST_BRIDGE, assumed=True, note=note)
 
 
 def _known_outside(hardware: Hardware, alike: Sequence[Node]) -> _Choice:
@@ -231,9 +247,9 @@ def _inside_tier(choice: _Choice, hardware: Hardware, known: Calibration) -> Tie
     sums = choice.link_id in links() and link(choice.link_id).sums_in_switch
     second = 1 / clock_hertz(hardware.device)
     rings = rings_by_size(choice.mesh) if choice.mesh else ()
-    per_link = fit.share * choice.nominal_bytes_per_second
+    per_link = min(fit.share * choice.planned_bytes_per_second, choice.nominal_bytes_per_second)
     alone = per_link if rings else per_link * choice.count
-    contention = behaviour.contention.get(choice.topology, 0.0)
+    contention = fit.contention.get(choice.topology, behaviour.contention.get(choice.topology, 0.0))
     tier = Tier(
         name=choice.link_id if choice.count == 1 else f"{choice.count} x {choice.link_id}",
         kind=choice.kind,

@@ -1,0 +1,123 @@
+"""The calibration of collectives: what each link reaches, and how far off one is that was not measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from foretrain.learning.collectives.contention import exponents, unseen_spread
+from foretrain.learning.collectives.fit import Block, blocks, by_device, fit, link_of, predicted
+from foretrain.learning.collectives.parameters import merged
+from foretrain.learning.measurements import deepbench_all_reduce, nccl_times, sia_sync, vtrain_all_reduce
+from foretrain.learning.measurements.collective_times import powers_of_two
+from foretrain.prediction.collectives.calibration import FILE as FILE
+from foretrain.prediction.collectives.calibration import (
+    HOST_BRIDGE,
+    NETWORK,
+    NVLINK,
+    PCIE,
+    Behaviour,
+    Calibration,
+)
+from foretrain.prediction.operators.table import Floats
+
+_MIB = 2**20
+_HALF = 0.5
+"""Share of the low-latency protocol on a network: four bytes of data to four of flags."""
+
+
+def corpus(data: Path) -> Mapping[str, tuple[Block, ...]]:
+    """All blocks of measurements, by technology."""
+    nccl = nccl_times.read(data)
+    by_switch = [time for time in nccl if time.topology != HOST_BRIDGE]
+    by_bridge = [time for time in nccl if time.topology == HOST_BRIDGE]
+    swept = powers_of_two(vtrain_all_reduce.read(data), _MIB)
+    return {
+        NVLINK: blocks([*by_switch, *swept]),
+        PCIE: blocks([*by_bridge, *deepbench_all_reduce.read(data)]),
+    }
+
+
+def learn(found: Sequence[Block], kind: str, machines: Mapping[str, float]) -> Calibration:
+    """One technology from blocks; `machines` are exponents of contention under other host bridges.
+
+    A link measured under a host bridge keeps its own exponent; others take the mean of all machines.
+    """
+    learned = fit(found, kind)
+    if kind != PCIE:
+        return learned
+    behaviour = learned.behaviours[kind]
+    own = {name: value for name, value in behaviour.contention.items() if name == HOST_BRIDGE}
+    contention = {**behaviour.contention, HOST_BRIDGE: fmean([*machines.values(), *own.values()])}
+    bridged = {link_of(block.device_id, found) for block in found if block.topology == HOST_BRIDGE}
+    links = {
+        name: replace(value, contention=own) if name in bridged else value
+        for name, value in learned.links.items()
+    }
+    return Calibration({kind: replace(behaviour, contention=contention)}, links)
+
+
+def left_out(found: Sequence[Block], kind: str, machines: Mapping[str, float]) -> Mapping[str, Calibration]:
+    """For each device type, the calibration learned from all others of its technology."""
+    groups = by_device(found)
+    return {
+        name: learn([block for block in found if block.device_id != name], kind, machines) for name in groups
+    }
+
+
+def network_like(pcie: Behaviour) -> Behaviour:
+    """How a device drives network cards: as over PCI Express, with the latency that the link's facts say."""
+    return replace(pcie, share=1.0, low_latency_share=_HALF, saturation_bytes=0.0, contention={})
+
+
+def calibrate(data: Path) -> Mapping[str, Any]:
+    """The content of the calibration file."""
+    found = corpus(data)
+    waiting = sia_sync.read(data)
+    machines = exponents(waiting)
+    parts = {kind: learn(part, kind, machines) for kind, part in found.items()}
+    pcie = parts[PCIE].behaviours[PCIE]
+    every = merged([*parts.values(), Calibration({NETWORK: network_like(pcie)}, {})])
+    seen = {kind: _spread(part, {block.device_id: every for block in part}) for kind, part in found.items()}
+    unseen = _spread(found[NVLINK], left_out(found[NVLINK], NVLINK, machines))
+    bridges = {**machines, "l40s": parts[PCIE].links["pcie4-x16"].contention[HOST_BRIDGE]}
+    return {
+        "data": _data(found, len(waiting)),
+        "host_bridges": bridges,
+        "technologies": {name: asdict(value) for name, value in every.behaviours.items()},
+        "links": {name: asdict(value) for name, value in every.links.items()},
+        "spread": {
+            "measured": seen,
+            "unmeasured": {NVLINK: unseen, PCIE: unseen_spread(bridges), NETWORK: unseen},
+        },
+    }
+
+
+def _spread(found: Sequence[Block], learned: Mapping[str, Calibration]) -> dict[str, float]:
+    """Quantiles of measured / predicted of large messages."""
+    ratios: Floats = np.concatenate(
+        [(block.seconds / predicted(block, learned[block.device_id]))[block.bytes >= _MIB] for block in found]
+    )
+    p10, p50, p90 = np.quantile(ratios, [0.1, 0.5, 0.9]).tolist()
+    error = float(np.mean(np.abs(1 / ratios - 1)))
+    return {"p10": p10, "p50": p50, "p90": p90, "mean_absolute_error": error, "cases": len(ratios)}
+
+
+def _data(found: Mapping[str, Sequence[Block]], waiting: int) -> dict[str, Any]:
+    used = {
+        name: int(sum(len(block.bytes) for block in group))
+        for part in found.values()
+        for name, group in by_device(part).items()
+    }
+    sources = [nccl_times.SOURCE, vtrain_all_reduce.SOURCE, deepbench_all_reduce.SOURCE, "sia"]
+    return {
+        "sources": sources,
+        "collectives": used,
+        "waiting_for_gradients": waiting,
+        "software": "NCCL 2.0 (deepbench), 2.27.3 to 2.29.2 (aiconfigurator), not said (vtrain, sia)",
+    }
