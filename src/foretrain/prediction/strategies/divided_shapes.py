@@ -78,8 +78,7 @@ def relocated(own: Shape, shape: Shape, outer: int) -> int:
     A fused kernel leaves no trace of the views inside it: heads that were an axis of their own may have been
     merged with their width into the last one.
     """
-    heads = size_at(own, outer)
-    if own != shape and len(own) > len(shape) and shape and shape[-1] == heads * own[-1]:
+    if _is_merged(own, shape, outer):
         return outer_at(shape, len(shape) - 1)
     return outer if axis_of(shape, outer) >= 0 else WHOLE
 
@@ -89,17 +88,20 @@ def broadcast(before: Shape, after: Shape, outer: int) -> int:
     """Where a tensor is divided that was computed elementwise, or along other axes, from a divided one.
 
     Axes are matched from the right as in broadcasting, else from the left as `keepdim` leaves them, else by
-    where they lie in memory (operands of a fused kernel come before they are viewed alike).
+    where they lie in memory (operands of a fused kernel come before they are viewed alike). A vector is
+    never matched from the left: it belongs to the last axis.
     """
     axis = axis_of(before, outer)
     if axis < 0:
         return WHOLE
     inside = outer // math.prod(before[:axis])
     for found in (axis + len(after) - len(before), axis):
-        if 0 <= found < len(after) and after[found] == before[axis]:
+        is_vector = len(after) == 1 < len(before) and found == axis
+        if 0 <= found < len(after) and after[found] == before[axis] and not is_vector:
             return outer_at(after, found, inside)
-    is_alike = len(after) > 1 and size_at(after, outer) == size_at(before, outer)
-    return outer if is_alike else WHOLE
+    if len(after) > 1 and size_at(after, outer) == size_at(before, outer):
+        return outer
+    return outer_at(after, len(after) - 1) if _is_merged(before, after, outer) else WHOLE
 
 
 @lru_cache(maxsize=65536)
@@ -116,6 +118,11 @@ _PICKING = frozenset(
     {"aten.split", "aten.split_with_sizes", "aten.slice", "aten.narrow", "aten.chunk", "aten.unsafe_split"}
     | {"aten.unsafe_split_with_sizes", "aten.unsafe_chunk", "aten.select", "aten.unbind", "aten.unfold"}
 )
+
+
+def _is_merged(before: Shape, after: Shape, outer: int) -> bool:
+    """Whether divided heads were merged with their width into the last axis."""
+    return len(before) > len(after) > 0 and after[-1] == size_at(before, outer) * before[-1] > before[-1]
 
 
 def _moved(before: Shape, after: Shape, axis: int) -> int:

@@ -73,7 +73,7 @@ class Flow:
     outputs: list[Marks | None]
     buffers: dict[int, int]
     movements: list[Movement] = field(default_factory=list)
-    constraints: list[Constraint] = field(default_factory=list)
+    constraints: dict[tuple[int, str], Constraint] = field(default_factory=dict)
     padded: set[int] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
 
@@ -97,7 +97,7 @@ class Walk:
         """How many partial gradients a tensor will get; all are summed over the devices at once."""
         self.last_write: dict[int, int] = {}
         self.root: dict[int, int] = {}
-        self.gathered: set[tuple[int, Phase]] = set()
+        self.gathered: set[tuple[int, Phase, bool]] = set()
         self.weight_name = _weights(graph)
         self._views: dict[tuple[int, int], int] = {}
         self._same_name: dict[str, list[int]] = {}
@@ -191,8 +191,8 @@ class Walk:
             self.weight_name[copy] = self.weight_name[source]
 
     def require(self, size: int, what: str, module: str) -> None:
-        """Something the number of devices must divide."""
-        self.flow.constraints.append(Constraint(size, what, module))
+        """Something the number of devices must divide; the first to need a size is named."""
+        self.flow.constraints.setdefault((size, what), Constraint(size, what, module))
 
     def move(self, name: str, kind: str, size: float, after: int, before: int) -> None:
         """Data that moves."""
@@ -208,11 +208,12 @@ class Walk:
     def gather_for(self, buffer: int, index: int) -> None:
         """Make a buffer whole for this call, while its share is what is kept. Calls that read copies of the
         same tensor share one gathering."""
-        key = (self.root.get(buffer, buffer), self.graph.calls[index].phase)
+        call = self.graph.calls[index]
+        key = (self.root.get(buffer, buffer), call.phase, call.recomputed)
         if key not in self.gathered:
             self.gathered.add(key)
             written = self.last_write.get(buffer, -1)
-            is_kept = written < 0 or self.graph.calls[written].phase is not self.graph.calls[index].phase
+            is_kept = written < 0 or self.graph.calls[written].phase is not call.phase
             size = self.graph.buffer_bytes(buffer)
             self.move("gather tokens", GATHER, size, index - 1 if is_kept else written, index)
 
@@ -225,6 +226,7 @@ class Walk:
         if outer != WHOLE:
             self.held[buffer] = outer
             self.by_tokens.add(buffer)
+            self.require(size_at(self.shapes[spec], outer), "tokens of a sequence", "")
         if self._is_last(sources):
             kind = SUM if outer == WHOLE else SUM_TO_SHARES
             self.move(kind, kind, size, after, before)
@@ -271,6 +273,8 @@ class Walk:
         if name in _COPIES and reads and writes:
             self.root[writes[0]] = self.root.get(reads[0], reads[0])
             self._share_weight_name(reads[0], writes[0])
+        elif name == FUSED:  # what leaves one kernel in two precisions is one tensor
+            self.root.update(dict.fromkeys(writes, writes[0]))
         held, partial = self.held, self.partial
         for buffer in reads:
             if buffer in held or buffer in partial:
@@ -486,12 +490,10 @@ def loss_rule(walk: Walk, index: int, call: Call) -> None:
     if not outer:
         return
     shape = walk.shapes[call.inputs[place]]
-    marks = [
-        broadcast(shape, walk.shapes[spec], outer) if spec != NO_TENSOR else WHOLE for spec in call.inputs
-    ]
     tokens = behind[place] in walk.by_tokens
+    marks = [WHOLE] * len(call.inputs)
+    marks[place : place + 2] = outer, outer if tokens else WHOLE
     if backward:
-        marks[0] = walk.mark(behind[0], call.inputs[0])
         walk.emit(index, marks, [outer], tokens)
         return
     if axis_of(shape, outer) == 1:

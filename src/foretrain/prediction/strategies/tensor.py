@@ -81,11 +81,7 @@ def tensor_flow(graph: Graph, sequence_parallel: bool = False) -> Flow:
 
 def _binding(flow: Flow) -> list[Constraint]:
     """What a degree must divide, the tightest first; vocabularies are padded instead."""
-    distinct: dict[int, Constraint] = {}
-    for constraint in flow.constraints:
-        if constraint.size not in flow.padded:
-            distinct.setdefault(constraint.size, constraint)
-    return sorted(distinct.values())
+    return sorted(found for found in flow.constraints.values() if found.size not in flow.padded)
 
 
 def _check(flow: Flow, degree: int) -> None:

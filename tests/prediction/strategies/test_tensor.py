@@ -1,0 +1,252 @@
+"""Tensor parallelism: a block by hand, conservation and counts of exchanges on real models."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from functools import cache
+
+import pytest
+
+from foretrain.errors import InvalidRequest
+from foretrain.facts.devices import device
+from foretrain.prediction.collectives._base import Verb
+from foretrain.prediction.memory import estimate_memory
+from foretrain.prediction.strategies.program import Axis, Program
+from foretrain.prediction.strategies.tensor import feasible_tensor_degrees, tensor_flow, tensor_parallel
+from foretrain.workloads.graph import Graph, Nature, Phase, Role
+from foretrain.workloads.ops import MATRIX_KINDS, Kind
+from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.rules import operators
+from foretrain.workloads.workload import traced
+
+LAYERS = {"gpt2": 12, "llama3.2-1b": 16}
+
+
+@cache
+def graph(model: str, **options: object) -> Graph:
+    """A model of the zoo, traced once."""
+    return traced(workload_of(WorkloadRequest(model, batch=2, **options)))  # type: ignore[arg-type]
+
+
+@cache
+def program(model: str, degree: int, sequence_parallel: bool = False, **options: object) -> Program:
+    """That model divided."""
+    return tensor_parallel(Program(graph(model, **options)), degree, sequence_parallel)
+
+
+def matrix_flop(of: Graph) -> float:
+    return sum(op.work.flop for op in operators(of) if op.work.kind in MATRIX_KINDS)
+
+
+def counts(of: Program) -> Counter[tuple[str, str]]:
+    """How often each collective of a size worth a layer happens, by the phase of the call it comes after."""
+    layer = max(exchange.bytes for exchange in of.exchanges) / 4
+    found: Counter[tuple[str, str]] = Counter()
+    for exchange in of.exchanges:
+        call = of.graph.calls[exchange.after]
+        if exchange.bytes > layer:
+            found[exchange.verb, "recomputation" if call.recomputed else call.phase] += 1
+    return found
+
+
+def role_bytes(of: Graph, role: Role) -> int:
+    return sum(of.buffer_bytes(i) for i, buffer in enumerate(of.buffers) if buffer.role is role)
+
+
+MODELS = [
+    ("gpt2", {}),
+    ("gpt2", {"attention": "eager", "precision": "bf16"}),
+    ("gpt2", {"checkpoint_activations": True, "precision": "bf16"}),
+    ("gpt2", {"compile": True}),
+    ("bert-base", {}),
+    ("t5-small", {}),
+    ("t5-small", {"attention": "eager"}),
+    ("llama3.2-1b", {"seq_len": 512, "precision": "bf16"}),
+]
+
+
+@pytest.mark.parametrize(("model", "options"), MODELS)
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+def test_work_is_conserved_and_shapes_fit(
+    model: str, options: dict[str, object], sequence_parallel: bool
+) -> None:
+    whole = graph(model, **options)
+    divided = program(model, 4, sequence_parallel, **options).graph
+    padding = 4 / min(
+        whole.specs[buffer.spec].shape[0] for buffer in whole.buffers if "tokens" in buffer.name
+    )
+    assert 1.0 <= 4 * matrix_flop(divided) / matrix_flop(whole) <= 1.0 + padding
+    assert whole.parameters / divided.parameters > 3.85
+    for role in (Role.OPTIMIZER_STATE, Role.GRADIENT):
+        assert role_bytes(whole, role) / role_bytes(divided, role) > 3.85
+    _check_shapes(divided)
+    _check_parameters(divided)
+
+
+def _check_shapes(of: Graph) -> None:
+    """Products and elementwise calls have operands that go together."""
+    for call in of.calls:
+        if call.phase is Phase.OPTIMIZER:
+            continue
+        given = [of.specs[spec].shape for spec in call.inputs if spec >= 0]
+        made = [of.specs[spec].shape for spec in call.outputs if spec >= 0]
+        if call.name in ("aten.mm", "aten.bmm", "aten.addmm"):
+            left, right = given[-2:]
+            assert left[-1] == right[-2], call
+            assert made[0] == (*left[:-1], right[-1]), call
+        elif call.name == "foretrain.attention":
+            assert made[0] == given[0], call
+            assert given[0][1] % given[1][1] == 0, call
+        elif call.nature is Nature.POINTWISE and made and call.name != "foretrain.fused":
+            assert _broadcast(given) == made[0], call
+        elif call.name in ("aten.view", "aten._unsafe_view", "aten.transpose", "aten._to_copy"):
+            assert math.prod(given[0]) == math.prod(made[0]), call
+
+
+def _broadcast(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
+    rank = max(map(len, shapes))
+    padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
+    sizes = [set(axis) - {1} or {1} for axis in zip(*padded, strict=True)]
+    assert all(len(size) == 1 for size in sizes), shapes
+    return tuple(size.pop() for size in sizes)
+
+
+def _check_parameters(of: Graph) -> None:
+    """Gradients and copies in half precision are as large as the parameter is now."""
+    elements = {b.name: of.specs[b.spec].elements for b in of.buffers if b.role is Role.PARAMETER}
+    for buffer in of.buffers:
+        if buffer.role in (Role.GRADIENT, Role.CAST_WEIGHT):
+            assert of.specs[buffer.spec].elements == elements[buffer.name], buffer
+
+
+@pytest.mark.parametrize("model", ["gpt2", "llama3.2-1b"])
+@pytest.mark.parametrize("options", [{}, {"attention": "eager"}, {"precision": "bf16"}])
+def test_two_sums_a_block_forward_and_two_backward(model: str, options: dict[str, object]) -> None:
+    found = counts(program(model, 4, seq_len=512, **options))
+    blocks = LAYERS[model]
+    assert found == {
+        (Verb.ALL_REDUCE, Phase.FORWARD): 2 * blocks + 1,  # and the embedding
+        (Verb.ALL_REDUCE, Phase.BACKWARD): 2 * blocks + 1,  # and the output layer
+    }
+
+
+def test_recomputation_sums_again() -> None:
+    found = counts(program("gpt2", 4, checkpoint_activations=True, precision="bf16"))
+    assert found[Verb.ALL_REDUCE, "recomputation"] == 24
+
+
+def test_sums_travel_in_half_precision() -> None:
+    divided = program("gpt2", 4, precision="bf16", seq_len=512)
+    backward = [e for e in divided.exchanges if divided.graph.calls[e.after].phase is Phase.BACKWARD]
+    assert {exchange.bytes for exchange in backward} == {2 * 512 * 768 * 2.0}
+
+
+def test_exchanges_lie_between_what_they_need_and_what_needs_them() -> None:
+    for sequence_parallel in (False, True):
+        divided = program("gpt2", 4, sequence_parallel, precision="bf16", checkpoint_activations=True)
+        assert all(-1 <= e.after < e.before <= len(divided.graph.calls) for e in divided.exchanges)
+        assert {e.axis for e in divided.exchanges} == {Axis.TENSOR}
+        assert divided.degrees == {Axis.TENSOR: 4}
+
+
+def test_sequence_parallelism_gathers_and_scatters_instead() -> None:
+    found = counts(program("llama3.2-1b", 4, True, seq_len=512))
+    assert found == {
+        (Verb.REDUCE_SCATTER, Phase.FORWARD): 33,
+        (Verb.ALL_GATHER, Phase.FORWARD): 33,
+        (Verb.REDUCE_SCATTER, Phase.BACKWARD): 33,
+        (Verb.ALL_GATHER, Phase.BACKWARD): 66,  # the gradients, and the kept inputs once more
+    }
+
+
+def test_sequence_parallelism_divides_norms_too() -> None:
+    def norms(of: Graph) -> float:
+        return sum(op.work.read_bytes for op in operators(of) if op.work.kind is Kind.NORMALISATION)
+
+    whole, plain = norms(graph("gpt2")), norms(program("gpt2", 4).graph)
+    assert plain == whole
+    assert norms(program("gpt2", 4, True).graph) < 0.3 * whole
+
+
+def test_a_block_by_hand() -> None:
+    """GPT-2's first block over 4 devices: 2,304 outputs become 576, 12 heads become 3."""
+    divided = program("gpt2", 4).graph
+    first = [
+        op.work
+        for op in operators(divided)
+        if op.module.startswith("blocks.0.") and op.phase is Phase.FORWARD
+    ]
+    layers = [work.dims for work in first if work.kind is Kind.LINEAR]
+    assert [(dims["in"], dims["out"]) for dims in layers] == [(768, 576), (192, 768), (768, 768), (768, 768)]
+    heads = [work.dims["heads"] for work in first if work.kind is Kind.ATTENTION]
+    assert heads == [3]
+
+
+def test_memory_falls_with_the_degree() -> None:
+    on = device("h100-sxm")
+    options = {"seq_len": 512, "precision": "bf16"}
+    sizes = [estimate_memory(graph("llama3.2-1b", **options), on).bytes]
+    sizes += [
+        estimate_memory(program("llama3.2-1b", 8, sp, **options).graph, on).bytes for sp in (False, True)
+    ]
+    assert sizes[1] < sizes[0] / 4
+    assert sizes[2] < sizes[1]
+
+
+def test_an_mlp_alternates() -> None:
+    divided = program("voice-linear", 4)
+    assert matrix_flop(graph("voice-linear")) == pytest.approx(4 * matrix_flop(divided.graph), rel=1e-3)
+    _check_shapes(divided.graph)
+
+
+def test_vision_transformer_keeps_its_convolution() -> None:
+    divided = program("vit-b-16", 4)
+    assert any("convolutions" in note for note in divided.notes)
+    assert matrix_flop(graph("vit-b-16")) == pytest.approx(4 * matrix_flop(divided.graph), rel=0.02)
+
+
+def test_degree_one_changes_nothing() -> None:
+    whole = Program(graph("gpt2"))
+    assert tensor_parallel(whole, 1) is whole
+
+
+def test_degrees_that_work() -> None:
+    assert feasible_tensor_degrees(graph("gpt2"), 64) == (1, 2, 3, 4, 6, 12)
+    assert feasible_tensor_degrees(graph("llama3.2-1b", seq_len=512), 64) == (
+        1,
+        2,
+        4,
+        8,
+    )  # its 8 key-value heads
+    assert feasible_tensor_degrees(graph("cifar-resnet20"), 8) == (1,)
+
+
+def test_what_does_not_divide_says_what_would() -> None:
+    with pytest.raises(InvalidRequest, match=r"12 attention heads.*nearest degrees that do: 4 and 6"):
+        program("gpt2", 5)
+    with pytest.raises(InvalidRequest, match=r"8 key-value heads"):
+        program("llama3.2-1b", 16, seq_len=512)
+    with pytest.raises(InvalidRequest, match="needs linear layers"):
+        program("cifar-resnet20", 2)
+    with pytest.raises(InvalidRequest, match="at least 1"):
+        program("gpt2", 0)
+    with pytest.raises(InvalidRequest, match="already"):
+        tensor_parallel(program("gpt2", 2), 2)
+
+
+def test_a_vocabulary_is_padded() -> None:
+    divided = program("gpt2", 4)
+    assert any("50257 to 50260" in note for note in divided.notes)
+    table = next(b for b in divided.graph.buffers if b.name == "tokens.weight")
+    assert divided.graph.specs[table.spec].shape == (12565, 768)
+
+
+def test_one_walk_serves_all_degrees_and_is_quick() -> None:
+    whole = graph("llama3.2-1b", seq_len=512)
+    start = time.process_time()
+    for degree in (2, 4, 8):
+        tensor_parallel(Program(whole), degree)
+    assert time.process_time() - start < 1.0
+    assert tensor_flow(whole) is tensor_flow(whole)
