@@ -70,6 +70,9 @@ def test_a_batch_that_fits_nowhere_says_what_would() -> None:
     answer = split_batch(3, [Worker("a", Affine(0, 1), 30, 4)])
     assert isinstance(answer, Infeasible)
     assert "4 or more" in str(answer)
+    answer = split_batch(5, [Worker("a", Affine(0, 1), 4, 4), Worker("b", Affine(0, 1), 4, 4)])
+    assert isinstance(answer, Infeasible)
+    assert "another global batch" in str(answer)
 
 
 def test_equal_workers_share_evenly() -> None:

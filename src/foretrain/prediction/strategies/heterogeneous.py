@@ -212,9 +212,16 @@ class _Problem:
                 f"use a batch of at most {largest}, or accumulate gradients",
             )
         least = min(worker.least_batch for worker in self.workers)
+        if self.batch < least:
+            return Infeasible(
+                "the least useful batch of any worker",
+                f"{least} samples",
+                f"{self.batch}",
+                f"use a global batch of {least} or more",
+            )
         return Infeasible(
-            "the least useful batch of a worker",
-            f"{least} samples",
-            f"{self.batch}, or sums of batches that skip it",
-            f"use a batch of {least} or more, or lower the least batches",
+            "the global batch",
+            f"workers whose least and largest batches add up to below and above {self.batch}",
+            "no such set of workers",
+            "lower the least batches, or use another global batch",
         )
