@@ -51,7 +51,7 @@ class _Shares:
         found = self._known.get((spec, outer))
         if found is None:
             share = divided(self.specs[spec], outer, self._degree)
-            found = self._index.setdefault(share, len(self._index))
+            found = self._index.setdefault(share, len(self.specs))  # the graph may list a spec twice
             if found == len(self.specs):
                 self.specs.append(share)
             self._known[spec, outer] = found
