@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from foretrain.measuring.namespaces import Host, Hosts, joined_hosts
 
 _PORT = 29400
 _START_SECONDS, _TASK_SECONDS = 90.0, 150.0
-_GRACE_SECONDS = 5.0
+_GRACE_SECONDS = 2.0
 _LOG_LINES = 3
 _SINGLE_THREADED = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -37,6 +38,11 @@ class Crew:
     def workers(self) -> int:
         """How many train; the server is not counted."""
         return len(self.members) - 1
+
+    @property
+    def processes(self) -> tuple[int, ...]:
+        """The ids of its processes, and of this one."""
+        return (os.getpid(), *(member.process.pid for member in self.members))
 
     def cap(self, bytes_per_second: float | None) -> None:
         """Limit every network card to a rate in each direction, or lift the limit."""
@@ -56,7 +62,8 @@ class _Member:
     def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
         self.process, self.log = process, log
         self._lines: queue.Queue[str] = queue.Queue()
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
 
     def _listen(self) -> None:
         assert self.process.stdout is not None
@@ -90,16 +97,22 @@ class _Member:
         lines = [line for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
         return ": " + " | ".join(lines[-_LOG_LINES:]) if lines else ""
 
-    def end(self) -> None:
-        """Close its input, and kill it if that is not enough."""
-        assert self.process.stdin is not None and self.process.stdout is not None
+    def dismiss(self) -> None:
+        """Tell it that no more tasks will come."""
+        assert self.process.stdin is not None
         with suppress(OSError):
             self.process.stdin.close()
+
+    def end(self, deadline: float) -> None:
+        """Wait for its end, and kill it if that takes too long."""
+        assert self.process.stdout is not None
         try:
-            self.process.wait(_GRACE_SECONDS)
+            self.process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        self._listener.join()
+        self.process.stdout.close()
 
 
 @contextmanager
@@ -120,7 +133,10 @@ def crew(workers: int, bytes_per_second: float | None = None) -> Iterator[Crew]:
             yield Crew(hosts, tuple(members))
         finally:
             for member in members:
-                member.end()
+                member.dismiss()
+            deadline = time.monotonic() + _GRACE_SECONDS
+            for member in members:
+                member.end(deadline)
 
 
 def _started(host: Host, settings: Settings, log: Path) -> _Member:

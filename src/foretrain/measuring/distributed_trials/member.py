@@ -16,7 +16,6 @@ from typing import Any
 
 from foretrain.measuring.namespaces import INTERFACE
 
-TRIALS = ("solo", "collectives", "ddp", "parameter_server", "fsdp", "pipeline")
 _PATIENCE_SECONDS = 120.0
 
 

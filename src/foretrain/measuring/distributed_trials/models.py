@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from foretrain.errors import UnknownName
 
+_Traced = tuple[nn.Module, Tensor, Callable[[Tensor], Tensor]]
 CLASSES = 1000
 _PIXELS = 32
 _TOKENS, _VOCABULARY, _WIDTH, _HEADS = 64, 2000, 256, 4
@@ -137,3 +138,22 @@ MODELS: dict[str, Callable[[int], Example]] = {
     "transformer": _transformer,
 }
 """Each made for a batch size."""
+
+
+def traced_mlp(batch: int) -> _Traced:
+    """For `foretrain ... FILE.py:traced_mlp`."""
+    return _as_traced(example("mlp", batch))
+
+
+def traced_convnet(batch: int) -> _Traced:
+    """For `foretrain ... FILE.py:traced_convnet`."""
+    return _as_traced(example("convnet", batch))
+
+
+def traced_transformer(batch: int) -> _Traced:
+    """For `foretrain ... FILE.py:traced_transformer`."""
+    return _as_traced(example("transformer", batch))
+
+
+def _as_traced(made: Example) -> _Traced:
+    return made.module, made.inputs, lambda outputs: loss_of(outputs, made.targets.to(outputs.device))

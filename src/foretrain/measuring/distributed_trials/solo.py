@@ -15,7 +15,7 @@ from foretrain.measuring.distributed_trials.repeating import WARM_UP
 
 
 def run(task: dict[str, Any]) -> dict[str, Any]:
-    """Train one model alone, block by block; tells seconds of each block's passes and of the update."""
+    """Train one model alone, block by block; tells processor seconds of every block's passes."""
     made = example(task["model"], int(task["batch"]))
     optimizer = torch.optim.SGD(made.module.parameters(), 0.01, 0.9)
     deadline = 0.0
@@ -39,8 +39,8 @@ def run(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def _step(made: Example, optimizer: torch.optim.Optimizer) -> list[float]:
-    """Seconds of the forward passes, the backward passes from last to first, the update, and all."""
-    marks = [time.perf_counter()]
+    """Processor seconds of the forward passes, the backward passes (last first), the update, and all."""
+    marks = [time.process_time()]
     optimizer.zero_grad(set_to_none=True)
     hidden, edges = made.inputs, []
     for index, block in enumerate(made.blocks):
@@ -49,14 +49,14 @@ def _step(made: Example, optimizer: torch.optim.Optimizer) -> list[float]:
         if index + 1 == len(made.blocks):
             hidden = loss_of(hidden, made.targets)
         edges.append((start, hidden))
-        marks.append(time.perf_counter())
+        marks.append(time.process_time())
     slope: Tensor | None = None
     for start, end in reversed(edges):
         end.backward(slope)
         slope = start.grad
-        marks.append(time.perf_counter())
+        marks.append(time.process_time())
     optimizer.step()
-    marks.append(time.perf_counter())
+    marks.append(time.process_time())
     taken = [after - before for before, after in pairwise(marks)]
     return [*taken, marks[-1] - marks[0]]
 
