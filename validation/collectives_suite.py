@@ -1,0 +1,156 @@
+"""NCCL collectives inside one node, each device type told from the others: aiconfigurator, vTrain, DeepBench.
+
+Two GPU types of one link technology (NVLink, PCI Express) share all parameters; the type that is told adds
+only what is published of it: nominal rate, the rate NCCL plans with, clock, how its links are laid out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from foretrain.facts.links import link
+from foretrain.learning.collectives.calibration import corpus, left_out
+from foretrain.learning.collectives.contention import exponents
+from foretrain.learning.collectives.fit import LARGE_BYTES, Block, blocks, predicted
+from foretrain.learning.measurements import nccl_times, sia_sync
+from foretrain.prediction.collectives._base import Verb
+from foretrain.prediction.collectives.calibration import Calibration, calibration, technology
+from foretrain.prediction.collectives.network import Tier, network_of
+from foretrain.prediction.operators.table import Floats
+from validation.report import Case, Metrics, SuiteReport, metrics
+from validation.splitting import by_group, intervals, worst
+
+HERE, SEEN = "foretrain", "foretrain, device type measured"
+NOMINAL, PLANNED = "ring at the nominal rate", "ring at the rate NCCL plans with"
+_PLANS = "nccl-tuning-model"
+_MIB = 2**20
+_NOTES = (
+    "The port of NCCL's own tuning model in PyTorch errs 6-17 % on all-reduce, 8-25 % on all-gather and "
+    "reduce-scatter, 25-80 % on all-to-all (H100, one node, figures of the brief).",
+    "Messages are in half precision, one vote for each version of NCCL. Whole numbers, which a switch cannot "
+    "sum, are a set of their own.",
+    "The L40S machine has eight GPUs under host bridges without peer access: a pair gets 20 GB/s, eight get "
+    "1.4 GB/s each. That its bridge shares so badly (exponent 2 where a shared bus has 1) cannot be known "
+    "from other machines; with the machine measured it is told to 5-10 %.",
+)
+
+
+@dataclass(frozen=True)
+class _Told:
+    """A block and what each method says of it."""
+
+    block: Block
+    kind: str
+    seconds: Mapping[str, Floats]
+
+
+def run(data: Path) -> SuiteReport:
+    """Leave each device type out, tell its collectives."""
+    machines = exponents(sia_sync.read(data))
+    told: list[_Told] = []
+    unseen: dict[str, Calibration] = {}
+    for kind, part in corpus(data).items():
+        unseen |= left_out(part, kind, machines)
+        told += [_told(block, kind, unseen[block.device_id]) for block in part]
+    integers = blocks(nccl_times.read(data, "int8"))
+    whole = [_told(block, _kind(block), unseen[block.device_id]) for block in integers]
+    cases, others = _cases(told), _cases(whole, bounded=False)
+    by_set = {**_sets(cases), "whole numbers, at least 1 MiB": _metrics(_large(others))}
+    notes = (*_NOTES, f"Worst of at least 1 MiB: {worst(_large(cases), HERE, _why)}.")
+    return SuiteReport("collectives", tuple(cases), by_set, notes=notes)
+
+
+def _sets(cases: Sequence[Case]) -> dict[str, dict[str, Metrics]]:
+    large = _large(cases)
+    small = [case for case in cases if _bytes(case) < LARGE_BYTES]
+    over_nvlink = [case for case in large if not case.group.startswith(("l40s", "gtx", "titan"))]
+    found: dict[str, dict[str, Metrics]] = {}
+    for verb in (Verb.ALL_REDUCE, Verb.ALL_GATHER, Verb.REDUCE_SCATTER, Verb.ALL_TO_ALL):
+        found[f"{verb}, at least 1 MiB"] = _metrics(_of(large, verb))
+        found[f"{verb}, at least 1 MiB, NVLink"] = _metrics(_of(over_nvlink, verb))
+        found[f"{verb}, below 1 MiB"] = _metrics(_of(small, verb))
+    for name, group in by_group(large).items():
+        found[f"{name} left out, at least 1 MiB"] = _metrics(group)
+    return found
+
+
+def _told(block: Block, kind: str, unseen: Calibration) -> _Told:
+    tier = _tier(block)
+    return _Told(
+        block,
+        kind,
+        {
+            HERE: predicted(block, unseen),
+            SEEN: predicted(block, calibration()),
+            NOMINAL: _ring(block, tier, link(tier.link).nominal_bytes_per_second_per_direction),
+            PLANNED: _ring(block, tier, link(tier.link).planned_bytes_per_second_per_direction),
+        },
+    )
+
+
+def _ring(block: Block, tier: Tier, rate: float) -> Floats:
+    """startup + steps·α + 2(p-1)/p · n/B, with the α that NCCL plans with."""
+    facts = {fact.quantity: fact.value for fact in link(tier.link).sheet if fact.source == _PLANS}
+    alpha, startup = float(facts["latency_seconds"]), float(facts["collective_startup_seconds"])
+    rounds = 2 if block.verb is Verb.ALL_REDUCE else 1
+    links = tier.rings[block.devices - 1] if tier.rings else 1.0
+    steps = rounds * (block.devices - 1)
+    return startup + steps * alpha + steps / block.devices * block.bytes / (rate * links)
+
+
+def _tier(block: Block) -> Tier:
+    tier = network_of(block.machine).intra
+    assert tier is not None
+    return tier
+
+
+def _kind(block: Block) -> str:
+    return technology(_tier(block).kind)
+
+
+def _cases(told: Sequence[_Told], bounded: bool = True) -> list[Case]:
+    sizes = np.concatenate([item.block.bytes for item in told])
+    measured = np.concatenate([item.block.seconds for item in told])
+    methods = {name: np.concatenate([item.seconds[name] for item in told]) for name in told[0].seconds}
+    owners = [item for item in told for _ in item.block.bytes]
+    groups = [item.block.device_id for item in owners]
+    kinds = [f"{item.kind} {size >= LARGE_BYTES}" for item, size in zip(owners, sizes, strict=True)]
+    bounds = intervals(groups, measured, methods[HERE], kinds) if bounded else [None] * len(groups)
+    return [
+        Case(
+            f"{item.block.verb} {sizes[index]:.0f} bytes on {item.block.devices} x {groups[index]}",
+            groups[index],
+            float(measured[index]),
+            {name: float(values[index]) for name, values in methods.items()},
+            bounds[index],
+        )
+        for index, item in enumerate(owners)
+    ]
+
+
+def _bytes(case: Case) -> float:
+    return float(case.name.split()[1])
+
+
+def _large(cases: Sequence[Case]) -> list[Case]:
+    return [case for case in cases if _bytes(case) >= LARGE_BYTES]
+
+
+def _of(cases: Sequence[Case], verb: Verb) -> list[Case]:
+    return [case for case in cases if case.name.startswith(f"{verb} ")]
+
+
+def _metrics(cases: Sequence[Case]) -> dict[str, Metrics]:
+    return {name: metrics(cases, name, name == HERE) for name in (HERE, SEEN, NOMINAL, PLANNED)}
+
+
+def _why(case: Case) -> str:
+    if case.group == "l40s":
+        return "a host bridge that shares worse than any other measured"
+    if case.group == "h200-sxm":
+        return "its links reach more of their rate than the others', and its steps are a quarter quicker"
+    return "a protocol chosen late"
