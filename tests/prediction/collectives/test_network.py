@@ -1,0 +1,112 @@
+"""What network hardware is taken to have, and what is said of it."""
+
+import pytest
+
+from foretrain.errors import InvalidRequest, MissingData, UnknownName
+from foretrain.facts.hardware import hardware
+from foretrain.prediction.collectives.network import Network, Tier, network_of, with_factor
+
+
+def tiers(text: str, **links: str) -> tuple[Network, Tier, Tier]:
+    network = network_of(hardware(text), **links)
+    assert network.intra is not None
+    assert network.inter is not None
+    return network, network.intra, network.inter
+
+
+def test_an_sxm_device_is_taken_to_sit_on_its_vendors_switch_and_that_is_said() -> None:
+    network, intra, inter = tiers("h100-sxm:8x4")
+    assert (intra.link, intra.topology, intra.assumed) == ("nvswitch3", "nvswitch", True)
+    assert (inter.link, inter.cards) == ("infiniband-ndr", 8)
+    assert len(network.notes) == 2
+    assert intra.peer_access
+
+
+def test_a_known_machine_needs_no_assumption() -> None:
+    network = network_of(hardware("dgx-h100"))
+    assert network.intra is not None
+    assert not network.intra.assumed
+    assert network.notes == ()
+    assert network.inter is None
+
+
+def test_one_device_has_nobody_to_talk_to() -> None:
+    assert network_of(hardware("h100-sxm")) == Network(1, 1, None, None)
+
+
+def test_a_card_that_no_known_machine_holds_is_joined_by_its_own_lanes_under_a_bridge() -> None:
+    network = network_of(hardware("rtx4090:2"))
+    assert network.intra is not None
+    assert (network.intra.link, network.intra.topology) == ("pcie4-x16", "host-bridge")
+    assert not network.intra.peer_access
+    assert "host bridge" in network.notes[0]
+
+
+def test_an_unknown_network_between_nodes_says_what_to_type() -> None:
+    with pytest.raises(MissingData, match="--network LINK"):
+        network_of(hardware("rtx4090:2x2"))
+
+
+def test_links_by_name_override() -> None:
+    _, intra, inter = tiers("rtx4090:2x2", intra="nvlink3:4", inter="infiniband-hdr:2")
+    assert (intra.link, intra.topology) == ("nvlink3", "nvlink-mesh")
+    assert intra.nominal_bytes_per_second == 4 * 25e9
+    assert inter.bytes_per_second_per_node == pytest.approx(2 * 24e9)
+    assert inter.bytes_per_second_per_device == pytest.approx(24e9)
+
+
+@pytest.mark.parametrize(("intra", "inter"), [("infiniband-hdr", None), (None, "nvswitch3")])
+def test_a_link_in_the_wrong_place_is_refused(intra: str | None, inter: str | None) -> None:
+    with pytest.raises(InvalidRequest, match="joins"):
+        network_of(hardware("h100-sxm:8x2"), intra=intra, inter=inter)
+
+
+def test_nonsense_links_are_refused() -> None:
+    with pytest.raises(UnknownName):
+        network_of(hardware("h100-sxm:8x2"), inter="carrier-pigeon:2")
+    with pytest.raises(InvalidRequest, match="LINK"):
+        network_of(hardware("h100-sxm:8x2"), inter="infiniband-ndr:2:3")
+
+
+def test_devices_under_one_bridge_share_it_and_on_a_switch_do_not() -> None:
+    bridge = network_of(hardware("l40s:8")).intra
+    switch = network_of(hardware("h100-sxm:8")).intra
+    assert bridge is not None
+    assert switch is not None
+    rates = [bridge.bytes_per_second_among(members, members) for members in (2, 4, 8)]
+    assert rates == sorted(rates, reverse=True)
+    assert rates[2] < rates[0] / 4
+    assert switch.bytes_per_second_among(2, 8) == switch.bytes_per_second_among(8, 8)
+
+
+def test_one_device_cannot_fill_eight_network_cards() -> None:
+    _, _, inter = tiers("h100-sxm:8x4")
+    assert inter.bytes_per_second_per_node is not None
+    assert inter.bytes_per_second_among(1, 1) < inter.bytes_per_second_per_node / 4
+    assert 8 * inter.bytes_per_second_among(1, 8) == pytest.approx(inter.bytes_per_second_per_node)
+
+
+def test_rates_never_exceed_the_data_sheet() -> None:
+    for text in (
+        "dgx-1v",
+        "a100-sxm-80gb:8",
+        "h200-sxm:8",
+        "b200:8",
+        "mi300x:8",
+        "l40s:8",
+        "v100-sxm2-16gb:8",
+    ):
+        tier = network_of(hardware(text)).intra
+        assert tier is not None
+        assert tier.bytes_per_second_per_device <= tier.nominal_bytes_per_second
+
+
+def test_a_factor_scales_rates_and_leaves_latency() -> None:
+    network, intra, inter = tiers("h100-sxm:8x4")
+    twice = with_factor(network, inter=2.0)
+    assert twice.intra == intra
+    assert twice.inter is not None
+    assert twice.inter.bytes_per_second_per_device == 2 * inter.bytes_per_second_per_device
+    assert twice.inter.latency_seconds == inter.latency_seconds
+    with pytest.raises(InvalidRequest):
+        with_factor(network, intra=0.0)
