@@ -44,6 +44,9 @@ SUM = "sum"
 """Partial sums become their total: an all-reduce."""
 SUM_TO_SHARES = "sum to shares"
 """Partial sums become shares of their total: a reduce-scatter."""
+GRADIENTS_OF_WHOLE = "gradients of whole parameters"
+RING = "ring"
+"""Shares pass through all devices, each of which uses them in turn."""
 GATHER = "gather"
 """Shares become the whole: an all-gather."""
 
@@ -82,7 +85,13 @@ class Walk:
     """The state of a walk, and the verbs rules are written in."""
 
     def __init__(
-        self, graph: Graph, rules: Mapping[str, Rule], deciders: frozenset[str], scatters: bool = False
+        self,
+        graph: Graph,
+        rules: Mapping[str, Rule],
+        deciders: frozenset[str] = frozenset(),
+        *,
+        scatters: bool = False,
+        sums_gradients: bool = True,
     ) -> None:
         self.graph = graph
         self.specs, self.buffers = graph.specs, graph.buffers
@@ -90,6 +99,8 @@ class Walk:
         self.rules, self.deciders = rules, deciders
         self.scatters = scatters
         """Whether a sum of partial results is left divided by tokens."""
+        self.sums_gradients = sums_gradients
+        """Whether gradients of whole parameters are summed here, or with those of the replicas."""
         self.held: dict[int, int] = {}
         self.by_tokens: set[int] = set()
         self.partial: dict[int, Partial] = {}
@@ -336,10 +347,10 @@ class Walk:
                     gathered += self.graph.buffer_bytes(index)
                 elif index not in self.held and buffer.name not in whole:  # a device keeps what it needs
                     self.held[index] = self.held[self._same_name[buffer.name][0]]
-        if summed:
-            self.move("gradients of whole parameters", SUM, summed, update - 1, update)
+        if summed and self.sums_gradients:
+            self.move(GRADIENTS_OF_WHOLE, SUM, summed, update - 1, update)
         if gathered:
-            self.move("gradients of whole parameters", GATHER, gathered, update - 1, update)
+            self.move(GRADIENTS_OF_WHOLE, GATHER, gathered, update - 1, update)
 
     def _update(self, index: int, call: Call) -> None:
         """The optimizer works on each device's share of every parameter."""
@@ -398,7 +409,7 @@ def _view(walk: Walk, index: int, call: Call) -> None:
     ]
     walk.flow.inputs[index], walk.flow.outputs[index] = (outer,), tuple(outputs)
     for out, mark in zip(call.outputs, outputs, strict=True):
-        if mark != WHOLE and out != spec:
+        if out != spec:
             walk._views[call.reads[0], out] = mark
 
 

@@ -22,6 +22,7 @@ from foretrain.errors import InvalidRequest
 from foretrain.prediction.collectives._base import Verb
 from foretrain.prediction.strategies.divided_graph import divide
 from foretrain.prediction.strategies.divided_shapes import WHOLE, Shape, axis_of, outer_at, size_at
+from foretrain.prediction.strategies.matrix_products import matrix_product
 from foretrain.prediction.strategies.program import Axis, Exchange, Program
 from foretrain.prediction.strategies.sharding_flow import (
     COMMON_RULES,
@@ -181,7 +182,7 @@ class _Megatron:
             if len(behind) > first + 1 and behind[first + 1] in walk.weight_name:
                 self._forward(index, call, behind, first)
             else:
-                _matrix_product(walk, index, call, behind, first)
+                matrix_product(walk, index, call, behind, first)
         elif call.forward in self.layers:
             way = self.layers[call.forward]
             if behind[first + 1] in walk.weight_name:
@@ -189,7 +190,7 @@ class _Megatron:
             else:
                 self._weight_gradient(index, call, behind, way)
         else:
-            _matrix_product(walk, index, call, behind, first)
+            matrix_product(walk, index, call, behind, first)
 
     def _forward(self, index: int, call: Call, behind: list[int], first: int) -> None:
         walk = self.walk
@@ -367,7 +368,7 @@ class _Megatron:
         mark = walk.mark(behind[first], call.inputs[first])
         if mark and axis_of(walk.shapes[call.inputs[first]], mark) == 0 and call.phase is Phase.FORWARD:
             walk.require(size_at(walk.shapes[call.inputs[first]], mark), "attention heads", call.module)
-        _matrix_product(walk, index, call, behind, first)
+        matrix_product(walk, index, call, behind, first)
 
     # Embedding
 
@@ -405,40 +406,6 @@ class _Megatron:
             mark = walk.mark(gradient, call.inputs[0])
             outs = walk.shapes[call.outputs[0]]
             walk.emit(index, [mark, *[WHOLE] * (len(call.inputs) - 1)], [outer_at(outs, len(outs) - 1)])
-
-
-def _matrix_product(walk: Walk, index: int, call: Call, behind: list[int], first: int) -> None:
-    """(batch x m x k) times (batch x k x n): divided by batch, m or n it stays so; by k, a partial sum."""
-    specs = call.inputs[first], call.inputs[first + 1]
-    left, right = (walk.shapes[spec] for spec in specs)
-    marks = [walk.mark(behind[first + place], spec) for place, spec in enumerate(specs)]
-    axes = [
-        axis_of(shape, mark) - len(shape) if mark else 0
-        for shape, mark in zip((left, right), marks, strict=True)
-    ]
-    result = walk.shapes[call.outputs[0]]
-    if -3 in axes:
-        marks = [marks[0] if axes[0] == -3 else marks[1], marks[1] if axes[1] == -3 else marks[0]]
-        output = marks[0]
-    elif axes in ([-1, -2], [-1, 0], [0, -2]):
-        marks = [outer_at(left, len(left) - 1), outer_at(right, len(right) - 2)]
-        output = WHOLE
-    elif axes == [-2, 0]:
-        output = outer_at(result, len(result) - 2, marks[0] // outer_at(left, len(left) - 2))
-    elif axes == [0, -1]:
-        output = outer_at(result, len(result) - 1)
-    else:
-        work_on_whole(walk, index, call)
-        return
-    given = [WHOLE] * len(call.inputs)
-    given[first : first + 2] = marks
-    if first and axes[0] != -1:
-        given[0] = output if walk.shapes[call.inputs[0]] == result else WHOLE
-    walk.emit(index, given, [output], any(b in walk.by_tokens for b in behind if b >= 0))
-    if output == WHOLE:
-        walk.leave_partial(index)
-        if call.phase is Phase.FORWARD or call.recomputed:
-            walk.settle(call.writes[0], index, index + 1)
 
 
 def _heads(shape: Shape) -> int:

@@ -1,0 +1,227 @@
+"""Context parallelism: each sequence is divided between devices; keys and values pass around a ring.
+
+Everything but attention works on each device's own tokens. In attention a device has the queries of its
+tokens and meets all keys and values: it starts with its own, and while it works on some the next arrive
+(ring attention). Backward they pass once more, with the gradients of keys and values. Devices take two
+slices of a causal sequence, one from each end, so that all have the same work: twice the degree must divide
+the sequence. Gradients of parameters are summed together with those of the data-parallel replicas.
+
+Reference: H. Liu, M. Zaharia, P. Abbeel, "Ring Attention with Blockwise Transformers", arXiv:2310.01889;
+W. Brandon et al., "Striped Attention", arXiv:2311.09431 (the balance of causal work).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from foretrain.errors import InvalidRequest
+from foretrain.prediction.collectives._base import Verb
+from foretrain.prediction.strategies.divided_graph import divide
+from foretrain.prediction.strategies.divided_shapes import WHOLE, outer_at, size_at
+from foretrain.prediction.strategies.matrix_products import matrix_product
+from foretrain.prediction.strategies.program import Axis, Exchange, Program
+from foretrain.prediction.strategies.sharding_flow import (
+    COMMON_RULES,
+    GATHER,
+    GRADIENTS_OF_WHOLE,
+    RING,
+    SUM,
+    Flow,
+    Movement,
+    Rule,
+    Walk,
+    work_on_whole,
+)
+from foretrain.workloads.graph import NO_TENSOR, Call, Graph, Phase, Role
+
+_ATTENTION = "foretrain.attention"
+_VERBS = {SUM: Verb.ALL_REDUCE, GATHER: Verb.ALL_GATHER}
+NOTE = "gradients are summed over context- and data-parallel devices together"
+
+
+def context_parallel(program: Program, degree: int) -> Program:
+    """The program with each sequence divided between `degree` devices; after tensor parallelism, if both."""
+    if degree < 1:
+        raise InvalidRequest(f"context parallelism over {degree} devices: give at least 1")
+    if degree == 1:
+        return program
+    if Axis.CONTEXT in program.degrees:
+        raise InvalidRequest("the program is divided by context parallelism already")
+    flow = context_flow(program.graph)
+    _check(flow, degree)
+    added = [exchange for move in flow.movements for exchange in _exchanges(move, degree)]
+    kept = tuple(_of_fewer_tokens(exchange, degree) for exchange in program.exchanges)
+    spread = replace(program, exchanges=kept).spread(
+        Axis.CONTEXT, degree, *added, graph=divide(program.graph, flow, degree)
+    )
+    return replace(spread, notes=(*spread.notes, NOTE))
+
+
+def feasible_context_degrees(graph: Graph, most: int) -> tuple[int, ...]:
+    """The degrees up to `most` that the sequences of a model can be divided by; only 1 if it has none."""
+    try:
+        flow = context_flow(graph)
+    except InvalidRequest:
+        return (1,)
+    sizes = [constraint.size for constraint in flow.constraints.values()]
+    return tuple(degree for degree in range(1, most + 1) if not any(size % degree for size in sizes))
+
+
+def context_flow(graph: Graph) -> Flow:
+    """Which tensors of a step context parallelism divides, whatever the degree; found once for a graph."""
+    found = graph.__dict__.get("context_flow")
+    if not isinstance(found, Flow):
+        found = _walk(graph).run()
+        graph.__dict__["context_flow"] = found
+    return found
+
+
+def _walk(graph: Graph) -> Walk:
+    lengths = {
+        graph.specs[spec].shape[-2]
+        for call in graph.calls
+        if call.name == _ATTENTION
+        for spec in call.inputs[:2]
+    }
+    if not lengths:
+        raise InvalidRequest(
+            "context parallelism passes keys and values of fused attention around, and this model has none;"
+            " give --attention sdpa or flash if it is a transformer, else use data parallelism"
+        )
+    walk = Walk(graph, _RULES, sums_gradients=False)
+    for index, buffer in enumerate(graph.buffers):
+        shape = graph.specs[buffer.spec].shape
+        if buffer.role is Role.INPUT and len(shape) > 1 and shape[1] in lengths:
+            walk.held[index] = outer_at(shape, 1)
+            walk.by_tokens.add(index)
+    if not walk.held:
+        raise InvalidRequest(
+            "context parallelism divides input sequences, and no input of this model is one of the"
+            f" {' or '.join(map(str, sorted(lengths)))} tokens its attention sees"
+        )
+    return walk
+
+
+def _check(flow: Flow, degree: int) -> None:
+    broken = sorted(constraint for constraint in flow.constraints.values() if constraint.size % degree)
+    if not broken:
+        return
+    common = math.gcd(*(constraint.size for constraint in flow.constraints.values()))
+    works = [divisor for divisor in range(1, common + 1) if common % divisor == 0]
+    near = sorted(sorted(works, key=lambda divisor: (abs(divisor - degree), -divisor))[:2])
+    raise InvalidRequest(
+        f"context parallelism over {degree} devices does not divide the {broken[0].size} {broken[0].what};"
+        f" nearest degrees that do: {' and '.join(map(str, near))}"
+    )
+
+
+def _exchanges(move: Movement, degree: int) -> Iterator[Exchange]:
+    """A ring is one message to the next device after another, all but the device's own share."""
+    if move.kind != RING:
+        yield Exchange(move.name, _VERBS[move.kind], move.bytes, Axis.CONTEXT, move.after, move.before)
+        return
+    for step in range(1, degree):
+        yield Exchange(
+            f"{move.name} {step}", Verb.SEND, move.bytes / degree, Axis.CONTEXT, move.after, move.before
+        )
+
+
+def _of_fewer_tokens(exchange: Exchange, degree: int) -> Exchange:
+    """An exchange of activations among tensor-parallel devices: each group has its share of the tokens."""
+    if exchange.axis is not Axis.TENSOR or exchange.name == GRADIENTS_OF_WHOLE:
+        return exchange
+    return exchange._replace(bytes=exchange.bytes / degree)
+
+
+# Rules of the walk
+
+
+def _product(walk: Walk, index: int, call: Call) -> None:
+    """Layers work on the tokens there are; gradients of their weights are partial sums."""
+    first = 1 if call.name.startswith("aten.addmm") else 0
+    behind = walk.operands(call)
+    weighted = behind[first + 1] in walk.weight_name
+    if weighted:
+        mark = walk.mark(behind[first], call.inputs[first])
+        walk.emit(index, _only(call, {first: mark}), [mark], by_tokens=True)
+        return
+    forward = walk.graph.calls[call.forward] if call.forward is not None else None
+    if forward is not None and walk.graph.reads_weight(forward) and call.phase is Phase.BACKWARD:
+        left = walk.shapes[call.inputs[first]]
+        tokens = walk.held[next(b for b in behind if b in walk.held)]
+        walk.emit(index, _only(call, {first: left[0] * tokens, first + 1: tokens}), [WHOLE])
+        walk.leave_partial(index)
+        return
+    matrix_product(walk, index, call, behind, first)
+
+
+def _embedding(walk: Walk, index: int, call: Call) -> None:
+    """Looks up the tokens there are."""
+    mark = walk.mark(call.reads[-1], call.inputs[1])
+    walk.emit(index, [WHOLE, mark], [mark], by_tokens=True)
+
+
+def _embedding_backward(walk: Walk, index: int, call: Call) -> None:
+    mark = walk.mark(call.reads[0], call.inputs[0])
+    walk.emit(index, _only(call, {0: mark, 1: mark}), [WHOLE])
+    walk.leave_partial(index)
+
+
+def _attention(walk: Walk, index: int, call: Call) -> None:
+    """Own queries, all keys and values."""
+    behind = walk.operands(call)
+    if not all(walk.mark(behind[place], call.inputs[place]) for place in range(3)):
+        work_on_whole(walk, index, call)
+        return
+    query = _tokens(walk, call.inputs[0])
+    marks = {0: query}
+    if call.inputs[3] != NO_TENSOR:
+        marks[3] = _tokens(walk, call.inputs[3])
+    walk.emit(index, _only(call, marks), [_tokens(walk, call.outputs[0]), query], by_tokens=True)
+    size = sum(walk.specs[spec].bytes for spec in call.inputs[1:3])
+    written = max(walk.last_write.get(buffer, -1) for buffer in behind[1:3])
+    walk.move("keys and values", RING, size, written, index + 1)
+    length = size_at(walk.shapes[call.inputs[0]], query)
+    if call.settings["causal"]:
+        walk.require(
+            length // 2 if length % 2 == 0 else 1, "pairs of tokens of a causal sequence", call.module
+        )
+    else:
+        walk.require(length, "tokens of a sequence", call.module)
+    walk.require(walk.shapes[call.inputs[1]][-2], "keys and values", call.module)
+
+
+def _attention_backward(walk: Walk, index: int, call: Call) -> None:
+    """Keys, values and their gradients pass; the gradients come home."""
+    if not any(buffer in walk.held for buffer in call.reads):
+        return
+    marks = {place: _tokens(walk, call.inputs[place]) for place in (0, 1, 4)}
+    marks[5] = marks[1]
+    if len(call.inputs) > 6 and call.inputs[6] != NO_TENSOR:
+        marks[6] = _tokens(walk, call.inputs[6])
+    outputs = [_tokens(walk, spec) for spec in call.outputs]
+    walk.emit(index, _only(call, marks), outputs, by_tokens=True)
+    size = 2 * sum(walk.specs[spec].bytes for spec in call.inputs[2:4])
+    walk.move("keys, values and their gradients", RING, size, index - 1, index + 1)
+
+
+def _tokens(walk: Walk, spec: int) -> int:
+    """The last axis but one is that of the tokens."""
+    shape = walk.shapes[spec]
+    return outer_at(shape, len(shape) - 2) if shape[-2] > 1 else WHOLE
+
+
+def _only(call: Call, marks: Mapping[int, int]) -> list[int]:
+    return [marks.get(position, WHOLE) for position in range(len(call.inputs))]
+
+
+_RULES: Mapping[str, Rule] = {
+    **COMMON_RULES,
+    **dict.fromkeys(("aten.mm", "aten.addmm", "aten.linear", "aten.bmm", "aten.addmm_"), _product),
+    "aten.embedding": _embedding,
+    "aten.embedding_dense_backward": _embedding_backward,
+    _ATTENTION: _attention,
+    f"{_ATTENTION}_backward": _attention_backward,
+}
