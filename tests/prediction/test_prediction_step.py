@@ -12,7 +12,8 @@ from foretrain.prediction.bottleneck import Limit
 from foretrain.prediction.host import HostModel
 from foretrain.prediction.input_pipeline import InputOptions
 from foretrain.prediction.operators._base import Knowledge
-from foretrain.prediction.prediction import MANY_DEVICES, Prediction, StepAnswer, predict
+from foretrain.prediction.answers import Prediction, StepAnswer
+from foretrain.prediction.prediction import predict
 from foretrain.prediction.step_models import OperatorSteps, StepModel
 from foretrain.prediction.timing import model_flop, throughput
 from foretrain.workloads.requests import WorkloadRequest, workload_of
@@ -120,16 +121,6 @@ def test_a_slow_host_shows_in_the_step_and_the_verdict() -> None:
     assert answer.bottleneck is not None
     assert answer.bottleneck.kind is Limit.LAUNCH
     assert step_of(answer).parts[0].name == "waiting for launches"
-
-
-def test_many_devices_get_memory_and_a_note_but_no_time() -> None:
-    answer = told(on="t4:4")
-    assert answer.step is None
-    assert answer.throughput is None
-    assert answer.bottleneck is None
-    assert answer.knowledge is None
-    assert answer.notes == (MANY_DEVICES,)
-    assert answer.memory.fits
 
 
 def test_what_does_not_fit_is_told_with_what_would() -> None:

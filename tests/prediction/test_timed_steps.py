@@ -7,7 +7,8 @@ import pytest
 from foretrain.facts.hardware import hardware
 from foretrain.prediction.measured_steps import Configuration, MeasuredStep, remember
 from foretrain.prediction.operators._base import Knowledge
-from foretrain.prediction.prediction import Prediction, predict
+from foretrain.prediction.answers import Prediction
+from foretrain.prediction.prediction import predict
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 
 MODEL = "cifar-resnet20"

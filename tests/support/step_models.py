@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from foretrain.errors import InvalidRequest
 from foretrain.estimates import Estimate, Part
 from foretrain.facts.devices import Device
 from foretrain.prediction.operators._base import Knowledge
-from foretrain.prediction.step import Binding, StepEstimate
+from foretrain.prediction.step import Binding, PricedStep, StepEstimate
 from foretrain.prediction.step_models import StepModel
 from foretrain.workloads.graph import Graph, Phase
 
@@ -41,3 +42,6 @@ class FixedSteps(StepModel):
                 Binding.SIZE: 0.0,
             },
         )
+
+    def priced(self, graph: Graph, device: Device) -> PricedStep:
+        raise InvalidRequest("a clock knows whole steps only")

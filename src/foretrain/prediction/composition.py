@@ -27,7 +27,7 @@ from foretrain.prediction.sharding import unit_of
 from foretrain.prediction.strategies.gradients import optimizer_start
 from foretrain.prediction.strategies.program import Exchange, Program, When
 from foretrain.prediction.timeline import COMPUTE, Stream, Task, Timeline, simulate
-from foretrain.workloads.graph import Phase
+from foretrain.workloads.graph import Graph, Phase
 
 ExchangeSeconds = Callable[[Exchange], float]
 
@@ -60,6 +60,19 @@ class Composition:
     busiest: int = 0
     calls: NDArray[np.int64] | None = None
     update_share: float = 1.0
+
+    @property
+    def stage_names(self) -> tuple[str, ...]:
+        """The blocks of each stage, first to last; nothing to tell of a single one."""
+        return tuple(_span(stage.graph) for stage in self.stages) if len(self.stages) > 1 else ()
+
+
+def _span(graph: Graph) -> str:
+    units = [unit_of(f"{call.module}.") for call in graph.calls if call.phase is Phase.FORWARD]
+    named = [unit for unit in dict.fromkeys(units) if unit]
+    if not named:
+        return "no block"
+    return named[0] if len(named) == 1 else f"{named[0]} to {named[-1]}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,15 +73,20 @@ class InputPipeline:
         return self.estimate.value
 
 
-def input_pipeline(graph: Graph, device: Device, options: InputOptions | None = None) -> InputPipeline:
-    """The input pipeline of a step of `graph` on `device`."""
+def input_pipeline(
+    graph: Graph, device: Device, options: InputOptions | None = None, readers: int = 1
+) -> InputPipeline:
+    """The input pipeline of a step of `graph` on `device`; so many `readers` share the storage."""
     options = options or InputOptions()
     dataset = None if options.dataset is None else datasets()[options.dataset]
     parts = []
     if dataset is None or dataset.is_read:
         parts.append(_copying(graph, device))
     if dataset is not None and dataset.is_read:
-        parts += [_reading(graph, dataset, storages()[options.storage]), _decoding(graph, dataset, options)]
+        parts += [
+            _reading(graph, dataset, storages()[options.storage], readers),
+            _decoding(graph, dataset, options),
+        ]
     taken = [part for part in parts if part is not None and part.value > 0]
     by_name = {part.name: part.value for part in taken}
     return InputPipeline(
@@ -99,12 +104,12 @@ def _together(stages: list[Estimate], overlaps: bool) -> Estimate:
     return longest(*stages) if overlaps else sequence(stages)
 
 
-def _reading(graph: Graph, dataset: Dataset, storage: Storage) -> Part:
+def _reading(graph: Graph, dataset: Dataset, storage: Storage, readers: int) -> Part:
     stored = _amount(graph, dataset, "bytes")
     reads = graph.samples * dataset.sheet.number("reads_per_sample")
     rate = storage.sheet.number("sequential_read_bytes_per_second")
     seconds = reads / storage.sheet.number("random_reads_per_second") + stored / rate
-    return _part(READING, "reading", seconds, f"storage {storage.id}")
+    return _part(READING, "reading", readers * seconds, f"storage {storage.id}")
 
 
 def _decoding(graph: Graph, dataset: Dataset, options: InputOptions) -> Part:

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
+
 from foretrain.estimates import Estimate
 from foretrain.estimates import Part as EstimatePart
 from foretrain.facts.devices import Device
@@ -72,6 +74,23 @@ def estimate_memory(
         fits,
         peak.peak_allocated_bytes,
     )
+
+
+def live_bytes(graph: Graph, device: Device, options: MemoryOptions | None = None) -> float:
+    """Context and what is alive at the fullest moment: quick, without the allocator's rounding and cache."""
+    options, calibration = options or MemoryOptions(), memory_calibration()
+    tenants = tenancy(graph, options, calibration.cublas_workspace_bytes(device.generation))
+    lasting = (tenants.resident, tenants.state, tenants.inputs, tenants.handles)
+    held = sum(piece.bytes for pieces in lasting for piece in pieces)
+    change = np.zeros(tenants.calls + 3)
+    passing = [*tenants.passing, *tenants.gradients]
+    if options.keep_gradients:
+        held += sum(piece.bytes for piece in tenants.gradients if piece.end >= tenants.calls)
+        passing = [piece for piece in passing if piece.part is not Part.GRADIENTS or piece.end < tenants.calls]
+    for piece in passing:
+        change[piece.start + 1] += piece.bytes
+        change[min(piece.end, tenants.calls) + 2] -= piece.bytes
+    return context_bytes(graph, device, calibration) + held + float(np.cumsum(change).max(initial=0.0))
 
 
 def context_bytes(graph: Graph, device: Device, calibration: MemoryCalibration) -> float:
@@ -137,11 +156,13 @@ class _Timetable:
         self._inputs = (self._keyed(tenants.inputs), self._keyed(tenants.inputs))
         self._handles = self._keyed(tenants.handles)
         passing, gradients = self._keyed(tenants.passing), self._keyed(tenants.gradients)
-        self._first = _Calls([*passing, *gradients], stay=gradients if options.keep_gradients else ())
+        lasting = [(key, piece) for key, piece in gradients if piece.end >= tenants.calls]
+        self._first = _Calls([*passing, *gradients], stay=lasting if options.keep_gradients else ())
         self._later = self._first
         if options.keep_gradients:  # new gradients are added to the kept ones and freed at once
-            added = tuple(piece._replace(end=piece.start + 1) for piece in tenants.gradients)
-            self._later = _Calls([*passing, *self._keyed(added)])
+            added = tuple(piece._replace(end=piece.start + 1) for _, piece in lasting)
+            reduced = [(key, piece) for key, piece in gradients if piece.end < tenants.calls]
+            self._later = _Calls([*passing, *reduced, *self._keyed(added)])
 
     def _keyed(self, pieces: tuple[Piece, ...]) -> list[tuple[int, Piece]]:
         first = len(self.part_of)

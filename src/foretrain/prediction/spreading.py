@@ -21,11 +21,9 @@ from foretrain.prediction.collectives.catalogue import collective_cost
 from foretrain.prediction.collectives.network import Network
 from foretrain.prediction.composition import Composition, compose, times_happening
 from foretrain.prediction.pipeline_step import compose_pipeline
-from foretrain.prediction.step import PricedStep, kind_parts, waiting_part
+from foretrain.prediction.step import PricedStep, kind_parts, modelled_share, waiting_part
 from foretrain.prediction.step_models import StepModel
-from foretrain.prediction.strategies.context import context_parallel
 from foretrain.prediction.strategies.data_parallel import data_parallel
-from foretrain.prediction.strategies.expert import expert_parallel
 from foretrain.prediction.strategies.gradients import optimizer_start
 from foretrain.prediction.strategies.groups import group_along, neighbours
 from foretrain.prediction.strategies.layout import Layout
@@ -35,6 +33,7 @@ from foretrain.prediction.strategies.sharded import sharded, with_sharded_optimi
 from foretrain.prediction.strategies.single_process import single_process
 from foretrain.prediction.strategies.tensor import tensor_parallel
 from foretrain.workloads.graph import Graph
+from foretrain.workloads.rules import unknown_names
 
 EXPOSED = "waiting for exchanges"
 OVERLAPPED = "overlapped exchanges"
@@ -78,6 +77,17 @@ class Spread:
     traffic: tuple[Traffic, ...]
     priced: PricedStep
     notes: tuple[str, ...] = ()
+    staleness: float | None = None
+
+    @property
+    def unmodelled(self) -> tuple[str, ...]:
+        """Operators no rule knows."""
+        return unknown_names(self.priced.priced.ops)
+
+    @property
+    def modelled_share(self) -> float:
+        """How much of the device's time is told by a model."""
+        return modelled_share(self.priced.priced)
 
     @property
     def seconds(self) -> float:
@@ -104,8 +114,15 @@ class Spread:
 def divided(graph: Graph, layout: Layout) -> Program:
     """The program of one device, divided along the axes that cut through layers."""
     program = tensor_parallel(Program(graph), layout.tensor, layout.sequence_parallel)
-    program = context_parallel(program, layout.context)
-    return expert_parallel(program, layout.expert)
+    if layout.context > 1:
+        from foretrain.prediction.strategies.context import context_parallel
+
+        program = context_parallel(program, layout.context)
+    if layout.expert > 1:
+        from foretrain.prediction.strategies.expert import expert_parallel
+
+        program = expert_parallel(program, layout.expert)
+    return program
 
 
 def replicated(program: Program, layout: Layout) -> Program:

@@ -114,7 +114,6 @@ def step_estimate(step: PricedStep, synchronised: bool = False) -> StepEstimate:
     """The time of a priced step on one device."""
     priced, launching, host = step.priced, step.launching, step.host
     run = (synchronised_step if synchronised else steady_step)(launching, priced.seconds)
-    unknown = np.array([op.work.kind is Kind.UNKNOWN for op in priced.ops], bool)
     busy = float(priced.seconds.sum())
     return StepEstimate(
         estimate=Estimate("s", tuple(_parts(priced, run, host))),
@@ -124,9 +123,16 @@ def step_estimate(step: PricedStep, synchronised: bool = False) -> StepEstimate:
         host_seconds=float(launching.sum()),
         waiting_seconds=float(run.waits.sum()),
         unmodelled=unknown_names(priced.ops),
-        modelled_share=1 - float(priced.seconds[unknown].sum()) / busy if busy else 1.0,
+        modelled_share=modelled_share(priced),
         binding=_binding(priced),
     )
+
+
+def modelled_share(priced: PricedOps) -> float:
+    """How much of the device's time is that of operators some rule knows."""
+    unknown = np.array([op.work.kind is Kind.UNKNOWN for op in priced.ops], bool)
+    busy = float(priced.seconds.sum())
+    return 1 - float(priced.seconds[unknown].sum()) / busy if busy else 1.0
 
 
 def _launching(ops: tuple[Op, ...], host: HostModel, graph: Graph) -> Floats:

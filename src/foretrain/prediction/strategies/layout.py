@@ -70,6 +70,11 @@ class Layout:
         """How many devices, or groups of them, train on samples of their own."""
         return self.expert * self.shard * self.data
 
+    @property
+    def contributions(self) -> int:
+        """How many replicas' gradients enter an update: all, unless servers wait for fewer."""
+        return self.replicas if self.servers is None else self.servers.k
+
 
 def layout_of(strategy: str, devices: int, devices_per_node: int) -> Layout:
     """The layout a strategy stands for on so many devices; `auto` is for `search`, not for this."""

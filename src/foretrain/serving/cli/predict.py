@@ -11,7 +11,7 @@ from foretrain.serving.cli import workload_options as given
 from foretrain.serving.cli.parameters import Json, complete_device
 
 if TYPE_CHECKING:
-    from foretrain.prediction.prediction import Prediction
+    from foretrain.prediction.answers import Prediction
     from foretrain.prediction.step_models import StepModel
 
 END_TO_END = "end-to-end"
@@ -23,7 +23,31 @@ On = Annotated[
         autocompletion=complete_device,
     ),
 ]
-Strategy = Annotated[str, typer.Option("--strategy", help="ddp, zero1, zero2, zero3 or fsdp.")]
+Strategy = Annotated[
+    str,
+    typer.Option(
+        "--strategy",
+        help="ddp, dp, fsdp, hsdp, zero1-3, ps-sync, ps-async, ps-ksync=K ..., tp=T,pp=P,dp=D[,...] or auto.",
+    ),
+]
+MicroBatches = Annotated[
+    int | None, typer.Option("--micro-batches", help="Parts each replica's batch is trained in, one by one.")
+]
+GlobalBatch = Annotated[
+    int | None, typer.Option("--global-batch", help="Samples of a step on all devices, in place of --batch.")
+]
+Links = Annotated[
+    str | None, typer.Option("--links", help="LINK[:COUNT] inside a node, e.g. pcie3-x16 or nvlink2:6.")
+]
+NetworkLink = Annotated[
+    str | None, typer.Option("--network", help="LINK[:CARDS] between nodes, e.g. infiniband-ndr:8.")
+]
+Jitter = Annotated[
+    float, typer.Option("--jitter", help="How much step times vary between devices: deviation over mean.")
+]
+TimelineFile = Annotated[
+    Path | None, typer.Option("--timeline", help="Write the step's streams as a Chrome trace (Perfetto).")
+]
 Pricing = Annotated[
     str,
     typer.Option("--model", help="What tells the time: foretrain, roofline, per-layer or end-to-end."),
@@ -57,6 +81,11 @@ def predict(
     precision: given.Precision = None,
     optimizer: given.Optimizer = None,
     strategy: Strategy = "ddp",
+    micro_batches: MicroBatches = None,
+    global_batch: GlobalBatch = None,
+    links: Links = None,
+    network: NetworkLink = None,
+    jitter: Jitter = 0.0,
     attention: given.Attention = None,
     channels_last: given.ChannelsLast = False,
     compile: given.Compile = False,  # noqa: A002 - the option's name in the contract
@@ -73,32 +102,39 @@ def predict(
     prefetch: Prefetch = True,
     pricing: Pricing = "foretrain",
     timings: Timings = None,
+    timeline: TimelineFile = None,
     advice: WithAdvice = True,
     check: Check = False,
     json: Json = False,
 ) -> None:
-    """Predict what a training step takes: its time on one device, its memory, and what holds it back.
+    """Predict a training step: its time, its memory, and what holds it back.
 
     \b
     Examples:
       foretrain predict resnet50 --on rtx3090 --batch 192 --precision fp16 --channels-last
       foretrain predict resnet50 --on v100-sxm2-16gb --batch 64 --dataset imagenet-jpeg --storage hdd
-      foretrain predict llama3-8b --on h100-sxm:8 --strategy zero3 --precision bf16
+      foretrain predict llama3-8b --on h100-sxm:8 --strategy zero3 --precision bf16 --batch 1
+      foretrain predict bert-large --on aws:p3.16xlarge:4 --batch 8 --timeline step.json
+      foretrain predict llama3-70b --on h100-sxm:8x8 --strategy auto --global-batch 512 --precision bf16
     """
     options = given.chosen(locals())
     from foretrain.facts.hardware import hardware
     from foretrain.prediction.input_pipeline import InputOptions
+    from foretrain.prediction.many_devices import Spreading
     from foretrain.prediction.prediction import predict as core
     from foretrain.serving.cli.terminal import print_json, spinner
 
     machine = hardware(on)
     tells_time = _step_model(pricing, timings, model)
     samples_from = InputOptions(dataset, storage, loader_workers, prefetch)
+    spreading = Spreading(strategy, micro_batches, global_batch, links, network, jitter)
     with spinner(f"Predicting {model}") as progress:
         progress("reading the model")
         workload = given.workload(options)
         progress("walking through the step")
-        prediction = core(workload, machine, strategy, tells_time, samples_from, with_advice=advice)
+        prediction = core(workload, machine, spreading, tells_time, samples_from, with_advice=advice)
+    if timeline is not None:
+        _write_timeline(prediction, timeline)
     if json:
         print_json(_as_object(prediction))
     else:
@@ -109,6 +145,21 @@ def predict(
         from foretrain.errors import EXIT_INFEASIBLE
 
         raise typer.Exit(EXIT_INFEASIBLE)
+
+
+def _write_timeline(prediction: Prediction, file: Path) -> None:
+    """The streams of the step, as a Chrome trace."""
+    from foretrain.errors import InvalidRequest
+    from foretrain.facts.user_data import write_atomically
+    from foretrain.prediction.chrome_trace import chrome_trace
+    from foretrain.serving.encoding import to_json
+
+    if prediction.timeline is None:
+        raise InvalidRequest("--timeline shows how work and exchanges overlap: name more than one device")
+    if not file.parent.is_dir():
+        raise InvalidRequest(f"--timeline {file}: there is no folder {file.parent}")
+    title = f"{prediction.workload.source.name} on {prediction.hardware.name}, {prediction.strategy}"
+    write_atomically(file, to_json(chrome_trace(prediction.timeline, title)).encode())
 
 
 def _step_model(pricing: str, timings: Path | None, model: str) -> StepModel | str:
@@ -129,7 +180,9 @@ def _step_model(pricing: str, timings: Path | None, model: str) -> StepModel | s
 def _as_object(prediction: Prediction) -> dict[str, Any]:
     graph, hardware = prediction.graph, prediction.hardware
     return {
-        "workload": given.description(prediction.workload, graph.samples, graph.tokens),
+        "workload": given.description(
+            prediction.workload, prediction.batch, graph.tokens * prediction.batch // graph.batch
+        ),
         "hardware": {
             "name": hardware.name,
             "device": hardware.device.id,
@@ -142,6 +195,7 @@ def _as_object(prediction: Prediction) -> dict[str, Any]:
         "throughput": prediction.throughput,
         "memory": prediction.memory,
         "bottleneck": prediction.bottleneck,
+        "spread": prediction.spread,
         "coverage": prediction.coverage,
         "sources": prediction.sources,
         "notes": prediction.notes,

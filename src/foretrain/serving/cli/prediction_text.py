@@ -5,8 +5,9 @@ from __future__ import annotations
 from foretrain.facts.devices import Device
 from foretrain.prediction.bottleneck import Bottleneck
 from foretrain.prediction.input_pipeline import COPYING, DECODING, READING
-from foretrain.prediction.prediction import MemoryAnswer, Prediction, StepAnswer, StepPart
+from foretrain.prediction.answers import MemoryAnswer, Prediction, StepAnswer, StepPart
 from foretrain.prediction.speeding_up import Advice
+from foretrain.serving.cli.spread_text import show_layout, show_spread
 from foretrain.serving.cli.terminal import Column, print_line, print_table
 from foretrain.units import format_bytes, format_duration
 
@@ -17,25 +18,32 @@ _SMALLEST_SHARE = 0.001
 
 def show(prediction: Prediction) -> None:
     """Print a prediction."""
-    graph, hardware = prediction.graph, prediction.hardware
-    print_line(
-        f"{prediction.workload.source.name} on {hardware.name}, batch {graph.batch} per device", "bold"
-    )
+    hardware, spread = prediction.hardware, prediction.spread
+    print_line(f"{prediction.workload.source.name} on {hardware.name}, {_batch(prediction)}", "bold")
+    if spread is not None:
+        show_layout(spread)
     _show_step(prediction)
     _show_memory_line(prediction.memory, hardware.device.id)
-    if prediction.bottleneck is not None:
-        _show_bottleneck(prediction.bottleneck, hardware.device)
+    _show_bottleneck(prediction.bottleneck, hardware.device)
     for note in prediction.notes:
         print_line(f"Note: {note}", "yellow")
-    if prediction.step is not None:
-        _show_step_parts(prediction.step)
+    if spread is not None:
+        show_spread(spread)
+    _show_step_parts(prediction.step)
     _show_memory(prediction.memory)
+
+
+def _batch(prediction: Prediction) -> str:
+    spread = prediction.spread
+    if spread is None:
+        return f"batch {prediction.batch} per device"
+    of = "replica" if spread.replicas < prediction.hardware.devices else "device"
+    said = f"batch {prediction.batch} per {of}, {spread.global_batch} in all"
+    return f"{said}, {spread.micro_batches} micro-batches" if spread.micro_batches > 1 else said
 
 
 def _show_step(prediction: Prediction) -> None:
     step, throughput = prediction.step, prediction.throughput
-    if step is None or throughput is None:
-        return
     seconds = step.seconds
     print_line(
         f"Step: {format_duration(seconds.p50)} (80 % between {format_duration(seconds.p10)} and "
@@ -48,15 +56,19 @@ def _show_step(prediction: Prediction) -> None:
         "optimizer": step.optimizer_seconds,
         "input": step.input_seconds,
     }
+    if step.communication_seconds > 0:
+        times["waiting for exchanges"] = step.exposed_communication_seconds
     is_hidden = step.input_seconds > 0 and not any(part.name in _INPUT for part in step.parts)
-    aside = " (overlapped)" if is_hidden else ""
-    print_line("  " + ", ".join(f"{name} {format_duration(time)}" for name, time in times.items()) + aside)
+    said = [f"{name} {format_duration(time)}" for name, time in times.items()]
+    if is_hidden:
+        said[list(times).index("input")] += " (overlapped)"
+    print_line("  " + ", ".join(said))
     tokens = throughput.tokens_per_second
     speed = f"{throughput.samples_per_second:,.1f} samples/s"
     if tokens is not None:
         speed += f", {tokens:,.0f} tokens/s"
     print_line(f"Throughput: {speed}, MFU {throughput.mfu:.1%}")
-    if prediction.coverage is not None and prediction.coverage.unmodelled:
+    if prediction.coverage.unmodelled:
         unknown = ", ".join(prediction.coverage.unmodelled)
         left = 1 - prediction.coverage.modelled_share
         print_line(f"Not modelled, at least {left:.1%} of the device's time: {unknown}", "yellow")
@@ -81,20 +93,22 @@ def _show_bottleneck(found: Bottleneck, device: Device) -> None:
         print_line()
         print_table(
             [
-                Column("what would help", least=20), Column("gain", right=True), Column("step", right=True),
-                Column("samples/s", right=True), Column("memory", right=True, expendable=1),
+                Column("what would change", least=20), Column("samples/s", right=True),
+                Column("gain", right=True), Column("step", right=True),
+                Column("memory", right=True, expendable=1),
             ],
             [_advice_row(advice) for advice in told],
         )  # fmt: skip
 
 
 def _advice_row(advice: Advice) -> tuple[str, ...]:
+    memory = "" if advice.memory_bytes is None else format_bytes(advice.memory_bytes)
     return (
         advice.change,
+        "" if advice.samples_per_second is None else f"{advice.samples_per_second:,.1f}",
         "" if advice.gain is None else f"{advice.gain:.2f}x",
         "" if advice.step_seconds is None else format_duration(advice.step_seconds),
-        "" if advice.samples_per_second is None else f"{advice.samples_per_second:,.1f}",
-        "" if advice.memory_bytes is None else format_bytes(advice.memory_bytes),
+        memory if advice.fits else f"{memory}: does not fit",
     )
 
 

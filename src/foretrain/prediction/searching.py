@@ -1,0 +1,217 @@
+"""`--strategy auto`: all ways to spread a workload over hardware, ranked by time.
+
+Every combination of tensor, pipeline and data degrees, ZeRO stage and micro-batch size, with and without
+activation checkpointing, is sketched from the model's blocks; those that would fit are ordered by time, and
+the first ones predicted in full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from foretrain.errors import ForetrainError, Infeasible, InvalidRequest
+from foretrain.prediction.blocks import Blocks, blocks_of
+from foretrain.prediction.outcomes import Attempt, Outcome, Question, evaluate
+from foretrain.prediction.sketch import BlockCosts, Sketch, block_costs, sketch
+from foretrain.prediction.strategies.layout import Layout
+from foretrain.prediction.strategies.tensor import feasible_tensor_degrees
+from foretrain.units import format_bytes
+from foretrain.workloads.workload import Workload, graph_at
+
+PREDICTED = 3
+"""How many of the best are predicted in full."""
+_MOST_PREDICTED = 12
+"""No more are predicted in search of one that fits."""
+_STAGES = (0, 1, 2, 3)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A way to spread the workload, and roughly what it would take."""
+
+    attempt: Attempt
+    is_checkpointed: bool
+    sketch: Sketch
+
+    @property
+    def name(self) -> str:
+        """The strategy as one would write it, with its micro-batches."""
+        said = f"{self.attempt.layout.name}, micro-batch {self.attempt.micro_batch}"
+        return f"{said}, checkpointing" if self.is_checkpointed else said
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """What was found: `best` first, all predicted in full; `candidates` are all that were sketched."""
+
+    outcomes: tuple[Outcome, ...]
+    candidates: tuple[Candidate, ...]
+    question: Question
+
+    @property
+    def best(self) -> Outcome:
+        """The fastest that fits."""
+        return self.outcomes[0]
+
+    @property
+    def fitting(self) -> int:
+        """How many of the candidates would fit."""
+        return sum(candidate.sketch.fits for candidate in self.candidates)
+
+
+def search(question: Question, global_batch: int) -> Ranking | Infeasible:
+    """The fastest ways to train with a global batch; `Infeasible` if none fits."""
+    candidates = sorted(_candidates(question, global_batch), key=lambda each: each.sketch.seconds)
+    if not candidates:
+        raise InvalidRequest(
+            f"a global batch of {global_batch} cannot be shared out over {question.hardware.devices} devices "
+            f"in any way; {question.hardware.devices} or a multiple of it would do"
+        )
+    fitting = [candidate for candidate in candidates if candidate.sketch.fits]
+    found: list[Outcome] = []
+    for candidate in fitting[:_MOST_PREDICTED]:
+        outcome = evaluate(_asked(question, candidate.is_checkpointed), candidate.attempt)
+        if outcome.memory.fits:
+            found.append(outcome)
+        if len(found) == PREDICTED:
+            break
+    if not found:
+        return _nothing_fits(candidates, question)
+    return Ranking(tuple(sorted(found, key=lambda outcome: outcome.seconds)), tuple(candidates), question)
+
+
+def _nothing_fits(candidates: Sequence[Candidate], question: Question) -> Infeasible:
+    leanest = min(candidates, key=lambda each: each.sketch.bytes)
+    capacity = question.setting.device.memory_bytes
+    return Infeasible(
+        f"the leanest of {len(candidates)} layouts ({leanest.name})",
+        f"{format_bytes(leanest.sketch.bytes)} on each device",
+        format_bytes(capacity),
+        "use more devices, a smaller global batch, or devices with more memory",
+    )
+
+
+def _asked(question: Question, is_checkpointed: bool) -> Question:
+    return replace(question, workload=_checkpointed(question.workload, is_checkpointed))
+
+
+def _checkpointed(workload: Workload, yes: bool) -> Workload:
+    return replace(workload, options=replace(workload.options, checkpoint_activations=yes))
+
+
+def _candidates(question: Question, global_batch: int) -> Iterator[Candidate]:
+    devices = question.hardware.devices
+    for is_checkpointed in _checkpointing(question.workload):
+        pricing = _Pricing(_asked(question, is_checkpointed))
+        for layout in _layouts(devices, pricing, question):
+            if global_batch % layout.replicas:
+                continue
+            batch = global_batch // layout.replicas
+            for micro_batch in _powers(batch):
+                attempt = Attempt(layout, batch, batch // micro_batch)
+                costs = pricing.costs(layout, micro_batch)
+                if costs is not None:
+                    told = sketch(costs, layout, attempt.micro_batches, question.setting)
+                    yield Candidate(attempt, is_checkpointed, told)
+
+
+def _checkpointing(workload: Workload) -> tuple[bool, ...]:
+    """Both, unless checkpointing was asked for or the model has no blocks to checkpoint."""
+    if workload.options.checkpoint_activations or workload.options.forward_only:
+        return (workload.options.checkpoint_activations,)
+    try:
+        graph_at(_checkpointed(workload, True), 1 if workload.sizes.batch == 1 else 2)
+    except ForetrainError:
+        return (False,)
+    return (False, True)
+
+
+def _layouts(devices: int, pricing: _Pricing, question: Question) -> Iterator[Layout]:
+    per_node = question.hardware.devices_per_node
+    for tensor in pricing.tensor_degrees(per_node):
+        for pipeline in _divisors(devices // tensor):
+            if devices % tensor or pipeline > max(1, pricing.repeated_blocks):
+                continue
+            data = devices // tensor // pipeline
+            for stage in _STAGES if data > 1 else (0,):
+                yield _layout(tensor, pipeline, data, stage, pricing.divides_sequence)
+
+
+def _layout(tensor: int, pipeline: int, data: int, stage: int, divides_sequence: bool) -> Layout:
+    names = [f"tp={tensor},sp" if divides_sequence else f"tp={tensor}"] if tensor > 1 else []
+    names += [f"pp={pipeline}"] if pipeline > 1 else []
+    names += [f"dp={data}"] if data > 1 or not names else []
+    names += [f"zero={stage}"] if stage else []
+    return Layout(
+        ",".join(names),
+        tensor=tensor,
+        pipeline=pipeline,
+        data=1 if stage else data,
+        shard=data if stage else 1,
+        zero_stage=stage,
+        sequence_parallel=divides_sequence and tensor > 1,
+    )
+
+
+def _divisors(number: int) -> list[int]:
+    return [each for each in range(1, number + 1) if number % each == 0]
+
+
+def _powers(batch: int) -> list[int]:
+    """Micro-batches of 1, 2, 4 ... samples that divide a batch."""
+    found, size = [], 1
+    while size <= batch:
+        if batch % size == 0:
+            found.append(size)
+        size *= 2
+    return found
+
+
+class _Pricing:
+    """The costs of a workload's blocks, each way of dividing them priced once."""
+
+    def __init__(self, question: Question) -> None:
+        self._question = question
+        self._blocks: dict[int, Blocks] = {}
+        self._costs: dict[tuple[int, int], BlockCosts | None] = {}
+        first = self._at(2)
+        self._degrees = feasible_tensor_degrees(first.condensed, question.hardware.devices_per_node)
+        self.divides_sequence = self._can_divide_sequence()
+
+    @property
+    def repeated_blocks(self) -> int:
+        """Blocks a pipeline may be cut between."""
+        return len(self._at(2))
+
+    def tensor_degrees(self, most: int) -> list[int]:
+        """Powers of two that tensor parallelism can take within a node."""
+        return [degree for degree in {1, *self._degrees} if degree <= most and degree & (degree - 1) == 0]
+
+    def costs(self, layout: Layout, micro_batch: int) -> BlockCosts | None:
+        """The costs of one micro-batch; None if the model cannot be divided so."""
+        key = (layout.tensor, micro_batch)
+        if key not in self._costs:
+            try:
+                blocks = self._at(micro_batch)
+                only = replace(layout, pipeline=1, data=1, shard=1, zero_stage=0)
+                self._costs[key] = block_costs(blocks, blocks.condensed, only, self._question.setting)
+            except ForetrainError:
+                self._costs[key] = None
+        return self._costs[key]
+
+    def _at(self, micro_batch: int) -> Blocks:
+        if micro_batch not in self._blocks:
+            self._blocks[micro_batch] = blocks_of(graph_at(self._question.workload, micro_batch))
+        return self._blocks[micro_batch]
+
+    def _can_divide_sequence(self) -> bool:
+        several = [degree for degree in self._degrees if degree > 1]
+        if not several:
+            return False
+        layout = Layout("", tensor=several[0], sequence_parallel=True)
+        return self.costs(layout, 2) is not None and self._forget()
+
+    def _forget(self) -> bool:
+        self._costs.clear()
+        return True

@@ -1,0 +1,212 @@
+"""What a layout would take, told from one block of each kind: quick, for searching among hundreds.
+
+    step  = (m - 1) max_s (F_s + B_s) + Σ_s (F_s + B_s) + 2 Σ sends      1F1B over m micro-batches
+            + what the exchanges between replicas outlast the last backward pass, + the optimizer
+    bytes = state of a stage's blocks + micro-batches in flight · saved activations + everything else
+
+The layouts it ranks first are then predicted in full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from foretrain.prediction.blocks import Blocks
+from foretrain.prediction.call_times import call_times
+from foretrain.prediction.collectives._base import Verb
+from foretrain.prediction.collectives.catalogue import collective_seconds
+from foretrain.prediction.memory import live_bytes
+from foretrain.prediction.memory_calibration import memory_calibration
+from foretrain.prediction.operators.table import Floats
+from foretrain.prediction.sharding import item_bytes
+from foretrain.prediction.spreading import Setting, divided, exchange_costs
+from foretrain.prediction.strategies.gradients import BUCKET_BYTES, optimizer_start
+from foretrain.prediction.strategies.graph_chain import chain_of, position_of_every_call
+from foretrain.prediction.strategies.groups import group_along, neighbours
+from foretrain.prediction.strategies.layer_cuts import UNLIMITED, Chain, Cuts, Link, cut
+from foretrain.prediction.strategies.layout import Layout
+from foretrain.prediction.strategies.program import Axis
+from foretrain.workloads.graph import Graph, Phase, Role
+
+_GRADIENTS = (Axis.CONTEXT, Axis.EXPERT, Axis.SHARD, Axis.DATA)
+
+
+@dataclass(frozen=True, eq=False)
+class BlockCosts:
+    """The blocks of a model, divided in one way, for one micro-batch.
+
+    Arrays have one entry for each block, in order. The ratios are bytes of gradients, optimizer state and
+    weights cast to half precision for each byte of parameters; `sent_share` is what is sent of a parameter's
+    bytes; `other_bytes` is memory besides all these and saved activations.
+    """
+
+    forward: Floats
+    backward: Floats
+    parameter_bytes: Floats
+    saved_bytes: Floats
+    crossing_bytes: Floats
+    optimizer_seconds_per_byte: float
+    gradient_ratio: float
+    state_ratio: float
+    cast_ratio: float
+    sent_share: float
+    other_bytes: float
+    cuts: dict[int, tuple[int, ...]] = field(default_factory=dict)
+
+    def bounds(self, stages: int) -> tuple[int, ...]:
+        """Where stages begin and end, so that the slowest is fastest."""
+        if stages not in self.cuts:
+            chain = Chain(
+                self.forward, self.backward, self.parameter_bytes, self.saved_bytes, self.crossing_bytes[:-1]
+            )
+            found = cut(chain, stages, Link(), UNLIMITED)
+            assert isinstance(found, Cuts)
+            self.cuts[stages] = found.bounds
+        return self.cuts[stages]
+
+
+@dataclass(frozen=True, slots=True)
+class Sketch:
+    """What a layout would take, roughly."""
+
+    seconds: float
+    bytes: float
+    fits: bool
+
+
+def block_costs(blocks: Blocks, graph: Graph, layout: Layout, at: Setting) -> BlockCosts:
+    """The costs of blocks whose condensed graph is `graph`, divided as a layout says."""
+    program = divided(graph, layout)
+    graph = program.graph
+    step = at.model.priced(graph, at.device)
+    times = call_times(step)
+    chain = chain_of(graph, times.device.tolist())
+    position = position_of_every_call(graph)
+    kinds = len(blocks.counts)
+    kind_of_position = np.zeros(len(chain), int)
+    worked = position >= 0
+    kind_of_position[position[worked]] = blocks.block_of_call[worked]
+
+    def of_kind(values: Floats) -> Floats:
+        return np.bincount(kind_of_position, values, kinds).astype(float)
+
+    forward, backward = of_kind(chain.forward_seconds), of_kind(chain.backward_seconds)
+    costs = exchange_costs(layout, at)
+    for exchange in program.exchanges:
+        call = max(exchange.after, 0)
+        into = forward if graph.calls[call].phase is Phase.FORWARD else backward
+        into[max(0, blocks.block_of_call[call])] += costs(exchange).seconds
+    last = [int(np.max(np.flatnonzero(kind_of_position == kind))) for kind in range(kinds)]
+    crossing = np.append(chain.crossing_bytes, 0.0)[last]
+    sizes = _sizes(graph)
+    parameters, saved = of_kind(chain.parameter_bytes), of_kind(chain.saved_bytes)
+    in_state = (Role.GRADIENT, Role.OPTIMIZER_STATE, Role.CAST_WEIGHT)
+    held = parameters.sum() + sum(sizes[role] for role in in_state) + saved.sum()
+    needed = live_bytes(graph, at.device)
+    updating = float(times.device[optimizer_start(graph) :].sum())
+    whole = max(1.0, float(sizes[Role.PARAMETER]))
+    return BlockCosts(
+        forward=forward[blocks.kind_of],
+        backward=backward[blocks.kind_of],
+        parameter_bytes=parameters[blocks.kind_of],
+        saved_bytes=saved[blocks.kind_of],
+        crossing_bytes=crossing[blocks.kind_of],
+        optimizer_seconds_per_byte=updating / whole,
+        gradient_ratio=sizes[Role.GRADIENT] / whole,
+        state_ratio=sizes[Role.OPTIMIZER_STATE] / whole,
+        cast_ratio=sizes[Role.CAST_WEIGHT] / whole,
+        sent_share=(item_bytes(graph, None) or 4) / 4,
+        other_bytes=max(0.0, needed - held),
+    )
+
+
+def _sizes(graph: Graph) -> dict[Role, float]:
+    sizes = dict.fromkeys(Role, 0.0)
+    for buffer in graph.buffers:
+        sizes[buffer.role] += graph.specs[buffer.spec].bytes
+    return sizes
+
+
+def sketch(costs: BlockCosts, layout: Layout, micro_batches: int, at: Setting) -> Sketch:
+    """What a layout takes whose blocks have these costs."""
+    bounds = np.array(costs.bounds(layout.pipeline))
+    forward, backward, parameters, saved = (
+        np.add.reduceat(values, bounds[:-1])
+        for values in (costs.forward, costs.backward, costs.parameter_bytes, costs.saved_bytes)
+    )
+    passing = forward + backward
+    steady = (micro_batches - 1) * passing.max() + passing.sum() + _sends(costs, layout, bounds, at)
+    between = _Replicas(layout, at)
+    after = [
+        between.seconds(size, share, f, b, micro_batches)
+        for size, share, f, b in zip(
+            parameters.tolist(), [costs.sent_share] * len(parameters), forward, backward, strict=True
+        )
+    ]
+    updating = parameters * costs.optimizer_seconds_per_byte / (layout.shard if layout.zero_stage else 1)
+    seconds = float(steady + max(np.array(after) + updating))
+    needed = _bytes(costs, layout, parameters, saved, micro_batches)
+    return Sketch(seconds, needed, needed <= at.device.memory_bytes * memory_calibration().usable_share)
+
+
+def _sends(costs: BlockCosts, layout: Layout, bounds: Floats, at: Setting) -> float:
+    if layout.pipeline == 1:
+        return 0.0
+    pair = neighbours(Axis.PIPELINE, layout.degrees, at.network.devices_per_node)
+    sizes = costs.crossing_bytes[np.asarray(bounds[1:-1], int) - 1]
+    return 2 * float(collective_seconds(Verb.SEND, sizes, pair, at.network, at.device).sum())
+
+
+@dataclass(frozen=True)
+class _Replicas:
+    """What exchanges between replicas add to a step."""
+
+    layout: Layout
+    at: Setting
+
+    def _seconds(self, verb: Verb, size: float, axes: tuple[Axis, ...]) -> float:
+        """An exchange of so many bytes, in buckets."""
+        group = group_along(axes, self.layout.degrees, self.at.network.devices_per_node)
+        count = max(1.0, size / BUCKET_BYTES)
+        each = np.array([size / count])
+        return count * float(collective_seconds(verb, each, group, self.at.network, self.at.device)[0])
+
+    def seconds(self, size: float, sent: float, forward: float, backward: float, rounds: int) -> float:
+        """What they outlast computing by, on a stage with `size` bytes of parameters."""
+        layout = self.layout
+        if layout.replicas * layout.context == 1:
+            return 0.0
+        if not layout.zero_stage:
+            whole = self._seconds(Verb.ALL_REDUCE, size, _GRADIENTS)
+            return max(whole * min(1.0, BUCKET_BYTES / size) if size else 0.0, whole - backward)
+        gather = self._seconds(Verb.ALL_GATHER, size * sent, (Axis.SHARD,))
+        scatter = self._seconds(Verb.REDUCE_SCATTER, size * sent, (Axis.SHARD,))
+        across = self._seconds(
+            Verb.ALL_REDUCE, size * sent / layout.shard, (Axis.CONTEXT, Axis.EXPERT, Axis.DATA)
+        )
+        if layout.zero_stage < 3:
+            often = rounds if layout.zero_stage > 1 else 1
+            return gather + max(0.0, scatter + across - backward) + max(0.0, scatter - backward) * (often - 1)
+        per_round = max(0.0, gather - forward) + max(0.0, gather + scatter - backward)
+        return rounds * per_round + max(0.0, across - backward)
+
+
+def _bytes(costs: BlockCosts, layout: Layout, parameters: Floats, saved: Floats, micro_batches: int) -> float:
+    """Memory of the fullest stage."""
+    stage = layout.zero_stage
+    shards = [layout.shard if stage >= least else 1 for least in (3, 2, 1)]
+    state = parameters * (1 / shards[0] + costs.gradient_ratio / shards[1] + costs.state_ratio / shards[2])
+    if stage == 3:
+        state = state + 2 * costs.parameter_bytes.max() * costs.sent_share
+    else:
+        state = state + parameters * costs.cast_ratio
+    if stage < 2 and layout.replicas > 1:
+        state = state + parameters * costs.gradient_ratio  # buckets
+    in_flight = np.minimum(micro_batches, np.arange(len(parameters), 0, -1))
+    return float((state + in_flight * saved).max() + costs.other_bytes)
+
+
+CostsOf = Callable[[Layout, int, bool], BlockCosts | None]
