@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import Counter
 from functools import cache
 
 import pytest
+from tests.support.divided_graphs import check_parameters, check_shapes, graph, matrix_flop, role_bytes
 
 from foretrain.errors import InvalidRequest
 from foretrain.facts.devices import device
@@ -15,29 +15,17 @@ from foretrain.prediction.collectives._base import Verb
 from foretrain.prediction.memory import estimate_memory
 from foretrain.prediction.strategies.program import Axis, Program
 from foretrain.prediction.strategies.tensor import feasible_tensor_degrees, tensor_flow, tensor_parallel
-from foretrain.workloads.graph import Graph, Nature, Phase, Role
-from foretrain.workloads.ops import MATRIX_KINDS, Kind
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.graph import Graph, Phase, Role
+from foretrain.workloads.ops import Kind
 from foretrain.workloads.rules import operators
-from foretrain.workloads.workload import traced
 
 LAYERS = {"gpt2": 12, "llama3.2-1b": 16}
-
-
-@cache
-def graph(model: str, **options: object) -> Graph:
-    """A model of the zoo, traced once."""
-    return traced(workload_of(WorkloadRequest(model, batch=2, **options)))  # type: ignore[arg-type]
 
 
 @cache
 def program(model: str, degree: int, sequence_parallel: bool = False, **options: object) -> Program:
     """That model divided."""
     return tensor_parallel(Program(graph(model, **options)), degree, sequence_parallel)
-
-
-def matrix_flop(of: Graph) -> float:
-    return sum(op.work.flop for op in operators(of) if op.work.kind in MATRIX_KINDS)
 
 
 def counts(of: Program) -> Counter[tuple[str, str]]:
@@ -49,10 +37,6 @@ def counts(of: Program) -> Counter[tuple[str, str]]:
         if exchange.bytes > layer:
             found[exchange.verb, "recomputation" if call.recomputed else call.phase] += 1
     return found
-
-
-def role_bytes(of: Graph, role: Role) -> int:
-    return sum(of.buffer_bytes(i) for i, buffer in enumerate(of.buffers) if buffer.role is role)
 
 
 MODELS = [
@@ -81,44 +65,8 @@ def test_work_is_conserved_and_shapes_fit(
     assert whole.parameters / divided.parameters > 3.85
     for role in (Role.OPTIMIZER_STATE, Role.GRADIENT):
         assert role_bytes(whole, role) / role_bytes(divided, role) > 3.85
-    _check_shapes(divided)
-    _check_parameters(divided)
-
-
-def _check_shapes(of: Graph) -> None:
-    """Products and elementwise calls have operands that go together."""
-    for call in of.calls:
-        if call.phase is Phase.OPTIMIZER:
-            continue
-        given = [of.specs[spec].shape for spec in call.inputs if spec >= 0]
-        made = [of.specs[spec].shape for spec in call.outputs if spec >= 0]
-        if call.name in ("aten.mm", "aten.bmm", "aten.addmm"):
-            left, right = given[-2:]
-            assert left[-1] == right[-2], call
-            assert made[0] == (*left[:-1], right[-1]), call
-        elif call.name == "foretrain.attention":
-            assert made[0] == given[0], call
-            assert given[0][1] % given[1][1] == 0, call
-        elif call.nature is Nature.POINTWISE and made and call.name != "foretrain.fused":
-            assert _broadcast(given) == made[0], call
-        elif call.name in ("aten.view", "aten._unsafe_view", "aten.transpose", "aten._to_copy"):
-            assert math.prod(given[0]) == math.prod(made[0]), call
-
-
-def _broadcast(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
-    rank = max(map(len, shapes))
-    padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
-    sizes = [set(axis) - {1} or {1} for axis in zip(*padded, strict=True)]
-    assert all(len(size) == 1 for size in sizes), shapes
-    return tuple(size.pop() for size in sizes)
-
-
-def _check_parameters(of: Graph) -> None:
-    """Gradients and copies in half precision are as large as the parameter is now."""
-    elements = {b.name: of.specs[b.spec].elements for b in of.buffers if b.role is Role.PARAMETER}
-    for buffer in of.buffers:
-        if buffer.role in (Role.GRADIENT, Role.CAST_WEIGHT):
-            assert of.specs[buffer.spec].elements == elements[buffer.name], buffer
+    check_shapes(divided)
+    check_parameters(divided)
 
 
 @pytest.mark.parametrize("model", ["gpt2", "llama3.2-1b"])
@@ -198,7 +146,7 @@ def test_memory_falls_with_the_degree() -> None:
 def test_an_mlp_alternates() -> None:
     divided = program("voice-linear", 4)
     assert matrix_flop(graph("voice-linear")) == pytest.approx(4 * matrix_flop(divided.graph), rel=1e-3)
-    _check_shapes(divided.graph)
+    check_shapes(divided.graph)
 
 
 def test_vision_transformer_keeps_its_convolution() -> None:

@@ -76,8 +76,11 @@ def relocated(own: Shape, shape: Shape, outer: int) -> int:
     """Where a tensor stored as `own` is divided when it is next seen as `shape` and nobody saw it change.
 
     A fused kernel leaves no trace of the views inside it: heads that were an axis of their own may have been
-    merged with their width into the last one.
+    merged with their width into the last one, and tokens no longer come after heads.
     """
+    if len(own) > max(3, len(shape)) and axis_of(own, outer) == len(own) - 2:
+        tokens = math.prod(own[:-3])
+        return tokens if size_at(shape, tokens) == size_at(own, outer) else WHOLE
     if _is_merged(own, shape, outer):
         return outer_at(shape, len(shape) - 1)
     return outer if axis_of(shape, outer) >= 0 else WHOLE

@@ -442,7 +442,7 @@ def _combine(walk: Walk, index: int, call: Call) -> None:
     marks = [walk.mark(b, spec) if b >= 0 else WHOLE for b, spec in zip(behind, inputs, strict=True)]
     lead = max(
         (position for position, mark in enumerate(marks) if mark),
-        key=lambda position: walk.specs[inputs[position]].elements,
+        key=lambda position: (walk.specs[inputs[position]].elements, len(shapes[inputs[position]])),
         default=-1,
     )
     if lead < 0:
