@@ -1,0 +1,88 @@
+"""Fitting a form to timings: the most likely parameters under a prior, and how sure they are.
+
+    minimise  Σ ( (log told - log timed) / noise )²  +  (θ - μ)ᵀ Σ⁻¹ (θ - μ)
+
+The posterior is taken as normal around the minimum (Laplace), with the curvature of the linearised form. Its
+deviations grow where the form leaves more than the noise of residuals.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretrain.learning.scaling.columns import Columns
+from foretrain.learning.scaling.forms._base import LEVEL, Form
+from foretrain.prediction.operators.table import Floats
+
+_STEP = 1e-5
+_TRUST = 6.0
+"""How many timings the prior's word on the noise is worth."""
+
+
+@dataclass(frozen=True, eq=False)
+class Prior:
+    """A normal distribution of a form's parameters, and the deviation of timings from it, in logarithms."""
+
+    means: Floats
+    covariance: Floats
+    noise: float
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """The posterior: values, covariance, and the noise as the residuals leave it."""
+
+    form: Form
+    values: Floats
+    covariance: Floats
+    noise: float
+
+    def log_seconds(self, at: Columns) -> Floats:
+        """Medians of the logarithms of step times."""
+        return self.form.log_seconds(self.values, at)
+
+    def deviations(self, at: Columns) -> Floats:
+        """Standard deviations of the logarithm of a step time that is about to be measured."""
+        slopes = jacobian(self.form, self.values, at)
+        variances = np.einsum("ij,jk,ik->i", slopes, self.covariance, slopes)
+        result: Floats = np.sqrt(np.maximum(variances, 0.0) + self.noise**2)
+        return result
+
+
+def jacobian(form: Form, values: Floats, at: Columns) -> Floats:
+    """Slopes of the told logarithms in each parameter, by differences."""
+    steps = _STEP * np.eye(len(values))
+    told = [
+        (form.log_seconds(values + step, at) - form.log_seconds(values - step, at)) / (2 * _STEP) for step in steps
+    ]
+    return np.stack(told, axis=1)
+
+
+def fit(
+    form: Form, at: Columns, log_seconds: Floats, prior: Prior, start: Floats | None = None
+) -> Fitted:
+    """The posterior of the form's parameters; `start` is where to look for it first."""
+    from scipy.optimize import least_squares
+
+    whitening = np.linalg.cholesky(np.linalg.inv(prior.covariance)).T
+
+    def residuals(values: Floats) -> Floats:
+        off = (form.log_seconds(values, at) - log_seconds) / prior.noise
+        return np.concatenate([off, whitening @ (values - prior.means)])
+
+    def slopes(values: Floats) -> Floats:
+        return np.concatenate([jacobian(form, values, at) / prior.noise, whitening])
+
+    first = prior.means.copy() if start is None else start
+    if start is None:
+        level = form.names.index(LEVEL)
+        first[level] += float(np.mean(log_seconds - form.log_seconds(first, at)))
+    found = least_squares(residuals, first, jac=slopes, max_nfev=100)
+    curvature = slopes(found.x)
+    covariance = np.linalg.inv(curvature.T @ curvature)
+    squares = float(np.sum(residuals(found.x)[: len(at)] ** 2))
+    wider = max(1.0, (_TRUST + squares) / (_TRUST + len(at)))
+    return Fitted(form, found.x, covariance * wider, prior.noise * math.sqrt(wider))

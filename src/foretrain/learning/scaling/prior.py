@@ -1,0 +1,97 @@
+"""What is known of a form's parameters before a job was timed: a normal distribution, and the noise of timings.
+
+The shipped prior of the physical form is the population of jobs it was fitted to (`population.py`). A prediction
+of the job, from its model and hardware, makes a sharper one: `prior_from_prediction`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from foretrain.errors import InvalidData, UnknownName
+from foretrain.facts.sheets import data_root
+from foretrain.learning.scaling.columns import columns, reference_batch
+from foretrain.learning.scaling.fitting import Fitted, Prior, fit
+from foretrain.learning.scaling.forms._base import LEVEL, LEVEL_DEVIATION, Form
+from foretrain.learning.scaling.placement import Placement
+from foretrain.learning.scaling.timings import Configuration, Timing
+from foretrain.prediction.operators.table import Floats
+
+FILE = "scaling.json"
+FORMAT = 1
+
+
+def form_prior(form: Form, cluster: str = "") -> Prior:
+    """The shipped prior of a form, of jobs on a known cluster if it is named; a wide one if none was learned."""
+    learned = _calibration()["forms"].get(form.name)
+    if learned is None:
+        return wide_prior(form, shipped_noise())
+    if cluster:
+        if cluster not in learned["clusters"]:
+            known = learned["clusters"]
+            raise UnknownName("cluster", cluster, known, f"Known by timings: {', '.join(known)}")
+        learned = {**learned, **learned["clusters"][cluster]}
+    return normal_prior(form, learned["means"], learned["deviations"], learned["noise"])
+
+
+def shipped_noise() -> float:
+    """Deviation of repeated timings and of what no form explains, in logarithms."""
+    return float(_calibration()["noise"])
+
+
+def wide_prior(form: Form, noise: float) -> Prior:
+    """As wide as the form declares."""
+    means = {item.name: item.mean for item in form.parameters}
+    return normal_prior(form, means, {item.name: item.deviation for item in form.parameters}, noise)
+
+
+def normal_prior(
+    form: Form, means: Mapping[str, float], deviations: Mapping[str, float], noise: float
+) -> Prior:
+    """Independent parameters; of the level nothing is known."""
+    middle = np.array([0.0 if name == LEVEL else means[name] for name in form.names])
+    spread = np.array([LEVEL_DEVIATION if name == LEVEL else deviations[name] for name in form.names])
+    return Prior(middle, np.diag(spread**2), noise)
+
+
+def prior_from_prediction(
+    form: Form,
+    predict_at: Callable[[Placement, int], float],
+    configurations: Sequence[Configuration],
+    error: float,
+    base: Prior | None = None,
+) -> Prior:
+    """The prior that a prediction of the same job makes, such as that from its model and hardware.
+
+    The form is fitted to what `predict_at` says of the configurations, as if these were timings of so large
+    an `error` (a standard deviation, in logarithms). A prediction errs in its level as a whole, too, so that
+    the level gets that error once more. Use the reference batch of `configurations` for what follows.
+    """
+    told = [Timing(item, predict_at(item.placement, item.batch)) for item in configurations]
+    start = base or form_prior(form)
+    at = columns(configurations, reference_batch(configurations))
+    seconds = np.log([item.step_seconds for item in told])
+    found: Fitted = fit(form, at, seconds, Prior(start.means, start.covariance, error))
+    level: Floats = np.zeros_like(found.covariance)
+    place = form.names.index(LEVEL)
+    level[place, place] = error**2
+    return Prior(found.values, found.covariance + level, start.noise)
+
+
+@cache
+def _calibration() -> Mapping[str, Any]:
+    file = data_root() / "calibrations" / FILE
+    raw: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    if raw.get("format") != FORMAT:
+        raise InvalidData(str(file), f"is of format {raw.get('format')}, not {FORMAT}: write it anew")
+    return raw
+
+
+def known_clusters() -> tuple[str, ...]:
+    """Clusters whose jobs the shipped calibration has learned from."""
+    return tuple(name for learned in _calibration()["forms"].values() for name in learned["clusters"])

@@ -1,0 +1,98 @@
+"""What the suites of scaling share: methods, each fitted to a few timings of a job, and what they tell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from foretrain.estimates import Quantiles
+from foretrain.learning.scaling.columns import columns, reference_batch
+from foretrain.learning.scaling.fitting import Prior, fit
+from foretrain.learning.scaling.forms._base import Form
+from foretrain.learning.scaling.forms.catalogue import FORMS, form
+from foretrain.learning.scaling.intervals import step_seconds
+from foretrain.learning.scaling.jobs import Job
+from foretrain.learning.scaling.population import NOISE, Population, learn
+from foretrain.learning.scaling.prior import wide_prior
+from foretrain.learning.scaling.timings import Configuration, Timing
+from validation.report import Case, Metrics, metrics
+
+HERE = "foretrain, other models of the cluster known"
+ANY, NEVER = "foretrain, cluster not named", "foretrain, cluster never seen"
+PEERS: Mapping[str, str] = {
+    "ring": "linear compute + ring, p-norm",
+    "pollux": "Pollux",
+    "optimus": "Optimus",
+    "seed": "a0 M/g + a1 g + a2",
+}
+METHODS = (HERE, ANY, NEVER, *PEERS.values())
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """Timings of a job to fit to, and timings to tell, with what is said of each."""
+
+    model: str
+    cluster: str
+    known: tuple[Timing, ...]
+    wanted: tuple[Timing, ...]
+    labels: tuple[str, ...]
+
+
+class Priors:
+    """Priors of the physical form that never saw the model, and, if asked, nothing of its cluster either."""
+
+    def __init__(self, jobs: Sequence[Job]) -> None:
+        self._jobs = tuple(jobs)
+        self._learned: dict[tuple[str, str], Population] = {}
+
+    def of(self, method: str, model: str, cluster: str) -> Prior:
+        """The prior one of our methods may use for a job."""
+        without = cluster if method == NEVER else ""
+        if (model, without) not in self._learned:
+            jobs = [job for job in self._jobs if model != job.model and without != job.cluster]
+            self._learned[model, without] = learn(form("physical"), jobs)
+        population = self._learned[model, without]
+        return population.by_cluster[cluster] if method == HERE else population.prior
+
+
+def answered(question: Question, priors: Priors) -> list[Case]:
+    """What each method tells of the timings wanted."""
+    told: dict[str, Sequence[Quantiles]] = {}
+    for method in (HERE, ANY, NEVER):
+        prior = priors.of(method, question.model, question.cluster)
+        told[method] = _told(form("physical"), prior, question)
+    for name, method in PEERS.items():
+        told[method] = _told(FORMS[name], _wide(name), question)
+    return [
+        Case(
+            f"{question.model} on {timing.configuration}, {label}",
+            question.cluster,
+            timing.step_seconds,
+            {method: quantiles[row].p50 for method, quantiles in told.items()},
+            told[HERE][row],
+        )
+        for row, (timing, label) in enumerate(zip(question.wanted, question.labels, strict=True))
+    ]
+
+
+@cache
+def _wide(name: str) -> Prior:
+    return wide_prior(FORMS[name], NOISE)
+
+
+def _told(of: Form, prior: Prior, question: Question) -> tuple[Quantiles, ...]:
+    places = [item.configuration for item in question.known]
+    middle = reference_batch(places)
+    seconds = np.log([item.step_seconds for item in question.known])
+    fitted = fit(of, columns(places, middle), seconds, prior)
+    wanted: list[Configuration] = [item.configuration for item in question.wanted]
+    return step_seconds(fitted, wanted, middle)
+
+
+def by_method(cases: Sequence[Case]) -> dict[str, Metrics]:
+    """Figures of all methods; the interval is that of ours that knows the cluster."""
+    return {method: metrics(cases, method, method == HERE) for method in METHODS}
