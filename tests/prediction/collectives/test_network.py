@@ -7,8 +7,8 @@ from foretrain.facts.hardware import hardware
 from foretrain.prediction.collectives.network import Network, Tier, network_of, with_factor
 
 
-def tiers(text: str, **links: str) -> tuple[Network, Tier, Tier]:
-    network = network_of(hardware(text), **links)
+def tiers(text: str, intra: str | None = None, inter: str | None = None) -> tuple[Network, Tier, Tier]:
+    network = network_of(hardware(text), intra, inter)
     assert network.intra is not None
     assert network.inter is not None
     return network, network.intra, network.inter

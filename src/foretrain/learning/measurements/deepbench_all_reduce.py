@@ -11,7 +11,7 @@ from pathlib import Path
 
 from foretrain.learning.measurements._base import rows
 from foretrain.learning.measurements.collective_times import CollectiveTime
-from foretrain.learning.measurements.deepbench_products import FILE
+from foretrain.learning.measurements.deepbench_products import FILE as FILE
 from foretrain.prediction.collectives._base import Verb
 
 SOURCE = "deepbench"

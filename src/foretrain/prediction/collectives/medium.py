@@ -56,8 +56,10 @@ def handed_over_seconds(work_seconds: FloatArray, peers: float, medium: Medium) 
 
 
 def _by_protocol(work: FloatArray, start: float, bulk_steps: float, medium: Medium) -> FloatArray:
-    piece_seconds = medium.saturation_bytes / medium.bytes_per_second
-    low_latency = start + work / medium.low_latency_share
-    bulk = start + medium.bulk_startup_seconds + bulk_steps + work + 2 * np.sqrt(work * piece_seconds)
-    quicker: FloatArray = np.minimum(low_latency, bulk)
+    """The two lines of the module's docstring, written with as few array operations as possible."""
+    low_latency = work / medium.low_latency_share
+    bulk = work + (medium.bulk_startup_seconds + bulk_steps)
+    if medium.saturation_bytes > 0:
+        bulk += np.sqrt(work * (4 * medium.saturation_bytes / medium.bytes_per_second))
+    quicker: FloatArray = np.minimum(low_latency, bulk) + start
     return quicker
