@@ -55,6 +55,12 @@ class Node:
         return int(self.sheet.number("nics_per_node"))
 
     @property
+    def single_flow_bytes_per_second(self) -> float | None:
+        """What its cloud lets one TCP flow have, one direction; None if it sets no limit."""
+        name = "single_flow_bytes_per_second_per_direction"
+        return self.sheet.number(name) if self.sheet.has(name) else None
+
+    @property
     def intra_bytes_per_second_per_device(self) -> float:
         """Achievable rate of all links of one device to its peers, one direction."""
         links_per_device = self.sheet.number("intra_links_per_device")

@@ -7,6 +7,9 @@ of a node (`infiniband-ndr:8`) or the links of a device (`nvlink2:6`).
 
 Devices under one host bridge share it. With d devices talking, each gets (2/d)^c of what a pair gets: c is 1
 for an ideal bus of fixed capacity, 0 for a switch, and is fitted.
+
+Between nodes a ring is one flow in each direction. Clouds limit what one TCP flow gets: on EC2, 5 Gbit/s of
+50. So much, 0.5 to 0.8 GB/s, the gradients of Sia's four-GPU T4 nodes got.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from foretrain.prediction.collectives.calibration import (
     technology,
 )
 from foretrain.prediction.collectives.mesh import rings_by_size
+from foretrain.units import GBIT
 
 LINK_FORM = "LINK[:COUNT]"
 MESH = "nvlink-mesh"
@@ -104,6 +108,7 @@ class _Choice:
     assumed: bool
     mesh: str = ""
     note: str = ""
+    flow_bytes_per_second: float | None = None
 
 
 def network_of(
@@ -234,11 +239,18 @@ def _known_outside(hardware: Hardware, alike: Sequence[Node]) -> _Choice:
             f"nothing is known of the network between nodes of {hardware.name}; "
             f"name it: --network {LINK_FORM}, e.g. --network infiniband-hdr:8 or --network ethernet-25g"
         )
+    flow = node.single_flow_bytes_per_second
     if node is hardware.node:
-        return _chosen(node.inter, node.nics, "network", assumed=False)
+        known = _chosen(node.inter, node.nics, "network", assumed=False, note=_flow_note(flow))
+        return replace(known, flow_bytes_per_second=flow)
     cards = max(1, round(node.nics * min(1.0, hardware.devices_per_node / node.devices)))
     note = f"nodes assumed to be joined as {node.name}: {cards} x {node.inter.name}"
-    return _chosen(node.inter, cards, "network", assumed=True, note=note)
+    told = "; ".join(filter(None, (note, _flow_note(flow))))
+    return replace(_chosen(node.inter, cards, "network", assumed=True, note=told), flow_bytes_per_second=flow)
+
+
+def _flow_note(flow: float | None) -> str:
+    return f"rings go over one TCP flow, which the cloud limits to {flow / GBIT:g} Gbit/s" if flow else ""
 
 
 def _inside_tier(choice: _Choice, hardware: Hardware, known: Calibration) -> Tier:
@@ -274,6 +286,9 @@ def _inside_tier(choice: _Choice, hardware: Hardware, known: Calibration) -> Tie
 def _outside_tier(choice: _Choice, hardware: Hardware, known: Calibration) -> Tier:
     card = link(choice.link_id)
     node = card.achievable_bytes_per_second_per_direction * choice.count
+    if choice.flow_bytes_per_second is not None:
+        payload = card.achievable_bytes_per_second_per_direction / choice.nominal_bytes_per_second
+        node = min(node, choice.flow_bytes_per_second * payload)
     startup = known.behaviours[NETWORK].startup_cycles / clock_hertz(hardware.device)
     return Tier(
         name=choice.link_id if choice.count == 1 else f"{choice.count} x {choice.link_id}",
