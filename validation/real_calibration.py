@@ -22,9 +22,11 @@ from validation.real_quiet import Quiet
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "send", "push_pull")
 SIZES: Mapping[str, Sequence[float]] = {
     "uncapped": (16 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB, 32 * MIB),
-    "1 Gbit": (16 * KIB, 256 * KIB, MIB, 4 * MIB, 12 * MIB),
-    "200 Mbit": (16 * KIB, 256 * KIB, MIB, 3 * MIB),
+    "1 Gbit": (16 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB),
+    "200 Mbit": (16 * KIB, 256 * KIB, MIB, 4 * MIB, 12 * MIB),
 }
+_SERVER_LARGEST = {"uncapped": 32 * MIB, "1 Gbit": 16 * MIB, "200 Mbit": 4 * MIB}
+"""Messages to a server all pass its one card: larger ones only take longer."""
 _COPIED_BYTES = 16 * MIB
 _SECONDS = 0.25
 
@@ -97,7 +99,9 @@ def calibrated(crew: Crew, quiet: Quiet) -> Calibration:
     for cap, limit in CAPS.items():
         crew.cap(limit)
         for collective in COLLECTIVES:
-            curves[collective, cap] = _curve(quiet, collective, SIZES[cap])
+            largest = _SERVER_LARGEST[cap] if collective == "push_pull" else SIZES[cap][-1]
+            sizes = [size for size in SIZES[cap] if size <= largest]
+            curves[collective, cap] = _curve(quiet, collective, sizes)
     crew.cap(None)
     return Calibration(crew.workers, cores, solo, curves, rates["copy"], rates["clone"], rates["add"])
 

@@ -12,13 +12,14 @@ from foretrain.measuring.distributed_trials.parameter_server import exchange, se
 from foretrain.measuring.distributed_trials.repeating import repeat
 
 _FEWEST, _MOST = 3, 40
+_WARM_UP = 1
 
 
 def run(task: dict[str, Any]) -> dict[str, Any]:
     """Time one collective on messages of so many bytes; each worker tells its own times."""
     make = _KINDS[task["collective"]]
     call = make(int(task["bytes"]) // 4)
-    return repeat(call, float(task["seconds"]), _FEWEST, _MOST).as_json()
+    return repeat(call, float(task["seconds"]), _FEWEST, _MOST, _WARM_UP).as_json()
 
 
 def _all_reduce(elements: int) -> Callable[[], object]:

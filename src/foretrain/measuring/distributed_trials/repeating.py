@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 WARM_UP = 2
+"""Steps before times count: DistributedDataParallel settles its buckets after the first."""
 
 
 @dataclass(frozen=True)
@@ -28,15 +29,13 @@ class Repeated:
 
 
 def repeat(
-    run: Callable[[], object], seconds: float, fewest: int, most: int, alone: bool = False
+    run: Callable[[], object], seconds: float, fewest: int, most: int, warm_up: int = WARM_UP
 ) -> Repeated:
-    """Run it for about so long after a warm-up; unless `alone`, the first worker decides how often."""
-    warm = [_taken(run) for _ in range(WARM_UP)]
-    count = int(min(max(seconds / max(warm[-1], 1e-6), fewest), most))
-    if not alone:
-        agreed = torch.tensor([count])
-        dist.broadcast(agreed, 0)
-        count = int(agreed)
+    """Run it for about so long after a warm-up; the first worker decides for all how often."""
+    warm = [_taken(run) for _ in range(warm_up)]
+    agreed = torch.tensor([int(min(max(seconds / max(warm[-1], 1e-6), fewest), most))])
+    dist.broadcast(agreed, 0)
+    count = int(agreed)
     used = time.process_time()
     times = [_taken(run) for _ in range(count)]
     used = (time.process_time() - used) / count
