@@ -4,11 +4,12 @@ Between two places where an exchange starts or is waited for, calls simply follo
 one task. Exchanges along one axis share a stream; those after the same call run in the order they are listed.
 
 A host that does not wait for the device runs ahead, so launches hold up a step only if they take longer than
-all that the device does:
+all that the device does in its micro-batches:
 
-    step = max(timeline of device and exchanges, Σ launches)
+    step = max(timeline of device and exchanges of every micro-batch, Σ launches) + exchanges left over
 
-Where they do, the device's waits are spread over its calls as the launches are.
+Where they do, the device's waits are spread over its calls as the launches are. The stages of a pipeline wait
+for each other, so there each pass takes at least its own launches.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ _SIMULATED = 3
 """Micro-batches that are walked through: the first, one like all in between, and the last."""
 
 _HALVINGS = 12
+_EVERY = frozenset({When.EVERY})
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,30 +81,29 @@ def _span(graph: Graph) -> str:
 class Passes:
     """What one micro-batch takes on one stage of a pipeline, exchanges that it waits for included.
 
-    `tail` is how long the exchanges of the last micro-batch go on after it, `optimizer` what comes after.
+    `tail` is how long the exchanges of the last micro-batch go on after it, `optimizer` what comes after;
+    `waiting` is what both passes together wait for launches, as part of their times.
     """
 
     forward: float
     backward: float
     tail: float
     optimizer: float
+    waiting: float = 0.0
 
 
 def compose(program: Program, times: CallTimes, exchange_seconds: ExchangeSeconds) -> Composition:
     """The step of a program that is not cut into stages."""
     score = _Score(program, times, exchange_seconds)
-    walked = min(program.micro_batches, _SIMULATED)
-    run = score.play(walked)
-    middle = program.micro_batches - walked
-    seconds = run.seconds
-    if middle:
-        seconds += middle * (run.seconds - score.play(walked - 1).seconds)
+    run, seconds = score.whole(program.micro_batches)
     launching = per_step(times.host, program)
     computing = per_step(times.device, program)
-    waiting = max(0.0, launching - seconds)
+    _, bare = score.whole(program.micro_batches, happening=_EVERY)
+    waiting = max(0.0, launching - bare)
     if waiting > 0:
-        run = score.stretched(walked, launching * run.seconds / seconds)
-        waiting, seconds = min(waiting, launching - computing), launching
+        waits = score.waits_per_launch(program.micro_batches, launching)
+        run, seconds = score.whole(program.micro_batches, waits)
+        waiting = min(waiting, max(0.0, launching - computing))
     return Composition(
         seconds=seconds,
         timeline=run,
@@ -118,11 +119,26 @@ def compose(program: Program, times: CallTimes, exchange_seconds: ExchangeSecond
 def passes(program: Program, times: CallTimes, exchange_seconds: ExchangeSeconds) -> Passes:
     """What the passes of one micro-batch through a stage take."""
     score = _Score(program, times, exchange_seconds)
-    middle, last = score.play(1, happening=frozenset({When.EVERY})), score.play(1)
+    middle, last = score.play(1, happening=_EVERY), score.play(1)
     forward = _end(middle, Phase.FORWARD)
     body = max(forward, _end(middle, Phase.BACKWARD))
-    optimizer = float(times.device[optimizer_start(program.graph) :].sum())
-    return Passes(forward, body - forward, max(0.0, last.seconds - body - optimizer), optimizer)
+    start, updating = forward_end(program.graph), optimizer_start(program.graph)
+    optimizer = float(times.device[updating:].sum())
+    launched = float(times.host[:start].sum()), float(times.host[start:updating].sum())
+    paced = max(forward, launched[0]), max(body - forward, launched[1])
+    return Passes(
+        forward=paced[0],
+        backward=paced[1],
+        tail=max(0.0, last.seconds - body - optimizer),
+        optimizer=max(optimizer, float(times.host[updating:].sum())),
+        waiting=sum(paced) - body,
+    )
+
+
+def forward_end(graph: Graph) -> int:
+    """The first call that is not of the forward pass."""
+    calls = enumerate(graph.calls)
+    return next((index for index, call in calls if call.phase is not Phase.FORWARD), len(graph.calls))
 
 
 def _end(run: Timeline, phase: Phase) -> float:
@@ -211,14 +227,26 @@ class _Score:
                 player.exchange(self._exchanges(bounds[segment + 1] - 1, now))
         return simulate(player.tasks)
 
-    def stretched(self, micro_batches: int, seconds: float) -> Timeline:
-        """The timeline of so many micro-batches that last `seconds`, since the device waits for launches."""
+    def whole(
+        self, micro_batches: int, waits_per_launch: float = 0.0, happening: frozenset[When] | None = None
+    ) -> tuple[Timeline, float]:
+        """The timeline of a few micro-batches, and the seconds of all of them."""
+        walked = min(micro_batches, _SIMULATED)
+        run = self.play(walked, waits_per_launch, happening)
+        seconds = run.seconds
+        if micro_batches > walked:
+            shorter = self.play(walked - 1, waits_per_launch, happening)
+            seconds += (micro_batches - walked) * (run.seconds - shorter.seconds)
+        return run, seconds
+
+    def waits_per_launch(self, micro_batches: int, launching: float) -> float:
+        """How long the device waits for every second of launches, so that it keeps pace with them."""
         low, high = 0.0, 1.0  # a wait as long as every launch is enough: then launches alone fill the step
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
-            run = self.play(micro_batches, middle)
-            low, high = (middle, high) if run.seconds < seconds else (low, middle)
-        return self.play(micro_batches, high)
+            _, seconds = self.whole(micro_batches, middle, _EVERY)
+            low, high = (middle, high) if seconds < launching else (low, middle)
+        return high
 
     def _exchanges(self, after: int, happening: frozenset[When]) -> Sequence[Exchange]:
         return [exchange for exchange in self._after.get(after, ()) if exchange.when in happening]

@@ -57,16 +57,16 @@ def compose_pipeline(
     seconds = max(float(run.ends[stage].max()) + running.after(stage) for stage in range(order.stages))
     busiest = int(np.argmax([running.busy(stage) for stage in range(order.stages)]))
     computing = running.of(busiest, running.device)
-    launching = max(running.of(stage, running.host) for stage in range(order.stages))
-    exposed = max(0.0, running.busy(busiest) - computing)
+    waiting = running.waiting(busiest)
+    exposed = max(0.0, running.busy(busiest) - computing - waiting)
     return Composition(
-        seconds=max(seconds, launching),
+        seconds=seconds,
         timeline=_timeline(run, running, transfers),
-        phases=running.phases(busiest, max(seconds, launching)),
+        phases=running.phases(busiest, seconds),
         computing_seconds=computing,
         exposed_seconds=exposed,
-        bubble_seconds=max(0.0, seconds - computing - exposed),
-        waiting_seconds=max(0.0, launching - seconds),
+        bubble_seconds=max(0.0, seconds - computing - exposed - waiting),
+        waiting_seconds=waiting,
         stages=tuple(
             _with_sends(replicated(stage.program), cutting, number)
             for number, stage in enumerate(cutting.stages)
@@ -94,12 +94,11 @@ def _with_sends(program: Program, cutting: Pipeline, stage: int) -> Program:
 
 @dataclass(frozen=True, eq=False)
 class _Running:
-    """What the parts of a pipeline take: the passes of a micro-batch, and whole steps of device and host."""
+    """What the parts of a pipeline take: the passes of a micro-batch, and the device in whole steps."""
 
     cutting: Pipeline
     passes: tuple[Passes, ...]
     device: Floats
-    host: Floats
 
     def busy(self, stage: int) -> float:
         """How long a stage works in a step, exchanges it waits for included."""
@@ -114,6 +113,11 @@ class _Running:
         return max(self.passes[part].tail for part in mine) + sum(
             self.passes[part].optimizer for part in mine
         )
+
+    def waiting(self, stage: int) -> float:
+        """How long a stage waits for launches in a step."""
+        rounds = self.cutting.schedule.micro_batches
+        return rounds * sum(self.passes[part].waiting for part in self.cutting.of_stage(stage))
 
     def of(self, stage: int, seconds: Floats) -> float:
         """The sum over the parts of a stage."""
@@ -136,13 +140,12 @@ class _Running:
 def _running(
     cutting: Pipeline, times: CallTimes, replicated: Replicated, exchange_seconds: ExchangeSeconds
 ) -> _Running:
-    each, device, host = [], [], []
+    each, device = [], []
     for part, share in zip(cutting.parts, cutting.update_shares, strict=True):
         program, spent = replicated(part.program), _of_part(times, part, share)
         each.append(passes(program, spent, exchange_seconds))
         device.append(per_step(spent.device, program))
-        host.append(per_step(spent.host, program))
-    return _Running(cutting, tuple(each), np.array(device), np.array(host))
+    return _Running(cutting, tuple(each), np.array(device))
 
 
 def _of_part(times: CallTimes, part: Stage, share: float) -> CallTimes:

@@ -63,12 +63,11 @@ class MasterOptimizer:
 
     def own(self, recorder: Recorder) -> None:
         """Make masters, state and lasting gradients known."""
-        for name, master in zip(self._parameters, self._masters, strict=True):
-            recorder.own(master, Role.OPTIMIZER_STATE, f"master of {name}")
-        for name, gradient in self._kept.items():
-            recorder.own(gradient, Role.GRADIENT, name)
-        for state in self._optimizer.state.values():
-            for name, value in state.items():
+        for gradient_of, gradient in self._kept.items():
+            recorder.own(gradient, Role.GRADIENT, gradient_of)
+        for master in self._masters:  # the states of one parameter follow one another
+            recorder.own(master, Role.OPTIMIZER_STATE, "master")
+            for name, value in self._optimizer.state[master].items():
                 if isinstance(value, torch.Tensor):
                     recorder.own(value, Role.OPTIMIZER_STATE, name)
 
