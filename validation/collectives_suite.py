@@ -19,7 +19,7 @@ from foretrain.learning.collectives.contention import exponents, unseen_spread
 from foretrain.learning.collectives.fit import LARGE_BYTES, Block, blocks, predicted
 from foretrain.learning.measurements import nccl_times, sia_sync
 from foretrain.prediction.collectives._base import Verb
-from foretrain.prediction.collectives.calibration import Calibration, calibration, technology
+from foretrain.prediction.collectives.calibration import HOST_BRIDGE, Calibration, calibration, technology
 from foretrain.prediction.collectives.network import Tier, network_of
 from foretrain.prediction.operators.table import Floats
 from validation.report import Case, Metrics, SuiteReport, metrics
