@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from foretrain.prediction.sharding import unit_of
 from foretrain.prediction.strategies.program import Program
-from foretrain.prediction.strategies.stages import stage_program
+from foretrain.prediction.strategies.stages import stage_programs
 from foretrain.workloads.graph import Graph, Phase
 
 BEFORE, AFTER = "", "(end)"
@@ -53,7 +53,7 @@ def blocks_of(graph: Graph) -> Blocks:
     first = {kind: names[int(np.argmax(kind_of == kind))] for kind in sorted(set(kinds.values()))}
     kept = set(first.values())
     stage_of_call = np.array([0 if unit in kept else 1 for unit in unit_of_call], np.int64)
-    part = stage_program(Program(graph), stage_of_call, 0)
+    (part,) = stage_programs(Program(graph), stage_of_call, 1)
     found = [unit_of_call[index] for index in part.calls.tolist()]
     block_of_call = np.array([-1 if unit is None else kinds[unit] for unit in found], np.int64)
     return Blocks(tuple(names), kind_of, part.program.graph, block_of_call)

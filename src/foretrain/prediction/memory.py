@@ -86,7 +86,9 @@ def live_bytes(graph: Graph, device: Device, options: MemoryOptions | None = Non
     passing = [*tenants.passing, *tenants.gradients]
     if options.keep_gradients:
         held += sum(piece.bytes for piece in tenants.gradients if piece.end >= tenants.calls)
-        passing = [piece for piece in passing if piece.part is not Part.GRADIENTS or piece.end < tenants.calls]
+        passing = [
+            piece for piece in passing if piece.part is not Part.GRADIENTS or piece.end < tenants.calls
+        ]
     for piece in passing:
         change[piece.start + 1] += piece.bytes
         change[min(piece.end, tenants.calls) + 2] -= piece.bytes

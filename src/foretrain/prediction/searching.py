@@ -17,7 +17,7 @@ from foretrain.prediction.sketch import BlockCosts, Sketch, block_costs, sketch
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.tensor import feasible_tensor_degrees
 from foretrain.units import format_bytes
-from foretrain.workloads.workload import Workload, graph_at
+from foretrain.workloads.workload import BATCHES, Workload, graph_at, record_family
 
 PREDICTED = 3
 """How many of the best are predicted in full."""
@@ -68,17 +68,30 @@ def search(question: Question, global_batch: int) -> Ranking | Infeasible:
             f"a global batch of {global_batch} cannot be shared out over {question.hardware.devices} devices "
             f"in any way; {question.hardware.devices} or a multiple of it would do"
         )
-    fitting = [candidate for candidate in candidates if candidate.sketch.fits]
-    found: list[Outcome] = []
-    for candidate in fitting[:_MOST_PREDICTED]:
-        outcome = evaluate(_asked(question, candidate.is_checkpointed), candidate.attempt)
-        if outcome.memory.fits:
-            found.append(outcome)
-        if len(found) == PREDICTED:
-            break
+    found = _predicted(question, [candidate for candidate in candidates if candidate.sketch.fits])
     if not found:
         return _nothing_fits(candidates, question)
     return Ranking(tuple(sorted(found, key=lambda outcome: outcome.seconds)), tuple(candidates), question)
+
+
+def _predicted(question: Question, candidates: Sequence[Candidate]) -> list[Outcome]:
+    """The first few that fit, predicted in full. What sketches leave out of memory is learnt on the way."""
+    found: list[Outcome] = []
+    short: dict[int, float] = {}
+    tried = 0
+    for candidate in candidates:
+        stage = candidate.attempt.layout.zero_stage
+        capacity = question.setting.device.memory_bytes
+        if candidate.sketch.bytes * short.get(stage, 1.0) > capacity:
+            continue
+        outcome = evaluate(_asked(question, candidate.is_checkpointed), candidate.attempt)
+        tried += 1
+        short[stage] = max(short.get(stage, 1.0), outcome.memory.bytes / candidate.sketch.bytes)
+        if outcome.memory.fits:
+            found.append(outcome)
+        if len(found) == PREDICTED or tried == _MOST_PREDICTED:
+            break
+    return found
 
 
 def _nothing_fits(candidates: Sequence[Candidate], question: Question) -> Infeasible:
@@ -109,11 +122,14 @@ def _candidates(question: Question, global_batch: int) -> Iterator[Candidate]:
                 continue
             batch = global_batch // layout.replicas
             for micro_batch in _powers(batch):
-                attempt = Attempt(layout, batch, batch // micro_batch)
                 costs = pricing.costs(layout, micro_batch)
-                if costs is not None:
-                    told = sketch(costs, layout, attempt.micro_batches, question.setting)
-                    yield Candidate(attempt, is_checkpointed, told)
+                if costs is None:
+                    break
+                attempt = Attempt(layout, batch, batch // micro_batch)
+                told = sketch(costs, layout, attempt.micro_batches, question.setting)
+                yield Candidate(attempt, is_checkpointed, told)
+                if not told.fits:  # nor would larger ones
+                    break
 
 
 def _checkpointing(workload: Workload) -> tuple[bool, ...]:
@@ -173,16 +189,16 @@ class _Pricing:
 
     def __init__(self, question: Question) -> None:
         self._question = question
-        self._blocks: dict[int, Blocks] = {}
-        self._costs: dict[tuple[int, int], BlockCosts | None] = {}
-        first = self._at(2)
-        self._degrees = feasible_tensor_degrees(first.condensed, question.hardware.devices_per_node)
+        self._family = record_family(question.workload)
+        self._blocks = blocks_of(graph_at(question.workload, BATCHES[0]))
+        self._costs: dict[tuple[int, bool, int], BlockCosts | None] = {}
+        self._degrees = feasible_tensor_degrees(self._blocks.condensed, question.hardware.devices_per_node)
         self.divides_sequence = self._can_divide_sequence()
 
     @property
     def repeated_blocks(self) -> int:
         """Blocks a pipeline may be cut between."""
-        return len(self._at(2))
+        return len(self._blocks)
 
     def tensor_degrees(self, most: int) -> list[int]:
         """Powers of two that tensor parallelism can take within a node."""
@@ -190,28 +206,27 @@ class _Pricing:
 
     def costs(self, layout: Layout, micro_batch: int) -> BlockCosts | None:
         """The costs of one micro-batch; None if the model cannot be divided so."""
-        key = (layout.tensor, micro_batch)
+        key = (layout.tensor, layout.sequence_parallel, micro_batch)
         if key not in self._costs:
+            only = replace(layout, pipeline=1, data=1, shard=1, zero_stage=0)
             try:
                 blocks = self._at(micro_batch)
-                only = replace(layout, pipeline=1, data=1, shard=1, zero_stage=0)
                 self._costs[key] = block_costs(blocks, blocks.condensed, only, self._question.setting)
             except ForetrainError:
                 self._costs[key] = None
         return self._costs[key]
 
     def _at(self, micro_batch: int) -> Blocks:
-        if micro_batch not in self._blocks:
-            self._blocks[micro_batch] = blocks_of(graph_at(self._question.workload, micro_batch))
-        return self._blocks[micro_batch]
+        """The same blocks at another size, where a family says how their tensors change with it."""
+        if self._family is None:
+            return blocks_of(graph_at(self._question.workload, micro_batch))
+        sized = self._family.at({"batch": micro_batch})
+        condensed = self._blocks.condensed.with_specs(
+            sized.specs, batch=sized.batch, samples=sized.samples, tokens=sized.tokens
+        )
+        return replace(self._blocks, condensed=condensed)
 
     def _can_divide_sequence(self) -> bool:
         several = [degree for degree in self._degrees if degree > 1]
-        if not several:
-            return False
-        layout = Layout("", tensor=several[0], sequence_parallel=True)
-        return self.costs(layout, 2) is not None and self._forget()
-
-    def _forget(self) -> bool:
-        self._costs.clear()
-        return True
+        layout = Layout("", tensor=several[0], sequence_parallel=True) if several else None
+        return layout is not None and self.costs(layout, BATCHES[0]) is not None

@@ -18,7 +18,7 @@ from foretrain.prediction.strategies.graph_chain import chain_of, position_of_ev
 from foretrain.prediction.strategies.layer_cuts import UNLIMITED, Chain, Cuts, Link, StageMemory, cut
 from foretrain.prediction.strategies.pipeline_schedules import Schedule, peak_in_flight, schedule
 from foretrain.prediction.strategies.program import Axis, Program
-from foretrain.prediction.strategies.stages import Stage, stage_program
+from foretrain.prediction.strategies.stages import Stage, stage_programs
 from foretrain.workloads.graph import Graph, Role
 
 
@@ -66,11 +66,11 @@ def pipelined(
     part_of_position = np.repeat(np.arange(order.parts), np.diff(bounds.bounds))
     part_of_call = np.where(position < 0, -1, part_of_position[position])
     spread = program.spread(Axis.PIPELINE, order.stages)
-    parts = tuple(stage_program(spread, part_of_call, part) for part in range(order.parts))
+    parts = stage_programs(spread, part_of_call, order.parts)
     stages = parts
     if order.chunks > 1:
         stage_of_call = np.where(part_of_call < 0, -1, part_of_call % order.stages)
-        stages = tuple(stage_program(spread, stage_of_call, stage) for stage in range(order.stages))
+        stages = stage_programs(spread, stage_of_call, order.stages)
     parameters = np.add.reduceat(chain.parameter_bytes, bounds.bounds[:-1])
     total = parameters.sum() or 1.0
     return Pipeline(
@@ -90,8 +90,11 @@ def _cuts(chain: Chain, order: Schedule, link: Link, graph: Graph, room: Room | 
         )
     memory = UNLIMITED
     if room is not None and order.chunks == 1:
-        held = peak_in_flight(order)
-        memory = StageMemory(room.capacity_bytes, _state_ratio(graph, room), lambda _: held)
+        memory = StageMemory(
+            room.capacity_bytes,
+            _state_ratio(graph, room),
+            lambda stages: peak_in_flight(schedule(order.name, stages, order.micro_batches)),
+        )
     found = cut(chain, order.parts, link, memory)
     if isinstance(found, Infeasible):  # told as memory that does not fit, by those who look at memory
         found = cut(chain, order.parts, link, UNLIMITED)

@@ -27,29 +27,38 @@ class Stage(NamedTuple):
     calls: Stages
 
 
-def stage_program(program: Program, stage_of_call: Stages, stage: int) -> Stage:
-    """What one stage runs of a program."""
+def stage_programs(program: Program, stage_of_call: Stages, stages: int) -> tuple[Stage, ...]:
+    """What each of some stages runs of a program."""
     graph = program.graph
     owner = _owners(graph, stage_of_call)
-    kept: list[Call] = []
-    place: dict[int, int] = {}
-    for index, call in enumerate(graph.calls):
-        mine = _restricted(call, owner, stage) if call.phase is Phase.OPTIMIZER else call
-        if mine is not None and (call.phase is Phase.OPTIMIZER or stage_of_call[index] == stage):
-            place[index] = len(kept)
-            kept.append(mine)
-    part = _part(graph, kept, place)
+    kept: list[dict[int, Call]] = [{} for _ in range(stages)]
+    for index, (call, stage) in enumerate(zip(graph.calls, stage_of_call.tolist(), strict=True)):
+        if call.phase is not Phase.OPTIMIZER:
+            if stage < stages:
+                kept[stage][index] = call
+            continue
+        for each in range(stages):
+            mine = _restricted(call, owner, each)
+            if mine is not None:
+                kept[each][index] = mine
+    return tuple(_stage(program, calls) for calls in kept)
+
+
+def _stage(program: Program, calls: Mapping[int, Call]) -> Stage:
+    """A program of some of the calls, given by their place in the whole."""
+    place = {index: number for number, index in enumerate(calls)}
     exchanges = tuple(
-        exchange._replace(after=place[exchange.after], before=_next(exchange.before, place, len(kept)))
+        exchange._replace(after=place[exchange.after], before=_next(exchange.before, place, len(calls)))
         for exchange in program.exchanges
         if exchange.after in place
     )
-    return Stage(replace(program, graph=part, exchanges=exchanges), np.array(list(place), np.int64))
+    part = replace(program, graph=_part(program.graph, list(calls.values()), place), exchanges=exchanges)
+    return Stage(part, np.array(list(place), np.int64))
 
 
-def _next(call: int, place: Mapping[int, int], count: int) -> int:
+def _next(call: int, place: dict[int, int], count: int) -> int:
     """The first kept call that is not before `call`."""
-    last = max(place, default=-1)
+    last = next(reversed(place), -1)
     while call not in place and call <= last:
         call += 1
     return place.get(call, count)
