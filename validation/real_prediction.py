@@ -24,9 +24,12 @@ from foretrain.prediction.operators.table import Floats
 from foretrain.prediction.shared_cores import simulate_on_cores
 from foretrain.prediction.strategies.data_parallel import data_parallel
 from foretrain.prediction.strategies.gradients import gradients, optimizer_start
-from foretrain.prediction.strategies.pipeline_schedules import Slot, dependencies, schedule
+from foretrain.prediction.strategies.parameter_server import Server, Variant, ps_update
+from foretrain.prediction.strategies.pipeline_schedules import schedule
+from foretrain.prediction.strategies.pipeline_tasks import pipeline_tasks
 from foretrain.prediction.strategies.program import Exchange, Program
 from foretrain.prediction.strategies.sharded import sharded
+from foretrain.prediction.strategies.worker_times import WorkerTimes
 from foretrain.prediction.timeline import COMPUTE, Stream, Task
 from foretrain.workloads.graph import Graph, Phase
 from foretrain.workloads.requests import WorkloadRequest, workload_of
@@ -154,60 +157,41 @@ def _composed(
 
 
 def _parameter_server(case: RealCase, known: Calibration) -> float:
-    """Passes on shared cores; then pushes and answers of all at once, with the update in between.
-
-    T = w/c (t_fwd + t_bwd + t_copy) + t_push_pull(S) + t_aggregate + t_update
-    """
+    """Passes on shared cores; then pushes and answers of all at once, with the update in between."""
     solo = known.solo[case.model]
     size = sum(gradient.bytes for gradient in gradients(graph_of_model(case.model)))
     together = -(-case.workers // known.cores)
-    passes = sum(solo.forward_seconds) + sum(solo.backward_seconds)
+    passes = sum(solo.forward_seconds) + sum(solo.backward_seconds) + size / known.copy_bytes_per_second
     exchanged = known.curves["push_pull", case.cap].at(size).seconds
-    aggregated = case.workers * size / known.add_bytes_per_second  # the last of them divides
-    copied = size / known.copy_bytes_per_second
-    return together * (passes + copied) + exchanged + aggregated + solo.optimizer_seconds
+    added = case.workers * size / known.add_bytes_per_second  # the last of them divides
+    server = Server(exchanged / (2 * case.workers), added + solo.optimizer_seconds)
+    update = ps_update(Variant.SYNC, case.workers, case.workers, WorkerTimes(together * passes), server)
+    return update.seconds_per_update
 
 
 def _pipeline(case: RealCase, known: Calibration) -> float:
     """1F1B over the blocks: passes on cores that stages share, and messages between neighbours."""
     solo = known.solo[case.model]
-    order = schedule("1f1b", case.workers, MICRO_BATCHES)
     each = len(solo.forward_seconds) // case.workers
-    send = known.curves["send", case.cap]
-    costs = {
-        Phase.FORWARD: [sum(part) for part in _parts(solo.forward_seconds, each)],
-        Phase.BACKWARD: [sum(part) for part in _parts(solo.backward_seconds, each)],
-    }
-    boundary = [solo.boundary_bytes[(stage + 1) * each - 1] for stage in range(case.workers - 1)]
-    waits = {wait.after: wait for wait in dependencies(order)}
-    shares: dict[str, float] = {}
-    tasks: list[Task] = []
-    place: dict[Slot, int] = {}
-    pending = {stage: list(slots) for stage, slots in enumerate(order)}
-    while any(pending.values()):
-        for stage, slots in pending.items():
-            while slots and (slots[0] not in waits or waits[slots[0]].before in place):
-                slot = slots.pop(0)
-                after: tuple[int, ...] = ()
-                if slot in waits and waits[slot].boundary is not None:
-                    before = waits[slot].before
-                    sent = send.at(boundary[waits[slot].boundary or 0])
-                    name = f"send {slot}"
-                    shares[name] = sent.share
-                    lane = Stream(before.stage, f"to {stage}")
-                    tasks.append(Task(name, lane, sent.seconds, (place[before],)))
-                    after = (len(tasks) - 1,)
-                place[slot] = len(tasks)
-                cost = costs[slot.phase][stage]
-                tasks.append(Task(f"{slot}", Stream(stage, COMPUTE), cost, after))
+    sends = [
+        known.curves["send", case.cap].at(solo.boundary_bytes[(stage + 1) * each - 1])
+        for stage in range(case.workers - 1)
+    ]
+    tasks = pipeline_tasks(
+        schedule("1f1b", case.workers, MICRO_BATCHES),
+        _sums(solo.forward_seconds, each),
+        _sums(solo.backward_seconds, each),
+        [sent.seconds for sent in sends],
+    )
     update = solo.optimizer_seconds / case.workers
     tasks += [Task("update", Stream(stage, COMPUTE), update) for stage in range(case.workers)]
     cores = {stage: stage % known.cores for stage in range(case.workers)}
+    shares = {f"send {boundary}": sent.share for boundary, sent in enumerate(sends)}
     return simulate_on_cores(tasks, cores, lambda task: shares.get(task.name, 1.0)).seconds
 
 
-def _parts(seconds: tuple[float, ...], each: int) -> list[tuple[float, ...]]:
-    return [seconds[start : start + each] for start in range(0, len(seconds), each)]
+def _sums(seconds: tuple[float, ...], each: int) -> list[float]:
+    return [sum(seconds[start : start + each]) for start in range(0, len(seconds), each)]
 
 
 _PREDICTORS: dict[str, Callable[[RealCase, Calibration], float]] = {

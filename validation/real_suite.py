@@ -10,10 +10,12 @@ import json
 import os
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
+from foretrain.estimates import Quantiles
 from foretrain.measuring.distributed_trials.crew import Crew, crew
 from validation.real_baseline import textbook_seconds
 from validation.real_calibration import Calibration, calibrated
@@ -21,7 +23,7 @@ from validation.real_cases import CAPS, MICRO_BATCHES, STRATEGIES, WORKERS, Real
 from validation.real_prediction import predicted_seconds
 from validation.real_quiet import DISTURBED_CORES, Quiet
 from validation.real_setup import ensure_namespaces
-from validation.report import Case, SuiteReport, metrics
+from validation.report import Case, SuiteReport, metrics, quantile
 
 FORETRAIN, TEXTBOOK = "foretrain", "step + ring at nominal rate"
 PREDICTIONS = Path(__file__).parents[1] / "build" / "validation" / "real_predictions.jsonl"
@@ -42,28 +44,42 @@ def run(data: Path) -> SuiteReport:
     for workers in WORKERS:
         with crew(workers) as team:
             quiet = Quiet(team, time.monotonic() + _REPEATING_SECONDS)
-            told = _predictions(calibrated(team, quiet), workers)
-            left_out += [case.name for case, seconds in told if seconds[FORETRAIN] > _LONGEST_STEP_SECONDS]
+            told = _predictions(calibrated(team, quiet), workers, _spread(found))
+            left_out += [each.case.name for each in told if each.seconds[FORETRAIN] > _LONGEST_STEP_SECONDS]
             found += _measured(team, quiet, told)
             disturbed += quiet.disturbances
     return _report(found, disturbed, left_out)
 
 
-def _predictions(known: Calibration, workers: int) -> list[tuple[RealCase, dict[str, float]]]:
+class _Told(NamedTuple):
+    """What each method says of a case."""
+
+    case: RealCase
+    seconds: dict[str, float]
+    interval: Quantiles | None
+
+
+def _spread(found: Sequence[Case]) -> tuple[float, float] | None:
+    """How far measured times lay from predicted ones in the cases run so far: the inner 80 %."""
+    if not found:
+        return None
+    ratios = [case.measured / case.predicted[FORETRAIN] for case in found]
+    return min(1.0, quantile(ratios, 0.1)), max(1.0, quantile(ratios, 0.9))
+
+
+def _predictions(known: Calibration, workers: int, spread: tuple[float, float] | None) -> list[_Told]:
     """What is told of every case, written down with the time it was told at."""
-    told = [
-        (case, {FORETRAIN: predicted_seconds(case, known), TEXTBOOK: textbook_seconds(case, known)})
-        for case in cases(workers)
-    ]
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    with PREDICTIONS.open("a", encoding="utf-8") as stream:
-        for case, seconds in told:
-            stream.write(json.dumps({"predicted_at": now, "case": case.name, "step_seconds": seconds}) + "\n")
+    told = []
+    for case in cases(workers):
+        seconds = predicted_seconds(case, known)
+        interval = Quantiles(seconds * spread[0], seconds, seconds * spread[1]) if spread else None
+        told.append(_Told(case, {FORETRAIN: seconds, TEXTBOOK: textbook_seconds(case, known)}, interval))
+        _write("predicted_at", case, seconds)
     return told
 
 
-def _measured(team: Crew, quiet: Quiet, told: list[tuple[RealCase, dict[str, float]]]) -> Iterator[Case]:
-    for case, seconds in told:
+def _measured(team: Crew, quiet: Quiet, told: list[_Told]) -> Iterator[Case]:
+    for case, seconds, interval in told:
         if seconds[FORETRAIN] > _LONGEST_STEP_SECONDS:
             continue
         team.cap(CAPS[case.cap])
@@ -77,11 +93,15 @@ def _measured(team: Crew, quiet: Quiet, told: list[tuple[RealCase, dict[str, flo
             most=30,
         )
         measured = statistics.fmean(answer["seconds"] for answer in answers)
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        with PREDICTIONS.open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps({"measured_at": now, "case": case.name, "step_seconds": measured}) + "\n")
-        yield Case(case.name, case.strategy, measured, seconds)
+        _write("measured_at", case, measured)
+        yield Case(case.name, case.strategy, measured, seconds, interval)
     team.cap(None)
+
+
+def _write(what: str, case: RealCase, seconds: float) -> None:
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    with PREDICTIONS.open("a", encoding="utf-8") as stream:
+        stream.write(json.dumps({what: now, "case": case.name, "step_seconds": seconds}) + "\n")
 
 
 def _report(found: list[Case], disturbed: list[float], left_out: list[str]) -> SuiteReport:
@@ -93,6 +113,7 @@ def _report(found: list[Case], disturbed: list[float], left_out: list[str]) -> S
         f"Predicted, written to {PREDICTIONS.name} with the time of day, and only then run.",
         "Known beforehand: one worker's step on each core (its own timing, no communication), copies in "
         "memory, and micro-benchmarks of gloo's and rpc's exchanges over the same namespaces.",
+        f"Intervals of {WORKERS[-1]} workers are as wide as those of {WORKERS[0]} turned out to be off.",
         f"Load average {os.getloadavg()[0]:.1f} at the end; others used {statistics.fmean(disturbed):.2f} "
         f"cores on average while something was timed, over {DISTURBED_CORES} in {busy} of {len(disturbed)}.",
         f"Not run, told to take over {_LONGEST_STEP_SECONDS} s a step: {'; '.join(left_out) or 'none'}.",
@@ -101,7 +122,10 @@ def _report(found: list[Case], disturbed: list[float], left_out: list[str]) -> S
     if busy > len(disturbed) / 4:
         notes.insert(0, "The machine was busy with other work: run this suite again on a quiet one.")
     by_group = {
-        name: {method: metrics(chosen, method) for method in (FORETRAIN, TEXTBOOK)}
+        name: {
+            FORETRAIN: metrics(chosen, FORETRAIN, with_interval=True),
+            TEXTBOOK: metrics(chosen, TEXTBOOK),
+        }
         for name, chosen in groups.items()
         if chosen
     }
