@@ -217,9 +217,13 @@ def _only(call: Call, marks: Mapping[int, int]) -> list[int]:
     return [marks.get(position, WHOLE) for position in range(len(call.inputs))]
 
 
-_RULES: Mapping[str, Rule] = {
+TOKEN_RULES: Mapping[str, Rule] = {
     **COMMON_RULES,
     **dict.fromkeys(("aten.mm", "aten.addmm", "aten.linear", "aten.bmm", "aten.addmm_"), _product),
+}
+"""What layers do that have some of the tokens."""
+_RULES: Mapping[str, Rule] = {
+    **TOKEN_RULES,
     "aten.embedding": _embedding,
     "aten.embedding_dense_backward": _embedding_backward,
     _ATTENTION: _attention,

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from foretrain.prediction.strategies.divided_shapes import divided
 from foretrain.prediction.strategies.sharding_flow import Flow, Marks
 from foretrain.workloads.graph import NO_TENSOR, Graph, Layer, Role, Spec
 
+Share = Callable[[Spec, int, int], Spec]
+"""From a spec, where it is divided and by how many devices, to what one of them has."""
 
-def divide(graph: Graph, flow: Flow, degree: int) -> Graph:
+
+def divide(graph: Graph, flow: Flow, degree: int, share_of: Share = divided) -> Graph:
     """The graph one of `degree` devices runs: the same calls on divided specs. What was found out about the
     calls' structure is kept."""
-    shares = _Shares(graph, degree)
+    shares = _Shares(graph, degree, share_of)
     share = shares.of
     calls = [
         call
@@ -39,7 +43,8 @@ def divide(graph: Graph, flow: Flow, degree: int) -> Graph:
 class _Shares:
     """Specs of shares, each kept once."""
 
-    def __init__(self, graph: Graph, degree: int) -> None:
+    def __init__(self, graph: Graph, degree: int, share_of: Share) -> None:
+        self._share_of = share_of
         self.specs: list[Spec] = list(graph.specs)
         self._index = {spec: index for index, spec in enumerate(graph.specs)}
         self._known: dict[tuple[int, int], int] = {}
@@ -50,7 +55,7 @@ class _Shares:
         """The index of a spec's share."""
         found = self._known.get((spec, outer))
         if found is None:
-            share = divided(self.specs[spec], outer, self._degree)
+            share = self._share_of(self.specs[spec], outer, self._degree)
             found = self._index.setdefault(share, len(self.specs))  # the graph may list a spec twice
             if found == len(self.specs):
                 self.specs.append(share)

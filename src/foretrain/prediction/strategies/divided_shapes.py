@@ -54,6 +54,17 @@ def divided(spec: Spec, outer: int, degree: int) -> Spec:
 
 
 @lru_cache(maxsize=65536)
+def multiplied(spec: Spec, outer: int, degree: int) -> Spec:
+    """A tensor with what `degree` devices have of it."""
+    axis = axis_of(spec.shape, outer)
+    if axis < 0:
+        return spec
+    shape = list(spec.shape)
+    shape[axis] *= degree
+    return Spec(tuple(shape), spec.dtype)
+
+
+@lru_cache(maxsize=65536)
 def through_view(name: str, before: Shape, after: Shape, outer: int) -> int:
     """Where a view of a divided tensor is divided; `WHOLE` if it is a part that no longer has the axis."""
     axis = axis_of(before, outer)

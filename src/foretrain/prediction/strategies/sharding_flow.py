@@ -24,6 +24,7 @@ from foretrain.prediction.strategies.divided_shapes import (
     size_at,
     through_view,
 )
+from foretrain.prediction.strategies.optimizer_states import owners_of_states, updated
 from foretrain.workloads.fusion import FUSED
 from foretrain.workloads.graph import ITEM_BYTES, NO_TENSOR, Call, Graph, Nature, Phase, Role
 
@@ -272,14 +273,15 @@ class Walk:
         calls = self.graph.calls
         update = next((i for i, call in enumerate(calls) if call.phase is Phase.OPTIMIZER), len(calls))
         for index, call in enumerate(calls[:update]):
-            self._visit(index, call)
+            self.visit(index, call)
         self._settle_gradients(update)
         self._divide_states()
         for index in range(update, len(calls)):
             self._update(index, calls[index])
         return self.flow
 
-    def _visit(self, index: int, call: Call) -> None:
+    def visit(self, index: int, call: Call) -> None:
+        """Find out about one call."""
         reads, writes, name = call.reads, call.writes, call.name
         if name in _COPIES and reads and writes:
             self.root[writes[0]] = self.root.get(reads[0], reads[0])
@@ -317,22 +319,12 @@ class Walk:
         return False
 
     def _divide_states(self) -> None:
-        """Optimizer state is divided as its parameter. Each parameter's states follow one another, in the
-        order of the trained parameters, and begin with the same name."""
-        states = [i for i, buffer in enumerate(self.buffers) if buffer.role is Role.OPTIMIZER_STATE]
-        trained = [
-            index
-            for index, buffer in enumerate(self.buffers)
-            if buffer.role is Role.PARAMETER and buffer.name in self.graph.trained_names
-        ]
-        first = self.buffers[states[0]].name if states else ""
-        owner = -1
-        for state in states:
-            owner += self.buffers[state].name == first
-            if owner < len(trained) and trained[owner] in self.held:
-                spec = self.buffers[trained[owner]].spec
+        """Optimizer state is divided as its parameter."""
+        for state, parameter in owners_of_states(self.graph).items():
+            if parameter in self.held:
+                spec = self.buffers[parameter].spec
                 if self.shapes[spec] == self.shapes[self.buffers[state].spec]:
-                    self.held[state] = self.held[trained[owner]]
+                    self.held[state] = self.held[parameter]
 
     def _settle_gradients(self, update: int) -> None:
         """Gradients of parameters that are whole become whole."""
@@ -354,7 +346,7 @@ class Walk:
 
     def _update(self, index: int, call: Call) -> None:
         """The optimizer works on each device's share of every parameter."""
-        behind = self.operands(call)
+        behind = updated(call)
         inputs = [
             self.mark(buffer, spec) if buffer in self.held else WHOLE
             for buffer, spec in zip(behind, call.inputs, strict=True)
