@@ -25,7 +25,7 @@ from foretrain.prediction.operators.table import Floats
 from validation.report import Case, Metrics, SuiteReport, metrics
 from validation.splitting import by_group, intervals, worst
 
-HERE, SEEN = "foretrain", "foretrain, device type measured"
+HERE, SEEN = "foretrain", "foretrain, device type in the fit"
 NOMINAL, PLANNED = "ring at the nominal rate", "ring at the rate NCCL plans with"
 _PLANS = "nccl-tuning-model"
 _NOTES = (

@@ -14,7 +14,6 @@ from functools import cache
 from itertools import pairwise, permutations
 
 Links = Mapping[tuple[int, int], int]
-_DEEPEST = 4
 
 
 @cache
@@ -29,8 +28,18 @@ def rings(links: Links, size: int) -> float:
     """Rings of one link's rate that `size` devices can use at once."""
     if size == 2:
         return float(links.get((0, 1), 0))
-    found = _disjoint(dict(links), size, _cycles(size), _DEEPEST)
+    found = _disjoint(dict(links), _cycles(size), _most(links, size))
     return 2.0 * found if found else 2 * (size - 1) / size
+
+
+def _most(links: Links, size: int) -> int:
+    """At most so many disjoint cycles: each takes two links of every device."""
+    ends = [0] * size
+    for (first, second), count in links.items():
+        if second < size:
+            ends[first] += count
+            ends[second] += count
+    return min(ends) // 2
 
 
 def _read(text: str) -> dict[tuple[int, int], int]:
@@ -54,18 +63,18 @@ def _cycles(size: int) -> tuple[tuple[tuple[int, int], ...], ...]:
 
 
 def _disjoint(
-    free: dict[tuple[int, int], int], size: int, cycles: tuple[tuple[tuple[int, int], ...], ...], depth: int
+    free: dict[tuple[int, int], int], cycles: tuple[tuple[tuple[int, int], ...], ...], most: int
 ) -> int:
-    """The most cycles that can be taken out of the free links."""
+    """The most cycles that can be taken out of the free links; the search ends at `most`."""
     possible = [cycle for cycle in cycles if all(free.get(pair, 0) > 0 for pair in cycle)]
-    if not possible or depth == 0:
+    if not possible or most == 0:
         return 0
     best = 1
     for index, cycle in enumerate(possible):
         left = dict(free)
         for pair in cycle:
             left[pair] -= 1
-        best = max(best, 1 + _disjoint(left, size, tuple(possible[index:]), depth - 1))
-        if best >= depth:
+        best = max(best, 1 + _disjoint(left, tuple(possible[index:]), most - 1))
+        if best >= most:
             break
     return best

@@ -40,6 +40,8 @@ MESH = "nvlink-mesh"
 _TOPOLOGIES = {"nvswitch": "nvswitch", "nvlink": MESH, "xgmi": MESH, "pcie": HOST_BRIDGE}
 _REFERENCE = "nvidia"
 _PAIR = 2
+_XGMI_PEERS = 7
+"""Boards of accelerators with xGMI hold eight, all joined to all (MI250 and MI300 platforms)."""
 
 
 @dataclass(frozen=True)
@@ -211,14 +213,25 @@ def _known_inside(hardware: Hardware, alike: Sequence[Node]) -> _Choice:
         count = int(node.sheet.number("intra_links_per_device"))
         return _chosen(node.intra, count, node.intra_topology, assumed, mesh, note if guessed else "")
     if device.form != "pcie":
-        for quantity, kind in (("nvlink", "nvlink"), ("xgmi", "xgmi")):
-            name = f"{quantity}_bytes_per_second_per_direction"
-            if (fact := device.sheet.fact(name)) is not None:
-                note = f"devices of a node assumed to be joined by all their {quantity} links"
-                rate = device.sheet.number(name)
-                planned = PLANNED_SHARE * rate
-                return _Choice(quantity, kind, rate, planned, 1, "nvswitch", fact.source, True, note=note)
+        for quantity in ("nvlink", "xgmi"):
+            if device.sheet.has(f"{quantity}_bytes_per_second_per_direction"):
+                return _own_links(device, quantity)
     return _lanes(device)
+
+
+def _own_links(device: Device, kind: str) -> _Choice:
+    """All links of a device that no known machine holds: NVLink into a switch, xGMI one to each other."""
+    name = f"{kind}_bytes_per_second_per_direction"
+    fact, rate = device.sheet.fact(name), device.sheet.number(name)
+    source = fact.source if fact else device.id
+    if kind == "nvlink":
+        note = "devices of a node assumed to be joined by all their NVLink links through a switch"
+        return _Choice(kind, kind, rate, PLANNED_SHARE * rate, 1, "nvswitch", source, True, note=note)
+    note = f"devices of a node assumed to be joined by xGMI, each to {_XGMI_PEERS} others"
+    each = rate / _XGMI_PEERS
+    board = range(_XGMI_PEERS + 1)
+    mesh = " ".join(f"{first}-{second}:1" for first in board for second in board if first < second)
+    return _Choice(kind, kind, each, PLANNED_SHARE * each, _XGMI_PEERS, MESH, source, True, mesh, note)
 
 
 def _lanes(device: Device) -> _Choice:
@@ -316,5 +329,5 @@ def _lane_rate(device: Device, otherwise: float) -> float:
 
 
 def clock_hertz(device: Device) -> float:
-    """The clock that latencies are counted in; of a device without one, as of a GPU of 1.5 GHz."""
-    return device.sheet.number("boost_clock_hertz") if device.sheet.has("boost_clock_hertz") else 1.5e9
+    """The clock that latencies are counted in; a device without one raises `MissingData`."""
+    return device.sheet.number("boost_clock_hertz")
