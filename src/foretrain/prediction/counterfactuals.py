@@ -26,9 +26,12 @@ class _Change:
     made: Callable[[], tuple[Question, Attempt]]
 
 
-def counterfactuals(now: Outcome) -> tuple[Advice, ...]:
-    """What each change would bring, as samples per second of all devices over those of now."""
-    found = (_tried(now, change) for change in _changes(now))
+def counterfactuals(now: Outcome, is_batch_fixed: bool = False) -> tuple[Advice, ...]:
+    """What each change would bring, as samples per second of all devices over those of now.
+
+    Other numbers of devices are tried at the same batch for each, or, if that `is_batch_fixed`, in all.
+    """
+    found = (_tried(now, change) for change in _changes(now, is_batch_fixed))
     return tuple(advice for advice in found if advice is not None)
 
 
@@ -48,12 +51,12 @@ def _tried(now: Outcome, change: _Change) -> Advice | None:
     )
 
 
-def _changes(now: Outcome) -> Iterator[_Change]:
+def _changes(now: Outcome, is_batch_fixed: bool) -> Iterator[_Change]:
     question, attempt = now.question, now.attempt
     devices = question.hardware.devices
-    yield _Change("2x GPUs", lambda: _with_devices(now, 2 * devices, is_batch_fixed=False))
+    yield _Change("2x GPUs", lambda: _with_devices(now, 2 * devices, is_batch_fixed))
     if devices > 1:
-        yield _Change("half the GPUs", lambda: _with_devices(now, devices // 2, is_batch_fixed=False))
+        yield _Change("half the GPUs", lambda: _with_devices(now, devices // 2, is_batch_fixed))
     yield _Change("2x batch", lambda: (question, replace(attempt, batch=2 * attempt.batch)))
     yield _Change("accumulate 2 batches", lambda: (question, _accumulated(attempt)))
     yield from _of_links(now)

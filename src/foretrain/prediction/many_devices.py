@@ -135,8 +135,9 @@ def _best_split(question: Question, whole: Attempt) -> Attempt:
 
 def _answer(outcome: Outcome, spreading: Spreading, ranking: Ranking | None, with_advice: bool) -> Prediction:
     question, spread, attempt = outcome.question, outcome.spread, outcome.attempt
-    advice = counterfactuals(outcome) if with_advice and outcome.memory.fits else ()
-    found_curve = curve(outcome, spreading.global_batch is not None) if with_advice else None
+    is_batch_fixed = spreading.global_batch is not None
+    advice = counterfactuals(outcome, is_batch_fixed) if with_advice and outcome.memory.fits else ()
+    found_curve = curve(outcome, is_batch_fixed) if with_advice else None
     memory = _memory(outcome, with_advice)
     notes = [*question.setting.network.notes, *spread.notes]
     if spread.priced.basis:

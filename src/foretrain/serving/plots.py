@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 from foretrain.errors import InvalidRequest, MissingData
 
 if TYPE_CHECKING:
+    from foretrain.learning.scaling.answer import ScalingAnswer
     from foretrain.planning.rent_or_buy import RentOrBuy
+    from foretrain.prediction.scaling_curve import ScalingCurve
 
 FORMATS = (".png", ".svg", ".pdf")
 
@@ -33,6 +35,56 @@ def draw_rent_or_buy(answer: RentOrBuy, path: Path) -> None:
     axes.yaxis.set_major_formatter("${x:,.0f}")
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
+    axes.legend(frameon=False)
+    _save(figure, path)
+
+
+def draw_step_scaling(answer: ScalingAnswer, path: Path) -> None:
+    """Step time over devices, one line with its 80 % interval for each batch size; timings as points."""
+    _check_format(path)
+    figure, axes = _figure()
+    for batch in sorted({row.batch for row in answer.predictions}):
+        rows = sorted(
+            (row for row in answer.predictions if row.batch == batch),
+            key=lambda row: (row.devices, row.placement),
+        )
+        devices = [row.devices for row in rows]
+        (line,) = axes.plot(
+            devices, [row.step_seconds.p50 for row in rows], marker=".", label=f"batch {batch}"
+        )
+        low, high = [row.step_seconds.p10 for row in rows], [row.step_seconds.p90 for row in rows]
+        axes.fill_between(devices, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
+        timed = [(row.devices, row.timed_seconds) for row in rows if row.timed_seconds is not None]
+        axes.scatter([x for x, _ in timed], [y for _, y in timed], color=line.get_color(), marker="x")
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.set(xlabel="GPUs", ylabel="seconds a step", title=f"Scaling ({answer.model.form}); x = timed")
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False)
+    _save(figure, path)
+
+
+def draw_scaling_curve(curve: ScalingCurve, model: str, path: Path) -> None:
+    """Samples per second over devices, with perfect scaling, the knee and the best number."""
+    _check_format(path)
+    figure, axes = _figure()
+    counts = [point.devices for point in curve.points]
+    speeds = [point.samples_per_second for point in curve.points]
+    perfect = [speeds[0] / counts[0] * count for count in counts]
+    axes.plot(counts, perfect, color="0.6", linestyle=":", linewidth=1.5, label="perfect scaling")
+    axes.plot(counts, speeds, marker="o", linewidth=2, label="predicted")
+    for name, number in (("knee", curve.knee), ("best", curve.best)):
+        at = counts.index(number)
+        offset = (0, -16) if name == "knee" else (0, 8)
+        axes.annotate(
+            name, (number, speeds[at]), xytext=offset, textcoords="offset points", ha="center", fontsize=9
+        )
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log", base=2)
+    axes.set_xticks(counts, [str(count) for count in counts])
+    axes.yaxis.set_major_formatter("{x:,.0f}")
+    fixed = "same batch in all" if curve.is_batch_fixed else "same batch for each"
+    axes.set(xlabel="devices", ylabel="samples per second", title=f"Scaling of {model} ({fixed})")
     axes.legend(frameon=False)
     _save(figure, path)
 

@@ -45,6 +45,10 @@ NetworkLink = Annotated[
 Jitter = Annotated[
     float, typer.Option("--jitter", help="How much step times vary between devices: deviation over mean.")
 ]
+Samples = Annotated[int | None, typer.Option("--samples", help="Samples of an epoch, to tell its time.")]
+Plot = Annotated[
+    Path | None, typer.Option("--plot", help="Draw how the step scales into this .png or .svg file.")
+]
 TimelineFile = Annotated[
     Path | None, typer.Option("--timeline", help="Write the step's streams as a Chrome trace (Perfetto).")
 ]
@@ -102,7 +106,9 @@ def predict(
     prefetch: Prefetch = True,
     pricing: Pricing = "foretrain",
     timings: Timings = None,
+    samples: Samples = None,
     timeline: TimelineFile = None,
+    plot: Plot = None,
     advice: WithAdvice = True,
     check: Check = False,
     json: Json = False,
@@ -119,6 +125,7 @@ def predict(
     """
     options = given.chosen(locals())
     from foretrain.facts.hardware import hardware
+    from foretrain.prediction.epoch import epoch_of
     from foretrain.prediction.input_pipeline import InputOptions
     from foretrain.prediction.many_devices import Spreading
     from foretrain.prediction.prediction import predict as core
@@ -135,12 +142,15 @@ def predict(
         prediction = core(workload, machine, spreading, tells_time, samples_from, with_advice=advice)
     if timeline is not None:
         _write_timeline(prediction, timeline)
+    if plot is not None:
+        _draw_scaling(prediction, plot)
+    epoch = None if samples is None else epoch_of(prediction, samples)
     if json:
-        print_json(_as_object(prediction))
+        print_json(_as_object(prediction) | ({} if epoch is None else {"epoch": epoch}))
     else:
         from foretrain.serving.cli.prediction_text import show
 
-        show(prediction)
+        show(prediction, epoch)
     if check and not prediction.memory.fits:
         from foretrain.errors import EXIT_INFEASIBLE
 
@@ -160,6 +170,15 @@ def _write_timeline(prediction: Prediction, file: Path) -> None:
         raise InvalidRequest(f"--timeline {file}: there is no folder {file.parent}")
     title = f"{prediction.workload.source.name} on {prediction.hardware.name}, {prediction.strategy}"
     write_atomically(file, to_json(chrome_trace(prediction.timeline, title)).encode())
+
+
+def _draw_scaling(prediction: Prediction, file: Path) -> None:
+    from foretrain.errors import InvalidRequest
+    from foretrain.serving.plots import draw_scaling_curve
+
+    if prediction.spread is None or prediction.spread.scaling is None:
+        raise InvalidRequest("--plot draws how a step scales: name more than one device, with --advice")
+    draw_scaling_curve(prediction.spread.scaling, prediction.workload.source.name, file)
 
 
 def _step_model(pricing: str, timings: Path | None, model: str) -> StepModel | str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from foretrain.facts.devices import Device
 from foretrain.prediction.bottleneck import Bottleneck
+from foretrain.prediction.epoch import Epoch
 from foretrain.prediction.input_pipeline import COPYING, DECODING, READING
 from foretrain.prediction.answers import MemoryAnswer, Prediction, StepAnswer, StepPart
 from foretrain.prediction.speeding_up import Advice
@@ -16,15 +17,18 @@ _MOST_PARTS = 12
 _SMALLEST_SHARE = 0.001
 
 
-def show(prediction: Prediction) -> None:
+def show(prediction: Prediction, epoch: Epoch | None = None) -> None:
     """Print a prediction."""
     hardware, spread = prediction.hardware, prediction.spread
     print_line(f"{prediction.workload.source.name} on {hardware.name}, {_batch(prediction)}", "bold")
     if spread is not None:
         show_layout(spread)
     _show_step(prediction)
+    if epoch is not None:
+        _show_epoch(epoch)
     _show_memory_line(prediction.memory, hardware.device.id)
-    _show_bottleneck(prediction.bottleneck, hardware.device)
+    title = "what would help" if spread is None else "what if"
+    _show_bottleneck(prediction.bottleneck, hardware.device, title)
     for note in prediction.notes:
         print_line(f"Note: {note}", "yellow")
     if spread is not None:
@@ -74,6 +78,15 @@ def _show_step(prediction: Prediction) -> None:
         print_line(f"Not modelled, at least {left:.1%} of the device's time: {unknown}", "yellow")
 
 
+def _show_epoch(epoch: Epoch) -> None:
+    seconds = epoch.seconds
+    moved = f"; devices exchange {format_bytes(epoch.moved_bytes)}" if epoch.moved_bytes else ""
+    print_line(
+        f"Epoch of {epoch.samples:,} samples: {epoch.steps:,} steps, {format_duration(seconds.p50)} (80 % between "
+        f"{format_duration(seconds.p10)} and {format_duration(seconds.p90)}){moved}"
+    )
+
+
 def _show_memory_line(memory: MemoryAnswer, device: str) -> None:
     verdict = "fits" if memory.fits else "does not fit"
     print_line(
@@ -85,7 +98,7 @@ def _show_memory_line(memory: MemoryAnswer, device: str) -> None:
     print_line(f"Largest batch that fits: {memory.largest_batch or 'none'}")
 
 
-def _show_bottleneck(found: Bottleneck, device: Device) -> None:
+def _show_bottleneck(found: Bottleneck, device: Device, title: str) -> None:
     kind = device.kind if found.kind == "gpu" else found.kind
     print_line(f"Bottleneck: {kind} - {found.verdict}", "magenta")
     told = [advice for advice in found.advice if advice.gain is not None]
@@ -93,9 +106,8 @@ def _show_bottleneck(found: Bottleneck, device: Device) -> None:
         print_line()
         print_table(
             [
-                Column("what would change", least=20), Column("samples/s", right=True),
-                Column("gain", right=True), Column("step", right=True),
-                Column("memory", right=True, expendable=1),
+                Column(title, least=20), Column("gain", right=True), Column("step", right=True),
+                Column("samples/s", right=True), Column("memory", right=True, expendable=1),
             ],
             [_advice_row(advice) for advice in told],
         )  # fmt: skip
@@ -105,9 +117,9 @@ def _advice_row(advice: Advice) -> tuple[str, ...]:
     memory = "" if advice.memory_bytes is None else format_bytes(advice.memory_bytes)
     return (
         advice.change,
-        "" if advice.samples_per_second is None else f"{advice.samples_per_second:,.1f}",
         "" if advice.gain is None else f"{advice.gain:.2f}x",
         "" if advice.step_seconds is None else format_duration(advice.step_seconds),
+        "" if advice.samples_per_second is None else f"{advice.samples_per_second:,.1f}",
         memory if advice.fits else f"{memory}: does not fit",
     )
 
