@@ -121,3 +121,11 @@ def test_a_cloud_that_limits_one_flow_limits_the_ring_between_its_nodes() -> Non
     cost = collective_cost(Collective(Verb.ALL_REDUCE, 438e6, Group(2, 1)), network, machine.device)
     assert 0.62 < cost.seconds < 0.83
     assert with_factor(network, inter=2.0).inter != network.inter
+
+
+def test_flows_to_several_nodes_are_limited_one_by_one() -> None:
+    _, _, inter = tiers("aws:g4dn.12xlarge:4")
+    one, three = (inter.bytes_per_second_among(1, 1, flows=flows) for flows in (1, 3))
+    assert three == pytest.approx(3 * one)
+    assert inter.bytes_per_second_per_node is not None
+    assert inter.bytes_per_second_among(1, 1, flows=100) == inter.bytes_per_second_per_node

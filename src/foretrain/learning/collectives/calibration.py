@@ -70,9 +70,21 @@ def left_out(found: Sequence[Block], kind: str, machines: Mapping[str, float]) -
     }
 
 
-def network_like(pcie: Behaviour) -> Behaviour:
-    """How a device drives network cards: as over PCI Express, with the latency that the link's facts say."""
-    return replace(pcie, share=1.0, low_latency_share=_HALF, saturation_bytes=0.0, contention={})
+def network_like(pcie: Behaviour, nvlink: Behaviour) -> Behaviour:
+    """How a device drives network cards: steps as over PCI Express, copies as fast as devices can.
+
+    Rates and latencies of a network are facts of its links.
+    """
+    return replace(
+        pcie,
+        share=1.0,
+        copy_bytes_per_second=nvlink.copy_bytes_per_second,
+        low_latency_share=_HALF,
+        saturation_bytes=0.0,
+        peer_share=1.0,
+        in_switch_share=0.0,
+        contention={},
+    )
 
 
 def calibrate(data: Path) -> Mapping[str, Any]:
@@ -81,8 +93,8 @@ def calibrate(data: Path) -> Mapping[str, Any]:
     waiting = sia_sync.read(data)
     machines = exponents(waiting)
     parts = {kind: learn(part, kind, machines) for kind, part in found.items()}
-    pcie = parts[PCIE].behaviours[PCIE]
-    every = merged([*parts.values(), Calibration({NETWORK: network_like(pcie)}, {})])
+    network = network_like(parts[PCIE].behaviours[PCIE], parts[NVLINK].behaviours[NVLINK])
+    every = merged([*parts.values(), Calibration({NETWORK: network}, {})])
     seen = {kind: _spread(part, {block.device_id: every for block in part}) for kind, part in found.items()}
     unseen = _spread(found[NVLINK], left_out(found[NVLINK], NVLINK, machines))
     bridges = {**machines, "l40s": parts[PCIE].links["pcie4-x16"].contention[HOST_BRIDGE]}

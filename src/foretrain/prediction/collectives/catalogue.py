@@ -115,7 +115,8 @@ def _across(verb: Verb, message_bytes: FloatArray, group: Group, media: Media, o
         yield "direct", told
     elif verb in (Verb.PUSH, Verb.PULL):
         away = group.size - here
-        yield "direct", two_tier_server_seconds(message_bytes, here - 1, away, inside, outside)
+        server = media.server or outside
+        yield "direct", two_tier_server_seconds(message_bytes, here - 1, away, inside, server)
     else:
         yield "ring", _RINGS[verb](message_bytes, group.size, media.throughout)
         if inside is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from foretrain.errors import InvalidRequest
@@ -17,12 +17,14 @@ from foretrain.prediction.collectives.network import MESH, Network, Tier
 class Media:
     """`inside` is None where no two members share a node, `outside` where all of them do.
 
-    `throughout` is what a ring or chain through all members goes over.
+    `throughout` is what a ring or chain through all members goes over; `server` what one member alone has of
+    its node's network.
     """
 
     inside: Medium | None
     outside: Medium | None
     throughout: Medium
+    server: Medium | None = None
 
 
 @lru_cache(maxsize=4096)
@@ -33,16 +35,19 @@ def media_of(group: Group, network: Network, clock_hertz: float, learned: Calibr
             f"{group.concurrent} groups of {group.size} devices, {group.per_node} of each on a node, do not "
             f"fit {network.nodes} nodes of {network.devices_per_node} devices"
         )
-    inside = outside = None
+    inside = outside = server = None
     if group.per_node > 1:
         inside = _medium(_present(network.intra, "inside a node"), group, clock_hertz, learned)
     if group.nodes > 1:
-        outside = _medium(_present(network.inter, "between nodes"), group, clock_hertz, learned)
+        tier = _present(network.inter, "between nodes")
+        outside = _medium(tier, group, clock_hertz, learned)
+        alone = tier.bytes_per_second_among(1, group.concurrent, flows=group.nodes - 1)
+        server = replace(outside, peer_bytes_per_second=alone)
     throughout = inside or outside
     if inside is not None and outside is not None:
         throughout = flat_ring(group.per_node, group.nodes, inside, outside)
     assert throughout is not None
-    return Media(inside, outside, throughout)
+    return Media(inside, outside, throughout, server)
 
 
 def _present(tier: Tier | None, where: str) -> Tier:
@@ -55,7 +60,9 @@ def _medium(tier: Tier, group: Group, clock_hertz: float, learned: Calibration) 
     kind = technology(tier.kind)
     behaviour = learned.behaviours[kind]
     cycle = learned.link(tier.kind, tier.link).pace / clock_hertz
-    rate = tier.bytes_per_second_among(group.per_node, group.per_node * group.concurrent)
+    talking = group.per_node * group.concurrent
+    rate = tier.bytes_per_second_among(group.per_node, talking)
+    to_all = tier.bytes_per_second_among(group.per_node, talking, flows=max(1, group.nodes - 1))
     extra = tier.latency_seconds if kind == NETWORK else 0.0
     return Medium(
         bytes_per_second=rate,
@@ -66,7 +73,7 @@ def _medium(tier: Tier, group: Group, clock_hertz: float, learned: Calibration) 
         bulk_startup_seconds=behaviour.bulk_startup_cycles * cycle,
         bulk_step_seconds=behaviour.bulk_step_cycles * cycle,
         saturation_bytes=0.0 if tier.topology == MESH else behaviour.saturation_bytes,
-        peer_bytes_per_second=rate * behaviour.peer_share,
+        peer_bytes_per_second=to_all * behaviour.peer_share,
         peer_copy_bytes_per_second=behaviour.peer_copy_bytes_per_second,
         peer_startup_seconds=behaviour.peer_startup_cycles * cycle + extra,
         peer_step_seconds=behaviour.peer_step_cycles * cycle,

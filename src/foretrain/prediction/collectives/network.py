@@ -51,7 +51,8 @@ class Tier:
     `bytes_per_second_per_device` is what one device gets while all devices of the node talk,
     `bytes_per_second_alone` while few do (two inside a node, one on a network), `bytes_per_second_per_node`
     what all network cards of a node carry together. `rings` is for meshes: rings of one link's rate among the
-    first 1, 2, 3 ... devices. `latency_seconds` is one protocol step, `startup_seconds` one collective.
+    first 1, 2, 3 ... devices. `flow_bytes_per_second` is the most that one TCP flow gets. `latency_seconds` is
+    one protocol step, `startup_seconds` one collective.
     """
 
     name: str
@@ -70,16 +71,23 @@ class Tier:
     rings: tuple[float, ...] = ()
     cards: int = 1
     in_switch_bytes_per_second: float = 0.0
+    flow_bytes_per_second: float | None = None
 
     @property
     def peer_access(self) -> bool:
         """Whether devices reach each other's memory without staging in the host's."""
         return self.topology != HOST_BRIDGE and technology(self.kind) != NETWORK
 
-    def bytes_per_second_among(self, members: int, talking: int) -> float:
-        """What one of `members` devices of a node gets while `talking` devices of it talk."""
+    def bytes_per_second_among(self, members: int, talking: int, flows: int = 1) -> float:
+        """What one of `members` devices of a node gets while `talking` devices of it talk.
+
+        Between nodes, over `flows` flows: one in a ring, one to each other node where all talk to all.
+        """
         if self.bytes_per_second_per_node is not None:
-            return min(self.bytes_per_second_alone, self.bytes_per_second_per_node / talking)
+            node = self.bytes_per_second_per_node
+            if self.flow_bytes_per_second is not None:
+                node = min(node, flows * self.flow_bytes_per_second)
+            return min(self.bytes_per_second_alone, node / talking)
         if self.rings:
             return self.bytes_per_second_alone * self.rings[min(members, len(self.rings)) - 1]
         return self.bytes_per_second_alone * float((_PAIR / max(_PAIR, talking)) ** self.contention)
@@ -150,13 +158,14 @@ def with_factor(network: Network, intra: float = 1.0, inter: float = 1.0) -> Net
 def _faster(tier: Tier, factor: float) -> Tier:
     if factor == 1:
         return tier
-    per_node = tier.bytes_per_second_per_node
+    per_node, flow = tier.bytes_per_second_per_node, tier.flow_bytes_per_second
     return replace(
         tier,
         name=f"{tier.name} x {factor:g}",
         bytes_per_second_per_device=tier.bytes_per_second_per_device * factor,
         bytes_per_second_per_node=None if per_node is None else per_node * factor,
         bytes_per_second_alone=tier.bytes_per_second_alone * factor,
+        flow_bytes_per_second=None if flow is None else flow * factor,
         nominal_bytes_per_second=tier.nominal_bytes_per_second * factor,
         in_switch_bytes_per_second=tier.in_switch_bytes_per_second * factor,
         assumed=True,
@@ -299,15 +308,15 @@ def _inside_tier(choice: _Choice, hardware: Hardware, known: Calibration) -> Tie
 def _outside_tier(choice: _Choice, hardware: Hardware, known: Calibration) -> Tier:
     card = link(choice.link_id)
     node = card.achievable_bytes_per_second_per_direction * choice.count
-    if choice.flow_bytes_per_second is not None:
-        payload = card.achievable_bytes_per_second_per_direction / choice.nominal_bytes_per_second
-        node = min(node, choice.flow_bytes_per_second * payload)
+    payload = card.achievable_bytes_per_second_per_direction / choice.nominal_bytes_per_second
+    flow = None if choice.flow_bytes_per_second is None else choice.flow_bytes_per_second * payload
     startup = known.behaviours[NETWORK].startup_cycles / clock_hertz(hardware.device)
+    ring = node if flow is None else min(node, flow)
     return Tier(
         name=choice.link_id if choice.count == 1 else f"{choice.count} x {choice.link_id}",
         kind=choice.kind,
         topology=choice.topology,
-        bytes_per_second_per_device=node / hardware.devices_per_node,
+        bytes_per_second_per_device=ring / hardware.devices_per_node,
         bytes_per_second_per_node=node,
         latency_seconds=card.latency_seconds,
         startup_seconds=startup,
@@ -317,6 +326,7 @@ def _outside_tier(choice: _Choice, hardware: Hardware, known: Calibration) -> Ti
         nominal_bytes_per_second=choice.nominal_bytes_per_second * choice.count,
         bytes_per_second_alone=min(node, _lane_rate(hardware.device, node)),
         cards=choice.count,
+        flow_bytes_per_second=flow,
     )
 
 
