@@ -20,7 +20,17 @@ Run = Callable[..., CompletedProcess[str]]
 BOX = re.compile(r"[\u2500-\u259f]")
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-8][0-9;]*m")
-COMMANDS = ("predict", "trace", "calibrate", "devices", "offers", "rent-or-buy", "explain", "validate")
+COMMANDS = (
+    "predict",
+    "trace",
+    "scaling",
+    "calibrate",
+    "devices",
+    "offers",
+    "rent-or-buy",
+    "explain",
+    "validate",
+)
 EXAMPLES = (
     ("devices", "a100"),
     ("devices", "t4"),

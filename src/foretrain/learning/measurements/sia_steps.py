@@ -1,8 +1,9 @@
 """Sia's step times: six models over placements and batch sizes on three clusters.
 
 AWS nodes have four T4 (this part is AdaptDL's), RTX nodes eight RTX 2080 Ti, Azure nodes eight V100. In the
-table `placements` each digit is the devices on a node; the table `scalability` gives nodes and devices only. On AWS two nodes are slower than three or four. Azure is noisy, and eight workers
-on a node slow each other down by up to three times.
+table `placements` each digit is the devices on a node; the table `scalability` gives nodes and devices only.
+On AWS two nodes are slower than three or four. Azure is noisy, and eight workers on a node slow each other
+down by up to three times.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class SiaStep:
     devices_per_node: tuple[int, ...] | None
     batch: int
     step_seconds: float
+    sync_seconds: float = 0.0
 
 
 def read(data: Path) -> list[SiaStep]:
@@ -52,4 +54,5 @@ def _step(row: Mapping[str, str]) -> SiaStep:
         on_each,
         int(row["local_bsz"]),
         float(row["step_time"]),
+        float(row["sync_time"]),
     )

@@ -15,6 +15,7 @@ import numpy as np
 
 from foretrain.learning.scaling.columns import Columns
 from foretrain.learning.scaling.forms._base import LEVEL, Form
+from foretrain.learning.scaling.levenberg_marquardt import minimise
 from foretrain.prediction.operators.table import Floats
 
 _STEP = 1e-5
@@ -56,17 +57,14 @@ def jacobian(form: Form, values: Floats, at: Columns) -> Floats:
     """Slopes of the told logarithms in each parameter, by differences."""
     steps = _STEP * np.eye(len(values))
     told = [
-        (form.log_seconds(values + step, at) - form.log_seconds(values - step, at)) / (2 * _STEP) for step in steps
+        (form.log_seconds(values + step, at) - form.log_seconds(values - step, at)) / (2 * _STEP)
+        for step in steps
     ]
     return np.stack(told, axis=1)
 
 
-def fit(
-    form: Form, at: Columns, log_seconds: Floats, prior: Prior, start: Floats | None = None
-) -> Fitted:
+def fit(form: Form, at: Columns, log_seconds: Floats, prior: Prior, start: Floats | None = None) -> Fitted:
     """The posterior of the form's parameters; `start` is where to look for it first."""
-    from scipy.optimize import least_squares
-
     whitening = np.linalg.cholesky(np.linalg.inv(prior.covariance)).T
 
     def residuals(values: Floats) -> Floats:
@@ -80,9 +78,9 @@ def fit(
     if start is None:
         level = form.names.index(LEVEL)
         first[level] += float(np.mean(log_seconds - form.log_seconds(first, at)))
-    found = least_squares(residuals, first, jac=slopes, max_nfev=100)
-    curvature = slopes(found.x)
-    covariance = np.linalg.inv(curvature.T @ curvature)
-    squares = float(np.sum(residuals(found.x)[: len(at)] ** 2))
+    found = minimise(residuals, slopes, first)
+    curvature = slopes(found)
+    covariance: Floats = np.linalg.inv(curvature.T @ curvature)
+    squares = float(np.sum(residuals(found)[: len(at)] ** 2))
     wider = max(1.0, (_TRUST + squares) / (_TRUST + len(at)))
-    return Fitted(form, found.x, covariance * wider, prior.noise * math.sqrt(wider))
+    return Fitted(form, found, covariance * wider, prior.noise * math.sqrt(wider))

@@ -1,7 +1,7 @@
-"""What is known of a form's parameters before a job was timed: a normal distribution, and the noise of timings.
+"""What is known of a form's parameters before a job was timed: a normal distribution, and timings' noise.
 
-The shipped prior of the physical form is the population of jobs it was fitted to (`population.py`). A prediction
-of the job, from its model and hardware, makes a sharper one: `prior_from_prediction`.
+The shipped prior of the physical form is the population of jobs it was fitted to (`population.py`). A
+prediction of the job, from its model and hardware, makes a sharper one: `prior_from_prediction`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FORMAT = 1
 
 
 def form_prior(form: Form, cluster: str = "") -> Prior:
-    """The shipped prior of a form, of jobs on a known cluster if it is named; a wide one if none was learned."""
+    """The shipped prior of a form, of jobs on a cluster if it is named; a wide one if none was learned."""
     learned = _calibration()["forms"].get(form.name)
     if learned is None:
         return wide_prior(form, shipped_noise())

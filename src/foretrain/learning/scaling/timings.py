@@ -43,7 +43,9 @@ class Timing:
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.step_seconds) and self.step_seconds > 0):
-            raise InvalidRequest(f"a step of {self.configuration} took {self.step_seconds} s; give seconds above 0")
+            raise InvalidRequest(
+                f"a step of {self.configuration} took {self.step_seconds} s; give seconds above 0"
+            )
 
 
 def read_timings(file: Path) -> tuple[Timing, ...]:
@@ -56,7 +58,7 @@ def read_timings(file: Path) -> tuple[Timing, ...]:
 
 
 def read_configurations(file: Path) -> tuple[Configuration, ...]:
-    """The configurations of a CSV file. A column of times is passed over, so that timings can be told, too."""
+    """The configurations of a CSV file. A column of times is passed over, so that timings can be told."""
     return tuple(_rows(file, (), (_TIME,), _configuration, lambda item: item))
 
 
@@ -91,9 +93,7 @@ def _rows(
         raise InvalidData(str(file), "has no rows below its header; add one for each configuration")
 
 
-def _check_columns(
-    file: Path, columns: list[str], needed: tuple[str, ...], ignored: tuple[str, ...]
-) -> None:
+def _check_columns(file: Path, columns: list[str], needed: tuple[str, ...], ignored: tuple[str, ...]) -> None:
     places = _PLACED if _PLACED[0] in columns or not set(columns) & set(_COUNTED) else _COUNTED
     wanted = (*places, "batch", *needed)
     missing = [name for name in wanted if name not in columns]

@@ -7,7 +7,17 @@ from typing import Annotated
 import typer
 
 from foretrain import __version__
-from foretrain.serving.cli import calibrate, devices, explain, offers, predict, rent_or_buy, trace, validate
+from foretrain.serving.cli import (
+    calibrate,
+    devices,
+    explain,
+    offers,
+    predict,
+    rent_or_buy,
+    scaling,
+    trace,
+    validate,
+)
 
 app = typer.Typer(
     name="foretrain",
@@ -36,6 +46,7 @@ def root(
 
 app.command("predict")(predict.predict)
 app.command("trace")(trace.trace)
+app.command("scaling")(scaling.scaling)
 app.command("calibrate")(calibrate.calibrate)
 app.command("devices")(devices.devices)
 app.command("offers")(offers.offers)

@@ -1,6 +1,6 @@
 """The simple fit: compute linear in the batch, a ring's synchronisation, overlapped by a p-norm.
 
-    step = ((α + β batch)^p + (κ 2(r-1)/r)^p)^(1/p)     κ for one node, another for several
+step = ((α + β batch)^p + (κ 2(r-1)/r)^p)^(1/p)     κ for one node, another for several
 """
 
 from __future__ import annotations

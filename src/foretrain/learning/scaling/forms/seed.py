@@ -25,7 +25,5 @@ class Seed(Form):
 
     def log_seconds(self, values: Floats, at: Columns) -> Floats:
         level, per_device, constant = values.tolist()
-        told: Floats = level + np.log(
-            at.relative_batch + np.exp(per_device) * at.devices + np.exp(constant)
-        )
+        told: Floats = level + np.log(at.relative_batch + np.exp(per_device) * at.devices + np.exp(constant))
         return told

@@ -1,0 +1,219 @@
+"""From a few timings to all configurations: the question `foretrain scaling` asks, and its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretrain.errors import InvalidRequest
+from foretrain.estimates import Quantiles
+from foretrain.learning.scaling.columns import columns, reference_batch
+from foretrain.learning.scaling.comparison import LeftOut, leave_out
+from foretrain.learning.scaling.fitting import Fitted, Prior, fit
+from foretrain.learning.scaling.forms._base import LEVEL, Form
+from foretrain.learning.scaling.forms.catalogue import FORMS, form
+from foretrain.learning.scaling.intervals import step_seconds
+from foretrain.learning.scaling.placement import Placement
+from foretrain.learning.scaling.prior import form_prior
+from foretrain.learning.scaling.suggestion import Suggestion, suggest
+from foretrain.learning.scaling.timings import Configuration, Timing
+
+PHYSICAL, ALL = "physical", "all"
+_FEWEST = 3
+"""Timings a form without a learned prior needs at least."""
+_BATCHES = 3
+_USUAL_NODE = 8
+
+
+@dataclass(frozen=True, eq=False)
+class ScalingRequest:
+    """Timings of one job; configurations to tell (a usual choice if there are none); form; cluster."""
+
+    timings: tuple[Timing, ...]
+    at: tuple[Configuration, ...] = ()
+    form: str = PHYSICAL
+    cluster: str = ""
+    prior: Prior | None = None
+    """In place of the shipped one: see `prior_from_prediction`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingModel:
+    """The form fitted: its parameters, and how far it is from the timings it was fitted to."""
+
+    form: str
+    equation: str
+    parameters: Mapping[str, float]
+    reference_batch: float
+    timings: int
+    mean_residual: float
+    noise: float
+    prior: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingPrediction:
+    """A configuration's step time."""
+
+    placement: str
+    devices: int
+    batch: int
+    step_seconds: Quantiles
+    samples_per_second: float
+    timed_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingAnswer:
+    """What is told of all configurations, what to time next, how forms compare, and what to bear in mind."""
+
+    model: ScalingModel
+    predictions: tuple[ScalingPrediction, ...]
+    time_next: tuple[Suggestion, ...]
+    comparison: tuple[LeftOut, ...]
+    notes: tuple[str, ...]
+
+
+def predict_scaling(request: ScalingRequest) -> ScalingAnswer:
+    """Fit the form asked for and tell all configurations. With `all`, the one best on timings left out."""
+    timings = request.timings
+    if not timings:
+        raise InvalidRequest("no timings to tell others from; give at least one")
+    comparison = _compared(request) if request.form == ALL else ()
+    chosen = form(min(comparison, key=lambda item: item.mean_error).form if comparison else _asked(request))
+    _check(chosen, timings)
+    prior, source = _prior(request, chosen)
+    places = [item.configuration for item in timings]
+    middle = reference_batch(places)
+    seconds = np.log([item.step_seconds for item in timings])
+    fitted = fit(chosen, columns(places, middle), seconds, prior)
+    asked = request.at or usual_configurations(places)
+    return ScalingAnswer(
+        _model(fitted, timings, middle, source),
+        _predictions(fitted, asked, timings, middle),
+        suggest(fitted, asked, asked, places, middle),
+        comparison,
+        _notes(chosen, timings, asked, request),
+    )
+
+
+def usual_configurations(timed: Sequence[Configuration]) -> tuple[Configuration, ...]:
+    """One node with 1, 2, 4 ... devices, then full nodes up to twice those timed, at the batches timed.
+
+    A node is as large as the fullest timed, or has eight devices if no more than one was timed.
+    """
+    most = max(item.placement.fullest for item in timed)
+    if all(item.placement.devices == 1 for item in timed):
+        most = _USUAL_NODE
+    nodes = 2 * max(item.placement.nodes for item in timed)
+    counts = sorted({*(2**power for power in range(most.bit_length()) if 2**power <= most), most})
+    steps = sorted({2, *(2**power for power in range(1, nodes.bit_length())), nodes})
+    places = [Placement((count,)) for count in counts]
+    places += [Placement((most,) * count) for count in steps]
+    batches = sorted({item.batch for item in timed})
+    if len(batches) > _BATCHES:
+        batches = [batches[0], batches[len(batches) // 2], batches[-1]]
+    return tuple(Configuration(place, batch) for place in places for batch in batches)
+
+
+def _asked(request: ScalingRequest) -> str:
+    return PHYSICAL if request.form == ALL else request.form
+
+
+def _prior(request: ScalingRequest, of: Form) -> tuple[Prior, str]:
+    if request.prior is not None and of.name == PHYSICAL:
+        return request.prior, "a prediction of this job"
+    cluster = request.cluster if of.name == PHYSICAL else ""
+    where = f"jobs on {cluster}" if cluster else "jobs on several clusters"
+    return form_prior(of, cluster), where if of.name == PHYSICAL else "none"
+
+
+def _check(of: Form, timings: Sequence[Timing]) -> None:
+    """A form without a learned prior says nothing of what was not timed."""
+    if of.name == PHYSICAL:
+        return
+    if len(timings) < _FEWEST:
+        raise InvalidRequest(
+            f"the form {of.name} needs at least {_FEWEST} timings, not {len(timings)}; "
+            f"--form {PHYSICAL} takes even one"
+        )
+    if all(item.configuration.placement.devices == 1 for item in timings):
+        raise InvalidRequest(
+            f"the form {of.name} cannot tell several devices from timings on one; time a placement of at "
+            f"least two, or use --form {PHYSICAL}, which knows other jobs"
+        )
+
+
+def _compared(request: ScalingRequest) -> tuple[LeftOut, ...]:
+    if len(request.timings) < 2:
+        return ()
+    usable = [of for of in FORMS.values() if _is_usable(of, request.timings)]
+    return tuple(leave_out(of, request.timings, _prior(request, of)[0]) for of in usable)
+
+
+def _is_usable(of: Form, timings: Sequence[Timing]) -> bool:
+    try:
+        _check(of, timings)
+    except InvalidRequest:
+        return False
+    return True
+
+
+def _model(fitted: Fitted, timings: Sequence[Timing], middle: float, prior: str) -> ScalingModel:
+    told = fitted.log_seconds(columns([item.configuration for item in timings], middle))
+    timed = np.log([item.step_seconds for item in timings])
+    named = dict(fitted.form.named(fitted.values))
+    parameters = {f"{LEVEL}_seconds": float(np.exp(named.pop(LEVEL))), **named}
+    return ScalingModel(
+        fitted.form.name,
+        fitted.form.equation,
+        {name.replace(" ", "_"): value for name, value in parameters.items()},
+        middle,
+        len(timings),
+        float(np.mean(np.abs(np.exp(told - timed) - 1))),
+        fitted.noise,
+        prior,
+    )
+
+
+def _predictions(
+    fitted: Fitted, asked: Sequence[Configuration], timings: Sequence[Timing], middle: float
+) -> tuple[ScalingPrediction, ...]:
+    timed = {item.configuration: item.step_seconds for item in timings}
+    return tuple(
+        ScalingPrediction(
+            str(item.placement),
+            item.placement.devices,
+            item.batch,
+            quantiles,
+            item.placement.devices * item.batch / quantiles.p50,
+            timed.get(item),
+        )
+        for item, quantiles in zip(asked, step_seconds(fitted, asked, middle), strict=True)
+    )
+
+
+def _notes(
+    of: Form, timings: Sequence[Timing], asked: Sequence[Configuration], request: ScalingRequest
+) -> tuple[str, ...]:
+    timed = [item.configuration for item in timings]
+    known = "a prediction of this job" if request.prior is not None else "what other jobs have in common"
+    told = []
+    if of.name == PHYSICAL:
+        if _several_devices(asked) and not _several_devices(timed):
+            told.append(f"No placement of several devices was timed: synchronisation rests on {known} alone.")
+        elif _several_nodes(asked) and not _several_nodes(timed):
+            told.append(f"No placement of several nodes was timed: their network rests on {known} alone.")
+        if len({item.batch for item in timed}) == 1 and {item.batch for item in asked} != {timed[0].batch}:
+            told.append(f"One batch size was timed: how a step grows with the batch rests on {known} alone.")
+    return tuple(told)
+
+
+def _several_devices(places: Sequence[Configuration]) -> bool:
+    return any(item.placement.devices > 1 for item in places)
+
+
+def _several_nodes(places: Sequence[Configuration]) -> bool:
+    return any(item.placement.nodes > 1 for item in places)
