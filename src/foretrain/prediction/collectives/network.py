@@ -51,8 +51,8 @@ class Tier:
     `bytes_per_second_per_device` is what one device gets while all devices of the node talk,
     `bytes_per_second_alone` while few do (two inside a node, one on a network), `bytes_per_second_per_node`
     what all network cards of a node carry together. `rings` is for meshes: rings of one link's rate among the
-    first 1, 2, 3 ... devices. `flow_bytes_per_second` is the most that one TCP flow gets. `latency_seconds` is
-    one protocol step, `startup_seconds` one collective.
+    first 1, 2, 3 ... devices. `flow_bytes_per_second` is the most that one TCP flow gets.
+    `latency_seconds` is one protocol step, `startup_seconds` one collective.
     """
 
     name: str
