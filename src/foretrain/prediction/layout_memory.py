@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from foretrain.facts.devices import Device
+from foretrain.prediction.collectives._base import Verb
+from foretrain.prediction.composition import forward_end
 from foretrain.prediction.memory import MemoryEstimate, estimate_memory, live_bytes
 from foretrain.prediction.strategies.layout import Layout
-from foretrain.prediction.strategies.program import Program
+from foretrain.prediction.strategies.program import Axis, Program
 from foretrain.prediction.strategies.single_process import first_device_bytes
 from foretrain.prediction.tenancy import MemoryOptions
 
@@ -33,5 +35,20 @@ def memory_options(stage: Program, in_flight: float, layout: Layout) -> MemoryOp
         zero_stage=layout.zero_stage,
         keep_gradients=stage.micro_batches > 1,
         in_flight=in_flight,
-        gathered_bytes=int(first_device_bytes(stage.graph, layout.data)) if layout.is_single_process else 0,
+        gathered_bytes=int(_gathered_bytes(stage, in_flight, layout)),
     )
+
+
+def _gathered_bytes(stage: Program, in_flight: float, layout: Layout) -> float:
+    """What a device keeps of others: outputs of all replicas, or the other parts of what layers gathered."""
+    if layout.is_single_process:
+        return first_device_bytes(stage.graph, layout.data)
+    if not layout.keeps_gathered or layout.tensor == 1:
+        return 0.0
+    end = forward_end(stage.graph)
+    kept = sum(
+        exchange.bytes
+        for exchange in stage.exchanges
+        if exchange.verb is Verb.ALL_GATHER and exchange.axis is Axis.TENSOR and exchange.after < end
+    )
+    return in_flight * kept * (1 - 1 / layout.tensor)

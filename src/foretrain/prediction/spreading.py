@@ -23,8 +23,10 @@ from foretrain.prediction.composition import Composition, compose, times_happeni
 from foretrain.prediction.pipeline_step import compose_pipeline
 from foretrain.prediction.step import PricedStep, kind_parts, modelled_share, waiting_part
 from foretrain.prediction.step_models import StepModel
+from foretrain.prediction.strategies.context import context_parallel
 from foretrain.prediction.strategies.data_parallel import data_parallel
-from foretrain.prediction.strategies.gradients import optimizer_start
+from foretrain.prediction.strategies.expert import expert_parallel
+from foretrain.prediction.strategies.gradients import optimizer_start, reduced_last
 from foretrain.prediction.strategies.groups import group_along, neighbours
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.pipeline import Room
@@ -114,15 +116,8 @@ class Spread:
 def divided(graph: Graph, layout: Layout) -> Program:
     """The program of one device, divided along the axes that cut through layers."""
     program = tensor_parallel(Program(graph), layout.tensor, layout.sequence_parallel)
-    if layout.context > 1:
-        from foretrain.prediction.strategies.context import context_parallel
-
-        program = context_parallel(program, layout.context)
-    if layout.expert > 1:
-        from foretrain.prediction.strategies.expert import expert_parallel
-
-        program = expert_parallel(program, layout.expert)
-    return program
+    program = context_parallel(program, layout.context)
+    return expert_parallel(program, layout.expert)
 
 
 def replicated(program: Program, layout: Layout) -> Program:
@@ -130,8 +125,10 @@ def replicated(program: Program, layout: Layout) -> Program:
     if layout.is_single_process:
         return single_process(program, layout.data)
     if layout.zero_stage:
-        return sharded(program, layout.shard, layout.zero_stage, layout.data)
-    return data_parallel(program, layout.data, compression=layout.compression)
+        program = sharded(program, layout.shard, layout.zero_stage, layout.data)
+    else:
+        program = data_parallel(program, layout.data, compression=layout.compression)
+    return program if layout.overlaps else reduced_last(program)
 
 
 def spread(graph: Graph, layout: Layout, micro_batches: int, at: Setting) -> Spread:

@@ -131,12 +131,17 @@ def tenancy(graph: Graph, options: MemoryOptions, cublas_workspace_bytes: int) -
         piece._replace(bytes=math.ceil(piece.bytes / sharded[3])) for _, piece in by_role[Role.PARAMETER]
     )
     gradients = [piece for _, piece in by_role[Role.GRADIENT]]
+    lasting: list[Piece] = []
+    if graph.settings.get("full_gradients"):  # added up and reduced in place, so they never leave
+        lasting = [piece._replace(bytes=math.ceil(piece.bytes / sharded[2])) for piece in gradients]
+        gradients = []
     return Tenancy(
         calls=len(graph.calls),
         optimizer_start=optimizer_start,
         resident=(
             *parameters,
             *_pieces(by_role[Role.MODULE_BUFFER]),
+            *lasting,
             *_lasting_buckets(gradients, options),
             *_of_others(graph, options),
         ),

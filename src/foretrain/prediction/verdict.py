@@ -16,7 +16,7 @@ def verdict(outcome: Outcome, advice: tuple[Advice, ...], scaling: ScalingCurve 
     """What sets the pace, in a word and in a sentence."""
     kind = _limit(outcome)
     sentence = _TOLD[kind](outcome)
-    more = _more_or_fewer(outcome, scaling)
+    more = "" if kind is Limit.MEMORY else _more_or_fewer(outcome, scaling)
     return Bottleneck(kind, f"{sentence}; {more}" if more else sentence, advice)
 
 

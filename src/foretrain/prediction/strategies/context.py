@@ -12,7 +12,6 @@ W. Brandon et al., "Striped Attention", arXiv:2311.09431 (the balance of causal 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -20,10 +19,11 @@ from foretrain.errors import InvalidRequest
 from foretrain.prediction.collectives._base import Verb
 from foretrain.prediction.strategies.divided_graph import divide
 from foretrain.prediction.strategies.divided_shapes import WHOLE, outer_at, size_at
+from foretrain.prediction.strategies.division_rules import COMMON_RULES, keep_division, work_on_whole
+from foretrain.prediction.strategies.feasible_degrees import common_degrees, nearest_degrees
 from foretrain.prediction.strategies.matrix_products import matrix_product
 from foretrain.prediction.strategies.program import Axis, Exchange, Program
 from foretrain.prediction.strategies.sharding_flow import (
-    COMMON_RULES,
     GATHER,
     GRADIENTS_OF_WHOLE,
     RING,
@@ -32,7 +32,6 @@ from foretrain.prediction.strategies.sharding_flow import (
     Movement,
     Rule,
     Walk,
-    work_on_whole,
 )
 from foretrain.workloads.graph import NO_TENSOR, Call, Graph, Phase, Role
 
@@ -66,7 +65,7 @@ def feasible_context_degrees(graph: Graph, most: int) -> tuple[int, ...]:
     except InvalidRequest:
         return (1,)
     sizes = [constraint.size for constraint in flow.constraints.values()]
-    return tuple(degree for degree in range(1, most + 1) if not any(size % degree for size in sizes))
+    return common_degrees(sizes, most)
 
 
 def context_flow(graph: Graph) -> Flow:
@@ -90,7 +89,7 @@ def _walk(graph: Graph) -> Walk:
             "context parallelism passes keys and values of fused attention around, and this model has none;"
             " give --attention sdpa or flash if it is a transformer, else use data parallelism"
         )
-    walk = Walk(graph, _RULES, sums_gradients=False)
+    walk = Walk(graph, _RULES, keep_division, sums_gradients=False)
     for index, buffer in enumerate(graph.buffers):
         shape = graph.specs[buffer.spec].shape
         if buffer.role is Role.INPUT and len(shape) > 1 and shape[1] in lengths:
@@ -108,12 +107,10 @@ def _check(flow: Flow, degree: int) -> None:
     broken = sorted(constraint for constraint in flow.constraints.values() if constraint.size % degree)
     if not broken:
         return
-    common = math.gcd(*(constraint.size for constraint in flow.constraints.values()))
-    works = [divisor for divisor in range(1, common + 1) if common % divisor == 0]
-    near = sorted(sorted(works, key=lambda divisor: (abs(divisor - degree), -divisor))[:2])
+    sizes = [constraint.size for constraint in flow.constraints.values()]
     raise InvalidRequest(
         f"context parallelism over {degree} devices does not divide the {broken[0].size} {broken[0].what};"
-        f" nearest degrees that do: {' and '.join(map(str, near))}"
+        f" {nearest_degrees(sizes, degree)}"
     )
 
 

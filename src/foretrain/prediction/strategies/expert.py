@@ -24,6 +24,8 @@ from foretrain.prediction.collectives._base import Verb
 from foretrain.prediction.strategies.context import TOKEN_RULES
 from foretrain.prediction.strategies.divided_graph import divide
 from foretrain.prediction.strategies.divided_shapes import WHOLE, multiplied, outer_at
+from foretrain.prediction.strategies.division_rules import keep_division
+from foretrain.prediction.strategies.feasible_degrees import common_degrees, nearest_degrees
 from foretrain.prediction.strategies.program import Axis, Exchange, Program
 from foretrain.prediction.strategies.pruned_graph import pruned
 from foretrain.prediction.strategies.sharding_flow import Walk
@@ -46,11 +48,9 @@ def expert_parallel(program: Program, degree: int) -> Program:
         raise InvalidRequest("the program is divided by expert parallelism already")
     count = _experts(program.graph)
     if count % degree:
-        works = [divisor for divisor in range(1, count + 1) if count % divisor == 0]
-        near = sorted(sorted(works, key=lambda divisor: abs(divisor - degree))[:2])
         raise InvalidRequest(
             f"expert parallelism over {degree} devices does not divide the {count} experts of a layer;"
-            f" nearest degrees that do: {' and '.join(map(str, near))}"
+            f" {nearest_degrees([count], degree)}"
         )
     is_stacked = any(call.name == _GROUPED for call in program.graph.calls)
     spread = _stacked(program, degree) if is_stacked else _listed(program, degree, count // degree)
@@ -63,7 +63,7 @@ def feasible_expert_degrees(graph: Graph, most: int) -> tuple[int, ...]:
         count = _experts(graph)
     except InvalidRequest:
         return (1,)
-    return tuple(degree for degree in range(1, min(most, count) + 1) if count % degree == 0)
+    return common_degrees([count], most)
 
 
 def _experts(graph: Graph) -> int:
@@ -183,7 +183,7 @@ def _crossing(graph: Graph, indices: list[int]) -> tuple[float, float]:
 
 def _token_walk(graph: Graph) -> Walk:
     """The experts that are left, with the tokens of all devices: where the tokens' axis is in each call."""
-    walk = Walk(graph, TOKEN_RULES, sums_gradients=False)
+    walk = Walk(graph, TOKEN_RULES, keep_division, sums_gradients=False)
     mine = [_number(call) is not None for call in graph.calls]
     shared = {
         buffer
@@ -211,7 +211,7 @@ def _stacked(program: Program, degree: int) -> Program:
     """A device keeps some of the stack; as many rows come from all devices as it had."""
     graph = program.graph
     rules = {**TOKEN_RULES, _GROUPED: _grouped}
-    flow = Walk(graph, rules, frozenset({_GROUPED})).run()
+    flow = Walk(graph, rules, keep_division, deciders=frozenset({_GROUPED})).run()
     spans: dict[tuple[str, Phase, bool], list[int]] = {}
     for index, call in enumerate(graph.calls):
         if call.name == _GROUPED:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
+from foretrain.prediction.strategies.program import Program, When
 from foretrain.workloads.graph import Graph, Phase, Role
 
 BUCKET_BYTES = 25 << 20
@@ -68,6 +70,18 @@ def optimizer_start(graph: Graph) -> int:
     """The first call of the optimizer, or the number of calls without one."""
     calls = enumerate(graph.calls)
     return next((index for index, call in calls if call.phase is Phase.OPTIMIZER), len(graph.calls))
+
+
+def reduced_last(program: Program) -> Program:
+    """The same program where gradients are reduced after the backward pass, and hide behind nothing."""
+    start = optimizer_start(program.graph)
+    later = (
+        exchange._replace(after=start - 1)
+        if exchange.when is When.LAST and exchange.before == start
+        else exchange
+        for exchange in program.exchanges
+    )
+    return replace(program, exchanges=tuple(later))
 
 
 def parameter_bytes(graph: Graph) -> int:

@@ -3,7 +3,9 @@
 One word names a strategy that takes all devices. A list names degrees: tensor (`tp`), context (`cp`),
 pipeline (`pp`), data (`dp`; left out, it takes what the others leave), expert (`ep`, of the data-parallel
 devices), `zero` 1 to 3 to shard over the data-parallel devices, `shard` to do so within groups of that size,
-`sp` for sequence parallelism, `schedule` and `chunks` of the pipeline, and `compress` for the gradients.
+`sp` for sequence parallelism (`sp=keep` keeps what layers gather for their backward pass instead of gathering
+it again), `schedule` and `chunks` of the pipeline, `compress` for the gradients, and `overlap=no` to reduce
+them after the backward pass instead of during it.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ ZERO_STAGES = {"zero1": 1, "zero2": 2, "zero3": 3, "fsdp": 3}
 WORDS = ("ddp", "dp", *ZERO_STAGES, "hsdp", "auto")
 SERVERS = ("ps-sync", "ps-async", "ps-ksync=K", "ps-kbatchsync=K", "ps-kasync=K", "ps-kbatchasync=K")
 _DEGREES = ("tp", "cp", "pp", "dp", "ep", "shard")
-_OTHERS = ("zero", "sp", "schedule", "chunks", "compress")
+_OTHERS = ("zero", "sp", "schedule", "chunks", "compress", "overlap")
 FORMS = f"{', '.join(WORDS)}, {', '.join(SERVERS)}, or degrees such as tp=4,pp=2,dp=8,zero=1"
 
 
@@ -42,6 +44,8 @@ class Layout:
     pipeline: int = 1
     zero_stage: int = 0
     sequence_parallel: bool = False
+    keeps_gathered: bool = False
+    overlaps: bool = True
     schedule: str = "1f1b"
     chunks: int = 1
     compression: str | None = None
@@ -103,6 +107,8 @@ def _hybrid(strategy: str, devices: int) -> Layout:
         pipeline=degrees.get("pp", 1),
         zero_stage=_choice("zero", given.get("zero", "0"), ("0", "1", "2", "3")),
         sequence_parallel="sp" in given,
+        keeps_gathered=given.get("sp") == "keep",
+        overlaps=given.get("overlap") != "no",
         schedule=_schedule(given),
         chunks=_whole("chunks", given.get("chunks", "1")),
         compression=_hook(given),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from foretrain.prediction.strategies.divided_shapes import WHOLE, axis_of, outer_at
-from foretrain.prediction.strategies.sharding_flow import Walk, work_on_whole
+from foretrain.prediction.strategies.division_rules import work_on_whole
+from foretrain.prediction.strategies.sharding_flow import Walk
 from foretrain.workloads.graph import Call, Phase
 
 

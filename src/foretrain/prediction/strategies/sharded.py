@@ -103,8 +103,8 @@ def _by_block(graph: Graph) -> Iterator[tuple[str, float, int]]:
 
 
 def _in_sent_precision(graph: Graph, gradient: Gradient) -> Gradient:
-    """Gradients are reduced in the precision parameters are gathered in."""
-    half = item_bytes(graph, None)
+    """Gradients are reduced in the precision parameters are gathered in, or in FP32 if added up in it."""
+    half = 0 if graph.settings.get("full_gradients") else item_bytes(graph, None)
     return gradient._replace(bytes=gradient.elements * half) if half else gradient
 
 

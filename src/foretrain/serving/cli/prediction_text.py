@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from foretrain.facts.devices import Device
+from foretrain.prediction.answers import MemoryAnswer, Prediction, StepAnswer, StepPart
 from foretrain.prediction.bottleneck import Bottleneck
 from foretrain.prediction.epoch import Epoch
 from foretrain.prediction.input_pipeline import COPYING, DECODING, READING
-from foretrain.prediction.answers import MemoryAnswer, Prediction, StepAnswer, StepPart
 from foretrain.prediction.speeding_up import Advice
 from foretrain.serving.cli.spread_text import show_layout, show_spread
 from foretrain.serving.cli.terminal import Column, print_line, print_table
@@ -82,8 +82,8 @@ def _show_epoch(epoch: Epoch) -> None:
     seconds = epoch.seconds
     moved = f"; devices exchange {format_bytes(epoch.moved_bytes)}" if epoch.moved_bytes else ""
     print_line(
-        f"Epoch of {epoch.samples:,} samples: {epoch.steps:,} steps, {format_duration(seconds.p50)} (80 % between "
-        f"{format_duration(seconds.p10)} and {format_duration(seconds.p90)}){moved}"
+        f"Epoch of {epoch.samples:,} samples: {epoch.steps:,} steps, {format_duration(seconds.p50)} "
+        f"(80 % between {format_duration(seconds.p10)} and {format_duration(seconds.p90)}){moved}"
     )
 
 
