@@ -134,6 +134,19 @@ def test_stacked_experts(tmp_path: Path) -> None:
     assert groups == {2}
 
 
+def test_stacked_experts_with_tensor_parallelism(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(MIXTRAL))
+    whole = graph(f"hf:{tmp_path}", seq_len=16, precision="bf16")
+    for sequence_parallel in (False, True):
+        first = tensor_parallel(Program(whole), 2, sequence_parallel)
+        assert matrix_flop(whole) == pytest.approx(2 * matrix_flop(first.graph), rel=0.01)  # but the routers
+        assert expert_parameters(first.graph) * 2 == expert_parameters(whole)
+        check_shapes(first.graph)
+        check_parameters(first.graph)
+    both = expert_parallel(tensor_parallel(Program(whole), 2), 4)
+    assert expert_parameters(both.graph) * 8 == expert_parameters(whole)
+
+
 def test_what_cannot_be_divided_says_why() -> None:
     whole = Program(graph(SWITCH))
     assert expert_parallel(whole, 1) is whole
