@@ -13,16 +13,13 @@ import math
 from collections.abc import Iterator
 
 from foretrain.prediction.collectives._base import Verb
-from foretrain.prediction.strategies.gradients import BUCKET_BYTES, buckets, by_experts, optimizer_start
+from foretrain.prediction.strategies.averaging import AVERAGING, averaged
+from foretrain.prediction.strategies.gradients import BUCKET_BYTES, buckets, optimizer_start
 from foretrain.prediction.strategies.program import Axis, Exchange, Program, When
 from foretrain.workloads.graph import ITEM_BYTES
 
 HOOKS = {"fp16": ITEM_BYTES["float16"], "bf16": ITEM_BYTES["bfloat16"]}
 """The compression hooks, by the bytes they send for each element."""
-
-
-AVERAGING = (Axis.CONTEXT, Axis.EXPERT, Axis.SHARD, Axis.DATA)
-"""The axes whose devices have gradients of the same parameters."""
 
 
 def data_parallel(
@@ -37,7 +34,7 @@ def data_parallel(
 def _reductions(program: Program, bucket_bytes: float, compression: str | None) -> Iterator[Exchange]:
     graph = program.graph
     waiting, number = optimizer_start(graph), 0
-    for axes, same in by_experts(program, AVERAGING):
+    for axes, same in averaged(program):
         for bucket in buckets(same, bucket_bytes):
             number += 1
             yield Exchange(

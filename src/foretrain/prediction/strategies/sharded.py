@@ -16,13 +16,8 @@ from dataclasses import replace
 
 from foretrain.prediction.collectives._base import Verb
 from foretrain.prediction.sharding import gathered_units, item_bytes, unit_of
-from foretrain.prediction.strategies.gradients import (
-    BUCKET_BYTES,
-    Gradient,
-    buckets,
-    gradients,
-    optimizer_start,
-)
+from foretrain.prediction.strategies.averaging import AVERAGING, averaged
+from foretrain.prediction.strategies.gradients import BUCKET_BYTES, Gradient, buckets, optimizer_start
 from foretrain.prediction.strategies.program import Axis, Exchange, Program, When
 from foretrain.workloads.graph import NO_TENSOR, Buffer, Call, Graph, Phase, Role, Spec
 
@@ -32,15 +27,16 @@ ACROSS = (Axis.CONTEXT, Axis.EXPERT, Axis.DATA)
 
 def sharded(program: Program, degree: int, stage: int, replicas: int = 1) -> Program:
     """The program of one of `degree` devices that share state, `replicas` times over."""
-    if degree == 1 and replicas == 1:
+    if degree == 1 and replicas == 1 and math.prod(program.degree(axis) for axis in AVERAGING) == 1:
         return program
     spread = program.spread(Axis.SHARD, degree).spread(Axis.DATA, replicas)
     graph = program.graph
     added = [*(_gathered_blocks(graph) if stage == 3 else _gathered_parameters(graph))]
-    reductions = [*_reductions(graph, stage)]
-    added += reductions
-    if math.prod(spread.degree(axis) for axis in ACROSS) > 1:
-        added += [_between_parts(reduction, degree) for reduction in reductions]
+    for across, same in averaged(spread, ACROSS):
+        reductions = [*_reductions(graph, same, stage)]
+        added += reductions
+        if math.prod(spread.degree(axis) for axis in across) > 1:
+            added += [_between_parts(reduction, degree, across) for reduction in reductions]
     return replace(spread, exchanges=(*spread.exchanges, *added), zero_stage=stage)
 
 
@@ -70,10 +66,11 @@ def _sent(graph: Graph, buffer: Buffer) -> float:
     return spec.elements * item_bytes(graph, spec)
 
 
-def _reductions(graph: Graph, stage: int) -> Iterator[Exchange]:
+def _reductions(graph: Graph, ready_gradients: list[Gradient], stage: int) -> Iterator[Exchange]:
     """Gradients by bucket, or by block where the parameters come and go by block."""
     waiting = optimizer_start(graph)
-    for name, size, ready in _by_block(graph) if stage == 3 else _by_bucket(graph):
+    sent = [_in_sent_precision(graph, gradient) for gradient in ready_gradients]
+    for name, size, ready in _by_block(sent) if stage == 3 else _by_bucket(sent):
         yield Exchange(
             name=f"reduce-scatter gradients {name}",
             verb=Verb.REDUCE_SCATTER,
@@ -85,18 +82,17 @@ def _reductions(graph: Graph, stage: int) -> Iterator[Exchange]:
         )
 
 
-def _by_bucket(graph: Graph) -> Iterator[tuple[str, float, int]]:
-    halved = [_in_sent_precision(graph, gradient) for gradient in gradients(graph)]
-    for number, bucket in enumerate(buckets(halved, BUCKET_BYTES, BUCKET_BYTES), start=1):
+def _by_bucket(sent: list[Gradient]) -> Iterator[tuple[str, float, int]]:
+    for number, bucket in enumerate(buckets(sent, BUCKET_BYTES, BUCKET_BYTES), start=1):
         yield str(number), bucket.bytes, bucket.ready
 
 
-def _by_block(graph: Graph) -> Iterator[tuple[str, float, int]]:
+def _by_block(sent: list[Gradient]) -> Iterator[tuple[str, float, int]]:
     sizes: dict[str, float] = {}
     ready: dict[str, int] = {}
-    for gradient in gradients(graph):
+    for gradient in sent:
         unit = unit_of(gradient.parameter)
-        sizes[unit] = sizes.get(unit, 0.0) + _in_sent_precision(graph, gradient).bytes
+        sizes[unit] = sizes.get(unit, 0.0) + gradient.bytes
         ready[unit] = max(ready.get(unit, -1), gradient.ready)
     for unit in sorted(sizes, key=lambda unit: ready[unit]):
         yield unit or "of other parameters", sizes[unit], ready[unit]
@@ -108,14 +104,14 @@ def _in_sent_precision(graph: Graph, gradient: Gradient) -> Gradient:
     return gradient._replace(bytes=gradient.elements * half) if half else gradient
 
 
-def _between_parts(reduction: Exchange, degree: int) -> Exchange:
+def _between_parts(reduction: Exchange, degree: int, axes: tuple[Axis, ...]) -> Exchange:
     """The shares of a reduction, added up between the parts; it waits its turn on a stream of its own."""
     return reduction._replace(
         name=reduction.name.replace("reduce-scatter", "all-reduce shares of"),
         verb=Verb.ALL_REDUCE,
         bytes=reduction.bytes / degree,
-        axis=ACROSS[0],
-        also=ACROSS[1:],
+        axis=axes[0],
+        also=axes[1:],
         when=When.LAST,
     )
 
