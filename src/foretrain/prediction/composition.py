@@ -82,7 +82,8 @@ class Passes:
     """What one micro-batch takes on one stage of a pipeline, exchanges that it waits for included.
 
     `tail` is how long the exchanges of the last micro-batch go on after it, `optimizer` what comes after;
-    `waiting` is what both passes together wait for launches, as part of their times.
+    `waiting` is what both passes together wait for launches, `update_waiting` what the optimizer does, as part
+    of their times.
     """
 
     forward: float
@@ -90,6 +91,7 @@ class Passes:
     tail: float
     optimizer: float
     waiting: float = 0.0
+    update_waiting: float = 0.0
 
 
 def compose(program: Program, times: CallTimes, exchange_seconds: ExchangeSeconds) -> Composition:
@@ -104,12 +106,16 @@ def compose(program: Program, times: CallTimes, exchange_seconds: ExchangeSecond
         waits = score.waits_per_launch(program.micro_batches, launching)
         run, seconds = score.whole(program.micro_batches, waits)
         waiting = min(waiting, max(0.0, launching - computing))
+    exposed = max(0.0, seconds - computing - waiting)
+    if waiting > 0:  # what the halving was off by is waited for launches
+        exposed = min(exposed, exchanging_seconds(program, exchange_seconds))
+        waiting = max(0.0, seconds - computing - exposed)
     return Composition(
         seconds=seconds,
         timeline=run,
         phases=_phases(run, seconds),
         computing_seconds=computing,
-        exposed_seconds=max(0.0, seconds - computing - waiting),
+        exposed_seconds=exposed,
         bubble_seconds=0.0,
         waiting_seconds=waiting,
         stages=(program,),
@@ -126,12 +132,14 @@ def passes(program: Program, times: CallTimes, exchange_seconds: ExchangeSeconds
     optimizer = float(times.device[updating:].sum())
     launched = float(times.host[:start].sum()), float(times.host[start:updating].sum())
     paced = max(forward, launched[0]), max(body - forward, launched[1])
+    updated = max(optimizer, float(times.host[updating:].sum()))
     return Passes(
         forward=paced[0],
         backward=paced[1],
         tail=max(0.0, last.seconds - body - optimizer),
-        optimizer=max(optimizer, float(times.host[updating:].sum())),
+        optimizer=updated,
         waiting=sum(paced) - body,
+        update_waiting=updated - optimizer,
     )
 
 

@@ -117,7 +117,8 @@ class _Running:
     def waiting(self, stage: int) -> float:
         """How long a stage waits for launches in a step."""
         rounds = self.cutting.schedule.micro_batches
-        return rounds * sum(self.passes[part].waiting for part in self.cutting.of_stage(stage))
+        mine = [self.passes[part] for part in self.cutting.of_stage(stage)]
+        return sum(rounds * one.waiting + one.update_waiting for one in mine)
 
     def of(self, stage: int, seconds: Floats) -> float:
         """The sum over the parts of a stage."""
