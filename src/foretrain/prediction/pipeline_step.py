@@ -44,11 +44,18 @@ def compose_pipeline(
     replicated: Replicated,
     exchange_seconds: ExchangeSeconds,
     room: Room | None = None,
+    cutting: Pipeline | None = None,
 ) -> Composition:
-    """The step of a program cut into stages; `shape` is the schedule's name, stages and chunks."""
+    """The step of a program cut into stages; `shape` is the schedule's name, stages and chunks.
+
+    `cutting` is used if it is given, whatever its number of micro-batches.
+    """
     name, stages, chunks = shape
     order = feasible_schedule(name, stages, whole.micro_batches, chunks)
-    cutting = pipelined(whole, times.device, order, _link(exchange_seconds), room)
+    if cutting is None:
+        cutting = pipelined(whole, times.device, order, link_of(exchange_seconds), room)
+    else:
+        cutting = cutting.under(order)
     running = _running(cutting, times, replicated, exchange_seconds)
     transfers = [exchange_seconds(send(size, 0)) for size in cutting.cut_bytes]
     forward = [one.forward for one in running.passes]
@@ -78,7 +85,8 @@ def compose_pipeline(
     )
 
 
-def _link(exchange_seconds: ExchangeSeconds) -> Link:
+def link_of(exchange_seconds: ExchangeSeconds) -> Link:
+    """The link between neighbouring stages, from what two messages take."""
     one, two = (exchange_seconds(send(size, 0)) for size in (_PROBE, 2 * _PROBE))
     per_byte = max(0.0, two - one) / _PROBE
     return Link(per_byte, max(0.0, one - per_byte * _PROBE))

@@ -29,7 +29,7 @@ from foretrain.prediction.strategies.expert import expert_parallel
 from foretrain.prediction.strategies.gradients import optimizer_start, reduced_last
 from foretrain.prediction.strategies.groups import group_along, neighbours
 from foretrain.prediction.strategies.layout import Layout
-from foretrain.prediction.strategies.pipeline import Room
+from foretrain.prediction.strategies.pipeline import Pipeline, Room
 from foretrain.prediction.strategies.program import Axis, Exchange, Program
 from foretrain.prediction.strategies.sharded import sharded, with_sharded_optimizer
 from foretrain.prediction.strategies.single_process import single_process
@@ -151,8 +151,15 @@ def _with_shares(times: CallTimes, program: Program, layout: Layout, at: Setting
     return CallTimes(np.append(times.device[:start], share.device), np.append(times.host[:start], share.host))
 
 
-def spread_priced(whole: Program, step: PricedStep, times: CallTimes, layout: Layout, at: Setting) -> Spread:
-    """The step of a divided program whose calls take the given times."""
+def spread_priced(
+    whole: Program,
+    step: PricedStep,
+    times: CallTimes,
+    layout: Layout,
+    at: Setting,
+    cutting: Pipeline | None = None,
+) -> Spread:
+    """The step of a divided program whose calls take the given times, cut into the stages of `cutting`."""
     costs = exchange_costs(layout, at)
 
     def seconds(exchange: Exchange) -> float:
@@ -163,7 +170,9 @@ def spread_priced(whole: Program, step: PricedStep, times: CallTimes, layout: La
     else:
         room = Room(at.device.memory_bytes, layout.zero_stage, layout.shard)
         shape = (layout.schedule, layout.pipeline, layout.chunks)
-        run = compose_pipeline(whole, times, shape, lambda part: replicated(part, layout), seconds, room)
+        run = compose_pipeline(
+            whole, times, shape, lambda part: replicated(part, layout), seconds, room, cutting
+        )
     busiest = run.stages[run.busiest]
     traffic = tuple(_traffic(busiest, costs, layout, at))
     return Spread(
@@ -227,14 +236,26 @@ def _exchange_part(name: str, seconds: float, longest: Traffic) -> Part:
     return Part(name, seconds, longest.source, below, seconds * max(longest.p90 - 1, 0.0))
 
 
+def _purpose(exchange: Exchange) -> str:
+    """What an exchange is for, whichever block it belongs to."""
+    said = None if exchange.also else _PURPOSES.get(exchange.axis)
+    return f"{exchange.verb} {said}" if said else exchange.name.rstrip("0123456789 ")
+
+
+_PURPOSES = {
+    Axis.TENSOR: "of divided layers",
+    Axis.CONTEXT: "of divided sequences",
+    Axis.EXPERT: "of tokens to experts",
+    Axis.SHARD: "of sharded state",
+    Axis.PIPELINE: "between stages",
+}
+
+
 def _traffic(program: Program, costs: Costs, layout: Layout, at: Setting) -> Iterator[Traffic]:
     """Exchanges that differ only in their number and size, together."""
     together: dict[tuple[str, Verb, tuple[Axis, ...]], list[Exchange]] = {}
     for exchange in program.exchanges:
-        name = exchange.name.rstrip("0123456789 ")
-        if exchange.verb is Verb.ALL_GATHER and exchange.axis is Axis.SHARD:
-            name = "all-gather parameters"
-        together.setdefault((name.split(" blocks")[0], exchange.verb, exchange.axes), []).append(exchange)
+        together.setdefault((_purpose(exchange), exchange.verb, exchange.axes), []).append(exchange)
     for (name, verb, axes), listed in together.items():
         largest = costs(max(listed, key=lambda exchange: exchange.bytes))
         times = [times_happening(exchange, program) for exchange in listed]

@@ -8,7 +8,7 @@ where that can be done.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -40,6 +40,17 @@ class Pipeline:
     def in_flight(self) -> tuple[float, ...]:
         """For each stage how many micro-batches it holds the activations of, in units of all its parts."""
         return tuple(count / self.schedule.chunks for count in peak_in_flight(self.schedule))
+
+    def under(self, order: Schedule) -> Pipeline:
+        """The same parts under another schedule of as many stages."""
+        count = order.micro_batches
+
+        def told(stage: Stage) -> Stage:
+            return stage._replace(program=replace(stage.program, micro_batches=count))
+
+        parts = tuple(told(part) for part in self.parts)
+        stages = parts if self.stages is self.parts else tuple(told(stage) for stage in self.stages)
+        return replace(self, parts=parts, stages=stages, schedule=order)
 
     def of_stage(self, stage: int) -> Sequence[int]:
         """The parts that live on a stage."""
