@@ -1,22 +1,26 @@
-"""Hardware as people write it: `h100-sxm`, `h100-sxm:8`, `h100-sxm:8x4`, `aws:p4d.24xlarge:2`."""
+"""Hardware as people write it: `h100-sxm:8`, `h100-sxm:8x4`, `aws:p4d.24xlarge:2`, or a cluster `FILE.yaml`."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from foretrain.errors import InvalidRequest, MissingData
+from foretrain.errors import InvalidData, InvalidRequest, MissingData, UnknownName
+from foretrain.facts.cluster_files import ClusterFile, NodeEntry, is_cluster_file, read_cluster_file
 from foretrain.facts.devices import Device, device
 from foretrain.facts.nodes import Node, nodes
 from foretrain.facts.offers import Offer, offers_named
 from foretrain.facts.providers import providers
 
-FORMS = "DEVICE, DEVICE:COUNT, DEVICE:PER_NODExNODES or PROVIDER:INSTANCE[:NODES]"
+FORMS = "DEVICE, DEVICE:COUNT, DEVICE:PER_NODExNODES, PROVIDER:INSTANCE[:NODES] or a cluster FILE.yaml"
 
 
 @dataclass(frozen=True)
 class Hardware:
-    """Equal nodes of equal devices; `node` and `offer` where the machine type is known."""
+    """Equal nodes of equal devices; `node` and `offer` where the machine type is known.
+
+    `links` joins the devices of a node and `network` the nodes where a cluster file says so: LINK[:COUNT].
+    """
 
     name: str
     device: Device
@@ -24,6 +28,8 @@ class Hardware:
     nodes: int
     node: Node | None = None
     offer: Offer | None = None
+    links: str | None = None
+    network: str | None = None
 
     @property
     def devices(self) -> int:
@@ -33,6 +39,8 @@ class Hardware:
 
 def hardware(text: str) -> Hardware:
     """The hardware that `text` names; unknown names raise `UnknownName`, other nonsense `InvalidRequest`."""
+    if is_cluster_file(text):
+        return _equal_nodes(text)
     provider, _, rest = text.partition(":")
     if rest and provider in providers() and provider not in nodes():
         return _rented(text)
@@ -68,3 +76,50 @@ def _rented(text: str) -> Hardware:
 
 def _machine(text: str, node: Node, count: int) -> Hardware:
     return Hardware(text, device(node.device), node.devices, count, node)
+
+
+def _equal_nodes(path: str) -> Hardware:
+    """The nodes of a cluster file, which must be equal."""
+    groups = groups_of(read_cluster_file(path))
+    if len(groups) > 1:
+        listed = ", ".join(group.name for group in groups)
+        raise InvalidRequest(
+            f"the nodes of {path} differ ({listed}), and this takes equal ones; `foretrain predict` spreads "
+            "a batch over nodes that differ"
+        )
+    return groups[0]
+
+
+def groups_of(file: ClusterFile) -> tuple[Hardware, ...]:
+    """The nodes of a cluster file, equal ones together, in the order they are first named."""
+    groups: dict[Hardware, int] = {}
+    for number, entry in enumerate(file.entries):
+        try:
+            one = replace(_one_node(entry), links=entry.links, network=file.network)
+        except (UnknownName, InvalidRequest) as error:
+            raise InvalidData(file.file, f"{file.place(number)}: {error}") from error
+        groups[one] = groups.get(one, 0) + entry.count
+    return tuple(_repeated(one, count) for one, count in groups.items())
+
+
+def _one_node(entry: NodeEntry) -> Hardware:
+    if entry.named_by == "instance":
+        found = hardware(entry.name)
+        if found.offer is None or found.nodes > 1:
+            raise InvalidRequest(f"instance is {entry.name!r}; write PROVIDER:INSTANCE, how many as count")
+        return found
+    if entry.named_by == "node":
+        machine = nodes()[entry.name]
+        return _machine(machine.id, machine, 1)
+    known = device(entry.name)
+    return Hardware(known.id, known, entry.devices, 1)
+
+
+def _repeated(one: Hardware, count: int) -> Hardware:
+    """So many nodes alike, named as people would write them."""
+    if one.node is None and one.offer is None:
+        counts = f"{one.devices_per_node}x{count}" if count > 1 else str(one.devices_per_node)
+        name = one.name if counts == "1" else f"{one.name}:{counts}"
+    else:
+        name = one.name if count == 1 else f"{one.name}:{count}"
+    return replace(one, name=name, nodes=count)

@@ -77,9 +77,8 @@ def _of_links(now: Outcome) -> Iterator[_Change]:
     if network.intra is not None and network.intra.kind not in _FAST:
         link = fast_link(question.hardware)
         if link is not None:
-            inside = replace(
-                network, intra=network_of(replace(question.hardware, node=None), intra=link).intra
-            )
+            one_node = replace(question.hardware, node=None, nodes=1)
+            inside = replace(network, intra=network_of(one_node, intra=link).intra)
             yield _Change(
                 f"NVLink ({link}) instead of {network.intra.name}",
                 lambda: (_over(question, inside), now.attempt),

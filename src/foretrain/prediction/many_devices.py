@@ -71,7 +71,7 @@ def question_of(
     workload: Workload, hardware: Hardware, spreading: Spreading, model: StepModel, samples: InputOptions
 ) -> Question:
     """What is asked about a workload on hardware."""
-    network = network_of(hardware, spreading.intra, spreading.inter)
+    network = network_of(hardware, spreading.intra or hardware.links, spreading.inter or hardware.network)
     return Question(workload, hardware, Setting(hardware.device, network, model), samples, spreading.jitter)
 
 

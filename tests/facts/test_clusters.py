@@ -1,0 +1,100 @@
+"""Clusters from files: what their entries mean, equal nodes as plain hardware, errors that teach."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from foretrain.errors import InvalidData, InvalidRequest, MissingData
+from foretrain.facts.clusters import Cluster, cluster, machines
+from foretrain.facts.hardware import hardware
+
+
+def written(folder: Path, text: str) -> str:
+    file = folder / "cluster.yaml"
+    file.write_text(text)
+    return str(file)
+
+
+def test_every_kind_of_entry(tmp_path: Path) -> None:
+    file = written(
+        tmp_path,
+        """
+        nodes:
+          - {device: RTX 2080 Ti, devices: 4, count: 2, links: pcie3-x16}
+          - {node: dgx-h100}
+          - {instance: "aws:p4d.24xlarge", count: 2}
+        network: infiniband-ndr:8
+        """,
+    )
+    found = machines(file)
+    assert isinstance(found, Cluster)
+    assert [group.name for group in found.groups] == ["rtx2080ti:4x2", "dgx-h100", "aws:p4d.24xlarge:2"]
+    assert [group.devices for group in found.groups] == [8, 8, 16]
+    assert (found.devices, found.nodes) == (32, 5)
+    assert [group.links for group in found.groups] == ["pcie3-x16", None, None]
+    assert {group.network for group in found.groups} == {"infiniband-ndr:8"}
+    assert found.groups[1].node is not None
+    assert found.groups[2].offer is not None
+
+
+@pytest.mark.parametrize(
+    ("entries", "same"),
+    [
+        ("[{device: t4, devices: 4, count: 2}]", "t4:4x2"),
+        ("[{device: t4, devices: 4}, {device: t4, devices: 4}]", "t4:4x2"),
+        ("[{device: Tesla T4}]", "t4"),
+        ("[{device: t4, devices: 4}]", "t4:4"),
+        ("[{device: t4, count: 3}]", "t4:1x3"),
+        ("[{node: dgx-h100}]", "dgx-h100"),
+        ("[{instance: 'aws:p4d.24xlarge', count: 2}]", "aws:p4d.24xlarge:2"),
+    ],
+)
+def test_equal_nodes_are_plain_hardware(tmp_path: Path, entries: str, same: str) -> None:
+    file = written(tmp_path, f"nodes: {entries}")
+    assert hardware(file) == hardware(same)
+    assert machines(file) == machines(same) == hardware(same)
+
+
+def test_nodes_with_other_links_are_not_equal(tmp_path: Path) -> None:
+    file = written(tmp_path, "nodes: [{device: t4, devices: 4}, {device: t4, devices: 4, links: pcie3-x8}]")
+    assert len(cluster(file).groups) == 2
+    with pytest.raises(InvalidRequest, match=r"differ \(t4:4, t4:4\)"):
+        hardware(file)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("nodes: [", "is not YAML"),
+        ("resnet50", "key: value"),
+        ("network: ethernet-10g", "nodes must be a list"),
+        ("nodes: []", "nodes must be a list"),
+        ("nodes: [t4]", "entry 1: 't4' is not of the form"),
+        ("nodez: [{device: t4}]", "no key 'nodez'; did you mean nodes"),
+        ("nodes: [{device: t4}, {device: t4, device_count: 2}]", "entry 2: no key 'device_count'"),
+        ("nodes: [{count: 2}]", "none of device, node, instance"),
+        ("nodes: [{device: t4, node: dgx-h100}]", "both device and node"),
+        ("nodes: [{device: 4}]", "device is 4"),
+        ("nodes: [{device: t4, count: 0}]", "count is 0; it must be a whole number"),
+        ("nodes: [{device: t4, devices: true}]", "devices is True"),
+        ("nodes: [{node: dgx-h100, devices: 4}]", "devices is known of a node"),
+        ("nodes: [{device: rtx2080to}]", "entry 1: no device 'rtx2080to'; did you mean"),
+        ("nodes: [{device: a100}]", "entry 1: 'a100' is a family"),
+        ("nodes: [{node: dgx-h10}]", "entry 1: no node 'dgx-h10'; did you mean dgx-h100"),
+        ("nodes: [{instance: 'aws:p4d.24xlarge:2'}]", "how many as count"),
+        ("nodes: [{instance: t4}]", "PROVIDER:INSTANCE"),
+        ("nodes: [{device: t4, links: pcie33-x16}]", "entry 1: links: no link 'pcie33-x16'; did"),
+        ("nodes: [{device: t4}]\nnetwork: ethernet-11g", "network: no link 'ethernet-11g'; did you mean"),
+        ("nodes: [{device: t4}]\nnetwork: 10", "network is 10"),
+    ],
+)  # fmt: skip
+def test_malformed_files_are_explained(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(InvalidData, match=message):
+        machines(written(tmp_path, text))
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(MissingData, match="no cluster file"):
+        hardware(str(tmp_path / "none.yaml"))
