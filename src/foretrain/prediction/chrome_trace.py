@@ -24,13 +24,18 @@ def chrome_trace(timeline: Timeline, title: str, device_names: tuple[str, ...] =
                     "name": task.name,
                     "cat": task.kind or task.stream.lane,
                     "ph": "X",
-                    "ts": round(start * _MICRO, 3),
-                    "dur": round((end - start) * _MICRO, 3),
+                    "ts": _micro(start),
+                    "dur": round(_micro(end) - _micro(start), 3),
                     "pid": task.stream.device,
                     "tid": threads[task.stream],
                 }
             )
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": {"title": title}}
+
+
+def _micro(seconds: float) -> float:
+    """Whole nanoseconds, so that what follows on a stream does not begin before the end of what was."""
+    return round(float(seconds) * _MICRO, 3)
 
 
 def _names(threads: dict[Stream, int], device_names: tuple[str, ...]) -> list[dict[str, Any]]:

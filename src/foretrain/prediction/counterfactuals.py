@@ -133,15 +133,15 @@ def curve(now: Outcome, is_batch_fixed: bool) -> ScalingCurve | None:
 
 
 def _counts(now: Outcome) -> list[int]:
-    """Doublings from the fewest devices the layout takes to twice as many as there are."""
-    layout = now.attempt.layout
+    """Doublings from the fewest devices the layout takes to twice as many as there are, and these."""
+    layout, devices = now.attempt.layout, now.question.hardware.devices
     count = layout.tensor * layout.context * layout.pipeline
-    most = min(max(2 * now.question.hardware.devices, 8), _MOST_DEVICES)
-    found = []
+    most = min(max(2 * devices, 8), max(_MOST_DEVICES, devices))
+    found = {number for number in (devices, 2 * devices) if number <= most}
     while count <= most:
-        found.append(count)
+        found.add(count)
         count *= 2
-    return found[-_MOST_POINTS:] if len(found) > _MOST_POINTS else found
+    return sorted(found)[-_MOST_POINTS:]
 
 
 def _point(then: Outcome) -> ScalingPoint:
@@ -186,6 +186,8 @@ def _resized(hardware: Hardware, devices: int) -> Hardware:
     held = hardware.node.devices if hardware.node else hardware.devices_per_node
     full = max(held, min(devices, 8)) if hardware.nodes == 1 and not hardware.node else held
     per_node = min(devices, full)
+    if devices % per_node and devices % held == 0:
+        per_node = held
     if devices % per_node:
         raise ForetrainError(f"{devices} devices do not fill nodes of {per_node}")
     count = devices // per_node
@@ -196,14 +198,16 @@ def _resized(hardware: Hardware, devices: int) -> Hardware:
 def _resized_network(question: Question, hardware: Hardware) -> Network:
     """The same links where they are known; what only larger hardware needs is taken from facts."""
     old = question.setting.network
-    if (hardware.nodes > 1 and old.inter is None) or (hardware.devices_per_node > 1 and old.intra is None):
-        return network_of(hardware)
+    several, many = hardware.devices_per_node > 1, hardware.nodes > 1
+    known = old
+    if (many and old.inter is None) or (several and old.intra is None):
+        known = network_of(hardware)
     return replace(
-        old,
+        known,
         devices_per_node=hardware.devices_per_node,
         nodes=hardware.nodes,
-        intra=old.intra if hardware.devices_per_node > 1 else None,
-        inter=old.inter if hardware.nodes > 1 else None,
+        intra=(old.intra or known.intra) if several else None,
+        inter=(old.inter or known.inter) if many else None,
     )
 
 
@@ -217,5 +221,7 @@ def _resized_layout(layout: Layout, hardware: Hardware) -> Layout:
     replicas = hardware.devices // model // layout.expert
     if layout.zero_stage:
         shard = replicas if layout.data == 1 else min(layout.shard, replicas)
+        if replicas % shard:
+            raise ForetrainError(f"{replicas} replicas do not share state in groups of {shard}")
         return replace(layout, shard=shard, data=replicas // shard)
     return replace(layout, data=replicas)

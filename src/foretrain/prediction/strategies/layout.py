@@ -84,8 +84,10 @@ def layout_of(strategy: str, devices: int, devices_per_node: int) -> Layout:
     """The layout a strategy stands for on so many devices; `auto` is for `search`, not for this."""
     if strategy.startswith("ps-"):
         return Layout(strategy, data=devices, servers=server_plan(strategy, devices))
-    if strategy in ("ddp", "dp"):
-        return Layout(strategy, data=devices, is_single_process=strategy == "dp")
+    if strategy == "ddp":
+        return Layout(strategy, data=devices)
+    if strategy == "dp":
+        return _single_process(devices, devices_per_node)
     if strategy in ZERO_STAGES:
         return Layout(strategy, shard=devices, zero_stage=ZERO_STAGES[strategy])
     if strategy == "hsdp":
@@ -95,6 +97,15 @@ def layout_of(strategy: str, devices: int, devices_per_node: int) -> Layout:
         meant = f"; did you mean {near[0]}?" if near else ""
         raise InvalidRequest(f"strategy {strategy!r} is not one of {FORMS}{meant}")
     return _hybrid(strategy, devices)
+
+
+def _single_process(devices: int, devices_per_node: int) -> Layout:
+    if devices > devices_per_node:
+        raise InvalidRequest(
+            f"dp is PyTorch's DataParallel, one process with the devices of one node; for {devices} devices, "
+            f"{devices_per_node} to a node, use ddp"
+        )
+    return Layout("dp", data=devices, is_single_process=True)
 
 
 def _hybrid(strategy: str, devices: int) -> Layout:
