@@ -82,7 +82,7 @@ class Passes:
     """What one micro-batch takes on one stage of a pipeline, exchanges that it waits for included.
 
     `tail` is how long the exchanges of the last micro-batch go on after it, `optimizer` what comes after;
-    `waiting` is what both passes together wait for launches, `update_waiting` what the optimizer does, as part
+    `waiting` is what both passes together wait for launches, `update_waiting` what the optimizer does: parts
     of their times.
     """
 

@@ -169,6 +169,7 @@ def _timeline(run: PipelineRun, running: _Running, transfers: Sequence[float]) -
     """Passes, sends, what is left of the exchanges, and updates, stage by stage."""
     order = running.cutting.schedule
     listed: list[tuple[Task, float, float]] = []
+    sent: dict[Stream, float] = {}
     for stage, slots in enumerate(order):
         for slot, start, end in zip(slots, run.starts[stage], run.ends[stage], strict=True):
             forward = slot.phase is Phase.FORWARD
@@ -183,7 +184,9 @@ def _timeline(run: PipelineRun, running: _Running, transfers: Sequence[float]) -
                 task = Task(
                     f"send micro-batch {slot.micro_batch + 1}", lane, transfers[boundary], kind="send"
                 )
-                listed.append((task, end, end + transfers[boundary]))
+                start = max(end, sent.get(lane, 0.0))
+                sent[lane] = start + transfers[boundary]
+                listed.append((task, start, sent[lane]))
         listed += _afterwards(running, stage, float(run.ends[stage].max()))
     listed.sort(key=lambda item: item[1])
     tasks, starts, ends = zip(*listed, strict=True)

@@ -79,9 +79,15 @@ def test_even_stages_have_the_published_bubble(
 
 
 def judged(order: Schedule, forward: list[float], backward: list[float], transfer: list[float]) -> float:
-    """Time of the last slot, by repeating over `dependencies` until nothing is left to time."""
+    """Time of the last slot, by repeating over `dependencies` until nothing is left to time.
+
+    What a device sends one way goes one after the other.
+    """
     needs = {(edge.after): edge for edge in dependencies(order)}
+    sends = {edge.before: edge.boundary for edge in dependencies(order) if edge.boundary is not None}
     ended: dict[Slot, float] = {}
+    arrived: dict[Slot, float] = {}
+    sent: dict[tuple[int, Phase], float] = {}
     queues = [list(row) for row in order]
     free = [0.0] * order.stages
     while any(queues):
@@ -91,12 +97,21 @@ def judged(order: Schedule, forward: list[float], backward: list[float], transfe
                 edge = needs.get(slot)
                 if edge is not None and edge.before not in ended:
                     break
-                lag = 0.0 if edge is None or edge.boundary is None else transfer[edge.boundary]
-                ready = 0.0 if edge is None else ended[edge.before] + lag
+                ready = 0.0 if edge is None else arrived[edge.before]
                 part = slot.chunk * order.stages + stage
                 work = forward[part] if slot.phase is Phase.FORWARD else backward[part]
-                free[stage] = ended[queue.pop(0)] = max(free[stage], ready) + work
+                free[stage] = ended[queue.pop(0)] = arrived[slot] = max(free[stage], ready) + work
+                if slot in sends:
+                    way = (stage, slot.phase)
+                    arrived[slot] = max(ended[slot], sent.get(way, 0.0)) + transfer[sends[slot]]
+                    sent[way] = arrived[slot]
     return max(ended.values())
+
+
+def test_messages_one_way_queue() -> None:
+    """2 stages of 1 s, 3 s between them, 3 micro-batches: the last arrives at 1 + 3 x 3, and so back."""
+    run = pipeline_seconds(1.0, 1.0, 3.0, schedule("gpipe", 2, 3))
+    assert run.seconds == (1 + 3 * 3 + 1) + 1 + 3 * 3 + 1
 
 
 @settings(max_examples=60, deadline=None)

@@ -232,9 +232,13 @@ def pipeline_seconds(
 ) -> PipelineRun:
     """Run a schedule with the given times of each part and of each transfer between neighbouring parts.
 
-    start(slot) = max(end of the device's slot before, end of the slot it waits for + transfer). Exact for
-    transfers that need no device time and do not queue for the link. Each round advances every device whose
-    next slot can be timed, so the number of rounds is that of the longest chain, about 2 (v m + p).
+    start(slot) = max(end of the device's slot before, arrival of what the slot it waits for sent), where
+
+        arrival = max(end of the slot, arrival of what the device sent the same way before) + transfer
+
+    since messages one way queue. Exact for transfers that need no device time. Each round advances every
+    device whose next slot can be timed, so the number of rounds is that of the longest chain, about
+    2 (v m + p).
 
     `forward` and `backward` have one entry per part (stages · chunks), in the model's order, of one
     micro-batch; `transfer` one per boundary between parts, and the same back. Scalars stand for all alike.
@@ -242,20 +246,27 @@ def pipeline_seconds(
     parts, micro_batches, stages = schedule.parts, schedule.micro_batches, schedule.stages
     times = [_per_part(forward, parts, "forward"), _per_part(backward, parts, "backward")]
     between = np.append(_per_part(transfer, parts - 1, "transfer"), 0.0)
-    before, boundary = _waits(schedule)
+    before, _ = _waits(schedule)
     never = len(before) - 1
     seconds = np.append(np.repeat(np.concatenate(times), micro_batches), [0.0, 0.0])
-    lag = between[boundary]
+    lag = np.append(np.repeat(np.append(between, np.roll(between, 1)), micro_batches), [0.0, 0.0])
+    part = np.arange(parts)
+    sends = np.append(np.repeat(np.append(part < parts - 1, part > 0), micro_batches), [False, False])
     ended = np.full(never + 1, np.nan)
-    ended[never - 1] = 0.0
+    arrived = np.full(never + 1, np.nan)
+    arrived[never - 1] = 0.0
     order = np.concatenate([schedule.order, np.full((stages, 1), never)], axis=1)
     flat, at = order.ravel(), np.arange(stages) * order.shape[1]
     free = np.zeros(stages)
+    way, sent = np.arange(stages), np.zeros(2 * stages)
     left = schedule.order.size
     while left:
         slot = flat[at]
-        end = np.maximum(free, ended[before[slot]] + lag[slot]) + seconds[slot]
+        end = np.maximum(free, arrived[before[slot]]) + seconds[slot]
         ended[slot] = end
+        lane = way + np.where(slot < parts * micro_batches, 0, stages)
+        arrived[slot] = np.where(sends[slot], np.maximum(end, sent[lane]) + lag[slot], end)
+        sent[lane] = np.where(sends[slot], np.fmax(sent[lane], arrived[slot]), sent[lane])
         done = ~np.isnan(end)
         advanced = int(np.count_nonzero(done))
         assert advanced, "a schedule that waits for itself"
