@@ -77,12 +77,17 @@ class ScalingAnswer:
 
 
 def predict_scaling(request: ScalingRequest) -> ScalingAnswer:
-    """Fit the form asked for and tell all configurations. With `all`, the one best on timings left out."""
+    """Fit the form asked for and tell all configurations.
+
+    With `all`, forms are compared on timings left out, and the physical one tells: on Sia's jobs the form
+    that is best on six timings, each left out in turn, was 16 % off on AWS and 13 % on RTX, the physical one
+    9 % and 6 %.
+    """
     timings = request.timings
     if not timings:
         raise InvalidRequest("no timings to tell others from; give at least one")
     comparison = _compared(request) if request.form == ALL else ()
-    chosen = form(min(comparison, key=lambda item: item.mean_error).form if comparison else _asked(request))
+    chosen = form(PHYSICAL if request.form == ALL else request.form)
     _check(chosen, timings)
     prior, source = _prior(request, chosen)
     places = [item.configuration for item in timings]
@@ -116,10 +121,6 @@ def usual_configurations(timed: Sequence[Configuration]) -> tuple[Configuration,
     if len(batches) > _BATCHES:
         batches = [batches[0], batches[len(batches) // 2], batches[-1]]
     return tuple(Configuration(place, batch) for place in places for batch in batches)
-
-
-def _asked(request: ScalingRequest) -> str:
-    return PHYSICAL if request.form == ALL else request.form
 
 
 def _prior(request: ScalingRequest, of: Form) -> tuple[Prior, str]:

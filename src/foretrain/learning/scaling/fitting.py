@@ -80,7 +80,7 @@ def fit(form: Form, at: Columns, log_seconds: Floats, prior: Prior, start: Float
         first[level] += float(np.mean(log_seconds - form.log_seconds(first, at)))
     found = minimise(residuals, slopes, first)
     curvature = slopes(found)
-    covariance: Floats = np.linalg.inv(curvature.T @ curvature)
+    covariance: Floats = np.asarray(np.linalg.inv(curvature.T @ curvature), float)
     squares = float(np.sum(residuals(found)[: len(at)] ** 2))
     wider = max(1.0, (_TRUST + squares) / (_TRUST + len(at)))
     return Fitted(form, found, covariance * wider, prior.noise * math.sqrt(wider))

@@ -21,7 +21,7 @@ def minimise(
     residuals: Callable[[Floats], Floats], slopes: Callable[[Floats], Floats], start: Floats
 ) -> Floats:
     """Where the sum of squared residuals is least, near `start`. `slopes` are those of each residual."""
-    at = np.array(start, float)
+    at: Floats = np.array(start, float)
     off = residuals(at)
     cost, damping = float(off @ off), _FIRST_DAMPING
     for _ in range(_ROUNDS):

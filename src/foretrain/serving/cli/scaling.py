@@ -21,7 +21,7 @@ At = Annotated[
 ]
 FormOption = Annotated[
     str,
-    typer.Option("--form", help="physical, ring, pollux, optimus, seed, or all: compare, and use the best."),
+    typer.Option("--form", help="physical, ring, pollux, optimus or seed; all compares them."),
 ]
 Cluster = Annotated[
     str, typer.Option("--cluster", help="A cluster known by other jobs' timings, e.g. aws-4xt4.")

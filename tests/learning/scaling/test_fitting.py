@@ -1,0 +1,153 @@
+"""Fits: known parameters are found again, priors decide where timings do not, intervals are of that width."""
+
+import math
+
+import numpy as np
+import pytest
+
+from foretrain.learning.scaling.columns import Columns, columns
+from foretrain.learning.scaling.comparison import leave_out
+from foretrain.learning.scaling.fitting import Prior, fit, jacobian
+from foretrain.learning.scaling.forms._base import LEVEL_DEVIATION, Form
+from foretrain.learning.scaling.forms.catalogue import FORMS, form
+from foretrain.learning.scaling.intervals import P90, step_seconds
+from foretrain.learning.scaling.levenberg_marquardt import minimise
+from foretrain.learning.scaling.placement import Placement, parse_placement
+from foretrain.learning.scaling.prior import form_prior, prior_from_prediction, wide_prior
+from foretrain.learning.scaling.suggestion import suggest
+from foretrain.learning.scaling.timings import Configuration, Timing
+from foretrain.prediction.operators.table import Floats
+
+BATCHES = (8, 32, 128)
+GRID = tuple(
+    Configuration(parse_placement(place), batch)
+    for place in ("1", "2", "4", "1+1", "4+4", "2+2+2", "4+4+4+4")
+    for batch in BATCHES
+)
+
+
+def seconds_of(of: Form, values: Floats, places: tuple[Configuration, ...]) -> Floats:
+    return of.log_seconds(values, columns(places, 32))
+
+
+def test_a_parabola_of_two_variables() -> None:
+    slope = np.array([[1.0, 0.0], [0.0, 3.0], [1.0, 1.0]])
+    wanted = np.array([2.0, -1.0])
+    found = minimise(lambda x: slope @ (x - wanted), lambda _: slope, np.zeros(2))
+    assert found == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("of", FORMS.values(), ids=FORMS)
+def test_a_form_finds_its_own_times_again(of: Form) -> None:
+    values = np.array(
+        [item.mean + 0.3 * item.deviation * (-1) ** row for row, item in enumerate(of.parameters)]
+    )
+    values[0] = math.log(0.25)
+    seconds = seconds_of(of, values, GRID)
+    fitted = fit(of, columns(GRID, 32), seconds, wide_prior(of, 0.01))
+    assert fitted.log_seconds(columns(GRID, 32)) == pytest.approx(seconds, abs=0.02)
+    assert fitted.noise == pytest.approx(0.01)
+
+
+def test_one_timing_sets_the_level_and_leaves_the_rest_to_the_prior() -> None:
+    of = form("physical")
+    prior = form_prior(of)
+    here = (Configuration(Placement((1,)), 32),)
+    fitted = fit(of, columns(here, 32), np.log([0.5]), prior)
+    assert np.exp(fitted.log_seconds(columns(here, 32)))[0] == pytest.approx(0.5, rel=0.001)
+    assert fitted.values[1:] == pytest.approx(prior.means[1:], abs=1e-3)
+    near, far = step_seconds(fitted, (here[0], Configuration(Placement((8, 8)), 32)), 32)
+    assert far.p90 / far.p10 > 2 * near.p90 / near.p10
+
+
+def test_the_interval_is_that_of_a_straight_line() -> None:
+    """A form with its level alone: the mean of n timings, known to noise / √n."""
+
+    class Level(Form):
+        name, equation = "level", "a"
+        parameters = (form("seed").parameters[0],)
+
+        def log_seconds(self, values: Floats, at: Columns) -> Floats:
+            return np.full(len(at), values[0])
+
+    places = GRID[:4]
+    seconds = np.array([-0.1, 0.1, 0.1, -0.1])
+    prior = Prior(np.zeros(1), np.array([[LEVEL_DEVIATION**2]]), 0.1)
+    fitted = fit(Level(), columns(places, 32), seconds, prior)
+    assert fitted.values == pytest.approx([0.0], abs=1e-6)
+    assert fitted.deviations(columns(places, 32)) == pytest.approx(0.1 * math.sqrt(1 + 1 / 4), rel=1e-3)
+    (quantiles,) = step_seconds(fitted, places[:1], 32)
+    assert math.log(quantiles.p90) == pytest.approx(P90 * 0.1 * math.sqrt(1.25), rel=1e-3)
+
+
+def test_timings_that_no_parameters_explain_widen_the_interval() -> None:
+    of = form("seed")
+    seconds = seconds_of(of, np.array([-1.0, -2.0, -1.0]), GRID)
+    prior = wide_prior(of, 0.05)
+    rough = seconds + 0.5 * (-1.0) ** np.arange(len(GRID))
+    assert (
+        fit(of, columns(GRID, 32), rough, prior).noise > 4 * fit(of, columns(GRID, 32), seconds, prior).noise
+    )
+
+
+def test_slopes_are_those_of_the_form() -> None:
+    of = form("seed")
+    slopes = jacobian(of, np.array([0.0, 0.0, 0.0]), columns(GRID[:2], 8))
+    # b + g + 1 with g = 1 and b = 1 or 4: each term over the sum
+    assert slopes == pytest.approx(np.array([[1, 1 / 3, 1 / 3], [1, 1 / 6, 1 / 6]]))
+
+
+def test_the_suggestion_is_what_shrinks_the_variance_most() -> None:
+    """Against fitting anew with the candidate as one more timing, for each candidate."""
+    of = form("physical")
+    prior = form_prior(of)
+    values = prior.means.copy()
+    timed = tuple(item for item in GRID if item.placement.devices == 1)
+    fitted = fit(of, columns(timed, 32), seconds_of(of, values, timed), prior)
+    (best, *_) = suggest(fitted, GRID, GRID, timed, 32)
+    left = [item for item in GRID if item not in timed]
+
+    def then(extra: Configuration) -> float:
+        known = (*timed, extra)
+        again = fit(of, columns(known, 32), seconds_of(of, values, known), prior)
+        return math.sqrt(float(np.mean(again.deviations(columns(GRID, 32)) ** 2)))
+
+    anew = {item: then(item) for item in left}
+    winner = min(anew, key=lambda item: anew[item])
+    assert (best.placement, best.batch) == (str(winner.placement), winner.batch)
+    assert best.deviation_then == pytest.approx(anew[winner], rel=0.01)
+    assert 0 < best.narrower < 1
+    assert suggest(fitted, GRID, timed, timed, 32) == ()
+
+
+def test_timings_left_out_tell_the_right_form() -> None:
+    values = np.array([math.log(0.1), math.log(0.05), math.log(0.5)])
+    timings = [
+        Timing(item, float(np.exp(seconds)))
+        for item, seconds in zip(GRID, seconds_of(form("seed"), values, GRID), strict=True)
+    ]
+    errors = {name: leave_out(of, timings, wide_prior(of, 0.05)).mean_error for name, of in FORMS.items()}
+    assert errors["seed"] < 0.01
+    assert errors["seed"] < min(errors["physical"], errors["pollux"], errors["ring"])
+
+
+def test_a_prediction_makes_a_prior() -> None:
+    of = form("physical")
+    values = form_prior(of).means.copy()
+    values[0], values[3] = math.log(0.2), 1.0
+
+    def predicted(place: Placement, batch: int) -> float:
+        here = (Configuration(place, batch),)
+        return float(np.exp(seconds_of(of, values, here))[0])
+
+    prior = prior_from_prediction(of, predicted, GRID, error=0.25)
+    nodes = (Configuration(Placement((4, 4)), 32),)
+    timed = (Configuration(Placement((1,)), 32),)
+    level = 1.1 * predicted(timed[0].placement, 32)
+    fitted = fit(of, columns(timed, 32), np.log([level]), prior)
+    (told,) = step_seconds(fitted, nodes, 32)
+    (blind,) = step_seconds(fit(of, columns(timed, 32), np.log([level]), form_prior(of)), nodes, 32)
+    wanted = 1.1 * predicted(nodes[0].placement, 32)
+    assert told.p50 == pytest.approx(wanted, rel=0.15)
+    assert abs(math.log(told.p50 / wanted)) < abs(math.log(blind.p50 / wanted))
+    assert told.p90 / told.p10 < blind.p90 / blind.p10
