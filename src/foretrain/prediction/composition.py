@@ -35,7 +35,8 @@ ExchangeSeconds = Callable[[Exchange], float]
 _SIMULATED = 3
 """Micro-batches that are walked through: the first, one like all in between, and the last."""
 
-_HALVINGS = 12
+_MOST_GUESSES = 24
+_EXACT = 1e-9
 _EVERY = frozenset({When.EVERY})
 
 
@@ -107,7 +108,7 @@ def compose(program: Program, times: CallTimes, exchange_seconds: ExchangeSecond
         run, seconds = score.whole(program.micro_batches, waits)
         waiting = min(waiting, max(0.0, launching - computing))
     exposed = max(0.0, seconds - computing - waiting)
-    if waiting > 0:  # what the halving was off by is waited for launches
+    if waiting > 0:  # what the waits were rounded up by is waited for launches
         exposed = min(exposed, exchanging_seconds(program, exchange_seconds))
         waiting = max(0.0, seconds - computing - exposed)
     return Composition(
@@ -250,11 +251,23 @@ class _Score:
     def waits_per_launch(self, micro_batches: int, launching: float) -> float:
         """How long the device waits for every second of launches, so that it keeps pace with them."""
         low, high = 0.0, 1.0  # a wait as long as every launch is enough: then launches alone fill the step
-        for _ in range(_HALVINGS):
-            middle = (low + high) / 2
-            _, seconds = self.whole(micro_batches, middle, _EVERY)
-            low, high = (middle, high) if seconds < launching else (low, middle)
+        short, over = (self._ahead(micro_batches, waits, launching) for waits in (low, high))
+        for _ in range(_MOST_GUESSES):
+            if over <= _EXACT * launching or short >= 0:
+                break
+            middle = low + (high - low) * short / (short - over)
+            found = self._ahead(micro_batches, middle, launching)
+            if abs(found) <= _EXACT * launching:
+                return middle
+            if found < 0:
+                low, short, over = middle, found, over / 2 if over > -found else over
+            else:
+                high, over, short = middle, found, short / 2 if found < -short else short
         return high
+
+    def _ahead(self, micro_batches: int, waits: float, launching: float) -> float:
+        """By how much a step outlasts its launches, if the device waits so long for every second of them."""
+        return self.whole(micro_batches, waits, _EVERY)[1] - launching
 
     def _exchanges(self, after: int, happening: frozenset[When]) -> Sequence[Exchange]:
         return [exchange for exchange in self._after.get(after, ()) if exchange.when in happening]
