@@ -15,7 +15,7 @@ from pathlib import Path
 from foretrain.learning.measurements._base import rows
 
 FILE = Path("sia/step_and_sync_time.csv.gz")
-SOURCE = "sia-artifacts"
+SOURCE = "sia"
 CLUSTERS: Mapping[str, str] = {"aws": "aws-4xt4", "rtx": "8xrtx2080ti", "azure": "azure-8xv100"}
 """By Sia's names."""
 MODELS: Mapping[str, str] = {"cifar10": "resnet18", "imagenet": "resnet50"}

@@ -40,6 +40,10 @@ def gradients(graph: Graph) -> list[Gradient]:
             for buffer in call.writes:
                 if graph.buffers[buffer].role is Role.GRADIENT:
                     ready[buffer] = index
+    last = optimizer_start(graph) - 1
+    for buffer, each in enumerate(graph.buffers):  # some traces leave out who wrote the first layer's gradient
+        if each.role is Role.GRADIENT and each.born >= 0:
+            ready.setdefault(buffer, min(each.born, last))
     found = []
     for buffer, call_index in ready.items():
         spec = graph.specs[graph.buffers[buffer].spec]
