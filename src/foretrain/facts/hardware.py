@@ -1,4 +1,4 @@
-"""Hardware as people write it: `h100-sxm:8`, `h100-sxm:8x4`, `aws:p4d.24xlarge:2`, or a cluster `FILE.yaml`."""
+"""Hardware as people write it: `h100-sxm`, `h100-sxm:8x4`, `aws:p4d.24xlarge:2`, or a cluster `FILE.yaml`."""
 
 from __future__ import annotations
 

@@ -97,6 +97,13 @@ def split_batch(
     )
 
 
+def share_out(global_batch: int, workers: Sequence[Worker]) -> tuple[int, ...] | None:
+    """Batches of workers that all take part, so that they finish together; None if their limits forbid it."""
+    problem = _Problem(global_batch, tuple(workers), no_sync)
+    split = problem.split(frozenset(range(len(workers))))
+    return None if split is None else split.batches
+
+
 class _Problem:
     def __init__(self, batch: int, workers: tuple[Worker, ...], sync_seconds: Callable[[int], float]) -> None:
         self.batch, self.workers, self.sync_seconds = batch, workers, sync_seconds
@@ -144,7 +151,10 @@ class _Problem:
         )
 
     def _finishing_together(self, active: list[Worker]) -> list[int]:
-        """Bisect for the least time by which all can finish the batch, then hand out what is left."""
+        """Bisect for the least time by which all can finish the batch, then hand out what is left.
+
+        What is left costs no time whoever takes it: each gets of it in proportion to what it can still do.
+        """
         fewest = [worker.least_batch for worker in active]
         most = [min(worker.largest_batch, self.batch) for worker in active]
         low, high = -1.0, max(map(self.seconds, active, most))
@@ -154,12 +164,9 @@ class _Problem:
                 high, most = middle, done
             else:
                 low, fewest = middle, done
-        left = self.batch - sum(fewest)
-        for index, more in enumerate(most):
-            given = min(left, more - fewest[index])
-            fewest[index] += given
-            left -= given
-        return fewest
+        room = [more - fewer for fewer, more in zip(fewest, most, strict=True)]
+        given = _in_proportion(self.batch - sum(fewest), room)
+        return [fewer + extra for fewer, extra in zip(fewest, given, strict=True)]
 
     def _done_by(self, worker: Worker, seconds: float, low: int, high: int) -> int:
         """The largest batch from `low` to `high` a worker finishes by then; `low` if it finishes none."""
@@ -225,3 +232,16 @@ class _Problem:
             "no such set of workers",
             "lower the least batches, or use another global batch",
         )
+
+
+def _in_proportion(amount: int, room: Sequence[int]) -> list[int]:
+    """Whole parts of an amount in proportion to the room for each, largest remainders first."""
+    whole = sum(room)
+    if not amount or not whole:
+        return [0] * len(room)
+    parts = [divmod(amount * each, whole) for each in room]
+    given = [part for part, _ in parts]
+    by_remainder = sorted(range(len(room)), key=lambda index: -parts[index][1])
+    for index in by_remainder[: amount - sum(given)]:
+        given[index] += 1
+    return given
