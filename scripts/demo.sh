@@ -45,4 +45,12 @@ show foretrain predict llama3-8b --on a100-sxm-80gb --batch 1 --seq-len 2048 --p
 say "8. A GPU known only by its data sheet, in FP32, without an optimizer."
 show foretrain predict bert-large --on h100-sxm --batch 8 --seq-len 512 --precision fp32 --attention eager --no-optimizer
 
+say "9. Add GPUs, or not? Many parameters over PCI Express: the network chokes. Few parameters: the GPUs do."
+show foretrain predict voice-linear --on lambda-4x1080ti --strategy dp --global-batch 20 --samples 2000
+show foretrain predict voice-conv --on lambda-4x1080ti --strategy dp --global-batch 400 --samples 2000
+
+say "10. The fastest way to spread a model over 16 GPUs of two machines, as a table, a plot and a trace for Perfetto."
+show foretrain predict gpt2-medium --on a100-sxm-40gb:8x2 --strategy auto --global-batch 256 --precision bf16 \
+  --plot out/scaling.png --timeline out/step.json
+
 say "Next: foretrain --help, README.md, docs/getting-started.md"

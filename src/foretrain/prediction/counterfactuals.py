@@ -178,8 +178,15 @@ def _with_devices(now: Outcome, devices: int, is_batch_fixed: bool) -> tuple[Que
     batch, left = divmod(now.attempt.global_batch, layout.replicas)
     if left or not batch:
         raise ForetrainError(f"{now.attempt.global_batch} samples do not share out over {layout.replicas}")
-    micro_batches = now.attempt.micro_batches if batch % now.attempt.micro_batches == 0 else 1
+    micro_batches = _as_small(now.attempt, batch)
     return question, Attempt(layout, batch, micro_batches)
+
+
+def _as_small(now: Attempt, batch: int) -> int:
+    """Micro-batches that are as small as those of now, where a batch is trained in several at all."""
+    if now.micro_batches == 1 or batch % now.micro_batch:
+        return now.micro_batches if batch % now.micro_batches == 0 else 1
+    return batch // now.micro_batch
 
 
 def _resized(hardware: Hardware, devices: int) -> Hardware:

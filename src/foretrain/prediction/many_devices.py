@@ -25,7 +25,7 @@ from foretrain.prediction.layout_memory import memory_options
 from foretrain.prediction.outcomes import Attempt, Outcome, Question, evaluate
 from foretrain.prediction.scaling_curve import ScalingCurve
 from foretrain.prediction.searching import Ranking, search
-from foretrain.prediction.spread_answer import Runner, SpreadAnswer
+from foretrain.prediction.spread_answer import FamilyBest, Runner, SpreadAnswer
 from foretrain.prediction.spreading import Setting
 from foretrain.prediction.step_models import StepModel
 from foretrain.prediction.strategies.layout import layout_of
@@ -257,6 +257,7 @@ def _spread_answer(outcome: Outcome, ranking: Ranking | None, scaling: ScalingCu
         searched=len(ranking.candidates) if ranking else 0,
         fitting=ranking.fitting if ranking else 0,
         runners_up=tuple(_runners_up(ranking)) if ranking else (),
+        families=tuple(_families(ranking)) if ranking else (),
     )
 
 
@@ -266,6 +267,13 @@ def _utilisation(outcome: Outcome) -> dict[str, float]:
     found = {COMPUTE: run.computing_seconds / outcome.seconds}
     found["exchange"] = min(1.0, outcome.spread.communication_seconds / outcome.seconds)
     return found
+
+
+def _families(ranking: Ranking) -> Iterator[FamilyBest]:
+    found = ranking.best_with
+    quickest = min((each.sketch.seconds for each in found.values()), default=1.0)
+    for family, candidate in sorted(found.items(), key=lambda item: item[1].sketch.seconds):
+        yield FamilyBest(family, candidate.name, candidate.sketch.seconds / quickest)
 
 
 def _runners_up(ranking: Ranking) -> Iterator[Runner]:

@@ -7,7 +7,7 @@ the first ones predicted in full.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from foretrain.errors import ForetrainError, Infeasible, InvalidRequest
@@ -24,6 +24,13 @@ PREDICTED = 3
 _MOST_PREDICTED = 12
 """No more are predicted in search of one that fits."""
 _STAGES = (0, 1, 2, 3)
+_WAYS: dict[str, Callable[[Layout], bool]] = {
+    "data parallelism alone": lambda each: each.tensor == each.pipeline == 1 and not each.zero_stage,
+    "ZeRO or FSDP alone": lambda each: each.tensor == each.pipeline == 1 and each.zero_stage > 0,
+    "tensor parallelism": lambda each: each.tensor > 1 and each.pipeline == 1,
+    "a pipeline": lambda each: each.pipeline > 1 and each.tensor == 1,
+    "tensor parallelism and a pipeline": lambda each: each.pipeline > 1 and each.tensor > 1,
+}
 
 
 @dataclass(frozen=True)
@@ -53,6 +60,17 @@ class Ranking:
     def best(self) -> Outcome:
         """The fastest that fits."""
         return self.outcomes[0]
+
+    @property
+    def best_with(self) -> dict[str, Candidate]:
+        """The fastest sketch that fits, for each way to divide the model or not to."""
+        fitting = [candidate for candidate in self.candidates if candidate.sketch.fits]
+        found: dict[str, Candidate] = {}
+        for name, is_so in _WAYS.items():
+            mine = [candidate for candidate in fitting if is_so(candidate.attempt.layout)]
+            if mine:
+                found[name] = min(mine, key=lambda each: each.sketch.seconds)
+        return found
 
     @property
     def fitting(self) -> int:

@@ -20,12 +20,22 @@ class Runner:
 
 
 @dataclass(frozen=True, slots=True)
+class FamilyBest:
+    """The best layout of one way to divide a model, and how much slower it is than the best of all."""
+
+    family: str
+    layout: str
+    slower: float
+
+
+@dataclass(frozen=True, slots=True)
 class SpreadAnswer:
     """How a step is spread, what is exchanged, and what more or fewer devices would do.
 
     `coordination_ratio` is time on exchanges over time computing; `bubble_seconds` a stage's wait for the
     others; `moved_bytes` all messages of a step. `staleness` is for asynchronous updates: how many updates
-    old the parameters are that a gradient was computed with. `runners_up` are from a search.
+    old the parameters are that a gradient was computed with. `runners_up` are from a search, `families` the
+    best that each way to divide the model would do there, sketched.
     """
 
     strategy: str
@@ -46,3 +56,4 @@ class SpreadAnswer:
     searched: int
     fitting: int
     runners_up: tuple[Runner, ...]
+    families: tuple[FamilyBest, ...]

@@ -35,6 +35,8 @@ def show_spread(spread: SpreadAnswer) -> None:
         _show_stages(spread)
     if spread.runners_up:
         _show_runners_up(spread)
+    if spread.families:
+        _show_families(spread)
     if spread.scaling is not None:
         _show_scaling(spread.scaling)
 
@@ -84,6 +86,14 @@ def _show_runners_up(spread: SpreadAnswer) -> None:
             for other in spread.runners_up
         ],
     )  # fmt: skip
+
+
+def _show_families(spread: SpreadAnswer) -> None:
+    print_line()
+    print_table(
+        [Column("best with", least=20), Column("layout", least=24), Column("slower", right=True)],
+        [(best.family, best.layout, f"{best.slower:.2f}x") for best in spread.families],
+    )
 
 
 def _show_scaling(curve: ScalingCurve) -> None:
