@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
+from pathlib import Path
 
 import pytest
 from tests.support.divided_graphs import check_parameters, check_shapes, graph, matrix_flop, role_bytes
@@ -76,6 +78,27 @@ def test_with_tensor_parallelism_heads_and_tokens_are_divided() -> None:
     rings = {e.bytes for e in both.exchanges if e.axis is Axis.CONTEXT}
     assert min(rings) == 2 * 2 * 1024 * 768 * 4 / 4 / 2
     check_shapes(both.graph)
+
+
+def test_weights_that_lie_with_inputs_first(tmp_path: Path) -> None:
+    """Hugging Face's GPT-2 multiplies by weights that are not transposed, and looks into its inputs whole."""
+    config = {
+        "model_type": "gpt2",
+        "architectures": ["GPT2LMHeadModel"],
+        "vocab_size": 1000,
+        "n_embd": 256,
+        "n_layer": 2,
+        "n_head": 8,
+        "n_positions": 256,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    whole = Program(graph(f"hf:{tmp_path}", seq_len=64))
+    by_heads, by_tokens = tensor_parallel(whole, 4), context_parallel(whole, 4)
+    for divided in (by_heads, by_tokens):
+        assert 4 * matrix_flop(divided.graph) == pytest.approx(matrix_flop(whole.graph))
+        check_shapes(divided.graph)
+        check_parameters(divided.graph)
+    assert {e.verb for e in by_tokens.exchanges} == {Verb.SEND}
 
 
 def test_degree_one_changes_nothing() -> None:

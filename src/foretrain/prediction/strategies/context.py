@@ -55,7 +55,7 @@ def context_parallel(program: Program, degree: int) -> Program:
     spread = replace(program, exchanges=kept).spread(
         Axis.CONTEXT, degree, *added, graph=divide(program.graph, flow, degree)
     )
-    return replace(spread, notes=(*spread.notes, NOTE))
+    return replace(spread, notes=(*spread.notes, NOTE, *flow.notes))
 
 
 def feasible_context_degrees(graph: Graph, most: int) -> tuple[int, ...]:
@@ -170,6 +170,7 @@ def _attention(walk: Walk, index: int, call: Call) -> None:
     """Own queries, all keys and values."""
     behind = walk.operands(call)
     if not all(walk.mark(behind[place], call.inputs[place]) for place in range(3)):
+        walk.remark("attention whose queries, keys and values are not all divided by tokens is not divided")
         work_on_whole(walk, index, call)
         return
     query = _tokens(walk, call.inputs[0])
@@ -192,7 +193,8 @@ def _attention(walk: Walk, index: int, call: Call) -> None:
 
 def _attention_backward(walk: Walk, index: int, call: Call) -> None:
     """Keys, values and their gradients pass; the gradients come home."""
-    if not any(buffer in walk.held for buffer in call.reads):
+    if call.forward is None or walk.flow.inputs[call.forward] is None:
+        work_on_whole(walk, index, call)
         return
     marks = {place: _tokens(walk, call.inputs[place]) for place in (0, 1, 4)}
     marks[5] = marks[1]

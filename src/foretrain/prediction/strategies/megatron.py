@@ -48,7 +48,9 @@ class Megatron:
             "aten.embedding": self._embedding,
             "aten.embedding_dense_backward": self._embedding_backward,
         }
-        deciders = frozenset({*_PRODUCTS, _GROUPED, "aten.embedding", "aten.embedding_dense_backward"})
+        deciders = frozenset(
+            {*_PRODUCTS, _GROUPED, "foretrain.attention", "aten.embedding", "aten.embedding_dense_backward"}
+        )
         self.graph = graph
         self.walk = Walk(graph, rules, keep_division, deciders=deciders, scatters=sequence_parallel)
         self.way: dict[str, str] = {}
@@ -275,6 +277,7 @@ class Megatron:
         behind = walk.operands(call)
         marks = [walk.mark(b, spec) if b >= 0 else WHOLE for b, spec in zip(behind, call.inputs, strict=True)]
         if not self._by_heads(call, marks, first=0):
+            walk.remark("attention whose heads do not come divided from their layers is not divided")
             work_on_whole(walk, index, call)
             return
         for position, what in ((0, "attention heads"), (1, "key-value heads")):

@@ -203,12 +203,19 @@ class Walk:
         """Something the number of devices must divide; the first to need a size is named."""
         self.flow.constraints.setdefault((size, what), Constraint(size, what, module))
 
+    def remark(self, note: str) -> None:
+        """Something the reader should know, once."""
+        if note not in self.flow.notes:
+            self.flow.notes.append(note)
+
     def move(self, name: str, kind: str, size: float, after: int, before: int) -> None:
         """Data that moves."""
         self.flow.movements.append(Movement(name, kind, size, after, before))
 
     def gather(self, buffer: int, index: int) -> None:
-        """Make a divided buffer whole for call `index` and all later ones."""
+        """Make a divided buffer whole from call `index` on. Inputs can be had whole anywhere."""
+        if self.buffers[buffer].role is Role.INPUT:
+            return
         if self.held.pop(buffer, None) is not None:
             self.by_tokens.discard(buffer)
             size = self.graph.buffer_bytes(buffer)
