@@ -252,6 +252,7 @@ class _Score:
         """How long the device waits for every second of launches, so that it keeps pace with them."""
         low, high = 0.0, 1.0  # a wait as long as every launch is enough: then launches alone fill the step
         short, over = (self._ahead(micro_batches, waits, launching) for waits in (low, high))
+        side = 0
         for _ in range(_MOST_GUESSES):
             if over <= _EXACT * launching or short >= 0:
                 break
@@ -259,10 +260,10 @@ class _Score:
             found = self._ahead(micro_batches, middle, launching)
             if abs(found) <= _EXACT * launching:
                 return middle
-            if found < 0:
-                low, short, over = middle, found, over / 2 if over > -found else over
+            if found < 0:  # an end that stays is given less weight (the Illinois algorithm)
+                low, short, over, side = middle, found, over / 2 if side < 0 else over, -1
             else:
-                high, over, short = middle, found, short / 2 if found < -short else short
+                high, over, short, side = middle, found, short / 2 if side > 0 else short, 1
         return high
 
     def _ahead(self, micro_batches: int, waits: float, launching: float) -> float:
