@@ -14,7 +14,11 @@ from foretrain.errors import InvalidRequest
 from foretrain.facts.devices import device
 from foretrain.prediction.collectives._base import Verb
 from foretrain.prediction.memory import estimate_memory
-from foretrain.prediction.strategies.expert import expert_parallel, feasible_expert_degrees
+from foretrain.prediction.strategies.expert import (
+    expert_parallel,
+    expert_parameters,
+    feasible_expert_degrees,
+)
 from foretrain.prediction.strategies.program import Axis, Program
 from foretrain.prediction.strategies.tensor import tensor_parallel
 from foretrain.workloads.graph import Graph, Phase, Role
@@ -43,20 +47,22 @@ def program(degree: int, **options: object) -> Program:
     return expert_parallel(Program(graph(SWITCH, **options)), degree)
 
 
-def expert_parameters(of: Graph) -> int:
+def elements_of_experts(of: Graph) -> int:
+    names = expert_parameters(of)
+    assert names == {b.name for b in of.buffers if b.role is Role.PARAMETER and "experts" in b.name}
     return sum(
         of.specs[buffer.spec].elements
         for buffer in of.buffers
-        if buffer.role is Role.PARAMETER and "experts" in buffer.name
+        if buffer.role is Role.PARAMETER and buffer.name in names
     )
 
 
 def test_a_device_has_a_part_of_the_experts_and_as_much_work() -> None:
     whole, divided = graph(SWITCH), program(4).graph
     assert matrix_flop(divided) == pytest.approx(matrix_flop(whole))
-    assert expert_parameters(divided) * 4 == expert_parameters(whole)
-    others = whole.parameters - expert_parameters(whole)
-    assert divided.parameters - expert_parameters(divided) == others
+    assert elements_of_experts(divided) * 4 == elements_of_experts(whole)
+    others = whole.parameters - elements_of_experts(whole)
+    assert divided.parameters - elements_of_experts(divided) == others
     assert divided.trainable_parameters == divided.parameters
     check_shapes(divided)
     check_parameters(divided)
@@ -126,7 +132,7 @@ def test_stacked_experts(tmp_path: Path) -> None:
     whole = graph(f"hf:{tmp_path}", seq_len=16, precision="bf16")
     divided = expert_parallel(Program(whole), 2)
     assert matrix_flop(divided.graph) == pytest.approx(matrix_flop(whole))
-    assert expert_parameters(divided.graph) * 2 == expert_parameters(whole)
+    assert elements_of_experts(divided.graph) * 2 == elements_of_experts(whole)
     check_parameters(divided.graph)
     rows = 2 * 16 * 2
     assert Counter((e.verb, e.bytes) for e in divided.exchanges) == {(Verb.ALL_TO_ALL, rows * 64 * 2): 2 * 4}
@@ -140,11 +146,11 @@ def test_stacked_experts_with_tensor_parallelism(tmp_path: Path) -> None:
     for sequence_parallel in (False, True):
         first = tensor_parallel(Program(whole), 2, sequence_parallel)
         assert matrix_flop(whole) == pytest.approx(2 * matrix_flop(first.graph), rel=0.01)  # but the routers
-        assert expert_parameters(first.graph) * 2 == expert_parameters(whole)
+        assert elements_of_experts(first.graph) * 2 == elements_of_experts(whole)
         check_shapes(first.graph)
         check_parameters(first.graph)
     both = expert_parallel(tensor_parallel(Program(whole), 2), 4)
-    assert expert_parameters(both.graph) * 8 == expert_parameters(whole)
+    assert elements_of_experts(both.graph) * 8 == elements_of_experts(whole)
 
 
 def test_what_cannot_be_divided_says_why() -> None:

@@ -66,6 +66,19 @@ def feasible_expert_degrees(graph: Graph, most: int) -> tuple[int, ...]:
     return common_degrees([count], most)
 
 
+def expert_parameters(graph: Graph) -> frozenset[str]:
+    """Names of the parameters that belong to experts: their gradients differ along the expert axis."""
+    weights = (Role.PARAMETER, Role.CAST_WEIGHT)
+    stacked = {
+        graph.buffers[buffer].name
+        for call in graph.calls
+        if call.name == _GROUPED
+        for buffer in call.reads
+        if graph.buffers[buffer].role in weights
+    }
+    return _parameters_of(graph, 0) | stacked
+
+
 def _experts(graph: Graph) -> int:
     """How many experts a layer has; of layers that differ, what divides all."""
     sizes: dict[str, set[int]] = {}
