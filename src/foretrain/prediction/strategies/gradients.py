@@ -41,7 +41,7 @@ def gradients(graph: Graph) -> list[Gradient]:
                 if graph.buffers[buffer].role is Role.GRADIENT:
                     ready[buffer] = index
     last = optimizer_start(graph) - 1
-    for buffer, each in enumerate(graph.buffers):  # some traces leave out who wrote the first layer's gradient
+    for buffer, each in enumerate(graph.buffers):  # traces may not say who wrote the first one
         if each.role is Role.GRADIENT and each.born >= 0:
             ready.setdefault(buffer, min(each.born, last))
     found = []
