@@ -140,7 +140,7 @@ def test_a_prediction_makes_a_prior() -> None:
         here = (Configuration(place, batch),)
         return float(np.exp(seconds_of(of, values, here))[0])
 
-    prior = prior_from_prediction(of, predicted, GRID, error=0.25)
+    prior = prior_from_prediction(of, predicted, GRID, 32, error=0.25)
     nodes = (Configuration(Placement((4, 4)), 32),)
     timed = (Configuration(Placement((1,)), 32),)
     level = 1.1 * predicted(timed[0].placement, 32)

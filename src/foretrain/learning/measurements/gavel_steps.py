@@ -15,7 +15,7 @@ from pathlib import Path
 from foretrain.learning.measurements._base import rows
 
 FILE = Path("gavel/standalone_throughputs.csv")
-SOURCE = "gavel-throughputs"
+SOURCE = "gavel"
 MODELS = {"ResNet-18": "resnet18", "ResNet-50": "resnet50", "LM": "lm", "Transformer": "transformer"}
 """Those that ran on several GPUs."""
 _MOST_ON_A_MACHINE = {"p100": 4}

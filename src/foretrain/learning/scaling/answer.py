@@ -16,7 +16,7 @@ from foretrain.learning.scaling.forms._base import LEVEL, Form
 from foretrain.learning.scaling.forms.catalogue import FORMS, form
 from foretrain.learning.scaling.intervals import step_seconds
 from foretrain.learning.scaling.placement import Placement
-from foretrain.learning.scaling.prior import form_prior
+from foretrain.learning.scaling.prior import Prediction, form_prior, prior_from_prediction
 from foretrain.learning.scaling.suggestion import Suggestion, suggest
 from foretrain.learning.scaling.timings import Configuration, Timing
 
@@ -25,18 +25,39 @@ _FEWEST = 3
 """Timings a form without a learned prior needs at least."""
 _BATCHES = 3
 _USUAL_NODE = 8
+_PREDICTED = "a prediction of this job"
 
 
 @dataclass(frozen=True, eq=False)
 class ScalingRequest:
-    """Timings of one job; configurations to tell (a usual choice if there are none); form; cluster."""
+    """Timings of one job; configurations to tell (a usual choice if there are none); form; cluster.
+
+    `predict_at` is what a prediction of the job from its model and hardware says, and `prediction_error` the
+    standard deviation of its errors, in logarithms; it takes the place of the shipped prior.
+    """
 
     timings: tuple[Timing, ...]
     at: tuple[Configuration, ...] = ()
     form: str = PHYSICAL
     cluster: str = ""
-    prior: Prior | None = None
-    """In place of the shipped one: see `prior_from_prediction`."""
+    predict_at: Prediction | None = None
+    prediction_error: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.timings:
+            raise InvalidRequest("no timings to tell others from; give at least one")
+        if self.predict_at is not None and not self.prediction_error > 0:
+            raise InvalidRequest("a prediction needs its error, above 0, to be weighed against timings")
+
+    @property
+    def timed(self) -> tuple[Configuration, ...]:
+        """The configurations timed."""
+        return tuple(item.configuration for item in self.timings)
+
+    @property
+    def asked(self) -> tuple[Configuration, ...]:
+        """The configurations to tell."""
+        return self.at or usual_configurations(self.timed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,24 +104,18 @@ def predict_scaling(request: ScalingRequest) -> ScalingAnswer:
     that is best on six timings, each left out in turn, was 16 % off on AWS and 13 % on RTX, the physical one
     9 % and 6 %.
     """
-    timings = request.timings
-    if not timings:
-        raise InvalidRequest("no timings to tell others from; give at least one")
-    comparison = _compared(request) if request.form == ALL else ()
     chosen = form(PHYSICAL if request.form == ALL else request.form)
-    _check(chosen, timings)
+    _check(chosen, request.timings)
     prior, source = _prior(request, chosen)
-    places = [item.configuration for item in timings]
-    middle = reference_batch(places)
-    seconds = np.log([item.step_seconds for item in timings])
-    fitted = fit(chosen, columns(places, middle), seconds, prior)
-    asked = request.at or usual_configurations(places)
+    middle = reference_batch(request.timed)
+    seconds = np.log([item.step_seconds for item in request.timings])
+    fitted = fit(chosen, columns(request.timed, middle), seconds, prior)
     return ScalingAnswer(
-        _model(fitted, timings, middle, source),
-        _predictions(fitted, asked, timings, middle),
-        suggest(fitted, asked, asked, places, middle),
-        comparison,
-        _notes(chosen, timings, asked, request),
+        _model(fitted, request.timings, middle, source),
+        _predictions(fitted, request.asked, request.timings, middle),
+        suggest(fitted, request.asked, request.asked, request.timed, middle),
+        _compared(request) if request.form == ALL else (),
+        _notes(chosen, request),
     )
 
 
@@ -124,11 +139,16 @@ def usual_configurations(timed: Sequence[Configuration]) -> tuple[Configuration,
 
 
 def _prior(request: ScalingRequest, of: Form) -> tuple[Prior, str]:
-    if request.prior is not None and of.name == PHYSICAL:
-        return request.prior, "a prediction of this job"
-    cluster = request.cluster if of.name == PHYSICAL else ""
-    where = f"jobs on {cluster}" if cluster else "jobs on several clusters"
-    return form_prior(of, cluster), where if of.name == PHYSICAL else "none"
+    """What is known of the form beforehand, and from where."""
+    if of.name != PHYSICAL:
+        return form_prior(of), "none"
+    learned = form_prior(of, request.cluster)
+    if request.predict_at is None:
+        return learned, f"jobs on {request.cluster}" if request.cluster else "jobs on several clusters"
+    places = tuple(dict.fromkeys((*request.timed, *request.asked)))
+    middle = reference_batch(request.timed)
+    prior = prior_from_prediction(of, request.predict_at, places, middle, request.prediction_error, learned)
+    return prior, _PREDICTED
 
 
 def _check(of: Form, timings: Sequence[Timing]) -> None:
@@ -196,19 +216,19 @@ def _predictions(
     )
 
 
-def _notes(
-    of: Form, timings: Sequence[Timing], asked: Sequence[Configuration], request: ScalingRequest
-) -> tuple[str, ...]:
-    timed = [item.configuration for item in timings]
-    known = "a prediction of this job" if request.prior is not None else "what other jobs have in common"
+def _notes(of: Form, request: ScalingRequest) -> tuple[str, ...]:
+    """What no timing says, and therefore rests on the prior."""
+    if of.name != PHYSICAL:
+        return ()
+    timed, asked = request.timed, request.asked
+    known = "what other jobs have in common" if request.predict_at is None else _PREDICTED
     told = []
-    if of.name == PHYSICAL:
-        if _several_devices(asked) and not _several_devices(timed):
-            told.append(f"No placement of several devices was timed: synchronisation rests on {known} alone.")
-        elif _several_nodes(asked) and not _several_nodes(timed):
-            told.append(f"No placement of several nodes was timed: their network rests on {known} alone.")
-        if len({item.batch for item in timed}) == 1 and {item.batch for item in asked} != {timed[0].batch}:
-            told.append(f"One batch size was timed: how a step grows with the batch rests on {known} alone.")
+    if _several_devices(asked) and not _several_devices(timed):
+        told.append(f"No placement of several devices was timed: synchronisation rests on {known} alone.")
+    elif _several_nodes(asked) and not _several_nodes(timed):
+        told.append(f"No placement of several nodes was timed: their network rests on {known} alone.")
+    if len({item.batch for item in timed}) == 1 and {item.batch for item in asked} != {timed[0].batch}:
+        told.append(f"One batch size was timed: how a step grows with the batch rests on {known} alone.")
     return tuple(told)
 
 

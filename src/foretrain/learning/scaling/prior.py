@@ -15,7 +15,7 @@ import numpy as np
 
 from foretrain.errors import InvalidData, UnknownName
 from foretrain.facts.sheets import data_root
-from foretrain.learning.scaling.columns import columns, reference_batch
+from foretrain.learning.scaling.columns import columns
 from foretrain.learning.scaling.fitting import Fitted, Prior, fit
 from foretrain.learning.scaling.forms._base import LEVEL, LEVEL_DEVIATION, Form
 from foretrain.learning.scaling.placement import Placement
@@ -24,6 +24,8 @@ from foretrain.prediction.operators.table import Floats
 
 FILE = "scaling.json"
 FORMAT = 1
+Prediction = Callable[[Placement, int], float]
+"""Seconds of a step, predicted for a placement and a batch per device."""
 
 
 def form_prior(form: Form, cluster: str = "") -> Prior:
@@ -61,8 +63,9 @@ def normal_prior(
 
 def prior_from_prediction(
     form: Form,
-    predict_at: Callable[[Placement, int], float],
+    predict_at: Prediction,
     configurations: Sequence[Configuration],
+    reference_batch: float,
     error: float,
     base: Prior | None = None,
 ) -> Prior:
@@ -70,12 +73,12 @@ def prior_from_prediction(
 
     The form is fitted to what `predict_at` says of the configurations, as if these were timings of so large
     an `error` (a standard deviation, in logarithms). A prediction errs in its level as a whole, too, so that
-    the level gets that error once more. Use the reference batch of `configurations` for what follows.
+    the level gets that error once more.
     """
     told = [Timing(item, predict_at(item.placement, item.batch)) for item in configurations]
     start = base or form_prior(form)
-    at = columns(configurations, reference_batch(configurations))
     seconds = np.log([item.step_seconds for item in told])
+    at = columns(configurations, reference_batch)
     found: Fitted = fit(form, at, seconds, Prior(start.means, start.covariance, error))
     level: Floats = np.zeros_like(found.covariance)
     place = form.names.index(LEVEL)
