@@ -1,7 +1,7 @@
 """What the predictions of real runs rest on, all measured without training on several workers.
 
-A single worker's step on each core at once, without communication; copies in memory; and micro-benchmarks of
-the collectives between the workers: seconds on the wall and processor seconds by size.
+Each worker's own step without communication, in processor time while all run; copies in memory; and
+micro-benchmarks of the collectives between the workers: seconds on the wall and processor seconds by size.
 """
 
 from __future__ import annotations
@@ -91,9 +91,8 @@ def calibrated(crew: Crew, quiet: Quiet) -> Calibration:
     """Measure it."""
     cores = len(os.sched_getaffinity(0))
     crew.cap(None)
-    each_core = list(range(min(cores, crew.workers)))
-    solo = {model: _solo(quiet, model, batch, each_core) for model, batch in BATCHES.items()}
-    copies = quiet.do("copies", bytes=int(_COPIED_BYTES), runs=15, ranks=each_core)
+    solo = {model: _solo(quiet, model, batch) for model, batch in BATCHES.items()}
+    copies = quiet.do("copies", bytes=int(_COPIED_BYTES), runs=15)
     rates = {name: _COPIED_BYTES / fmean(each[name] for each in copies) for name in copies[0]}
     curves = {}
     for cap, limit in CAPS.items():
@@ -106,8 +105,9 @@ def calibrated(crew: Crew, quiet: Quiet) -> Calibration:
     return Calibration(crew.workers, cores, solo, curves, rates["copy"], rates["clone"], rates["add"])
 
 
-def _solo(quiet: Quiet, model: str, batch: int, ranks: list[int]) -> Solo:
-    told = quiet.do("solo", model=model, batch=batch, seconds=1.5, fewest=5, ranks=ranks)
+def _solo(quiet: Quiet, model: str, batch: int) -> Solo:
+    """Every worker for itself, all at once: they share caches and memory as they will when they train."""
+    told = quiet.do("solo", model=model, batch=batch, seconds=1.5, fewest=5)
     return Solo(
         forward_seconds=_means(told, "forward_seconds"),
         backward_seconds=_means(told, "backward_seconds"),

@@ -111,7 +111,7 @@ def _report(found: list[Case], disturbed: list[float], left_out: list[str]) -> S
     busy = sum(cores > DISTURBED_CORES for cores in disturbed)
     notes = [
         f"Predicted, written to {PREDICTIONS.name} with the time of day, and only then run.",
-        "Known beforehand: one worker's step on each core (its own timing, no communication), copies in "
+        "Known beforehand: what a worker's own step takes of a core (timed without communication), copies in "
         "memory, and micro-benchmarks of gloo's and rpc's exchanges over the same namespaces.",
         f"Intervals of {WORKERS[-1]} workers are as wide as those of {WORKERS[0]} turned out to be off.",
         f"Load average {os.getloadavg()[0]:.1f} at the end; others used {statistics.fmean(disturbed):.2f} "
