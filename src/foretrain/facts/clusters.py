@@ -26,6 +26,15 @@ class Cluster:
         """All nodes."""
         return sum(group.nodes for group in self.groups)
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """A name for each group; with its links where another is called the same."""
+        names = [group.name for group in self.groups]
+        return tuple(
+            f"{group.name} ({group.links or 'usual links'})" if names.count(group.name) > 1 else group.name
+            for group in self.groups
+        )
+
 
 def cluster(path: str | Path) -> Cluster:
     """The cluster that a file describes, be its nodes alike or not."""

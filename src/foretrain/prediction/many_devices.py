@@ -89,10 +89,10 @@ def predict_spread(question: Question, spreading: Spreading, with_advice: bool) 
 
 
 def _global_batch(question: Question, spreading: Spreading) -> int:
-    return spreading.global_batch or _own_batch(question.workload) * question.hardware.devices
+    return spreading.global_batch or own_batch(question.workload) * question.hardware.devices
 
 
-def _own_batch(workload: Workload) -> int:
+def own_batch(workload: Workload) -> int:
     """The batch asked for, or that of the model's own example."""
     return workload.sizes.batch or graph_of(workload).batch
 
@@ -102,7 +102,7 @@ def attempt_of(question: Question, spreading: Spreading) -> Attempt:
     hardware = question.hardware
     layout = layout_of(spreading.strategy, hardware.devices, hardware.devices_per_node)
     if spreading.global_batch is None:
-        batch = _own_batch(question.workload)
+        batch = own_batch(question.workload)
     else:
         batch, left = divmod(spreading.global_batch, layout.replicas)
         if left or not batch:
@@ -149,7 +149,7 @@ def _answer(outcome: Outcome, spreading: Spreading, ranking: Ranking | None, wit
         graph=outcome.graph,
         batch=attempt.batch,
         memory=memory,
-        step=_step(outcome),
+        step=step_answer(outcome),
         throughput=outcome.throughput,
         knowledge=spread.priced.knowledge,
         bottleneck=verdict(outcome, advice, found_curve),
@@ -161,7 +161,8 @@ def _answer(outcome: Outcome, spreading: Spreading, ranking: Ranking | None, wit
     )
 
 
-def _step(outcome: Outcome) -> StepAnswer:
+def step_answer(outcome: Outcome) -> StepAnswer:
+    """The time of a step, as it is answered."""
     run, total = outcome.spread.run, outcome.total
     return StepAnswer(
         seconds=total.quantiles,

@@ -44,7 +44,7 @@ def predict(
     `model` tells the time of the step: a name of `operators.catalogue`, or any `StepModel`.
     """
     spreading, samples = spreading or Spreading(), input_options or InputOptions()
-    named = _named(model, workload) if isinstance(model, str) else model
+    named = step_model(model, workload)
     if hardware.devices > 1 or not spreading.is_plain:
         question = question_of(workload, hardware, spreading, named, samples)
         return predict_spread(question, spreading, with_advice)
@@ -53,8 +53,10 @@ def predict(
     return _on_one_device(workload, hardware, spreading, named, samples, with_advice)
 
 
-def _named(model: str, workload: Workload) -> StepModel:
+def step_model(model: StepModel | str, workload: Workload) -> StepModel:
     """The step model of a name; foretrain's own listens to the user's timings."""
+    if not isinstance(model, str):
+        return model
     steps = OperatorSteps(model)
     return TimedSteps(steps, workload.source.name) if model == DEFAULT else steps
 

@@ -16,7 +16,7 @@ from foretrain.prediction.collectives.network import Network, Tier, network_of
 
 
 def network_among(groups: Sequence[Hardware], inter: str | None = None) -> Network:
-    """The network of all nodes of some groups; `inter` names the link between them in place of what is known."""
+    """The network of all nodes of some groups; `inter` names the link between nodes."""
     if len(groups) == 1:
         (only,) = groups
         return network_of(only, only.links, inter or only.network)
