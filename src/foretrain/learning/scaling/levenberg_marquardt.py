@@ -14,7 +14,7 @@ from foretrain.prediction.operators.table import Floats
 _ROUNDS = 200
 _FIRST_DAMPING, _MOST_DAMPING = 1e-3, 1e12
 _HELPED, _HARMED = 0.2, 4.0
-_ENOUGH = 1e-10
+_ENOUGH = 1e-7
 
 
 def minimise(
