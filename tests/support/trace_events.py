@@ -1,0 +1,54 @@
+"""The part of Chrome's Trace Event Format that a trace of ours uses, as a schema, and its check.
+
+https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU: the JSON object format,
+complete events (X) and metadata events (M).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from typing import Any
+
+NUMBER, TEXT, WHOLE, OBJECT, LIST = (int, float), str, int, dict, list
+DOCUMENT = {"traceEvents": LIST, "displayTimeUnit": TEXT, "otherData": OBJECT}
+EVENTS = {
+    "X": {"name": TEXT, "cat": TEXT, "ph": TEXT, "ts": NUMBER, "dur": NUMBER, "pid": WHOLE, "tid": WHOLE},
+    "M": {"name": TEXT, "ph": TEXT, "pid": WHOLE, "tid": WHOLE, "args": OBJECT},
+}
+METADATA = {"process_name", "thread_name"}
+_NANOSECOND = 1e-3
+
+
+def check_trace(document: Any) -> None:
+    """Raise if a document is no trace that Perfetto or chrome://tracing would draw as meant."""
+    _check(document, DOCUMENT)
+    assert document["displayTimeUnit"] in ("ms", "ns")
+    named: dict[str, set[tuple[int, int]]] = {name: set() for name in METADATA}
+    complete: dict[tuple[int, int], list[tuple[float, float]]] = defaultdict(list)
+    for event in document["traceEvents"]:
+        assert event.get("ph") in EVENTS, event
+        _check(event, EVENTS[event["ph"]])
+        place = (event["pid"], event["tid"])
+        if event["ph"] == "M":
+            assert event["name"] in METADATA, event
+            assert isinstance(event["args"]["name"], str), event
+            named[event["name"]].add(place)
+        else:
+            assert event["ts"] >= 0, event
+            assert event["dur"] >= 0, event
+            complete[place].append((event["ts"], event["ts"] + event["dur"]))
+    assert set(complete) <= named["thread_name"]
+    assert {pid for pid, _ in complete} <= {pid for pid, _ in named["process_name"]}
+    for place, events in complete.items():
+        ordered = sorted(events)
+        for (_, end), (start, _) in itertools.pairwise(ordered):
+            assert start >= end - _NANOSECOND / 10, f"events overlap on {place}: {end} and {start}"
+
+
+def _check(found: Any, wanted: dict[str, Any]) -> None:
+    assert isinstance(found, dict), found
+    assert set(found) == set(wanted), found
+    for key, kind in wanted.items():
+        assert isinstance(found[key], kind), (key, found)
+        assert not isinstance(found[key], bool), (key, found)
