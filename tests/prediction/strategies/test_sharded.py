@@ -1,0 +1,143 @@
+"""ZeRO and FSDP: bytes by hand, when they move, and an optimizer divided."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+
+import pytest
+from tests.support.hand_made_steps import gpt2, graph, setting
+
+from foretrain.prediction.call_times import call_times
+from foretrain.prediction.collectives._base import Verb
+from foretrain.prediction.sharding import ROOT, unit_of
+from foretrain.prediction.strategies.gradients import optimizer_start, parameter_bytes
+from foretrain.prediction.strategies.program import Axis, Program, When
+from foretrain.prediction.strategies.sharded import sharded, with_sharded_optimizer
+from foretrain.workloads.graph import Phase, Role
+
+
+def moved(of: Program) -> Counter[Verb]:
+    """Bytes by verb, each exchange once."""
+    found: Counter[Verb] = Counter()
+    for exchange in of.exchanges:
+        found[exchange.verb] += int(exchange.bytes)
+    return found
+
+
+def of_blocks() -> int:
+    """Bytes of the parameters in blocks: those outside stay gathered."""
+    of = gpt2()
+    return sum(
+        of.specs[buffer.spec].bytes
+        for buffer in of.buffers
+        if buffer.role is Role.PARAMETER and unit_of(buffer.name) != ROOT
+    )
+
+
+@pytest.mark.parametrize("stage", [1, 2])
+def test_stages_1_and_2_scatter_gradients_and_gather_parameters_once(stage: int) -> None:
+    found = sharded(Program(gpt2()), 4, stage)
+    whole = parameter_bytes(gpt2())
+    assert moved(found) == {Verb.ALL_GATHER: whole, Verb.REDUCE_SCATTER: whole}
+    (gather,) = [exchange for exchange in found.exchanges if exchange.verb is Verb.ALL_GATHER]
+    assert gather.after == len(gpt2().calls) - 1
+    assert gather.when is When.LAST
+    assert found.zero_stage == stage
+
+
+def test_stage_3_gathers_blocks_twice_and_scatters_once() -> None:
+    whole = parameter_bytes(gpt2())
+    found = sharded(Program(gpt2()), 4, 3)
+    assert moved(found) == {Verb.ALL_GATHER: whole + of_blocks(), Verb.REDUCE_SCATTER: whole}
+    assert all(exchange.when is When.EVERY for exchange in found.exchanges)
+
+
+def test_half_precision_sends_half_the_bytes() -> None:
+    half = graph("gpt2", seq_len=64, precision="bf16")
+    whole = parameter_bytes(half)
+    assert moved(sharded(Program(half), 4, 1)) == {
+        Verb.ALL_GATHER: whole // 2,
+        Verb.REDUCE_SCATTER: whole // 2,
+    }
+
+
+def test_gradients_added_up_in_full_precision_are_sent_in_it() -> None:
+    full = graph("gpt2", seq_len=64, precision="bf16", half_weights=True, full_gradients=True)
+    sent = moved(sharded(Program(full), 4, 1))
+    assert sent[Verb.REDUCE_SCATTER] == 4 * full.parameters
+    assert sent[Verb.ALL_GATHER] == 2 * full.parameters
+
+
+def test_gradients_stay_whole_between_micro_batches_only_in_stage_1() -> None:
+    def when(stage: int) -> set[When]:
+        exchanges = sharded(Program(gpt2()), 4, stage).exchanges
+        return {exchange.when for exchange in exchanges if exchange.verb is Verb.REDUCE_SCATTER}
+
+    assert when(1) == {When.LAST}
+    assert when(2) == when(3) == {When.EVERY}
+
+
+def test_blocks_are_gathered_one_ahead() -> None:
+    found = [e for e in sharded(Program(gpt2()), 4, 3).exchanges if e.verb is Verb.ALL_GATHER]
+    forward = [e for e in found if "blocks" in e.name and gpt2().calls[e.before].phase is Phase.FORWARD]
+    assert len(forward) == 12
+    for earlier, later in itertools.pairwise(forward):
+        assert later.after == earlier.before - 1  # starts as the block before begins
+        assert later.before > earlier.before
+
+
+def test_hybrid_sharding_all_reduces_shares_between_the_parts() -> None:
+    whole = parameter_bytes(gpt2())
+    found = sharded(Program(gpt2()), 4, 3, replicas=2)
+    assert moved(found)[Verb.ALL_REDUCE] == whole // 4
+    between = [exchange for exchange in found.exchanges if exchange.verb is Verb.ALL_REDUCE]
+    assert {exchange.when for exchange in between} == {When.LAST}
+    assert all(Axis.DATA in exchange.axes and Axis.SHARD not in exchange.axes for exchange in between)
+    assert found.devices == found.replicas == 8
+
+
+def test_sequences_in_parts_are_summed_between_them() -> None:
+    found = sharded(Program(gpt2(), degrees={Axis.CONTEXT: 2}), 1, 3)
+    assert moved(found)[Verb.ALL_REDUCE] == parameter_bytes(gpt2())
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_one_device_changes_nothing(stage: int) -> None:
+    whole = Program(gpt2())
+    assert sharded(whole, 1, stage) is whole
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_exchanges_lie_inside_the_step(stage: int) -> None:
+    found = sharded(Program(gpt2()), 4, stage, replicas=2)
+    assert all(-1 <= e.after < e.before <= len(gpt2().calls) for e in found.exchanges)
+    assert all(e.bytes > 0 for e in found.exchanges)
+
+
+def test_a_sharded_optimizer_takes_its_share_of_the_time() -> None:
+    at, start = setting("a100-sxm-80gb"), optimizer_start(gpt2())
+
+    def updating(degree: int) -> float:
+        step = at.model.priced(with_sharded_optimizer(gpt2(), degree), at.device)
+        return float(call_times(step).device[start:].sum())
+
+    def computing(degree: int) -> float:
+        step = at.model.priced(with_sharded_optimizer(gpt2(), degree), at.device)
+        return float(call_times(step).device[:start].sum())
+
+    assert updating(4) == pytest.approx(updating(1) / 4, rel=0.1)
+    assert computing(4) == computing(1)
+    assert with_sharded_optimizer(gpt2(), 1) is gpt2()
+
+
+def test_a_sharded_optimizer_works_on_as_many_elements_in_all() -> None:
+    divided = with_sharded_optimizer(gpt2(), 8)
+    for whole, share in zip(gpt2().calls, divided.calls, strict=True):
+        if whole.phase is Phase.OPTIMIZER:
+            for before, after in zip(whole.inputs, share.inputs, strict=True):
+                if before >= 0:
+                    elements = gpt2().specs[before].elements
+                    assert divided.specs[after].elements == -(-elements // 8)
+        else:
+            assert share == whole
