@@ -25,15 +25,11 @@ BEFORE, AFTER = "", "(end)"
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """The blocks of a model in order. `kind_of` numbers the kind of each; `condensed` has one of each kind.
-
-    `block_of_call` says for each call of the condensed graph to which kind it belongs, -1 for the optimizer.
-    """
+    """The blocks of a model in order. `kind_of` numbers their kinds; `condensed` has one of each kind."""
 
     names: tuple[str, ...]
     kind_of: NDArray[np.int64]
     condensed: Graph
-    block_of_call: NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.names)
@@ -42,6 +38,11 @@ class Blocks:
     def counts(self) -> NDArray[np.int64]:
         """How many blocks there are of each kind."""
         return np.bincount(self.kind_of)
+
+    def kinds_of_calls(self, graph: Graph) -> NDArray[np.int64]:
+        """The kind of block each call of a condensed graph belongs to, divided or not; -1: the optimizer."""
+        kinds = dict(zip(self.names, self.kind_of.tolist(), strict=True))
+        return np.array([-1 if unit is None else kinds[unit] for unit in _units(graph)], np.int64)
 
 
 def blocks_of(graph: Graph) -> Blocks:
@@ -54,9 +55,7 @@ def blocks_of(graph: Graph) -> Blocks:
     kept = set(first.values())
     stage_of_call = np.array([0 if unit in kept else 1 for unit in unit_of_call], np.int64)
     (part,) = stage_programs(Program(graph), stage_of_call, 1)
-    found = [unit_of_call[index] for index in part.calls.tolist()]
-    block_of_call = np.array([-1 if unit is None else kinds[unit] for unit in found], np.int64)
-    return Blocks(tuple(names), kind_of, part.program.graph, block_of_call)
+    return Blocks(tuple(names), kind_of, part.program.graph)
 
 
 def _units(graph: Graph) -> list[str | None]:

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
 
 from foretrain.errors import ForetrainError, Infeasible, InvalidRequest
 from foretrain.prediction.blocks import Blocks, blocks_of
 from foretrain.prediction.outcomes import Attempt, Outcome, Question, evaluate
 from foretrain.prediction.sketch import BlockCosts, Sketch, block_costs, sketch
+from foretrain.prediction.strategies.context import feasible_context_degrees
+from foretrain.prediction.strategies.expert import feasible_expert_degrees
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.tensor import feasible_tensor_degrees
 from foretrain.units import format_bytes
@@ -24,6 +28,9 @@ PREDICTED = 3
 _MOST_PREDICTED = 12
 """No more are predicted in search of one that fits."""
 _STAGES = (0, 1, 2, 3)
+LONG = 8192
+"""Sequences from this length on may be divided between devices."""
+_MOST_CONTEXT = 16
 _WAYS: dict[str, Callable[[Layout], bool]] = {
     "data parallelism alone": lambda each: each.tensor == each.pipeline == 1 and not each.zero_stage,
     "ZeRO or FSDP alone": lambda each: each.tensor == each.pipeline == 1 and each.zero_stage > 0,
@@ -163,29 +170,37 @@ def _checkpointing(workload: Workload) -> tuple[bool, ...]:
 
 def _layouts(devices: int, pricing: _Pricing, question: Question) -> Iterator[Layout]:
     per_node = question.hardware.devices_per_node
-    for tensor in pricing.tensor_degrees(per_node):
-        for pipeline in _divisors(devices // tensor):
-            if devices % tensor or pipeline > max(1, pricing.repeated_blocks):
+    degrees = product(pricing.tensor_degrees(per_node), pricing.context_degrees, pricing.expert_degrees)
+    for tensor, context, expert in degrees:
+        for pipeline in _divisors(devices // (tensor * context)):
+            model = tensor * context * pipeline
+            if devices % (model * expert) or pipeline > max(1, pricing.repeated_blocks):
                 continue
-            data = devices // tensor // pipeline
-            for stage in _STAGES if data > 1 else (0,):
-                yield _layout(tensor, pipeline, data, stage, pricing.divides_sequence)
+            data = devices // model
+            for stage in _STAGES if data > expert else (0,):
+                name = _name(tensor, context, expert, pipeline, data, stage, pricing.divides_sequence)
+                yield Layout(
+                    name,
+                    tensor=tensor,
+                    context=context,
+                    expert=expert,
+                    pipeline=pipeline,
+                    data=1 if stage else data // expert,
+                    shard=data // expert if stage else 1,
+                    zero_stage=stage,
+                    sequence_parallel=pricing.divides_sequence and tensor > 1,
+                )
 
 
-def _layout(tensor: int, pipeline: int, data: int, stage: int, divides_sequence: bool) -> Layout:
-    names = [f"tp={tensor},sp" if divides_sequence else f"tp={tensor}"] if tensor > 1 else []
-    names += [f"pp={pipeline}"] if pipeline > 1 else []
-    names += [f"dp={data}"] if data > 1 or not names else []
-    names += [f"zero={stage}"] if stage else []
-    return Layout(
-        ",".join(names),
-        tensor=tensor,
-        pipeline=pipeline,
-        data=1 if stage else data,
-        shard=data if stage else 1,
-        zero_stage=stage,
-        sequence_parallel=divides_sequence and tensor > 1,
-    )
+def _name(
+    tensor: int, context: int, expert: int, pipeline: int, data: int, stage: int, divides_sequence: bool
+) -> str:
+    """The layout as one would write it."""
+    degrees = {"tp": tensor, "cp": context, "pp": pipeline, "dp": data, "ep": expert}
+    said = [f"{name}={degree}" for name, degree in degrees.items() if degree > 1] or ["dp=1"]
+    if tensor > 1 and divides_sequence:
+        said.insert(1, "sp")
+    return ",".join(said + ([f"zero={stage}"] if stage else []))
 
 
 def _divisors(number: int) -> list[int]:
@@ -202,6 +217,11 @@ def _powers(batch: int) -> list[int]:
     return found
 
 
+def _several(degrees: Sequence[int]) -> list[int]:
+    """Powers of two above 1."""
+    return [degree for degree in degrees if degree > 1 and degree & (degree - 1) == 0]
+
+
 class _Pricing:
     """The costs of a workload's blocks, each way of dividing them priced once."""
 
@@ -209,7 +229,7 @@ class _Pricing:
         self._question = question
         self._family = record_family(question.workload)
         self._blocks = blocks_of(graph_at(question.workload, BATCHES[0]))
-        self._costs: dict[tuple[int, bool, int], BlockCosts | None] = {}
+        self._costs: dict[tuple[int, bool, int, int, int], BlockCosts | None] = {}
         self._degrees = feasible_tensor_degrees(self._blocks.condensed, question.hardware.devices_per_node)
         self.divides_sequence = self._can_divide_sequence()
 
@@ -220,11 +240,27 @@ class _Pricing:
 
     def tensor_degrees(self, most: int) -> list[int]:
         """Powers of two that tensor parallelism can take within a node."""
-        return [degree for degree in {1, *self._degrees} if degree <= most and degree & (degree - 1) == 0]
+        return [1, *(degree for degree in _several(self._degrees) if degree <= most)]
+
+    @cached_property
+    def context_degrees(self) -> list[int]:
+        """Powers of two that long sequences can be divided by; short ones are left whole."""
+        graph = self._blocks.condensed
+        if graph.tokens < LONG * graph.samples:
+            return [1]
+        return [1, *_several(feasible_context_degrees(graph, _MOST_CONTEXT))]
+
+    @cached_property
+    def expert_degrees(self) -> list[int]:
+        """Powers of two that experts can be shared out to."""
+        return [
+            1,
+            *_several(feasible_expert_degrees(self._blocks.condensed, self._question.hardware.devices)),
+        ]
 
     def costs(self, layout: Layout, micro_batch: int) -> BlockCosts | None:
         """The costs of one micro-batch; None if the model cannot be divided so."""
-        key = (layout.tensor, layout.sequence_parallel, micro_batch)
+        key = (layout.tensor, layout.sequence_parallel, layout.context, layout.expert, micro_batch)
         if key not in self._costs:
             only = replace(layout, pipeline=1, data=1, shard=1, zero_stage=0)
             try:

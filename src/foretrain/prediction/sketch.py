@@ -85,10 +85,10 @@ def block_costs(blocks: Blocks, graph: Graph, layout: Layout, at: Setting) -> Bl
     times = call_times(step)
     chain = chain_of(graph, times.device.tolist())
     position = position_of_every_call(graph)
-    kinds = len(blocks.counts)
+    kinds, kind_of_call = len(blocks.counts), blocks.kinds_of_calls(graph)
     kind_of_position = np.zeros(len(chain), int)
     worked = position >= 0
-    kind_of_position[position[worked]] = blocks.block_of_call[worked]
+    kind_of_position[position[worked]] = kind_of_call[worked]
 
     def of_kind(values: Floats) -> Floats:
         return np.bincount(kind_of_position, values, kinds).astype(float)
@@ -98,7 +98,7 @@ def block_costs(blocks: Blocks, graph: Graph, layout: Layout, at: Setting) -> Bl
     for exchange in program.exchanges:
         call = max(exchange.after, 0)
         into = forward if graph.calls[call].phase is Phase.FORWARD else backward
-        into[max(0, blocks.block_of_call[call])] += costs(exchange).seconds
+        into[max(0, kind_of_call[call])] += costs(exchange).seconds
     last = [int(np.max(np.flatnonzero(kind_of_position == kind))) for kind in range(kinds)]
     crossing = np.append(chain.crossing_bytes, 0.0)[last]
     sizes = _sizes(graph)

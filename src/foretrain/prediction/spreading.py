@@ -239,7 +239,10 @@ def _exchange_part(name: str, seconds: float, longest: Traffic) -> Part:
 def _purpose(exchange: Exchange) -> str:
     """What an exchange is for, whichever block it belongs to."""
     said = None if exchange.also else _PURPOSES.get(exchange.axis)
-    return f"{exchange.verb} {said}" if said else exchange.name.rstrip("0123456789 ")
+    if said:
+        return f"{exchange.verb} {said}"
+    before, gradients, _ = exchange.name.partition("gradients")
+    return f"{before}{gradients}".rstrip("0123456789 ")
 
 
 _PURPOSES = {
