@@ -182,6 +182,7 @@ def _pipeline(case: RealCase, known: Calibration) -> float:
         _sums(solo.forward_seconds, each),
         _sums(solo.backward_seconds, each),
         [sent.seconds for sent in sends],
+        rendezvous=True,
     )
     update = solo.optimizer_seconds / case.workers
     tasks += [Task("update", Stream(stage, COMPUTE), update) for stage in range(case.workers)]
