@@ -22,10 +22,16 @@ class Epoch:
 
 def epoch_of(prediction: Prediction, samples: int) -> Epoch:
     """An epoch of so many samples; the last step may be smaller, and counts as one."""
-    if samples < 1:
-        raise InvalidRequest(f"an epoch of {samples} samples: give at least 1")
     spread = prediction.spread
     batch = prediction.batch if spread is None else spread.global_batch
-    steps = math.ceil(samples / batch)
-    moved = 0.0 if spread is None else spread.moved_bytes
-    return Epoch(samples, steps, prediction.step.seconds.scale(steps), moved * steps)
+    return epoch_in_steps(
+        samples, batch, prediction.step.seconds, 0.0 if spread is None else spread.moved_bytes
+    )
+
+
+def epoch_in_steps(samples: int, global_batch: int, step: Quantiles, moved_bytes: float) -> Epoch:
+    """The same from what one step takes."""
+    if samples < 1:
+        raise InvalidRequest(f"an epoch of {samples} samples: give at least 1")
+    steps = math.ceil(samples / global_batch)
+    return Epoch(samples, steps, step.scale(steps), moved_bytes * steps)

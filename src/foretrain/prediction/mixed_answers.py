@@ -40,7 +40,10 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class SplitAnswer:
-    """Who trains on how many samples, who is left out, and whether the slow ones help."""
+    """Who trains on how many samples, who is left out, and whether the slow ones help.
+
+    `paced_by` is the device all wait for, `moved_bytes` all messages of a step.
+    """
 
     global_batch: int
     least_batch: int
@@ -48,6 +51,7 @@ class SplitAnswer:
     left_out: tuple[str, ...]
     paced_by: str
     network: dict[str, str]
+    moved_bytes: float
     verdict: str
 
 
@@ -55,7 +59,7 @@ class SplitAnswer:
 class MixedPrediction:
     """What is predicted of a workload on a cluster whose nodes differ.
 
-    `step` is that of the device all others wait for; `memory` that of the fullest device.
+    `step` is that of the device all others wait for; `memory` that of the `fullest` device.
     """
 
     workload: Workload
@@ -66,6 +70,7 @@ class MixedPrediction:
     step: StepAnswer
     throughput: Throughput
     memory: MemoryAnswer
+    fullest: str
     knowledge: Knowledge
     bottleneck: Bottleneck
     coverage: Coverage

@@ -69,7 +69,7 @@ def _refuse_other_ways(spreading: Spreading) -> None:
         )
     if spreading.intra is not None:
         raise InvalidRequest(
-            "--links would join the devices of all nodes alike; say `links:` at each entry of the file instead"
+            "--links would join the devices of all nodes alike; say `links:` at each entry of the file"
         )
 
 
@@ -199,11 +199,13 @@ def _answer(request: MixedRequest, choosing: _Choosing, counts: Counts, with_adv
             left_out=compared.idle,
             paced_by=pace.question.hardware.device.id,
             network=_tiers(best.network),
+            moved_bytes=pace.spread.moved_bytes,
             verdict=said,
         ),
         step=step,
         throughput=best.throughput,
         memory=memory,
+        fullest=best.fullest.question.hardware.device.id,
         knowledge=min((each.spread.priced.knowledge for each in best.outcomes), key=_RANK.index),
         bottleneck=Bottleneck(found.kind, found.verdict, advice(compared) if with_advice else ()),
         coverage=Coverage(min(each.spread.modelled_share for each in best.outcomes), pace.spread.unmodelled),

@@ -19,7 +19,7 @@ On = Annotated[
     str,
     typer.Option(
         "--on",
-        help="DEVICE, DEVICE:COUNT, DEVICE:PER_NODExNODES or PROVIDER:INSTANCE[:NODES].",
+        help="DEVICE, DEVICE:COUNT, DEVICE:PER_NODExNODES, PROVIDER:INSTANCE[:NODES] or a cluster FILE.yaml.",
         autocompletion=complete_device,
     ),
 ]
@@ -35,6 +35,10 @@ MicroBatches = Annotated[
 ]
 GlobalBatch = Annotated[
     int | None, typer.Option("--global-batch", help="Samples of a step on all devices, in place of --batch.")
+]
+LeastBatch = Annotated[
+    int | None,
+    typer.Option("--least-batch", help="Samples below which a device is of no use, where nodes differ."),
 ]
 Links = Annotated[
     str | None, typer.Option("--links", help="LINK[:COUNT] inside a node, e.g. pcie3-x16 or nvlink2:6.")
@@ -87,6 +91,7 @@ def predict(
     strategy: Strategy = "ddp",
     micro_batches: MicroBatches = None,
     global_batch: GlobalBatch = None,
+    least_batch: LeastBatch = None,
     links: Links = None,
     network: NetworkLink = None,
     jitter: Jitter = 0.0,
@@ -122,19 +127,31 @@ def predict(
       foretrain predict llama3-8b --on h100-sxm:8 --strategy zero3 --precision bf16 --batch 1
       foretrain predict bert-large --on aws:p3.16xlarge:4 --batch 8 --timeline step.json
       foretrain predict llama3-70b --on h100-sxm:8x8 --strategy auto --global-batch 512 --precision bf16
+      foretrain predict resnet50 --on cluster.yaml --global-batch 256
     """
     options = given.chosen(locals())
-    from foretrain.facts.hardware import hardware
+    from foretrain.facts.clusters import Cluster, machines
     from foretrain.prediction.epoch import epoch_of
     from foretrain.prediction.input_pipeline import InputOptions
     from foretrain.prediction.many_devices import Spreading
     from foretrain.prediction.prediction import predict as core
     from foretrain.serving.cli.terminal import print_json, spinner
 
-    machine = hardware(on)
+    machine = machines(on)
     tells_time = _step_model(pricing, timings, model)
     samples_from = InputOptions(dataset, storage, loader_workers, prefetch)
     spreading = Spreading(strategy, micro_batches, global_batch, links, network, jitter)
+    if isinstance(machine, Cluster):
+        from foretrain.serving.cli.mixed_clusters import Asked, predict_on_cluster
+
+        equal_only = {"--timeline": timeline, "--plot": plot}
+        asked = Asked(options, machine, tells_time, spreading, samples_from, least_batch, samples)
+        predict_on_cluster(asked, equal_only, advice, json, check)
+        return
+    if least_batch is not None:
+        from foretrain.errors import InvalidRequest
+
+        raise InvalidRequest("--least-batch is for nodes that differ; equal ones all get the same batch")
     with spinner(f"Predicting {model}") as progress:
         progress("reading the model")
         workload = given.workload(options)

@@ -7,6 +7,7 @@ from foretrain.prediction.answers import MemoryAnswer, Prediction, StepAnswer, S
 from foretrain.prediction.bottleneck import Bottleneck
 from foretrain.prediction.epoch import Epoch
 from foretrain.prediction.input_pipeline import COPYING, DECODING, READING
+from foretrain.prediction.mixed_answers import MixedPrediction
 from foretrain.prediction.speeding_up import Advice
 from foretrain.serving.cli.spread_text import show_layout, show_spread
 from foretrain.serving.cli.terminal import Column, print_line, print_table
@@ -23,18 +24,18 @@ def show(prediction: Prediction, epoch: Epoch | None = None) -> None:
     print_line(f"{prediction.workload.source.name} on {hardware.name}, {_batch(prediction)}", "bold")
     if spread is not None:
         show_layout(spread)
-    _show_step(prediction)
+    show_step(prediction)
     if epoch is not None:
-        _show_epoch(epoch)
-    _show_memory_line(prediction.memory, hardware.device.id)
+        show_epoch(epoch)
+    show_memory_line(prediction.memory, hardware.device.id)
     title = "what would help" if spread is None else "what if"
-    _show_bottleneck(prediction.bottleneck, hardware.device, title)
+    show_bottleneck(prediction.bottleneck, hardware.device, title)
     for note in prediction.notes:
         print_line(f"Note: {note}", "yellow")
     if spread is not None:
         show_spread(spread)
-    _show_step_parts(prediction.step)
-    _show_memory(prediction.memory)
+    show_step_parts(prediction.step)
+    show_memory(prediction.memory)
 
 
 def _batch(prediction: Prediction) -> str:
@@ -46,7 +47,8 @@ def _batch(prediction: Prediction) -> str:
     return f"{said}, {spread.micro_batches} micro-batches" if spread.micro_batches > 1 else said
 
 
-def _show_step(prediction: Prediction) -> None:
+def show_step(prediction: Prediction | MixedPrediction) -> None:
+    """The step, its phases, what gets done in a second, and what no model tells."""
     step, throughput = prediction.step, prediction.throughput
     seconds = step.seconds
     print_line(
@@ -78,7 +80,8 @@ def _show_step(prediction: Prediction) -> None:
         print_line(f"Not modelled, at least {left:.1%} of the device's time: {unknown}", "yellow")
 
 
-def _show_epoch(epoch: Epoch) -> None:
+def show_epoch(epoch: Epoch) -> None:
+    """The time of an epoch, and what it moves."""
     seconds = epoch.seconds
     moved = f"; devices exchange {format_bytes(epoch.moved_bytes)}" if epoch.moved_bytes else ""
     print_line(
@@ -87,7 +90,8 @@ def _show_epoch(epoch: Epoch) -> None:
     )
 
 
-def _show_memory_line(memory: MemoryAnswer, device: str) -> None:
+def show_memory_line(memory: MemoryAnswer, device: str) -> None:
+    """What the fullest device needs, and the largest batch."""
     verdict = "fits" if memory.fits else "does not fit"
     print_line(
         f"Memory: {format_bytes(memory.bytes.p50)} "
@@ -98,7 +102,7 @@ def _show_memory_line(memory: MemoryAnswer, device: str) -> None:
     print_line(f"Largest batch that fits: {memory.largest_batch or 'none'}")
 
 
-def _show_bottleneck(found: Bottleneck, device: Device, title: str) -> None:
+def show_bottleneck(found: Bottleneck, device: Device, title: str) -> None:
     kind = device.kind if found.kind == "gpu" else found.kind
     print_line(f"Bottleneck: {kind} - {found.verdict}", "magenta")
     told = [advice for advice in found.advice if advice.gain is not None]
@@ -124,7 +128,8 @@ def _advice_row(advice: Advice) -> tuple[str, ...]:
     )
 
 
-def _show_step_parts(step: StepAnswer) -> None:
+def show_step_parts(step: StepAnswer) -> None:
+    """The parts of a step, longest first."""
     total = step.seconds.p50
     listed = [part for part in step.parts if part.seconds >= _SMALLEST_SHARE * total][:_MOST_PARTS]
     rows = [_part_row(part, f"{part.seconds / total:.1%}") for part in listed]
@@ -148,7 +153,8 @@ def _part_row(part: StepPart, share: str) -> tuple[str, ...]:
     return part.name, format_duration(part.seconds), share, part.source
 
 
-def _show_memory(memory: MemoryAnswer) -> None:
+def show_memory(memory: MemoryAnswer) -> None:
+    """What memory goes to, and what would make it fit."""
     print_line()
     rows = [
         (part.name, format_bytes(part.bytes), f"{part.bytes / memory.bytes.p50:.1%}") for part in memory.parts
