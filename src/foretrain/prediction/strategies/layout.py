@@ -118,13 +118,27 @@ def _hybrid(strategy: str, devices: int) -> Layout:
         pipeline=degrees.get("pp", 1),
         zero_stage=_choice("zero", given.get("zero", "0"), ("0", "1", "2", "3")),
         sequence_parallel="sp" in given,
-        keeps_gathered=given.get("sp") == "keep",
-        overlaps=given.get("overlap") != "no",
+        keeps_gathered=_word("sp", given.get("sp", ""), ("", "keep")) == "keep",
+        overlaps=_word("overlap", given.get("overlap", "yes"), ("yes", "no")) == "yes",
         schedule=_schedule(given),
         chunks=_whole("chunks", given.get("chunks", "1")),
         compression=_hook(given),
     )
+    _check_use(layout)
     return _with_replicas(layout, degrees, devices)
+
+
+def _check_use(layout: Layout) -> None:
+    """Refuse what would have no effect."""
+    if layout.chunks > 1 and layout.schedule != "interleaved":
+        raise InvalidRequest(
+            f"schedule={layout.schedule} runs one chunk on each device, not {layout.chunks}; use "
+            "schedule=interleaved, or leave chunks out"
+        )
+    if layout.chunks > 1 and layout.pipeline == 1:
+        raise InvalidRequest(f"chunks={layout.chunks} divides the stages of a pipeline: give pp=2 or more")
+    if layout.sequence_parallel and layout.tensor == 1:
+        raise InvalidRequest("sp goes with tensor parallelism: give tp=2 or more, or leave it out")
 
 
 def _with_replicas(layout: Layout, degrees: Mapping[str, int], devices: int) -> Layout:
@@ -179,15 +193,20 @@ def _given(strategy: str) -> dict[str, str]:
 
 
 def _whole(name: str, value: str) -> int:
-    if not value.isdigit() or int(value) < 1:
+    if not (value.isascii() and value.isdigit()) or int(value) < 1:
         raise InvalidRequest(f"{name}={value or '...'}: give a whole number of at least 1")
     return int(value)
 
 
 def _choice(name: str, value: str, allowed: tuple[str, ...]) -> int:
+    return int(_word(name, value, allowed))
+
+
+def _word(name: str, value: str, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
-        raise InvalidRequest(f"{name}={value}: give one of {', '.join(allowed)}")
-    return int(value)
+        forms = ", ".join(f"{name}={each}" if each else name for each in allowed)
+        raise InvalidRequest(f"{name}={value}: give one of {forms}")
+    return value
 
 
 def _schedule(given: Mapping[str, str]) -> str:
