@@ -108,5 +108,7 @@ def _three(found: Sequence[SiaStep]) -> list[SiaStep]:
 
 
 def _one(found: Sequence[SiaStep]) -> list[SiaStep]:
-    """The smallest batch on one node alone."""
-    return [_six(found)[2]]
+    """The middle batch on one node."""
+    place = _FITTED[found[0].cluster][1]
+    alike = sorted((step for step in found if step.devices_per_node == place), key=lambda step: step.batch)
+    return [alike[len(alike) // 2]]

@@ -151,3 +151,19 @@ def test_a_prediction_makes_a_prior() -> None:
     assert told.p50 == pytest.approx(wanted, rel=0.15)
     assert abs(math.log(told.p50 / wanted)) < abs(math.log(blind.p50 / wanted))
     assert told.p90 / told.p10 < blind.p90 / blind.p10
+
+
+def test_one_batch_leaves_open_where_it_lies_among_all() -> None:
+    of = form("physical")
+    prior = form_prior(of)
+    assert prior.one_batch > 0.5
+
+    def wide(*batches: int) -> float:
+        known = tuple(Configuration(Placement((1,)), batch) for batch in batches)
+        fitted = fit(of, columns(known, 32), np.log([0.01 * batch for batch in batches]), prior)
+        return float(fitted.deviations(columns([Configuration(Placement((1,)), 256)], 32))[0])
+
+    place = of.names.index(of.at_reference_batch)
+    open_still = fit(of, columns(GRID[1:2], 32), np.log([1.0]), prior).covariance[place, place]
+    assert open_still == pytest.approx(prior.covariance[place, place] + prior.one_batch**2, rel=0.01)
+    assert wide(32) > 3 * wide(16, 64)

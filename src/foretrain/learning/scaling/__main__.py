@@ -34,7 +34,11 @@ def calibrate(data: Path) -> Mapping[str, Any]:
 def _content(of: Form, jobs: Sequence[Job]) -> dict[str, Any]:
     found = learn(of, jobs)
     by_cluster = {name: _distribution(of, prior) for name, prior in found.by_cluster.items()}
-    return {**_distribution(of, found.prior), "noise": found.prior.noise, "clusters": by_cluster}
+    return {**_distribution(of, found.prior), **_timings(found.prior), "clusters": by_cluster}
+
+
+def _timings(prior: Prior) -> dict[str, float]:
+    return {"noise": prior.noise, "one_batch": prior.one_batch}
 
 
 def _distribution(of: Form, prior: Prior) -> dict[str, dict[str, float]]:

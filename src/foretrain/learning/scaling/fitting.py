@@ -9,7 +9,7 @@ deviations grow where the form leaves more than the noise of residuals.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,11 +25,15 @@ _TRUST = 6.0
 
 @dataclass(frozen=True, eq=False)
 class Prior:
-    """A normal distribution of a form's parameters, and the deviation of timings from it, in logarithms."""
+    """A normal distribution of a form's parameters, and the deviation of timings from it, in logarithms.
+
+    `one_batch` is how far a single batch size lies from the middle of those a job may have, in logarithms.
+    """
 
     means: Floats
     covariance: Floats
     noise: float
+    one_batch: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +67,7 @@ def jacobian(form: Form, values: Floats, at: Columns) -> Floats:
 
 def fit(form: Form, at: Columns, log_seconds: Floats, prior: Prior, start: Floats | None = None) -> Fitted:
     """The posterior of the form's parameters; `start` is where to look for it first."""
+    prior = _of_batches(form, prior, at)
     whitening = np.linalg.cholesky(np.linalg.inv(prior.covariance)).T
 
     def residuals(values: Floats) -> Floats:
@@ -82,3 +87,13 @@ def fit(form: Form, at: Columns, log_seconds: Floats, prior: Prior, start: Float
     squares = float(np.sum(residuals(found)[: len(at)] ** 2))
     wider = max(1.0, (_TRUST + squares) / (_TRUST + len(at)))
     return Fitted(form, found, covariance * wider, prior.noise * math.sqrt(wider))
+
+
+def _of_batches(form: Form, prior: Prior, at: Columns) -> Prior:
+    """One batch size leaves open where it lies among all, so that its share of fixed work is less known."""
+    if not form.at_reference_batch or np.ptp(at.relative_batch) > 0:
+        return prior
+    place = form.names.index(form.at_reference_batch)
+    covariance = prior.covariance.copy()
+    covariance[place, place] += prior.one_batch**2
+    return replace(prior, covariance=covariance)

@@ -60,8 +60,14 @@ def learn(form: Form, jobs: Sequence[Job]) -> Population:
         float(np.sqrt(np.mean((form.log_seconds(_given(start), at) - seconds) ** 2)))
         for start, (at, seconds) in zip(found, tables, strict=True)
     ]
-    prior = Prior(prior.means, prior.covariance, float(np.median(misses)))
+    prior = Prior(prior.means, prior.covariance, float(np.median(misses)), _one_batch(jobs))
     return Population(prior, _by_cluster(values, [job.cluster for job in jobs], prior, own, level))
+
+
+def _one_batch(jobs: Sequence[Job]) -> float:
+    """Deviation of one batch from the middle of a job's, all ratios being equally likely: range / √12."""
+    batches = [[item.configuration.batch for item in job.timings] for job in jobs]
+    return float(np.sqrt(np.mean([np.log(max(each) / min(each)) ** 2 / 12 for each in batches])))
 
 
 def _given(values: Floats | None) -> Floats:
@@ -76,10 +82,12 @@ def _clipped(values: Floats) -> Floats:
     return result
 
 
-def _prior(means: Floats, variances: Floats, level: int, noise: float = NOISE) -> Prior:
+def _prior(
+    means: Floats, variances: Floats, level: int, noise: float = NOISE, one_batch: float = 0.0
+) -> Prior:
     means, variances = means.copy(), variances.copy()
     means[level], variances[level] = 0.0, LEVEL_DEVIATION**2
-    return Prior(means, np.diag(variances), noise)
+    return Prior(means, np.diag(variances), noise, one_batch)
 
 
 def _by_cluster(
@@ -100,5 +108,5 @@ def _by_cluster(
     for name, middle, size in zip(names, middles, sizes.tolist(), strict=True):
         trust = between / (between + within / size)
         means = prior.means + trust * (middle - prior.means)
-        found[name] = _prior(means, within + between * (1 - trust), level, prior.noise)
+        found[name] = _prior(means, within + between * (1 - trust), level, prior.noise, prior.one_batch)
     return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -38,7 +39,8 @@ def form_prior(form: Form, cluster: str = "") -> Prior:
             known = learned["clusters"]
             raise UnknownName("cluster", cluster, known, f"Known by timings: {', '.join(known)}")
         learned = {**learned, **learned["clusters"][cluster]}
-    return normal_prior(form, learned["means"], learned["deviations"], learned["noise"])
+    found = normal_prior(form, learned["means"], learned["deviations"], learned["noise"])
+    return replace(found, one_batch=learned["one_batch"])
 
 
 def shipped_noise() -> float:
@@ -79,11 +81,12 @@ def prior_from_prediction(
     start = base or form_prior(form)
     seconds = np.log([item.step_seconds for item in told])
     at = columns(configurations, reference_batch)
-    found: Fitted = fit(form, at, seconds, Prior(start.means, start.covariance, error))
+    found: Fitted = fit(form, at, seconds, replace(start, noise=error))
     level: Floats = np.zeros_like(found.covariance)
     place = form.names.index(LEVEL)
     level[place, place] = error**2
-    return Prior(found.values, found.covariance + level, start.noise)
+    several = bool(np.ptp(at.relative_batch) > 0)
+    return Prior(found.values, found.covariance + level, start.noise, 0.0 if several else start.one_batch)
 
 
 @cache

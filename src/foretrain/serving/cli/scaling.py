@@ -77,7 +77,7 @@ def _show(answer: ScalingAnswer, plot: Path | None) -> None:
     print_line()
     print_table(
         [
-            Column("placement"),
+            Column("placement", least=9),
             *(Column(title, right=True) for title in ("GPUs", "batch", "step", "p10", "p90")),
             Column("samples/s", right=True, expendable=2),
             Column("timed", right=True, expendable=1),

@@ -37,6 +37,8 @@ class Form(ABC):
     name: str
     equation: str
     parameters: tuple[Parameter, ...]
+    at_reference_batch: str = ""
+    """The parameter that would be another one at another reference batch, if there is one."""
 
     @abstractmethod
     def log_seconds(self, values: Floats, at: Columns) -> Floats:

@@ -38,6 +38,7 @@ class Physical(Form):
 
     name = "physical"
     equation = "compute (fixed + per sample, contention, waiting) and ring synchronisation, overlapped"
+    at_reference_batch = "fixed share"
     parameters = (
         Parameter(LEVEL, 0.0, LEVEL_DEVIATION),
         Parameter("fixed share", 0.0, 2.0),
