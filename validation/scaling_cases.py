@@ -10,6 +10,7 @@ import numpy as np
 
 from foretrain.estimates import Quantiles
 from foretrain.learning.scaling.columns import columns, reference_batch
+from foretrain.learning.scaling.comparison import leave_out
 from foretrain.learning.scaling.fitting import Prior, fit
 from foretrain.learning.scaling.forms._base import Form
 from foretrain.learning.scaling.forms.catalogue import FORMS, form
@@ -28,7 +29,8 @@ PEERS: Mapping[str, str] = {
     "optimus": "Optimus",
     "seed": "a0 M/g + a1 g + a2",
 }
-METHODS = (HERE, ANY, NEVER, *PEERS.values())
+CHOSEN = "the form best on timings left out"
+METHODS = (HERE, ANY, NEVER, CHOSEN, *PEERS.values())
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +69,7 @@ def answered(question: Question, priors: Priors) -> list[Case]:
         told[method] = _told(form("physical"), prior, question)
     for name, method in PEERS.items():
         told[method] = _told(FORMS[name], _wide(name), question)
+    told[CHOSEN] = told[_best(question, priors)]
     return [
         Case(
             f"{question.model} on {timing.configuration}, {label}",
@@ -77,6 +80,17 @@ def answered(question: Question, priors: Priors) -> list[Case]:
         )
         for row, (timing, label) in enumerate(zip(question.wanted, question.labels, strict=True))
     ]
+
+
+def _best(question: Question, priors: Priors) -> str:
+    """The method whose form is least off on the timings fitted to, each left out in turn."""
+    if len(question.known) < 2:
+        return HERE
+    ours = leave_out(form("physical"), question.known, priors.of(HERE, question.model, question.cluster))
+    errors = {HERE: ours.mean_error}
+    for name, method in PEERS.items():
+        errors[method] = leave_out(FORMS[name], question.known, _wide(name)).mean_error
+    return min(errors, key=lambda method: errors[method])
 
 
 @cache

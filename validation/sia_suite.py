@@ -36,14 +36,16 @@ _NOTES = (
     "inside a node (0.3 points worse); rings between nodes that also pay for the inside, a smooth maximum "
     "of fixed and per-sample time, tails of the prior heavier than normal (all within 0.3 points, left "
     "out); waiting and contention without bounds (Gavel on eight machines 17 % in place of 10 %).",
-    "Choosing the form by the error on timings left out is worse than always taking the physical one: "
-    "15.8 % on AWS and 12.8 % on RTX.",
+    "Choosing the form by the error on the six timings, each left out in turn, is worse than always "
+    "taking the physical one: three placements say too little about a fourth.",
     "Batches that are no multiple of four take YOLOv3 up to 1.6 times as long, which timings at 4 and 8 "
     "cannot tell.",
     "Azure: Pollux, Optimus and the plain regression are better than the physical form there. Eight "
     "workers on a node take up to three times as long as one, and two full nodes of NCF twice that again, "
     "while 1+1 costs nothing: time grows with the number of GPUs, as in no other cluster, and not as "
     "rings do.",
+    "One timing: the middle batch on one full node tells all placements and batches, up to 32 times as "
+    "large (NCF) or 1/32. Its median counts: how a step grows with the batch cannot be known from one.",
 )
 
 
