@@ -7,8 +7,9 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-_IDLE, _WAITING_FOR_DISK, _KINDS = 3, 4, 8
-"""Places in the first line of /proc/stat; the kinds after these are counted in them already."""
+_WORKING = (0, 1, 2, 7)
+"""User, nice, system and stolen time in the first line of /proc/stat. Interrupts are left out: the packets of
+those who are watched cause them too."""
 _USER, _SYSTEM = 11, 12
 """Places in /proc/PID/stat, counted from the state on."""
 
@@ -34,8 +35,8 @@ class OtherLoad:
 
 
 def _busy_ticks() -> int:
-    counts = [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1 : 1 + _KINDS]]
-    return sum(count for place, count in enumerate(counts) if place not in (_IDLE, _WAITING_FOR_DISK))
+    counts = Path("/proc/stat").read_text().splitlines()[0].split()[1:]
+    return sum(int(counts[place]) for place in _WORKING)
 
 
 def _ticks(process: int) -> int:
