@@ -2,8 +2,16 @@
 
 class TestMyModel(OperatorModelSuite):
     model = MyModel()
+
+class TestMyStrategy(StrategySuite):
+    def spread(self, program, degree):
+        return my_strategy(program, degree)
+
+    def graphs(self):
+        return [my_graph]
 """
 
 from foretrain.testing.operator_models import OperatorModelSuite
+from foretrain.testing.strategies import StrategySuite
 
-__all__ = ["OperatorModelSuite"]
+__all__ = ["OperatorModelSuite", "StrategySuite"]

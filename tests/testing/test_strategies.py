@@ -1,0 +1,161 @@
+"""Every strategy against the suite that extensions must pass."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+import pytest
+from tests.support.hand_made_steps import gpt2, graph
+
+from foretrain.prediction import strategies
+from foretrain.prediction.strategies.context import context_parallel
+from foretrain.prediction.strategies.data_parallel import data_parallel
+from foretrain.prediction.strategies.expert import expert_parallel
+from foretrain.prediction.strategies.program import Program
+from foretrain.prediction.strategies.sharded import sharded
+from foretrain.prediction.strategies.single_process import single_process
+from foretrain.prediction.strategies.tensor import tensor_parallel
+from foretrain.testing import StrategySuite
+from foretrain.workloads.graph import Graph
+
+
+def small_models() -> list[Graph]:
+    return [gpt2(), graph("voice-linear"), graph("mnist-cnn")]
+
+
+class OverReplicas(StrategySuite):
+    """Strategies that work for any model."""
+
+    __test__ = False
+
+    def graphs(self) -> Sequence[Graph]:
+        return small_models()
+
+
+class TestDataParallel(OverReplicas):
+    __test__ = True
+
+    def spread(self, program: Program, degree: int) -> Program:
+        return data_parallel(program, degree)
+
+
+class TestCompressed(OverReplicas):
+    __test__ = True
+
+    def spread(self, program: Program, degree: int) -> Program:
+        return data_parallel(program, degree, compression="bf16")
+
+
+class TestSingleProcess(OverReplicas):
+    __test__ = True
+
+    def spread(self, program: Program, degree: int) -> Program:
+        return single_process(program, degree)
+
+
+class TestZero1(OverReplicas):
+    __test__ = True
+    stage = 1
+
+    def spread(self, program: Program, degree: int) -> Program:
+        return sharded(program, degree, self.stage)
+
+
+class TestZero2(TestZero1):
+    stage = 2
+
+
+class TestZero3(TestZero1):
+    stage = 3
+
+
+class TestTensorParallel(StrategySuite):
+    divides, shrinks, padding = True, True, 1e-3
+
+    def spread(self, program: Program, degree: int) -> Program:
+        return tensor_parallel(program, degree)
+
+    def graphs(self) -> Sequence[Graph]:
+        return [gpt2(), graph("voice-linear")]
+
+
+class TestSequenceParallel(StrategySuite):
+    divides, shrinks, padding = True, True, 1e-3
+
+    def spread(self, program: Program, degree: int) -> Program:
+        return tensor_parallel(program, degree, sequence_parallel=True)
+
+    def graphs(self) -> Sequence[Graph]:
+        return [gpt2()]
+
+
+class TestContextParallel(StrategySuite):
+    divides, padding = True, 0.05
+
+    def spread(self, program: Program, degree: int) -> Program:
+        return context_parallel(program, degree)
+
+    def graphs(self) -> Sequence[Graph]:
+        return [gpt2()]
+
+
+class TestExpertParallel(StrategySuite):
+    shrinks = True
+    degrees = (2,)
+
+    def spread(self, program: Program, degree: int) -> Program:
+        return expert_parallel(program, degree)
+
+    def graphs(self) -> Sequence[Graph]:
+        return [graph("switch-base-8", batch=1, seq_len=32)]
+
+
+def _named_strategies() -> set[str]:
+    """Functions of the package from a program and a degree to a program."""
+    found = set()
+    for entry in pkgutil.iter_modules(strategies.__path__):
+        module = importlib.import_module(f"{strategies.__name__}.{entry.name}")
+        for name, value in vars(module).items():
+            notes = getattr(value, "__annotations__", {})
+            is_ours = getattr(value, "__module__", "") == module.__name__ and not name.startswith("_")
+            if is_ours and list(notes)[:2] == ["program", "degree"] and notes.get("return") == "Program":
+                found.add(name)
+    return found
+
+
+def test_every_strategy_is_held_to_the_suite() -> None:
+    held = {data_parallel, sharded, single_process, tensor_parallel, context_parallel, expert_parallel}
+    assert _named_strategies() == {strategy.__name__ for strategy in held}
+
+
+def _forgetful(program: Program, degree: int) -> Program:
+    """A strategy that is wrong in every way the suite looks for."""
+    found = data_parallel(program, max(degree, 2))
+    late = tuple(exchange._replace(before=exchange.after) for exchange in found.exchanges)
+    half = replace(found.graph, calls=found.graph.calls[: len(found.graph.calls) // 2])
+    return replace(found, exchanges=late, graph=half, micro_batches=1)
+
+
+class _Forgetful(OverReplicas):
+    __test__ = False
+
+    def spread(self, program: Program, degree: int) -> Program:
+        return _forgetful(program, degree)
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        "test_one_device_changes_nothing",
+        "test_degrees_are_told",
+        "test_work_is_conserved",
+        "test_exchanges_lie_inside_the_step",
+    ],
+)
+def test_the_suite_finds_what_is_wrong(check: str) -> None:
+    with pytest.raises(AssertionError):
+        partial(getattr(_Forgetful(), check))()
