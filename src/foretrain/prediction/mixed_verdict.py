@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from foretrain.prediction.collectives.network import Network
 from foretrain.prediction.mixed_steps import Division
 from foretrain.prediction.speeding_up import Advice
 from foretrain.units import format_duration
@@ -83,11 +84,21 @@ def _of_idle(at: Comparison) -> str:
         f"{format_duration(at.best.seconds)} without"
     )
     waits, waited = _waiting(at.everyone), _waiting(at.best)
-    network = at.everyone.network.inter
-    if waits > waited and network is not None:
-        over = f"{format_duration(waits)} over {network.name}, without them {format_duration(waited)}"
-        said += f", since with them devices wait for exchanges {over}"
+    if waits > waited:
+        over = f"{format_duration(waits)}, at the pace of {_slowest_link(at.everyone.network)}"
+        instead = f"{format_duration(waited)}" if waited > 0 else "not at all"
+        said += f", since with them devices wait for exchanges {over}, and without them {instead}"
     return said
+
+
+def _slowest_link(network: Network) -> str:
+    """The link that a ring through all nodes waits for."""
+    inside, outside = network.intra, network.inter
+    if outside is None or outside.bytes_per_second_per_node is None:
+        return "one device" if inside is None else inside.name
+    if inside is not None and inside.bytes_per_second_per_device < outside.bytes_per_second_per_node:
+        return f"{inside.name} inside a node"
+    return outside.name
 
 
 def _waiting(division: Division) -> float:
