@@ -84,25 +84,25 @@ def multiplying(tmp_path: Path) -> Workload:
 
 
 def test_the_seeds_slow_node_takes_one_of_21(convolving: Workload) -> None:
-    """One device 20 times as fast: of 2100 samples the slow one takes 100, and 4.8 % of the step are saved.
+    """One device 20 times as fast: of 840 samples the slow one takes 40, and 4.8 % of the step are saved.
 
     But for one sample: what a step takes whatever the batch takes the slow one 20 times as long, too.
     """
-    prediction = found(convolving, cluster(node(FAST), node(SLOW)), 2100)
+    prediction = found(convolving, cluster(node(FAST), node(SLOW)), 840)
     ((many,), (few,)) = batches(prediction)
-    assert many + few == 2100
-    assert few in (99, 100)
+    assert many + few == 840
+    assert few in (39, 40)
     assert prediction.split.left_out == ()
-    assert f"slow helps: with {few} of 2100 samples it shortens a step from" in prediction.split.verdict
+    assert f"slow helps: with {few} of 840 samples it shortens a step from" in prediction.split.verdict
     gains = {advice.change: advice.gain for advice in prediction.bottleneck.advice}
     assert gains["without slow"] == pytest.approx(200 / 210, rel=0.01)
     assert gains["even split over all nodes"] == pytest.approx(10 / 105, rel=0.02)
     assert gains["without t4"] == pytest.approx(10 / 210, rel=0.02)
     seconds = prediction.step.seconds
     assert sum(part.seconds for part in prediction.step.parts) == pytest.approx(seconds.p50)
-    assert prediction.throughput.samples_per_second == pytest.approx(2100 / seconds.p50)
+    assert prediction.throughput.samples_per_second == pytest.approx(840 / seconds.p50)
     ends = [share.seconds for share in prediction.split.shares]
-    assert ends[0] == pytest.approx(ends[1], rel=0.02)
+    assert ends[0] == pytest.approx(ends[1], rel=0.03)
     assert max(end for end in ends if end) == pytest.approx(seconds.p50)
     assert any("scale each device's loss" in note for note in prediction.notes)
 
