@@ -132,7 +132,7 @@ def advice(at: Comparison) -> tuple[Advice, ...]:
     if at.idle:
         others.append(("all nodes, split by speed", at.everyone))
     others += [(f"without {each.group}", each.division) for each in at.without]
-    others.append(("2x network", at.twice_the_network))
+    others.append(("2x network" if at.best.network.inter else "2x links", at.twice_the_network))
     return tuple(_advice(change, then, at.best) for change, then in others if then is not None)
 
 
