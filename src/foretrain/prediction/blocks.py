@@ -19,7 +19,7 @@ from foretrain.prediction.strategies.program import Program
 from foretrain.prediction.strategies.stages import stage_programs
 from foretrain.workloads.graph import Graph, Phase
 
-BEFORE, AFTER = "", "(end)"
+BEFORE, AFTER = "(start)", "(end)"
 """What comes before the first block, and after the last."""
 
 
@@ -70,14 +70,14 @@ def _units(graph: Graph) -> list[str | None]:
         begun = begun or bool(own)
         forward.append(own or (AFTER if begun else BEFORE))
     found = list(forward)
-    previous: str | None = AFTER
+    previous = forward[-1] if forward else AFTER
     for call in graph.calls[len(forward) :]:
         if call.phase is Phase.OPTIMIZER:
             found.append(None)
             continue
         own = unit(call.module)
         if not own and call.forward is not None and call.forward < len(forward):
-            own = forward[call.forward] or BEFORE
+            own = forward[call.forward] or ""
         previous = own or previous
         found.append(own if own else previous)
     return _in_the_middle(found, len(forward))

@@ -27,6 +27,8 @@ PREDICTED = 3
 """How many of the best are predicted in full."""
 _MOST_PREDICTED = 12
 """No more are predicted in search of one that fits."""
+_LEANEST = 3
+"""How many are predicted in full where no sketch fits."""
 _STAGES = (0, 1, 2, 3)
 LONG = 8192
 """Sequences from this length on may be divided between devices."""
@@ -94,8 +96,12 @@ def search(question: Question, global_batch: int) -> Ranking | Infeasible:
             f"in any way; {question.hardware.devices} or a multiple of it would do"
         )
     found = _predicted(question, [candidate for candidate in candidates if candidate.sketch.fits])
-    if not found:
-        return _nothing_fits(candidates, question)
+    if not found:  # sketches may be too careful
+        leanest = sorted(candidates, key=lambda each: each.sketch.bytes)[:_LEANEST]
+        tried = [outcome for outcome in (_in_full(question, each) for each in leanest) if outcome]
+        found = [outcome for outcome in tried if outcome.memory.fits]
+        if not found:
+            return _nothing_fits(candidates, question, tried)
     return Ranking(tuple(sorted(found, key=lambda outcome: outcome.seconds)), tuple(candidates), question)
 
 
@@ -109,22 +115,35 @@ def _predicted(question: Question, candidates: Sequence[Candidate]) -> list[Outc
         capacity = question.setting.device.memory_bytes
         if candidate.sketch.bytes * short.get(stage, 1.0) > capacity:
             continue
-        outcome = evaluate(_asked(question, candidate.is_checkpointed), candidate.attempt)
         tried += 1
+        outcome = _in_full(question, candidate)
+        if outcome is None:
+            continue
         short[stage] = max(short.get(stage, 1.0), outcome.memory.bytes / candidate.sketch.bytes)
         if outcome.memory.fits:
             found.append(outcome)
-        if len(found) == PREDICTED or tried == _MOST_PREDICTED:
+        if len(found) == PREDICTED or tried >= _MOST_PREDICTED:
             break
     return found
 
 
-def _nothing_fits(candidates: Sequence[Candidate], question: Question) -> Infeasible:
+def _in_full(question: Question, candidate: Candidate) -> Outcome | None:
+    """A candidate predicted in full; None if the whole model cannot be spread so though its blocks could."""
+    try:
+        return evaluate(_asked(question, candidate.is_checkpointed), candidate.attempt)
+    except ForetrainError:
+        return None
+
+
+def _nothing_fits(
+    candidates: Sequence[Candidate], question: Question, tried: Sequence[Outcome]
+) -> Infeasible:
     leanest = min(candidates, key=lambda each: each.sketch.bytes)
+    needed = min((outcome.memory.bytes for outcome in tried), default=leanest.sketch.bytes)
     capacity = question.setting.device.memory_bytes
     return Infeasible(
         f"the leanest of {len(candidates)} layouts ({leanest.name})",
-        f"{format_bytes(leanest.sketch.bytes)} on each device",
+        f"{format_bytes(needed)} on each device",
         format_bytes(capacity),
         "use more devices, a smaller global batch, or devices with more memory",
     )

@@ -99,7 +99,8 @@ def block_costs(blocks: Blocks, graph: Graph, layout: Layout, at: Setting) -> Bl
         call = max(exchange.after, 0)
         into = forward if graph.calls[call].phase is Phase.FORWARD else backward
         into[max(0, kind_of_call[call])] += costs(exchange).seconds
-    last = [int(np.max(np.flatnonzero(kind_of_position == kind))) for kind in range(kinds)]
+    last = np.zeros(kinds, int)  # blocks may share a position: they cannot be cut apart
+    np.maximum.at(last, kind_of_call[worked], position[worked])
     crossing = np.append(chain.crossing_bytes, 0.0)[last]
     sizes = _sizes(graph)
     parameters, saved = of_kind(chain.parameter_bytes), of_kind(chain.saved_bytes)
