@@ -34,6 +34,7 @@ class ScalingRequest:
 
     `predict_at` is what a prediction of the job from its model and hardware says, and `prediction_error` the
     standard deviation of its errors, in logarithms; it takes the place of the shipped prior.
+    `devices_per_node` is what a full node holds, where that is known.
     """
 
     timings: tuple[Timing, ...]
@@ -42,6 +43,7 @@ class ScalingRequest:
     cluster: str = ""
     predict_at: Prediction | None = None
     prediction_error: float = 0.0
+    devices_per_node: int | None = None
 
     def __post_init__(self) -> None:
         if not self.timings:
@@ -57,7 +59,7 @@ class ScalingRequest:
     @property
     def asked(self) -> tuple[Configuration, ...]:
         """The configurations to tell."""
-        return self.at or usual_configurations(self.timed)
+        return self.at or usual_configurations(self.timed, self.devices_per_node)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +121,16 @@ def predict_scaling(request: ScalingRequest) -> ScalingAnswer:
     )
 
 
-def usual_configurations(timed: Sequence[Configuration]) -> tuple[Configuration, ...]:
+def usual_configurations(
+    timed: Sequence[Configuration], devices_per_node: int | None = None
+) -> tuple[Configuration, ...]:
     """One node with 1, 2, 4 ... devices, then full nodes up to twice those timed, at the batches timed.
 
     A node is as large as the fullest timed, or has eight devices if no more than one was timed.
     """
     most = max(item.placement.fullest for item in timed)
-    if all(item.placement.devices == 1 for item in timed):
-        most = _USUAL_NODE
+    if devices_per_node is not None or all(item.placement.devices == 1 for item in timed):
+        most = max(most, devices_per_node or _USUAL_NODE)
     nodes = 2 * max(item.placement.nodes for item in timed)
     counts = sorted({*(2**power for power in range(most.bit_length()) if 2**power <= most), most})
     steps = sorted({2, *(2**power for power in range(1, nodes.bit_length())), nodes})

@@ -10,7 +10,7 @@ import typer
 from foretrain.serving.cli.parameters import Json
 
 if TYPE_CHECKING:
-    from foretrain.learning.scaling.answer import ScalingAnswer
+    from foretrain.learning.scaling.answer import ScalingAnswer, ScalingRequest
 
 Timings = Annotated[
     Path,
@@ -26,6 +26,16 @@ FormOption = Annotated[
 Cluster = Annotated[
     str, typer.Option("--cluster", help="A cluster known by other jobs' timings, e.g. aws-4xt4.")
 ]
+WorkloadName = Annotated[
+    str | None, typer.Option("--workload", help="What is trained: its prediction is a prior. Needs --on.")
+]
+On = Annotated[
+    str | None, typer.Option("--on", help="Hardware with full nodes, e.g. v100-sxm2-16gb:8. With --workload.")
+]
+Precision = Annotated[str, typer.Option("--precision", help="Of the workload: fp32, tf32, fp16 or bf16.")]
+NetworkLink = Annotated[
+    str | None, typer.Option("--network", help="LINK[:CARDS] between nodes, where --on does not say it.")
+]
 Plot = Annotated[Path | None, typer.Option("--plot", help="Draw the step times into this .png or .svg file.")]
 
 
@@ -34,6 +44,10 @@ def scaling(
     at: At = None,
     form: FormOption = "physical",
     cluster: Cluster = "",
+    workload: WorkloadName = None,
+    on: On = None,
+    precision: Precision = "fp32",
+    network: NetworkLink = None,
     plot: Plot = None,
     json: Json = False,
 ) -> None:
@@ -46,13 +60,18 @@ def scaling(
     Examples:
       foretrain scaling timings.csv
       foretrain scaling timings.csv --at configs.csv --form all --plot scaling.png
+      foretrain scaling timings.csv --workload resnet50 --on aws:g4dn.12xlarge --precision fp16
     """
-    from foretrain.learning.scaling.answer import ScalingRequest, predict_scaling
+    from foretrain.learning.scaling.answer import ScalingRequest as Request
+    from foretrain.learning.scaling.answer import predict_scaling
     from foretrain.learning.scaling.timings import read_configurations, read_timings
     from foretrain.serving.cli.terminal import print_json
 
     asked = read_configurations(at) if at is not None else ()
-    answer = predict_scaling(ScalingRequest(read_timings(timings), asked, form, cluster))
+    request = Request(read_timings(timings), asked, form, cluster)
+    if workload is not None or on is not None:
+        request = _with_prediction(request, workload, on, precision, network)
+    answer = predict_scaling(request)
     if plot is not None:
         from foretrain.serving.plots import draw_step_scaling
 
@@ -61,6 +80,35 @@ def scaling(
         print_json(answer)
     else:
         _show(answer, plot)
+
+
+def _with_prediction(
+    request: ScalingRequest, model: str | None, on: str | None, precision: str, network: str | None
+) -> ScalingRequest:
+    """The same request with what is predicted from model and hardware as what is known beforehand."""
+    from dataclasses import replace
+
+    from foretrain.errors import InvalidRequest
+    from foretrain.facts.hardware import hardware
+    from foretrain.learning.scaling.from_hardware import PredictedJob
+    from foretrain.prediction.many_devices import Spreading
+    from foretrain.serving.cli.terminal import spinner
+    from foretrain.workloads.requests import WorkloadRequest, workload_of
+
+    if model is None or on is None:
+        raise InvalidRequest("a prediction needs both: --workload MODEL and --on HARDWARE")
+    with spinner(f"Predicting {model}"):
+        job = PredictedJob(
+            workload_of(WorkloadRequest(model, precision=precision)),
+            hardware(on),
+            Spreading(inter=network),
+        )
+        return replace(
+            request,
+            predict_at=job.seconds,
+            prediction_error=job.error(request.timed),
+            devices_per_node=job.devices_per_node,
+        )
 
 
 def _show(answer: ScalingAnswer, plot: Path | None) -> None:

@@ -1,0 +1,61 @@
+"""What a prediction from model and hardware says of a job's placements, to be corrected by its timings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from foretrain.errors import InvalidRequest
+from foretrain.facts.hardware import Hardware
+from foretrain.learning.scaling.placement import Placement
+from foretrain.learning.scaling.timings import Configuration
+from foretrain.prediction.input_pipeline import InputOptions
+from foretrain.prediction.many_devices import Spreading, attempt_of, question_of
+from foretrain.prediction.outcomes import Outcome, evaluate
+from foretrain.prediction.step_models import OperatorSteps
+from foretrain.workloads.workload import Workload
+
+_DEVIATIONS = 2.563
+"""Between the 10th and the 90th percentile of a normal distribution lie so many standard deviations."""
+
+
+@dataclass(frozen=True)
+class PredictedJob:
+    """A workload on hardware, whose nodes are filled as a placement says; uneven ones as their fullest."""
+
+    workload: Workload
+    hardware: Hardware
+    spreading: Spreading
+
+    @property
+    def devices_per_node(self) -> int:
+        """What a full node holds."""
+        return self.hardware.node.devices if self.hardware.node else self.hardware.devices_per_node
+
+    def seconds(self, placement: Placement, batch: int) -> float:
+        """A step of so many samples for each device."""
+        return self._outcome(placement, batch).seconds
+
+    def error(self, configurations: Sequence[Configuration]) -> float:
+        """Standard deviation of the predictions' errors, in logarithms: the widest of some intervals."""
+        widest = 0.0
+        for each in configurations:
+            told = self._outcome(each.placement, each.batch).total.quantiles
+            widest = max(widest, math.log(told.p90 / max(told.p10, told.p50 / 10)) / _DEVIATIONS)
+        return widest
+
+    def _outcome(self, placement: Placement, batch: int) -> Outcome:
+        hardware = self._filled(placement)
+        workload = self.workload.at(batch=batch)
+        question = question_of(workload, hardware, self.spreading, OperatorSteps(), InputOptions())
+        return evaluate(question, attempt_of(question, self.spreading))
+
+    def _filled(self, placement: Placement) -> Hardware:
+        hardware, most = self.hardware, self.devices_per_node
+        if placement.fullest > most:
+            raise InvalidRequest(
+                f"placement {placement} has {placement.fullest} devices on a node; {hardware.name} has {most}"
+            )
+        name = f"{hardware.device.id}:{placement.fullest}x{placement.nodes}"
+        return replace(hardware, name=name, devices_per_node=placement.fullest, nodes=placement.nodes)
