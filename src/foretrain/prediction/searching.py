@@ -24,9 +24,11 @@ from foretrain.units import format_bytes
 from foretrain.workloads.workload import BATCHES, Workload, graph_at, record_family
 
 PREDICTED = 3
-"""How many of the best are predicted in full."""
-_MOST_PREDICTED = 12
-"""No more are predicted in search of one that fits."""
+"""How many of the best are told."""
+_MOST_PREDICTED = 16
+"""No more are predicted in full in search of them."""
+_CALLS_PREDICTED = 30_000
+"""So many calls are walked through in full: of small models more layouts than of large ones."""
 _LEANEST = 3
 """How many are predicted in full where no sketch fits."""
 _STAGES = (0, 1, 2, 3)
@@ -102,7 +104,8 @@ def search(question: Question, global_batch: int) -> Ranking | Infeasible:
         found = [outcome for outcome in tried if outcome.memory.fits]
         if not found:
             return _nothing_fits(candidates, question, tried)
-    return Ranking(tuple(sorted(found, key=lambda outcome: outcome.seconds)), tuple(candidates), question)
+    fastest = sorted(found, key=lambda outcome: outcome.seconds)[:PREDICTED]
+    return Ranking(tuple(fastest), tuple(candidates), question)
 
 
 def _predicted(question: Question, candidates: Sequence[Candidate]) -> list[Outcome]:
@@ -122,7 +125,8 @@ def _predicted(question: Question, candidates: Sequence[Candidate]) -> list[Outc
         short[stage] = max(short.get(stage, 1.0), outcome.memory.bytes / candidate.sketch.bytes)
         if outcome.memory.fits:
             found.append(outcome)
-        if len(found) == PREDICTED or tried >= _MOST_PREDICTED:
+        enough = max(PREDICTED, min(_MOST_PREDICTED, _CALLS_PREDICTED // len(outcome.graph.calls)))
+        if len(found) >= enough or tried >= _MOST_PREDICTED:
             break
     return found
 

@@ -38,13 +38,15 @@ _GRADIENTS = (Axis.CONTEXT, Axis.EXPERT, Axis.SHARD, Axis.DATA)
 class BlockCosts:
     """The blocks of a model, divided in one way, for one micro-batch.
 
-    Arrays have one entry for each block, in order. The ratios are bytes of gradients, optimizer state and
+    Arrays have one entry for each block, in order; `launching` is the host's time, forward and backward. The
+    ratios are bytes of gradients, optimizer state and
     weights cast to half precision for each byte of parameters; `sent_share` is what is sent of a parameter's
     bytes; `other_bytes` is memory besides all these and saved activations.
     """
 
     forward: Floats
     backward: Floats
+    launching: tuple[Floats, Floats]
     parameter_bytes: Floats
     saved_bytes: Floats
     crossing_bytes: Floats
@@ -94,6 +96,8 @@ def block_costs(blocks: Blocks, graph: Graph, layout: Layout, at: Setting) -> Bl
         return np.bincount(kind_of_position, values, kinds).astype(float)
 
     forward, backward = of_kind(chain.forward_seconds), of_kind(chain.backward_seconds)
+    hosts = chain_of(graph, times.host.tolist())
+    launching = of_kind(hosts.forward_seconds), of_kind(hosts.backward_seconds)
     costs = exchange_costs(layout, at)
     for exchange in program.exchanges:
         call = max(exchange.after, 0)
@@ -112,6 +116,7 @@ def block_costs(blocks: Blocks, graph: Graph, layout: Layout, at: Setting) -> Bl
     return BlockCosts(
         forward=forward[blocks.kind_of],
         backward=backward[blocks.kind_of],
+        launching=(launching[0][blocks.kind_of], launching[1][blocks.kind_of]),
         parameter_bytes=parameters[blocks.kind_of],
         saved_bytes=saved[blocks.kind_of],
         crossing_bytes=crossing[blocks.kind_of],
@@ -138,6 +143,7 @@ def sketch(costs: BlockCosts, layout: Layout, micro_batches: int, at: Setting) -
         np.add.reduceat(values, bounds[:-1])
         for values in (costs.forward, costs.backward, costs.parameter_bytes, costs.saved_bytes)
     )
+    forward, backward = _paced(costs, forward, backward, bounds)
     passing = forward + backward
     steady = (micro_batches - 1) * passing.max() + passing.sum() + _sends(costs, layout, bounds, at)
     between = _Replicas(layout, at)
@@ -151,6 +157,15 @@ def sketch(costs: BlockCosts, layout: Layout, micro_batches: int, at: Setting) -
     seconds = float(steady + max(np.array(after) + updating))
     needed = _bytes(costs, layout, parameters, saved, micro_batches)
     return Sketch(seconds, needed, needed <= at.device.memory_bytes * memory_calibration().usable_share)
+
+
+def _paced(costs: BlockCosts, forward: Floats, backward: Floats, bounds: Floats) -> tuple[Floats, Floats]:
+    """Passes no quicker than their launches; without a pipeline the host may run ahead in one of them."""
+    launching = [np.add.reduceat(values, bounds[:-1]) for values in costs.launching]
+    if len(forward) > 1:
+        return np.maximum(forward, launching[0]), np.maximum(backward, launching[1])
+    late = max(1.0, float((launching[0] + launching[1])[0] / max((forward + backward)[0], 1e-12)))
+    return forward * late, backward * late
 
 
 def _sends(costs: BlockCosts, layout: Layout, bounds: Floats, at: Setting) -> float:
