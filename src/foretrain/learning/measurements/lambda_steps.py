@@ -107,8 +107,17 @@ def read(data: Path) -> Reading:
 
 def _reason(row: Mapping[str, str]) -> str:
     """Why a row cannot be used; empty if it can."""
-    if _devices(row) > 1:
+    if devices(row) > 1:
         return "several GPUs"
+    return _flaw(row)
+
+
+def is_usable(row: Mapping[str, str]) -> bool:
+    """Whether a row on any number of GPUs has a throughput on a known device."""
+    return not _flaw(row)
+
+
+def _flaw(row: Mapping[str, str]) -> str:
     if not row["throughput"]:
         return "did not finish"
     if _OTHER_HARNESS in row["dir"]:
@@ -116,11 +125,24 @@ def _reason(row: Mapping[str, str]) -> str:
     return "" if _plain(row["gpu"]) in DEVICES else "laptop GPU without a sheet"
 
 
-def _devices(row: Mapping[str, str]) -> int:
+def devices(row: Mapping[str, str]) -> int:
+    """How many GPUs a row is of."""
     if row["ngpu"]:
         return int(float(row["ngpu"]))
     found = re.search(r"(?:^|_)(\d+)x", row["dir"])
     return int(found.group(1)) if found else _DEVICES_OF_INSTANCES.get(row["dir"], 1)
+
+
+def device_id(row: Mapping[str, str]) -> str:
+    """The device of a usable row."""
+    return DEVICES[_plain(row["gpu"])]
+
+
+def batch_per_device(row: Mapping[str, str]) -> float | None:
+    """The batch of each GPU: as the row says, else as published for one GPU."""
+    if row["global_batch"]:
+        return float(row["global_batch"]) / devices(row)
+    return _batch(row["task"], "fp32" if row["prec"] == "FP32" else "fp16", device_id(row))
 
 
 def _plain(name: str) -> str:
