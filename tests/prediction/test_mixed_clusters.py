@@ -142,7 +142,8 @@ def test_a_batch_that_nobody_holds_is_answered(convolving: Workload) -> None:
     assert isinstance(answer, Infeasible)
     assert "use a global batch of at most" in str(answer)
     most = int(str(answer).rsplit(" ", 1)[1])
-    assert found(convolving, cluster(node(small), node(with_figures(small, "half", 0.5))), most)
+    whole = found(convolving, cluster(node(small), node(with_figures(small, "half", 0.5))), most)
+    assert whole.split.left_out == ()
 
 
 def test_devices_that_cannot_hold_one_sample_are_left_out(convolving: Workload) -> None:
