@@ -128,7 +128,7 @@ def passes(program: Program, times: CallTimes, exchange_seconds: ExchangeSeconds
     score = _Score(program, times, exchange_seconds)
     middle, last = score.play(1, happening=_EVERY), score.play(1)
     forward = _end(middle, Phase.FORWARD)
-    body = max(forward, _end(middle, Phase.BACKWARD))
+    body = max(forward, _end(middle, Phase.BACKWARD), _busiest_lane(middle))
     start, updating = forward_end(program.graph), optimizer_start(program.graph)
     optimizer = float(times.device[updating:].sum())
     launched = float(times.host[:start].sum()), float(times.host[start:updating].sum())
@@ -153,6 +153,12 @@ def forward_end(graph: Graph) -> int:
 def _end(run: Timeline, phase: Phase) -> float:
     ends = [end for task, end in zip(run.tasks, run.ends, strict=True) if task.kind == phase]
     return float(max(ends, default=0.0))
+
+
+def _busiest_lane(run: Timeline) -> float:
+    """A micro-batch cannot follow the one before more quickly than its exchanges follow each other."""
+    lanes = [stream for stream in run.streams if stream.lane != COMPUTE]
+    return max((run.busy_seconds(lane) for lane in lanes), default=0.0)
 
 
 def exchanging_seconds(program: Program, exchange_seconds: ExchangeSeconds) -> float:

@@ -1,6 +1,6 @@
 """What a layout would take, told from one block of each kind: quick, for searching among hundreds.
 
-    step  = (m - 1) max_s (F_s + B_s) + Σ_s (F_s + B_s) + 2 Σ sends      1F1B over m micro-batches
+    step  = (m - 1) max(F_s + B_s, send) + Σ_s (F_s + B_s) + 2 Σ sends    1F1B over m micro-batches
             + what the exchanges between replicas outlast the last backward pass, + the optimizer
     bytes = state of a stage's blocks + micro-batches in flight · saved activations + everything else
 
@@ -145,7 +145,9 @@ def sketch(costs: BlockCosts, layout: Layout, micro_batches: int, at: Setting) -
     )
     forward, backward = _paced(costs, forward, backward, bounds)
     passing = forward + backward
-    steady = (micro_batches - 1) * passing.max() + passing.sum() + _sends(costs, layout, bounds, at)
+    sends = _sends(costs, layout, bounds, at)
+    pace = max(float(passing.max()), float(sends.max(initial=0.0)))
+    steady = (micro_batches - 1) * pace + passing.sum() + 2 * sends.sum()
     between = _Replicas(layout, at)
     after = [
         between.seconds(size, share, f, b, micro_batches)
@@ -168,12 +170,13 @@ def _paced(costs: BlockCosts, forward: Floats, backward: Floats, bounds: Floats)
     return forward * late, backward * late
 
 
-def _sends(costs: BlockCosts, layout: Layout, bounds: Floats, at: Setting) -> float:
+def _sends(costs: BlockCosts, layout: Layout, bounds: Floats, at: Setting) -> Floats:
+    """What each message from stage to stage takes."""
     if layout.pipeline == 1:
-        return 0.0
+        return np.zeros(0)
     pair = neighbours(Axis.PIPELINE, layout.degrees, at.network.devices_per_node)
     sizes = costs.crossing_bytes[np.asarray(bounds[1:-1], int) - 1]
-    return 2 * float(collective_seconds(Verb.SEND, sizes, pair, at.network, at.device).sum())
+    return collective_seconds(Verb.SEND, sizes, pair, at.network, at.device)
 
 
 @dataclass(frozen=True)
