@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from foretrain.prediction.blocks import Blocks
 from foretrain.prediction.call_times import call_times
@@ -32,6 +33,7 @@ from foretrain.prediction.strategies.program import Axis
 from foretrain.workloads.graph import Graph, Phase, Role
 
 _GRADIENTS = (Axis.CONTEXT, Axis.EXPERT, Axis.SHARD, Axis.DATA)
+_BETWEEN_PARTS = (Axis.CONTEXT, Axis.EXPERT, Axis.DATA)
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +140,7 @@ def _sizes(graph: Graph) -> dict[Role, float]:
 
 def sketch(costs: BlockCosts, layout: Layout, micro_batches: int, at: Setting) -> Sketch:
     """What a layout takes whose blocks have these costs."""
-    bounds = np.array(costs.bounds(layout.pipeline))
+    bounds = np.array(costs.bounds(layout.pipeline), np.int64)
     forward, backward, parameters, saved = (
         np.add.reduceat(values, bounds[:-1])
         for values in (costs.forward, costs.backward, costs.parameter_bytes, costs.saved_bytes)
@@ -148,20 +150,15 @@ def sketch(costs: BlockCosts, layout: Layout, micro_batches: int, at: Setting) -
     sends = _sends(costs, layout, bounds, at)
     pace = max(float(passing.max()), float(sends.max(initial=0.0)))
     steady = (micro_batches - 1) * pace + passing.sum() + 2 * sends.sum()
-    between = _Replicas(layout, at)
-    after = [
-        between.seconds(size, share, f, b, micro_batches)
-        for size, share, f, b in zip(
-            parameters.tolist(), [costs.sent_share] * len(parameters), forward, backward, strict=True
-        )
-    ]
+    sent = parameters * (costs.sent_share if layout.zero_stage else 1.0)
+    after = _Replicas(layout, at).seconds(sent, forward, backward, micro_batches)
     updating = parameters * costs.optimizer_seconds_per_byte / (layout.shard if layout.zero_stage else 1)
-    seconds = float(steady + max(np.array(after) + updating))
+    seconds = float(steady + (after + updating).max())
     needed = _bytes(costs, layout, parameters, saved, micro_batches)
     return Sketch(seconds, needed, needed <= at.device.memory_bytes * memory_calibration().usable_share)
 
 
-def _paced(costs: BlockCosts, forward: Floats, backward: Floats, bounds: Floats) -> tuple[Floats, Floats]:
+def _paced(costs: BlockCosts, forward: Floats, backward: Floats, bounds: NDArray[np.int64]) -> tuple[Floats, Floats]:
     """Passes no quicker than their launches; without a pipeline the host may run ahead in one of them."""
     launching = [np.add.reduceat(values, bounds[:-1]) for values in costs.launching]
     if len(forward) > 1:
@@ -170,12 +167,12 @@ def _paced(costs: BlockCosts, forward: Floats, backward: Floats, bounds: Floats)
     return forward * late, backward * late
 
 
-def _sends(costs: BlockCosts, layout: Layout, bounds: Floats, at: Setting) -> Floats:
+def _sends(costs: BlockCosts, layout: Layout, bounds: NDArray[np.int64], at: Setting) -> Floats:
     """What each message from stage to stage takes."""
     if layout.pipeline == 1:
         return np.zeros(0)
     pair = neighbours(Axis.PIPELINE, layout.degrees, at.network.devices_per_node)
-    sizes = costs.crossing_bytes[np.asarray(bounds[1:-1], int) - 1]
+    sizes = costs.crossing_bytes[bounds[1:-1] - 1]
     return collective_seconds(Verb.SEND, sizes, pair, at.network, at.device)
 
 
@@ -186,31 +183,31 @@ class _Replicas:
     layout: Layout
     at: Setting
 
-    def _seconds(self, verb: Verb, size: float, axes: tuple[Axis, ...]) -> float:
-        """An exchange of so many bytes, in buckets."""
+    def _seconds(self, verb: Verb, sizes: Floats, axes: tuple[Axis, ...]) -> Floats:
+        """Exchanges of so many bytes, in buckets."""
         group = group_along(axes, self.layout.degrees, self.at.network.devices_per_node)
-        count = max(1.0, size / BUCKET_BYTES)
-        each = np.array([size / count])
-        return count * float(collective_seconds(verb, each, group, self.at.network, self.at.device)[0])
+        count = np.maximum(1.0, sizes / BUCKET_BYTES)
+        return count * collective_seconds(verb, sizes / count, group, self.at.network, self.at.device)
 
-    def seconds(self, size: float, sent: float, forward: float, backward: float, rounds: int) -> float:
-        """What they outlast computing by, on a stage with `size` bytes of parameters."""
+    def seconds(self, sent: Floats, forward: Floats, backward: Floats, rounds: int) -> Floats:
+        """What they outlast computing by, on stages that send so many bytes of parameters or gradients."""
         layout = self.layout
         if layout.replicas * layout.context == 1:
-            return 0.0
+            return np.zeros(len(sent))
         if not layout.zero_stage:
-            whole = self._seconds(Verb.ALL_REDUCE, size, _GRADIENTS)
-            return max(whole * min(1.0, BUCKET_BYTES / size) if size else 0.0, whole - backward)
-        gather = self._seconds(Verb.ALL_GATHER, size * sent, (Axis.SHARD,))
-        scatter = self._seconds(Verb.REDUCE_SCATTER, size * sent, (Axis.SHARD,))
-        across = self._seconds(
-            Verb.ALL_REDUCE, size * sent / layout.shard, (Axis.CONTEXT, Axis.EXPERT, Axis.DATA)
-        )
+            whole = self._seconds(Verb.ALL_REDUCE, sent, _GRADIENTS)
+            last_bucket = whole * np.minimum(1.0, BUCKET_BYTES / np.maximum(sent, 1.0))
+            exposed: Floats = np.maximum(last_bucket, whole - backward)
+            return exposed
+        gather = self._seconds(Verb.ALL_GATHER, sent, (Axis.SHARD,))
+        scatter = self._seconds(Verb.REDUCE_SCATTER, sent, (Axis.SHARD,))
+        across = self._seconds(Verb.ALL_REDUCE, sent / layout.shard, _BETWEEN_PARTS)
         if layout.zero_stage < 3:
             often = rounds if layout.zero_stage > 1 else 1
-            return gather + max(0.0, scatter + across - backward) + max(0.0, scatter - backward) * (often - 1)
-        per_round = max(0.0, gather - forward) + max(0.0, gather + scatter - backward)
-        return rounds * per_round + max(0.0, across - backward)
+            late = np.maximum(0.0, scatter - backward) * (often - 1)
+            return gather + np.maximum(0.0, scatter + across - backward) + late
+        per_round = np.maximum(0.0, gather - forward) + np.maximum(0.0, gather + scatter - backward)
+        return rounds * per_round + np.maximum(0.0, across - backward)
 
 
 def _bytes(costs: BlockCosts, layout: Layout, parameters: Floats, saved: Floats, micro_batches: int) -> float:
