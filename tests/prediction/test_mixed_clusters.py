@@ -179,6 +179,7 @@ def test_below_its_least_useful_batch_the_slow_node_is_left_out(convolving: Work
     prediction = found(convolving, on, 210, least_batch=32)
     assert prediction.split.left_out == ("slow",)
     assert prediction.split.least_batch == 32
+    assert "without; its least batch of 32 takes slow that long" in prediction.split.verdict
     few = found(convolving, on, 40, least_batch=32)
     assert "all devices need 64 samples together" in few.split.verdict
     none = asked(convolving, on, 20, least_batch=32)

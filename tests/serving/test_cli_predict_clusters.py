@@ -35,10 +35,12 @@ UNLIKE = "nodes: [{device: v100-sxm2-16gb}, {device: k80, count: 2}]\nnetwork: i
 def test_a_uniform_file_is_the_same_as_its_hardware_in_a_word(
     run_here: Run, model: str, written: Callable[[str], str]
 ) -> None:
-    file = written("nodes: [{device: t4, devices: 4, count: 2, links: pcie3-x8}]\nnetwork: ethernet-10g")
+    file = written(
+        "nodes: [{device: rtx2080ti, devices: 4, count: 2, links: pcie3-x8}]\nnetwork: ethernet-10g"
+    )
     job = ("predict", model, "--global-batch", "256", "--model", "roofline", "--json")
     from_file = run_here(*job, "--on", file)
-    in_a_word = run_here(*job, "--on", "t4:4x2", "--network", "ethernet-10g", "--links", "pcie3-x8")
+    in_a_word = run_here(*job, "--on", "rtx2080ti:4x2", "--network", "ethernet-10g", "--links", "pcie3-x8")
     assert from_file.returncode == 0, from_file.stderr
     assert json.loads(from_file.stdout) == json.loads(in_a_word.stdout)
     other = run_here(*job, "--on", file, "--network", "ethernet-1g")

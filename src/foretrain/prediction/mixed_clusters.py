@@ -236,6 +236,7 @@ def _compared(choosing: _Choosing, counts: Counts) -> Comparison:
             for index in least_first
         ),
         twice_the_network=divider.fastest(taking, faster) if best.devices > 1 else None,
+        least_batch=divider.least_batch,
         needed_by_everyone=divider.least(choosing.groups),
         too_small=tuple(_too_small(choosing)),
         full=tuple(_full(choosing, counts, best)),

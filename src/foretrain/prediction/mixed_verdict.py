@@ -38,6 +38,7 @@ class Comparison:
     even: Division | None
     without: tuple[Without, ...]
     twice_the_network: Division | None
+    least_batch: int
     needed_by_everyone: int
     too_small: tuple[str, ...]
     full: tuple[str, ...]
@@ -79,16 +80,28 @@ def _of_idle(at: Comparison) -> str:
             f"leave out {names}: all devices need {at.needed_by_everyone} samples together to be of use, "
             f"and there are {at.global_batch}; without, a step takes {format_duration(at.best.seconds)}"
         )
-    said = (
-        f"leave out {names}: a step takes {format_duration(at.everyone.seconds)} with all nodes and "
+    return "; ".join((_with_and_without(at, at.everyone), *_why(at, at.everyone)))
+
+
+def _with_and_without(at: Comparison, everyone: Division) -> str:
+    return (
+        f"leave out {_listed(at.idle)}: a step takes {format_duration(everyone.seconds)} with all nodes and "
         f"{format_duration(at.best.seconds)} without"
     )
-    waits, waited = _waiting(at.everyone), _waiting(at.best)
-    if waits > waited:
-        over = f"{format_duration(waits)}, at the pace of {_slowest_link(at.everyone.network)}"
-        instead = f"{format_duration(waited)}" if waited > 0 else "not at all"
-        said += f", since with them devices wait for exchanges {over}, and without them {instead}"
-    return said
+
+
+def _why(at: Comparison, everyone: Division) -> Iterator[str]:
+    """What most of the time that all nodes would take longer goes to."""
+    waits, waited = _waiting(everyone), _waiting(at.best)
+    if waits - waited >= (everyone.seconds - at.best.seconds) / 2:
+        instead = format_duration(waited) if waited > 0 else "not at all"
+        yield (
+            f"with them devices wait for exchanges {format_duration(waits)}, at the pace of "
+            f"{_slowest_link(everyone.network)}, and without them {instead}"
+        )
+    elif everyone.pace.attempt.batch == at.least_batch:
+        slow = everyone.pace.question.hardware.device.id
+        yield f"its least batch of {at.least_batch} takes {slow} that long"
 
 
 def _slowest_link(network: Network) -> str:
