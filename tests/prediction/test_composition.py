@@ -218,3 +218,10 @@ def test_more_stages_than_layers_are_refused() -> None:
     spent = call_times(at.model.priced(of, at.device))
     with pytest.raises(InvalidRequest, match=r"use at most \d+ stages"):
         compose_pipeline(Program(of), spent, ("1f1b", 400, 1), lambda part: part, free)
+
+
+def test_micro_batches_of_a_stage_do_not_outrun_their_exchanges() -> None:
+    """Passes of 3 s whose gradients take 10 s to scatter each time: one micro-batch every 10 s."""
+    found = passes(program("fbo", exchange(1, 2, 10.0)), times(1, 2, 1), by_bytes)
+    assert found.forward + found.backward == 10
+    assert found.tail == 3

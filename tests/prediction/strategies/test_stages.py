@@ -100,10 +100,10 @@ def test_a_stage_is_a_graph_of_its_own(name: str) -> None:
         for buffer in of.buffers:
             assert -1 <= buffer.born <= buffer.dies <= count
         for index, call in enumerate(of.calls):
-            assert all(0 <= buffer < len(of.buffers) for buffer in (*call.reads, *call.writes))
+            assert all(0 <= number < len(of.buffers) for number in (*call.reads, *call.writes))
             assert call.forward is None or call.forward < index
-            for buffer in call.reads:
-                assert of.buffers[buffer].born <= index <= of.buffers[buffer].dies
+            lives = [of.buffers[number] for number in call.reads]
+            assert all(buffer.born <= index <= buffer.dies for buffer in lives)
         assert stage.program.degree(Axis.PIPELINE) == 4
         assert {gradient.parameter for gradient in gradients(of)} <= set(of.trained_names) | {"tokens.weight"}
 

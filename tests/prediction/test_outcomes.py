@@ -1,0 +1,157 @@
+"""Outcomes: memory by strategy, throughput of all devices, stragglers, and batches that do not split."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+from tests.support.hand_made_steps import graph
+
+from foretrain.errors import InvalidRequest
+from foretrain.facts.hardware import hardware
+from foretrain.prediction.input_pipeline import InputOptions
+from foretrain.prediction.layout_memory import layout_memory, memory_options
+from foretrain.prediction.many_devices import Spreading, attempt_of, question_of
+from foretrain.prediction.outcomes import SLOWEST, Attempt, Outcome, evaluate
+from foretrain.prediction.step_models import OperatorSteps
+from foretrain.prediction.strategies.layout import Layout, layout_of
+from foretrain.prediction.strategies.program import Program
+from foretrain.prediction.strategies.stragglers import expected_maximum
+from foretrain.workloads.requests import WorkloadRequest, workload_of
+
+ON = "a100-sxm-80gb:4"
+
+
+@cache
+def outcome(
+    strategy: str,
+    micro_batches: int = 1,
+    batch: int = 4,
+    on: str = ON,
+    model: str = "gpt2",
+    jitter: float = 0.0,
+) -> Outcome:
+    machine = hardware(on)
+    options = {"seq_len": 64} if model == "gpt2" else {}
+    workload = workload_of(WorkloadRequest(model, batch=batch, **options))  # type: ignore[arg-type]
+    spreading = Spreading(strategy, micro_batches, jitter=jitter)
+    question = question_of(workload, machine, spreading, OperatorSteps(), InputOptions())
+    return evaluate(question, attempt_of(question, spreading))
+
+
+def needed(strategy: str, micro_batches: int = 1) -> float:
+    return outcome(strategy, micro_batches).memory.bytes
+
+
+def test_the_more_is_shared_the_less_is_needed() -> None:
+    assert needed("ddp") > needed("zero1") > needed("zero2") > needed("zero3")
+    assert needed("zero3") == needed("fsdp")
+    assert needed("ddp") > needed("tp=2,dp=2") > needed("tp=4")
+    assert needed("ddp") > needed("pp=2,dp=2") > needed("pp=4")
+
+
+def test_zero_1_shares_the_optimizers_state() -> None:
+    """Adam's two moments, 8 bytes a parameter: three quarters of them leave the device."""
+    held = {
+        strategy: sum(
+            part.value for part in outcome(strategy).memory.estimate.visible if "optimizer" in part.name
+        )
+        for strategy in ("ddp", "zero1")
+    }
+    assert held["zero1"] == pytest.approx(held["ddp"] / 4, rel=0.05)
+
+
+def test_micro_batches_save_activations_and_keep_gradients() -> None:
+    assert outcome("ddp", 16, 64).memory.bytes < outcome("ddp", 1, 64).memory.bytes
+    assert memory_options(Program(graph("mnist-cnn"), micro_batches=2), 1.0, Layout("ddp")).keep_gradients
+    assert not memory_options(Program(graph("mnist-cnn")), 1.0, Layout("ddp")).keep_gradients
+
+
+def test_stages_hold_the_micro_batches_in_flight() -> None:
+    of, device = graph("gpt2", batch=8, seq_len=64), hardware(ON).device
+    one, three = (
+        layout_memory((Program(of, micro_batches=4),), (held,), Layout("ddp"), device)[1].bytes
+        for held in (1.0, 3.0)
+    )
+    assert three > one
+    gpipe, in_turn = (outcome(f"pp=2,dp=2,schedule={name}", 8, 16) for name in ("gpipe", "1f1b"))
+    assert gpipe.spread.run.in_flight == (8, 8)
+    assert in_turn.spread.run.in_flight == (2, 1)
+    assert gpipe.memory.bytes > in_turn.memory.bytes
+
+
+def test_the_fullest_stage_is_told() -> None:
+    found = outcome("pp=4", 4)
+    stage, memory = found.fullest
+    run = found.spread.run
+    each = [
+        layout_memory((part,), (held,), found.attempt.layout, found.question.setting.device)[1].bytes
+        for part, held in zip(run.stages, run.in_flight, strict=True)
+    ]
+    assert memory.bytes == pytest.approx(max(each), rel=0.02)
+    assert each[stage] == pytest.approx(max(each), rel=0.02)
+
+
+def test_throughput_counts_all_replicas() -> None:
+    ddp, halves = outcome("ddp"), outcome("tp=2,dp=2")
+    assert ddp.attempt.global_batch == 16
+    assert halves.attempt.global_batch == 8
+    assert ddp.samples_per_second == 16 / ddp.seconds
+    assert ddp.throughput.tokens_per_second == pytest.approx(64 * ddp.samples_per_second)
+    assert 0 < ddp.throughput.mfu < 1
+    accumulated = outcome("ddp", 4)
+    assert accumulated.samples_per_second == 16 / accumulated.seconds
+    assert accumulated.throughput.tokens_per_second == pytest.approx(64 * 16 / accumulated.seconds)
+
+
+def test_servers_that_wait_for_fewer_train_on_fewer() -> None:
+    found = outcome("ps-ksync=2", on="t4:1x4", model="voice-conv", batch=20)
+    assert found.samples_per_second == pytest.approx(2 * 20 / found.seconds)
+
+
+def test_jitter_makes_every_step_wait_for_the_slowest() -> None:
+    even, uneven = outcome("ddp"), outcome("ddp", jitter=0.1)
+    assert uneven.seconds == pytest.approx(expected_maximum(even.seconds, 0.1, 4))
+    assert uneven.seconds > even.seconds
+    (part,) = [part for part in uneven.total.parts if part.name == SLOWEST]
+    assert part.value == pytest.approx(uneven.seconds - even.seconds)
+    alone = outcome("ddp", on="a100-sxm-80gb", jitter=0.1)
+    assert not [part for part in alone.total.parts if part.name == SLOWEST]
+
+
+def test_batches_that_do_not_split_say_what_would() -> None:
+    with pytest.raises(InvalidRequest, match=r"6 samples .* into 4 equal micro-batches; 1, 2, 3, 6 would do"):
+        Attempt(layout_of("ddp", 4, 4), 6, 4)
+
+
+def test_a_global_batch_that_does_not_share_out_says_what_would() -> None:
+    machine = hardware(ON)
+    spreading = Spreading("ddp", global_batch=10)
+    workload = workload_of(WorkloadRequest("mnist-cnn"))
+    question = question_of(workload, machine, spreading, OperatorSteps(), InputOptions())
+    with pytest.raises(InvalidRequest, match="10 does not share out over 4 replicas; 8 would"):
+        attempt_of(question, spreading)
+    assert attempt_of(question, Spreading("ddp", global_batch=12)).batch == 3
+
+
+def test_a_pipeline_splits_its_batch_by_itself() -> None:
+    machine = hardware(ON)
+    workload = workload_of(WorkloadRequest("gpt2", batch=8, seq_len=64))
+    question = question_of(workload, machine, Spreading("pp=4"), OperatorSteps(), InputOptions())
+    chosen = attempt_of(question, Spreading("pp=4"))
+    every = [evaluate(question, Attempt(chosen.layout, 8, count)).seconds for count in (1, 2, 4, 8)]
+    assert evaluate(question, chosen).seconds == min(every)
+    assert chosen.micro_batches > 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"micro_batches": 0}, "micro_batches must be at least 1"),
+        ({"global_batch": -1}, "global_batch must be at least 1"),
+        ({"jitter": 1.5}, "between 0 and 1"),
+    ],
+)
+def test_nonsense_is_refused(wrong: dict[str, float], message: str) -> None:
+    with pytest.raises(InvalidRequest, match=message):
+        Spreading(**wrong)  # type: ignore[arg-type]
