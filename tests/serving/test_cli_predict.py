@@ -71,14 +71,20 @@ def test_advice_can_be_left_out(predicted: Callable[..., dict[str, Any]]) -> Non
     assert all(item["gain"] >= 1.02 for item in advice)
 
 
-def test_many_devices_get_memory_and_a_note(predicted: Callable[..., dict[str, Any]], run_here: Run) -> None:
-    job = ("predict", "mnist-cnn", "--on", "t4:4", "--batch", "8")
+def test_many_devices_are_told_with_what_they_exchange(
+    predicted: Callable[..., dict[str, Any]], run_here: Run
+) -> None:
+    job = ("predict", "mnist-cnn", "--on", "t4:4", "--batch", "8", "--no-advice")
     found = predicted(*job)
-    assert found["step"] is None
-    assert found["throughput"] is None
-    assert found["memory"]["fits"] is True
-    assert "one device so far" in found["notes"][0]
-    assert "Note: the time of a step is told for one device so far" in run_here(*job).stdout
+    step, spread = found["step"], found["spread"]
+    assert sum(part["seconds"] for part in step["parts"]) == pytest.approx(step["seconds"]["p50"])
+    assert 0 < step["exposed_communication_seconds"] <= step["communication_seconds"]
+    assert found["throughput"]["samples_per_second"] == pytest.approx(32 / step["seconds"]["p50"])
+    assert spread["global_batch"] == 32
+    assert [each["verb"] for each in spread["exchanges"]] == ["all-reduce"]
+    text = run_here(*job).stdout
+    assert text.splitlines()[0] == "mnist-cnn on t4:4, batch 8 per device, 32 in all"
+    assert "all-reduce gradients" in text
 
 
 def test_text_says_it_all(run_here: Run) -> None:

@@ -158,7 +158,9 @@ def sketch(costs: BlockCosts, layout: Layout, micro_batches: int, at: Setting) -
     return Sketch(seconds, needed, needed <= at.device.memory_bytes * memory_calibration().usable_share)
 
 
-def _paced(costs: BlockCosts, forward: Floats, backward: Floats, bounds: NDArray[np.int64]) -> tuple[Floats, Floats]:
+def _paced(
+    costs: BlockCosts, forward: Floats, backward: Floats, bounds: NDArray[np.int64]
+) -> tuple[Floats, Floats]:
     """Passes no quicker than their launches; without a pipeline the host may run ahead in one of them."""
     launching = [np.add.reduceat(values, bounds[:-1]) for values in costs.launching]
     if len(forward) > 1:
@@ -205,9 +207,11 @@ class _Replicas:
         if layout.zero_stage < 3:
             often = rounds if layout.zero_stage > 1 else 1
             late = np.maximum(0.0, scatter - backward) * (often - 1)
-            return gather + np.maximum(0.0, scatter + across - backward) + late
-        per_round = np.maximum(0.0, gather - forward) + np.maximum(0.0, gather + scatter - backward)
-        return rounds * per_round + np.maximum(0.0, across - backward)
+            at_the_end: Floats = np.maximum(0.0, scatter + across - backward)
+            return gather + at_the_end + late
+        per_round: Floats = np.maximum(0.0, gather - forward) + np.maximum(0.0, gather + scatter - backward)
+        after_all: Floats = np.maximum(0.0, across - backward)
+        return rounds * per_round + after_all
 
 
 def _bytes(costs: BlockCosts, layout: Layout, parameters: Floats, saved: Floats, micro_batches: int) -> float:
