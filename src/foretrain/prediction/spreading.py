@@ -32,7 +32,7 @@ from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.pipeline import Pipeline, Room
 from foretrain.prediction.strategies.program import Axis, Exchange, Program
 from foretrain.prediction.strategies.sharded import sharded, with_sharded_optimizer
-from foretrain.prediction.strategies.single_process import single_process
+from foretrain.prediction.strategies.single_process import launched_by_one, single_process
 from foretrain.prediction.strategies.tensor import tensor_parallel
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.rules import unknown_names
@@ -135,7 +135,9 @@ def spread(graph: Graph, layout: Layout, micro_batches: int, at: Setting) -> Spr
     """The step of `graph` (one micro-batch of one replica) spread by a layout."""
     whole = replace(divided(graph, layout), micro_batches=micro_batches)
     step = at.model.priced(whole.graph, at.device)
-    times = call_times(step, layout.data if layout.is_single_process else 1)
+    times = call_times(step)
+    if layout.is_single_process:
+        times = launched_by_one(times, whole.graph, layout.data)
     return spread_priced(whole, step, _with_shares(times, whole, layout, at), layout, at)
 
 
@@ -163,7 +165,7 @@ def spread_priced(
     costs = exchange_costs(layout, at)
 
     def seconds(exchange: Exchange) -> float:
-        return costs(exchange).seconds
+        return costs(exchange).seconds + exchange.host_seconds
 
     if layout.pipeline == 1:
         run = compose(replicated(whole, layout), times, seconds)
@@ -273,7 +275,8 @@ def _traffic(program: Program, costs: Costs, layout: Layout, at: Setting) -> Ite
             count=sum(times),
             bytes=sum(exchange.bytes * count for exchange, count in zip(listed, times, strict=True)),
             seconds=sum(
-                costs(exchange).seconds * count for exchange, count in zip(listed, times, strict=True)
+                (costs(exchange).seconds + exchange.host_seconds) * count
+                for exchange, count in zip(listed, times, strict=True)
             ),
             algorithm=largest.algorithm,
             tier=largest.tier,

@@ -12,7 +12,14 @@ from foretrain.prediction.layout_memory import memory_options
 from foretrain.prediction.strategies.gradients import optimizer_start, parameter_bytes
 from foretrain.prediction.strategies.layout import layout_of
 from foretrain.prediction.strategies.program import Program
-from foretrain.prediction.strategies.single_process import first_device_bytes, single_process
+from foretrain.prediction.strategies.single_process import (
+    first_device_bytes,
+    launched_by_one,
+    parameters,
+    replicating_seconds,
+    replication,
+    single_process,
+)
 from foretrain.workloads.graph import Phase
 
 VOICE = graph("voice-linear", batch=20)
@@ -53,15 +60,26 @@ def test_samples_and_outputs_of_all_devices_move() -> None:
         assert four[name] == 2 * two[name] > 0
 
 
-def test_one_interpreter_launches_all_forward_passes() -> None:
+def test_one_interpreter_replicates_modules_and_launches_all_forward_passes() -> None:
     at = setting("gtx1080ti")
-    step = at.model.priced(VOICE, at.device)
-    alone, among_four = call_times(step), call_times(step, forward_launchers=4)
+    alone = call_times(at.model.priced(VOICE, at.device))
+    among_four = launched_by_one(alone, VOICE, 4)
     forward = np.array([call.phase is Phase.FORWARD for call in VOICE.calls])
-    assert among_four.host[forward] == pytest.approx(4 * alone.host[forward])
-    assert among_four.host[~forward] == pytest.approx(alone.host[~forward])
+    expected = np.where(forward, 4 * alone.host, alone.host)
+    expected[0] += replicating_seconds(VOICE, 4)
+    assert among_four.host == pytest.approx(expected)
     assert among_four.device == pytest.approx(alone.device)
     assert single_process(Program(VOICE), 4).forward_launchers == 4
+    assert launched_by_one(alone, VOICE, 1) is alone
+
+
+def test_replicating_takes_a_time_for_each_parameter_and_device() -> None:
+    each = replication().seconds_per_parameter
+    assert 5e-5 < each < 2e-4
+    assert replicating_seconds(VOICE, 4) == pytest.approx(4 * parameters(VOICE) * each)
+    assert replicating_seconds(VOICE, 1) == 0
+    copy = next(each for each in single_process(Program(VOICE), 4).exchanges if each.verb is Verb.BROADCAST)
+    assert copy.host_seconds == replicating_seconds(VOICE, 4)
 
 
 def test_the_first_device_holds_the_outputs_of_all() -> None:

@@ -15,12 +15,12 @@ from foretrain.learning.measurements._base import rows
 
 FILE = Path("ryujaehun/torchvision_steps.csv")
 BATCH = 12
-_ONE_GPU = re.compile(r"(?P<gpu>.+)_1_gpus__float_model_(?P<mode>inference|train)(ing)?_benchmark")
+_RUN = re.compile(r"(?P<gpu>.+)_(?P<devices>\d)_gpus__float_model_(?P<mode>inference|train)(ing)?_benchmark")
 
 
 @dataclass(frozen=True, slots=True)
 class SmallStep:
-    """One measured step. `host` names the machine it ran on."""
+    """One measured step. `host` names the machine it ran on; on several devices it is DataParallel's."""
 
     model: str
     device_id: str
@@ -28,13 +28,19 @@ class SmallStep:
     forward_only: bool
     precision: str
     seconds: float
+    devices: int = 1
 
 
 def read(data: Path) -> list[SmallStep]:
     """Steps on one GPU in FP32 (TF32 where the GPU has it)."""
+    return [step for step in read_all(data) if step.devices == 1]
+
+
+def read_all(data: Path) -> list[SmallStep]:
+    """Steps on any number of GPUs of a machine, as many samples on each."""
     found = []
     for row in rows(data / FILE):
-        named = _ONE_GPU.fullmatch(row["file"])
+        named = _RUN.fullmatch(row["file"])
         if named is None:
             continue
         target = device(named["gpu"])
@@ -46,6 +52,7 @@ def read(data: Path) -> list[SmallStep]:
                 forward_only=named["mode"] == "inference",
                 precision="tf32" if target.sheet.has("tf32_tensor_flop_per_second") else "fp32",
                 seconds=float(row["median_ms"]) * 1e-3,
+                devices=int(named["devices"]),
             )
         )
     return found

@@ -13,15 +13,18 @@ from foretrain.learning.steps import (
     few_timings_calibration,
     host_calibration,
     mixed_precision_calibration,
+    replication_calibration,
     transfer_calibration,
 )
 from foretrain.prediction import few_timings
+from foretrain.prediction.strategies import single_process
 
 CALIBRATIONS: Mapping[str, Callable[[Path, Path], Mapping[str, Any]]] = {
     host_calibration.FILE: host_calibration.calibrate,
     mixed_precision_calibration.FILE: mixed_precision_calibration.calibrate,
     transfer_calibration.FILE: transfer_calibration.calibrate,
     few_timings.FILE: lambda data, _: few_timings_calibration.calibrate(data),
+    single_process.FILE: lambda data, _: replication_calibration.calibrate(data),
 }
 """Calibration files, and what makes their content from the measurements and the folder of traced graphs."""
 

@@ -45,7 +45,8 @@ class Exchange(NamedTuple):
 
     It starts once call `after` has ended (-1: at once), and call `before` waits for it (the number of calls:
     nothing but the end of the step does). `bytes` is the whole message of the group along `axis` (and `also`
-    along others): the full tensor, also where each member holds only a part of it.
+    along others): the full tensor, also where each member holds only a part of it. `host_seconds` is what the
+    host does for it that everything waits for.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Exchange(NamedTuple):
     before: int
     when: When = When.EVERY
     also: tuple[Axis, ...] = ()
+    host_seconds: float = 0.0
 
     @property
     def axes(self) -> tuple[Axis, ...]:

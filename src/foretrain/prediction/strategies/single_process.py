@@ -4,17 +4,63 @@ Each step scatters the samples, copies the parameters from the first device to t
 passes, gathers the outputs and computes the loss on the first device, runs the backward passes, adds the
 gradients up on the first device, and updates the parameters there alone. So all parameters move twice in
 every step, nothing overlaps, and the first device holds the outputs of all and the optimizer's state.
-The threads share the interpreter's lock: forward passes are launched one after the other.
+The threads share the interpreter's lock: forward passes are launched one after the other. Before them the
+interpreter makes a module anew for every module and device, which takes it a time c for each parameter:
+
+    replicating = devices · parameters · c,  c learned (`replication.json`): about 0.1 ms
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from dataclasses import dataclass, replace
+from functools import cache
 
+import numpy as np
+
+from foretrain.facts.sheets import data_root
+from foretrain.prediction.call_times import CallTimes
 from foretrain.prediction.collectives._base import Verb
 from foretrain.prediction.strategies.gradients import gradients, optimizer_start, parameter_bytes
 from foretrain.prediction.strategies.program import Axis, Exchange, Program
 from foretrain.workloads.graph import Graph, Phase, Role
+
+FILE = "replication.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Replication:
+    """Seconds of the interpreter for each parameter and device, and which measurements they come from."""
+
+    seconds_per_parameter: float
+    source: str
+
+
+@cache
+def replication() -> Replication:
+    """As shipped."""
+    content = json.loads((data_root() / "calibrations" / FILE).read_text(encoding="utf-8"))
+    return Replication(content["seconds_per_parameter"], content["source"])
+
+
+def parameters(graph: Graph) -> int:
+    """How many tensors the parameters come in."""
+    return sum(buffer.role is Role.PARAMETER for buffer in graph.buffers)
+
+
+def replicating_seconds(graph: Graph, degree: int) -> float:
+    """What the interpreter takes to make the modules of every device; a single one uses the model itself."""
+    return degree * parameters(graph) * replication().seconds_per_parameter if degree > 1 else 0.0
+
+
+def launched_by_one(times: CallTimes, graph: Graph, degree: int) -> CallTimes:
+    """Times of calls where one interpreter replicates the modules and launches all forward passes in turn."""
+    if degree == 1 or not len(times.host):
+        return times
+    forward = np.array([call.phase is Phase.FORWARD for call in graph.calls], bool)
+    host = np.where(forward, times.host * degree, times.host)
+    host[0] += replicating_seconds(graph, degree)
+    return CallTimes(times.device, host)
 
 
 def single_process(program: Program, degree: int) -> Program:
@@ -29,7 +75,15 @@ def single_process(program: Program, degree: int) -> Program:
     outputs = _output_bytes(graph) * degree
     added = (
         Exchange("scatter samples", Verb.ALL_TO_ALL, inputs, Axis.DATA, -1, 0),
-        Exchange("copy parameters", Verb.BROADCAST, parameter_bytes(graph), Axis.DATA, -1, 0),
+        Exchange(
+            "copy parameters",
+            Verb.BROADCAST,
+            parameter_bytes(graph),
+            Axis.DATA,
+            -1,
+            0,
+            host_seconds=replicating_seconds(graph, degree),
+        ),
         Exchange("gather outputs", Verb.ALL_TO_ALL, outputs, Axis.DATA, first_backward - 1, first_backward),
         Exchange(
             "scatter gradients", Verb.ALL_TO_ALL, outputs, Axis.DATA, first_backward - 1, first_backward
