@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 
 import pytest
+from tests.support.smaller_devices import with_memory
 
 from foretrain.errors import InvalidRequest
-from foretrain.facts.hardware import Hardware, hardware
-from foretrain.facts.sheets import Sheet
+from foretrain.facts.hardware import hardware
 from foretrain.prediction.answers import Prediction
 from foretrain.prediction.bottleneck import Limit
 from foretrain.prediction.counterfactuals import fast_link
@@ -137,17 +136,6 @@ def test_devices_wait_for_slow_disks() -> None:
     found = told("mnist-cnn", "t4:2", dataset="imagenet-jpeg")
     assert found.bottleneck.kind is Limit.INPUT
     assert "wait for their samples" in found.bottleneck.verdict
-
-
-def with_memory(on: str, size: float) -> Hardware:
-    """Hardware whose devices have another size of memory."""
-    machine = hardware(on)
-    facts = tuple(
-        replace(fact, value=size) if fact.quantity == "memory_bytes" else fact
-        for fact in machine.device.sheet
-    )
-    smaller = replace(machine.device, sheet=Sheet(machine.device.sheet.subject, facts))
-    return replace(machine, device=smaller)
 
 
 def test_what_does_not_fit_is_told_with_layouts_that_do() -> None:
