@@ -111,14 +111,15 @@ def compose(program: Program, times: CallTimes, exchange_seconds: ExchangeSecond
     if waiting > 0:  # what the waits were rounded up by is waited for launches
         exposed = min(exposed, exchanging_seconds(program, exchange_seconds))
         waiting = max(0.0, seconds - computing - exposed)
+    prepared = min(exposed, _preparing_seconds(program))
     return Composition(
         seconds=seconds,
         timeline=run,
         phases=_phases(run, seconds),
         computing_seconds=computing,
-        exposed_seconds=exposed,
+        exposed_seconds=exposed - prepared,
         bubble_seconds=0.0,
-        waiting_seconds=waiting,
+        waiting_seconds=waiting + prepared,
         stages=(program,),
     )
 
@@ -164,6 +165,11 @@ def _busiest_lane(run: Timeline) -> float:
 def exchanging_seconds(program: Program, exchange_seconds: ExchangeSeconds) -> float:
     """What all exchanges of a step take, waited for or not."""
     return sum(exchange_seconds(each) * times_happening(each, program) for each in program.exchanges)
+
+
+def _preparing_seconds(program: Program) -> float:
+    """What the host does for exchanges in a step: devices wait for it as for launches."""
+    return sum(each.host_seconds * times_happening(each, program) for each in program.exchanges)
 
 
 def times_happening(exchange: Exchange, program: Program) -> int:

@@ -275,8 +275,7 @@ def _traffic(program: Program, costs: Costs, layout: Layout, at: Setting) -> Ite
             count=sum(times),
             bytes=sum(exchange.bytes * count for exchange, count in zip(listed, times, strict=True)),
             seconds=sum(
-                (costs(exchange).seconds + exchange.host_seconds) * count
-                for exchange, count in zip(listed, times, strict=True)
+                costs(exchange).seconds * count for exchange, count in zip(listed, times, strict=True)
             ),
             algorithm=largest.algorithm,
             tier=largest.tier,
