@@ -165,6 +165,22 @@ def test_what_is_recomputed_is_forward_work_again() -> None:
     assert twice == once + again
 
 
+def test_weights_cast_for_a_recomputation_do_not_outlive_it() -> None:
+    lean = graph("blocks", precision="bf16", checkpoint_activations=True)
+    again = [index for index, call in enumerate(lean.calls) if call.recomputed]
+    cast = [
+        buffer
+        for buffer in lean.buffers
+        if buffer.born in again and lean.calls[buffer.born].name == "aten._to_copy"
+    ]
+    first_block_ends = max(
+        index for index in again if lean.calls[index].module == lean.calls[again[0]].module
+    )
+    early = [buffer for buffer in cast if buffer.born <= first_block_ends]
+    assert early
+    assert all(buffer.dies < again[-1] for buffer in early)
+
+
 def kept_bytes(traced: Graph) -> int:
     return sum(traced.specs[b.spec].bytes for b in traced.buffers if b.role is Role.ACTIVATION)
 

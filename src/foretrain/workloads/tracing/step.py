@@ -84,9 +84,12 @@ def _run(
 
 @contextmanager
 def _again(reality: Reality, modules: ModuleStack) -> Iterator[None]:
-    """A recomputation: as real as the forward pass, and free to stop half way."""
+    """A recomputation: as real as the forward pass, in its own autocast block, and free to stop half way."""
     with modules.unwound(), reality:
-        yield
+        try:
+            yield
+        finally:
+            reality.forget_casts()
 
 
 def _graph(
