@@ -27,7 +27,7 @@ from validation.report import Case, SuiteReport, metrics, quantile
 
 FORETRAIN, TEXTBOOK = "foretrain", "step + ring at nominal rate"
 PREDICTIONS = Path(__file__).parents[1] / "build" / "validation" / "real_predictions.jsonl"
-_LONGEST_STEP_SECONDS = 3.5
+_LONGEST_STEP_SECONDS = 3.0
 _REPEATING_SECONDS = 150.0
 """For so long, with each number of workers, quiet moments are waited for."""
 

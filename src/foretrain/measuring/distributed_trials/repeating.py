@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 import torch
 import torch.distributed as dist
 
-WARM_UP = 2
-"""Steps before times count: DistributedDataParallel settles its buckets after the first."""
+WARM_UP = 3
+"""Steps before times count: buckets are settled after the first, memory after a few."""
 
 
 @dataclass(frozen=True)
