@@ -32,7 +32,7 @@ _ENVIRONMENT = {
     "MALLOC_TRIM_THRESHOLD_": str(4 << 30),
 }
 """One thread for each worker, and memory that glibc keeps: whether it gives the top of its heap back after
-each step is a matter of chance, and faulting those pages in again takes half as long as a small model's step."""
+each step is a matter of chance, and faulting its pages in again takes half as long as a small step."""
 
 
 @dataclass(frozen=True)
