@@ -28,6 +28,7 @@ _ARCHITECTURES: Mapping[str, Mapping[str, Any]] = {
     "8B": {"layers": 32, "width": 4096, "heads": 32, "kv_heads": 32, "hidden": 14_336},
 }
 _TIED = "1B"
+_HEAD, _CAST, _LOSS = "aten.mm", "aten._to_copy", "aten._log_softmax"
 _OPTIONS = StepOptions(
     precision="bf16", optimizer="adamw-fused", attention="flash", half_weights=True, full_gradients=True
 )
@@ -87,9 +88,48 @@ def _known(text: str, unit: float = 1.0) -> float | None:
     return float(text) * unit if text else None
 
 
-def layers_of(run: NanotronRun) -> int:
-    """How many blocks the model has."""
-    return int(_ARCHITECTURES[run.model]["layers"])
+def stage_starts(run: NanotronRun) -> tuple[str, ...]:
+    """The modules, or calls outside of them, that pipeline stages after the first begin with.
+
+    nanotron deals blocks out in order, to the next stage once the costs so far (multiplications of weights)
+    exceed the stage's share of them; the block that exceeds it still belongs to the stage.
+    """
+    shape = _ARCHITECTURES[run.model]
+    width, layers = shape["width"], shape["layers"]
+    block, head = 4 * width * width + 3 * shape["hidden"] * width, _VOCABULARY * width
+    repeated = [(f"blocks.{index}", block) for index in range(layers)]
+    listed = [("tokens", 0), *repeated, ("norm", 0), (_HEAD, head), (_CAST, 0), (_LOSS, 0)]
+    total = sum(cost for _, cost in listed)
+    stage, done, is_new = 0, 0, False
+    starts: list[str] = []
+    for name, cost in listed:
+        if is_new:
+            starts.append(name)
+        done += cost
+        is_new = stage < run.pipeline - 1 and done > total * (stage + 1) / run.pipeline
+        stage += is_new
+    return tuple(starts)
+
+
+def can_run(run: NanotronRun) -> bool:
+    """Whether nanotron takes the configuration at all.
+
+    Every stage needs something to run, and its 1F1B at least one micro-batch less than there are stages.
+    """
+    return len(stage_starts(run)) == run.pipeline - 1 and run.micro_batches >= run.pipeline - 1
+
+
+def width_of(run: NanotronRun) -> int:
+    """The width of the model's blocks."""
+    return int(_ARCHITECTURES[run.model]["width"])
+
+
+def flop_per_token(run: NanotronRun) -> float:
+    """FLOP of a token, forward and backward: products with weights, and attention without its mask."""
+    shape = _ARCHITECTURES[run.model]
+    width, layers = shape["width"], shape["layers"]
+    weights = layers * (4 * width * width + 3 * width * shape["hidden"]) + _VOCABULARY * width
+    return float(3 * (2 * weights + layers * 4 * SEQ_LEN * width))
 
 
 def model_of(run: NanotronRun) -> Transformer:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from foretrain.errors import Infeasible, InvalidRequest
 from foretrain.prediction.operators.table import Floats
@@ -70,11 +71,40 @@ def pipelined(
     program: Program, call_seconds: Floats, order: Schedule, link: Link, room: Room | None = None
 ) -> Pipeline:
     """A program cut into the parts of a schedule, by what its calls take."""
-    graph = program.graph
-    chain = chain_of(graph, call_seconds.tolist())
-    bounds = _cuts(chain, order, link, graph, room)
-    position = position_of_every_call(graph)
-    part_of_position = np.repeat(np.arange(order.parts), np.diff(bounds.bounds))
+    chain = chain_of(program.graph, call_seconds.tolist())
+    found = _cuts(chain, order, link, program.graph, room)
+    return _parts(program, chain, order, found.bounds)
+
+
+def pipelined_before(
+    program: Program, call_seconds: Floats, order: Schedule, modules: Sequence[str]
+) -> Pipeline:
+    """A program cut before the first call of each named module, as frameworks deal out whole blocks.
+
+    Outside of modules, an operator's name stands for its first call there.
+    """
+    chain = chain_of(program.graph, call_seconds.tolist())
+    if len(modules) != order.parts - 1:
+        raise InvalidRequest(f"{order.parts} stages have {order.parts - 1} cuts, not {len(modules)}")
+    position = position_of_every_call(program.graph)
+    bounds = [0]
+    for module in modules:
+        bounds.append(_start(program.graph, position, module, bounds[-1]))
+    return _parts(program, chain, order, (*bounds, len(chain)))
+
+
+def _start(graph: Graph, position: NDArray[np.int64], module: str, after: int) -> int:
+    """The position of the first call of a module, or of that name outside all modules, after another."""
+    for call, found in zip(graph.calls, position.tolist(), strict=True):
+        is_inside = call.module == module or call.module.startswith(module + ".")
+        if found > after and (is_inside or (not call.module and call.name == module)):
+            return int(found)
+    raise InvalidRequest(f"no call of {module!r} comes after the stage before it: a stage cannot begin there")
+
+
+def _parts(program: Program, chain: Chain, order: Schedule, bounds: Sequence[int]) -> Pipeline:
+    position = position_of_every_call(program.graph)
+    part_of_position = np.repeat(np.arange(order.parts), np.diff(bounds))
     part_of_call = np.where(position < 0, -1, part_of_position[position])
     spread = program.spread(Axis.PIPELINE, order.stages)
     parts = stage_programs(spread, part_of_call, order.parts)
@@ -82,13 +112,13 @@ def pipelined(
     if order.chunks > 1:
         stage_of_call = np.where(part_of_call < 0, -1, part_of_call % order.stages)
         stages = stage_programs(spread, stage_of_call, order.stages)
-    parameters = np.add.reduceat(chain.parameter_bytes, bounds.bounds[:-1])
+    parameters = np.add.reduceat(chain.parameter_bytes, bounds[:-1])
     total = parameters.sum() or 1.0
     return Pipeline(
         parts=parts,
         stages=stages,
         update_shares=tuple(float(each / total) for each in parameters),
-        cut_bytes=bounds.cut_bytes,
+        cut_bytes=tuple(float(chain.crossing_bytes[bound - 1]) for bound in bounds[1:-1]),
         schedule=order,
     )
 

@@ -1,0 +1,1 @@
+"""What timed layouts of a training framework teach about many devices."""

@@ -1,0 +1,207 @@
+"""Many measured layouts of few models: each model is divided, priced and cut once, then spread many times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from foretrain.facts.devices import Device
+from foretrain.learning.layouts.parts import LayoutParts, StageParts, summed
+from foretrain.learning.measurements.transformer_graphs import Transformer, graph_at
+from foretrain.prediction.call_times import CallTimes, call_times
+from foretrain.prediction.collectives.network import Network
+from foretrain.prediction.layout_memory import layout_memory
+from foretrain.prediction.memory import MemoryEstimate
+from foretrain.prediction.operators.table import Flags, Floats
+from foretrain.prediction.pipeline_step import link_of
+from foretrain.prediction.spreading import Setting, Spread, divided, exchange_costs, replicated, spread_priced
+from foretrain.prediction.step import PricedStep
+from foretrain.prediction.step_models import StepModel
+from foretrain.prediction.strategies.gradients import optimizer_start, parameter_bytes
+from foretrain.prediction.strategies.layout import Layout
+from foretrain.prediction.strategies.pipeline import (
+    Pipeline,
+    feasible_schedule,
+    pipelined,
+    pipelined_before,
+)
+from foretrain.prediction.strategies.pipeline_schedules import peak_in_flight
+from foretrain.prediction.strategies.program import Axis, Program, When
+from foretrain.prediction.strategies.sharded import with_sharded_optimizer
+from foretrain.workloads.graph import Graph, Phase
+from foretrain.workloads.ops import MATRIX_KINDS
+
+BLOCKS = "blocks."
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What was run: `batch` sequences in each of so many micro-batches of a replica.
+
+    `starts` are the modules that pipeline stages after the first begin with, where that is known.
+    """
+
+    model: Transformer
+    layout: Layout
+    batch: int
+    micro_batches: int
+    network: Network
+    starts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What the fullest device holds, the micro-batches in flight on it, and its number of blocks."""
+
+    estimate: MemoryEstimate
+    in_flight: float
+    blocks: int
+
+
+@dataclass(frozen=True, eq=False)
+class Divided:
+    """One device's program of one micro-batch, with the times of its calls; cuts by number of stages."""
+
+    program: Program
+    step: PricedStep
+    times: CallTimes
+    cuts: dict[int, Pipeline]
+    updates: dict[int, CallTimes]
+
+    @cached_property
+    def update(self) -> int:
+        """The first call of the optimizer."""
+        return optimizer_start(self.program.graph)
+
+    @cached_property
+    def products(self) -> Floats:
+        """Seconds of each call's products."""
+        priced = self.step.priced
+        is_product = np.array([op.work.kind in MATRIX_KINDS for op in priced.ops], bool)
+        calls = np.array([op.call for op in priced.ops], int)
+        count = len(self.program.graph.calls)
+        return np.bincount(calls, priced.seconds * is_product, count).astype(np.float64)
+
+    @cached_property
+    def in_blocks(self) -> Flags:
+        """Which calls belong to the repeated blocks; one of no module goes with the call before it."""
+        found, inside = [], False
+        for call in self.program.graph.calls:
+            if call.module or call.phase is Phase.FORWARD:
+                inside = call.module.startswith(BLOCKS)
+            found.append(inside)
+        return np.array(found, bool)
+
+
+class Bench:
+    """Programs are kept for the last (model, tensor degree, batch) alone: hand runs in in that order."""
+
+    def __init__(self, device: Device, model: StepModel) -> None:
+        self._device, self._model = device, model
+        self._key: tuple[object, ...] = ()
+        self._divided: Divided | None = None
+
+    def divided(self, run: Run) -> Divided:
+        """The program of a micro-batch, divided and priced."""
+        key = (run.model, run.layout.tensor, run.layout.sequence_parallel, run.batch)
+        if key != self._key or self._divided is None:
+            whole = divided(graph_at(run.model, run.batch), run.layout)
+            step = self._model.priced(whole.graph, self._device)
+            self._key, self._divided = key, Divided(whole, step, call_times(step), {}, {})
+        return self._divided
+
+    def cut(self, run: Run) -> Pipeline | None:
+        """Where the program is cut into stages; None without a pipeline."""
+        found, layout = self.divided(run), run.layout
+        if layout.pipeline == 1:
+            return None
+        if layout.pipeline not in found.cuts:
+            found.cuts[layout.pipeline] = self._cut(found, run)
+        return found.cuts[layout.pipeline]
+
+    def _cut(self, found: Divided, run: Run) -> Pipeline:
+        layout = run.layout
+        order = feasible_schedule(layout.schedule, layout.pipeline, 2 * layout.pipeline, layout.chunks)
+        if len(run.starts) == layout.pipeline - 1:
+            return pipelined_before(found.program, found.times.device, order, run.starts)
+        costs = exchange_costs(layout, Setting(self._device, run.network, self._model))
+        link = link_of(lambda exchange: costs(exchange).seconds)
+        return pipelined(found.program, found.times.device, order, link)
+
+    def spread(self, run: Run) -> Spread:
+        """The step of a run."""
+        found = self.divided(run)
+        at = Setting(self._device, run.network, self._model)
+        whole = replace(found.program, micro_batches=run.micro_batches)
+        return spread_priced(whole, found.step, self._times(found, run.layout), run.layout, at, self.cut(run))
+
+    def memory(self, run: Run) -> Held:
+        """What the fullest device of a run holds."""
+        cutting = self.cut(run)
+        stages: tuple[Program, ...] = (self.divided(run).program,)
+        held: tuple[float, ...] = (1.0,)
+        if cutting is not None:
+            order = feasible_schedule(run.layout.schedule, run.layout.pipeline, run.micro_batches, 1)
+            stages = tuple(stage.program for stage in cutting.stages)
+            held = tuple(float(count) for count in peak_in_flight(order))
+        stages = tuple(replace(stage, micro_batches=run.micro_batches) for stage in stages)
+        fullest, estimate = layout_memory(stages, held, run.layout, self._device)
+        return Held(estimate, held[fullest], _blocks(stages[fullest].graph))
+
+    def parts(self, run: Run) -> LayoutParts:
+        """The parts of a run's step."""
+        found, cutting = self.divided(run), self.cut(run)
+        count = 1 if cutting is None else len(cutting.parts)
+        stage = np.zeros(len(found.program.graph.calls), np.int64)
+        if cutting is not None:
+            for number, part in enumerate(cutting.parts):
+                stage[part.calls] = number
+        stage[found.update :] = -1
+        at = Setting(self._device, run.network, self._model)
+        costs = exchange_costs(run.layout, at)
+        programs = [found.program] if cutting is None else [part.program for part in cutting.parts]
+        between = [[one for one in part.exchanges if one.axis is Axis.TENSOR] for part in programs]
+        device, everything = found.times.device, np.ones(len(stage), bool)
+        fullest = int(np.argmax([parameter_bytes(part.graph) for part in programs]))
+        whole = replicated(programs[fullest], run.layout)
+        return LayoutParts(
+            stages=StageParts(
+                products=summed(found.products, stage, count, found.in_blocks),
+                others=summed(device - found.products, stage, count, found.in_blocks),
+                outside=summed(device, stage, count, ~found.in_blocks),
+                exchanging=np.array([sum(costs(one).seconds for one in listed) for listed in between]),
+                launching=summed(found.times.host, stage, count, everything),
+                exchanges=np.array([float(len(listed)) for listed in between]),
+            ),
+            micro_batches=run.micro_batches,
+            tensor=run.layout.tensor,
+            nodes=run.network.nodes,
+            devices_per_node=run.network.devices_per_node,
+            replicas=run.layout.replicas,
+            reducing=sum(costs(one).seconds for one in whole.exchanges if one.when is When.LAST),
+            updating=float(self._times(found, run.layout).device[found.update :].sum())
+            * (1.0 if cutting is None else cutting.update_shares[fullest]),
+        )
+
+    def _times(self, found: Divided, layout: Layout) -> CallTimes:
+        """The times of the calls, with an optimizer that updates this device's share."""
+        if layout.zero_stage == 0 or layout.shard == 1:
+            return found.times
+        if layout.shard not in found.updates:
+            graph = found.program.graph
+            only = replace(graph, calls=graph.calls[found.update :])
+            share = with_sharded_optimizer(only, layout.shard)
+            found.updates[layout.shard] = call_times(self._model.priced(share, self._device))
+        share_times = found.updates[layout.shard]
+        return CallTimes(
+            np.append(found.times.device[: found.update], share_times.device),
+            np.append(found.times.host[: found.update], share_times.host),
+        )
+
+
+def _blocks(graph: Graph) -> int:
+    """How many of the repeated blocks a stage runs."""
+    modules = (call.module for call in graph.calls if call.module.startswith(BLOCKS))
+    return len({module.split(".")[1] for module in modules})
