@@ -1,0 +1,95 @@
+"""Steps with parameter servers: the seed's synchronous formula, and how the variants compare."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+from tests.support.hand_made_steps import graph, setting
+
+from foretrain.prediction.call_times import call_times
+from foretrain.prediction.collectives._base import Collective, Group, Verb
+from foretrain.prediction.collectives.catalogue import collective_cost
+from foretrain.prediction.server_step import NOTE, spread_over_servers
+from foretrain.prediction.spreading import Spread, spread
+from foretrain.prediction.strategies.gradients import optimizer_start, parameter_bytes
+from foretrain.prediction.strategies.layout import Layout, layout_of
+
+ON = "t4:1x4"
+VOICE = graph("voice-conv", batch=20)
+
+
+@cache
+def over_servers(strategy: str, jitter: float = 0.0, on: str = ON, micro_batches: int = 1) -> Spread:
+    nodes = 4 if on == ON else 1
+    layout = layout_of(strategy, 4, 4 // nodes)
+    return spread_over_servers(VOICE, layout, micro_batches, setting(on), jitter)
+
+
+def alone() -> tuple[float, float]:
+    """A worker's step without its update, and the update."""
+    found = spread(VOICE, Layout("one"), 1, setting(ON))
+    updating = float(call_times(found.priced).device[optimizer_start(VOICE) :].sum())
+    return found.seconds - updating, updating
+
+
+def test_the_seeds_synchronous_step_by_hand() -> None:
+    """T = t_fwd + t_bwd + 2 S / (B / n) + t_agg."""
+    at = setting(ON)
+    message = Collective(Verb.SEND, parameter_bytes(VOICE), Group(2, 1))
+    seconds = collective_cost(message, at.network, at.device).seconds
+    computing, updating = alone()
+    found = over_servers("ps-sync")
+    assert found.seconds == pytest.approx(computing + 2 * 4 * seconds + updating)
+    assert found.run.exposed_seconds == pytest.approx(8 * seconds + updating)
+    assert found.staleness == 0
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    ["ps-sync", "ps-async", "ps-ksync=2", "ps-kbatchsync=2", "ps-kasync=2", "ps-kbatchasync=2"],
+)
+def test_parts_sum_to_the_time_between_updates(strategy: str) -> None:
+    found = over_servers(strategy, 0.1)
+    assert found.estimate.value == pytest.approx(found.run.seconds)
+    assert found.estimate.quantiles.p10 <= found.seconds <= found.estimate.quantiles.p90
+    push, pull = found.traffic
+    assert (push.verb, pull.verb) == (Verb.PUSH, Verb.PULL)
+    assert push.bytes == pull.bytes == parameter_bytes(VOICE) * found.layout.contributions
+    assert NOTE in found.notes
+
+
+def test_gradients_that_wait_for_nobody_come_more_often_and_are_stale() -> None:
+    sync, asynchronous = over_servers("ps-sync", 0.1), over_servers("ps-async", 0.1)
+    assert asynchronous.seconds < sync.seconds / 2
+    assert asynchronous.staleness == 3
+    per_gradient = sync.seconds / 4
+    assert asynchronous.seconds < per_gradient
+
+
+def test_waiting_for_fewer_is_quicker() -> None:
+    times = [over_servers(f"ps-ksync={k}", 0.3).seconds for k in (1, 2, 3, 4)]
+    assert times == sorted(times)
+    assert over_servers("ps-ksync=4", 0.3).seconds == pytest.approx(over_servers("ps-sync", 0.3).seconds)
+
+
+def test_more_servers_share_the_traffic() -> None:
+    one, two, four = (over_servers(f"ps-sync,servers={count}") for count in (1, 2, 4))
+    assert one.seconds > two.seconds > four.seconds > alone()[0]
+    assert four.run.exposed_seconds < one.run.exposed_seconds / 3
+
+
+def test_jitter_makes_synchronous_workers_wait() -> None:
+    assert over_servers("ps-sync", 0.3).seconds > over_servers("ps-sync", 0.0).seconds
+
+
+def test_micro_batches_are_pushed_once() -> None:
+    one, two = (over_servers("ps-sync", micro_batches=count) for count in (1, 2))
+    assert two.run.exposed_seconds == pytest.approx(one.run.exposed_seconds)
+    assert two.seconds > one.seconds
+
+
+def test_workers_of_one_node_meet_in_the_hosts_memory() -> None:
+    found = over_servers("ps-sync", on="t4:4")
+    assert found.seconds < over_servers("ps-sync").seconds
+    assert {each.members for each in found.traffic} == {4}

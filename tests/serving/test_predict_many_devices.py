@@ -1,0 +1,182 @@
+"""`foretrain predict` on many devices: the JSON contract, the text, the timeline, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+from tests.support.trace_events import check_trace
+
+Run = Callable[..., CompletedProcess[str]]
+JOB = ("predict", "mnist-cnn", "--on", "t4:4", "--batch", "8")
+QUICK = (*JOB, "--no-advice")
+
+
+@pytest.fixture
+def predicted(run_here: Run) -> Callable[..., dict[str, Any]]:
+    def run(*arguments: str) -> dict[str, Any]:
+        outcome = run_here(*arguments, "--json")
+        assert outcome.returncode == 0, outcome.stderr
+        found: dict[str, Any] = json.loads(outcome.stdout)
+        return found
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    ["ddp", "dp", "fsdp", "hsdp", "zero1", "zero2", "zero3", "pp=4", "pp=2,dp=2,zero=1", "dp=4,compress=fp16",
+     "ps-sync", "ps-async", "ps-ksync=2", "ps-kasync=2", "auto"],
+)  # fmt: skip
+def test_every_strategy_answers_with_the_keys_of_the_contract(
+    predicted: Callable[..., dict[str, Any]], strategy: str
+) -> None:
+    found = predicted(*QUICK, "--strategy", strategy)
+    assert set(found) >= {
+        "workload", "hardware", "knowledge", "step", "throughput", "memory", "bottleneck", "spread",
+        "coverage", "sources", "notes",
+    }  # fmt: skip
+    step = found["step"]
+    assert set(step) >= {
+        "seconds", "forward_seconds", "backward_seconds", "optimizer_seconds", "input_seconds",
+        "communication_seconds", "exposed_communication_seconds", "parts",
+    }  # fmt: skip
+    assert sum(part["seconds"] for part in step["parts"]) == pytest.approx(step["seconds"]["p50"], rel=1e-9)
+    assert step["seconds"]["p10"] <= step["seconds"]["p50"] <= step["seconds"]["p90"]
+    assert step["communication_seconds"] > 0
+    assert set(found["throughput"]) == {"samples_per_second", "tokens_per_second", "mfu"}
+    assert found["memory"]["fits"] is True
+    assert found["memory"]["largest_batch"] > 8
+    assert found["bottleneck"]["kind"] in ("gpu", "network", "input", "launch", "memory")
+    assert found["hardware"] | {"devices_per_node": 4, "nodes": 1} == found["hardware"]
+    spread = found["spread"]
+    assert set(spread) >= {
+        "strategy", "degrees", "replicas", "global_batch", "micro_batches", "network", "coordination_ratio",
+        "moved_bytes", "bubble_seconds", "utilisation", "exchanges", "stages", "staleness", "scaling",
+        "runners_up",
+    }  # fmt: skip
+    assert spread["exchanges"]
+    assert spread["scaling"] is None  # no advice was asked for
+
+
+def test_advice_brings_what_ifs_and_a_curve(predicted: Callable[..., dict[str, Any]]) -> None:
+    found = predicted(*JOB)
+    assert {"2x GPUs", "half the GPUs", "2x batch"} <= {
+        each["change"] for each in found["bottleneck"]["advice"]
+    }
+    curve = found["spread"]["scaling"]
+    assert [point["devices"] for point in curve["points"]] == [1, 2, 4, 8]
+    assert {curve["knee"], curve["best"]} <= {1, 2, 4, 8}
+
+
+def test_a_global_batch_is_shared_out(predicted: Callable[..., dict[str, Any]]) -> None:
+    found = predicted("predict", "mnist-cnn", "--on", "t4:4", "--global-batch", "64", "--no-advice")
+    assert found["spread"]["global_batch"] == 64
+    assert found["workload"]["batch"] == 16
+    assert found["throughput"]["samples_per_second"] == pytest.approx(64 / found["step"]["seconds"]["p50"])
+
+
+def test_micro_batches_links_and_jitter_reach_the_step(predicted: Callable[..., dict[str, Any]]) -> None:
+    plain = predicted(*QUICK)["step"]["seconds"]["p50"]
+    assert predicted(*QUICK, "--micro-batches", "4")["spread"]["micro_batches"] == 4
+    assert predicted(*QUICK, "--links", "pcie3-x8")["step"]["seconds"]["p50"] > plain
+    assert predicted(*QUICK, "--jitter", "0.2")["step"]["seconds"]["p50"] > plain
+
+
+def test_a_network_by_name_joins_nodes(predicted: Callable[..., dict[str, Any]]) -> None:
+    job = ("predict", "mnist-cnn", "--on", "t4:1x4", "--batch", "8", "--no-advice")
+    slow, fast = (predicted(*job, "--network", name) for name in ("ethernet-1g", "ethernet-100g"))
+    assert slow["step"]["seconds"]["p50"] > fast["step"]["seconds"]["p50"]
+    assert "ethernet-1g" in str(slow["spread"]["network"])
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "dp", "zero3", "pp=2,dp=2"])
+def test_the_timeline_is_a_trace(run_here: Run, tmp_path: Path, strategy: str) -> None:
+    file = tmp_path / "step.json"
+    outcome = run_here(*QUICK, "--strategy", strategy, "--timeline", str(file))
+    assert outcome.returncode == 0, outcome.stderr
+    document = json.loads(file.read_text())
+    check_trace(document)
+    assert "mnist-cnn on t4:4" in document["otherData"]["title"]
+    names = {event["args"]["name"] for event in document["traceEvents"] if event["ph"] == "M"}
+    assert "compute" in names
+
+
+def test_text_says_it_all(run_here: Run) -> None:
+    text = run_here(*JOB, "--strategy", "zero1").stdout
+    assert text.splitlines()[0] == "mnist-cnn on t4:4, batch 8 per device, 32 in all"
+    for part in (
+        "Strategy: zero1", "Network: ", "inside a node", "Step: ", "waiting for exchanges", "Exchanges take ",
+        "as long as computing and move", "reduce-scatter", "Best number of GPUs", "doubling is worth it",
+        "efficiency", "what if", "2x GPUs",
+    ):  # fmt: skip
+        assert part in text
+    assert "\x1b" not in text
+
+
+def test_text_of_a_search_names_the_winner_and_the_next_best(run_here: Run) -> None:
+    text = run_here(*QUICK, "--strategy", "auto").stdout
+    assert "the fastest of" in text
+    assert "next best" in text
+
+
+def test_text_of_stages_and_servers(run_here: Run) -> None:
+    assert "Stage 2: " in run_here(*QUICK, "--strategy", "pp=2,dp=2").stdout
+    assert "updates old" in run_here(*QUICK, "--strategy", "ps-async").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--strategy", "ddpp"), "did you mean ddp"),
+        (("--strategy", "tp=3"), "must divide 4"),
+        (("--strategy", "tp=2,dp=4"), "dp=2 would take all of them"),
+        (("--strategy", "tp=2"), "needs linear layers"),
+        (("--strategy", "pp=4,dp=2"), "but the hardware has 4"),
+        (("--strategy", "ep=2"), "this model has none it knows"),
+        (("--strategy", "ps-ksync=9"), "K is 1 to 4"),
+        (("--strategy", "zero=9"), "give one of"),
+        (("--micro-batches", "3"), "1, 2, 4, 8 would do"),
+        (("--micro-batches", "0"), "at least 1"),
+        (("--global-batch", "6"), "does not share out over 4 replicas"),
+        (("--jitter", "2"), "between 0 and 1"),
+        (("--links", "carrier-pigeon"), "carrier-pigeon"),
+        (("--timeline", "/nowhere/step.json"), "there is no folder"),
+        (("--strategy", "pp=4,chunks=2", "--micro-batches", "2"), "use 4 micro-batches"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(run_here: Run, arguments: tuple[str, ...], message: str) -> None:
+    outcome = run_here(*QUICK, *arguments)
+    assert outcome.returncode == 2, outcome.stdout
+    assert message in " ".join(outcome.stderr.split())
+    assert "Traceback" not in outcome.stderr
+    assert outcome.stdout == ""
+
+
+def test_more_stages_than_layers_say_how_many_would_do(run_here: Run) -> None:
+    outcome = run_here("predict", "mnist-cnn", "--on", "t4:16x4", "--batch", "8", "--strategy", "pp=64",
+                       "--network", "ethernet-25g", "--no-advice")  # fmt: skip
+    assert outcome.returncode == 2
+    assert "use at most" in outcome.stderr
+
+
+def test_one_device_has_no_timeline_of_streams(run_here: Run, tmp_path: Path) -> None:
+    outcome = run_here("predict", "mnist-cnn", "--on", "t4", "--timeline", str(tmp_path / "step.json"))
+    assert outcome.returncode == 2
+    assert "name more than one device" in outcome.stderr
+
+
+def test_an_unknown_network_between_nodes_is_missing_data(run_here: Run) -> None:
+    outcome = run_here("predict", "mnist-cnn", "--on", "rtx2080ti:4x2", "--batch", "8")
+    assert outcome.returncode == 3
+    assert "--network LINK[:COUNT]" in outcome.stderr
+
+
+def test_what_does_not_fit_fails_only_if_checked(run_here: Run) -> None:
+    job = ("predict", "mnist-cnn", "--on", "gtx1060-6gb:2", "--batch", "400000", "--no-advice")
+    assert run_here(*job).returncode == 0
+    assert run_here(*job, "--check").returncode == 1
