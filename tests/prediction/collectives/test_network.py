@@ -129,3 +129,16 @@ def test_flows_to_several_nodes_are_limited_one_by_one() -> None:
     assert three == pytest.approx(3 * one)
     assert inter.bytes_per_second_per_node is not None
     assert inter.bytes_per_second_among(1, 1, flows=100) == inter.bytes_per_second_per_node
+
+
+@pytest.mark.parametrize(
+    ("name", "topology"), [("rtx3090", "host-bridge"), ("rtxa6000", "pcie-switch"), ("l40s", "host-bridge")]
+)
+def test_cards_that_reach_their_peers_keep_their_rate(name: str, topology: str) -> None:
+    """A machine is not named: by the line of cards, or as the one measured (L40S)."""
+    two, eight = (network_of(hardware(f"{name}:{count}")).intra for count in (2, 8))
+    assert two is not None
+    assert eight is not None
+    assert eight.topology == topology
+    share = eight.bytes_per_second_among(8, 8) / two.bytes_per_second_among(2, 2)
+    assert (share > 0.5) == (topology == "pcie-switch")

@@ -1,9 +1,10 @@
 """The network of some hardware: one tier of links inside a node, one between nodes, at achieved rates.
 
 A node's facts decide where the node is known. Otherwise the machines known to hold that device do (an H100
-SXM sits on an NVSwitch), else the device's own PCI Express lanes under a host bridge; what was assumed so is
-said in `notes`. Links given by name override both: `LINK` or `LINK:COUNT`, where COUNT is the network cards
-of a node (`infiniband-ndr:8`) or the links of a device (`nvlink2:6`).
+SXM sits on an NVSwitch), else the device's own PCI Express lanes: through switches, or under a host bridge if
+it cannot reach its peers; what was assumed so is said in `notes`. Links given by name override both: `LINK`
+or `LINK:COUNT`, where COUNT is the network cards of a node (`infiniband-ndr:8`) or the links of a device
+(`nvlink2:6`).
 
 Devices under one host bridge share it. With d devices talking, each gets (2/d)^c of what a pair gets: c is 1
 for an ideal bus of fixed capacity, 0 for a switch, and is fitted.
@@ -36,8 +37,11 @@ from foretrain.prediction.collectives.mesh import rings_by_size
 from foretrain.units import GBIT
 
 LINK_FORM = "LINK[:COUNT]"
-MESH = "nvlink-mesh"
+MESH, PCIE_SWITCH = "nvlink-mesh", "pcie-switch"
 _TOPOLOGIES = {"nvswitch": "nvswitch", "nvlink": MESH, "xgmi": MESH, "pcie": HOST_BRIDGE}
+_WITHOUT_PEERS = ("GeForce", "TITAN", "Radeon")
+"""Lines of cards that do not reach each other's memory over PCI Express, by their makers' choice since 2018:
+with eight of them in a machine, Lambda's runs show a tenth of the rate that cards for work keep."""
 _REFERENCE = "nvidia"
 _PAIR = 2
 _XGMI_PEERS = 7
@@ -250,8 +254,11 @@ def _lanes(device: Device) -> _Choice:
             f"{LINK_FORM}, e.g. pcie4-x16"
         )
     lanes = link(f"pcie{device.sheet.number('pcie_generation'):g}-x{device.sheet.number('pcie_lanes'):g}")
-    note = f"devices of a node assumed to be joined by {lanes.name} under one host bridge"
-    return _chosen(lanes, 1, HOST_BRIDGE, assumed=True, note=note)
+    if any(line in device.name for line in _WITHOUT_PEERS):
+        note = f"devices of a node assumed to be joined by {lanes.name} under one host bridge"
+        return _chosen(lanes, 1, HOST_BRIDGE, assumed=True, note=note)
+    note = f"devices of a node assumed to be joined by {lanes.name} through switches, as peers"
+    return _chosen(lanes, 1, PCIE_SWITCH, assumed=True, note=note)
 
 
 def _known_outside(hardware: Hardware, alike: Sequence[Node]) -> _Choice:
