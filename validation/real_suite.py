@@ -88,7 +88,7 @@ def _measured(team: Crew, quiet: Quiet, told: list[_Told]) -> Iterator[Case]:
             model=case.model,
             batch=case.batch,
             micro_batches=MICRO_BATCHES,
-            seconds=1.0,
+            seconds=0.7,
             fewest=3,
             most=30,
         )

@@ -20,10 +20,10 @@ def test_two_workers_train_and_are_gone_afterwards() -> None:
         told = team.do("ddp", **settings)
         assert len(told) == 2
         assert all(answer["seconds"] > 0 and answer["runs"] >= 2 for answer in told)
-        # a network a thousand times slower shows: 8.9 MB of gradients at 20 MB/s take 0.4 s at least
-        team.cap(20e6)
+        # a slow network shows: each sends and receives 5.2 MB of gradients, at 10 MB/s
+        team.cap(10e6)
         capped = team.do("ddp", **settings)
-        assert all(answer["seconds"] > 0.35 for answer in capped)
+        assert all(answer["seconds"] > 0.45 for answer in capped)
         with pytest.raises(BackendFailed, match="no model"):
             team.do("ddp", **{**settings, "model": "perceptron"})
     assert not [name for name in named() if f"-{os.getpid()}-" in name]
