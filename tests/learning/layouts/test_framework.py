@@ -1,6 +1,7 @@
 """A framework's constants: by hand, and found again from steps they were used to make."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from foretrain.learning.layouts.parts import LayoutParts, StageParts
 
 
 def _parts(
-    products: tuple[float, ...] = (1.0,), launching: float = 0.0, exchanging: float = 0.0, **changes: int
+    products: tuple[float, ...] = (1.0,), launching: float = 0.0, exchanging: float = 0.0, **changes: Any
 ) -> LayoutParts:
     each = np.array(products)
     stages = StageParts(
