@@ -59,6 +59,26 @@ class Candidate:
         return f"{said}, checkpointing" if self.is_checkpointed else said
 
 
+class Shortfalls:
+    """How much more memory layouts need than their sketches say, as learnt from those predicted in full."""
+
+    def __init__(self) -> None:
+        self._factors: dict[tuple[int, bool], float] = {}
+
+    def bytes(self, candidate: Candidate) -> float:
+        """What a candidate would need."""
+        return candidate.sketch.bytes * self._factors.get(self._alike(candidate), 1.0)
+
+    def learn(self, candidate: Candidate, needed: float) -> None:
+        """A candidate needs so much, as was found in full."""
+        key = self._alike(candidate)
+        self._factors[key] = max(self._factors.get(key, 1.0), needed / candidate.sketch.bytes)
+
+    @staticmethod
+    def _alike(candidate: Candidate) -> tuple[int, bool]:
+        return candidate.attempt.layout.zero_stage, candidate.is_checkpointed
+
+
 @dataclass(frozen=True, eq=False)
 class Ranking:
     """What was found: `best` first, all predicted in full; `candidates` are all that were sketched."""
@@ -66,6 +86,7 @@ class Ranking:
     outcomes: tuple[Outcome, ...]
     candidates: tuple[Candidate, ...]
     question: Question
+    shortfalls: Shortfalls
 
     @property
     def best(self) -> Outcome:
@@ -75,7 +96,8 @@ class Ranking:
     @property
     def best_with(self) -> dict[str, Candidate]:
         """The fastest sketch that fits, for each way to divide the model or not to."""
-        fitting = [candidate for candidate in self.candidates if candidate.sketch.fits]
+        capacity = self.question.setting.device.memory_bytes
+        fitting = [each for each in self.candidates if self.shortfalls.bytes(each) <= capacity]
         found: dict[str, Candidate] = {}
         for name, is_so in _WAYS.items():
             mine = [candidate for candidate in fitting if is_so(candidate.attempt.layout)]
@@ -97,7 +119,9 @@ def search(question: Question, global_batch: int) -> Ranking | Infeasible:
             f"a global batch of {global_batch} cannot be shared out over {question.hardware.devices} devices "
             f"in any way; {question.hardware.devices} or a multiple of it would do"
         )
-    found = _predicted(question, [candidate for candidate in candidates if candidate.sketch.fits])
+    shortfalls = Shortfalls()
+    sketched = [candidate for candidate in candidates if candidate.sketch.fits]
+    found = _predicted(question, sketched, shortfalls)
     if not found:  # sketches may be too careful
         leanest = sorted(candidates, key=lambda each: each.sketch.bytes)[:_LEANEST]
         tried = [outcome for outcome in (_in_full(question, each) for each in leanest) if outcome]
@@ -105,24 +129,21 @@ def search(question: Question, global_batch: int) -> Ranking | Infeasible:
         if not found:
             return _nothing_fits(candidates, question, tried)
     fastest = sorted(found, key=lambda outcome: outcome.seconds)[:PREDICTED]
-    return Ranking(tuple(fastest), tuple(candidates), question)
+    return Ranking(tuple(fastest), tuple(candidates), question, shortfalls)
 
 
-def _predicted(question: Question, candidates: Sequence[Candidate]) -> list[Outcome]:
+def _predicted(question: Question, candidates: Sequence[Candidate], shortfalls: Shortfalls) -> list[Outcome]:
     """The first few that fit, predicted in full. What sketches leave out of memory is learnt on the way."""
     found: list[Outcome] = []
-    short: dict[int, float] = {}
     tried = 0
     for candidate in candidates:
-        stage = candidate.attempt.layout.zero_stage
-        capacity = question.setting.device.memory_bytes
-        if candidate.sketch.bytes * short.get(stage, 1.0) > capacity:
+        if shortfalls.bytes(candidate) > question.setting.device.memory_bytes:
             continue
         tried += 1
         outcome = _in_full(question, candidate)
         if outcome is None:
             continue
-        short[stage] = max(short.get(stage, 1.0), outcome.memory.bytes / candidate.sketch.bytes)
+        shortfalls.learn(candidate, outcome.memory.bytes)
         if outcome.memory.fits:
             found.append(outcome)
         enough = max(PREDICTED, min(_MOST_PREDICTED, _CALLS_PREDICTED // len(outcome.graph.calls)))

@@ -9,7 +9,6 @@ The layouts it ranks first are then predicted in full.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,7 +18,7 @@ from foretrain.prediction.blocks import Blocks
 from foretrain.prediction.call_times import call_times
 from foretrain.prediction.collectives._base import Verb
 from foretrain.prediction.collectives.catalogue import collective_seconds
-from foretrain.prediction.memory import live_bytes
+from foretrain.prediction.memory import context_bytes
 from foretrain.prediction.memory_calibration import memory_calibration
 from foretrain.prediction.operators.table import Floats
 from foretrain.prediction.sharding import item_bytes
@@ -33,6 +32,7 @@ from foretrain.prediction.strategies.program import Axis
 from foretrain.workloads.graph import Graph, Phase, Role
 
 _GRADIENTS = (Axis.CONTEXT, Axis.EXPERT, Axis.SHARD, Axis.DATA)
+_KEPT = (Role.ACTIVATION, Role.TEMPORARY)
 _BETWEEN_PARTS = (Axis.CONTEXT, Axis.EXPERT, Axis.DATA)
 
 
@@ -109,10 +109,7 @@ def block_costs(blocks: Blocks, graph: Graph, layout: Layout, at: Setting) -> Bl
     np.maximum.at(last, kind_of_call[worked], position[worked])
     crossing = np.append(chain.crossing_bytes, 0.0)[last]
     sizes = _sizes(graph)
-    parameters, saved = of_kind(chain.parameter_bytes), of_kind(chain.saved_bytes)
-    in_state = (Role.GRADIENT, Role.OPTIMIZER_STATE, Role.CAST_WEIGHT)
-    held = parameters.sum() + sum(sizes[role] for role in in_state) + saved.sum()
-    needed = live_bytes(graph, at.device)
+    parameters, saved = of_kind(chain.parameter_bytes), _saved_bytes(graph, kind_of_call, kinds)
     updating = float(times.device[optimizer_start(graph) :].sum())
     whole = max(1.0, float(sizes[Role.PARAMETER]))
     return BlockCosts(
@@ -127,7 +124,7 @@ def block_costs(blocks: Blocks, graph: Graph, layout: Layout, at: Setting) -> Bl
         state_ratio=sizes[Role.OPTIMIZER_STATE] / whole,
         cast_ratio=sizes[Role.CAST_WEIGHT] / whole,
         sent_share=(item_bytes(graph, None) or 4) / 4,
-        other_bytes=max(0.0, needed - held),
+        other_bytes=context_bytes(graph, at.device, memory_calibration()) + _passing_bytes(graph),
     )
 
 
@@ -136,6 +133,39 @@ def _sizes(graph: Graph) -> dict[Role, float]:
     for buffer in graph.buffers:
         sizes[buffer.role] += graph.specs[buffer.spec].bytes
     return sizes
+
+
+def _saved_bytes(graph: Graph, kind_of_call: NDArray[np.int64], kinds: int) -> Floats:
+    """Activations kept from the forward pass, by the kind of block that reads them in the backward pass.
+
+    By the reader, since in a condensed graph what a block writes may have lost the block that reads it.
+    """
+    forward = sum(call.phase is Phase.FORWARD for call in graph.calls)
+    kept = np.zeros(kinds)
+    seen: set[int] = set()
+    for call, kind in zip(graph.calls[forward:], kind_of_call[forward:].tolist(), strict=True):
+        if call.phase is not Phase.BACKWARD:
+            break
+        for index in call.reads:
+            buffer = graph.buffers[index]
+            if index not in seen and 0 <= buffer.born < forward and buffer.role in _KEPT:
+                seen.add(index)
+                kept[kind] += graph.specs[buffer.spec].bytes
+    return kept
+
+
+def _passing_bytes(graph: Graph) -> float:
+    """The most that temporaries and what is recomputed occupy together, before the optimizer."""
+    end = optimizer_start(graph)
+    forward = sum(call.phase is Phase.FORWARD for call in graph.calls)
+    change = np.zeros(end + 2)
+    for buffer in graph.buffers:
+        is_again = buffer.role is Role.ACTIVATION and buffer.born >= forward
+        if (buffer.role is Role.TEMPORARY or is_again) and buffer.born < end:
+            size = graph.specs[buffer.spec].bytes
+            change[buffer.born + 1] += size
+            change[min(buffer.dies, end - 1) + 2] -= size
+    return float(np.cumsum(change).max(initial=0.0))
 
 
 def sketch(costs: BlockCosts, layout: Layout, micro_batches: int, at: Setting) -> Sketch:
@@ -206,7 +236,7 @@ class _Replicas:
         across = self._seconds(Verb.ALL_REDUCE, sent / layout.shard, _BETWEEN_PARTS)
         if layout.zero_stage < 3:
             often = rounds if layout.zero_stage > 1 else 1
-            late = np.maximum(0.0, scatter - backward) * (often - 1)
+            late: Floats = np.maximum(0.0, scatter - backward) * (often - 1)
             at_the_end: Floats = np.maximum(0.0, scatter + across - backward)
             return gather + at_the_end + late
         per_round: Floats = np.maximum(0.0, gather - forward) + np.maximum(0.0, gather + scatter - backward)
@@ -218,15 +248,15 @@ def _bytes(costs: BlockCosts, layout: Layout, parameters: Floats, saved: Floats,
     """Memory of the fullest stage."""
     stage = layout.zero_stage
     shards = [layout.shard if stage >= least else 1 for least in (3, 2, 1)]
-    state = parameters * (1 / shards[0] + costs.gradient_ratio / shards[1] + costs.state_ratio / shards[2])
+    state = parameters * (1 / shards[0] + costs.state_ratio / shards[2])
+    gradients = parameters * costs.gradient_ratio / shards[1]
     if stage == 3:
         state = state + 2 * costs.parameter_bytes.max() * costs.sent_share
     else:
         state = state + parameters * costs.cast_ratio
     if stage < 2 and layout.replicas > 1:
         state = state + parameters * costs.gradient_ratio  # buckets
-    in_flight = np.minimum(micro_batches, np.arange(len(parameters), 0, -1))
-    return float((state + in_flight * saved).max() + costs.other_bytes)
-
-
-CostsOf = Callable[[Layout, int, bool], BlockCosts | None]
+    kept = np.minimum(micro_batches, np.arange(len(parameters), 0, -1)) * saved
+    # gradients of one micro-batch take the place of its activations; of several they stay
+    passing = kept + gradients if micro_batches > 1 else np.maximum(kept, gradients)
+    return float((state + passing).max() + costs.other_bytes)
