@@ -44,7 +44,7 @@ _EVERY = frozenset({When.EVERY})
 class Composition:
     """A step of the busiest device.
 
-    `phases` are the times from phase to phase, all micro-batches together, what is waited for included. The
+    `phases` are computing and waiting for launches in each phase, all micro-batches together. The
     step is the time spent computing, waiting for exchanges (exposed), for other stages (bubble) and for
     launches. `stages` are the programs of each stage of the pipeline, `in_flight` the micro-batches each
     keeps activations of; `busiest` is the stage told of, `calls` the calls it runs of the whole graph, and
@@ -115,7 +115,7 @@ def compose(program: Program, times: CallTimes, exchange_seconds: ExchangeSecond
     return Composition(
         seconds=seconds,
         timeline=run,
-        phases=_phases(run, seconds),
+        phases=with_waits(*phase_seconds(times, program), waiting + prepared),
         computing_seconds=computing,
         exposed_seconds=exposed - prepared,
         bubble_seconds=0.0,
@@ -183,19 +183,23 @@ def per_step(seconds: Floats, program: Program) -> float:
     return float(seconds[:start].sum()) * program.micro_batches + float(seconds[start:].sum())
 
 
-def _phases(run: Timeline, seconds: float) -> dict[Phase, float]:
-    """The time each phase takes on the compute stream, waits before a task counted to it."""
-    found = dict.fromkeys(Phase, 0.0)
-    before = 0.0
-    for task, end in zip(run.tasks, run.ends, strict=True):
-        if task.stream.lane == COMPUTE:
-            found[Phase(task.kind)] += float(end) - before
-            before = float(end)
-    found[Phase.OPTIMIZER] += run.seconds - before
-    optimizer = found[Phase.OPTIMIZER]
-    rest = run.seconds - optimizer
-    scale = (seconds - optimizer) / rest if rest else 1.0
-    return {phase: time if phase is Phase.OPTIMIZER else time * scale for phase, time in found.items()}
+def phase_seconds(times: CallTimes, program: Program) -> tuple[Floats, Floats]:
+    """What the device and the host spend on each phase in all micro-batches of a step, by `Phase`."""
+    start, updating = forward_end(program.graph), optimizer_start(program.graph)
+    spans = (slice(0, start), slice(start, updating), slice(updating, None))
+    rounds = (program.micro_batches, program.micro_batches, 1)
+    device, host = (
+        np.array([each[span].sum() * often for span, often in zip(spans, rounds, strict=True)], float)
+        for each in (times.device, times.host)
+    )
+    return device, host
+
+
+def with_waits(device: Floats, host: Floats, waiting: float) -> dict[Phase, float]:
+    """Phases with what the device waits for launches, shared out as the launches are."""
+    weights = host if host.sum() else device
+    waits = waiting * weights / weights.sum() if weights.sum() else np.array([0.0, 0.0, waiting])
+    return dict(zip(Phase, (device + waits).tolist(), strict=True))
 
 
 class _Score:

@@ -15,7 +15,14 @@ import numpy as np
 
 from foretrain.prediction.call_times import CallTimes
 from foretrain.prediction.collectives._base import Verb
-from foretrain.prediction.composition import Composition, ExchangeSeconds, Passes, passes, per_step
+from foretrain.prediction.composition import (
+    Composition,
+    ExchangeSeconds,
+    Passes,
+    passes,
+    phase_seconds,
+    with_waits,
+)
 from foretrain.prediction.operators.table import Floats
 from foretrain.prediction.strategies.gradients import optimizer_start
 from foretrain.prediction.strategies.layer_cuts import Link
@@ -63,13 +70,13 @@ def compose_pipeline(
     run = pipeline_seconds(forward, backward, transfers, order)
     seconds = max(float(run.ends[stage].max()) + running.after(stage) for stage in range(order.stages))
     busiest = int(np.argmax([running.busy(stage) for stage in range(order.stages)]))
-    computing = running.of(busiest, running.device)
+    computing = running.computing(busiest)
     waiting = running.waiting(busiest)
     exposed = max(0.0, running.busy(busiest) - computing - waiting)
     return Composition(
         seconds=seconds,
         timeline=_timeline(run, running, transfers),
-        phases=running.phases(busiest, seconds),
+        phases=running.phases(busiest),
         computing_seconds=computing,
         exposed_seconds=exposed,
         bubble_seconds=max(0.0, seconds - computing - exposed - waiting),
@@ -102,11 +109,12 @@ def _with_sends(program: Program, cutting: Pipeline, stage: int) -> Program:
 
 @dataclass(frozen=True, eq=False)
 class _Running:
-    """What the parts of a pipeline take: the passes of a micro-batch, and the device in whole steps."""
+    """What the parts of a pipeline take: the passes of a micro-batch; device and host in steps, by phase."""
 
     cutting: Pipeline
     passes: tuple[Passes, ...]
     device: Floats
+    host: Floats
 
     def busy(self, stage: int) -> float:
         """How long a stage works in a step, exchanges it waits for included."""
@@ -128,33 +136,26 @@ class _Running:
         mine = [self.passes[part] for part in self.cutting.of_stage(stage)]
         return sum(rounds * one.waiting + one.update_waiting for one in mine)
 
-    def of(self, stage: int, seconds: Floats) -> float:
-        """The sum over the parts of a stage."""
-        return float(seconds[list(self.cutting.of_stage(stage))].sum())
+    def computing(self, stage: int) -> float:
+        """How long the device of a stage computes in a step."""
+        return float(self.device[list(self.cutting.of_stage(stage))].sum())
 
-    def phases(self, stage: int, seconds: float) -> dict[Phase, float]:
-        """The time of each phase; what is waited for other stages is shared out between the passes."""
-        mine = self.cutting.of_stage(stage)
-        forward = sum(self.passes[part].forward for part in mine)
-        backward = sum(self.passes[part].backward for part in mine)
-        passing = seconds - self.after(stage)
-        share = forward / (forward + backward) if forward + backward else 0.0
-        return {
-            Phase.FORWARD: passing * share,
-            Phase.BACKWARD: passing * (1 - share),
-            Phase.OPTIMIZER: self.after(stage),
-        }
+    def phases(self, stage: int) -> dict[Phase, float]:
+        """Computing and waiting for launches in each phase."""
+        mine = list(self.cutting.of_stage(stage))
+        return with_waits(self.device[mine].sum(axis=0), self.host[mine].sum(axis=0), self.waiting(stage))
 
 
 def _running(
     cutting: Pipeline, times: CallTimes, replicated: Replicated, exchange_seconds: ExchangeSeconds
 ) -> _Running:
-    each, device = [], []
+    each, spent_by_phase = [], []
     for part, share in zip(cutting.parts, cutting.update_shares, strict=True):
         program, spent = replicated(part.program), _of_part(times, part, share)
         each.append(passes(program, spent, exchange_seconds))
-        device.append(per_step(spent.device, program))
-    return _Running(cutting, tuple(each), np.array(device))
+        spent_by_phase.append(phase_seconds(spent, program))
+    device, host = (np.array(column) for column in zip(*spent_by_phase, strict=True))
+    return _Running(cutting, tuple(each), device, host)
 
 
 def _of_part(times: CallTimes, part: Stage, share: float) -> CallTimes:
