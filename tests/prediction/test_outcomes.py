@@ -19,7 +19,7 @@ from foretrain.prediction.strategies.program import Program
 from foretrain.prediction.strategies.stragglers import expected_maximum
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 
-ON = "a100-sxm-80gb:4"
+ON = "gtx1080ti:4"
 
 
 @cache
@@ -28,26 +28,24 @@ def outcome(
     micro_batches: int = 1,
     batch: int = 4,
     on: str = ON,
-    model: str = "gpt2",
+    model: str = "voice-linear",
     jitter: float = 0.0,
 ) -> Outcome:
     machine = hardware(on)
-    options = {"seq_len": 64} if model == "gpt2" else {}
-    workload = workload_of(WorkloadRequest(model, batch=batch, **options))  # type: ignore[arg-type]
+    workload = workload_of(WorkloadRequest(model, batch=batch, seq_len=64 if model == "gpt2" else None))
     spreading = Spreading(strategy, micro_batches, jitter=jitter)
     question = question_of(workload, machine, spreading, OperatorSteps(), InputOptions())
     return evaluate(question, attempt_of(question, spreading))
 
 
-def needed(strategy: str, micro_batches: int = 1) -> float:
-    return outcome(strategy, micro_batches).memory.bytes
-
-
 def test_the_more_is_shared_the_less_is_needed() -> None:
+    def needed(strategy: str) -> float:
+        return outcome(strategy, model="gpt2", on="a100-sxm-80gb:4").memory.bytes
+
     assert needed("ddp") > needed("zero1") > needed("zero2") > needed("zero3")
     assert needed("zero3") == needed("fsdp")
-    assert needed("ddp") > needed("tp=2,dp=2") > needed("tp=4")
-    assert needed("ddp") > needed("pp=2,dp=2") > needed("pp=4")
+    assert needed("ddp") > needed("tp=4")
+    assert needed("ddp") > needed("pp=4")
 
 
 def test_zero_1_shares_the_optimizers_state() -> None:
@@ -62,19 +60,20 @@ def test_zero_1_shares_the_optimizers_state() -> None:
 
 
 def test_micro_batches_save_activations_and_keep_gradients() -> None:
-    assert outcome("ddp", 16, 64).memory.bytes < outcome("ddp", 1, 64).memory.bytes
+    many = 4096  # so that activations count
+    assert outcome("ddp", 16, many).memory.bytes < outcome("ddp", 1, many).memory.bytes
     assert memory_options(Program(graph("mnist-cnn"), micro_batches=2), 1.0, Layout("ddp")).keep_gradients
     assert not memory_options(Program(graph("mnist-cnn")), 1.0, Layout("ddp")).keep_gradients
 
 
 def test_stages_hold_the_micro_batches_in_flight() -> None:
-    of, device = graph("gpt2", batch=8, seq_len=64), hardware(ON).device
+    of, device = graph("voice-linear", batch=8192), hardware(ON).device
     one, three = (
         layout_memory((Program(of, micro_batches=4),), (held,), Layout("ddp"), device)[1].bytes
         for held in (1.0, 3.0)
     )
     assert three > one
-    gpipe, in_turn = (outcome(f"pp=2,dp=2,schedule={name}", 8, 16) for name in ("gpipe", "1f1b"))
+    gpipe, in_turn = (outcome(f"pp=2,dp=2,schedule={name}", 8, 8192) for name in ("gpipe", "1f1b"))
     assert gpipe.spread.run.in_flight == (8, 8)
     assert in_turn.spread.run.in_flight == (2, 1)
     assert gpipe.memory.bytes > in_turn.memory.bytes
@@ -97,11 +96,15 @@ def test_throughput_counts_all_replicas() -> None:
     assert ddp.attempt.global_batch == 16
     assert halves.attempt.global_batch == 8
     assert ddp.samples_per_second == 16 / ddp.seconds
-    assert ddp.throughput.tokens_per_second == pytest.approx(64 * ddp.samples_per_second)
     assert 0 < ddp.throughput.mfu < 1
+    assert ddp.throughput.tokens_per_second is None
     accumulated = outcome("ddp", 4)
     assert accumulated.samples_per_second == 16 / accumulated.seconds
-    assert accumulated.throughput.tokens_per_second == pytest.approx(64 * 16 / accumulated.seconds)
+
+
+def test_tokens_of_all_replicas_and_micro_batches_are_counted() -> None:
+    found = outcome("ddp", 2, model="gpt2", on="a100-sxm-80gb:2")
+    assert found.throughput.tokens_per_second == pytest.approx(64 * 4 * 2 / found.seconds)
 
 
 def test_servers_that_wait_for_fewer_train_on_fewer() -> None:
@@ -115,7 +118,7 @@ def test_jitter_makes_every_step_wait_for_the_slowest() -> None:
     assert uneven.seconds > even.seconds
     (part,) = [part for part in uneven.total.parts if part.name == SLOWEST]
     assert part.value == pytest.approx(uneven.seconds - even.seconds)
-    alone = outcome("ddp", on="a100-sxm-80gb", jitter=0.1)
+    alone = outcome("ddp", on="gtx1080ti", jitter=0.1)
     assert not [part for part in alone.total.parts if part.name == SLOWEST]
 
 
@@ -135,12 +138,14 @@ def test_a_global_batch_that_does_not_share_out_says_what_would() -> None:
 
 
 def test_a_pipeline_splits_its_batch_by_itself() -> None:
-    machine = hardware(ON)
-    workload = workload_of(WorkloadRequest("gpt2", batch=8, seq_len=64))
-    question = question_of(workload, machine, Spreading("pp=4"), OperatorSteps(), InputOptions())
+    workload = workload_of(WorkloadRequest("voice-conv", batch=64))
+    question = question_of(workload, hardware(ON), Spreading("pp=4"), OperatorSteps(), InputOptions())
     chosen = attempt_of(question, Spreading("pp=4"))
-    every = [evaluate(question, Attempt(chosen.layout, 8, count)).seconds for count in (1, 2, 4, 8)]
-    assert evaluate(question, chosen).seconds == min(every)
+    every = {
+        count: evaluate(question, Attempt(chosen.layout, 64, count)).seconds
+        for count in (1, 2, 4, 8, 16, 32, 64)
+    }
+    assert every[chosen.micro_batches] == min(every.values())
     assert chosen.micro_batches > 1
 
 

@@ -96,6 +96,7 @@ def test_every_change_is_told_with_what_it_brings() -> None:
     }  # fmt: skip
     now = found.throughput.samples_per_second
     for advice in found.bottleneck.advice:
+        assert advice.gain is not None
         assert advice.samples_per_second == pytest.approx(advice.gain * now)
         assert advice.step_seconds is not None
 

@@ -11,8 +11,8 @@ from collections import defaultdict
 from typing import Any
 
 NUMBER, TEXT, WHOLE, OBJECT, LIST = (int, float), str, int, dict, list
-DOCUMENT = {"traceEvents": LIST, "displayTimeUnit": TEXT, "otherData": OBJECT}
-EVENTS = {
+DOCUMENT: dict[str, Any] = {"traceEvents": LIST, "displayTimeUnit": TEXT, "otherData": OBJECT}
+EVENTS: dict[str, dict[str, Any]] = {
     "X": {"name": TEXT, "cat": TEXT, "ph": TEXT, "ts": NUMBER, "dur": NUMBER, "pid": WHOLE, "tid": WHOLE},
     "M": {"name": TEXT, "ph": TEXT, "pid": WHOLE, "tid": WHOLE, "args": OBJECT},
 }
