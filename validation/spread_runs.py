@@ -53,11 +53,24 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What the fullest device holds, the micro-batches in flight on it, and its number of blocks."""
+    """What a device holds, the micro-batches in flight on it, and its number of blocks."""
 
     estimate: MemoryEstimate
     in_flight: float
     blocks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What devices of the first and of the fullest stage hold, and whether the latter fits."""
+
+    first: Held
+    fullest: Held
+
+    @property
+    def fits(self) -> bool:
+        """Whether the fullest fits."""
+        return self.fullest.estimate.fits
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,8 +150,8 @@ class Bench:
         whole = replace(found.program, micro_batches=run.micro_batches)
         return spread_priced(whole, found.step, self._times(found, run.layout), run.layout, at, self.cut(run))
 
-    def memory(self, run: Run) -> Held:
-        """What the fullest device of a run holds."""
+    def memory(self, run: Run) -> Memory:
+        """What devices of a run hold."""
         cutting = self.cut(run)
         stages: tuple[Program, ...] = (self.divided(run).program,)
         held: tuple[float, ...] = (1.0,)
@@ -147,8 +160,12 @@ class Bench:
             stages = tuple(stage.program for stage in cutting.stages)
             held = tuple(float(count) for count in peak_in_flight(order))
         stages = tuple(replace(stage, micro_batches=run.micro_batches) for stage in stages)
-        fullest, estimate = layout_memory(stages, held, run.layout, self._device)
-        return Held(estimate, held[fullest], _blocks(stages[fullest].graph))
+        number, estimate = layout_memory(stages, held, run.layout, self._device)
+        fullest = Held(estimate, held[number], _blocks(stages[number].graph))
+        if number == 0:
+            return Memory(fullest, fullest)
+        _, estimate = layout_memory(stages[:1], held[:1], run.layout, self._device)
+        return Memory(Held(estimate, held[0], _blocks(stages[0].graph)), fullest)
 
     def parts(self, run: Run) -> LayoutParts:
         """The parts of a run's step."""

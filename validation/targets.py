@@ -28,7 +28,7 @@ def _rows() -> Iterator[str]:
         if row is None:
             yield f"| {target['says']} | {wanted} | not run | | |"
             continue
-        mean, median = float(row["mean"]), float(row["median"])
+        mean, median = float(row["mean"]), float(row["median"] or 0.0)
         is_met = mean <= target.get("mean", math.inf) and median <= target.get("median", math.inf)
         coverage = f"{float(row['coverage']):.0%}" if row["coverage"] else ""
         verdict = "met" if is_met else "missed"

@@ -51,6 +51,10 @@ def test_exchanges_across_nodes_have_a_factor_of_their_own() -> None:
     assert step_seconds(_parts(exchanging=1.0, tensor=16), at) == 4 * 4 + 0.5
 
 
+def test_exchanges_beside_products_are_partly_hidden() -> None:
+    assert step_seconds(_parts((3.0,), exchanging=4.0), Framework(overlaps=True)) == 4 * 5.0 + 0.5
+
+
 def test_constants_are_found_again() -> None:
     truth = Framework(products=1.5, exchanging_on_node=0.7, launching=3.0)
     layouts = [
@@ -67,8 +71,10 @@ def test_constants_are_found_again() -> None:
 
 
 def test_kept_activations_and_the_limit_are_found_again() -> None:
-    seen = [(Holding(10.0 * n, 2.0 * n), 16.0 * n if n <= 4 else None) for n in range(1, 8)]
+    holdings = [(Holding(10.0 * n, 2.0 * n), Holding(20.0 * n, 2.0 * n)) for n in range(1, 8)]
+    seen = [(first, full, 16.0 * n if n <= 4 else None) for n, (first, full) in enumerate(holdings, start=1)]
     held = fit_held(seen)
     assert held.kept == pytest.approx(3.0, rel=1e-3)
-    assert held.fits(seen[3][0])
-    assert not held.fits(seen[4][0])
+    assert held.memory(holdings[0][0]) == pytest.approx(16.0, rel=1e-3)
+    assert held.fits(holdings[3][1])
+    assert not held.fits(holdings[4][1])

@@ -4,16 +4,19 @@
                  e·launches + exchanges · (f + g·devices beyond the node + h·devices) )   on the host
     step  = Σ stages pass + (micro-batches − 1) · slowest pass + r·reduction + s·further nodes + u·update
 
-The first line is what kernels take where they follow each other without a gap, the second what the host takes
-to launch them; whatever is longer sets the pace. h is for pipelines that span nodes: there, each exchange of
-tensor-parallel devices was seen to hold the host up in proportion to how many they are. A pipeline over very
-many nodes may stall for a while in every micro-batch.
+Where a framework runs exchanges beside products, they add up as √(kernels² + exchanges²): hidden where one is
+much longer than the other, half hidden where they are alike. The first line is what kernels take where they
+follow each other without a gap, the second what the host takes to launch them; whatever is longer sets the
+pace. h is for pipelines that span nodes: there, each exchange of tensor-parallel devices was seen to hold the
+host up in proportion to how many they are. A pipeline over very many nodes may stall for a while in every
+micro-batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +31,10 @@ _LEAST = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Framework:
-    """The constants: factors of predicted parts, and seconds where they say so."""
+    """The constants: factors of predicted parts, and seconds where they say so.
+
+    `overlaps` says whether tensor-parallel exchanges run beside products.
+    """
 
     products: float = 1.0
     others: float = 1.0
@@ -44,6 +50,7 @@ class Framework:
     seconds_per_further_node: float = 0.0
     updating: float = 1.0
     stall_seconds: float = 0.0
+    overlaps: bool = False
 
 
 def step_seconds(parts: LayoutParts, at: Framework) -> float:
@@ -54,14 +61,15 @@ def step_seconds(parts: LayoutParts, at: Framework) -> float:
         at.products * stages.products
         + at.others * stages.others
         + (at.outside_alone if tensor == 1 else at.outside) * stages.outside
-        + (at.exchanging_across if far else at.exchanging_on_node) * stages.exchanging
     )
+    exchanging = (at.exchanging_across if far else at.exchanging_on_node) * stages.exchanging
+    busy = np.hypot(computing, exchanging) if at.overlaps else computing + exchanging
     each = at.exchange_seconds
     if far:
         each += at.exchange_seconds_per_far_device * (tensor - parts.devices_per_node)
     if parts.is_pipeline_across_nodes and tensor > 1:
         each += at.exchange_seconds_per_device_of_pipelines * tensor
-    passes = np.maximum(computing, at.launching * stages.launching + each * stages.exchanges)
+    passes = np.maximum(busy, at.launching * stages.launching + each * stages.exchanges)
     if parts.is_pipeline_across_nodes and parts.nodes >= MANY_NODES:
         passes = passes + at.stall_seconds / len(passes)
     seconds = passes.sum() + (parts.micro_batches - 1) * passes.max()
@@ -81,7 +89,7 @@ def fit(
     """
     from scipy.optimize import least_squares  # type: ignore[import-untyped]
 
-    names = list(free or (field.name for field in fields(Framework)))
+    names = list(free or (field.name for field in fields(Framework) if field.name != "overlaps"))
     measured = np.log([seconds for _, seconds in timed])
 
     def errors(logarithms: Floats) -> Floats:
@@ -99,5 +107,5 @@ def _values(at: Framework, names: Sequence[str]) -> list[float]:
     return [known[name] for name in names]
 
 
-def _moved(at: Framework, values: Mapping[str, float]) -> Framework:
+def _moved(at: Framework, values: Mapping[str, Any]) -> Framework:
     return replace(at, **values)

@@ -1,6 +1,6 @@
 """Activations a framework keeps beyond those of its operators, and how full it can fill a device.
 
-    memory = what tensors occupy + kept · tokens · width · 2 bytes · blocks · in flight / tensor-parallel degree
+    memory = what tensors occupy + kept · tokens · width · 2 bytes · blocks · in flight / tensor degree
 
 `kept` counts half-precision tensors of a block's width. A run is told to fit where its memory stays below a
 limit, which is where runs that were seen divide best into those that ran and those that did not.
@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
+from foretrain.prediction.operators.table import Floats
 
 _SOFT = 0.1
 _STEPS = 200
@@ -41,19 +43,24 @@ class Held:
         return self.memory(holding) <= self.limit_bytes
 
 
-def fit(seen: Sequence[tuple[Holding, float | None]]) -> Held:
-    """The constants that tell the memory of runs best; None: it did not run."""
+def fit(seen: Sequence[tuple[Holding, Holding, float | None]]) -> Held:
+    """The constants that tell the memory of runs best.
+
+    Each run is told by what its first and its fullest device hold, and what was measured on the first (None:
+    it did not run).
+    """
     from scipy.optimize import least_squares  # type: ignore[import-untyped]
 
-    ran = [(holding, size) for holding, size in seen if size is not None]
+    ran = [(first, size) for first, _, size in seen if size is not None]
 
-    def errors(value: np.ndarray) -> np.ndarray:
-        told = [holding.bytes + value[0] * holding.unit_bytes for holding, _ in ran]
-        return np.log(told) - np.log([size for _, size in ran])
+    def errors(value: Floats) -> Floats:
+        told = [first.bytes + value[0] * first.unit_bytes for first, _ in ran]
+        off: Floats = np.log(told) - np.log([size for _, size in ran])
+        return off
 
     kept = float(least_squares(errors, [1.0], bounds=([0.0], [100.0]), loss="cauchy", f_scale=_SOFT).x[0])
-    told = np.array([holding.bytes + kept * holding.unit_bytes for holding, _ in seen])
-    did = np.array([size is not None for _, size in seen])
-    limits = np.linspace(0.5, 1.1, _STEPS) * max(size for _, size in ran)
+    told = np.array([fullest.bytes + kept * fullest.unit_bytes for _, fullest, _ in seen])
+    did = np.array([size is not None for _, _, size in seen])
+    limits = np.linspace(0.5, 1.1, _STEPS) * float(told[did].max())
     right = [int(((told <= limit) == did).sum()) for limit in limits]
     return Held(kept, float(np.median(limits[np.array(right) == max(right)])))
