@@ -9,7 +9,7 @@ server wait for each of them.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -100,25 +100,8 @@ def _fsdp(case: RealCase, known: Calibration) -> float:
     update = optimizer_start(graph)
     seconds[update:] /= case.workers
     program = sharded(Program(graph), case.workers, 3)
-    exchanges = (*program.exchanges, *_gathered_for_backward(graph, program.exchanges))
-    blocking = replace(program, exchanges=tuple(_blocking(exchange) for exchange in exchanges))
+    blocking = replace(program, exchanges=tuple(_blocking(exchange) for exchange in program.exchanges))
     return _composed(case, known, blocking, seconds, copies=True)
-
-
-def _gathered_for_backward(graph: Graph, exchanges: Iterable[Exchange]) -> Iterator[Exchange]:
-    """FSDP gathers a block before its backward pass even if only inputs are read there, as in the first."""
-    backward = next(index for index, call in enumerate(graph.calls) if call.phase is Phase.BACKWARD)
-    gathers = [exchange for exchange in exchanges if exchange.verb is Verb.ALL_GATHER]
-    again = {exchange.name for exchange in gathers if exchange.before >= backward}
-    for exchange in gathers:
-        if exchange.name not in again:
-            block = exchange.name.rpartition(" ")[2]
-            first = next(
-                index
-                for index, call in enumerate(graph.calls)
-                if call.phase is Phase.BACKWARD and call.module.split(".")[0] == block
-            )
-            yield exchange._replace(before=first)
 
 
 def _blocking(exchange: Exchange) -> Exchange:

@@ -61,12 +61,23 @@ def gathered_units(graph: Graph) -> list[Gathered]:
 
 
 def _uses(graph: Graph, unit_of_buffer: dict[int, str]) -> dict[tuple[str, Phase], tuple[int, int]]:
-    """First and last call that reads each unit, forward and backward."""
+    """First and last call that reads each unit, forward and backward, or makes gradients of it.
+
+    A first block may make gradients without reading its weights; it is gathered for its backward pass too.
+    """
     found: dict[tuple[str, Phase], tuple[int, int]] = {}
+    gradient_of = {
+        index: unit_of(buffer.name)
+        for index, buffer in enumerate(graph.buffers)
+        if buffer.role is Role.GRADIENT
+    }
     for index, call in enumerate(graph.calls):
         if call.phase is Phase.OPTIMIZER:
             break
-        for unit in {unit_of_buffer[buffer] for buffer in call.reads if buffer in unit_of_buffer}:
+        units = {unit_of_buffer[buffer] for buffer in call.reads if buffer in unit_of_buffer}
+        if call.phase is Phase.BACKWARD:
+            units |= {gradient_of[buffer] for buffer in call.writes if buffer in gradient_of} - {ROOT}
+        for unit in units:
             phase = Phase.FORWARD if unit == ROOT else call.phase
             start, _ = found.get((unit, phase), (index, index))
             found[unit, phase] = (start, index)
