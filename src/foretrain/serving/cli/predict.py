@@ -125,7 +125,7 @@ def predict(
       foretrain predict resnet50 --on rtx3090 --batch 192 --precision fp16 --channels-last
       foretrain predict resnet50 --on v100-sxm2-16gb --batch 64 --dataset imagenet-jpeg --storage hdd
       foretrain predict llama3-8b --on h100-sxm:8 --strategy zero3 --precision bf16 --batch 1
-      foretrain predict bert-large --on aws:p3.16xlarge:4 --batch 8 --timeline step.json
+      foretrain predict bert-large --on aws:g5.12xlarge:2 --batch 8 --timeline step.json
       foretrain predict llama3-70b --on h100-sxm:8x8 --strategy auto --global-batch 512 --precision bf16
       foretrain predict resnet50 --on cluster.yaml --global-batch 256
     """
