@@ -11,6 +11,11 @@ from typing import Any
 import pytest
 from tests.support.trace_events import check_trace
 
+from foretrain.facts.hardware import hardware
+from foretrain.prediction.collectives.network import network_of
+from foretrain.prediction.strategies.layout import layout_of
+from foretrain.serving.cli.predict import predict
+
 Run = Callable[..., CompletedProcess[str]]
 JOB = ("predict", "mnist-cnn", "--on", "t4:4", "--batch", "8")
 QUICK = (*JOB, "--no-advice")
@@ -180,3 +185,17 @@ def test_what_does_not_fit_fails_only_if_checked(run_here: Run) -> None:
     job = ("predict", "mnist-cnn", "--on", "gtx1060-6gb:2", "--batch", "400000", "--no-advice")
     assert run_here(*job).returncode == 0
     assert run_here(*job, "--check").returncode == 1
+
+
+def test_the_examples_of_the_help_name_hardware_that_is_known() -> None:
+    lines = [line.split() for line in (predict.__doc__ or "").splitlines() if "foretrain predict" in line]
+    assert len(lines) >= 5
+    for words in lines:
+        named = words[words.index("--on") + 1]
+        if named.endswith(".yaml"):
+            continue
+        machine = hardware(named)
+        network_of(machine)
+        if "--strategy" in words and "auto" not in words:
+            strategy = words[words.index("--strategy") + 1]
+            assert layout_of(strategy, machine.devices, machine.devices_per_node).devices == machine.devices
