@@ -41,7 +41,7 @@ MESH, PCIE_SWITCH = "nvlink-mesh", "pcie-switch"
 _TOPOLOGIES = {"nvswitch": "nvswitch", "nvlink": MESH, "xgmi": MESH, "pcie": HOST_BRIDGE}
 _WITHOUT_PEERS = ("GeForce", "TITAN", "Radeon")
 """Lines of cards that do not reach each other's memory over PCI Express: shown for RTX 2080 Ti and 3090 in
-the issues NVIDIA/nccl-tests 117 and NVIDIA/nccl 1127, assumed of the others. With eight in a machine, Lambda's
+the issues NVIDIA/nccl-tests 117 and NVIDIA/nccl 1127, assumed of the others. With eight of them, Lambda's
 runs show a half to a tenth of the rate that other cards keep."""
 _REFERENCE = "nvidia"
 _PAIR = 2
