@@ -22,6 +22,7 @@ from foretrain.prediction.counterfactuals import counterfactuals, curve
 from foretrain.prediction.fitting import largest_batch
 from foretrain.prediction.input_pipeline import InputOptions
 from foretrain.prediction.layout_memory import memory_options
+from foretrain.prediction.memory import MemoryEstimate, estimate_memory
 from foretrain.prediction.outcomes import Attempt, Outcome, Question, evaluate
 from foretrain.prediction.scaling_curve import ScalingCurve
 from foretrain.prediction.searching import Ranking, search
@@ -36,6 +37,8 @@ from foretrain.workloads.workload import Workload, graph_at, graph_of
 
 AUTO = "auto"
 _MOST_SUGGESTED = 4
+_MANY_CALLS = 5_000
+"""The largest batch of a step with more calls is extrapolated: to walk through each takes about a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,20 +201,26 @@ def _largest_batch(outcome: Outcome) -> int:
     """The largest batch of a replica that fits, trained in as many micro-batches."""
     attempt, question = outcome.attempt, outcome.question
     layout = attempt.layout
-    if layout.tensor * layout.context * layout.expert * layout.pipeline == 1:
-        options = memory_options(outcome.spread.run.stages[0], 1.0, layout)
-        micro_batch = largest_batch(
-            lambda size: graph_at(question.workload, size), question.setting.device, options
-        )
-    else:
-        micro_batch = _largest_divided(outcome)
-    return micro_batch * attempt.micro_batches
+    if layout.tensor * layout.context * layout.expert * layout.pipeline > 1:
+        larger = evaluate(question, replace(attempt, batch=4 * attempt.batch)).memory
+        return _extrapolated(outcome, larger) * attempt.micro_batches
+    options = memory_options(outcome.spread.run.stages[0], 1.0, layout)
+    device = question.setting.device
+
+    def memory_at(size: int) -> MemoryEstimate:
+        return estimate_memory(graph_at(question.workload, size), device, options)
+
+    if len(outcome.graph.calls) > _MANY_CALLS:
+        found = _extrapolated(outcome, memory_at(4 * attempt.micro_batch))
+        return (found + memory_at(found + 1).fits) * attempt.micro_batches  # a full device fragments less
+    return (
+        largest_batch(lambda size: graph_at(question.workload, size), device, options) * attempt.micro_batches
+    )
 
 
-def _largest_divided(outcome: Outcome) -> int:
-    """The largest micro-batch of a model that is divided: memory grows evenly with it."""
+def _extrapolated(outcome: Outcome, larger: MemoryEstimate) -> int:
+    """The largest micro-batch that fits, from what four times as large a one needs: memory grows evenly."""
     attempt, memory = outcome.attempt, outcome.memory
-    larger = evaluate(outcome.question, replace(attempt, batch=4 * attempt.batch)).memory
     per_sample = (larger.bytes - memory.bytes) / (3 * attempt.micro_batch)
     if per_sample <= 0:
         return attempt.micro_batch if memory.fits else 0
