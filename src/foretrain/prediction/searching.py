@@ -7,7 +7,9 @@ the first ones predicted in full.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -113,6 +115,23 @@ class Ranking:
 
 def search(question: Question, global_batch: int) -> Ranking | Infeasible:
     """The fastest ways to train with a global batch; `Infeasible` if none fits."""
+    with _without_collecting():
+        return _search(question, global_batch)
+
+
+@contextmanager
+def _without_collecting() -> Iterator[None]:
+    """Graphs are large and form no cycles: looking for some in all of them, again and again, takes long."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _search(question: Question, global_batch: int) -> Ranking | Infeasible:
     candidates = sorted(_candidates(question, global_batch), key=lambda each: each.sketch.seconds)
     if not candidates:
         raise InvalidRequest(
