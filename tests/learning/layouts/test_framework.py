@@ -66,7 +66,7 @@ def test_constants_are_found_again() -> None:
     timed = [(parts, step_seconds(parts, truth)) for parts in layouts]
     free = ("products", "exchanging_on_node", "launching")
     found = fit(timed, Framework(launching=1.5), free)
-    assert [getattr(found, name) for name in free] == pytest.approx([1.5, 0.7, 3.0], rel=1e-3)
+    assert [getattr(found, name) for name in free] == pytest.approx([1.5, 0.7, 3.0], rel=1e-2)
     assert found.reducing == 1.0
 
 

@@ -27,6 +27,8 @@ MANY_NODES = 64
 _SOFT = 0.1
 """Errors much larger than this (as logarithms) count in proportion to their logarithm alone."""
 _LEAST = 1e-9
+_PRIOR = 0.1
+"""A constant that no step tells of stays where it began: off by e, it counts as a step that is 10 % off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +94,13 @@ def fit(
     names = list(free or (field.name for field in fields(Framework) if field.name != "overlaps"))
     measured = np.log([seconds for _, seconds in timed])
 
+    begin = np.log([max(value, _LEAST) for value in _values(start, names)])
+
     def errors(logarithms: Floats) -> Floats:
         at = _moved(start, dict(zip(names, np.exp(logarithms).tolist(), strict=True)))
-        told: Floats = np.log([step_seconds(parts, at) for parts, _ in timed]) - measured
-        return told
+        told = np.log([step_seconds(parts, at) for parts, _ in timed]) - measured
+        return np.append(told, _PRIOR * (logarithms - begin))
 
-    begin = np.log([max(value, _LEAST) for value in _values(start, names)])
     found = least_squares(errors, begin, loss="cauchy", f_scale=_SOFT)
     return _moved(start, dict(zip(names, np.exp(found.x).tolist(), strict=True)))
 

@@ -16,7 +16,6 @@ import numpy as np
 from foretrain.prediction.operators.table import Floats
 
 _SOFT = 0.1
-_STEPS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +60,7 @@ def fit(seen: Sequence[tuple[Holding, Holding, float | None]]) -> Held:
     kept = float(least_squares(errors, [1.0], bounds=([0.0], [100.0]), loss="cauchy", f_scale=_SOFT).x[0])
     told = np.array([fullest.bytes + kept * fullest.unit_bytes for _, fullest, _ in seen])
     did = np.array([size is not None for _, _, size in seen])
-    limits = np.linspace(0.5, 1.1, _STEPS) * float(told[did].max())
-    right = [int(((told <= limit) == did).sum()) for limit in limits]
-    return Held(kept, float(np.median(limits[np.array(right) == max(right)])))
+    limits = np.unique(told)
+    right = np.array([((told <= limit) == did).sum() for limit in limits])
+    best = int(right.argmax())
+    return Held(kept, float(limits[best : best + 2].mean()))
