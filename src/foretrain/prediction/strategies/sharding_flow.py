@@ -293,6 +293,9 @@ class Walk:
         elif name == FUSED:  # what leaves one kernel in two precisions is one tensor
             self.root.update(dict.fromkeys(writes, writes[0]))
         held, partial = self.held, self.partial
+        if self._adds_up_gradient(index, call):
+            self.last_write[writes[0]] = index
+            return
         for buffer in reads:
             if buffer in held or buffer in partial:
                 if not self._stays_partial(index, call):
@@ -304,6 +307,21 @@ class Walk:
         if call.nature is not Nature.VIEW:
             for buffer in writes:
                 self.last_write[buffer] = index
+
+    def _adds_up_gradient(self, index: int, call: Call) -> bool:
+        """A gradient added to a lasting one, which is divided, or a partial sum, just as it is."""
+        if call.name != "aten.add_" or call.phase is not Phase.BACKWARD or len(call.reads) != 2:
+            return False
+        gradient, added = call.reads
+        if self.buffers[gradient].role is not Role.GRADIENT:
+            return False
+        if added in self.partial:
+            self.partial[gradient] = self.partial[added]
+        if added in self.held:
+            outer = self.mark(added, call.inputs[1])
+            self.held[gradient] = outer
+            self.flow.inputs[index], self.flow.outputs[index] = (outer, outer), (outer,)
+        return True
 
     def _stays_partial(self, index: int, call: Call) -> bool:
         """Sums of partial sums, their copies and views are partial sums; anything else needs the sum."""
