@@ -24,6 +24,7 @@ COMMANDS = (
     "predict",
     "trace",
     "scaling",
+    "converge",
     "calibrate",
     "devices",
     "offers",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from foretrain.errors import InvalidRequest, MissingData
 
 if TYPE_CHECKING:
+    from foretrain.convergence.forecast import Convergence
     from foretrain.learning.scaling.answer import ScalingAnswer
     from foretrain.planning.rent_or_buy import RentOrBuy
     from foretrain.prediction.scaling_curve import ScalingCurve
@@ -85,6 +86,31 @@ def draw_scaling_curve(curve: ScalingCurve, model: str, path: Path) -> None:
     axes.yaxis.set_major_formatter("{x:,.0f}")
     fixed = "same batch in all" if curve.is_batch_fixed else "same batch for each"
     axes.set(xlabel="devices", ylabel="samples per second", title=f"Scaling of {model} ({fixed})")
+    axes.legend(frameon=False)
+    _save(figure, path)
+
+
+def draw_convergence(answer: Convergence, path: Path) -> None:
+    """The log, the fan of what is to come, the target, and the steps at which it is met."""
+    _check_format(path)
+    figure, axes = _figure()
+    fan, steps = answer.fan, answer.steps
+    axes.plot(
+        answer.log.steps, answer.log.values, color="0.3", marker=".", markersize=3, linewidth=1, label="log"
+    )
+    (line,) = axes.plot(fan.steps, fan.p50, linewidth=2, label="p50")
+    axes.fill_between(
+        fan.steps, fan.p10, fan.p90, color=line.get_color(), alpha=0.2, linewidth=0, label="p10 to p90"
+    )
+    axes.axhline(answer.target.value, color="0.5", linestyle=":", linewidth=1, label=str(answer.target))
+    if steps.p50 <= answer.final_step:
+        right = min(steps.p90, answer.final_step)
+        axes.plot(
+            [steps.p10, right], [answer.target.value] * 2, color=line.get_color(), linewidth=3, alpha=0.6
+        )
+        axes.plot([steps.p50], [answer.target.value], color=line.get_color(), marker="o")
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.set(xlabel=answer.unit, ylabel=answer.target.metric, title="Convergence")
     axes.legend(frameon=False)
     _save(figure, path)
 

@@ -9,6 +9,7 @@ import typer
 from foretrain import __version__
 from foretrain.serving.cli import (
     calibrate,
+    converge,
     devices,
     explain,
     offers,
@@ -47,6 +48,7 @@ def root(
 app.command("predict")(predict.predict)
 app.command("trace")(trace.trace)
 app.command("scaling")(scaling.scaling)
+app.command("converge")(converge.converge)
 app.command("calibrate")(calibrate.calibrate)
 app.command("devices")(devices.devices)
 app.command("offers")(offers.offers)

@@ -1,0 +1,116 @@
+"""How much training a larger batch costs: epochs to target against batch size, and the critical batch size.
+
+    E(B) = a + c B = a (1 + B / B_crit),    steps(B) = E(B) · samples / B
+
+Up to B_crit = a / c a larger batch saves steps nearly in proportion; beyond it, it saves little
+(S. McCandlish et al., "An Empirical Model of Large-Batch Training", arXiv:1812.06162, where
+E/E_min = 1 + B/B_crit). Where points are known on both sides of a batch size, they say more than the straight
+line through all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretrain.convergence.curves import Floats
+from foretrain.errors import InvalidRequest
+from foretrain.estimates import Quantiles
+
+_NORMAL_P90 = 1.2816
+_LEAST_SPREAD = 0.01
+
+
+@dataclass(frozen=True)
+class BatchSizeLaw:
+    """Epochs (or samples) to a target over batch size: the straight line, and the points it rests on."""
+
+    batches: tuple[float, ...]
+    epochs: tuple[float, ...]
+    intercept: float
+    slope: float
+    spread: float
+    """Standard deviation of ln(true / told) when each point is told from the others."""
+
+    @property
+    def critical_batch(self) -> float:
+        """The batch at which twice the least epochs are needed: a / c."""
+        return self.intercept / self.slope if self.slope > 0 else math.inf
+
+    def line(self, batch: float) -> float:
+        """a + c B."""
+        return self.intercept + self.slope * batch
+
+    def epochs_at(self, batch: float) -> Quantiles:
+        """Epochs to target: between the neighbours' points, or along the line from the outermost one."""
+        if not batch > 0:
+            raise InvalidRequest(f"a batch of {batch:g} samples; give at least 1")
+        middle = _between(self, batch)
+        factor = math.exp(_NORMAL_P90 * self.spread)
+        return Quantiles(middle / factor, middle, middle * factor)
+
+    def steps_at(self, batch: float, samples: float) -> Quantiles:
+        """Steps to target for a data set of so many samples."""
+        return self.epochs_at(batch).scale(samples / batch)
+
+    def efficiency(self, batch: float, reference: float) -> float:
+        """Progress of a sample at `batch` against one at `reference`: E(reference) / E(batch)."""
+        return self.epochs_at(reference).p50 / self.epochs_at(batch).p50
+
+
+def fit_batch_size_law(batches: Sequence[float], epochs: Sequence[float]) -> BatchSizeLaw:
+    """E = a + c B through the points, relative errors least, a and c at least 0."""
+    order = np.argsort(batches)
+    sizes, needed = np.asarray(batches, float)[order], np.asarray(epochs, float)[order]
+    if (
+        len(sizes) < 2
+        or len(set(sizes.tolist())) != len(sizes)
+        or not (sizes > 0).all()
+        or not (needed > 0).all()
+    ):
+        raise InvalidRequest(
+            "the batch-size law needs two or more batch sizes, all different, with epochs above 0"
+        )
+    intercept, slope = _line(sizes, needed)
+    law = BatchSizeLaw(tuple(sizes.tolist()), tuple(needed.tolist()), intercept, slope, 0.0)
+    return BatchSizeLaw(law.batches, law.epochs, intercept, slope, _spread(sizes, needed))
+
+
+def _line(sizes: Floats, needed: Floats) -> tuple[float, float]:
+    rows = np.stack([np.ones_like(sizes), sizes], axis=1) / needed[:, None]
+    both = np.linalg.lstsq(rows, np.ones(len(sizes)), rcond=None)[0]
+    if both[1] < 0:  # a larger batch never needs fewer epochs
+        return float(rows[:, 0].sum() / (rows[:, 0] ** 2).sum()), 0.0
+    if both[0] < 0:
+        return 0.0, float(rows[:, 1].sum() / (rows[:, 1] ** 2).sum())
+    return float(both[0]), float(both[1])
+
+
+def _between(law: BatchSizeLaw, batch: float) -> float:
+    sizes, needed = np.array(law.batches), np.array(law.epochs)
+    if sizes[0] <= batch <= sizes[-1]:
+        return float(np.interp(batch, sizes, needed))
+    nearest = 0 if batch < sizes[0] else -1
+    return float(law.line(batch) / law.line(float(sizes[nearest])) * needed[nearest])
+
+
+def _spread(sizes: Floats, needed: Floats) -> float:
+    if len(sizes) < 3:
+        return math.log(2)  # two points: no third to be wrong on
+    errors = []
+    for left_out in range(len(sizes)):
+        kept = np.arange(len(sizes)) != left_out
+        others = BatchSizeLaw(
+            tuple(sizes[kept].tolist()), tuple(needed[kept].tolist()), *_line(sizes[kept], needed[kept]), 0.0
+        )
+        errors.append(math.log(needed[left_out] / _between(others, float(sizes[left_out]))))
+    return max(_LEAST_SPREAD, float(np.sqrt(np.mean(np.square(errors)))))
+
+
+def power_law_epochs(batches: Sequence[float], epochs: Sequence[float], batch: float) -> float:
+    """E = a B^p through the points, in logarithms: the usual rival of the straight line."""
+    slope, start = np.polyfit(np.log(batches), np.log(epochs), 1)
+    return float(np.exp(start + slope * np.log(batch)))

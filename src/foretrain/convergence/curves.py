@@ -1,0 +1,173 @@
+"""A metric over steps: what a training log says of one run, and when a target is met."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from foretrain.errors import InvalidRequest
+
+Floats = NDArray[np.float64]
+
+LEAST_POINTS = 4
+"""Fewer points than this say nothing of a curve that has three parameters."""
+_SMALLER_IS_BETTER = re.compile(r"loss|err|wer|cer|perplexity|ppl|nll|mae|mse|rmse|bpb|bpc|divergence", re.I)
+_LARGER_IS_BETTER = re.compile(r"acc|top|bleu|f1|ssim|map|auc|iou|dice|score|reward|recall|precision", re.I)
+
+
+class Direction(StrEnum):
+    """Which way a metric gets better."""
+
+    DOWN = "down"
+    UP = "up"
+
+    @property
+    def sign(self) -> float:
+        """+1 where smaller is better, -1 where larger is: `sign * value` always falls."""
+        return 1.0 if self is Direction.DOWN else -1.0
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A metric of one run. Steps rise; `planned_steps` is where the run was to end, if that is known.
+
+    `group` names what the run has in common with others (a submission, a folder): runs of one group are never
+    taken as independent.
+    """
+
+    steps: Floats
+    values: Floats
+    metric: str = "loss"
+    direction: Direction = Direction.DOWN
+    name: str = ""
+    group: str = ""
+    planned_steps: float | None = None
+    settings: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.steps.shape != self.values.shape or self.steps.ndim != 1:
+            raise ValueError(f"{self.steps.shape} steps and {self.values.shape} values")
+        if len(self.steps) and not (self.steps[0] > 0 and (np.diff(self.steps) > 0).all()):
+            raise ValueError(f"steps of {self.name!r} must be above 0 and rise")
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    @property
+    def last_step(self) -> float:
+        """The last step that was logged."""
+        return float(self.steps[-1])
+
+    def until(self, step: float) -> Curve:
+        """What was known after `step`."""
+        seen = self.steps <= step
+        return replace(self, steps=self.steps[seen], values=self.values[seen])
+
+    def first_reaching(self, target: float) -> float:
+        """The first logged step at which the metric is at least as good as `target`; infinite if none is."""
+        met = np.flatnonzero(self.direction.sign * (self.values - target) <= 0)
+        return float(self.steps[met[0]]) if len(met) else math.inf
+
+    @property
+    def best(self) -> float:
+        """The best value of the log."""
+        return float(self.values.min() if self.direction is Direction.DOWN else self.values.max())
+
+
+def curve_of(
+    steps: Floats,
+    values: Floats,
+    metric: str = "loss",
+    direction: Direction | None = None,
+    name: str = "",
+    group: str = "",
+    planned_steps: float | None = None,
+    settings: Mapping[str, float] | None = None,
+    zero_is_first: bool = False,
+) -> Curve:
+    """A curve from raw columns: rows without a number go, steps are put in order, the last of equals stays.
+
+    A row at step 0 is from before training and goes; with `zero_is_first` (epoch 0 ends after one epoch) all
+    rows are moved up by the first spacing instead.
+    """
+    steps, values = np.asarray(steps, float), np.asarray(values, float)
+    there = np.isfinite(steps) & np.isfinite(values)
+    steps, values = steps[there], values[there]
+    order = np.argsort(steps, kind="stable")
+    steps, values = steps[order], values[order]
+    last = np.append(np.diff(steps) > 0, True) if len(steps) else np.array([], bool)
+    steps, values = steps[last], values[last]
+    if zero_is_first and len(steps) > 1 and steps[0] == 0:
+        steps = steps + float(steps[1])
+    steps, values = steps[steps > 0], values[steps > 0]
+    way = direction or direction_of(metric, values)
+    return Curve(steps, values, metric, way, name, group, planned_steps, settings or {})
+
+
+def direction_of(metric: str, values: Floats) -> Direction:
+    """Which way a metric gets better: by its name, else by the way its log goes."""
+    if _SMALLER_IS_BETTER.search(metric):
+        return Direction.DOWN
+    if _LARGER_IS_BETTER.search(metric):
+        return Direction.UP
+    third = max(1, len(values) // 3)
+    return Direction.UP if np.median(values[-third:]) > np.median(values[:third]) else Direction.DOWN
+
+
+def without_spikes(curve: Curve, window: int = 5, threshold: float = 6.0) -> Curve:
+    """The curve with lone spikes put back to the median of their neighbours.
+
+    A point is a spike if it lies farther from the running median than `threshold` times the median of such
+    distances near it (Hampel's filter). The last point stays: there it cannot be told from news.
+    """
+    count = len(curve)
+    if count < window:
+        return curve
+    half = window // 2
+    padded = np.pad(curve.values, half, mode="reflect")
+    medians = np.median(sliding_window_view(padded, window), axis=1)
+    off = np.abs(curve.values - medians)
+    near = np.median(sliding_window_view(np.pad(off, half, mode="reflect"), window), axis=1)
+    usual = np.maximum(near, float(np.median(off)))
+    spike = off > threshold * usual + 1e-12 * np.abs(curve.values)
+    spike[-1] = False
+    spike[0] = False  # the start of a curve is steep, not spiky
+    return replace(curve, values=np.where(spike, medians, curve.values))
+
+
+def smoothed(values: Floats) -> Floats:
+    """Running median of three; the ends stay."""
+    if len(values) < 3:
+        return values
+    triples = sliding_window_view(values, 3)
+    return np.concatenate([values[:1], np.median(triples, axis=1), values[-1:]])
+
+
+@dataclass(frozen=True)
+class Target:
+    """A metric and the value it is to reach."""
+
+    metric: str
+    value: float
+
+    def __str__(self) -> str:
+        return f"{self.metric}={self.value:g}"
+
+
+def parse_target(text: str) -> Target:
+    """The target written as `loss=0.3`."""
+    metric, equals, number = text.partition("=")
+    try:
+        value = float(number)
+    except ValueError:
+        value = math.nan
+    if not (metric.strip() and equals and math.isfinite(value)):
+        raise InvalidRequest(f"{text!r} is not a target: write METRIC=NUMBER, e.g. loss=0.3 or accuracy=94")
+    return Target(metric.strip(), value)

@@ -1,0 +1,51 @@
+"""What a family of curves is: a falling function of steps, with shapes to be searched over.
+
+    value(k) = floor + scale · basis(k; shape),    scale >= 0
+
+in the sense that falls as training goes on (accuracies are fitted upside down). Scale and floor follow from
+linear least squares once the shape is chosen, so that a fit is a search over one or two bounded numbers.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from foretrain.convergence.curves import Floats
+from foretrain.convergence.schedules import Schedule
+
+
+@dataclass(frozen=True)
+class Span:
+    """What a family is told besides the points: where the run is planned to end, under which schedule."""
+
+    last_step: float
+    planned_steps: float | None = None
+    schedule: Schedule | None = None
+
+
+class Family(ABC):
+    """A form of learning curve."""
+
+    name: ClassVar[str]
+    equation: ClassVar[str]
+    has_floor: ClassVar[bool] = True
+    needs_schedule: ClassVar[bool] = False
+    segment_weights: ClassVar[bool] = False
+    """Whether later points weigh more, four times for each quarter of the log, as Optimus does."""
+
+    @abstractmethod
+    def shapes(self) -> Floats:
+        """Candidates of the shape parameters, one row each; steps among them are shares of the log."""
+
+    @abstractmethod
+    def basis(self, steps: Floats, shapes: Floats, span: Span) -> Floats:
+        """The falling function: shapes x steps."""
+
+
+def mesh(*axes: Floats) -> Floats:
+    """All combinations of the axes' values, one row each."""
+    return np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")], axis=1)

@@ -1,0 +1,134 @@
+"""Robust fit of a family to a log: all shapes at once, scale and floor by reweighted least squares.
+
+The loss is soft-L1, 2(√(1 + (r/c)²) - 1) with c from the median residual, so that a spike pulls no more than
+in proportion to its size. Scales stay at least 0, floors within what the metric can be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from foretrain.convergence.curves import Curve, Direction, Floats
+from foretrain.convergence.families._base import Family, Span
+
+_ROUNDS = 6
+_ZOOMS = (0.25, 0.08)
+_MOST_POINTS = 96
+_SEGMENTS = 4
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A family with its numbers: value(k) = sign · (floor + scale · basis(k; shape))."""
+
+    family: Family
+    shape: Floats
+    scale: float
+    floor: float
+    sign: float
+    span: Span
+    loss: float
+
+    def values(self, steps: Floats) -> Floats:
+        """The curve at these steps."""
+        falling = self.family.basis(np.asarray(steps, float), self.shape[None, :], self.span)[0]
+        found: Floats = self.sign * (self.floor + self.scale * falling)
+        return found
+
+
+def condensed(curve: Curve, most: int = _MOST_POINTS) -> Curve:
+    """At most so many points: medians of bins that are even in the logarithm of the step."""
+    if len(curve) <= most:
+        return curve
+    edges = np.geomspace(curve.steps[0], curve.steps[-1] * (1 + 1e-9), most + 1)
+    places = np.clip(np.searchsorted(edges, curve.steps, side="right") - 1, 0, most - 1)
+    used = np.unique(places)
+    steps = np.array([np.median(curve.steps[places == place]) for place in used])
+    values = np.array([np.median(curve.values[places == place]) for place in used])
+    return replace(curve, steps=steps, values=values)
+
+
+def lowest_floor(curve: Curve) -> float:
+    """The least a falling curve can come to: 0 for losses; 1 or 100 (upside down) for shares."""
+    if curve.direction is Direction.DOWN:
+        return 0.0 if float(curve.values.min()) >= 0 else -np.inf
+    best = float(curve.values.max())
+    if best <= 1:
+        return -1.0
+    return -100.0 if best <= 100 else -np.inf
+
+
+def fit(curve: Curve, family: Family, span: Span | None = None) -> Fit:
+    """The best member of `family` for the curve: a search over its shapes, then two finer ones."""
+    span = span or Span(curve.last_step, curve.planned_steps)
+    points = condensed(curve)
+    sign, lowest = curve.direction.sign, lowest_floor(curve)
+    falling = sign * points.values
+    weights = _weights(len(points), family)
+    shapes = family.shapes()
+    low, high = shapes.min(axis=0), shapes.max(axis=0)
+    best: tuple[float, Floats, float, float] | None = None
+    for zoom in (0.0, *_ZOOMS):
+        tried = shapes if best is None else np.clip(_round(best[1], zoom), low, high)
+        bases = family.basis(points.steps, tried, span)
+        losses, scales, floors = _solve(bases, falling, weights, lowest, family.has_floor)
+        index = int(np.argmin(losses))
+        if best is None or losses[index] < best[0]:
+            best = (float(losses[index]), tried[index], float(scales[index]), float(floors[index]))
+    assert best is not None
+    return Fit(family, best[1], best[2], best[3], sign, span, best[0])
+
+
+def _weights(count: int, family: Family) -> Floats:
+    if not family.segment_weights:
+        return np.ones(count)
+    segments = np.minimum(np.arange(count) * _SEGMENTS // max(count, 1), _SEGMENTS - 1)
+    return np.asarray(4.0 ** (2.0 * segments))  # sigma / 4^segment: weights are inverse squares
+
+
+def _round(shape: Floats, zoom: float) -> Floats:
+    steps = np.exp(zoom * np.array([-1.0, -0.5, 0.0, 0.5, 1.0]))
+    axes = np.meshgrid(*(value * steps for value in shape), indexing="ij")
+    return np.stack([axis.ravel() for axis in axes], axis=1)
+
+
+def _solve(
+    bases: Floats, falling: Floats, weights: Floats, lowest: float, has_floor: bool
+) -> tuple[Floats, Floats, Floats]:
+    """Loss, scale and floor for each shape: least squares, reweighted so that residuals count linearly."""
+    robust = np.broadcast_to(weights, bases.shape)
+    spread = float(np.ptp(falling)) or 1.0
+    scales, floors, size = _linear(bases, falling, robust, lowest, has_floor)
+    residuals = falling - floors[:, None] - scales[:, None] * bases
+    for _ in range(_ROUNDS):
+        size = np.maximum(1.4826 * np.median(np.abs(residuals), axis=1), 1e-6 * spread)[:, None]
+        robust = weights / np.sqrt(1 + (residuals / size) ** 2)
+        scales, floors, _ = _linear(bases, falling, robust, lowest, has_floor)
+        residuals = falling - floors[:, None] - scales[:, None] * bases
+    unit = max(1e-6 * spread, 1.4826 * float(np.median(np.abs(residuals), axis=1).min()))
+    losses = (weights * 2 * (np.sqrt(1 + (residuals / unit) ** 2) - 1)).sum(axis=1)
+    return losses, scales, floors
+
+
+def _linear(
+    bases: Floats, falling: Floats, weights: Floats, lowest: float, has_floor: bool
+) -> tuple[Floats, Floats, Floats]:
+    """Weighted least squares of scale >= 0 and floor >= lowest, in closed form, for each row."""
+    free = (weights * falling * bases).sum(axis=1) / (weights * bases**2).sum(axis=1)
+    if not has_floor:
+        return np.maximum(free, 0.0), np.zeros(len(bases)), free
+    total = weights.sum(axis=1)
+    mean_basis = (weights * bases).sum(axis=1) / total
+    mean_value = (weights * falling).sum(axis=1) / total
+    away = bases - mean_basis[:, None]
+    scales = (weights * away * (falling - mean_value[:, None])).sum(axis=1)
+    scales = np.maximum(scales / np.maximum((weights * away**2).sum(axis=1), 1e-300), 0.0)
+    floors = mean_value - scales * mean_basis
+    if np.isfinite(lowest):
+        bound = floors < lowest
+        held = (weights * (falling - lowest) * bases).sum(axis=1) / (weights * bases**2).sum(axis=1)
+        scales = np.where(bound, np.maximum(held, 0.0), scales)
+        floors = np.where(bound, lowest, floors)
+    return scales, floors, free

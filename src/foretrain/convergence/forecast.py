@@ -1,0 +1,303 @@
+"""When a run meets its target, and where it ends: curve families and earlier runs, put together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from foretrain.convergence.curves import LEAST_POINTS, Curve, Floats, Target, without_spikes
+from foretrain.convergence.families import Span
+from foretrain.convergence.families.power_law import PowerLaw
+from foretrain.convergence.fitting import fit
+from foretrain.convergence.history import Guesses, History, Timeline, guesses, nearest
+from foretrain.convergence.history_values import value_quantiles
+from foretrain.convergence.rolling import Ensemble, ensemble, quantiles_of, reaching_steps
+from foretrain.convergence.schedules import Schedule
+from foretrain.errors import InvalidRequest
+from foretrain.estimates import Quantiles
+
+_GRID = 240
+_FAN = 24
+_HORIZON = 20.0
+"""Without a planned end, how many times the log is looked ahead."""
+_FLAT = 1e-9
+_PROBES = 4
+_LEAST_HISTORY = 3
+
+
+@dataclass(frozen=True)
+class ConvergenceRequest:
+    """A log and a target; planned steps, schedule and earlier runs where they are known."""
+
+    curve: Curve
+    target: Target
+    schedule: Schedule | None = None
+    history: History | None = None
+
+
+@dataclass(frozen=True)
+class SeenPoints:
+    """The log as it was."""
+
+    steps: tuple[float, ...]
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Fan:
+    """The metric to come at some steps: what a plot draws."""
+
+    steps: tuple[float, ...]
+    p10: tuple[float, ...]
+    p50: tuple[float, ...]
+    p90: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Convergence:
+    """The answer. `steps` beyond the horizon are infinite (null in JSON): not met by then.
+
+    `probability` is that of meeting the target by `final_step`: the planned end, or the horizon looked at.
+    """
+
+    reaches: bool
+    steps: Quantiles
+    method: str
+    final_value: Quantiles
+    final_step: float
+    probability: float
+    target: Target
+    direction: str
+    seen_steps: float
+    seen_points: int
+    verdict: str
+    drivers: tuple[str, ...]
+    weights: Mapping[str, float]
+    neighbours: Mapping[str, float]
+    fan: Fan
+    log: SeenPoints
+    unit: str = "step"
+    epochs: Quantiles | None = None
+    notes: tuple[str, ...] = ()
+
+    def at(self, step: float) -> float:
+        """The metric at a step: the log as far as it goes, then the middle of the fan."""
+        if step <= self.seen_steps:
+            return float(np.interp(step, self.log.steps, self.log.values))
+        return float(np.interp(step, self.fan.steps, self.fan.p50))
+
+
+@dataclass(frozen=True)
+class _Half:
+    """One side's word: when, how likely, where it ends."""
+
+    steps: Quantiles
+    probability: float
+    values: tuple[Quantiles, ...]
+
+
+def forecast(request: ConvergenceRequest) -> Convergence:
+    """When the log's metric meets the target, and where the run ends."""
+    raw = request.curve
+    check(raw)
+    curve = without_spikes(raw)
+    target, now = request.target.value, raw.last_step
+    end = max(raw.planned_steps or _HORIZON * now, now)
+    met = raw.first_reaching(target)
+    steps = np.geomspace(now, end * (1 + 1e-12), _FAN) if end > now else np.array([now, now * (1 + 1e-9)])
+    fitted = ensemble(curve, Span(now, raw.planned_steps, request.schedule))
+    by_curve = _by_curve(fitted, curve, target, end, steps)
+    told = None if math.isfinite(met) else _by_history(request, curve)
+    by_runs = None if told is None else _history_half(told[0], told[1], curve, steps, end)
+    share = (
+        1.0 if told is None or by_runs is None else _curve_share(told[0], told[1], curve, target, by_curve)
+    )
+    both = by_curve if by_runs is None else _mixed(by_curve, by_runs, share)
+    quantiles, chance = (
+        (Quantiles(met, met, met), 1.0) if math.isfinite(met) else (both.steps, both.probability)
+    )
+    reaches = math.isfinite(met) or (chance >= 0.5 and quantiles.p50 <= end)
+    weights = {
+        item.family.name: float(weight) for item, weight in zip(fitted.fits, fitted.weights, strict=True)
+    }
+    return Convergence(
+        reaches=reaches,
+        steps=quantiles,
+        method=_method(fitted, by_runs is not None, share, math.isfinite(met)),
+        final_value=both.values[-1],
+        final_step=end,
+        probability=chance,
+        target=request.target,
+        direction=curve.direction.value,
+        seen_steps=now,
+        seen_points=len(raw),
+        verdict=_verdict(request, met, reaches, chance, end, both),
+        drivers=_drivers(request, fitted, told, share),
+        weights=dict(sorted(weights.items(), key=lambda item: -item[1])),
+        neighbours=dict(nearest(told[0])) if told is not None else {},
+        fan=Fan(
+            tuple(steps.tolist()),
+            *(tuple(getattr(item, level) for item in both.values) for level in ("p10", "p50", "p90")),
+        ),
+        log=SeenPoints(tuple(raw.steps.tolist()), tuple(raw.values.tolist())),
+    )
+
+
+def check(curve: Curve) -> None:
+    """Refuse what nothing can be told from, and say why."""
+    if len(curve) < LEAST_POINTS:
+        raise InvalidRequest(
+            f"the log has {len(curve)} points of {curve.metric}; a curve needs at least {LEAST_POINTS}, "
+            "spread over the run"
+        )
+    spread = float(np.ptp(curve.values))
+    if spread <= _FLAT * max(1.0, float(np.abs(curve.values).max())):
+        raise InvalidRequest(
+            f"the log is flat: {curve.metric} stays at {curve.values[0]:g} in all {len(curve)} points, "
+            "so nothing says when it will move"
+        )
+
+
+def _by_curve(fitted: Ensemble, curve: Curve, target: float, end: float, steps: Floats) -> _Half:
+    grid = np.geomspace(curve.last_step, max(end, curve.last_step * 1.001), _GRID)
+    curves, weights = fitted.members(grid)
+    reached = reaching_steps(grid, curves, target, curve.direction.sign)
+    values, _ = fitted.members(steps)
+    return _Half(
+        quantiles_of(reached, weights),
+        float(weights[np.isfinite(reached)].sum() / weights.sum()),
+        tuple(quantiles_of(column, weights) for column in values.T),
+    )
+
+
+def _by_history(request: ConvergenceRequest, curve: Curve) -> tuple[Guesses, Timeline] | None:
+    history = request.history
+    if history is None or len(history.curves) < _LEAST_HISTORY:
+        return None
+    timeline = Timeline(history, history.is_planned and bool(curve.planned_steps))
+    try:
+        return guesses(curve, timeline, request.target.value), timeline
+    except InvalidRequest:
+        return None
+
+
+def _history_half(told: Guesses, timeline: Timeline, curve: Curve, steps: Floats, end: float) -> _Half | None:
+    values = value_quantiles(curve, timeline, steps)
+    quantiles = told.quantiles(curve.last_step)
+    if not math.isfinite(quantiles.p50):
+        return None
+    inside = (told.steps <= end * (1 + 1e-9)) & np.isfinite(told.steps)
+    chance = float(told.weights[inside].sum()) if curve.planned_steps else told.reaching
+    return _Half(quantiles, chance, values or ())
+
+
+def _curve_share(told: Guesses, timeline: Timeline, curve: Curve, target: float, by_curve: _Half) -> float:
+    """How much the curve alone counts: by the errors of both on the nearest earlier runs, cut alike."""
+    if not math.isfinite(by_curve.steps.p50):
+        return 0.0
+    names = [name for name, _ in nearest(told, _PROBES)]
+    errors = []
+    for index, other in enumerate(timeline.curves):
+        true = other.first_reaching(target)
+        unit = timeline.units[index] / (curve.planned_steps or 1.0 if timeline.relative else 1.0)
+        early = other.until(curve.last_step * unit)
+        if other.name in names and math.isfinite(true) and len(early) >= LEAST_POINTS:
+            grid = np.geomspace(early.last_step, _HORIZON * early.last_step, _GRID)
+            values = fit(without_spikes(early), PowerLaw()).values(grid)[None, :]
+            reached = float(reaching_steps(grid, values, target, curve.direction.sign)[0])
+            errors.append(abs(math.log(min(reached, grid[-1]) / true)))
+    if not errors:
+        return 0.0
+    curve_error, history_error = float(np.mean(errors)), max(told.error, 1e-3)
+    return history_error**2 / (history_error**2 + max(curve_error, 1e-3) ** 2)
+
+
+def _mixed(curve: _Half, runs: _Half, share: float) -> _Half:
+    """Quantiles averaged level by level (Vincent's way): steps in logarithms, values as they are."""
+
+    def steps(one: float, other: float) -> float:
+        if share == 0.0 or not math.isfinite(one):
+            return other
+        return (
+            math.exp(share * math.log(one) + (1 - share) * math.log(other)) if math.isfinite(other) else other
+        )
+
+    pairs = [(getattr(curve.steps, level), getattr(runs.steps, level)) for level in ("p10", "p50", "p90")]
+    found = sorted(steps(*pair) for pair in pairs)
+    values = (
+        tuple(
+            Quantiles(
+                *sorted(
+                    share * getattr(a, level) + (1 - share) * getattr(b, level)
+                    for level in ("p10", "p50", "p90")
+                )
+            )
+            for a, b in zip(curve.values, runs.values, strict=True)
+        )
+        if runs.values
+        else curve.values
+    )
+    return _Half(Quantiles(*found), share * curve.probability + (1 - share) * runs.probability, values)
+
+
+def _method(fitted: Ensemble, with_history: bool, share: float, met: bool) -> str:
+    if met:
+        return "already met in the log"
+    families = f"{fitted.chief.family.name} and {len(fitted.fits) - 1} other families by out-of-sample error"
+    if not with_history:
+        return families
+    return f"earlier runs ({1 - share:.0%}) and {families} ({share:.0%})"
+
+
+def _verdict(
+    request: ConvergenceRequest, met: float, reaches: bool, chance: float, end: float, both: _Half
+) -> str:
+    target = request.target
+    if math.isfinite(met):
+        return f"{target} was met at step {met:,.0f}"
+    by = f"the planned end, step {end:,.0f}" if request.curve.planned_steps else f"step {end:,.0f}"
+    if not reaches:
+        last = both.values[-1]
+        return (
+            f"{target} is unlikely to be met by {by} ({chance:.0%}): {target.metric} is told to be "
+            f"{last.p50:.4g} there ({last.p10:.4g} to {last.p90:.4g})"
+        )
+    return f"{target} is met by {by} with a chance of {chance:.0%}, most likely at step {both.steps.p50:,.0f}"
+
+
+def _drivers(
+    request: ConvergenceRequest, fitted: Ensemble, told: tuple[Guesses, Timeline] | None, share: float
+) -> tuple[str, ...]:
+    """What makes the interval wide, the largest first."""
+    curve, found = request.curve, []
+    last = fitted.now * 2
+    values = np.array([item.values(np.array([last]))[0] for item in fitted.fits])
+    counted = fitted.weights > 0.02
+    apart = float(np.ptp(values[counted])) if counted.sum() > 1 else 0.0
+    growth = fitted.growth * math.log(2)
+    sizes = {
+        f"families of curves differ by {apart:.3g} at twice the steps": apart / 2,
+        f"families were {growth:.3g} off when told from the log's beginning, at twice the steps": growth,
+        f"noise of the log, {fitted.noise:.3g}": fitted.noise,
+    }
+    found = [text for text, size in sorted(sizes.items(), key=lambda item: -item[1]) if size > 0]
+    if told is not None and share < 0.5:
+        spread = f"earlier runs tell each other to {told[0].error:.0%}"
+        found.insert(0, spread)
+    if curve.planned_steps is None:
+        found.append("the planned end is unknown (--planned-steps): a falling learning rate is not foreseen")
+    elif request.schedule is None and told is None:
+        found.append("the schedule is unknown (--schedule): what its decay still brings is not counted")
+    return tuple(found)
+
+
+def planned(curve: Curve, steps: float | None) -> Curve:
+    """The curve with its planned end set."""
+    if steps is None:
+        return curve
+    if not steps >= curve.last_step:
+        raise InvalidRequest(f"{steps:g} planned steps, but the log goes to step {curve.last_step:g}")
+    return replace(curve, planned_steps=float(steps))

@@ -1,0 +1,246 @@
+"""What earlier runs say of this one: the nearest by their early curve, warped in time onto it.
+
+Every earlier run, sped up or slowed down by a few factors, is a guess of how this run goes on. A guess counts
+
+    exp( -½ (distance / width)² - ½ (ln factor / warp)² )
+
+where the distance is that of the two curves so far, as logarithms of the gap to the target. Width and warp
+are those that would have told the earlier runs best from each other, whole groups left out, cut at the same
+point; the errors made in that are the interval. Where lengths were planned, time is the share of the plan.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretrain.convergence.curves import Curve, Floats, smoothed
+from foretrain.errors import InvalidRequest
+from foretrain.estimates import Quantiles
+
+_CELL = 0.02
+"""Grid spacing in the logarithm of time: warping is a shift by cells."""
+_WINDOW = 105
+"""Cells compared: the last eighth-fold of time."""
+_EVERY = 5
+_SHIFTS = np.array([-16, -8, 0, 8, 16])
+_WIDTHS = (0.07, 0.15, 0.4, 10.0)
+_WARPS = (0.01, 0.15)
+_PROBES = 24
+_LEAST_RESIDUALS = 6
+_MOST_GUESSES = 200
+_FEW_RUNS = np.array([-0.3, -0.15, 0.0, 0.15, 0.3])
+"""Assumed spread of ln(true / told) where too few earlier runs could be told from each other."""
+
+
+@dataclass(frozen=True)
+class History:
+    """Earlier runs of the same metric."""
+
+    curves: tuple[Curve, ...]
+
+    @cached_property
+    def is_planned(self) -> bool:
+        """Whether every run's planned length is known."""
+        return all(curve.planned_steps for curve in self.curves)
+
+    def without(self, group: str) -> History:
+        """All but the runs of one group."""
+        return History(tuple(curve for curve in self.curves if curve.group != group))
+
+
+@dataclass(frozen=True)
+class Guesses:
+    """What earlier runs say: steps at which the target is met, each with its weight and its error so far.
+
+    `residuals` are logarithms of true over told among the earlier runs, with `residual_weights`.
+    """
+
+    steps: Floats
+    weights: Floats
+    runs: tuple[str, ...]
+    factors: Floats
+    width: float
+    warp: float
+    residuals: Floats
+    residual_weights: Floats
+    reaching: float
+
+    @property
+    def median(self) -> float:
+        """The weighted median of the guesses that meet the target; infinite if none does."""
+        there = np.isfinite(self.steps)
+        return weighted_quantile(self.steps[there], self.weights[there], 0.5) if there.any() else math.inf
+
+    def quantiles(self, now: float) -> Quantiles:
+        """p10, p50 and p90 of the step: the guesses, each as far off as earlier runs were told wrong."""
+        there = np.flatnonzero(np.isfinite(self.steps) & (self.weights > 0))
+        if not len(there):
+            return Quantiles(math.inf, math.inf, math.inf)
+        kept = there[np.argsort(-self.weights[there])[:_MOST_GUESSES]]
+        errors, shares = self.residuals, self.residual_weights
+        if len(errors) < _LEAST_RESIDUALS:
+            errors, shares = _FEW_RUNS, np.ones(len(_FEW_RUNS))
+        told = (self.steps[kept][:, None] * np.exp(errors[None, :])).ravel()
+        weights = (self.weights[kept][:, None] * shares[None, :]).ravel()
+        middle = max(self.median, now)
+        low, high = (max(now, weighted_quantile(told, weights, share)) for share in (0.1, 0.9))
+        return Quantiles(min(low, middle), middle, max(high, middle))
+
+    @property
+    def error(self) -> float:
+        """The usual size of the error among the earlier runs: median of |ln(true / told)|."""
+        if len(self.residuals) < _LEAST_RESIDUALS:
+            return float(np.median(np.abs(_FEW_RUNS)))
+        return weighted_quantile(np.abs(self.residuals), self.residual_weights, 0.5)
+
+
+class Timeline:
+    """Earlier runs on one grid that is even in the logarithm of time. Built once, asked often."""
+
+    def __init__(self, history: History, relative: bool) -> None:
+        self.relative = relative
+        self.curves = history.curves
+        units = [curve.planned_steps or 1.0 if relative else 1.0 for curve in self.curves]
+        self.units = np.array(units, float)
+        starts = [curve.steps[0] / unit for curve, unit in zip(self.curves, units, strict=True)]
+        ends = [curve.last_step / unit for curve, unit in zip(self.curves, units, strict=True)]
+        self.first = math.log(max(min(starts), max(ends) * 1e-5))
+        self.count = max(2, math.ceil((math.log(max(ends)) - self.first) / _CELL) + 1)
+        self.times = np.exp(self.first + _CELL * np.arange(self.count))
+        self.values = np.stack(
+            [self._resampled(curve, unit) for curve, unit in zip(self.curves, units, strict=True)]
+        )
+        labels = {curve.group or curve.name: number for number, curve in enumerate(self.curves)}
+        self.groups = np.array([labels[curve.group or curve.name] for curve in self.curves])
+
+    def _resampled(self, curve: Curve, unit: float) -> Floats:
+        return np.asarray(np.interp(self.times * unit, curve.steps, smoothed(curve.values)))
+
+    def cells(self, time: float) -> NDArray[np.int64]:
+        """The cells that are compared when `time` is now."""
+        last = round((math.log(time) - self.first) / _CELL)
+        return np.arange(last, last - _WINDOW, -_EVERY)[::-1]
+
+
+def guesses(seen: Curve, timeline: Timeline, target: float) -> Guesses:
+    """When this run meets the target, by the earlier ones."""
+    unit = _unit(seen, timeline)
+    now = seen.last_step / unit
+    meets = np.array([curve.first_reaching(target) for curve in timeline.curves]) / timeline.units
+    alive = np.flatnonzero(meets > now)
+    if len(alive) < 2:
+        raise InvalidRequest(
+            f"only {len(alive)} of {len(timeline.curves)} earlier runs had not met the target by now"
+        )
+    cells = timeline.cells(now)
+    times = np.exp(timeline.first + _CELL * cells)
+    own = np.interp(times * unit, seen.steps, smoothed(seen.values))
+    sign = seen.direction.sign
+    table = sign * (timeline.values[alive] - target)
+    least = 0.01 * max(float(np.median(sign * (own - target))), 1e-12)
+    gaps = np.log(np.maximum(table, least))
+    shifted = gaps[:, np.clip(cells[None, :] + _SHIFTS[:, None], 0, timeline.count - 1)]
+    weights = np.linspace(0.3, 1.0, len(cells))
+    weights /= weights.sum()
+    factors = np.exp(_CELL * _SHIFTS)
+    told = meets[alive][:, None] / factors[None, :]
+    own_distance = _distances(np.log(np.maximum(sign * (own - target), least))[None, :], shifted, weights)
+    order = np.argsort(own_distance[0].min(axis=1))
+    probes = order[np.isfinite(meets[alive][order])][:_PROBES]
+    unshifted = shifted[:, len(_SHIFTS) // 2, :]
+    among = _distances(unshifted[probes], shifted, weights)
+    groups = timeline.groups[alive]
+    other = groups[probes][:, None] != groups[None, :]
+    width, warp, residuals = _choose(among, other, told, meets[alive][probes], now)
+    likely = _weights(own_distance, told, now, width, warp)[0]
+    nearness = np.exp(-0.5 * own_distance[0].min(axis=1)[probes] / max(2 * width, 0.2) ** 2) + 1e-3
+    kept = np.isfinite(residuals)
+    flat = likely.ravel()
+    return Guesses(
+        steps=(told * unit).ravel(),
+        weights=flat / flat.sum(),
+        runs=tuple(timeline.curves[index].name for index in alive for _ in factors),
+        factors=np.tile(factors, len(alive)),
+        width=width,
+        warp=warp,
+        residuals=residuals[kept],
+        residual_weights=nearness[kept],
+        reaching=float(flat[np.isfinite(told.ravel())].sum() / flat.sum()),
+    )
+
+
+def _unit(seen: Curve, timeline: Timeline) -> float:
+    if not timeline.relative:
+        return 1.0
+    if not seen.planned_steps:
+        raise InvalidRequest("the history is in shares of planned lengths: give --planned-steps")
+    return seen.planned_steps
+
+
+def _distances(rows: Floats, shifted: Floats, weights: Floats) -> Floats:
+    """Mean squared differences: rows x runs x shifts."""
+    runs, shifts, cells = shifted.shape
+    flat = shifted.reshape(runs * shifts, cells)
+    squares = (rows**2 @ weights)[:, None] + (flat**2 @ weights)[None, :] - 2 * (rows * weights) @ flat.T
+    return np.maximum(squares, 0.0).reshape(len(rows), runs, shifts)
+
+
+def _weights(distances: Floats, told: Floats, now: float, width: float, warp: float) -> Floats:
+    """Weight of each guess; those that would have met the target already count nothing."""
+    logarithms = -0.5 * distances / width**2 - 0.5 * ((_CELL * _SHIFTS) / warp) ** 2
+    logarithms = np.where(told > now, logarithms, -np.inf)
+    top = logarithms.max(axis=(1, 2), keepdims=True)
+    return np.asarray(np.exp(logarithms - np.where(np.isfinite(top), top, 0.0)))
+
+
+def _choose(
+    among: Floats, other: NDArray[np.bool_], told: Floats, true: Floats, now: float
+) -> tuple[float, float, Floats]:
+    """Width and warp that tell the probes best from the runs of other groups, and the errors left."""
+    if not len(true):
+        return 0.2, 0.1, np.zeros(0)
+    best: tuple[float, float, float, Floats] | None = None
+    finite = np.isfinite(told)
+    order = np.argsort(told.ravel(), kind="stable")
+    ordered = told.ravel()[order]
+    for width in _WIDTHS:
+        for warp in _WARPS:
+            weights = _weights(among, told, now, width, warp) * (other[:, :, None] & finite[None])
+            cumulated = np.cumsum(weights.reshape(len(true), -1)[:, order], axis=1)
+            total = cumulated[:, -1:]
+            middle = (cumulated < 0.5 * total).sum(axis=1)
+            medians = ordered[np.minimum(middle, len(ordered) - 1)]
+            residuals = np.where(total[:, 0] > 0, np.log(true / medians), np.nan)
+            known = np.isfinite(residuals)
+            if known.sum() < min(3, len(true)):
+                continue
+            sizes = np.abs(residuals[known])
+            loss = float(np.mean(np.minimum(sizes, 0.5)) + np.median(sizes))
+            if best is None or loss < best[0]:
+                best = (loss, width, warp, residuals)
+    if best is None:
+        return 0.2, 0.1, np.zeros(0)
+    return best[1], best[2], best[3]
+
+
+def weighted_quantile(values: Floats, weights: Floats, share: float) -> float:
+    """The value below which `share` of the weight lies."""
+    if not len(values):
+        return math.nan
+    order = np.argsort(values)
+    cumulated = np.cumsum(weights[order])
+    return float(values[order][min(np.searchsorted(cumulated, share * cumulated[-1]), len(values) - 1)])
+
+
+def nearest(found: Guesses, count: int = 5) -> Sequence[tuple[str, float]]:
+    """The runs that count most, each with its share."""
+    shares: dict[str, float] = {}
+    for run, weight in zip(found.runs, found.weights, strict=True):
+        shares[run] = shares.get(run, 0.0) + float(weight)
+    return sorted(shares.items(), key=lambda item: -item[1])[:count]

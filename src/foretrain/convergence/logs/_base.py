@@ -1,0 +1,116 @@
+"""What a log is once read: numbers by column, and which column counts the steps."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from foretrain.convergence.curves import Curve, Direction, Floats, curve_of
+from foretrain.errors import InvalidData, UnknownName
+
+STEP_NAMES = ("step", "steps", "global_step", "iteration", "iter", "train/global_step", "_step")
+EPOCH_NAMES = ("epoch", "epochs", "train/epoch")
+
+
+@dataclass(frozen=True)
+class Log:
+    """Columns of equal length, NaN where a row says nothing; `counter` is the column of steps (or epochs)."""
+
+    file: str
+    columns: Mapping[str, Floats]
+    counter: str
+    planned_steps: float | None = None
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The columns a target can be set for."""
+        counters = {*STEP_NAMES, *EPOCH_NAMES}
+        return tuple(name for name in self.columns if name.lower() not in counters)
+
+    @property
+    def unit(self) -> str:
+        """What the counter counts: step or epoch."""
+        return "epoch" if self.counter.lower() in EPOCH_NAMES else "step"
+
+    @property
+    def steps_per_epoch(self) -> float | None:
+        """Steps of an epoch where the log counts both."""
+        epochs = next((self.columns[name] for name in self.columns if name.lower() in EPOCH_NAMES), None)
+        if epochs is None or self.unit == "epoch":
+            return None
+        there = np.isfinite(epochs) & np.isfinite(self.columns[self.counter]) & (epochs > 0)
+        if not there.any():
+            return None
+        ratio = float(self.columns[self.counter][there][-1] / epochs[there][-1])
+        return ratio if ratio > 0 else None
+
+    def curve(self, metric: str, direction: Direction | None = None, group: str = "") -> Curve:
+        """One metric over the steps."""
+        if metric not in self.metrics:
+            raise UnknownName(
+                "metric", metric, self.metrics, f"Columns of {self.file}: {', '.join(self.metrics)}"
+            )
+        values = self.columns[metric]
+        if not np.isfinite(values).any():
+            raise InvalidData(
+                self.file, f"column {metric!r} has no number in any of its {len(values)} rows (all NaN)"
+            )
+        return curve_of(
+            self.columns[self.counter], values, metric, direction,
+            name=self.file, group=group or self.file, planned_steps=self.planned_steps,
+            zero_is_first=self.unit == "epoch",
+        )  # fmt: skip
+
+
+class LogReader(ABC):
+    """One form of log."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def suits(self, path: Path) -> bool:
+        """Whether the file has this form."""
+
+    @abstractmethod
+    def read(self, path: Path) -> Log:
+        """The file's columns."""
+
+
+def number(text: object, file: str, row: int, column: str) -> float:
+    """A cell as a number; empty cells are NaN."""
+    if text is None or isinstance(text, bool):
+        return math.nan
+    if isinstance(text, int | float):
+        return float(text)
+    word = str(text).strip()
+    if not word:
+        return math.nan
+    try:
+        return float(word)
+    except ValueError:
+        raise InvalidData(file, f"column {column!r} has {word!r}, which is not a number", row) from None
+
+
+def log_of_rows(file: str, rows: Iterable[Mapping[str, float]], planned_steps: float | None = None) -> Log:
+    """Columns out of rows that need not have the same keys."""
+    listed = list(rows)
+    names = dict.fromkeys(name for row in listed for name in row)
+    columns = {name: np.array([row.get(name, math.nan) for row in listed], float) for name in names}
+    return Log(file, columns, counter_of(file, columns), planned_steps)
+
+
+def counter_of(file: str, columns: Mapping[str, Floats]) -> str:
+    """The column that counts steps, else epochs."""
+    by_lower = {name.lower(): name for name in columns if np.isfinite(columns[name]).any()}
+    for wanted in (*STEP_NAMES, *EPOCH_NAMES):
+        if wanted in by_lower:
+            return by_lower[wanted]
+    raise InvalidData(
+        file, f"no column counts steps; name one step or epoch (found: {', '.join(columns) or 'no columns'})"
+    )

@@ -1,0 +1,44 @@
+"""JSON lines: an object a step; nested objects give columns joined by a slash."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from foretrain.convergence.logs._base import Log, LogReader, log_of_rows
+from foretrain.errors import InvalidData
+
+
+class JsonLines(LogReader):
+    """Rows need not have the same keys; what is no number is left out."""
+
+    name = "jsonl"
+
+    def suits(self, path: Path) -> bool:
+        return path.suffix.lower() in (".jsonl", ".ndjson")
+
+    def read(self, path: Path) -> Log:
+        rows = []
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+            if not line.strip():
+                continue
+            try:
+                item = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise InvalidData(path.name, f"not JSON: {error.msg}", number) from None
+            if not isinstance(item, dict):
+                raise InvalidData(path.name, f"an object was expected, not {line.strip()[:40]}", number)
+            rows.append(dict(numbers(item)))
+        if not rows:
+            raise InvalidData(path.name, "the file is empty")
+        return log_of_rows(path.name, rows)
+
+
+def numbers(item: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, float]]:
+    """The numbers of an object, nested ones with their path."""
+    for key, value in item.items():
+        if isinstance(value, Mapping):
+            yield from numbers(value, f"{prefix}{key}/")
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            yield f"{prefix}{key}", float(value)

@@ -1,0 +1,123 @@
+"""Which family to believe: by how well it told the log's end from its beginning, not by how well it fits.
+
+At rolling origins (half, 65 and 80 % of the log) each family is fitted to what came before and held against
+what came after. Weights fall with the fourth power of that error; its growth with the horizon is the spread:
+
+    σ(k)² = noise² + (growth · ln(k / now))²
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretrain.convergence.curves import Curve, Floats, smoothed
+from foretrain.convergence.families import Family, Span, families
+from foretrain.convergence.fitting import Fit, condensed, fit, lowest_floor
+from foretrain.estimates import Quantiles
+
+_ORIGINS = (0.5, 0.65, 0.8)
+_LEAST_AT_ORIGIN = 3
+_SHARPNESS = 4.0
+_NODES = np.array([-1.645, -1.036, -0.674, -0.385, -0.126, 0.126, 0.385, 0.674, 1.036, 1.645])
+"""Middles of ten equal slices of the normal distribution."""
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """Fitted families with their weights, and how far off they have been."""
+
+    fits: tuple[Fit, ...]
+    weights: Floats
+    noise: float
+    growth: float
+    now: float
+    bounds: tuple[float, float]
+
+    def members(self, steps: Floats) -> tuple[Floats, Floats]:
+        """Curves at these steps and their weights: each family at ten levels of its error."""
+        middles = np.stack([item.values(steps) for item in self.fits])
+        horizon = np.log(np.maximum(np.asarray(steps) / self.now, 1.0))
+        spread = np.sqrt(self.noise**2 + (self.growth * horizon) ** 2)
+        curves = middles[:, None, :] + _NODES[None, :, None] * spread[None, None, :]
+        weights = np.repeat(self.weights / len(_NODES), len(_NODES))
+        return np.clip(curves.reshape(-1, len(steps)), *self.bounds), weights
+
+    @property
+    def chief(self) -> Fit:
+        """The family with the largest weight."""
+        return self.fits[int(np.argmax(self.weights))]
+
+
+def ensemble(curve: Curve, span: Span, chosen: Sequence[Family] = ()) -> Ensemble:
+    """Families fitted to the log, weighted by their errors at the rolling origins."""
+    points = condensed(curve)
+    tried = tuple(chosen) or applicable(span)
+    fits = tuple(fit(points, family, span) for family in tried)
+    errors, slopes = _rolled(points, span, tried)
+    least = max(float(errors.min()), 1e-12)
+    weights = (least / np.maximum(errors, 1e-12)) ** _SHARPNESS
+    weights /= weights.sum()
+    noise = (
+        1.4826 * float(np.median(np.abs(points.values - smoothed(points.values)))) if len(points) > 4 else 0.0
+    )
+    lowest = lowest_floor(curve)
+    bounds = (lowest, np.inf) if curve.direction.sign > 0 else (-np.inf, -lowest)
+    return Ensemble(fits, weights, noise, float(weights @ slopes), curve.last_step, bounds)
+
+
+def applicable(span: Span) -> tuple[Family, ...]:
+    """The families that can be used with what is known."""
+    return tuple(
+        family
+        for family in families().values()
+        if not family.needs_schedule or (span.planned_steps and span.schedule)
+    )
+
+
+def _rolled(points: Curve, span: Span, tried: Sequence[Family]) -> tuple[Floats, Floats]:
+    """For each family the mean error beyond the origins, and its growth with the logarithm of the horizon."""
+    misses: list[list[float]] = [[] for _ in tried]
+    slopes: list[list[float]] = [[] for _ in tried]
+    for share in _ORIGINS:
+        before = points.until(share * points.last_step)
+        beyond = points.steps > share * points.last_step
+        if len(before) < _LEAST_AT_ORIGIN or not beyond.any():
+            continue
+        horizon = np.log(points.steps[beyond] / before.last_step)
+        early = Span(before.last_step, span.planned_steps, span.schedule)
+        for index, family in enumerate(tried):
+            off = np.abs(fit(before, family, early).values(points.steps[beyond]) - points.values[beyond])
+            misses[index].append(float(np.mean(off)))
+            slopes[index].append(float(np.sqrt(np.mean(off**2)) / np.mean(horizon)))
+    if not misses[0]:
+        spread = float(np.ptp(points.values))
+        return np.full(len(tried), spread), np.full(len(tried), spread)
+    return (
+        np.array([float(np.mean(found)) for found in misses]),
+        np.array([float(np.sqrt(np.mean(np.square(found)))) for found in slopes]),
+    )
+
+
+def reaching_steps(steps: Floats, curves: Floats, target: float, sign: float) -> Floats:
+    """For each curve the first step at which it meets the target, between grid points; infinite if never."""
+    above = sign * (curves - target)
+    met = above <= 0
+    first = np.argmax(met, axis=1)
+    never = ~met.any(axis=1)
+    before = np.maximum(first - 1, 0)
+    rows = np.arange(len(curves))
+    high, low = above[rows, before], above[rows, first]
+    share = np.where(first > 0, high / np.maximum(high - low, 1e-300), 0.0)
+    found = steps[before] + np.clip(share, 0.0, 1.0) * (steps[first] - steps[before])
+    return np.asarray(np.where(never, np.inf, found))
+
+
+def quantiles_of(values: Floats, weights: Floats) -> Quantiles:
+    """p10, p50 and p90 of weighted values; infinite ones count."""
+    order = np.argsort(values)
+    cumulated = np.cumsum(weights[order]) / weights.sum()
+    places = np.minimum(np.searchsorted(cumulated, (0.1, 0.5, 0.9)), len(values) - 1)
+    return Quantiles(*(float(value) for value in values[order][places]))

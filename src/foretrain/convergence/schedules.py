@@ -1,0 +1,107 @@
+"""Learning-rate schedules, relative to their peak, over the share of the planned run."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretrain.convergence.curves import Floats
+from foretrain.errors import InvalidRequest
+
+_FORMS = "constant, linear, linear:0.4 (over the last 40 %), cosine, step:0.5,0.75 or step:0.5,0.75:0.2"
+
+
+class Schedule(ABC):
+    """A learning rate, as a share of its peak, over the share of the run that is done."""
+
+    name: str
+
+    @abstractmethod
+    def rate(self, share: Floats) -> Floats:
+        """The rate at each share of the run, 1 at its peak."""
+
+
+@dataclass(frozen=True)
+class Constant(Schedule):
+    """η = 1."""
+
+    name: str = "constant"
+
+    def rate(self, share: Floats) -> Floats:
+        return np.ones_like(share)
+
+
+@dataclass(frozen=True)
+class Linear(Schedule):
+    """η = 1 until 1 - tail, then straight to 0; tail 1 is linear decay from the start."""
+
+    tail: float = 1.0
+    name: str = "linear"
+
+    def rate(self, share: Floats) -> Floats:
+        return np.clip((1 - share) / self.tail, 0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Cosine(Schedule):
+    """η = (1 + cos πu) / 2."""
+
+    name: str = "cosine"
+
+    def rate(self, share: Floats) -> Floats:
+        return 0.5 * (1 + np.cos(np.pi * np.clip(share, 0.0, 1.0)))
+
+
+@dataclass(frozen=True)
+class Step(Schedule):
+    """η = factor^(number of drops passed)."""
+
+    at: tuple[float, ...]
+    factor: float = 0.1
+    name: str = "step"
+
+    def rate(self, share: Floats) -> Floats:
+        passed = sum((share >= drop).astype(float) for drop in self.at)
+        return np.asarray(self.factor**passed, float)
+
+
+def parse_schedule(text: str) -> Schedule:
+    """The schedule written as `cosine`, `linear`, `linear:0.4`, `step:0.5,0.75[:0.1]` or `constant`."""
+    name, _, rest = text.strip().lower().partition(":")
+    try:
+        if name == "step" and rest:
+            drops, _, factor = rest.partition(":")
+            at = tuple(float(drop) for drop in drops.split(","))
+            if all(0 < drop < 1 for drop in at):
+                return Step(at, float(factor or 0.1))
+        elif name == "linear" and (not rest or 0 < float(rest) <= 1):
+            return Linear(float(rest or 1.0))
+        elif not rest and name in ("constant", "cosine"):
+            return Constant() if name == "constant" else Cosine()
+    except ValueError:
+        pass
+    raise InvalidRequest(f"{text!r} is not a schedule; write {_FORMS}")
+
+
+def annealing_areas(schedule: Schedule, share: Floats, memory: float = 0.1) -> tuple[Floats, Floats]:
+    """S1 and S2 of Tissue et al. at each share: ∫η du, and the sum of rate drops with momentum.
+
+    S2(u) = ∫ (drop so far, each decaying with e^(-(u-v)/memory)) du, in units of the planned run. Both on a
+    fine even grid, then interpolated; drops only, since rises are warm-up.
+    """
+    count = 1000
+    grid = np.linspace(0.0, max(1.0, float(np.max(share, initial=0.0))), count + 1)
+    spacing = grid[1] - grid[0]
+    rate = schedule.rate(grid)
+    first = np.concatenate([[0.0], np.cumsum(0.5 * (rate[1:] + rate[:-1])) * spacing])
+    drops = np.concatenate([[0.0], np.maximum(rate[:-1] - rate[1:], 0.0)])
+    kept = float(np.exp(-spacing / memory))
+    held = np.empty_like(drops)
+    total = 0.0
+    for index, drop in enumerate(drops):
+        total = total * kept + drop
+        held[index] = total
+    second = np.cumsum(held) * spacing
+    return np.interp(share, grid, first), np.interp(share, grid, second)

@@ -1,0 +1,79 @@
+"""Families of curves: they recover their own numbers, shrug off spikes, and stay within bounds."""
+
+import numpy as np
+import pytest
+
+from foretrain.convergence.curves import Curve, Direction, curve_of, without_spikes
+from foretrain.convergence.families import Family, Span, families
+from foretrain.convergence.families.optimus import Optimus
+from foretrain.convergence.families.power_law import PowerLaw
+from foretrain.convergence.fitting import condensed, fit
+from foretrain.convergence.schedules import Cosine, Linear
+from foretrain.registry import DuplicateName, Registry
+
+STEPS = np.arange(1.0, 201.0)
+
+
+def test_optimus_recovers_its_own_parameters() -> None:
+    values = 1 / (0.05 * STEPS + 0.4) + 0.3
+    told = fit(curve_of(STEPS, values), Optimus())
+    assert told.floor == pytest.approx(0.3, abs=0.005)
+    assert told.values(np.array([2000.0]))[0] == pytest.approx(1 / (0.05 * 2000 + 0.4) + 0.3, rel=0.01)
+
+
+@pytest.mark.parametrize("family", list(families().values()), ids=lambda family: family.name)
+def test_each_family_extrapolates_what_it_made(family: Family) -> None:
+    span = Span(200.0, 400.0, Linear())
+    shapes = family.shapes()
+    shape = shapes[len(shapes) // 2][None, :]
+    floor = 0.5 if family.has_floor else 0.0
+    later = np.array([200.0, 250.0, 390.0])
+    made = floor + 2.0 * family.basis(STEPS, shape, span)[0]
+    true = floor + 2.0 * family.basis(later, shape, span)[0]
+    told = fit(curve_of(STEPS, made), family, span).values(later)
+    assert told == pytest.approx(true, rel=0.02)
+
+
+@pytest.mark.parametrize("family", list(families().values()), ids=lambda family: family.name)
+def test_no_family_ever_rises(family: Family) -> None:
+    span = Span(200.0, 400.0, Cosine())
+    basis = family.basis(np.linspace(1.0, 400.0, 300), family.shapes(), span)
+    assert (np.diff(basis, axis=1) <= 1e-12).all()
+
+
+def test_a_spike_moves_the_fit_little() -> None:
+    values = 2.0 * STEPS**-0.5 + 0.2
+    spiked = values.copy()
+    spiked[150] += 3.0
+    at = np.array([1000.0])
+    clean, dirty = (fit(curve_of(STEPS, item), PowerLaw()).values(at)[0] for item in (values, spiked))
+    assert dirty == pytest.approx(clean, rel=0.01)
+    assert without_spikes(curve_of(STEPS, spiked)).values == pytest.approx(values, rel=0.01)
+
+
+def test_accuracy_is_fitted_upside_down_and_never_above_one() -> None:
+    values = 0.95 - 0.6 * STEPS**-0.7
+    told = fit(curve_of(STEPS, values, "accuracy"), PowerLaw())
+    assert told.values(np.array([1e6]))[0] == pytest.approx(0.95, abs=0.005)
+    rising = fit(curve_of(STEPS, 0.1 + 0.004 * STEPS, "accuracy"), PowerLaw())
+    assert rising.values(np.array([1e9]))[0] <= 1.0
+
+
+def test_the_same_log_upside_down_gives_the_same_curve() -> None:
+    values = 2.0 * STEPS**-0.5 + 0.2
+    down = fit(curve_of(STEPS, values), PowerLaw()).values(np.array([500.0]))[0]
+    up = fit(Curve(STEPS, 10.0 - values, "accuracy", Direction.UP), PowerLaw()).values(np.array([500.0]))[0]
+    assert 10.0 - up == pytest.approx(down, rel=1e-3)
+
+
+def test_long_logs_are_condensed_evenly_in_the_logarithm() -> None:
+    steps = np.arange(1.0, 10_001.0)
+    short = condensed(curve_of(steps, 1 / steps))
+    assert len(short) <= 96
+    assert short.steps[-1] > 9000
+    assert short.values * short.steps == pytest.approx(np.ones(len(short)), rel=0.06)
+
+
+def test_two_families_of_one_name_are_refused() -> None:
+    with pytest.raises(DuplicateName):
+        Registry("curve family", (Optimus(), Optimus()), name=lambda family: family.name)
