@@ -48,8 +48,8 @@ _NOTES = (
     "Passes of small micro-batches take about 3 ms a layer whatever the width and the tensor parallelism: "
     "the host of the profiled framework, 4.5 times as slow as that of plain eager PyTorch, which no other "
     "data tell of (nanotron's is 8.6 times as slow). It is most of what is missed from the model alone.",
-    "What constants there are, and where their fit begins, was chosen after looking at all rows; their values "
-    "were fitted on the rows that were not left out.",
+    "What constants there are, and where their fit begins, was chosen after looking at all rows; their "
+    "values were fitted on the rows that were not left out.",
 )
 
 Key = Callable[[MegatronRun], str]
