@@ -9,7 +9,7 @@ from foretrain.convergence import ConvergenceRequest, Curve, Direction, History,
 from foretrain.convergence.curves import Floats, direction_of, parse_target
 from foretrain.convergence.forecast import planned
 from foretrain.convergence.rolling import reaching_steps
-from foretrain.convergence.schedules import Cosine, Linear, Step, annealing_areas, parse_schedule
+from foretrain.convergence.schedules import Constant, Cosine, Linear, Step, annealing_areas, parse_schedule
 from foretrain.errors import InvalidRequest
 
 STEPS = np.arange(100.0, 6000.0, 100.0)
@@ -70,9 +70,23 @@ def test_earlier_runs_foresee_a_decay_the_log_has_not_shown_yet() -> None:
     told = forecast(ConvergenceRequest(seen, target, history=history))
     assert not alone.reaches
     assert told.reaches
+    assert "earlier runs" in told.method
     assert told.steps.p50 == pytest.approx(710, rel=0.05)
     assert told.final_value.p50 == pytest.approx(float(run(1.05, "this").values[-1]), rel=0.1)
     assert max(told.neighbours, key=lambda name: told.neighbours[name]) in ("run 2", "run 3")
+
+
+def test_the_plan_is_a_guess_only_on_the_way_of_runs_that_worked() -> None:
+    steps = np.arange(1.0, 31.0)
+    accuracy = 90 - 60 * steps**-0.8
+    near, far = Target("accuracy", 94.0), Target("accuracy", 300.0)
+    curve = planned(curve_of(steps, accuracy, "accuracy"), 100)
+    told = forecast(ConvergenceRequest(curve, near))
+    assert (told.steps.p10, told.steps.p50, told.steps.p90) == pytest.approx((76, 90, 100))
+    assert told.probability == 0.5
+    assert "rests on the plan" in told.drivers[0]
+    assert not forecast(ConvergenceRequest(curve, far)).reaches
+    assert not forecast(ConvergenceRequest(curve, near, Constant())).reaches
 
 
 def test_three_points_are_refused() -> None:

@@ -14,8 +14,9 @@ from foretrain.convergence.families.power_law import PowerLaw
 from foretrain.convergence.fitting import fit
 from foretrain.convergence.history import Guesses, History, Timeline, guesses, nearest
 from foretrain.convergence.history_values import value_quantiles
+from foretrain.convergence.plan_prior import CHANCE, steps_by_plan
 from foretrain.convergence.rolling import Ensemble, ensemble, quantiles_of, reaching_steps
-from foretrain.convergence.schedules import Schedule
+from foretrain.convergence.schedules import Constant, Schedule
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Quantiles
 
@@ -26,6 +27,8 @@ _HORIZON = 20.0
 _FLAT = 1e-9
 _PROBES = 4
 _LEAST_HISTORY = 3
+_BY_PLAN = "share of the plan at which runs that worked met their target"
+_PLAN_RISK = "the log does not show it yet: this rests on the plan, and says when rather than whether"
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,8 @@ def forecast(request: ConvergenceRequest) -> Convergence:
         1.0 if told is None or by_runs is None else _curve_share(told[0], told[1], curve, target, by_curve)
     )
     both = by_curve if by_runs is None else _mixed(by_curve, by_runs, share)
+    plan = None if by_runs is not None or math.isfinite(met) else _by_plan(request, curve, both)
+    both = plan or both
     quantiles, chance = (
         (Quantiles(met, met, met), 1.0) if math.isfinite(met) else (both.steps, both.probability)
     )
@@ -126,7 +131,7 @@ def forecast(request: ConvergenceRequest) -> Convergence:
     return Convergence(
         reaches=reaches,
         steps=quantiles,
-        method=_method(fitted, by_runs is not None, share, math.isfinite(met)),
+        method=_BY_PLAN if plan else _method(fitted, by_runs is not None, share, math.isfinite(met)),
         final_value=both.values[-1],
         final_step=end,
         probability=chance,
@@ -135,7 +140,7 @@ def forecast(request: ConvergenceRequest) -> Convergence:
         seen_steps=now,
         seen_points=len(raw),
         verdict=_verdict(request, met, reaches, chance, end, both),
-        drivers=_drivers(request, fitted, told, share),
+        drivers=((_PLAN_RISK,) if plan else ()) + _drivers(request, fitted, told, share),
         weights=dict(sorted(weights.items(), key=lambda item: -item[1])),
         neighbours=dict(nearest(told[0])) if told is not None else {},
         fan=Fan(
@@ -171,6 +176,19 @@ def _by_curve(fitted: Ensemble, curve: Curve, target: float, end: float, steps: 
         float(weights[np.isfinite(reached)].sum() / weights.sum()),
         tuple(quantiles_of(column, weights) for column in values.T),
     )
+
+
+def _by_plan(request: ConvergenceRequest, curve: Curve, told: _Half) -> _Half | None:
+    """What the plan says where the curve alone would not get there: only of a rate that falls, or may."""
+    if told.probability >= CHANCE or isinstance(request.schedule, Constant):
+        return None
+    target = request.target.value
+    steps = steps_by_plan(curve, target)
+    if steps is None:
+        return None
+    last = told.values[-1]
+    end = Quantiles(*sorted((last.p10, target, last.p90)))
+    return _Half(steps, CHANCE, (*told.values[:-1], end))
 
 
 def _by_history(request: ConvergenceRequest, curve: Curve) -> tuple[Guesses, Timeline] | None:

@@ -1,0 +1,78 @@
+"""MLPerf's reference convergence points: epochs to target by batch size, each point told from the others."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from foretrain.convergence.batch_size import fit_batch_size_law, power_law_epochs
+from validation.report import Case, Metrics, SuiteReport, metrics
+
+HERE, LINE, POWER, CONSTANT = "foretrain", "straight line", "power law", "constant"
+_LEAST_BATCHES = 5
+_CORRUPT = ("gpt3", 3072.0, 1e10)
+"""One point of gpt3 at batch 3072 is ten times the others."""
+_NOISY = ("unet3d",)
+"""Seeds alone vary by 31 % there."""
+_NOTES = (
+    "Batch sizes of one benchmark in one round of MLPerf, five or more; a point is the mean of its seeds.",
+    "gpt3 at batch 3072: the corrupt point (1.4e10 samples) is left out.",
+    "unet3d: seeds of one configuration differ by 31 %, so its points are noise about a constant.",
+)
+
+
+def run(data: Path) -> SuiteReport:
+    """Leave each point out and tell it."""
+    cases: list[Case] = []
+    for name, points in sorted(_points(data).items()):
+        if len(points) >= _LEAST_BATCHES:
+            cases += _leave_out(name, sorted(points.items()))
+    by_set: dict[str, dict[str, Metrics]] = {"leave point out": _table(cases)}
+    quiet = [case for case in cases if not any(noisy in case.group for noisy in _NOISY)]
+    by_set["leave point out, without unet3d"] = _table(quiet)
+    inner = [case for case in cases if "inside" in case.name]
+    by_set["leave point out, batch between others"] = _table(inner)
+    by_set["leave point out, smallest and largest batch"] = _table([c for c in cases if c not in inner])
+    return SuiteReport("batch_size", tuple(cases), by_set, notes=_NOTES)
+
+
+def _points(data: Path) -> dict[str, dict[float, float]]:
+    seeds: dict[str, dict[float, list[float]]] = {}
+    with gzip.open(data / "mlperf" / "reference_convergence_points.csv.gz", "rt", newline="") as stream:
+        for row in csv.DictReader(stream):
+            batch, needed = float(row["batch"]), float(row["epochs_or_samples_to_target"])
+            if (row["benchmark"], batch) == _CORRUPT[:2] and needed > _CORRUPT[2]:
+                continue
+            name = f"{row['benchmark']} {row['round']}"
+            seeds.setdefault(name, {}).setdefault(batch, []).append(needed)
+    return {
+        name: {batch: float(np.mean(found)) for batch, found in by_batch.items()}
+        for name, by_batch in seeds.items()
+    }
+
+
+def _leave_out(name: str, points: Sequence[tuple[float, float]]) -> list[Case]:
+    found = []
+    for index, (batch, needed) in enumerate(points):
+        others = [point for place, point in enumerate(points) if place != index]
+        batches, epochs = [b for b, _ in others], [e for _, e in others]
+        law = fit_batch_size_law(batches, epochs)
+        told = law.epochs_at(batch)
+        place = "inside" if 0 < index < len(points) - 1 else "outside"
+        by_method = {
+            HERE: told.p50,
+            LINE: law.line(batch),
+            POWER: power_law_epochs(batches, epochs, batch),
+            CONSTANT: math.exp(float(np.mean(np.log(epochs)))),
+        }
+        found.append(Case(f"{name} batch {batch:.0f} {place}", name, needed, by_method, told))
+    return found
+
+
+def _table(cases: Sequence[Case]) -> dict[str, Metrics]:
+    return {name: metrics(cases, name, with_interval=name == HERE) for name in (HERE, LINE, POWER, CONSTANT)}
