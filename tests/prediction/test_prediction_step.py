@@ -8,11 +8,11 @@ from tests.support.step_models import FixedSteps
 from foretrain.errors import InvalidRequest
 from foretrain.facts.devices import device
 from foretrain.facts.hardware import hardware
+from foretrain.prediction.answers import Prediction, StepAnswer
 from foretrain.prediction.bottleneck import Limit
 from foretrain.prediction.host import HostModel
 from foretrain.prediction.input_pipeline import InputOptions
 from foretrain.prediction.operators._base import Knowledge
-from foretrain.prediction.answers import Prediction, StepAnswer
 from foretrain.prediction.prediction import predict
 from foretrain.prediction.step_models import OperatorSteps, StepModel
 from foretrain.prediction.timing import model_flop, throughput

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from foretrain.facts.hardware import hardware
+from foretrain.prediction.answers import Prediction
 from foretrain.prediction.measured_steps import Configuration, MeasuredStep, remember
 from foretrain.prediction.operators._base import Knowledge
-from foretrain.prediction.answers import Prediction
 from foretrain.prediction.prediction import predict
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 
