@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -28,17 +28,25 @@ _NOTES = (
 
 def run(data: Path) -> SuiteReport:
     """Leave each point out and tell it."""
-    cases: list[Case] = []
-    for name, points in sorted(_points(data).items()):
-        if len(points) >= _LEAST_BATCHES:
-            cases += _leave_out(name, sorted(points.items()))
+    points = _points(data)
+    cases = _all(points, _LEAST_BATCHES)
     by_set: dict[str, dict[str, Metrics]] = {"leave point out": _table(cases)}
     quiet = [case for case in cases if not any(noisy in case.group for noisy in _NOISY)]
     by_set["leave point out, without unet3d"] = _table(quiet)
     inner = [case for case in cases if "inside" in case.name]
     by_set["leave point out, batch between others"] = _table(inner)
     by_set["leave point out, smallest and largest batch"] = _table([c for c in cases if c not in inner])
+    by_set["leave point out, also of four batch sizes"] = _table(_all(points, _LEAST_BATCHES - 1))
     return SuiteReport("batch_size", tuple(cases), by_set, notes=_NOTES)
+
+
+def _all(points: Mapping[str, Mapping[float, float]], least: int) -> list[Case]:
+    return [
+        case
+        for name, by_batch in sorted(points.items())
+        if len(by_batch) >= least
+        for case in _leave_out(name, sorted(by_batch.items()))
+    ]
 
 
 def _points(data: Path) -> dict[str, dict[float, float]]:

@@ -4,8 +4,9 @@
 
 Up to B_crit = a / c a larger batch saves steps nearly in proportion; beyond it, it saves little
 (S. McCandlish et al., "An Empirical Model of Large-Batch Training", arXiv:1812.06162, where
-E/E_min = 1 + B/B_crit). Where points are known on both sides of a batch size, they say more than the straight
-line through all.
+E/E_min = 1 + B/B_crit). Where points are known on both sides of a batch size, they may say more than the
+straight line through all: which of the two, or both in equal parts, counts is decided by telling each point
+from the others.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from foretrain.estimates import Quantiles
 
 _NORMAL_P90 = 1.2816
 _LEAST_SPREAD = 0.01
+_LINE_SHARES = (0.0, 0.5, 1.0)
 
 
 @dataclass(frozen=True)
@@ -32,8 +34,10 @@ class BatchSizeLaw:
     epochs: tuple[float, ...]
     intercept: float
     slope: float
-    spread: float
-    """Standard deviation of ln(true / told) when each point is told from the others."""
+    spread: float = 0.0
+    """Root mean square of ln(true / told) when each point is told from the others."""
+    line_share: float = 0.0
+    """How much the line counts against the neighbours' points: 0, a half or 1."""
 
     @property
     def critical_batch(self) -> float:
@@ -45,7 +49,7 @@ class BatchSizeLaw:
         return self.intercept + self.slope * batch
 
     def epochs_at(self, batch: float) -> Quantiles:
-        """Epochs to target: between the neighbours' points, or along the line from the outermost one."""
+        """Epochs to target with their interval."""
         if not batch > 0:
             raise InvalidRequest(f"a batch of {batch:g} samples; give at least 1")
         middle = _between(self, batch)
@@ -74,9 +78,17 @@ def fit_batch_size_law(batches: Sequence[float], epochs: Sequence[float]) -> Bat
         raise InvalidRequest(
             "the batch-size law needs two or more batch sizes, all different, with epochs above 0"
         )
-    intercept, slope = _line(sizes, needed)
-    law = BatchSizeLaw(tuple(sizes.tolist()), tuple(needed.tolist()), intercept, slope, 0.0)
-    return BatchSizeLaw(law.batches, law.epochs, intercept, slope, _spread(sizes, needed))
+    if len(sizes) < 3:
+        return _law(sizes, needed, 0.0, math.log(2))  # two points: no third to be wrong on
+    errors = {share: _left_out(sizes, needed, share) for share in _LINE_SHARES}
+    share = min(errors, key=lambda item: float(np.median(np.abs(errors[item]))))
+    spread = float(np.sqrt(np.mean(np.square(errors[share]))))
+    return _law(sizes, needed, share, max(_LEAST_SPREAD, spread))
+
+
+def _law(sizes: Floats, needed: Floats, line_share: float, spread: float = 0.0) -> BatchSizeLaw:
+    line = _line(sizes, needed)
+    return BatchSizeLaw(tuple(sizes.tolist()), tuple(needed.tolist()), *line, spread, line_share)
 
 
 def _line(sizes: Floats, needed: Floats) -> tuple[float, float]:
@@ -90,24 +102,24 @@ def _line(sizes: Floats, needed: Floats) -> tuple[float, float]:
 
 
 def _between(law: BatchSizeLaw, batch: float) -> float:
+    """Between the neighbours' points, or along the line from the outermost one; mixed with the line."""
     sizes, needed = np.array(law.batches), np.array(law.epochs)
     if sizes[0] <= batch <= sizes[-1]:
-        return float(np.interp(batch, sizes, needed))
-    nearest = 0 if batch < sizes[0] else -1
-    return float(law.line(batch) / law.line(float(sizes[nearest])) * needed[nearest])
+        points = float(np.interp(batch, sizes, needed))
+    else:
+        nearest = 0 if batch < sizes[0] else -1
+        points = float(law.line(batch) / law.line(float(sizes[nearest])) * needed[nearest])
+    return float(points ** (1 - law.line_share) * law.line(batch) ** law.line_share)
 
 
-def _spread(sizes: Floats, needed: Floats) -> float:
-    if len(sizes) < 3:
-        return math.log(2)  # two points: no third to be wrong on
+def _left_out(sizes: Floats, needed: Floats, line_share: float) -> Floats:
+    """ln(true / told) of each point, told from the others."""
     errors = []
-    for left_out in range(len(sizes)):
-        kept = np.arange(len(sizes)) != left_out
-        others = BatchSizeLaw(
-            tuple(sizes[kept].tolist()), tuple(needed[kept].tolist()), *_line(sizes[kept], needed[kept]), 0.0
-        )
-        errors.append(math.log(needed[left_out] / _between(others, float(sizes[left_out]))))
-    return max(_LEAST_SPREAD, float(np.sqrt(np.mean(np.square(errors)))))
+    for index in range(len(sizes)):
+        kept = np.arange(len(sizes)) != index
+        told = _between(_law(sizes[kept], needed[kept], line_share), float(sizes[index]))
+        errors.append(math.log(needed[index] / told))
+    return np.array(errors)
 
 
 def power_law_epochs(batches: Sequence[float], epochs: Sequence[float], batch: float) -> float:
