@@ -7,10 +7,11 @@ import pytest
 
 from foretrain.convergence import ConvergenceRequest, Curve, Direction, History, Target, curve_of, forecast
 from foretrain.convergence.curves import Floats, direction_of, parse_target
-from foretrain.convergence.forecast import planned
+from foretrain.convergence.forecast import _chance_at, planned
 from foretrain.convergence.rolling import reaching_steps
 from foretrain.convergence.schedules import Constant, Cosine, Linear, Step, annealing_areas, parse_schedule
 from foretrain.errors import InvalidRequest
+from foretrain.estimates import Quantiles
 
 STEPS = np.arange(100.0, 6000.0, 100.0)
 
@@ -74,6 +75,14 @@ def test_earlier_runs_foresee_a_decay_the_log_has_not_shown_yet() -> None:
     assert told.steps.p50 == pytest.approx(710, rel=0.05)
     assert told.final_value.p50 == pytest.approx(float(run(1.05, "this").values[-1]), rel=0.1)
     assert max(told.neighbours, key=lambda name: told.neighbours[name]) in ("run 2", "run 3")
+
+
+def test_the_chance_of_a_value_by_hand() -> None:
+    # one standard deviation is 2.563 / 2.563 = 1: half at the middle, 84 % one above
+    value = Quantiles(3 - 1.2815, 3.0, 3 + 1.2815)
+    assert _chance_at(value, 3.0, 1.0) == pytest.approx(0.5)
+    assert _chance_at(value, 4.0, 1.0) == pytest.approx(0.8413, abs=1e-3)
+    assert _chance_at(value, 4.0, -1.0) == pytest.approx(0.1587, abs=1e-3)
 
 
 def test_the_plan_is_a_guess_only_on_the_way_of_runs_that_worked() -> None:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretrain.convergence.curves import LEAST_POINTS, Curve, Floats, Target, without_spikes
+from foretrain.convergence.curves import LEAST_POINTS, Curve, Direction, Floats, Target, without_spikes
 from foretrain.convergence.families import Span
 from foretrain.convergence.families.power_law import PowerLaw
-from foretrain.convergence.fitting import fit
+from foretrain.convergence.fitting import fit, lowest_floor
 from foretrain.convergence.history import Guesses, History, Timeline, guesses, nearest
 from foretrain.convergence.history_values import value_quantiles
 from foretrain.convergence.plan_prior import CHANCE, steps_by_plan
@@ -27,6 +27,8 @@ _HORIZON = 20.0
 _FLAT = 1e-9
 _PROBES = 4
 _LEAST_HISTORY = 3
+_P10_TO_P90 = 2.563
+"""Standard deviations between p10 and p90 of a normal distribution."""
 _BY_PLAN = "share of the plan at which runs that worked met their target"
 _PLAN_RISK = "the log does not show it yet: this rests on the plan, and says when rather than whether"
 
@@ -114,7 +116,7 @@ def forecast(request: ConvergenceRequest) -> Convergence:
     fitted = ensemble(curve, Span(now, raw.planned_steps, request.schedule))
     by_curve = _by_curve(fitted, curve, target, end, steps)
     told = None if math.isfinite(met) else _by_history(request, curve)
-    by_runs = None if told is None else _history_half(told[0], told[1], curve, steps, end)
+    by_runs = None if told is None else _history_half(*told, curve, target, steps, end)
     share = (
         1.0 if told is None or by_runs is None else _curve_share(told[0], told[1], curve, target, by_curve)
     )
@@ -202,14 +204,29 @@ def _by_history(request: ConvergenceRequest, curve: Curve) -> tuple[Guesses, Tim
         return None
 
 
-def _history_half(told: Guesses, timeline: Timeline, curve: Curve, steps: Floats, end: float) -> _Half | None:
+def _history_half(
+    told: Guesses, timeline: Timeline, curve: Curve, target: float, steps: Floats, end: float
+) -> _Half | None:
     values = value_quantiles(curve, timeline, steps)
     quantiles = told.quantiles(curve.last_step)
     if not math.isfinite(quantiles.p50):
         return None
     inside = (told.steps <= end * (1 + 1e-9)) & np.isfinite(told.steps)
     chance = float(told.weights[inside].sum()) if curve.planned_steps else told.reaching
-    return _Half(quantiles, chance, values or ())
+    if values is None:
+        return _Half(quantiles, chance, ())
+    lowest = lowest_floor(curve)
+    bounds = (lowest, math.inf) if curve.direction is Direction.DOWN else (-math.inf, -lowest)
+    ends = tuple(Quantiles(*np.clip((v.p10, v.p50, v.p90), *bounds).tolist()) for v in values)
+    if curve.planned_steps:  # runs that met it, and shapes that lead there, each say how likely it is
+        chance = 0.5 * (chance + _chance_at(ends[-1], target, curve.direction.sign))
+    return _Half(quantiles, chance, ends)
+
+
+def _chance_at(value: Quantiles, target: float, sign: float) -> float:
+    """The chance that a value of these quantiles is at least as good as the target, taken as normal."""
+    spread = max((value.p90 - value.p10) / _P10_TO_P90, 1e-12)
+    return 0.5 * (1 + math.erf(sign * (target - value.p50) / spread / math.sqrt(2)))
 
 
 def _curve_share(told: Guesses, timeline: Timeline, curve: Curve, target: float, by_curve: _Half) -> float:
@@ -303,7 +320,7 @@ def _drivers(
     }
     found = [text for text, size in sorted(sizes.items(), key=lambda item: -item[1]) if size > 0]
     if told is not None and share < 0.5:
-        spread = f"earlier runs tell each other to {told[0].error:.0%}"
+        spread = f"earlier runs tell each other to {told[0].error:.1%}"
         found.insert(0, spread)
     if curve.planned_steps is None:
         found.append("the planned end is unknown (--planned-steps): a falling learning rate is not foreseen")
