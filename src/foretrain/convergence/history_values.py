@@ -2,17 +2,20 @@
 
     value(later) = own(now) · other(later) / other(now)
 
-so that only the shape of earlier runs counts, not the level they ended at. (Differences instead of ratios
-where values are not all above 0.) Earlier runs that ended before `later` say nothing.
+so that only the shape of earlier runs counts, not the level they ended at. Shares (accuracies up to 1 or 100)
+are taken as what is missing to the whole; differences stand for ratios where values are not all above 0.
+Earlier runs that ended before `later` say nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from foretrain.convergence.curves import Curve, Floats, smoothed
+from foretrain.convergence.curves import Curve, Direction, Floats, smoothed
+from foretrain.convergence.fitting import lowest_floor
 from foretrain.convergence.history import Timeline, weighted_quantile
 from foretrain.estimates import Quantiles
 
@@ -23,6 +26,9 @@ _NEAR = 10
 """Runs up to this rank count nearly in full."""
 _PROBES = 24
 _SLACK = 0.98
+_LEAST_MISSING = 1e-3
+
+Transform = Callable[[Floats], Floats]
 
 
 @dataclass(frozen=True)
@@ -42,8 +48,7 @@ def value_quantiles(seen: Curve, timeline: Timeline, steps: Floats) -> tuple[Qua
     shapes = _shapes(timeline, points / unit, np.asarray(steps) / unit)
     if shapes is None:
         return None
-    positive = bool((own > 0).all() and (shapes.seen > 0).all() and (shapes.later > 0).all())
-    forward, back = (np.log, np.exp) if positive else (_same, _same)
+    forward, back = _scale(seen, own, shapes)
     table, later, mine = forward(shapes.seen), forward(shapes.later), forward(own)
     told, weights = _told(mine, table, later, np.ones(len(table), bool))
     order = np.argsort(-weights)[:_PROBES]
@@ -63,6 +68,18 @@ def value_quantiles(seen: Curve, timeline: Timeline, steps: Floats) -> tuple[Qua
         low, high = (weighted_quantile(both, shares, share) for share in (0.1, 0.9))
         found.append(Quantiles(*back(np.array([min(low, middle), middle, max(high, middle)])).tolist()))
     return tuple(found)
+
+
+def _scale(seen: Curve, own: Floats, shapes: Shapes) -> tuple[Transform, Transform]:
+    """The scale on which runs differ by a constant, and the way back; both rise."""
+    whole = -lowest_floor(seen)
+    every = np.concatenate([own, shapes.seen.ravel(), shapes.later.ravel()])
+    if seen.direction is Direction.UP and np.isfinite(whole) and (every <= whole).all():
+        least = _LEAST_MISSING * whole
+        return lambda v: -np.log(np.maximum(whole - v, least)), lambda v: whole - np.exp(-v)
+    if (every > 0).all():
+        return np.log, np.exp
+    return _same, _same
 
 
 def _same(values: Floats) -> Floats:
