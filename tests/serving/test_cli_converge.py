@@ -88,3 +88,21 @@ def test_mistakes_get_a_sentence(run_here: Run, log: Path, arguments: tuple[str,
     run = run_here("converge", str(log), *arguments)
     assert (run.returncode, run.stdout) == (2, "")
     assert sentence in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        (("3", "2", "1"), "3 points of loss; a curve needs at least 4"),
+        (("nan",) * 6, "column 'loss' has no number in any of its 6 rows (all NaN)"),
+        (("0.7",) * 6, "the log is flat: loss stays at 0.7 in all 6 points"),
+    ],
+)
+def test_logs_that_say_nothing_are_refused(
+    run_here: Run, tmp_path: Path, values: tuple[str, ...], sentence: str
+) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("step,loss\n" + "".join(f"{step},{value}\n" for step, value in enumerate(values, 1)))
+    run = run_here("converge", str(path), "--target", "loss=0.1")
+    assert (run.returncode, run.stdout) == (2, "")
+    assert sentence in run.stderr
