@@ -21,8 +21,8 @@ _NOTES = (
     "The entry left out may have near twins (the same code on another machine); the lines 'leave submitter "
     "out' leave those out too.",
     "A method that never reaches the target counts as ten times what it has seen.",
-    "'foretrain, no history' falls back on the shares of the plan in plan_share.toml, which were fitted on these "
-    "runs: in-sample.",
+    "'foretrain, no history' falls back on the shares of the plan in plan_share.toml, which were fitted on "
+    "these runs: in-sample.",
 )
 
 
