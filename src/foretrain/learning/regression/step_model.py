@@ -61,6 +61,7 @@ class EndToEndSteps(StepModel):
 
     def priced(self, graph: Graph, device: Device) -> PricedStep:
         """A regression on whole steps does not know their operators."""
+        del graph, device
         raise InvalidRequest(
             f"--model {NAME} knows whole steps on one device only; for many devices take foretrain, "
             "roofline or per-layer, or `foretrain scaling` on timings of several placements"
