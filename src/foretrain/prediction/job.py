@@ -1,0 +1,324 @@
+"""A whole job: its steps, and all that is not steps.
+
+    job = start-up + steps · step + evaluations + checkpoints + work done again + restarts
+
+Every part has an interval and a source; parts of one source err together (`estimates`). The times between
+checkpoints, the work done again and the restarts are those of `checkpoints`: expected values, whose interval
+holds both how well the rate of interruptions is known and the luck of how many come. Checkpoints are written
+while training waits. Waiting for spot machines to come back beyond a start-up is not counted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from foretrain.errors import InvalidRequest
+from foretrain.estimates import Estimate, Part, Quantiles
+from foretrain.facts.hardware import Hardware
+from foretrain.facts.running import CHECKPOINT_RATE, STARTUP, default
+from foretrain.facts.sheets import Kind
+from foretrain.prediction.answers import Prediction
+from foretrain.prediction.checkpoints import Interrupted, interrupted, youngs_interval
+from foretrain.prediction.interruptions import Interruptions, between, interruptions
+from foretrain.prediction.job_bill import Price, price_of
+from foretrain.prediction.job_energy import Energy, energy_of
+from foretrain.prediction.poisson import poisson_quantile
+from foretrain.workloads.graph import Graph, Role
+
+TRAINING, PERHAPS = "training", "training that may be needed"
+STARTING, EVALUATING, SAVING = "start-up", "evaluation", "checkpoints"
+REDOING, RESTARTING = "work done again", "restarts"
+STEP_TIME = "time of a step"
+_SAVED = (Role.PARAMETER, Role.MODULE_BUFFER, Role.OPTIMIZER_STATE)
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """How many steps a job has, and what says so."""
+
+    quantiles: Quantiles
+    source: str
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.quantiles.p90) and self.quantiles.p50 >= 1):
+            raise InvalidRequest(f"a job of {self.quantiles.p50:g} steps: give a finite number of at least 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """How a job is run; what is None is taken from `facts.running`, or left out.
+
+    `usd_per_hour` is for all machines together, `interruptions_per_day` for each machine,
+    `checkpoint_every_seconds` counts work. Without `evaluate_every` steps a job is evaluated at its end.
+    """
+
+    startup_seconds: float | None = None
+    checkpoint_every_seconds: float | None = None
+    checkpoint_bytes_per_second: float | None = None
+    interruptions_per_day: float | None = None
+    spot: bool = False
+    usd_per_hour: float | None = None
+    region: str | None = None
+    evaluation_samples: int | None = None
+    evaluate_every: int | None = None
+
+    def __post_init__(self) -> None:
+        rate, every = self.checkpoint_bytes_per_second, self.evaluate_every
+        if rate is not None and not rate > 0:
+            raise InvalidRequest(f"checkpoints written at {rate:g} bytes/s: give more than 0")
+        if self.evaluation_samples is not None and self.evaluation_samples < 1:
+            raise InvalidRequest(f"an evaluation of {self.evaluation_samples} samples: give at least 1")
+        if every is not None and every < 1:
+            raise InvalidRequest(f"an evaluation every {every} steps: give at least 1")
+
+
+@dataclass(frozen=True, slots=True)
+class OneStep:
+    """What a job repeats: a step's time, its forward pass alone, its samples, and the bytes to save."""
+
+    seconds: Quantiles
+    forward_seconds: float
+    global_batch: int
+    state_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobPart:
+    """One part of a job's time, its own interval, and what it rests on."""
+
+    name: str
+    seconds: float
+    interval: Quantiles
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Uncertainty:
+    """How far one source alone moves the job's time, down and up."""
+
+    source: str
+    below_seconds: float
+    above_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """How the job is saved: every so much work, so many times, so many bytes, so many seconds each."""
+
+    every_seconds: float
+    every_steps: int
+    times: float
+    bytes: float
+    seconds_each: float
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a whole job takes. `parts` sum to the median; `uncertainty` has the largest source first.
+
+    `usd` is None where no price is known, `kwh` where no power is, `co2_kg` where no place is: see `notes`.
+    """
+
+    steps: int
+    steps_interval: Quantiles
+    steps_source: str
+    seconds: Quantiles
+    usd: Quantiles | None
+    kwh: float | None
+    co2_kg: float | None
+    parts: tuple[JobPart, ...]
+    uncertainty: tuple[Uncertainty, ...]
+    saving: Saving
+    interruptions: float
+    interruptions_per_day: Quantiles
+    price: Price | None
+    energy: Energy | None
+    notes: tuple[str, ...]
+
+
+def job_of(prediction: Prediction, steps: Steps, running: Running | None = None) -> Job:
+    """The job of so many of the steps predicted."""
+    spread, step = prediction.spread, prediction.step
+    batch = prediction.batch if spread is None else spread.global_batch
+    one = OneStep(step.seconds, step.forward_seconds, batch, state_bytes(prediction.graph))
+    return job_in_steps(one, steps, prediction.hardware, running)
+
+
+def evaluated_each_epoch(running: Running, samples: int | None, global_batch: int) -> Running:
+    """The same, evaluated once an epoch of so many samples where nothing else is said."""
+    if running.evaluation_samples is None or running.evaluate_every is not None or samples is None:
+        return running
+    return replace(running, evaluate_every=math.ceil(samples / global_batch))
+
+
+def state_bytes(graph: Graph) -> float:
+    """What a checkpoint holds: parameters, buffers and optimizer state of the whole model."""
+    saved = (index for index, buffer in enumerate(graph.buffers) if buffer.role in _SAVED)
+    return float(sum(graph.buffer_bytes(index) for index in saved))
+
+
+def job_in_steps(step: OneStep, steps: Steps, hardware: Hardware, running: Running | None = None) -> Job:
+    """The same from what one step takes."""
+    running = running or Running()
+    starting = _starting(running)
+    working = [*_training(step, steps), *_evaluating(step, steps, running)]
+    work = sum(part.value for part in working)
+    each = _seconds_to_save(step, running)
+    stops = interruptions(hardware.devices, hardware.nodes, running.spot, running.interruptions_per_day)
+    every = running.checkpoint_every_seconds or _best_interval(each.p50, stops, work)
+    restart = starting.value + each.p50
+    lost = interrupted(work, each.p50, restart, stops.between_seconds, every)
+    parts = (starting, *working, _saving(lost, each, running), *_losing(work, each.p50, restart, stops, lost))
+    total = Estimate("s", tuple(part for part in parts if part.value > 0 or part.above > 0))
+    price = price_of(hardware, running.spot, running.usd_per_hour, running.region)
+    seconds = total.quantiles
+    energy = _energy(hardware, seconds, price, running)
+    return Job(
+        steps=round(steps.quantiles.p50),
+        steps_interval=steps.quantiles,
+        steps_source=steps.source,
+        seconds=seconds,
+        usd=None if price is None else price.bill(seconds),
+        kwh=None if energy is None else energy.kwh.p50,
+        co2_kg=None if energy is None or energy.co2_kg is None else energy.co2_kg.p50,
+        parts=tuple(JobPart(part.name, part.value, part.quantiles, part.source) for part in total.parts),
+        uncertainty=uncertainty(total.parts),
+        saving=Saving(
+            lost.interval_seconds,
+            _steps_between(lost.interval_seconds, step, steps),
+            lost.checkpoints,
+            step.state_bytes,
+            each.p50,
+        ),
+        interruptions=lost.interruptions,
+        interruptions_per_day=stops.per_day,
+        price=price,
+        energy=energy,
+        notes=_notes(price, energy, running),
+    )
+
+
+def uncertainty(parts: Iterable[Part]) -> tuple[Uncertainty, ...]:
+    """How far each source moves a sum of parts, the widest first; sources without doubt are left out."""
+    by_source: dict[str, tuple[float, float]] = {}
+    for part in parts:
+        below, above = by_source.get(part.source, (0.0, 0.0))
+        by_source[part.source] = (below + part.below, above + part.above)
+    listed = [Uncertainty(source, *both) for source, both in by_source.items() if any(both)]
+    return tuple(sorted(listed, key=lambda one: -(one.below_seconds + one.above_seconds)))
+
+
+def _starting(running: Running) -> Part:
+    if running.startup_seconds is not None:
+        return Part(STARTING, running.startup_seconds, "start-up as given")
+    known = default(STARTUP)
+    return _part(STARTING, known.quantiles, f"start-up ({known.kind}: {known.source})")
+
+
+def _training(step: OneStep, steps: Steps) -> list[Part]:
+    """Steps · step. Where steps are in doubt too, those between p10 and p50 are a part that may fall away."""
+    each, count = step.seconds, steps.quantiles
+    certain = count.p10 * each.p50
+    parts = [
+        Part(
+            TRAINING,
+            certain,
+            STEP_TIME,
+            below=min(certain, count.p50 * (each.p50 - each.p10)),
+            above=count.p50 * (each.p90 - each.p50),
+        )
+    ]
+    if count.p90 > count.p10:
+        perhaps = (count.p50 - count.p10) * each.p50
+        above = (count.p90 - count.p50) * each.p50
+        parts.append(Part(PERHAPS, perhaps, steps.source, below=perhaps, above=above))
+    return parts
+
+
+def _evaluating(step: OneStep, steps: Steps, running: Running) -> list[Part]:
+    """Forward passes over the samples to evaluate on, which err as the steps do."""
+    if running.evaluation_samples is None:
+        return []
+    times = 1 if running.evaluate_every is None else max(1, steps.quantiles.p50 // running.evaluate_every)
+    passes = times * math.ceil(running.evaluation_samples / step.global_batch)
+    seconds = step.seconds.scale(step.forward_seconds / step.seconds.p50 * passes)
+    return [_part(EVALUATING, seconds, STEP_TIME)]
+
+
+def _seconds_to_save(step: OneStep, running: Running) -> Quantiles:
+    rate = running.checkpoint_bytes_per_second
+    rates = default(CHECKPOINT_RATE).quantiles if rate is None else Quantiles(rate, rate, rate)
+    return Quantiles(*(step.state_bytes / one for one in (rates.p90, rates.p50, rates.p10)))
+
+
+def _best_interval(save_seconds: float, stops: Interruptions, work: float) -> float:
+    """Young's; one checkpoint at the end where nothing interrupts or nothing is to be saved."""
+    if math.isinf(stops.between_seconds) or save_seconds == 0:
+        return work
+    return youngs_interval(save_seconds, stops.between_seconds)
+
+
+def _steps_between(interval_seconds: float, step: OneStep, steps: Steps) -> int:
+    """Steps from one checkpoint to the next: as many as fit into the interval, at most the whole job."""
+    fitting = max(1, round(interval_seconds / step.seconds.p50))
+    return min(fitting, math.ceil(steps.quantiles.p50))
+
+
+def _saving(lost: Interrupted, each: Quantiles, running: Running) -> Part:
+    known = default(CHECKPOINT_RATE)
+    given = running.checkpoint_bytes_per_second is not None
+    source = "checkpoint rate as given" if given else f"checkpoint rate ({known.kind}: {known.source})"
+    return _part(SAVING, each.scale(lost.checkpoints), source)
+
+
+def _losing(work: float, save: float, restart: float, stops: Interruptions, lost: Interrupted) -> list[Part]:
+    """Work done again and restarts: by the rate of interruptions, and by how many of them happen to come."""
+    value = lost.rework_seconds + lost.restart_seconds
+    if value == 0:
+        return []
+    rare, often = (
+        interrupted(work, save, restart, between(rate), lost.interval_seconds)
+        for rate in (stops.per_day.p10, stops.per_day.p90)
+    )
+    fewest, most = (poisson_quantile(lost.interruptions, share) for share in (0.1, 0.9))
+    below = math.hypot(
+        1 - (rare.rework_seconds + rare.restart_seconds) / value, max(0.0, 1 - fewest / lost.interruptions)
+    )
+    above = math.hypot(
+        (often.rework_seconds + often.restart_seconds) / value - 1, max(0.0, most / lost.interruptions - 1)
+    )
+    both = ((REDOING, lost.rework_seconds), (RESTARTING, lost.restart_seconds))
+    return [
+        Part(name, seconds, stops.source, below=seconds * min(1.0, below), above=seconds * above)
+        for name, seconds in both
+    ]
+
+
+def _part(name: str, seconds: Quantiles, source: str) -> Part:
+    return Part(name, seconds.p50, source, seconds.p50 - seconds.p10, seconds.p90 - seconds.p50)
+
+
+def _energy(hardware: Hardware, seconds: Quantiles, price: Price | None, running: Running) -> Energy | None:
+    offer = hardware.offer if price is None or price.offer is None else price.offer
+    provider = None if offer is None else offer.provider
+    region = running.region or (None if offer is None else offer.region)
+    return energy_of(hardware, seconds, provider, region, stated=running.region is not None)
+
+
+def _notes(price: Price | None, energy: Energy | None, running: Running) -> tuple[str, ...]:
+    notes = []
+    if price is None:
+        notes.append("no price is known: name the machine as PROVIDER:INSTANCE, or give --usd-per-hour")
+    elif price.terms.kind is Kind.ASSUMED:
+        notes.append(price.terms.note)
+    if energy is None:
+        notes.append("no power of the device is known, so no energy and no emissions")
+    elif energy.co2_kg is None:
+        notes.append(
+            "no emissions: the place is not known; give --region, e.g. FRA, US-VA or a cloud's region"
+        )
+    if running.spot:
+        notes.append("the wait for spot machines to come back, beyond a start-up, is not counted")
+    return tuple(notes)

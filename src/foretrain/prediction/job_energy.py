@@ -1,0 +1,82 @@
+"""What a job uses and emits: the power of its machines over its time, by the site's PUE and the grid.
+
+kWh = devices · TDP · (machine power / TDP) · seconds · PUE / 3.6e6        kg CO2e = kWh · g/kWh / 1000
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from foretrain.errors import MissingData, UnknownName
+from foretrain.estimates import Quantiles
+from foretrain.facts.energy import co2_kg, energy_kwh, grid_intensity, pues
+from foretrain.facts.hardware import Hardware
+from foretrain.facts.running import POWER, default
+
+_AVERAGE = "average"
+
+
+@dataclass(frozen=True, slots=True)
+class Energy:
+    """Energy and emissions of a job, and what they rest on; emissions are None where the place is unknown."""
+
+    kwh: Quantiles
+    co2_kg: Quantiles | None
+    watts: float
+    pue: float
+    grams_per_kwh: float | None
+    sources: tuple[str, ...]
+
+
+def energy_of(
+    hardware: Hardware, seconds: Quantiles, provider: str | None, region: str | None, stated: bool
+) -> Energy | None:
+    """The energy of a job, or None if the device's power is unknown.
+
+    `stated` says that the user named the region: an unknown one is then an error, and else no emissions.
+    """
+    try:
+        tdp = hardware.device.tdp_watts
+    except MissingData:
+        return None
+    power = default(POWER)
+    site = pues()[provider] if provider is not None and provider in pues() else pues()[_AVERAGE]
+    watts = tdp * hardware.devices
+    kwh = _product(
+        seconds, Quantiles(*(energy_kwh(watts * q, 1.0, site.value) for q in _three(power.quantiles)))
+    )
+    grid = None
+    if region:
+        try:
+            grid = grid_intensity(region, provider)
+        except UnknownName:
+            if stated:
+                raise
+    grams = None if grid is None else grid.gco2e_per_kwh
+    return Energy(
+        kwh=kwh,
+        co2_kg=None if grams is None else kwh.scale(co2_kg(1.0, grams)),
+        watts=watts * power.quantiles.p50,
+        pue=site.value,
+        grams_per_kwh=grams,
+        sources=(
+            f"power ({power.kind}: {power.source})",
+            f"PUE of {site.name}, {site.year}",
+            *(() if grid is None else (f"grid of {grid.name}",)),
+        ),
+    )
+
+
+def _three(quantiles: Quantiles) -> tuple[float, float, float]:
+    return quantiles.p10, quantiles.p50, quantiles.p90
+
+
+def _product(one: Quantiles, other: Quantiles) -> Quantiles:
+    """The product of two that err independently: relative deviations add in quadrature."""
+    p50 = one.p50 * other.p50
+    if p50 == 0:
+        return Quantiles(0.0, 0.0, 0.0)
+    below = math.hypot(1 - one.p10 / one.p50, 1 - other.p10 / other.p50)
+    above = math.hypot(one.p90 / one.p50 - 1, other.p90 / other.p50 - 1)
+    return Quantiles(p50 * max(0.0, 1 - below), p50, p50 * (1 + above))

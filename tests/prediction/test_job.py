@@ -1,0 +1,162 @@
+"""A job by hand: parts that sum, intervals by source, bills by terms, energy."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from foretrain.errors import InvalidRequest, UnknownName
+from foretrain.estimates import Part, Quantiles
+from foretrain.facts.billing import BillingTerms
+from foretrain.facts.hardware import hardware
+from foretrain.facts.running import POWER, default
+from foretrain.facts.sheets import Kind
+from foretrain.prediction.job import (
+    PERHAPS,
+    STEP_TIME,
+    TRAINING,
+    OneStep,
+    Running,
+    Steps,
+    evaluated_each_epoch,
+    job_in_steps,
+    uncertainty,
+)
+from foretrain.prediction.job_bill import Price, price_of
+
+SECOND = OneStep(Quantiles(0.9, 1.0, 1.2), forward_seconds=0.25, global_batch=32, state_bytes=1e9)
+PLAIN = Running(
+    startup_seconds=100,
+    checkpoint_bytes_per_second=1e8,
+    checkpoint_every_seconds=500,
+    interruptions_per_day=0,
+)
+T4 = hardware("t4")
+
+
+def exactly(steps: float) -> Steps:
+    return Steps(Quantiles(steps, steps, steps), "steps as given")
+
+
+def test_a_job_by_hand() -> None:
+    # 100 s start-up + 1,000 steps of 1 s + 2 checkpoints of 1 GB at 100 MB/s
+    job = job_in_steps(SECOND, exactly(1000), T4, PLAIN)
+    assert {part.name: part.seconds for part in job.parts} == {
+        "start-up": 100,
+        "training": 1000,
+        "checkpoints": 20,
+    }
+    assert job.seconds == Quantiles(1020, 1120, 1320)  # only the step is in doubt: -100 and +200
+    assert (job.saving.every_steps, job.saving.times, job.saving.seconds_each) == (500, 2, 10)
+    assert [one.source for one in job.uncertainty] == [STEP_TIME]
+
+
+def test_parts_sum_with_everything_in_it() -> None:
+    running = Running(spot=True, evaluation_samples=1000, evaluate_every=10_000)
+    job = job_in_steps(SECOND, Steps(Quantiles(5e4, 1e5, 3e5), "steps until loss=1"), T4, running)
+    assert math.fsum(part.seconds for part in job.parts) == pytest.approx(job.seconds.p50)
+    assert {part.name for part in job.parts} == {
+        "start-up", "training", "training that may be needed", "evaluation", "checkpoints",
+        "work done again", "restarts",
+    }  # fmt: skip
+    # 100,000 steps / 10,000 = 10 evaluations of ceil(1000 / 32) = 32 forward passes of 0.25 s
+    assert next(part.seconds for part in job.parts if part.name == "evaluation") == pytest.approx(80)
+    assert job.uncertainty[0].source == "steps until loss=1"
+
+
+def test_steps_and_step_both_in_doubt() -> None:
+    steps = Steps(Quantiles(800, 1000, 1500), "steps until loss=1")
+    job = job_in_steps(SECOND, steps, T4, replace(PLAIN, startup_seconds=0))
+    by_name = {part.name: part for part in job.parts}
+    assert (by_name[TRAINING].seconds, by_name[PERHAPS].seconds) == (800, 200)
+    # step: 1,000 x (0.1, 0.2); steps: 1 s x (200, 500); independent
+    assert job.seconds.p50 - job.seconds.p10 == pytest.approx(math.hypot(100, 200))
+    assert job.seconds.p90 - job.seconds.p50 == pytest.approx(math.hypot(200, 500))
+
+
+def test_one_source_errs_together() -> None:
+    parts = [Part("a", 10, "x", 1, 2), Part("b", 10, "x", 2, 3), Part("c", 10, "y", 1, 1), Part("d", 1, "z")]
+    (first, second) = uncertainty(parts)
+    assert (first.source, first.below_seconds, first.above_seconds) == ("x", 3, 5)
+    assert second.source == "y"
+
+
+def test_more_interruptions_take_longer_and_widen() -> None:
+    calm, rough = (
+        job_in_steps(SECOND, exactly(1e5), T4, Running(startup_seconds=60, interruptions_per_day=rate))
+        for rate in (0.1, 10.0)
+    )
+    assert calm.seconds.p50 < rough.seconds.p50
+    assert calm.saving.every_seconds > rough.saving.every_seconds
+    assert rough.interruptions == pytest.approx(10 * rough.seconds.p50 / 86400, rel=0.05)
+
+
+def test_the_price_given_is_for_all_machines_and_exact() -> None:
+    job = job_in_steps(SECOND, exactly(1000), T4, replace(PLAIN, usd_per_hour=3.6))
+    assert job.usd is not None
+    assert job.usd.p50 == pytest.approx(1.12)
+    assert any("exact time" in note for note in job.notes)
+
+
+def test_bills_round_up_for_each_machine() -> None:
+    hourly = BillingTerms(3600, 0, Kind.SPEC, "x")
+    price = Price(2.0, 3, hourly, False, "x")
+    assert price.bill(Quantiles(10, 3601, 7200)) == Quantiles(6, 12, 12)
+
+
+def test_an_offer_costs_by_its_nodes_and_less_on_spot() -> None:
+    two = hardware("aws:p4d.24xlarge:2")
+    on_demand, spot = price_of(two, False, None, None), price_of(two, True, None, None)
+    assert on_demand is not None
+    assert spot is not None
+    assert on_demand.machines == spot.machines == 2
+    assert spot.usd_per_machine_hour < on_demand.usd_per_machine_hour
+    assert two.offer is not None
+    assert on_demand.usd(3600) == pytest.approx(2 * two.offer.usd_per_hour)
+    with pytest.raises(UnknownName, match="region"):
+        price_of(two, False, None, "atlantis")
+
+
+def test_no_price_no_place() -> None:
+    job = job_in_steps(SECOND, exactly(1000), T4, PLAIN)
+    assert job.usd is None
+    assert job.co2_kg is None
+    assert any("no price" in note for note in job.notes)
+    assert any("--region" in note for note in job.notes)
+
+
+def test_energy_by_hand() -> None:
+    # a T4 of 70 W, 1.25 times that for the machine, industry PUE 1.56, over 1,120 s
+    job = job_in_steps(SECOND, exactly(1000), T4, replace(PLAIN, region="FRA"))
+    share = default(POWER).quantiles.p50
+    assert job.kwh is not None
+    assert job.kwh == pytest.approx(70 * share * 1.56 * 1120 / 3.6e6)
+    assert job.energy is not None
+    assert job.energy.grams_per_kwh is not None
+    assert job.co2_kg == pytest.approx(job.kwh * job.energy.grams_per_kwh / 1000)
+    assert job.energy.kwh.p10 < job.kwh < job.energy.kwh.p90
+
+
+def test_a_place_nobody_knows_is_refused() -> None:
+    with pytest.raises(UnknownName, match="atlantis"):
+        job_in_steps(SECOND, exactly(1000), T4, replace(PLAIN, region="atlantis"))
+
+
+def test_evaluated_once_an_epoch_unless_said() -> None:
+    asked = Running(evaluation_samples=100)
+    assert evaluated_each_epoch(asked, 1000, 32).evaluate_every == 32  # ceil(1000 / 32)
+    assert evaluated_each_epoch(replace(asked, evaluate_every=5), 1000, 32).evaluate_every == 5
+    assert evaluated_each_epoch(Running(), 1000, 32) == Running()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"checkpoint_bytes_per_second": 0.0}, {"evaluation_samples": 0}, {"evaluate_every": 0}],
+)
+def test_nonsense_is_refused(options: dict[str, float]) -> None:
+    with pytest.raises(InvalidRequest, match="give"):
+        Running(**options)  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequest, match="at least 1"):
+        exactly(0)
+    with pytest.raises(InvalidRequest, match="finite"):
+        Steps(Quantiles(1, 2, math.inf), "never")
