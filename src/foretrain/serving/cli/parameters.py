@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from foretrain.units import UnitError, parse_duration, parse_money
+from foretrain.units import UnitError, parse_bandwidth, parse_duration, parse_money
 
 
 def _reader(parse: Callable[[str], float], name: str) -> Callable[[str | float], float]:
@@ -27,6 +27,7 @@ def _reader(parse: Callable[[str], float], name: str) -> Callable[[str | float],
 
 money = _reader(parse_money, "USD")
 duration = _reader(parse_duration, "DURATION")
+bandwidth = _reader(parse_bandwidth, "RATE")
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from foretrain.serving.cli import job_options as job
 from foretrain.serving.cli import workload_options as given
 from foretrain.serving.cli.parameters import Json, complete_device
 
@@ -112,13 +113,28 @@ def predict(
     pricing: Pricing = "foretrain",
     timings: Timings = None,
     samples: Samples = None,
+    steps: job.StepCount = None,
+    epochs: job.Epochs = None,
+    target: job.TargetValue = None,
+    log: job.LogFile = None,
+    planned_steps: job.PlannedSteps = None,
+    schedule: job.LearningRate = None,
+    startup: job.Startup = None,
+    checkpoint_every: job.CheckpointEvery = None,
+    checkpoint_rate: job.CheckpointRate = None,
+    eval_samples: job.EvalSamples = None,
+    eval_every: job.EvalEvery = None,
+    spot: job.Spot = False,
+    interruptions_per_day: job.InterruptionsPerDay = None,
+    usd_per_hour: job.UsdPerHour = None,
+    region: job.Region = None,
     timeline: TimelineFile = None,
     plot: Plot = None,
     advice: WithAdvice = True,
     check: Check = False,
     json: Json = False,
 ) -> None:
-    """Predict a training step: its time, its memory, and what holds it back.
+    """Predict a training step: its time, its memory, what holds it back; and what the whole job takes.
 
     \b
     Examples:
@@ -128,8 +144,9 @@ def predict(
       foretrain predict bert-large --on aws:g5.12xlarge:2 --batch 8 --timeline step.json
       foretrain predict llama3-70b --on h100-sxm:8x8 --strategy auto --global-batch 512 --precision bf16
       foretrain predict resnet50 --on cluster.yaml --global-batch 256
+      foretrain predict resnet50 --on aws:g5.xlarge --batch 64 --samples 1281167 --epochs 90 --spot
     """
-    options = given.chosen(locals())
+    options, whole = given.chosen(locals()), job.asked(locals())
     from foretrain.facts.clusters import Cluster, machines
     from foretrain.prediction.epoch import epoch_of
     from foretrain.prediction.input_pipeline import InputOptions
@@ -142,6 +159,7 @@ def predict(
     samples_from = InputOptions(dataset, storage, loader_workers, prefetch)
     spreading = Spreading(strategy, micro_batches, global_batch, links, network, jitter)
     if isinstance(machine, Cluster):
+        job.refuse_unequal(whole)
         from foretrain.serving.cli.mixed_clusters import Asked, predict_on_cluster
 
         equal_only = {"--timeline": timeline, "--plot": plot}
@@ -162,12 +180,14 @@ def predict(
     if plot is not None:
         _draw_scaling(prediction, plot)
     epoch = None if samples is None else epoch_of(prediction, samples)
+    answer = job.answer(prediction, whole)
     if json:
-        print_json(_as_object(prediction) | ({} if epoch is None else {"epoch": epoch}))
+        more = {"epoch": epoch, "job": answer}
+        print_json(_as_object(prediction) | {key: value for key, value in more.items() if value is not None})
     else:
         from foretrain.serving.cli.prediction_text import show
 
-        show(prediction, epoch)
+        show(prediction, epoch, answer)
     if check and not prediction.memory.fits:
         from foretrain.errors import EXIT_INFEASIBLE
 

@@ -7,8 +7,10 @@ from foretrain.prediction.answers import MemoryAnswer, Prediction, StepAnswer, S
 from foretrain.prediction.bottleneck import Bottleneck
 from foretrain.prediction.epoch import Epoch
 from foretrain.prediction.input_pipeline import COPYING, DECODING, READING
+from foretrain.prediction.job import Job
 from foretrain.prediction.mixed_answers import MixedPrediction
 from foretrain.prediction.speeding_up import Advice
+from foretrain.serving.cli.job_text import show_job, show_job_parts
 from foretrain.serving.cli.spread_text import show_layout, show_spread
 from foretrain.serving.cli.terminal import Column, print_line, print_table
 from foretrain.units import format_bytes, format_duration
@@ -18,7 +20,7 @@ _MOST_PARTS = 12
 _SMALLEST_SHARE = 0.001
 
 
-def show(prediction: Prediction, epoch: Epoch | None = None) -> None:
+def show(prediction: Prediction, epoch: Epoch | None = None, job: Job | None = None) -> None:
     """Print a prediction."""
     hardware, spread = prediction.hardware, prediction.spread
     print_line(f"{prediction.workload.source.name} on {hardware.name}, {_batch(prediction)}", "bold")
@@ -27,6 +29,8 @@ def show(prediction: Prediction, epoch: Epoch | None = None) -> None:
     show_step(prediction)
     if epoch is not None:
         show_epoch(epoch)
+    if job is not None:
+        show_job(job)
     show_memory_line(prediction.memory, hardware.device.id)
     title = "what would help" if spread is None else "what if"
     show_bottleneck(prediction.bottleneck, hardware.device, title)
@@ -34,6 +38,8 @@ def show(prediction: Prediction, epoch: Epoch | None = None) -> None:
         print_line(f"Note: {note}", "yellow")
     if spread is not None:
         show_spread(spread)
+    if job is not None:
+        show_job_parts(job)
     show_step_parts(prediction.step)
     show_memory(prediction.memory)
 

@@ -1,0 +1,131 @@
+"""The options of `predict` that say how long a job is and how it is run, and what they make of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from foretrain.serving.cli.parameters import bandwidth, duration, money
+
+if TYPE_CHECKING:
+    from foretrain.planning.steps_to_target import StepsRequest
+    from foretrain.prediction.answers import Prediction
+    from foretrain.prediction.job import Job, Running
+
+StepCount = Annotated[int | None, typer.Option("--steps", help="Steps of the whole job.")]
+Epochs = Annotated[float | None, typer.Option("--epochs", help="Epochs of the whole job, with --samples.")]
+TargetValue = Annotated[
+    str | None, typer.Option("--target", help="METRIC=VALUE at which the job ends, as --log will meet it.")
+]
+LogFile = Annotated[
+    Path | None, typer.Option("--log", help="A training log, which tells the steps to --target.")
+]
+PlannedSteps = Annotated[
+    float | None, typer.Option("--planned-steps", help="Where the run of --log is to end, in its own unit.")
+]
+LearningRate = Annotated[
+    str | None, typer.Option("--schedule", help="Learning rate of --log: linear, cosine, step:0.5,0.75 ...")
+]
+Startup = Annotated[
+    float | None,
+    typer.Option("--startup", parser=duration, help="From asking for machines to the first step."),
+]
+CheckpointEvery = Annotated[
+    float | None,
+    typer.Option(
+        "--checkpoint-every", parser=duration, help="Work between checkpoints; if not given, the best."
+    ),
+]
+CheckpointRate = Annotated[
+    float | None,
+    typer.Option("--checkpoint-rate", parser=bandwidth, help="How fast they are written: 1GB/s."),
+]
+EvalSamples = Annotated[int | None, typer.Option("--eval-samples", help="Samples of each evaluation.")]
+EvalEvery = Annotated[
+    int | None,
+    typer.Option("--eval-every", help="Steps between evaluations; if not given, an epoch, or the whole job."),
+]
+Spot = Annotated[bool, typer.Option("--spot", help="On spot machines: their price, and interruptions.")]
+InterruptionsPerDay = Annotated[
+    float | None, typer.Option("--interruptions-per-day", help="How often each machine is lost, spot or not.")
+]
+UsdPerHour = Annotated[
+    float | None,
+    typer.Option("--usd-per-hour", parser=money, help="What all machines cost together, if not the offer's."),
+]
+Region = Annotated[
+    str | None, typer.Option("--region", help="Where it runs: a cloud's region, a country or a US state.")
+]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The length of a job, and how it is run."""
+
+    length: StepsRequest
+    running: Running
+
+
+def asked(arguments: dict[str, Any]) -> Asked | None:
+    """The job among a command's arguments (pass `locals()`), or None if nothing says how long it is."""
+    from foretrain.convergence.from_log import LogRequest
+    from foretrain.errors import InvalidRequest
+    from foretrain.planning.steps_to_target import StepsRequest
+    from foretrain.prediction.job import Running
+
+    log, target = arguments["log"], arguments["target"]
+    if (log is None) != (target is None):
+        raise InvalidRequest(
+            "--target and --log go together: what the job is to reach, and how it gets there"
+        )
+    curve = None
+    if log is not None:
+        curve = LogRequest(log, target, arguments["planned_steps"], arguments["schedule"])
+    elif arguments["planned_steps"] is not None or arguments["schedule"] is not None:
+        raise InvalidRequest("--planned-steps and --schedule are about a --log: give that and --target too")
+    length = StepsRequest(arguments["steps"], arguments["epochs"], arguments["samples"], curve)
+    running = Running(
+        startup_seconds=arguments["startup"],
+        checkpoint_every_seconds=arguments["checkpoint_every"],
+        checkpoint_bytes_per_second=arguments["checkpoint_rate"],
+        interruptions_per_day=arguments["interruptions_per_day"],
+        spot=arguments["spot"],
+        usd_per_hour=arguments["usd_per_hour"],
+        region=arguments["region"],
+        evaluation_samples=arguments["eval_samples"],
+        evaluate_every=arguments["eval_every"],
+    )
+    if length.is_known:
+        return Asked(length, running)
+    if running != Running():
+        raise InvalidRequest(
+            "how a job is run matters once its length is known: give --steps, or --epochs with --samples, or "
+            "--target with --log"
+        )
+    return None
+
+
+def refuse_unequal(job: Asked | None) -> None:
+    """A job on nodes that differ is not told yet."""
+    from foretrain.errors import InvalidRequest
+
+    if job is not None:
+        raise InvalidRequest(
+            "a whole job is told for equal nodes; on nodes that differ, --samples tells an epoch"
+        )
+
+
+def answer(prediction: Prediction, job: Asked | None) -> Job | None:
+    """What the job asked for takes, by the prediction of its step."""
+    if job is None:
+        return None
+    from foretrain.planning.steps_to_target import steps_of
+    from foretrain.prediction.job import evaluated_each_epoch, job_of
+
+    batch = prediction.batch if prediction.spread is None else prediction.spread.global_batch
+    steps = steps_of(job.length, batch)
+    assert steps is not None, "an `Asked` has a length"
+    return job_of(prediction, steps, evaluated_each_epoch(job.running, job.length.samples, batch))

@@ -1,0 +1,120 @@
+"""The job of `foretrain predict`: the JSON contract, the text, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+
+Run = Callable[..., CompletedProcess[str]]
+STEP = ("predict", "mnist-cnn", "--on", "t4", "--batch", "8", "--model", "roofline", "--no-advice")
+RENTED = ("predict", "mnist-cnn", "--on", "aws:g4dn.xlarge", "--batch", "8", "--model", "roofline")
+
+
+def found(run: Run, *arguments: str) -> dict[str, Any]:
+    outcome = run(*arguments, "--json")
+    assert outcome.returncode == 0, outcome.stderr
+    answer: dict[str, Any] = json.loads(outcome.stdout)
+    return answer
+
+
+def test_the_contract(run_here: Run) -> None:
+    answer = found(run_here, *RENTED, "--no-advice", "--samples", "80", "--epochs", "100")
+    job = answer["job"]
+    assert job["steps"] == 1000
+    for quantity in ("seconds", "usd"):
+        assert set(job[quantity]) == {"p10", "p50", "p90"}
+    assert job["kwh"] > 0
+    assert job["co2_kg"] > 0
+    assert sum(part["seconds"] for part in job["parts"]) == pytest.approx(job["seconds"]["p50"])
+    training = next(part for part in job["parts"] if part["name"] == "training")
+    assert training["seconds"] == pytest.approx(1000 * answer["step"]["seconds"]["p50"])
+    assert answer["epoch"]["steps"] == 10
+
+
+def test_samples_alone_are_an_epoch(run_here: Run) -> None:
+    answer = found(run_here, *STEP, "--samples", "80")
+    assert "epoch" in answer
+    assert "job" not in answer
+
+
+def test_options_reach_the_job(run_here: Run) -> None:
+    job = found(
+        run_here, *STEP, "--steps", "1000000", "--startup", "10m", "--checkpoint-every", "1h",
+        "--checkpoint-rate", "1GB/s", "--interruptions-per-day", "0", "--usd-per-hour", "$3.6",
+        "--eval-samples", "80", "--eval-every", "1000", "--region", "FRA",
+    )["job"]  # fmt: skip
+    parts = {part["name"]: part["seconds"] for part in job["parts"]}
+    assert parts["start-up"] == 600
+    assert set(parts) == {"start-up", "training", "evaluation", "checkpoints"}
+    assert job["usd"]["p50"] == pytest.approx(job["seconds"]["p50"] / 1000)
+    assert job["co2_kg"] > 0
+
+
+def test_spot_is_cheaper_and_interrupted(run_here: Run) -> None:
+    asked = (*RENTED, "--no-advice", "--steps", "100000000")
+    on_demand, spot = found(run_here, *asked)["job"], found(run_here, *asked, "--spot")["job"]
+    assert spot["usd"]["p50"] < on_demand["usd"]["p50"]
+    assert spot["interruptions"] > on_demand["interruptions"]
+    assert spot["seconds"]["p50"] > on_demand["seconds"]["p50"]
+
+
+def test_text(run_here: Run) -> None:
+    printed = run_here(*RENTED, "--no-advice", "--steps", "1000000", "--spot").stdout
+    for line in ("Job of 1,000,000 steps: ", "  cost: $", "  energy: ", "  least certain: ", "checkpoints: "):
+        assert line in printed
+    unpriced = run_here(*STEP, "--steps", "1000").stdout
+    assert "cost: not known" in unpriced
+    assert "no price is known" in unpriced
+
+
+def test_a_target_and_a_log(run_here: Run, tmp_path: Path) -> None:
+    log = tmp_path / "log.csv"
+    rows = [f"{k},{10 / math.sqrt(k):.9f}" for k in range(10, 401, 10)]
+    log.write_text("\n".join(["step,loss", *rows]) + "\n")
+    job = found(run_here, *STEP, "--target", "loss=0.4", "--log", str(log))["job"]
+    assert job["steps"] == pytest.approx(625, rel=0.1)
+    assert job["steps_interval"]["p90"] >= job["steps"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--epochs", "3"), "--samples"),
+        (("--steps", "3", "--epochs", "3", "--samples", "9"), "once"),
+        (("--target", "loss=0.4"), "go together"),
+        (("--planned-steps", "4"), "--log"),
+        (("--spot",), "length is known"),
+        (("--steps", "0"), "at least 1"),
+        (("--steps", "5", "--checkpoint-rate", "fast"), "bandwidth"),
+        (("--steps", "5", "--region", "atlantis"), "atlantis"),
+    ],
+)
+def test_refusals(run_here: Run, arguments: tuple[str, ...], said: str) -> None:
+    outcome = run_here(*STEP, *arguments)
+    assert outcome.returncode == 2
+    assert said in outcome.stderr
+
+
+def test_nodes_that_differ_tell_an_epoch_only(run_here: Run, tmp_path: Path) -> None:
+    file = tmp_path / "mixed.yaml"
+    file.write_text("nodes: [{device: v100-sxm2-16gb}, {device: k80, count: 2}]\nnetwork: infiniband-edr")
+    outcome = run_here(
+        "predict",
+        "mnist-cnn",
+        "--on",
+        str(file),
+        "--global-batch",
+        "16",
+        "--steps",
+        "5",
+        "--model",
+        "roofline",
+    )
+    assert outcome.returncode == 2
+    assert "equal nodes" in outcome.stderr
