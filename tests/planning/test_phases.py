@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from operator import attrgetter
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from foretrain.convergence.curves import Floats
 from foretrain.errors import InvalidRequest
 from foretrain.facts.billing import BillingTerms, billed_seconds
 from foretrain.facts.sheets import Kind
+from foretrain.planning import switching
 from foretrain.planning.bills import billed_seconds_each
 from foretrain.planning.phases import (
     HandOver,
+    PhaseAnswer,
     PhasedJob,
     PhasePlan,
     Runner,
@@ -136,6 +142,75 @@ def test_long_jobs_where_the_units_decide(units: tuple[float, float]) -> None:
     assert cheapest is not None and fastest is not None
     assert cheapest.usd == pytest.approx(best_usd, rel=1e-12)
     assert fastest.seconds == pytest.approx(best_seconds, rel=1e-12)
+
+
+def long_job(seed: int) -> PhasedJob:
+    """Thousands of steps, hundreds to a billing unit, so that only ends of units are looked at."""
+    draw = np.random.default_rng(seed)
+    stages = tuple(draw.integers(500, 3000, size=draw.integers(1, 3)).tolist())
+    runners = tuple(
+        Runner(
+            str(index),
+            tuple((speed * draw.uniform(0.7, 1.4, len(stages))).tolist()),
+            float(draw.uniform(1, 3) / speed),
+            terms(float(draw.choice([0.0, 60.0, 600.0, 3600.0])), float(draw.choice([0.0, 60.0, 600.0]))),
+            float(draw.uniform(0, 300)),
+        )
+        for index, speed in enumerate(draw.lognormal(-0.5, 1.0, 4))
+    )
+    table = draw.uniform(0, 40, (3, 4, 4))
+    return PhasedJob(stages, runners, HandOver(table[0], table[1], table[2], draw.uniform(0, 0.05, (4, 4))))
+
+
+def all_switches(job: PhasedJob) -> tuple[Floats, Floats]:
+    """Time and money of every pair at every step."""
+    step = np.arange(1, job.steps)
+    seconds, usd = [], []
+    hand_over = job.hand_over
+    for one, other in itertools.permutations(range(len(job.runners)), 2):
+        a, b = job.runners[one], job.runners[other]
+        done_a, done_b = (np.cumsum(np.repeat(r.step_seconds, job.stage_steps)) for r in (a, b))
+        added = [hand_over.table(name, len(job.runners))[one, other]
+                 for name in ("write_seconds", "transfer_seconds", "restart_seconds", "usd")]  # fmt: skip
+        first = a.start_seconds + added[0] + done_a[step - 1]
+        second = b.start_seconds + added[1] + added[2] + done_b[-1] - done_b[step - 1]
+        bills = [
+            billed_seconds_each(
+                time, np.array(r.terms.granularity_seconds), np.array(r.terms.minimum_seconds)
+            )
+            / 3600
+            * r.usd_per_hour
+            for r, time in ((a, first), (b, second))
+        ]
+        seconds.append(first + second)
+        usd.append(bills[0] + bills[1] + added[3])
+    return np.concatenate(seconds), np.concatenate(usd)
+
+
+@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("at_once", [20, 400_000])
+def test_the_search_by_units_and_in_portions_misses_nothing(
+    seed: int, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(switching, "_CANDIDATES_AT_ONCE", at_once)
+    job = long_job(seed)
+    seconds, usd = all_switches(job)
+    for share in (0.05, 0.2, 0.4, 0.7):
+        deadline, budget = float(np.quantile(seconds, share)), float(np.quantile(usd, share))
+        deadline, budget = deadline * (1 + 1e-7), budget * (1 + 1e-7)  # clear of rounding
+        cheapest = cheapest_in_phases(job, deadline)
+        check_least(cheapest, attrgetter("usd"), usd[seconds <= deadline].min())
+        fastest = fastest_in_phases(job, budget)
+        check_least(fastest, attrgetter("seconds"), seconds[usd <= budget].min())
+
+
+def check_least(answer: PhaseAnswer, of: Callable[[PhasePlan], float], least: float) -> None:
+    single = math.inf if answer.single is None else of(answer.single)
+    if answer.two_phase is None:
+        assert least >= single * (1 - 1e-8)
+    else:
+        assert of(answer.two_phase) == pytest.approx(least, rel=1e-9)
+        assert of(answer.two_phase) < single
 
 
 FAST = Runner("fast", (1.0,), 36.0, terms())
