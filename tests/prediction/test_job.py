@@ -9,7 +9,7 @@ from foretrain.errors import InvalidRequest, UnknownName
 from foretrain.estimates import Part, Quantiles
 from foretrain.facts.billing import BillingTerms
 from foretrain.facts.hardware import hardware
-from foretrain.facts.running import POWER, default
+from foretrain.facts.running import CHECKPOINT_FIXED, POWER, default
 from foretrain.facts.sheets import Kind
 from foretrain.prediction.job import (
     PERHAPS,
@@ -28,6 +28,7 @@ SECOND = OneStep(Quantiles(0.9, 1.0, 1.2), forward_seconds=0.25, global_batch=32
 PLAIN = Running(
     startup_seconds=100,
     checkpoint_bytes_per_second=1e8,
+    checkpoint_fixed_seconds=0,
     checkpoint_every_seconds=500,
     interruptions_per_day=0,
 )
@@ -49,6 +50,14 @@ def test_a_job_by_hand() -> None:
     assert job.seconds == Quantiles(1020, 1120, 1320)  # only the step is in doubt: -100 and +200
     assert (job.saving.every_steps, job.saving.times, job.saving.seconds_each) == (500, 2, 10)
     assert [one.source for one in job.uncertainty] == [STEP_TIME]
+
+
+def test_a_checkpoint_takes_a_fixed_time_and_its_bytes() -> None:
+    job = job_in_steps(SECOND, exactly(1000), T4, replace(PLAIN, checkpoint_fixed_seconds=3))
+    assert job.saving.seconds_each == 13  # 3 s and 1 GB at 100 MB/s
+    assumed = job_in_steps(SECOND, exactly(1000), T4, replace(PLAIN, checkpoint_fixed_seconds=None))
+    assert assumed.saving.seconds_each == 10 + default(CHECKPOINT_FIXED).quantiles.p50
+    assert assumed.uncertainty[-1].source == "time of a checkpoint, rate as given"
 
 
 def test_parts_sum_with_everything_in_it() -> None:

@@ -15,6 +15,7 @@ from foretrain.facts.sheets import Kind, data_root, read_toml
 
 STARTUP = "startup_seconds"
 CHECKPOINT_RATE = "checkpoint_bytes_per_second"
+CHECKPOINT_FIXED = "checkpoint_fixed_seconds"
 SPOT_INTERRUPTIONS = "spot_interruptions_per_machine_day"
 FAILURES = "failures_per_device_day"
 POWER = "machine_power_over_device_tdp"

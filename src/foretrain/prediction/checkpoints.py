@@ -22,6 +22,7 @@ import math
 from dataclasses import dataclass
 
 from foretrain.errors import InvalidRequest
+from foretrain.units import format_duration
 
 _HOPELESS = 50.0
 """A stretch of so many mean times between interruptions never ends: e^50 attempts."""
@@ -76,8 +77,9 @@ def interrupted(
     stretch = interval + save_seconds
     if max(stretch, restart_seconds) > _HOPELESS * between_seconds:
         raise InvalidRequest(
-            f"{stretch:,.0f} s from one checkpoint to the next (restart {restart_seconds:,.0f} s) with an "
-            f"interruption every {between_seconds:,.0f} s: such a job never ends; save more often, write "
+            f"{format_duration(stretch)} from one checkpoint to the next (restart "
+            f"{format_duration(restart_seconds)}) with an interruption every "
+            f"{format_duration(between_seconds)}: such a job never ends; save more often, start "
             "faster, or take machines that last longer"
         )
     attempts_lost = math.expm1(stretch / between_seconds)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Estimate, Part, Quantiles
 from foretrain.facts.hardware import Hardware
-from foretrain.facts.running import CHECKPOINT_RATE, STARTUP, default
+from foretrain.facts.running import CHECKPOINT_FIXED, CHECKPOINT_RATE, STARTUP, default
 from foretrain.facts.sheets import Kind
 from foretrain.prediction.answers import Prediction
 from foretrain.prediction.checkpoints import Interrupted, interrupted, youngs_interval
@@ -57,6 +57,7 @@ class Running:
     startup_seconds: float | None = None
     checkpoint_every_seconds: float | None = None
     checkpoint_bytes_per_second: float | None = None
+    checkpoint_fixed_seconds: float | None = None
     interruptions_per_day: float | None = None
     spot: bool = False
     usd_per_hour: float | None = None
@@ -248,9 +249,18 @@ def _evaluating(step: OneStep, steps: Steps, running: Running) -> list[Part]:
 
 
 def _seconds_to_save(step: OneStep, running: Running) -> Quantiles:
-    rate = running.checkpoint_bytes_per_second
-    rates = default(CHECKPOINT_RATE).quantiles if rate is None else Quantiles(rate, rate, rate)
-    return Quantiles(*(step.state_bytes / one for one in (rates.p90, rates.p50, rates.p10)))
+    """Time of a checkpoint: a fixed part, and its bytes at the rate they are written."""
+    rates = _given_or(running.checkpoint_bytes_per_second, CHECKPOINT_RATE)
+    fixed = _given_or(running.checkpoint_fixed_seconds, CHECKPOINT_FIXED)
+    return Quantiles(
+        fixed.p10 + step.state_bytes / rates.p90,
+        fixed.p50 + step.state_bytes / rates.p50,
+        fixed.p90 + step.state_bytes / rates.p10,
+    )
+
+
+def _given_or(given: float | None, name: str) -> Quantiles:
+    return default(name).quantiles if given is None else Quantiles(given, given, given)
 
 
 def _best_interval(save_seconds: float, stops: Interruptions, work: float) -> float:
@@ -269,7 +279,7 @@ def _steps_between(interval_seconds: float, step: OneStep, steps: Steps) -> int:
 def _saving(lost: Interrupted, each: Quantiles, running: Running) -> Part:
     known = default(CHECKPOINT_RATE)
     given = running.checkpoint_bytes_per_second is not None
-    source = "checkpoint rate as given" if given else f"checkpoint rate ({known.kind}: {known.source})"
+    source = "time of a checkpoint" + (", rate as given" if given else f" ({known.kind}: {known.source})")
     return _part(SAVING, each.scale(lost.checkpoints), source)
 
 
