@@ -151,6 +151,11 @@ def test_a_place_nobody_knows_is_refused() -> None:
         job_in_steps(SECOND, exactly(1000), T4, replace(PLAIN, region="atlantis"))
 
 
+def test_saving_all_the_time_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="checkpoints every 0 s"):
+        job_in_steps(SECOND, exactly(1000), T4, replace(PLAIN, checkpoint_every_seconds=0))
+
+
 def test_evaluated_once_an_epoch_unless_said() -> None:
     asked = Running(evaluation_samples=100)
     assert evaluated_each_epoch(asked, 1000, 32).evaluate_every == 32  # ceil(1000 / 32)

@@ -168,7 +168,9 @@ def job_in_steps(step: OneStep, steps: Steps, hardware: Hardware, running: Runni
     work = sum(part.value for part in working)
     each = _seconds_to_save(step, running)
     stops = interruptions(hardware.devices, hardware.nodes, running.spot, running.interruptions_per_day)
-    every = running.checkpoint_every_seconds or _best_interval(each.p50, stops, work)
+    every = running.checkpoint_every_seconds
+    if every is None:
+        every = _best_interval(each.p50, stops, work)
     restart = starting.value + each.p50
     lost = interrupted(work, each.p50, restart, stops.between_seconds, every)
     parts = (starting, *working, _saving(lost, each, running), *_losing(work, each.p50, restart, stops, lost))
