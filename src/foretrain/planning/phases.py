@@ -10,8 +10,9 @@ second fetches it and starts again, and leaving a cloud may cost money:
 The loss curve enters through the **stages**: where it flattens, the critical batch size grows, so what a step
 of progress takes on an offer that trains with a batch of its own changes. Steps are steps of progress at one
 reference batch; `Runner.step_seconds` says, stage by stage, what such a step takes on the offer (see
-`planning.stages`). With one batch everywhere one stage is enough, and two phases then win only between two offers: when a deadline is too
-tight for the cheaper one and leaves the faster one idle, or a budget the other way round.
+`planning.stages`). With one batch everywhere one stage is enough, and two phases then win only between two
+offers: when a deadline is too tight for the cheaper one and leaves the faster one idle, or a budget the other
+way round.
 
 The optimum over the switch step and the ordered pair of offers is exact, with each offer's billing units and
 minimum (see `planning.switching`).
