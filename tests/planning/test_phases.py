@@ -29,6 +29,7 @@ from foretrain.planning.phases import (
     fastest_in_phases,
     front_in_phases,
     plan_in_phases,
+    worth_pairing,
 )
 
 
@@ -259,6 +260,34 @@ def test_the_front_falls_as_deadlines_grow() -> None:
     money = [answer.best.usd for answer in front if answer.best is not None]
     assert money == sorted(money, reverse=True)
     assert front[5] == cheapest_in_phases(job, deadlines[5])
+
+
+def test_runners_that_another_makes_needless_are_not_paired() -> None:
+    """Dearer, slower to start, the same again; but a slower one that is cheaper counts, as do other units."""
+    runners = (
+        FAST,
+        replace(FAST, usd_per_hour=37.0),
+        replace(FAST, start_seconds=1.0),
+        FAST,
+        CHEAP,
+        replace(FAST, terms=terms(60.0)),
+        replace(FAST, step_seconds=(1.1,), usd_per_hour=36.5, terms=terms(60.0)),
+    )
+    assert worth_pairing(runners) == (0, 4, 5)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_leaving_out_needless_runners_changes_no_optimum(seed: int) -> None:
+    job = long_job(seed)
+    worse = tuple(replace(r, usd_per_hour=r.usd_per_hour * 1.01) for r in job.runners)
+    same_for_all = PhasedJob(job.stage_steps, (*worse, *job.runners), HandOver(9.0, 5.0, 20.0, 0.01))
+    assert len(worth_pairing(same_for_all.runners)) <= 4
+    seconds, usd = all_switches(same_for_all)
+    deadline, budget = float(np.quantile(seconds, 0.3)), float(np.quantile(usd, 0.3))
+    deadline, budget = deadline * (1 + 1e-7), budget * (1 + 1e-7)
+    cheapest, fastest = cheapest_in_phases(same_for_all, deadline), fastest_in_phases(same_for_all, budget)
+    check_least(cheapest, attrgetter("usd"), usd[seconds <= deadline].min())
+    check_least(fastest, attrgetter("seconds"), seconds[usd <= budget].min())
 
 
 def test_one_offer_alone_has_one_phase() -> None:

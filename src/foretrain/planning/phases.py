@@ -70,6 +70,14 @@ class HandOver:
     restart_seconds: ArrayLike = 0.0
     usd: ArrayLike = 0.0
 
+    @property
+    def is_the_same_for_all(self) -> bool:
+        """Whether all four are numbers."""
+        return all(
+            np.ndim(value) == 0
+            for value in (self.write_seconds, self.transfer_seconds, self.restart_seconds, self.usd)
+        )
+
     def table(self, name: str, count: int) -> Floats:
         """One of them as a table over `count` runners."""
         values = np.asarray(getattr(self, name), dtype=float)
@@ -159,6 +167,24 @@ class PhaseAnswer:
     def saved_seconds(self) -> float | None:
         """Time two phases save against one (negative: they take longer); None unless both exist."""
         return self.single.seconds - self.two_phase.seconds if self.single and self.two_phase else None
+
+
+def worth_pairing(runners: Sequence[Runner]) -> tuple[int, ...]:
+    """The runners no other makes needless: none as fast in every stage, as cheap and as quick to start.
+
+    Only runners of the same billing units are compared, so that this changes no optimum: a plan with the
+    needless one never beats the same plan with the other, nor the other alone.
+    """
+    needs = np.array(
+        [(*r.step_seconds, r.usd_per_hour, r.start_seconds, r.terms.minimum_seconds) for r in runners]
+    )
+    units = np.array([runner.terms.granularity_seconds for runner in runners])
+    kept: dict[float, list[int]] = {}
+    for index in np.lexsort((*needs.T[::-1],)).tolist():  # who is no worse anywhere comes first
+        alike = kept.setdefault(float(units[index]), [])
+        if not (needs[alike] <= needs[index]).all(axis=1).any():
+            alike.append(index)
+    return tuple(sorted(index for alike in kept.values() for index in alike))
 
 
 def cheapest_in_phases(job: PhasedJob, deadline: float = math.inf) -> PhaseAnswer:
@@ -251,7 +277,10 @@ def _lines(job: PhasedJob) -> Lines:
         "granularity": np.array([runner.terms.granularity_seconds for runner in job.runners]),
         "minimum": np.array([runner.terms.minimum_seconds for runner in job.runners]),
     }
-    first, second, stage = (axis.ravel() for axis in np.indices((count, count, len(job.stage_steps))))
+    paired = np.array(worth_pairing(job.runners) if job.hand_over.is_the_same_for_all else range(count))
+    first, second, stage = (
+        axis.ravel() for axis in np.meshgrid(paired, paired, np.arange(len(job.stage_steps)), indexing="ij")
+    )
     low, high = np.maximum(1, starts[stage]), np.minimum(job.steps - 1, starts[stage + 1])
     kept = (first != second) & (low <= high)
     first, second, stage, low, high = (axis[kept] for axis in (first, second, stage, low, high))
