@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -13,17 +12,6 @@ import pytest
 Run = Callable[..., CompletedProcess[str]]
 JOB = ("predict", "mnist-cnn", "--on", "t4", "--batch", "8")
 ROOFLINE = (*JOB, "--model", "roofline")
-
-
-@pytest.fixture
-def predicted(run_here: Run) -> Callable[..., dict[str, Any]]:
-    def run(*arguments: str) -> dict[str, Any]:
-        outcome = run_here(*arguments, "--json")
-        assert outcome.returncode == 0, outcome.stderr
-        found: dict[str, Any] = json.loads(outcome.stdout)
-        return found
-
-    return run
 
 
 @pytest.mark.parametrize("model", ["foretrain", "roofline", "per-layer"])

@@ -21,17 +21,6 @@ JOB = ("predict", "mnist-cnn", "--on", "t4:4", "--batch", "8")
 QUICK = (*JOB, "--no-advice")
 
 
-@pytest.fixture
-def predicted(run_here: Run) -> Callable[..., dict[str, Any]]:
-    def run(*arguments: str) -> dict[str, Any]:
-        outcome = run_here(*arguments, "--json")
-        assert outcome.returncode == 0, outcome.stderr
-        found: dict[str, Any] = json.loads(outcome.stdout)
-        return found
-
-    return run
-
-
 @pytest.mark.parametrize(
     "strategy",
     ["ddp", "dp", "fsdp", "hsdp", "zero1", "zero2", "zero3", "pp=4", "pp=2,dp=2,zero=1", "dp=4,compress=fp16",

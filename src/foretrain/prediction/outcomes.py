@@ -17,7 +17,8 @@ from foretrain.prediction.memory import MemoryEstimate
 from foretrain.prediction.server_step import spread_over_servers
 from foretrain.prediction.spreading import Setting, Spread, spread
 from foretrain.prediction.strategies.layout import Layout
-from foretrain.prediction.strategies.stragglers import expected_maximum
+from foretrain.prediction.strategies.stragglers import slowest_of
+from foretrain.prediction.strategies.worker_times import WorkerTimes
 from foretrain.prediction.timing import Throughput, model_flop, peak
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.workload import Workload, graph_at
@@ -153,6 +154,8 @@ def _with_slowest(estimate: Estimate, layout: Layout, jitter: float) -> Estimate
     """Every step waits for the slowest of the devices that exchange gradients."""
     if not jitter or layout.devices == 1 or layout.servers is not None:  # servers have waited already
         return estimate
-    waits = expected_maximum(estimate.value, jitter, layout.devices) - estimate.value
-    part = Part(SLOWEST, waits, "jitter between devices", 0.5 * waits, 0.5 * waits)
+    slowest = slowest_of(WorkerTimes(estimate.value, jitter), layout.devices)
+    waits = max(0.0, slowest.seconds - estimate.value)
+    below = min(waits, max(0.0, slowest.seconds - slowest.p10))
+    part = Part(SLOWEST, waits, "jitter between devices", below, max(0.0, slowest.p90 - slowest.seconds))
     return replace(estimate, parts=(*estimate.parts, part))

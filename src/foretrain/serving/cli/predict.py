@@ -221,7 +221,10 @@ def _draw_scaling(prediction: Prediction, file: Path) -> None:
 def _step_model(pricing: str, timings: Path | None, model: str) -> StepModel | str:
     """What tells the time of a step; a regression on whole steps needs timings, and nothing else does."""
     from foretrain.errors import InvalidRequest
+    from foretrain.prediction.operators.catalogue import CHOICES
 
+    if pricing not in (*CHOICES, END_TO_END):
+        raise InvalidRequest(f"model {pricing!r} is not one of {', '.join((*CHOICES, END_TO_END))}")
     if pricing != END_TO_END:
         if timings is not None:
             raise InvalidRequest(f"--timings is for --model {END_TO_END}; --model {pricing} learns from none")
