@@ -82,6 +82,33 @@ def test_a_target_and_a_log(run_here: Run, tmp_path: Path) -> None:
     assert job["steps_interval"]["p90"] >= job["steps"]
 
 
+def test_batch_size_counts(run_here: Run) -> None:
+    epochs = (*STEP, "--samples", "80", "--epochs", "100", "--reference-batch", "2")
+    equal = found(run_here, *epochs)["job"]
+    assert equal["steps"] == 1000
+    assert any("equal epochs" in note for note in equal["notes"])
+    # (1 + 8/4) / (1 + 2/4) = 2
+    assert found(run_here, *epochs, "--critical-batch", "4")["job"]["steps"] == 2000
+    points = [f"--epochs-at={batch}={count}" for batch, count in ((2, 100), (4, 110), (16, 170))]
+    job = found(run_here, *STEP, "--samples", "80", *points)["job"]
+    assert job["steps"] == pytest.approx(1300, rel=0.05)
+    assert job["steps_interval"]["p10"] < job["steps"] < job["steps_interval"]["p90"]
+    assert "epochs to target by the epochs at 3 batch sizes" in {one["source"] for one in job["uncertainty"]}
+
+
+def test_earlier_logs_are_read(run_here: Run, tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    for index in range(4):
+        rows = [f"{k},{(10 + index / 5) / math.sqrt(k):.9f}" for k in range(10, 901, 10)]
+        (runs / f"{index}.csv").write_text("\n".join(["step,loss", *rows]) + "\n")
+    log = tmp_path / "log.csv"
+    log.write_text("\n".join(["step,loss", *(f"{k},{10 / math.sqrt(k):.9f}" for k in range(10, 201, 10))]))
+    target = ("--target", "loss=0.4", "--log", str(log))
+    with_history = found(run_here, *STEP, *target, "--history", str(runs))["job"]["steps_interval"]
+    assert with_history != found(run_here, *STEP, *target)["job"]["steps_interval"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -89,6 +116,9 @@ def test_a_target_and_a_log(run_here: Run, tmp_path: Path) -> None:
         (("--steps", "3", "--epochs", "3", "--samples", "9"), "once"),
         (("--target", "loss=0.4"), "go together"),
         (("--planned-steps", "4"), "--log"),
+        (("--history", "."), "--log"),
+        (("--steps", "3", "--critical-batch", "4"), "--reference-batch"),
+        (("--samples", "9", "--epochs-at", "4:3"), "BATCH=EPOCHS"),
         (("--spot",), "length is known"),
         (("--steps", "0"), "at least 1"),
         (("--steps", "5", "--checkpoint-rate", "fast"), "bandwidth"),

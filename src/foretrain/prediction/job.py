@@ -36,10 +36,11 @@ _SAVED = (Role.PARAMETER, Role.MODULE_BUFFER, Role.OPTIMIZER_STATE)
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """How many steps a job has, and what says so."""
+    """How many steps a job has, what says so, and what to know of that."""
 
     quantiles: Quantiles
     source: str
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.quantiles.p90) and self.quantiles.p50 >= 1):
@@ -199,7 +200,7 @@ def job_in_steps(step: OneStep, steps: Steps, hardware: Hardware, running: Runni
         interruptions_per_day=stops.per_day,
         price=price,
         energy=energy,
-        notes=_notes(price, energy, running),
+        notes=(*steps.notes, *_notes(price, energy, running)),
     )
 
 

@@ -5,7 +5,6 @@ kWh = devices · TDP · (machine power / TDP) · seconds · PUE / 3.6e6        k
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from foretrain.errors import MissingData, UnknownName
@@ -13,6 +12,7 @@ from foretrain.estimates import Quantiles
 from foretrain.facts.energy import co2_kg, energy_kwh, grid_intensity, pues
 from foretrain.facts.hardware import Hardware
 from foretrain.facts.running import POWER, default
+from foretrain.prediction.independent import product
 
 _AVERAGE = "average"
 
@@ -43,7 +43,7 @@ def energy_of(
     power = default(POWER)
     site = pues()[provider] if provider is not None and provider in pues() else pues()[_AVERAGE]
     watts = tdp * hardware.devices
-    kwh = _product(
+    kwh = product(
         seconds, Quantiles(*(energy_kwh(watts * q, 1.0, site.value) for q in _three(power.quantiles)))
     )
     grid = None
@@ -70,13 +70,3 @@ def energy_of(
 
 def _three(quantiles: Quantiles) -> tuple[float, float, float]:
     return quantiles.p10, quantiles.p50, quantiles.p90
-
-
-def _product(one: Quantiles, other: Quantiles) -> Quantiles:
-    """The product of two that err independently: relative deviations add in quadrature."""
-    p50 = one.p50 * other.p50
-    if p50 == 0:
-        return Quantiles(0.0, 0.0, 0.0)
-    below = math.hypot(1 - one.p10 / one.p50, 1 - other.p10 / other.p50)
-    above = math.hypot(one.p90 / one.p50 - 1, other.p90 / other.p50 - 1)
-    return Quantiles(p50 * max(0.0, 1 - below), p50, p50 * (1 + above))

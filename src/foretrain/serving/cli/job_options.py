@@ -1,7 +1,8 @@
-"""The options of `predict` that say how long a job is and how it is run, and what they make of it."""
+"""Options that say how long a job is and how it is run, and what they make of it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +12,7 @@ import typer
 from foretrain.serving.cli.parameters import bandwidth, duration, money
 
 if TYPE_CHECKING:
+    from foretrain.convergence.from_log import LogRequest
     from foretrain.planning.steps_to_target import StepsRequest
     from foretrain.prediction.answers import Prediction
     from foretrain.prediction.job import Job, Running
@@ -28,6 +30,23 @@ PlannedSteps = Annotated[
 ]
 LearningRate = Annotated[
     str | None, typer.Option("--schedule", help="Learning rate of --log: linear, cosine, step:0.5,0.75 ...")
+]
+HistoryFolder = Annotated[
+    Path | None, typer.Option("--history", help="Folder of earlier logs like --log, of the same metric.")
+]
+EpochsAt = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--epochs-at", help="BATCH=EPOCHS to target, for two or more global batches, in place of --epochs."
+    ),
+]
+CriticalBatchSize = Annotated[
+    float | None,
+    typer.Option("--critical-batch", help="Global batch at which twice the least epochs are needed."),
+]
+ReferenceBatch = Annotated[
+    int | None,
+    typer.Option("--reference-batch", help="Global batch at which --epochs, --steps or --log hold."),
 ]
 Startup = Annotated[
     float | None,
@@ -69,35 +88,15 @@ class Asked:
     running: Running
 
 
-def asked(arguments: dict[str, Any]) -> Asked | None:
-    """The job among a command's arguments (pass `locals()`), or None if nothing says how long it is."""
-    from foretrain.convergence.from_log import LogRequest
+def asked(arguments: Mapping[str, Any]) -> Asked | None:
+    """The job among a command's arguments (pass `locals()`), or None if nothing says how long it is.
+
+    Options that a command does not have count as not given.
+    """
     from foretrain.errors import InvalidRequest
-    from foretrain.planning.steps_to_target import StepsRequest
     from foretrain.prediction.job import Running
 
-    log, target = arguments["log"], arguments["target"]
-    if (log is None) != (target is None):
-        raise InvalidRequest(
-            "--target and --log go together: what the job is to reach, and how it gets there"
-        )
-    curve = None
-    if log is not None:
-        curve = LogRequest(log, target, arguments["planned_steps"], arguments["schedule"])
-    elif arguments["planned_steps"] is not None or arguments["schedule"] is not None:
-        raise InvalidRequest("--planned-steps and --schedule are about a --log: give that and --target too")
-    length = StepsRequest(arguments["steps"], arguments["epochs"], arguments["samples"], curve)
-    running = Running(
-        startup_seconds=arguments["startup"],
-        checkpoint_every_seconds=arguments["checkpoint_every"],
-        checkpoint_bytes_per_second=arguments["checkpoint_rate"],
-        interruptions_per_day=arguments["interruptions_per_day"],
-        spot=arguments["spot"],
-        usd_per_hour=arguments["usd_per_hour"],
-        region=arguments["region"],
-        evaluation_samples=arguments["eval_samples"],
-        evaluate_every=arguments["eval_every"],
-    )
+    length, running = _length(arguments), _running(arguments)
     if length.is_known:
         return Asked(length, running)
     if running != Running():
@@ -106,6 +105,56 @@ def asked(arguments: dict[str, Any]) -> Asked | None:
             "--target with --log"
         )
     return None
+
+
+def _length(arguments: Mapping[str, Any]) -> StepsRequest:
+    from foretrain.planning.epochs_by_batch import parse_batch_point
+    from foretrain.planning.steps_to_target import StepsRequest
+
+    return StepsRequest(
+        steps=arguments.get("steps"),
+        epochs=arguments.get("epochs"),
+        samples=arguments.get("samples"),
+        log=_log(arguments),
+        epochs_at=tuple(parse_batch_point(text) for text in arguments.get("epochs_at") or ()),
+        critical_batch=arguments.get("critical_batch"),
+        reference_batch=arguments.get("reference_batch"),
+    )
+
+
+def _log(arguments: Mapping[str, Any]) -> LogRequest | None:
+    from foretrain.convergence.from_log import LogRequest
+    from foretrain.errors import InvalidRequest
+
+    log, target = arguments.get("log"), arguments.get("target")
+    if (log is None) != (target is None):
+        raise InvalidRequest(
+            "--target and --log go together: what the job is to reach, and how it gets there"
+        )
+    more = {name: arguments.get(name) for name in ("planned_steps", "schedule", "history")}
+    if log is not None and target is not None:
+        return LogRequest(log, target, **more)
+    if any(value is not None for value in more.values()):
+        raise InvalidRequest(
+            "--planned-steps, --schedule and --history are about a --log: give that and --target too"
+        )
+    return None
+
+
+def _running(arguments: Mapping[str, Any]) -> Running:
+    from foretrain.prediction.job import Running
+
+    return Running(
+        startup_seconds=arguments.get("startup"),
+        checkpoint_every_seconds=arguments.get("checkpoint_every"),
+        checkpoint_bytes_per_second=arguments.get("checkpoint_rate"),
+        interruptions_per_day=arguments.get("interruptions_per_day"),
+        spot=arguments.get("spot", False),
+        usd_per_hour=arguments.get("usd_per_hour"),
+        region=arguments.get("region"),
+        evaluation_samples=arguments.get("eval_samples"),
+        evaluate_every=arguments.get("eval_every"),
+    )
 
 
 def refuse_unequal(job: Asked | None) -> None:
