@@ -78,6 +78,7 @@ def test_a_critical_batch_by_hand() -> None:
     found = length.steps_at(1024)
     assert found.quantiles.p10 == found.quantiles.p90 == 70 * 100
     assert found.source == "epochs as given, by a critical batch of 768"
+    assert found.notes[0].startswith("batch 1,024 takes 1.75 times the epochs of batch 256")
     assert steps_of(request, 1024) == found
     # a critical batch far away: 4 times the batch, a quarter of the steps; far below: none saved
     assert known(StepsRequest(steps=1000, critical_batch=1e12, reference_batch=256)).steps_at(
@@ -104,8 +105,9 @@ def test_epochs_at_batches_of_ones_own() -> None:
     assert found.quantiles.p50 == pytest.approx((44 + 16 / 3) * 40, rel=0.05)
     assert found.quantiles.p10 < found.quantiles.p50 < found.quantiles.p90
     assert found.source == "epochs to target by the epochs at 4 batch sizes"
-    assert found.notes == ()
-    assert "beyond those" in length.steps_at(16384).notes[0]
+    assert len(found.notes) == 1
+    assert "batch 2,048 takes 49" in found.notes[0]
+    assert "beyond those" in length.steps_at(16384).notes[1]
     # the steps fall, the samples rise
     steps = [length.steps_at(batch).quantiles.p50 for batch in (256, 1024, 4096, 16384)]
     assert steps == sorted(steps, reverse=True)

@@ -129,10 +129,14 @@ class GivenLength(Length):
             )
             return Steps(_whole(self.amount.scale(per)), self.source, (note,))
         growth = self.growth.growth(global_batch, reference)
+        note = (
+            f"batch {global_batch:,} takes {growth.p50:.3g} times the epochs of batch {reference:,}, by "
+            f"{self.growth.source}"
+        )
         return Steps(
             _whole(product(self.amount, growth).scale(per)),
             f"{self.source}, by {self.growth.source}",
-            self.growth.notes_at(reference, global_batch),
+            (note, *self.growth.notes_at(reference, global_batch)),
         )
 
     @property
@@ -159,10 +163,14 @@ class FittedLength(Length):
         """Epochs of the law, in whole steps an epoch."""
         _check_batch(global_batch)
         needed = self.epochs.law.epochs_at(global_batch)
+        note = (
+            f"batch {global_batch:,} takes {needed.p50:.3g} epochs (80 % between {needed.p10:.3g} and "
+            f"{needed.p90:.3g}), by {self.epochs.source}"
+        )
         return Steps(
             _whole(needed.scale(math.ceil(self.epoch_samples / global_batch))),
             f"epochs to target by {self.epochs.source}",
-            self.epochs.notes_at(global_batch),
+            (note, *self.epochs.notes_at(global_batch)),
         )
 
     @property
