@@ -37,7 +37,9 @@ HistoryFolder = Annotated[
 EpochsAt = Annotated[
     list[str] | None,
     typer.Option(
-        "--epochs-at", help="BATCH=EPOCHS to target, for two or more global batches, in place of --epochs."
+        "--epochs-at",
+        metavar="BATCH=EPOCHS",
+        help="BATCH=EPOCHS to target, once for each of two or more global batches, in place of --epochs.",
     ),
 ]
 CriticalBatchSize = Annotated[
