@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from foretrain.errors import InvalidRequest
@@ -43,5 +44,5 @@ class FixedSteps(StepModel):
             },
         )
 
-    def priced(self, graph: Graph, device: Device) -> PricedStep:
+    def priced_all(self, graphs: Sequence[Graph], device: Device) -> tuple[PricedStep, ...]:
         raise InvalidRequest("a clock knows whole steps only")

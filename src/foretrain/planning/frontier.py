@@ -41,8 +41,8 @@ class Way:
 class Plan:
     """So many machines of one offer, the best way to run the job on them, and what the whole job takes.
 
-    `in_time`, `in_budget` and `both` are probabilities; 1 where there is no such limit. `co2_kg` is None where
-    the grid of the place is unknown.
+    `in_time`, `in_budget` and `both` are probabilities; 1 where there is no such limit. `co2_kg` is None
+    where the grid of the place is unknown.
     """
 
     hardware: Hardware
@@ -101,9 +101,9 @@ class TwoPhases:
 class Frontier:
     """The answer. `plans` are ordered by money; indices point into them; `reasons` belong to `plans`.
 
-    `chosen` is the one to take: the cheapest that meets the deadline, else the fastest within the budget, else
-    the knee of the front; None if nothing meets the limits. `prediction` and `job` are of the chosen one, in
-    full (of the one nearest to the limits where nothing meets them).
+    `chosen` is the one to take: the cheapest that meets the deadline, else the fastest within the budget,
+    else the knee of the front; None if nothing meets the limits. `prediction` and `job` are of the chosen
+    one, in full (of the one nearest to the limits where nothing meets them).
     """
 
     model: str

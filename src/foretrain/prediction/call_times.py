@@ -25,7 +25,7 @@ class CallTimes:
 
 def call_times(step: PricedStep) -> CallTimes:
     """The times of each call of a priced step."""
-    calls = np.array([op.call for op in step.priced.ops], int)
+    calls = step.priced.listing.calls
     count = len(step.graph.calls)
     device = np.bincount(calls, step.priced.seconds, count).astype(float)
     host = np.bincount(calls, step.launching, count).astype(float)

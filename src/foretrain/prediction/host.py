@@ -17,9 +17,9 @@ import numpy as np
 from foretrain.errors import MissingData
 from foretrain.facts.devices import Device
 from foretrain.facts.sheets import data_root
+from foretrain.prediction.operators.listing import PHASES, Listing
 from foretrain.prediction.operators.table import Floats
 from foretrain.workloads.graph import Phase
-from foretrain.workloads.ops import Op
 
 FILE = "host.json"
 
@@ -41,21 +41,16 @@ class HostModel:
     p90: float
     source: str
 
-    def seconds(self, ops: tuple[Op, ...], compiled: bool) -> Floats:
+    def seconds(self, listing: Listing, compiled: bool) -> Floats:
         """Host time of each operator."""
-        per_phase = {
+        of_phase = {
             Phase.FORWARD: self.forward_seconds,
             Phase.BACKWARD: self.backward_seconds,
             Phase.OPTIMIZER: self.optimizer_seconds,
         }
-        each = np.array(
-            [
-                per_phase[op.phase] + (op.work.kernels - 1) * self.kernel_seconds
-                if op.work.kernels
-                else self.view_seconds
-                for op in ops
-            ]
-        )
+        each = np.array([of_phase[phase] for phase in PHASES])[listing.phases]
+        each = each + (listing.kernels - 1) * self.kernel_seconds
+        each = np.where(listing.kernels > 0, each, self.view_seconds)
         return each * self.compiled_share if compiled else each
 
 

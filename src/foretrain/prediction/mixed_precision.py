@@ -24,13 +24,13 @@ from foretrain.facts.sheets import data_root
 from foretrain.prediction.operators import matrix
 from foretrain.prediction.operators._base import Confidence, Knowledge
 from foretrain.prediction.operators.corrections import kernels_of
-from foretrain.prediction.operators.kernel_classes import kernel_class
+from foretrain.prediction.operators.listing import KINDS
 from foretrain.prediction.operators.pricing import PricedOps
 from foretrain.prediction.operators.products import headroom
 from foretrain.prediction.operators.table import Floats
 from foretrain.prediction.operators.trees import Forest, stored
 from foretrain.workloads.graph import Graph
-from foretrain.workloads.ops import MATRIX_KINDS, Kind, Op
+from foretrain.workloads.ops import MATRIX_KINDS, Kind
 
 FILE, TREES = "mixed_precision.json", "mixed_precision_trees.npz"
 BOUND = 0.4
@@ -58,12 +58,12 @@ class Calibration:
     unseen: tuple[float, float]
     forest: Forest
 
-    def factor(self, op: Op, is_measured: bool) -> float:
-        """The factor of an operator, 1 for classes that were not met; `is_measured`: products like these."""
-        found = self.factors.get(kernel_class(op.work), 1.0)
-        if op.work.kind not in MATRIX_KINDS or not is_measured:
+    def factor(self, kind: Kind, class_name: str, is_measured: bool) -> float:
+        """The factor of a class of kernels, 1 if it was not met; `is_measured`: products like these."""
+        found = self.factors.get(class_name, 1.0)
+        if kind not in MATRIX_KINDS or not is_measured:
             return found
-        return 1.0 if op.work.kind in _PRODUCTS else found / self.products
+        return 1.0 if kind in _PRODUCTS else found / self.products
 
 
 def correction(graph: Graph, device: Device) -> Correction | None:
@@ -95,29 +95,21 @@ def corrected_compiled(priced: PricedOps, device: Device) -> PricedOps:
 
 def factors(priced: PricedOps, device: Device, known: Calibration) -> Floats:
     """The factor of each operator."""
-    by_work: dict[int, float] = {}
     is_measured = _is_measured(device)
-    for op in priced.ops:
-        if id(op.work) not in by_work:
-            by_work[id(op.work)] = known.factor(op, is_measured) if op.work.kernels else 1.0
-    return np.array([by_work[id(op.work)] for op in priced.ops])
+    listing = priced.listing
+    names, places = listing.classes
+    kind_of = dict(zip(places.tolist(), listing.kinds.tolist(), strict=True))  # a class is of one kind
+    of_class = [known.factor(KINDS[kind_of[place]], name, is_measured) for place, name in enumerate(names)]
+    return np.array([*of_class, 1.0])[places]
 
 
 def features(priced: PricedOps, seconds: Floats, classes: tuple[str, ...]) -> Floats:
     """What the trees look at: shares of the step by class, then its time per launch and share of roofline."""
     place = {name: index for index, name in enumerate(classes)}
-    names: dict[int, int | None] = {}
-    shares = np.zeros(len(classes))
-    launches = 0
-    for op, time in zip(priced.ops, seconds, strict=True):
-        if op.work.kernels:
-            launches += 1
-            key = id(op.work)
-            if key not in names:
-                names[key] = place.get(kernel_class(op.work))
-            at = names[key]
-            if at is not None:
-                shares[at] += time
+    names, places = priced.listing.classes
+    column = np.array([*(place.get(name, len(classes)) for name in names), len(classes)])
+    shares = np.bincount(column[places], seconds, len(classes) + 1)[: len(classes)].astype(float)
+    launches = int(np.count_nonzero(priced.listing.kernels))
     least = float(np.maximum(priced.computing, priced.moving).sum())
     return step_features(shares, float(seconds.sum()), launches, least)
 
@@ -128,6 +120,7 @@ def step_features(by_class: Floats, seconds: float, launches: float, least: floa
     return np.append(by_class / total, [np.log(total / max(launches, 1)), least / total])
 
 
+@cache
 def _is_measured(device: Device) -> bool:
     """Whether tensor cores like this device's were measured by themselves.
 

@@ -121,12 +121,13 @@ class KeptSteps(StepModel):
         """The time of a step."""
         return self.inner.estimate(graph, device)
 
-    def priced(self, graph: Graph, device: Device) -> PricedStep:
-        """The operators of a step with their times."""
-        key = device, graph.batch
-        if key not in self.told:
-            self.told[key] = self.inner.priced(graph, device)
-        return self.told[key]
+    def priced_all(self, graphs: Sequence[Graph], device: Device) -> tuple[PricedStep, ...]:
+        """The operators of steps with their times."""
+        for graph in graphs:
+            key = device, graph.batch
+            if key not in self.told:
+                self.told[key] = self.inner.priced(graph, device)
+        return tuple(self.told[device, graph.batch] for graph in graphs)
 
 
 class Divider:

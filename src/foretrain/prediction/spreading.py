@@ -215,7 +215,7 @@ def _compute_parts(step: PricedStep, times: CallTimes, run: Composition, whole: 
         factor[~np.isin(np.arange(count), run.calls)] = 0.0
     priced = call_times(step).device[start:].sum()
     factor[start:] = run.update_share * (times.device[start:].sum() / priced if priced else 0.0)
-    of_op = factor[np.array([op.call for op in step.priced.ops], int)]
+    of_op = factor[step.priced.listing.calls]
     yield from kind_parts(replace(step.priced, seconds=step.priced.seconds * of_op))
 
 

@@ -6,7 +6,6 @@ device waits for launches; they sum to the step.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -19,11 +18,12 @@ from foretrain.prediction.host import HostModel
 from foretrain.prediction.launching import Execution, steady_step, synchronised_step
 from foretrain.prediction.mixed_precision import Correction
 from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
-from foretrain.prediction.operators.pricing import PricedOps, price
+from foretrain.prediction.operators.listing import KINDS, PHASES, Listing, listing_of
+from foretrain.prediction.operators.pricing import PricedOps, price_all
 from foretrain.prediction.operators.table import Floats
 from foretrain.workloads.graph import Graph, Phase
-from foretrain.workloads.ops import Kind, Op
-from foretrain.workloads.rules import operators, unknown_names
+from foretrain.workloads.ops import Kind
+from foretrain.workloads.rules import unknown_names
 
 WAITING = "waiting for launches"
 _SMALL = 0.1
@@ -92,10 +92,23 @@ def price_step(
     correction: Correction | None = None,
 ) -> PricedStep:
     """Price the operators of a step; `correction` has the last word on the prices."""
-    priced = price(operators(graph), device, models)
-    if correction is not None:
-        priced = correction(priced, device)
-    return PricedStep(graph, priced, _launching(priced.ops, host, graph), host)
+    return price_steps((graph,), device, models, host, (correction,))[0]
+
+
+def price_steps(
+    graphs: Sequence[Graph],
+    device: Device,
+    models: Sequence[OperatorModel],
+    host: HostModel,
+    corrections: Sequence[Correction | None],
+) -> tuple[PricedStep, ...]:
+    """Several steps on one device, priced together."""
+    listings = [listing_of(graph) for graph in graphs]
+    found = []
+    for graph, priced, correct in zip(graphs, price_all(listings, device, models), corrections, strict=True):
+        told = priced if correct is None else correct(priced, device)
+        found.append(PricedStep(graph, told, _launching(told.listing, host, graph), host))
+    return tuple(found)
 
 
 def estimate_step(
@@ -118,7 +131,7 @@ def step_estimate(step: PricedStep, synchronised: bool = False) -> StepEstimate:
     return StepEstimate(
         estimate=Estimate("s", tuple(_parts(priced, run, host))),
         knowledge=_knowledge(priced),
-        phases=_phases(priced.ops, run),
+        phases=_phases(priced.listing, run),
         device_seconds=busy,
         host_seconds=float(launching.sum()),
         waiting_seconds=float(run.waits.sum()),
@@ -130,14 +143,13 @@ def step_estimate(step: PricedStep, synchronised: bool = False) -> StepEstimate:
 
 def modelled_share(priced: PricedOps) -> float:
     """How much of the device's time is that of operators some rule knows."""
-    unknown = np.array([op.work.kind is Kind.UNKNOWN for op in priced.ops], bool)
     busy = float(priced.seconds.sum())
-    return 1 - float(priced.seconds[unknown].sum()) / busy if busy else 1.0
+    return 1 - float(priced.seconds[priced.listing.is_unknown].sum()) / busy if busy else 1.0
 
 
-def _launching(ops: tuple[Op, ...], host: HostModel, graph: Graph) -> Floats:
+def _launching(listing: Listing, host: HostModel, graph: Graph) -> Floats:
     """Host time of each operator; a captured graph is launched once, with its first one."""
-    each = host.seconds(ops, bool(graph.settings.get("compile")))
+    each = host.seconds(listing, bool(graph.settings.get("compile")))
     if graph.settings.get("cuda_graphs") and len(each):
         each = np.append(each.max(), np.zeros(len(each) - 1))
     return each
@@ -152,13 +164,15 @@ def _parts(priced: PricedOps, run: Execution, host: HostModel) -> Iterator[Part]
 
 def kind_parts(priced: PricedOps) -> Iterator[Part]:
     """The device time of every kind of operator in every phase."""
-    totals: dict[tuple[Phase, Kind], float] = defaultdict(float)
-    for op, seconds in zip(priced.ops, priced.seconds, strict=True):
-        if seconds:
-            totals[op.phase, op.work.kind] += float(seconds)
-    for (phase, kind), seconds in totals.items():
-        name = f"{phase} {kind}" if kind is not Kind.OPTIMIZER else f"{phase} update"
-        yield _spread(name, seconds, priced.confidence[kind])
+    listing = priced.listing
+    both = listing.phases * len(KINDS) + listing.kinds
+    totals = np.bincount(both, priced.seconds, len(PHASES) * len(KINDS))
+    _, first = np.unique(both, return_index=True)
+    for place in both[np.sort(first)].tolist():  # in the order they first run
+        phase, kind = PHASES[place // len(KINDS)], KINDS[place % len(KINDS)]
+        if totals[place] > 0:
+            name = f"{phase} {kind}" if kind is not Kind.OPTIMIZER else f"{phase} update"
+            yield _spread(name, float(totals[place]), priced.confidence[kind])
 
 
 def waiting_part(seconds: float, host: HostModel) -> Part:
@@ -187,15 +201,12 @@ def _spread(name: str, seconds: float, trust: Confidence) -> Part:
     return Part(name, seconds, trust.source, below, seconds * max(trust.p90 - 1, 0.0))
 
 
-def _phases(ops: Sequence[Op], run: Execution) -> dict[Phase, float]:
-    ends = dict.fromkeys(Phase, 0.0)
-    for phase in Phase:
-        places = [index for index, op in enumerate(ops) if op.phase is phase]
-        if places:
-            ends[phase] = float(run.ends[places[-1]])
+def _phases(listing: Listing, run: Execution) -> dict[Phase, float]:
     found: dict[Phase, float] = {}
     before = 0.0
-    for phase in Phase:
-        found[phase] = max(0.0, ends[phase] - before)
-        before = max(before, ends[phase])
+    for index, phase in enumerate(PHASES):
+        places = np.flatnonzero(listing.phases == index)
+        end = float(run.ends[places[-1]]) if len(places) else 0.0
+        found[phase] = max(0.0, end - before)
+        before = max(before, end)
     return found

@@ -7,13 +7,16 @@ user's own timings; they live where they are learned and are handed in.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import final
 
 from foretrain.facts.devices import Device
 from foretrain.prediction import mixed_precision
 from foretrain.prediction.host import HostModel, host_model
+from foretrain.prediction.measured_steps import measured_steps
 from foretrain.prediction.operators.catalogue import DEFAULT, operator_models
-from foretrain.prediction.step import PricedStep, StepEstimate, price_step, step_estimate
+from foretrain.prediction.step import PricedStep, StepEstimate, price_steps, step_estimate
 from foretrain.prediction.user_calibration import corrected
 from foretrain.workloads.graph import Graph
 
@@ -39,8 +42,16 @@ class StepModel(ABC):
         """The time of a step."""
 
     @abstractmethod
+    def priced_all(self, graphs: Sequence[Graph], device: Device) -> tuple[PricedStep, ...]:
+        """The operators of steps with their times; a model of whole steps raises `InvalidRequest`.
+
+        Steps alike but for their batch are told much faster together than one by one.
+        """
+
+    @final
     def priced(self, graph: Graph, device: Device) -> PricedStep:
-        """The operators of a step with their times; a model of whole steps raises `InvalidRequest`."""
+        """The operators of one step with their times."""
+        return self.priced_all((graph,), device)[0]
 
 
 @dataclass(frozen=True)
@@ -58,11 +69,14 @@ class OperatorSteps(StepModel):
         """The time of a step."""
         return step_estimate(self.priced(graph, device))
 
-    def priced(self, graph: Graph, device: Device) -> PricedStep:
-        """The operators of a step with their times."""
+    def priced_all(self, graphs: Sequence[Graph], device: Device) -> tuple[PricedStep, ...]:
+        """The operators of steps with their times."""
         models = operator_models(device, self.choice)
-        correction = mixed_precision.correction(graph, device) if self.choice == DEFAULT else None
-        return price_step(graph, device, models, self.host or self._host(device), correction)
+        is_corrected = self.choice == DEFAULT
+        corrections = [
+            mixed_precision.correction(graph, device) if is_corrected else None for graph in graphs
+        ]
+        return price_steps(graphs, device, models, self.host or self._host(device), corrections)
 
     def _host(self, device: Device) -> HostModel:
         is_told = self.choice == DEFAULT and device.kind != "cpu"
@@ -95,9 +109,12 @@ class TimedSteps(StepModel):
             basis=basis,
         )
 
-    def priced(self, graph: Graph, device: Device) -> PricedStep:
-        """The operators of a step, all corrected by the same factor."""
-        step = self.inner.priced(graph, device)
+    def priced_all(self, graphs: Sequence[Graph], device: Device) -> tuple[PricedStep, ...]:
+        """The operators of steps, all of a step corrected by the same factor."""
+        steps = self.inner.priced_all(graphs, device)
+        return tuple(self._corrected(step, device) for step in steps) if measured_steps() else steps
+
+    def _corrected(self, step: PricedStep, device: Device) -> PricedStep:
         told = step_estimate(step).estimate
         estimate, _, basis = corrected(told, self.model, device.id)
         return step.scale(estimate.value / told.value, basis) if basis else step

@@ -6,6 +6,7 @@ number; forward, backward and update share it as they share the roofline.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,9 +60,9 @@ class EndToEndSteps(StepModel):
             modelled_share=1.0,
         )
 
-    def priced(self, graph: Graph, device: Device) -> PricedStep:
+    def priced_all(self, graphs: Sequence[Graph], device: Device) -> tuple[PricedStep, ...]:
         """A regression on whole steps does not know their operators."""
-        del graph, device
+        del graphs, device
         raise InvalidRequest(
             f"--model {NAME} knows whole steps on one device only; for many devices take foretrain, "
             "roofline or per-layer, or `foretrain scaling` on timings of several placements"

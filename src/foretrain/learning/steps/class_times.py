@@ -85,7 +85,7 @@ def class_times(steps: Sequence[TimmStep], graphs: Path) -> ClassTimes:
         rows.append(seconds)
         least.append(floors)
         launches.append(sum(op.work.kernels > 0 for op in priced.ops))
-        launching.append(host_model(target).seconds(priced.ops, compiled=False).sum())
+        launching.append(host_model(target).seconds(priced.listing, compiled=False).sum())
     classes = tuple(sorted({name for row in rows for name in row}))
     return ClassTimes(
         found,

@@ -84,6 +84,19 @@ class WorkTable:
             self._known[kinds] = found
         return found
 
+    @cached_property
+    def kinds(self) -> frozenset[Kind]:
+        """The kinds that occur."""
+        return frozenset(work.kind for work in self.works)
+
+    def of(self, kinds: frozenset[Kind]) -> WorkTable:
+        """The table of only the works of some kinds, made once."""
+        found: WorkTable | None = self._known.get(("of", kinds))
+        if found is None:
+            found = self if self.where(kinds).all() else self.rows(self.where(kinds))
+            self._known["of", kinds] = found
+        return found
+
     def rows(self, chosen: Flags) -> WorkTable:
         """The table of only the chosen rows."""
         return WorkTable(tuple(work for work, keep in zip(self.works, chosen, strict=True) if keep))

@@ -1,0 +1,75 @@
+"""Operators listed once, and priced on many devices or with other graphs together."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from foretrain.facts.devices import device
+from foretrain.prediction.operators.catalogue import operator_models
+from foretrain.prediction.operators.kernel_classes import kernel_class
+from foretrain.prediction.operators.listing import KINDS, PHASES, Listing, bounds, listing_of, together
+from foretrain.prediction.operators.pricing import price, price_all
+from foretrain.prediction.step_models import OperatorSteps
+from foretrain.workloads.graph import Graph
+from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.rules import operators
+from foretrain.workloads.workload import graph_at
+
+
+def graphs() -> list[Graph]:
+    """A small network at three batch sizes, in half precision."""
+    workload = workload_of(WorkloadRequest("cifar-resnet20", precision="fp16"))
+    return [graph_at(workload, batch) for batch in (4, 32, 256)]
+
+
+def test_columns_belong_to_the_operators() -> None:
+    """Every column says of each operator what the operator itself says."""
+    graph = graphs()[0]
+    listing = listing_of(graph)
+    names, places = listing.classes
+    assert listing.ops == operators(graph)
+    for index, op in enumerate(listing.ops):
+        assert listing.calls[index] == op.call
+        assert listing.kernels[index] == op.work.kernels
+        assert PHASES[listing.phases[index]] is op.phase
+        assert KINDS[listing.kinds[index]] is op.work.kind
+        assert places[index] == (names.index(kernel_class(op.work)) if op.work.kernels else -1)
+
+
+def test_a_graph_is_listed_once() -> None:
+    """Listing a graph again gives the same listing."""
+    graph = graphs()[0]
+    assert listing_of(graph) is listing_of(graph)
+
+
+@pytest.mark.parametrize("device_id", ["k80", "h100-sxm", "mi300x"])
+def test_graphs_priced_together_cost_what_each_costs_alone(device_id: str) -> None:
+    """Pricing together is only quicker."""
+    target = device(device_id)
+    listings = [listing_of(graph) for graph in graphs()]
+    models = operator_models(target)
+    for listing, joint in zip(listings, price_all(listings, target, models), strict=True):
+        alone = price(listing, target, models)
+        assert joint.listing is listing
+        np.testing.assert_allclose(joint.seconds, alone.seconds, rtol=1e-12)
+        np.testing.assert_allclose(joint.moving, alone.moving, rtol=1e-12)
+        assert joint.confidence == alone.confidence
+
+
+def test_steps_told_together_are_those_told_alone() -> None:
+    """Corrections of whole steps look at each step by itself, in company too."""
+    target, model = device("rtx3090"), OperatorSteps()
+    for graph, joint in zip(graphs(), model.priced_all(graphs(), target), strict=True):
+        np.testing.assert_allclose(
+            joint.priced.seconds, model.priced(graph, target).priced.seconds, rtol=1e-12
+        )
+
+
+def test_where_listings_begin() -> None:
+    """Bounds split what `together` joins."""
+    listings = [listing_of(graph) for graph in graphs()]
+    whole, ends = together(tuple(listings)), bounds(listings)
+    assert ends[-1] == len(whole.ops)
+    assert whole.ops[ends[1] : ends[2]] == listings[1].ops
+    assert bounds([Listing(())]) == [0, 0]
