@@ -131,20 +131,40 @@ def test_refusals(run_here: Run, arguments: tuple[str, ...], said: str) -> None:
     assert said in outcome.stderr
 
 
-def test_nodes_that_differ_tell_an_epoch_only(run_here: Run, tmp_path: Path) -> None:
+MIXED = "nodes: [{device: v100-sxm2-16gb}, {device: k80, count: 2}]\nnetwork: infiniband-edr"
+
+
+def test_a_job_on_nodes_that_differ(run_here: Run, tmp_path: Path) -> None:
     file = tmp_path / "mixed.yaml"
-    file.write_text("nodes: [{device: v100-sxm2-16gb}, {device: k80, count: 2}]\nnetwork: infiniband-edr")
-    outcome = run_here(
-        "predict",
-        "mnist-cnn",
-        "--on",
-        str(file),
-        "--global-batch",
-        "16",
-        "--steps",
-        "5",
-        "--model",
-        "roofline",
-    )
-    assert outcome.returncode == 2
-    assert "equal nodes" in outcome.stderr
+    file.write_text(MIXED)
+    asked = ("predict", "mnist-cnn", "--on", str(file), "--model", "roofline", "--no-advice")
+    length = ("--samples", "60000", "--epochs", "200", "--eval-samples", "10000", "--usd-per-hour", "3.6")
+    answer = found(run_here, *asked, "--global-batch", "4096", *length)
+    job, step = answer["job"], answer["step"]["seconds"]
+    assert job["steps"] == 200 * 15  # ceil(60000 / 4096)
+    assert sum(part["seconds"] for part in job["parts"]) == pytest.approx(job["seconds"]["p50"])
+    parts = {part["name"]: part["seconds"] for part in job["parts"]}
+    assert parts["training"] == pytest.approx(job["steps"] * step["p50"])
+    # 200 evaluations of ceil(10000 / 4096) forward passes
+    assert parts["evaluation"] == pytest.approx(600 * answer["step"]["forward_seconds"])
+    assert job["usd"]["p50"] == pytest.approx(job["seconds"]["p50"] / 1000)
+    printed = run_here(*asked, "--global-batch", "4096", *length).stdout
+    assert "Job of 3,000 steps" in printed
+    assert "work done again" in printed
+
+
+def test_nodes_left_out_cost_nothing(run_here: Run, tmp_path: Path) -> None:
+    file = tmp_path / "mixed.yaml"
+    file.write_text(MIXED)
+    few = found(
+        run_here, "predict", "mnist-cnn", "--on", str(file), "--model", "roofline", "--no-advice",
+        "--global-batch", "8", "--steps", "1000",
+    )  # fmt: skip
+    assert few["split"]["left_out"]
+    one = found(
+        run_here, "predict", "mnist-cnn", "--on", "v100-sxm2-16gb", "--model", "roofline", "--no-advice",
+        "--batch", "8", "--steps", "1000",
+    )  # fmt: skip
+    assert few["job"]["energy"]["watts"] == pytest.approx(one["job"]["energy"]["watts"])
+    assert few["job"]["saving"]["bytes"] == one["job"]["saving"]["bytes"]
+    assert any("2 of 3 nodes do not train" in note for note in few["job"]["notes"])

@@ -11,25 +11,24 @@ while training waits. Waiting for spot machines to come back beyond a start-up i
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Estimate, Part, Quantiles
 from foretrain.facts.hardware import Hardware
 from foretrain.facts.running import CHECKPOINT_FIXED, CHECKPOINT_RATE, STARTUP, default
-from foretrain.facts.sheets import Kind
 from foretrain.prediction.answers import Prediction
-from foretrain.prediction.checkpoints import Interrupted, interrupted, youngs_interval
-from foretrain.prediction.interruptions import Interruptions, between, interruptions
-from foretrain.prediction.job_bill import Price, price_of
-from foretrain.prediction.job_energy import Energy, energy_of
-from foretrain.prediction.poisson import poisson_quantile
+from foretrain.prediction.checkpoints import Interrupted, interrupted
+from foretrain.prediction.interruptions import interruptions
+from foretrain.prediction.job_bill import Price, price_of_all
+from foretrain.prediction.job_energy import Energy, energy_of_all
+from foretrain.prediction.job_losses import best_interval, losses
+from foretrain.prediction.job_notes import notes_of
 from foretrain.workloads.graph import Graph, Role
 
 TRAINING, PERHAPS = "training", "training that may be needed"
 STARTING, EVALUATING, SAVING = "start-up", "evaluation", "checkpoints"
-REDOING, RESTARTING = "work done again", "restarts"
 STEP_TIME = "time of a step"
 _SAVED = (Role.PARAMETER, Role.MODULE_BUFFER, Role.OPTIMIZER_STATE)
 
@@ -163,22 +162,34 @@ def state_bytes(graph: Graph) -> float:
 
 def job_in_steps(step: OneStep, steps: Steps, hardware: Hardware, running: Running | None = None) -> Job:
     """The same from what one step takes."""
+    return job_on_groups(step, steps, (hardware,), running)
+
+
+def job_on_groups(
+    step: OneStep, steps: Steps, groups: Sequence[Hardware], running: Running | None = None
+) -> Job:
+    """The same on groups of equal nodes that all take part in every step, each group unlike the others."""
     running = running or Running()
     starting = _starting(running)
     working = [*_training(step, steps), *_evaluating(step, steps, running)]
     work = sum(part.value for part in working)
     each = _seconds_to_save(step, running)
-    stops = interruptions(hardware.devices, hardware.nodes, running.spot, running.interruptions_per_day)
+    stops = interruptions(
+        sum(group.devices for group in groups),
+        sum(group.nodes for group in groups),
+        running.spot,
+        running.interruptions_per_day,
+    )
     every = running.checkpoint_every_seconds
     if every is None:
-        every = _best_interval(each.p50, stops, work)
+        every = best_interval(each.p50, stops, work)
     restart = starting.value + each.p50
     lost = interrupted(work, each.p50, restart, stops.between_seconds, every)
-    parts = (starting, *working, _saving(lost, each, running), *_losing(work, each.p50, restart, stops, lost))
+    parts = (starting, *working, _saving(lost, each, running), *losses(work, each.p50, restart, stops, lost))
     total = Estimate("s", tuple(part for part in parts if part.value > 0 or part.above > 0))
-    price = price_of(hardware, running.spot, running.usd_per_hour, running.region)
+    price = price_of_all(groups, running.spot, running.usd_per_hour, running.region)
     seconds = total.quantiles
-    energy = _energy(hardware, seconds, price, running)
+    energy = energy_of_all(groups, seconds, price, running.region)
     return Job(
         steps=round(steps.quantiles.p50),
         steps_interval=steps.quantiles,
@@ -200,7 +211,7 @@ def job_in_steps(step: OneStep, steps: Steps, hardware: Hardware, running: Runni
         interruptions_per_day=stops.per_day,
         price=price,
         energy=energy,
-        notes=(*steps.notes, *_notes(price, energy, running)),
+        notes=(*steps.notes, *notes_of(groups, price, energy, running.spot)),
     )
 
 
@@ -266,13 +277,6 @@ def _given_or(given: float | None, name: str) -> Quantiles:
     return default(name).quantiles if given is None else Quantiles(given, given, given)
 
 
-def _best_interval(save_seconds: float, stops: Interruptions, work: float) -> float:
-    """Young's; one checkpoint at the end where nothing interrupts or nothing is to be saved."""
-    if math.isinf(stops.between_seconds) or save_seconds == 0:
-        return work
-    return youngs_interval(save_seconds, stops.between_seconds)
-
-
 def _steps_between(interval_seconds: float, step: OneStep, steps: Steps) -> int:
     """Steps from one checkpoint to the next: as many as fit into the interval, at most the whole job."""
     fitting = max(1, round(interval_seconds / step.seconds.p50))
@@ -286,52 +290,5 @@ def _saving(lost: Interrupted, each: Quantiles, running: Running) -> Part:
     return _part(SAVING, each.scale(lost.checkpoints), source)
 
 
-def _losing(work: float, save: float, restart: float, stops: Interruptions, lost: Interrupted) -> list[Part]:
-    """Work done again and restarts: by the rate of interruptions, and by how many of them happen to come."""
-    value = lost.rework_seconds + lost.restart_seconds
-    if value == 0:
-        return []
-    rare, often = (
-        interrupted(work, save, restart, between(rate), lost.interval_seconds)
-        for rate in (stops.per_day.p10, stops.per_day.p90)
-    )
-    fewest, most = (poisson_quantile(lost.interruptions, share) for share in (0.1, 0.9))
-    below = math.hypot(
-        1 - (rare.rework_seconds + rare.restart_seconds) / value, max(0.0, 1 - fewest / lost.interruptions)
-    )
-    above = math.hypot(
-        (often.rework_seconds + often.restart_seconds) / value - 1, max(0.0, most / lost.interruptions - 1)
-    )
-    both = ((REDOING, lost.rework_seconds), (RESTARTING, lost.restart_seconds))
-    return [
-        Part(name, seconds, stops.source, below=seconds * min(1.0, below), above=seconds * above)
-        for name, seconds in both
-    ]
-
-
 def _part(name: str, seconds: Quantiles, source: str) -> Part:
     return Part(name, seconds.p50, source, seconds.p50 - seconds.p10, seconds.p90 - seconds.p50)
-
-
-def _energy(hardware: Hardware, seconds: Quantiles, price: Price | None, running: Running) -> Energy | None:
-    offer = hardware.offer if price is None or price.offer is None else price.offer
-    provider = None if offer is None else offer.provider
-    region = running.region or (None if offer is None else offer.region)
-    return energy_of(hardware, seconds, provider, region, stated=running.region is not None)
-
-
-def _notes(price: Price | None, energy: Energy | None, running: Running) -> tuple[str, ...]:
-    notes = []
-    if price is None:
-        notes.append("no price is known: name the machine as PROVIDER:INSTANCE, or give --usd-per-hour")
-    elif price.terms.kind is Kind.ASSUMED:
-        notes.append(price.terms.note)
-    if energy is None:
-        notes.append("no power of the device is known, so no energy and no emissions")
-    elif energy.co2_kg is None:
-        notes.append(
-            "no emissions: the place is not known; give --region, e.g. FRA, US-VA or a cloud's region"
-        )
-    if running.spot:
-        notes.append("the wait for spot machines to come back, beyond a start-up, is not counted")
-    return tuple(notes)

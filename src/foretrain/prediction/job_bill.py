@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from foretrain.errors import InvalidRequest, UnknownName
 from foretrain.estimates import Quantiles
@@ -16,7 +17,10 @@ from foretrain.registry import normalised
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What the machines of a job cost an hour, each of `machines`, and how time is counted."""
+    """What the machines of a job cost an hour, each of `machines`, and how time is counted.
+
+    `more` are the prices of machines unlike these that the job takes too.
+    """
 
     usd_per_machine_hour: float
     machines: int
@@ -24,10 +28,17 @@ class Price:
     spot: bool
     source: str
     offer: Offer | None = None
+    more: tuple[Price, ...] = ()
+
+    @property
+    def each(self) -> tuple[Price, ...]:
+        """This one, and those of the other machines."""
+        return (self, *self.more)
 
     def usd(self, seconds: float) -> float:
         """The bill for so many seconds of all machines."""
-        return self.machines * billed_usd(seconds, self.usd_per_machine_hour, self.terms)
+        own = self.machines * billed_usd(seconds, self.usd_per_machine_hour, self.terms)
+        return own + sum(price.usd(seconds) for price in self.more)
 
     def bill(self, seconds: Quantiles) -> Quantiles:
         """The bill at each percentile of the time."""
@@ -53,6 +64,17 @@ def price_of(hardware: Hardware, spot: bool, usd_per_hour: float | None, region:
         f"{offer.provider}:{offer.instance}{where}, {kind}, as of {offer.as_of}",
         offer,
     )
+
+
+def price_of_all(
+    groups: Sequence[Hardware], spot: bool, usd_per_hour: float | None, region: str | None
+) -> Price | None:
+    """What groups of machines cost together; None if nobody says it of one of them."""
+    if usd_per_hour is not None:
+        return price_of(groups[0], spot, usd_per_hour, region)
+    found = [price_of(group, spot, None, region) for group in groups]
+    known = [price for price in found if price is not None]
+    return replace(known[0], more=tuple(known[1:])) if len(known) == len(found) else None
 
 
 def offer_in(offer: Offer, spot: bool, region: str | None) -> Offer:

@@ -5,6 +5,7 @@ kWh = devices · TDP · (machine power / TDP) · seconds · PUE / 3.6e6        k
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from foretrain.errors import MissingData, UnknownName
@@ -13,6 +14,7 @@ from foretrain.facts.energy import co2_kg, energy_kwh, grid_intensity, pues
 from foretrain.facts.hardware import Hardware
 from foretrain.facts.running import POWER, default
 from foretrain.prediction.independent import product
+from foretrain.prediction.job_bill import Price
 
 _AVERAGE = "average"
 
@@ -66,6 +68,52 @@ def energy_of(
             *(() if grid is None else (f"grid of {grid.name}",)),
         ),
     )
+
+
+def energy_of_all(
+    groups: Sequence[Hardware], seconds: Quantiles, price: Price | None, region: str | None
+) -> Energy | None:
+    """The energy of a job on all of its machines; None if the power of some is unknown.
+
+    A region that the user names counts for all; else each group is where its price is from.
+    """
+    offers = [group.offer for group in groups]
+    if price is not None and price.offer is not None:
+        offers = [one.offer for one in price.each]
+    found = [
+        energy_of(
+            group,
+            seconds,
+            None if offer is None else offer.provider,
+            region or (None if offer is None else offer.region),
+            stated=region is not None,
+        )
+        for group, offer in zip(groups, offers, strict=True)
+    ]
+    known = [energy for energy in found if energy is not None]
+    return _together(known) if len(known) == len(found) else None
+
+
+def _together(parts: Sequence[Energy]) -> Energy:
+    """The sum. All run for the same time and err in the same way, so the percentiles add up."""
+    if len(parts) == 1:
+        return parts[0]
+    watts = sum(part.watts for part in parts)
+    kwh = _sum([part.kwh for part in parts])
+    emitted = [part.co2_kg for part in parts if part.co2_kg is not None]
+    co2 = _sum(emitted) if len(emitted) == len(parts) else None
+    return Energy(
+        kwh=kwh,
+        co2_kg=co2,
+        watts=watts,
+        pue=sum(part.watts * part.pue for part in parts) / watts,
+        grams_per_kwh=None if co2 is None or kwh.p50 == 0 else co2.p50 / co2_kg(kwh.p50, 1.0),
+        sources=tuple(dict.fromkeys(source for part in parts for source in part.sources)),
+    )
+
+
+def _sum(quantiles: Sequence[Quantiles]) -> Quantiles:
+    return Quantiles(*(sum(three) for three in zip(*map(_three, quantiles), strict=True)))
 
 
 def _three(quantiles: Quantiles) -> tuple[float, float, float]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from foretrain.planning.steps_to_target import StepsRequest
     from foretrain.prediction.answers import Prediction
     from foretrain.prediction.job import Job, Running
+    from foretrain.prediction.mixed_answers import MixedPrediction
 
 StepCount = Annotated[int | None, typer.Option("--steps", help="Steps of the whole job.")]
 Epochs = Annotated[float | None, typer.Option("--epochs", help="Epochs of the whole job, with --samples.")]
@@ -159,24 +160,22 @@ def _running(arguments: Mapping[str, Any]) -> Running:
     )
 
 
-def refuse_unequal(job: Asked | None) -> None:
-    """A job on nodes that differ is not told yet."""
-    from foretrain.errors import InvalidRequest
-
-    if job is not None:
-        raise InvalidRequest(
-            "a whole job is told for equal nodes; on nodes that differ, --samples tells an epoch"
-        )
-
-
-def answer(prediction: Prediction, job: Asked | None) -> Job | None:
+def answer(prediction: Prediction | MixedPrediction, job: Asked | None) -> Job | None:
     """What the job asked for takes, by the prediction of its step."""
     if job is None:
         return None
     from foretrain.planning.steps_to_target import steps_of
     from foretrain.prediction.job import evaluated_each_epoch, job_of
+    from foretrain.prediction.mixed_answers import MixedPrediction
+    from foretrain.prediction.mixed_job import mixed_job_of
 
-    batch = prediction.batch if prediction.spread is None else prediction.spread.global_batch
+    if isinstance(prediction, MixedPrediction):
+        batch = prediction.split.global_batch
+    else:
+        batch = prediction.batch if prediction.spread is None else prediction.spread.global_batch
     steps = steps_of(job.length, batch)
     assert steps is not None, "an `Asked` has a length"
-    return job_of(prediction, steps, evaluated_each_epoch(job.running, job.length.samples, batch))
+    running = evaluated_each_epoch(job.running, job.length.samples, batch)
+    if isinstance(prediction, MixedPrediction):
+        return mixed_job_of(prediction, steps, running)
+    return job_of(prediction, steps, running)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from foretrain.prediction.job import Job, JobPart
+from foretrain.prediction.job_bill import Price
 from foretrain.serving.cli.terminal import Column, print_line, print_table
 from foretrain.units import format_bytes, format_duration, format_money
 
@@ -50,12 +51,16 @@ def _row(part: JobPart, total: float) -> tuple[str, ...]:
 def _cost(job: Job) -> str:
     if job.usd is None or job.price is None:
         return "not known"
-    usd, price = job.usd, job.price
-    machines = f"{price.machines} x " if price.machines > 1 else ""
+    usd = job.usd
     return (
         f"{format_money(usd.p50)} (80 % between {format_money(usd.p10)} and {format_money(usd.p90)}) at "
-        f"{machines}{format_money(price.usd_per_machine_hour)} an hour, {price.source}"
+        + " and ".join(_rate(price) for price in job.price.each)
     )
+
+
+def _rate(price: Price) -> str:
+    machines = f"{price.machines} x " if price.machines > 1 else ""
+    return f"{machines}{format_money(price.usd_per_machine_hour)} an hour, {price.source}"
 
 
 def _energy(job: Job) -> str:

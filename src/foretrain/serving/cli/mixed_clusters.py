@@ -13,12 +13,15 @@ from foretrain.facts.clusters import Cluster
 from foretrain.facts.devices import device
 from foretrain.prediction.epoch import Epoch, epoch_in_steps
 from foretrain.prediction.input_pipeline import InputOptions
+from foretrain.prediction.job import Job
 from foretrain.prediction.many_devices import Spreading
 from foretrain.prediction.mixed_answers import MixedPrediction, Share
 from foretrain.prediction.mixed_clusters import MixedRequest, predict_mixed
 from foretrain.prediction.prediction import step_model
 from foretrain.prediction.step_models import StepModel
+from foretrain.serving.cli import job_options
 from foretrain.serving.cli import workload_options as given
+from foretrain.serving.cli.job_text import show_job, show_job_parts
 from foretrain.serving.cli.prediction_text import (
     show_bottleneck,
     show_epoch,
@@ -42,6 +45,7 @@ class Asked:
     input: InputOptions
     least_batch: int | None
     samples: int | None
+    job: job_options.Asked | None = None
 
 
 def predict_on_cluster(
@@ -70,10 +74,12 @@ def predict_on_cluster(
             raise typer.Exit(EXIT_INFEASIBLE)
         return
     epoch = None if asked.samples is None else _epoch(answer, asked.samples)
+    job = job_options.answer(answer, asked.job)
     if json:
-        print_json(_as_object(answer) | ({} if epoch is None else {"epoch": epoch}))
+        more = {"epoch": epoch, "job": job}
+        print_json(_as_object(answer) | {key: value for key, value in more.items() if value is not None})
     else:
-        _show(answer, epoch)
+        _show(answer, epoch, job)
 
 
 def _epoch(answer: MixedPrediction, samples: int) -> Epoch:
@@ -88,7 +94,7 @@ def _show_infeasible(answer: Infeasible, json: bool) -> None:
         print_line(str(answer), "red")
 
 
-def _show(prediction: MixedPrediction, epoch: Epoch | None) -> None:
+def _show(prediction: MixedPrediction, epoch: Epoch | None, job: Job | None) -> None:
     cluster, split = prediction.cluster, prediction.split
     print_line(
         f"{prediction.workload.source.name} on {cluster.name}: {cluster.devices} devices in {cluster.nodes} "
@@ -104,10 +110,14 @@ def _show(prediction: MixedPrediction, epoch: Epoch | None) -> None:
     show_step(prediction)
     if epoch is not None:
         show_epoch(epoch)
+    if job is not None:
+        show_job(job)
     show_memory_line(prediction.memory, prediction.fullest)
     show_bottleneck(prediction.bottleneck, device(split.paced_by), "what if")
     for note in prediction.notes:
         print_line(f"Note: {note}", "yellow")
+    if job is not None:
+        show_job_parts(job)
     show_step_parts(prediction.step)
     show_memory(prediction.memory)
 

@@ -163,11 +163,10 @@ def predict(
     samples_from = InputOptions(dataset, storage, loader_workers, prefetch)
     spreading = Spreading(strategy, micro_batches, global_batch, links, network, jitter)
     if isinstance(machine, Cluster):
-        job.refuse_unequal(whole)
         from foretrain.serving.cli.mixed_clusters import Asked, predict_on_cluster
 
         equal_only = {"--timeline": timeline, "--plot": plot}
-        asked = Asked(options, machine, tells_time, spreading, samples_from, least_batch, samples)
+        asked = Asked(options, machine, tells_time, spreading, samples_from, least_batch, samples, whole)
         predict_on_cluster(asked, equal_only, advice, json, check)
         return
     if least_batch is not None:

@@ -1,0 +1,71 @@
+"""A job on groups of nodes that differ: rates, bills and energy add up."""
+
+from dataclasses import replace
+
+import pytest
+
+from foretrain.estimates import Quantiles
+from foretrain.facts.hardware import hardware
+from foretrain.facts.running import FAILURES, POWER, default
+from foretrain.prediction.job import OneStep, Running, Steps, job_in_steps, job_on_groups
+
+SECOND = OneStep(Quantiles(0.9, 1.0, 1.2), forward_seconds=0.25, global_batch=32, state_bytes=1e9)
+STEPS = Steps(Quantiles(1000, 1000, 1000), "steps as given")
+PLAIN = Running(startup_seconds=100, checkpoint_every_seconds=500, interruptions_per_day=0)
+T4S, V100 = hardware("t4:2x3"), hardware("v100-sxm2-16gb")
+RENTED, OTHER = hardware("aws:g4dn.xlarge:2"), hardware("gcp:a2-highgpu-1g")
+
+
+def test_one_group_is_equal_nodes() -> None:
+    assert job_on_groups(SECOND, STEPS, (RENTED,), PLAIN) == job_in_steps(SECOND, STEPS, RENTED, PLAIN)
+
+
+def test_rates_add_up_over_all_devices_and_machines() -> None:
+    # 6 T4s in 3 machines and one V100 in its own
+    failing = job_on_groups(SECOND, STEPS, (T4S, V100), replace(PLAIN, interruptions_per_day=None))
+    assert failing.interruptions_per_day.p50 == pytest.approx(7 * default(FAILURES).quantiles.p50)
+    given = job_on_groups(SECOND, STEPS, (T4S, V100), replace(PLAIN, interruptions_per_day=0.5))
+    assert given.interruptions_per_day.p50 == pytest.approx(4 * 0.5)
+
+
+def test_energy_is_the_sum_over_groups() -> None:
+    job = job_on_groups(SECOND, STEPS, (T4S, V100), replace(PLAIN, region="FRA"))
+    apart = [
+        job_in_steps(SECOND, STEPS, one, replace(PLAIN, region="FRA")) for one in (T4S, V100)
+    ]  # both as long as the job: nothing of it depends on the hardware
+    assert job.seconds == apart[0].seconds == apart[1].seconds
+    assert job.energy is not None
+    assert job.energy.watts == pytest.approx((6 * 70 + 300) * default(POWER).quantiles.p50)
+    assert job.kwh == pytest.approx(sum(one.kwh or 0 for one in apart))
+    assert job.energy.kwh.p90 == pytest.approx(sum(one.energy.kwh.p90 for one in apart if one.energy))
+    assert job.co2_kg == pytest.approx(sum(one.co2_kg or 0 for one in apart))
+    assert apart[0].energy is not None
+    assert job.energy.grams_per_kwh == pytest.approx(apart[0].energy.grams_per_kwh)
+    assert job.energy.pue == pytest.approx(apart[0].energy.pue)
+
+
+def test_bills_add_up_each_by_its_own_terms() -> None:
+    job = job_on_groups(SECOND, STEPS, (RENTED, OTHER), PLAIN)
+    apart = [job_in_steps(SECOND, STEPS, one, PLAIN) for one in (RENTED, OTHER)]
+    assert job.usd is not None
+    assert job.price is not None
+    assert job.usd.p50 == pytest.approx(sum(one.usd.p50 for one in apart if one.usd))
+    assert [price.machines for price in job.price.each] == [2, 1]
+    assert {price.offer.provider for price in job.price.each if price.offer} == {"aws", "gcp"}
+    # each where it is cheapest, so by its own grid and PUE
+    assert job.co2_kg == pytest.approx(sum(one.co2_kg or 0 for one in apart))
+    factors = [one.energy.pue for one in apart if one.energy is not None]
+    assert job.energy is not None
+    assert min(factors) < job.energy.pue < max(factors)
+
+
+def test_a_price_given_is_for_all() -> None:
+    job = job_on_groups(SECOND, STEPS, (T4S, V100), replace(PLAIN, usd_per_hour=3.6))
+    assert job.usd is not None
+    assert job.usd.p50 == pytest.approx(job.seconds.p50 / 1000)
+
+
+def test_one_group_without_a_price_leaves_the_bill_open() -> None:
+    job = job_on_groups(SECOND, STEPS, (RENTED, V100), PLAIN)
+    assert job.usd is None
+    assert any(note.startswith("no price is known of v100-sxm2-16gb:") for note in job.notes)
