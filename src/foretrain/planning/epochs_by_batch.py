@@ -40,7 +40,7 @@ class EpochsByBatch(ABC):
             return ()
         notes = [
             f"batch {batch:,.0f} lies beyond those whose epochs are known ({known[0]:,.0f} to "
-            f"{known[-1]:,.0f}): the line through them is drawn on"
+            f"{known[-1]:,.0f}): the line through them is drawn on, and the interval holds less often there"
             for batch in batches
             if not known[0] <= batch <= known[-1]
         ]
