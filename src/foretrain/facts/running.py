@@ -19,6 +19,8 @@ CHECKPOINT_FIXED = "checkpoint_fixed_seconds"
 SPOT_INTERRUPTIONS = "spot_interruptions_per_machine_day"
 FAILURES = "failures_per_device_day"
 POWER = "machine_power_over_device_tdp"
+LARGEST_BATCH = "largest_global_batch_samples"
+LARGEST_BATCH_TOKENS = "largest_global_batch_tokens"
 _FILE = "running.toml"
 
 

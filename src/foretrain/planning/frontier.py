@@ -102,8 +102,8 @@ class Frontier:
     """The answer. `plans` are ordered by money; indices point into them; `reasons` belong to `plans`.
 
     `chosen` is the one to take: the cheapest that meets the deadline, else the fastest within the budget,
-    else the knee of the front; None if nothing meets the limits. `prediction` and `job` are of the chosen
-    one, in full (of the one nearest to the limits where nothing meets them).
+    else the knee of the front; None if nothing meets the limits. `job` is of the chosen one (of the one
+    nearest to the limits where nothing meets them), and so is the `prediction` of its step, if asked for.
     """
 
     model: str
@@ -117,9 +117,9 @@ class Frontier:
     knee: int | None
     chosen: int | None
     shown: int
-    """The plan `prediction` and `job` tell of: `chosen`, or the nearest miss."""
-    prediction: Prediction
+    """The plan `job` and `prediction` tell of: `chosen`, or the nearest miss."""
     job: Job
+    prediction: Prediction | None
     two_phases: TwoPhases | None
     job_stream: JobStream | None
     left_out: tuple[LeftOut, ...]

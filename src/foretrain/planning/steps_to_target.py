@@ -13,6 +13,8 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
+import numpy as np
+
 from foretrain.convergence.forecast import Convergence
 from foretrain.convergence.from_log import LogRequest, converge
 from foretrain.errors import InvalidRequest
@@ -24,9 +26,11 @@ from foretrain.planning.epochs_by_batch import (
     FittedEpochs,
     fitted_epochs,
 )
+from foretrain.planning.stages import where_it_flattens
 from foretrain.prediction.independent import product
 from foretrain.prediction.job import Steps
 
+_CURVE_POINTS = 400
 _ROUNDING = 1e-12
 """A whole number of steps may come out this much larger."""
 _SAY_MORE = "; say how epochs depend on batch size: --critical-batch with --reference-batch, or --epochs-at"
@@ -101,6 +105,11 @@ class Length(ABC):
     def notes_where_batch_is_chosen(self) -> tuple[str, ...]:
         """What a reader should know where batch sizes are compared by this length."""
 
+    @property
+    @abstractmethod
+    def flattens_at_share(self) -> float | None:
+        """The share of the job after which its curve is flat, where a log says so."""
+
 
 @dataclass(frozen=True)
 class GivenLength(Length):
@@ -112,6 +121,7 @@ class GivenLength(Length):
     reference_batch: int | None = None
     growth: EpochsByBatch | None = None
     """None: epochs are the same at every batch."""
+    flat_after: float | None = None
 
     def steps_at(self, global_batch: int) -> Steps:
         """By the epochs or samples of the reference batch and how epochs grow."""
@@ -151,6 +161,11 @@ class GivenLength(Length):
             )
         return (f"the same epochs are counted at every batch size{_SAY_MORE}",)
 
+    @property
+    def flattens_at_share(self) -> float | None:
+        """As the log says, if there was one."""
+        return self.flat_after
+
 
 @dataclass(frozen=True)
 class FittedLength(Length):
@@ -177,6 +192,11 @@ class FittedLength(Length):
     def notes_where_batch_is_chosen(self) -> tuple[str, ...]:
         """None: the steps at each batch have their own."""
         return ()
+
+    @property
+    def flattens_at_share(self) -> float | None:
+        """Unknown: there is no log."""
+        return None
 
 
 def length_of(request: StepsRequest) -> Length | None:
@@ -229,7 +249,18 @@ def length_to_target(
         samples if in_epochs else None,
         reference_batch,
         growth,
+        _flat_after(answer),
     )
+
+
+def _flat_after(answer: Convergence) -> float | None:
+    """The share of the way to the target after which the curve is flat; None if it never flattens."""
+    steps = np.linspace(answer.log.steps[0], max(answer.steps.p50, answer.seen_steps), _CURVE_POINTS)
+    try:
+        flat = where_it_flattens(steps, [answer.at(step) for step in steps.tolist()])
+    except InvalidRequest:
+        return None
+    return flat / float(steps[-1])
 
 
 def _exactly(amount: float) -> Quantiles:

@@ -72,6 +72,16 @@ class InputPipeline:
         """The median time from one step's samples to the next one's."""
         return self.estimate.value
 
+    def times(self, rounds: int) -> InputPipeline:
+        """The same for so many micro-batches."""
+        return InputPipeline(
+            self.reading_seconds * rounds,
+            self.decoding_seconds * rounds,
+            self.copying_seconds * rounds,
+            self.overlaps,
+            self.estimate.scale(rounds),
+        )
+
 
 def input_pipeline(
     graph: Graph, device: Device, options: InputOptions | None = None, readers: int = 1

@@ -140,14 +140,7 @@ def _loading(question: Question, attempt: Attempt, graph: Graph) -> InputPipelin
     """Samples of one device in a step; the devices of a node read from one storage."""
     on_node = min(question.hardware.devices_per_node, attempt.layout.devices)
     one = input_pipeline(graph, question.setting.device, question.input, readers=on_node)
-    rounds = attempt.micro_batches
-    return InputPipeline(
-        one.reading_seconds * rounds,
-        one.decoding_seconds * rounds,
-        one.copying_seconds * rounds,
-        one.overlaps,
-        one.estimate.scale(rounds),
-    )
+    return one.times(attempt.micro_batches)
 
 
 def _with_slowest(estimate: Estimate, layout: Layout, jitter: float) -> Estimate:

@@ -29,14 +29,25 @@ from foretrain.prediction.collectives.network import Network
 from foretrain.prediction.composition import forward_end
 from foretrain.prediction.input_pipeline import InputPipeline
 from foretrain.prediction.operators.table import Floats
-from foretrain.prediction.spreading import EXPOSED
+from foretrain.prediction.sharding import item_bytes
+from foretrain.prediction.sketch import Replicas
+from foretrain.prediction.spreading import EXPOSED, Setting
 from foretrain.prediction.step import PricedStep, kind_parts, waiting_part
-from foretrain.prediction.strategies.gradients import Bucket, buckets, gradients, optimizer_start
+from foretrain.prediction.strategies.gradients import (
+    Bucket,
+    buckets,
+    gradients,
+    optimizer_start,
+    parameter_bytes,
+)
 from foretrain.prediction.strategies.groups import group_along
+from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.program import Axis
 from foretrain.workloads.graph import Graph
 
 Integers = NDArray[np.int64]
+_FULL_BYTES = 4
+"""Bytes of an FP32 parameter."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,6 +146,19 @@ class ReplicaStep:
         return [
             part if once else part.scale(micro_batches) for part, once in zip(parts, is_update, strict=True)
         ]
+
+
+def sent_bytes(graph: Graph) -> float:
+    """Bytes of parameters or gradients that sharding sends around at once."""
+    return parameter_bytes(graph) * (item_bytes(graph, None) or _FULL_BYTES) / _FULL_BYTES
+
+
+def sharded_seconds(step: ReplicaStep, layout: Layout, rounds: int, sent: float, at: Setting) -> float:
+    """A step in so many micro-batches whose state is sharded over a layout's devices, from totals."""
+    late = max(1.0, step.host[0] / step.body) if step.body else 1.0
+    forward, backward = np.array([step.forward * late]), np.array([step.backward * late])
+    after = Replicas(layout, at).seconds(np.array([sent]), forward, backward, rounds)
+    return float(rounds * (forward + backward)[0] + after[0] + step.update / layout.shard)
 
 
 def replica_step(step: PricedStep, device: Device, found: Sequence[Bucket]) -> ReplicaStep:

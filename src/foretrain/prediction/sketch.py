@@ -181,7 +181,7 @@ def sketch(costs: BlockCosts, layout: Layout, micro_batches: int, at: Setting) -
     pace = max(float(passing.max()), float(sends.max(initial=0.0)))
     steady = (micro_batches - 1) * pace + passing.sum() + 2 * sends.sum()
     sent = parameters * (costs.sent_share if layout.zero_stage else 1.0)
-    after = _Replicas(layout, at).seconds(sent, forward, backward, micro_batches)
+    after = Replicas(layout, at).seconds(sent, forward, backward, micro_batches)
     updating = parameters * costs.optimizer_seconds_per_byte / (layout.shard if layout.zero_stage else 1)
     seconds = float(steady + (after + updating).max())
     needed = _bytes(costs, layout, parameters, saved, micro_batches)
@@ -209,7 +209,7 @@ def _sends(costs: BlockCosts, layout: Layout, bounds: NDArray[np.int64], at: Set
 
 
 @dataclass(frozen=True)
-class _Replicas:
+class Replicas:
     """What exchanges between replicas add to a step."""
 
     layout: Layout

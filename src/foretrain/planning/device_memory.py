@@ -1,0 +1,71 @@
+"""Memory of one device at many batch sizes and ways of sharding, from a few simulations.
+
+What the allocator reserves depends on the device only through the workspace of cuBLAS and the framework's
+context, so each batch is simulated once. What sharding saves hardly depends on the batch, and shrinks with
+the number of devices n as a + b / n: two simulations of a stage at the smallest batch tell both. One device
+has no buckets; micro-batches keep their gradients. What is told so is near `memory.estimate_memory`, which
+has the last word on the plans that matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+from foretrain.facts.devices import Device
+from foretrain.prediction.memory import context_bytes, estimate_memory
+from foretrain.prediction.memory_calibration import memory_calibration
+from foretrain.prediction.tenancy import MemoryOptions
+from foretrain.prediction.workspace import first_products
+from foretrain.workloads.graph import Graph, Role
+
+_FEW, _MANY = 2, 64
+
+
+class DeviceMemory:
+    """Bytes that batches of one workload need on any device."""
+
+    def __init__(self, graph_at: Callable[[int], Graph], reference: Device, smallest: int) -> None:
+        self._graph_at = graph_at
+        self._reference = reference
+        self._smallest = smallest
+        self._reserved = cache(self._simulated)
+        self._context = cache(self._context_bytes)
+        graph = graph_at(smallest)
+        self._handles = len(first_products(graph))
+        self._gradients = sum(
+            graph.buffer_bytes(index)
+            for index, buffer in enumerate(graph.buffers)
+            if buffer.role is Role.GRADIENT
+        )
+
+    def bytes(self, batch: int, zero_stage: int, devices: int, accumulates: bool, on: Device) -> float:
+        """What a micro-batch needs on one of so many devices; gradients stay where several are added up."""
+        needed = self._reserved(batch, 0, _FEW) - (self._gradients if devices == 1 else 0)
+        if zero_stage and devices > 1:
+            needed -= self._saved(zero_stage, devices)
+        if accumulates:
+            needed += self._gradients / (devices if zero_stage > 1 else 1)
+        known = memory_calibration()
+        workspace = known.cublas_workspace_bytes(on.generation)
+        workspace -= known.cublas_workspace_bytes(self._reference.generation)
+        return needed + self._handles * workspace + self._context(on)
+
+    def _saved(self, zero_stage: int, devices: int) -> float:
+        """What sharding saves, told from few and from many devices."""
+        few, many = (self._reserved(self._smallest, zero_stage, count) for count in (_FEW, _MANY))
+        per_share = (few - many) / (1 / _FEW - 1 / _MANY)
+        return self._reserved(self._smallest, 0, _FEW) - many - per_share * (1 / devices - 1 / _MANY)
+
+    def _context_bytes(self, on: Device) -> float:
+        return context_bytes(self._graph_at(self._smallest), on, memory_calibration())
+
+    def _simulated(self, batch: int, zero_stage: int, devices: int) -> float:
+        options = MemoryOptions(data_parallel=devices, zero_stage=zero_stage)
+        told = estimate_memory(self._graph_at(batch), self._reference, options)
+        return told.bytes - self._context(self._reference)
+
+
+def capacity_bytes(on: Device) -> float:
+    """What a device has to give."""
+    return on.memory_bytes * memory_calibration().usable_share

@@ -1,0 +1,217 @@
+"""The best plan for a job: every offer, alone and several together, in its best way, against time and money.
+
+    every offer x number of machines x strategy x batch size  ->  time and money of the whole job  ->  front
+
+For given machines money grows with time, so each keeps only its quickest way, and nothing is lost. What then
+stands on the front is made sure of in full (`planning.settling`) until all of it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from foretrain.errors import Infeasible, InvalidRequest
+from foretrain.facts.running import LARGEST_BATCH, LARGEST_BATCH_TOKENS, default
+from foretrain.planning.choosing import Choice, Limits, choose, numbers
+from foretrain.planning.frontier import Frontier, Plan
+from foretrain.planning.job_stream import JobStream, JobStreamRequest, rent_or_buy_for_jobs
+from foretrain.planning.machines import MachinesRequest, Reasons, machines
+from foretrain.planning.pareto import reasons
+from foretrain.planning.rows import Rows
+from foretrain.planning.steps_to_target import Length, StepsRequest, length_of
+from foretrain.planning.two_phases import two_phases
+from foretrain.planning.ways import STRATEGIES, BatchLimits
+from foretrain.prediction.answers import Prediction
+from foretrain.prediction.input_pipeline import InputOptions
+from foretrain.prediction.job import Job, Running
+from foretrain.prediction.many_devices import Spreading
+from foretrain.prediction.operators.catalogue import DEFAULT
+from foretrain.prediction.prediction import predict, step_model
+from foretrain.prediction.step_models import StepModel
+from foretrain.workloads.workload import Workload, graph_at
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """How often the job is run, and what owning machines like the chosen ones would cost."""
+
+    jobs_per_year: float
+    price_usd: float | None = None
+    usd_per_kwh: float | None = None
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """A job, where it may run, and what it may take.
+
+    `strategies` are those to compare. `in_full` adds the prediction of the chosen plan's step with all its
+    parts, which takes some seconds.
+    """
+
+    workload: Workload
+    length: StepsRequest
+    running: Running = field(default_factory=Running)
+    machines: MachinesRequest = field(default_factory=MachinesRequest)
+    batches: BatchLimits | None = None
+    strategies: tuple[str, ...] = STRATEGIES
+    limits: Limits = field(default_factory=Limits)
+    input: InputOptions = field(default_factory=InputOptions)
+    model: StepModel | str = DEFAULT
+    stream: StreamOptions | None = None
+    in_full: bool = False
+
+    def __post_init__(self) -> None:
+        unknown = [name for name in self.strategies if name not in STRATEGIES]
+        if unknown:
+            raise InvalidRequest(f"plan compares {', '.join(STRATEGIES)}; {unknown[0]!r} is none of them")
+        if not self.length.is_known:
+            raise InvalidRequest(
+                "say how long the job is: --epochs with --samples, or --steps, or --target with --log"
+            )
+        if self.running.usd_per_hour is not None:
+            raise InvalidRequest("prices are those of the offers; a price of your own is for `predict`")
+
+
+def plan(request: PlanRequest, progress: Progress = lambda _: None) -> Frontier | Infeasible:
+    """Every machine that could run the job, the front among them, and which to take."""
+    left_out = Reasons()
+    progress("reading the offers")
+    found = machines(replace(request.machines, spot=request.running.spot), left_out)
+    length = length_of(request.length)
+    assert length is not None, "the request checked it"
+    progress("walking through the step")
+    limits = request.batches or BatchLimits(most=largest_batch(request.workload))
+    model = step_model(request.model, request.workload)
+    rows = Rows(request.workload, model, length, limits, request.running, request.length.samples)
+    if found:
+        rows.fill(found, request.strategies, request.input, left_out, progress)
+    if not rows.plans:
+        return _nothing(rows, left_out)
+    progress("comparing")
+    choice = _settled(rows, request.limits, left_out)
+    return _frontier(request, rows, choice, length, left_out)
+
+
+def largest_batch(workload: Workload) -> int:
+    """The largest global batch tried where nothing says what larger ones would cost in epochs."""
+    graph = graph_at(workload, 1)
+    if graph.tokens:
+        return max(1, int(default(LARGEST_BATCH_TOKENS).quantiles.p50 * graph.samples // graph.tokens))
+    return int(default(LARGEST_BATCH).quantiles.p50)
+
+
+def _settled(rows: Rows, limits: Limits, left_out: Reasons) -> Choice:
+    """Choose, make sure of what stands on the front, and choose again, until all of it is sure."""
+    while True:
+        choice = choose(numbers([p.seconds for p in rows.plans], [p.usd for p in rows.plans]), limits)
+        if rows.settle({*choice.front, choice.shown}, left_out):
+            return choice
+
+
+def _frontier(
+    request: PlanRequest, rows: Rows, choice: Choice, length: Length, left_out: Reasons
+) -> Frontier:
+    limits, plans = request.limits, _with_probabilities(rows.plans, choice)
+    order = sorted(range(len(plans)), key=lambda index: (plans[index].usd.p50, plans[index].seconds.p50))
+    place = {old: new for new, old in enumerate(order)}
+    ordered = [plans[index] for index in order]
+    shown = plans[choice.shown]
+    job = rows.job_of(choice.shown)
+    return Frontier(
+        model=request.workload.source.name,
+        deadline_seconds=limits.deadline_seconds,
+        budget_usd=limits.budget_usd,
+        plans=tuple(ordered),
+        reasons=reasons(
+            [each.seconds.p50 for each in ordered],
+            [each.usd.p50 for each in ordered],
+            limits.deadline,
+            limits.budget,
+        ),
+        front=tuple(place[index] for index in choice.front),
+        cheapest=None if choice.cheapest is None else place[choice.cheapest],
+        fastest=None if choice.fastest is None else place[choice.fastest],
+        knee=place[choice.knee],
+        chosen=None if choice.chosen is None else place[choice.chosen],
+        shown=place[choice.shown],
+        job=job,
+        prediction=_predicted(request, shown) if request.in_full else None,
+        two_phases=two_phases(
+            ordered,
+            [rows.terms_of(each) for each in ordered],
+            limits,
+            request.running,
+            rows.state_bytes,
+            length.flattens_at_share,
+        ),
+        job_stream=_stream(request, shown, job),
+        left_out=left_out.told(),
+        considered=rows.compared,
+        notes=_notes(request, length, job),
+    )
+
+
+def _with_probabilities(plans: list[Plan], choice: Choice) -> list[Plan]:
+    columns = (choice.in_time.tolist(), choice.in_budget.tolist(), choice.both.tolist())
+    return [
+        replace(each, in_time=in_time, in_budget=in_budget, both=both)
+        for each, in_time, in_budget, both in zip(plans, *columns, strict=True)
+    ]
+
+
+def _predicted(request: PlanRequest, shown: Plan) -> Prediction:
+    """The chosen plan's step in full."""
+    way, options = shown.way, request.workload.options
+    workload = replace(
+        request.workload,
+        sizes=replace(request.workload.sizes, batch=way.batch),
+        options=replace(options, checkpoint_activations=way.checkpoint_activations),
+    )
+    spreading = Spreading(
+        way.strategy,
+        micro_batches=way.micro_batches if way.micro_batches > 1 else None,
+        intra=shown.hardware.links,
+        inter=shown.hardware.network,
+    )
+    return predict(workload, shown.hardware, spreading, request.model, request.input)
+
+
+def _stream(request: PlanRequest, shown: Plan, job: Job) -> JobStream | None:
+    if request.stream is None:
+        return None
+    return rent_or_buy_for_jobs(
+        JobStreamRequest(
+            hardware=shown.hardware,
+            job_seconds=job.seconds,
+            jobs_per_year=request.stream.jobs_per_year,
+            rent_usd_per_hour=shown.usd_per_hour,
+            price_usd=request.stream.price_usd,
+            usd_per_kwh=request.stream.usd_per_kwh,
+        )
+    )
+
+
+def _notes(request: PlanRequest, length: Length, job: Job) -> tuple[str, ...]:
+    notes = list(job.notes)
+    if request.batches is None or (request.batches.batch is None and request.batches.global_batch is None):
+        notes += length.notes_where_batch_is_chosen
+        if request.batches is None:
+            notes.append(
+                f"global batches up to {largest_batch(request.workload):,} are compared; --max-global-batch "
+                "allows others"
+            )
+    return tuple(dict.fromkeys(notes))
+
+
+def _nothing(rows: Rows, left_out: Reasons) -> Infeasible:
+    """Nothing can run the job."""
+    told = left_out.told()
+    return Infeasible(
+        "no offer can run this job",
+        rows.needed or "a machine that is offered",
+        "; ".join(f"{each.count} machine types: {each.reason}" for each in told[:3]) or "no offer at all",
+        "a smaller batch or sequence, --max-gpus, other --gpu or --cloud, or another precision",
+    )

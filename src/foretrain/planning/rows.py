@@ -1,0 +1,205 @@
+"""The rows of a plan: machines with the way taken on them and what the whole job takes there.
+
+Machines of one shape take the same time, so ways and jobs are found once for a shape; only the bill and the
+emissions differ from offer to offer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+
+from foretrain.errors import ForetrainError
+from foretrain.facts.billing import BillingTerms
+from foretrain.facts.devices import Device
+from foretrain.facts.hardware import Hardware
+from foretrain.facts.providers import providers
+from foretrain.planning.frontier import Plan
+from foretrain.planning.machines import Machines, Reasons, Shape
+from foretrain.planning.settling import Chosen
+from foretrain.planning.steps_to_target import Length
+from foretrain.planning.ways import BatchLimits, Ways
+from foretrain.prediction.input_pipeline import InputOptions
+from foretrain.prediction.job import (
+    Job,
+    OneStep,
+    Running,
+    evaluated_each_epoch,
+    job_in_steps,
+    state_bytes,
+)
+from foretrain.prediction.job_bill import Price
+from foretrain.prediction.job_energy import energy_of
+from foretrain.prediction.step_models import StepModel
+from foretrain.units import format_bytes
+from foretrain.workloads.workload import Workload, graph_at
+
+
+class Rows:
+    """Plans of one job, filled from machines."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        model: StepModel,
+        length: Length,
+        limits: BatchLimits,
+        running: Running,
+        samples: int | None,
+    ) -> None:
+        self.plans: list[Plan] = []
+        self.needed = ""
+        self._ways = Ways(workload, model, length, limits)
+        self._leaner: Ways | None = None
+        self._running = running
+        self._samples = samples
+        self._machines: list[Machines] = []
+        self._chosen: dict[Shape, Chosen] = {}
+        self._jobs: dict[Shape, Job] = {}
+        self._terms: dict[tuple[str, str], BillingTerms] = {}
+        self.state_bytes = state_bytes(graph_at(workload, 1))
+
+    @property
+    def compared(self) -> int:
+        """Combinations of machines, strategy and batch that were looked at."""
+        return self._ways.compared + (self._leaner.compared if self._leaner else 0)
+
+    def fill(
+        self,
+        found: Sequence[Machines],
+        strategies: Sequence[str],
+        samples_from: InputOptions,
+        left_out: Reasons,
+        progress: Callable[[str], None],
+    ) -> None:
+        """One plan for all machines that can run the job."""
+        devices = {each.hardware.device.id: each.hardware.device for each in found}
+        self._ways.prepare(devices.values(), samples_from)
+        shapes = {each.shape: each.hardware for each in found}
+        for number, (shape, hardware) in enumerate(shapes.items(), start=1):
+            progress(f"pricing {hardware.device.id} ({number} of {len(shapes)})")
+            chosen = self._choose(hardware, strategies, samples_from, devices.values())
+            if chosen is not None:
+                self._chosen[shape] = chosen
+        for each in found:
+            if each.shape not in self._chosen:
+                left_out.add(self._why_not(each.hardware), each.hardware.name)
+            elif (plan := self._plan(each, left_out)) is not None:
+                self._machines.append(each)
+                self.plans.append(plan)
+
+    def settle(self, wanted: Collection[int], left_out: Reasons) -> bool:
+        """Make sure of some plans; False if that changed anything."""
+        unsure = {self._machines[index].shape for index in wanted}
+        unsure = {shape for shape in unsure if not self._chosen[shape].is_settled}
+        if not unsure:
+            return True
+        for shape in unsure:
+            self._jobs.pop(shape, None)
+            if not self._chosen[shape].settle():
+                del self._chosen[shape]
+        kept = list(zip(self._machines, self.plans, strict=True))
+        self._machines, self.plans = [], []
+        for each, plan in kept:
+            if each.shape not in self._chosen:
+                left_out.add(self._why_not(each.hardware), each.hardware.name)
+                continue
+            again = self._plan(each, left_out) if each.shape in unsure else plan
+            if again is not None:
+                self._machines.append(each)
+                self.plans.append(again)
+        return False
+
+    def job_of(self, index: int) -> Job:
+        """The job of a plan with its parts, bill and energy."""
+        each = self._machines[index]
+        return self._job(each.shape, each.hardware)
+
+    def terms_of(self, plan: Plan) -> BillingTerms:
+        """How the time of a plan's machines is counted."""
+        return self._terms[plan.offer.provider, plan.offer.instance]
+
+    def _choose(
+        self,
+        hardware: Hardware,
+        strategies: Sequence[str],
+        samples_from: InputOptions,
+        devices: Collection[Device],
+    ) -> Chosen | None:
+        candidates = self._ways.candidates(hardware, strategies)
+        if candidates:
+            return Chosen(self._ways, hardware, candidates)
+        leaner = self._recomputing(devices, samples_from)
+        if leaner is None or not (candidates := leaner.candidates(hardware, strategies)):
+            return None
+        return Chosen(leaner, hardware, candidates)
+
+    def _recomputing(self, devices: Collection[Device], samples_from: InputOptions) -> Ways | None:
+        """The same workload with its activations recomputed, where it has blocks to do so."""
+        options = self._ways.workload.options
+        if self._leaner is None and not (options.checkpoint_activations or options.forward_only):
+            lean = replace(self._ways.workload, options=replace(options, checkpoint_activations=True))
+            try:
+                leaner = self._ways.of(lean)
+                leaner.prepare(devices, samples_from)
+            except ForetrainError:
+                return None
+            self._leaner = leaner
+        return self._leaner
+
+    def _why_not(self, hardware: Hardware) -> str:
+        if not self._ways.shares_out(hardware):
+            return "the batch does not share out over so many GPUs"
+        leanest = (self._leaner or self._ways).leanest_bytes(hardware)
+        self.needed = f"{format_bytes(leanest)} on each GPU of {hardware.name}"
+        return "the model does not fit into the memory of these GPUs"
+
+    def _plan(self, each: Machines, left_out: Reasons) -> Plan | None:
+        """A plan, unless interruptions never let the job end there."""
+        hardware, offer, way = each.hardware, each.offer, self._chosen[each.shape].way
+        try:
+            job = self._job_of_shape(each.shape)
+        except ForetrainError:
+            left_out.add("interrupted so often that the job never ends", hardware.name)
+            return None
+        price = Price(
+            offer.price(self._running.spot),
+            hardware.nodes,
+            self._billed(offer.provider, offer.instance),
+            self._running.spot,
+            "",
+        )
+        energy = energy_of(hardware, job.seconds, offer.provider, offer.region, stated=False)
+        return Plan(
+            hardware=hardware,
+            offer=offer,
+            spot=self._running.spot,
+            way=way,
+            seconds=job.seconds,
+            usd=price.bill(job.seconds),
+            kwh=None if energy is None else energy.kwh.p50,
+            co2_kg=None if energy is None or energy.co2_kg is None else energy.co2_kg.p50,
+            in_time=1.0,
+            in_budget=1.0,
+            both=1.0,
+        )
+
+    def _billed(self, provider: str, instance: str) -> BillingTerms:
+        key = provider, instance
+        if key not in self._terms:
+            self._terms[key] = providers()[provider].billing_terms(instance)
+        return self._terms[key]
+
+    def _job_of_shape(self, shape: Shape) -> Job:
+        if shape not in self._jobs:
+            bare = replace(self._chosen[shape].hardware, offer=None)
+            self._jobs[shape] = self._job(shape, bare)
+        return self._jobs[shape]
+
+    def _job(self, shape: Shape, hardware: Hardware) -> Job:
+        chosen = self._chosen[shape]
+        way = chosen.way
+        step = OneStep(way.step_seconds, chosen.forward_seconds, way.global_batch, self.state_bytes)
+        steps = chosen.ways.steps_at(way.global_batch)
+        running = evaluated_each_epoch(self._running, self._samples, way.global_batch)
+        return job_in_steps(step, steps, hardware, running)

@@ -1,0 +1,263 @@
+"""The best way to run a job on given machines: strategy, batch of each device and micro-batches together.
+
+    job = steps to the end (global batch) · seconds of a step (strategy, batch, micro-batches)
+
+Plain data parallelism is compared at every batch size in closed form (`prediction.replicas`). Sharding the
+state (ZeRO, FSDP) only pays through the memory it frees, so it is looked at where a larger batch would be
+quicker but does not fit, or none fits. Of ways that take about as long the smallest global batch is
+preferred: it departs least from what people have tried.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from foretrain.errors import InvalidRequest
+from foretrain.facts.devices import Device
+from foretrain.facts.hardware import Hardware
+from foretrain.planning.device_memory import DeviceMemory, capacity_bytes
+from foretrain.planning.steps_to_target import Length
+from foretrain.prediction.collectives.network import Network, network_of
+from foretrain.prediction.input_pipeline import InputOptions, InputPipeline, input_pipeline
+from foretrain.prediction.job import Steps
+from foretrain.prediction.replicas import (
+    Reduction,
+    ReplicaStep,
+    gradient_buckets,
+    reduction,
+    replica_step,
+    sent_bytes,
+    sharded_seconds,
+)
+from foretrain.prediction.spreading import Setting
+from foretrain.prediction.step_models import StepModel
+from foretrain.prediction.strategies.gradients import Bucket
+from foretrain.prediction.strategies.layout import ZERO_STAGES, layout_of
+from foretrain.workloads.graph import Graph
+from foretrain.workloads.workload import Workload, graph_at
+
+PLAIN = "ddp"
+STRATEGIES = (PLAIN, "zero1", "zero2", "zero3")
+_ABOUT = 0.02
+"""Ways this close in time count as equal."""
+_WORTH_SHARDING = 0.05
+"""The gain from a larger batch below which sharding is not looked at."""
+_WINDOW = 8
+"""Powers of two of batch sizes that are compared, the largest that fits somewhere being the last."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimits:
+    """Which batches may be chosen: one of each device, one of all, or any up to `most` of all."""
+
+    batch: int | None = None
+    micro_batches: int | None = None
+    global_batch: int | None = None
+    most: int = 1 << 62
+
+    def __post_init__(self) -> None:
+        for name in ("batch", "micro_batches", "global_batch", "most"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InvalidRequest(f"{name} must be at least 1, got {value}")
+        if self.batch is not None and self.global_batch is not None:
+            raise InvalidRequest("give --batch (of each device) or --global-batch, not both")
+
+    def rounds(self, batch: int, devices: int) -> list[int]:
+        """Micro-batches that such batches of each device may come in."""
+        at_once = batch * devices
+        if self.global_batch is not None:
+            rounds, left = divmod(self.global_batch, at_once)
+            found = [rounds] if rounds and not left else []
+        elif self.micro_batches is not None or self.batch is not None:
+            found = [self.micro_batches or 1]
+        else:
+            found = [1 << power for power in range((self.most // at_once).bit_length())]
+        return [each for each in found if each * at_once <= self.most and self._is_wanted(each)]
+
+    def _is_wanted(self, rounds: int) -> bool:
+        return self.micro_batches is None or rounds == self.micro_batches
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One way, sketched: what a step and all steps take, and the memory of each device."""
+
+    strategy: str
+    micro_batch: int
+    micro_batches: int
+    devices: int
+    seconds: float
+    training_seconds: float
+    memory_bytes: float
+
+    @property
+    def global_batch(self) -> int:
+        """Samples of a step."""
+        return self.micro_batch * self.micro_batches * self.devices
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether `seconds` is a sketch."""
+        return self.strategy != PLAIN
+
+
+class Ways:
+    """Ways to run one workload on machines, its steps priced once for each device."""
+
+    def __init__(self, workload: Workload, model: StepModel, length: Length, limits: BatchLimits) -> None:
+        self.workload = workload
+        self.model = model
+        self.compared = 0
+        self._length = length
+        self._limits = limits
+        self._graphs: dict[int, Graph] = {}
+        self._priced: dict[str, dict[int, ReplicaStep]] = {}
+        self._steps: dict[int, Steps] = {}
+        self._loading: dict[tuple[int, str, int], InputPipeline] = {}
+        self._batches: tuple[int, ...] = ()
+
+    def prepare(self, devices: Iterable[Device], input_options: InputOptions) -> None:
+        """Choose the batch sizes to compare, by what fits on the largest of the devices."""
+        largest = max(devices, key=capacity_bytes)
+        self._input = input_options
+        self._memory = DeviceMemory(self.graph, largest, self._limits.batch or 1)
+        if self._limits.batch is not None:
+            self._batches = (self._limits.batch,)
+            return
+        most = min(self._limits.most, self._limits.global_batch or self._limits.most)
+        sizes = [1]
+        while 2 * sizes[-1] <= most:
+            sizes.append(2 * sizes[-1])
+            if self._memory.bytes(sizes[-1], 0, 1, False, largest) > capacity_bytes(largest):
+                break  # this one would fit with sharded state, perhaps
+        self._batches = tuple(sizes[-_WINDOW:])
+
+    def graph(self, batch: int) -> Graph:
+        """The step at a batch size."""
+        if batch not in self._graphs:
+            self._graphs[batch] = graph_at(self.workload, batch)
+        return self._graphs[batch]
+
+    def steps_at(self, global_batch: int) -> Steps:
+        """The steps of the whole job."""
+        if global_batch not in self._steps:
+            self._steps[global_batch] = self._length.steps_at(global_batch)
+        return self._steps[global_batch]
+
+    def replica(self, batch: int, on: Device) -> ReplicaStep:
+        """One device's step."""
+        if on.id not in self._priced:
+            graphs = [self.graph(each) for each in self._batches]
+            told = self.model.priced_all(graphs, on)
+            self._priced[on.id] = {
+                each: replica_step(step, on, self._buckets)
+                for each, step in zip(self._batches, told, strict=True)
+            }
+        return self._priced[on.id][batch]
+
+    def reduction(self, hardware: Hardware) -> Reduction:
+        """What averaging the gradients takes."""
+        return reduction(self._buckets, hardware, _network(hardware))
+
+    def loading(self, batch: int, hardware: Hardware) -> InputPipeline:
+        """What bringing a micro-batch to each device takes."""
+        key = batch, hardware.device.id, 1 if self._input.dataset is None else hardware.devices_per_node
+        if key not in self._loading:
+            self._loading[key] = input_pipeline(self.graph(batch), hardware.device, self._input, key[2])
+        return self._loading[key]
+
+    def candidates(self, hardware: Hardware, strategies: Sequence[str]) -> list[Candidate]:
+        """All ways that fit, the one to take first."""
+        room = capacity_bytes(hardware.device)
+        plain = list(self._plain(hardware))
+        found = [each for each in plain if each.memory_bytes <= room] if PLAIN in strategies else []
+        best = min((each.training_seconds for each in found), default=math.inf)
+        quicker = [each for each in plain if each.training_seconds < best * (1 - _WORTH_SHARDING)]
+        sharded = [name for name in strategies if name != PLAIN]
+        if quicker and sharded and hardware.devices > 1:
+            setting = Setting(hardware.device, _network(hardware), self.model)
+            for strategy in sharded:
+                found += self._sharded(strategy, quicker, hardware, setting)
+        self.compared += len(plain)
+        return _ranked(found)
+
+    def of(self, workload: Workload) -> Ways:
+        """Ways to run a variant of the workload, of the same length and within the same limits."""
+        return Ways(workload, self.model, self._length, self._limits)
+
+    def shares_out(self, hardware: Hardware) -> bool:
+        """Whether some batch can be shared out over the devices at all."""
+        return any(self._limits.rounds(batch, hardware.devices) for batch in self._batches)
+
+    def leanest_bytes(self, hardware: Hardware) -> float:
+        """The least memory the smallest batch needs on each device."""
+        stage = max(ZERO_STAGES.values()) if hardware.devices > 1 else 0
+        return self._memory.bytes(self._batches[0], stage, hardware.devices, False, hardware.device)
+
+    def _plain(self, hardware: Hardware) -> Iterator[Candidate]:
+        """Plain data parallelism at every batch size, whether it fits or not."""
+        devices, on = hardware.devices, hardware.device
+        group = self.reduction(hardware)
+        for batch in self._batches:
+            rounds = self._limits.rounds(batch, devices)
+            if not rounds:
+                continue
+            told = self.replica(batch, on).seconds([group], np.array(rounds))[0]
+            loading = self.loading(batch, hardware)
+            for micro_batches, computing in zip(rounds, told.tolist(), strict=True):
+                waiting = loading.seconds * micro_batches
+                seconds = max(computing, waiting) if loading.overlaps else computing + waiting
+                yield self._candidate(PLAIN, batch, micro_batches, hardware, seconds)
+
+    def _sharded(
+        self, strategy: str, instead_of: Iterable[Candidate], hardware: Hardware, at: Setting
+    ) -> Iterator[Candidate]:
+        """The same batches with sharded state, as far as they fit."""
+        layout = layout_of(strategy, hardware.devices, hardware.devices_per_node)
+        room = capacity_bytes(hardware.device)
+        for plain in instead_of:
+            step = self.replica(plain.micro_batch, hardware.device)
+            seconds = sharded_seconds(step, layout, plain.micro_batches, self._sent_bytes, at)
+            self.compared += 1
+            found = self._candidate(strategy, plain.micro_batch, plain.micro_batches, hardware, seconds)
+            if found.memory_bytes <= room:
+                yield found
+
+    def _candidate(
+        self, strategy: str, batch: int, micro_batches: int, hardware: Hardware, seconds: float
+    ) -> Candidate:
+        devices = hardware.devices
+        steps = self.steps_at(batch * micro_batches * devices).quantiles.p50
+        needed = self._memory.bytes(
+            batch, ZERO_STAGES.get(strategy, 0), devices, micro_batches > 1, hardware.device
+        )
+        return Candidate(strategy, batch, micro_batches, devices, seconds, steps * seconds, needed)
+
+    @cached_property
+    def _sent_bytes(self) -> float:
+        return sent_bytes(self.graph(self._batches[0]))
+
+    @cached_property
+    def _buckets(self) -> tuple[Bucket, ...]:
+        return gradient_buckets(self.graph(self._batches[0]))
+
+
+def _network(hardware: Hardware) -> Network:
+    return network_of(hardware, hardware.links, hardware.network)
+
+
+def _ranked(found: Sequence[Candidate]) -> list[Candidate]:
+    """By time, but of those about as quick as the quickest the smallest global batch first."""
+    if not found:
+        return []
+    limit = min(each.training_seconds for each in found) * (1 + _ABOUT)
+    about = [each for each in found if each.training_seconds <= limit]
+    about.sort(key=lambda each: (each.global_batch, each.is_sharded, -each.micro_batch))
+    rest = sorted((each for each in found if each.training_seconds > limit), key=lambda e: e.training_seconds)
+    return [*about, *rest]
