@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -30,22 +30,38 @@ _MASKED_BERT = f"{Path(__file__).parent / 'mlperf_bert.py'}:masked_bert"
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """How the software trains: which of the tricks of MLPerf's submissions it knows."""
+    """How the software trains: which of the tricks of MLPerf's submissions it knows.
 
-    fused: bool = True
-    half_weights: bool = True
-    cuda_graphs: bool = True
-    fp8: bool = True
-    shards_update: bool = True
-    overlaps: bool = False
+    `sharded_update` and `fp8` name the benchmarks they are used in; `jitter` is how much step times vary
+    between devices.
+    """
+
+    fused_kernels: bool = False
+    half_weights: bool = False
+    cuda_graphs: bool = False
+    overlapped_reduction: bool = True
+    sharded_update: tuple[str, ...] = ()
+    fp8: tuple[str, ...] = ()
+    jitter: float = 0.0
 
 
-SUBMITTED = Stack()
-"""As NVIDIA's code does, by `mlperf_facts.toml`."""
-HALF = Stack(fp8=False)
-PLAIN = Stack(
-    fused=False, half_weights=False, cuda_graphs=False, fp8=False, shards_update=False, overlaps=True
-)
+def submitted() -> Stack:
+    """As NVIDIA's code does, by `mlperf_facts.toml`."""
+    known = facts()["stack"]
+    return Stack(
+        known["fused_kernels"],
+        known["half_weights"],
+        known["cuda_graphs"],
+        known["overlapped_reduction"],
+        tuple(known["sharded_update"]),
+        tuple(known["fp8"]),
+    )
+
+
+SUBMITTED = submitted()
+HALF = replace(SUBMITTED, fp8=())
+UNEVEN = replace(SUBMITTED, jitter=facts()["jitter"]["coefficient_of_variation"])
+PLAIN = Stack()
 """Autocast, DDP and no fused kernels, images channels-last all the same."""
 
 
@@ -57,6 +73,7 @@ class Told:
     evaluation_seconds: float
     flop_share: float
     micro_batches: int
+    is_fp8: bool = False
 
 
 def samples_to_target(one: Submission, law: BatchSizeLaw) -> Quantiles:
@@ -101,13 +118,14 @@ def tell(one: Submission, stack: Stack = SUBMITTED) -> Told:
         _evaluation_seconds(one, stack, outcome.attempt.micro_batch),
         outcome.throughput.mfu,
         outcome.attempt.micro_batches,
+        outcome.question.workload.options.precision == "fp8",
     )
 
 
 def _outcome(one: Submission, stack: Stack) -> Outcome:
     """The step in as few micro-batches as memory allows."""
     machines = hardware(one.hardware)
-    spreading = Spreading(inter=one.network if one.nodes > 1 else None)
+    spreading = Spreading(inter=one.network if one.nodes > 1 else None, jitter=stack.jitter)
     question = question_of(_workload(one, stack), machines, spreading, OperatorSteps(), InputOptions())
     layout = layout_of(_strategy(one, stack), one.devices, one.devices_per_node)
     own_batch = one.batch // one.devices
@@ -121,15 +139,15 @@ def _outcome(one: Submission, stack: Stack) -> Outcome:
 def _strategy(one: Submission, stack: Stack) -> str:
     """Plain data parallelism, or with each node's devices sharing the update."""
     parts = [f"dp={one.devices}"]
-    if stack.shards_update and one.benchmark in facts()["stack"]["sharded_update"]:
+    if one.benchmark in stack.sharded_update:
         parts += ["zero=1", f"shard={one.devices_per_node}"]
-    return ",".join([*parts, *([] if stack.overlaps else ["overlap=no"])])
+    return ",".join([*parts, *([] if stack.overlapped_reduction else ["overlap=no"])])
 
 
 def _workload(one: Submission, stack: Stack, forward_only: bool = False) -> Workload:
     device = hardware(one.hardware).device
     has_fp8 = device.sheet.has("fp8_tensor_flop_per_second")
-    is_fp8 = stack.fp8 and has_fp8 and one.benchmark in facts()["stack"]["fp8"]
+    is_fp8 = has_fp8 and one.benchmark in stack.fp8
     is_bert = one.benchmark == BERT
     return workload_of(
         WorkloadRequest(
@@ -138,7 +156,7 @@ def _workload(one: Submission, stack: Stack, forward_only: bool = False) -> Work
             precision="fp8" if is_fp8 else "fp16",
             optimizer="adamw" if is_bert else "momentum",
             channels_last=not is_bert,
-            compile=stack.fused,
+            compile=stack.fused_kernels,
             cuda_graphs=stack.cuda_graphs,
             half_weights=stack.half_weights and not is_fp8,
             forward_only=forward_only,
