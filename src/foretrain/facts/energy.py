@@ -112,27 +112,39 @@ def pues() -> Registry[Pue]:
     )
 
 
-def grid_intensity(country_or_region: str, provider: str | None = None) -> GridIntensity:
+@cache
+def known_grid(country_or_region: str, provider: str | None = None) -> GridIntensity | None:
     """Intensity of a cloud region (of any provider unless one is named), a country or a state of the USA.
 
-    A region without a figure of its own has that of its grid.
+    A region without a figure of its own has that of its grid. None if the place is unknown.
     """
     wanted = normalised(country_or_region)
-    regions = [
-        region
-        for region in cloud_regions()
-        if provider is None or normalised(region.provider) == normalised(provider)
-    ]
-    region = next((region for region in regions if normalised(region.region) == wanted), None)
+    named = (region for region in _regions_of(provider) if normalised(region.region) == wanted)
+    region = next(named, None)
     if region is not None:
         return _intensity_of(region)
-    if country_or_region not in grids():
-        known = [*grids(), *(grid.name for grid in grids().values()), *(region.region for region in regions)]
+    return grids().find(country_or_region)
+
+
+def grid_intensity(country_or_region: str, provider: str | None = None) -> GridIntensity:
+    """The same; an unknown place raises `UnknownName`."""
+    found = known_grid(country_or_region, provider)
+    if found is None:
+        regions = (region.region for region in _regions_of(provider))
+        known = [*grids(), *(grid.name for grid in grids().values()), *regions]
         kind = "country or region" if provider is None else f"country or {provider} region"
         raise UnknownName(
             kind, country_or_region, known, "Name a country as USA or France, a state as US-VA."
         )
-    return grids()[country_or_region]
+    return found
+
+
+def _regions_of(provider: str | None) -> list[CloudRegion]:
+    return [
+        region
+        for region in cloud_regions()
+        if provider is None or normalised(region.provider) == normalised(provider)
+    ]
 
 
 def pue(provider: str) -> Pue:

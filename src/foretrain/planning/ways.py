@@ -119,6 +119,7 @@ class Ways:
         self._graphs: dict[int, Graph] = {}
         self._priced: dict[str, dict[int, ReplicaStep]] = {}
         self._steps: dict[int, Steps] = {}
+        self._reductions: dict[str, Reduction] = {}
         self._loading: dict[tuple[int, str, int], InputPipeline] = {}
         self._batches: tuple[int, ...] = ()
 
@@ -163,7 +164,9 @@ class Ways:
 
     def reduction(self, hardware: Hardware) -> Reduction:
         """What averaging the gradients takes."""
-        return reduction(self._buckets, hardware, _network(hardware))
+        if hardware.name not in self._reductions:
+            self._reductions[hardware.name] = reduction(self._buckets, hardware, _network(hardware))
+        return self._reductions[hardware.name]
 
     def loading(self, batch: int, hardware: Hardware) -> InputPipeline:
         """What bringing a micro-batch to each device takes."""

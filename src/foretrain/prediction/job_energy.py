@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from foretrain.errors import MissingData, UnknownName
+from foretrain.errors import MissingData
 from foretrain.estimates import Quantiles
-from foretrain.facts.energy import co2_kg, energy_kwh, grid_intensity, pues
+from foretrain.facts.energy import co2_kg, energy_kwh, grid_intensity, known_grid, pues
 from foretrain.facts.hardware import Hardware
 from foretrain.facts.running import POWER, default
 from foretrain.prediction.independent import product
@@ -50,11 +50,7 @@ def energy_of(
     )
     grid = None
     if region:
-        try:
-            grid = grid_intensity(region, provider)
-        except UnknownName:
-            if stated:
-                raise
+        grid = grid_intensity(region, provider) if stated else known_grid(region, provider)
     grams = None if grid is None else grid.gco2e_per_kwh
     return Energy(
         kwh=kwh,

@@ -39,11 +39,8 @@ def peak_flop_per_second(device: Device, dtype: str, matrix: bool) -> float:
 
 def peaks(works: WorkTable, device: Device) -> Floats:
     """The peak each work could reach."""
-    kinds = {(work.dtype, bool(matrix)) for work, matrix in zip(works.works, works.is_matrix, strict=True)}
-    known = {(dtype, matrix): peak_flop_per_second(device, dtype, matrix) for dtype, matrix in kinds}
-    return np.array(
-        [known[work.dtype, bool(matrix)] for work, matrix in zip(works.works, works.is_matrix, strict=True)]
-    )
+    kinds, place = works.arithmetic
+    return np.array([peak_flop_per_second(device, dtype, matrix) for dtype, matrix in kinds])[place]
 
 
 def roofline(works: WorkTable, device: Device) -> tuple[Floats, Floats]:

@@ -64,6 +64,14 @@ class WorkTable:
         return np.array([work.kind in MATRIX_KINDS for work in self.works], bool)
 
     @cached_property
+    def arithmetic(self) -> tuple[tuple[tuple[str, bool], ...], NDArray[np.int64]]:
+        """The types computed in, each as a product or not, and the place of every work among them."""
+        places: dict[tuple[str, bool], int] = {}
+        both = zip((work.dtype for work in self.works), self.is_matrix.tolist(), strict=True)
+        of_work = [places.setdefault(each, len(places)) for each in both]
+        return tuple(places), np.array(of_work, np.int64)
+
+    @cached_property
     def _known(self) -> dict[Any, Any]:
         """Columns asked for by name, since models ask for the same ones several times."""
         return {}
