@@ -1,0 +1,122 @@
+"""Where labels go: next to what they name, over nothing else, or not at all.
+
+Widths are estimated from the number of characters, generously, since the reader's font is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+CHARACTER_WIDTH = 0.62
+"""Width of a character as a share of the font's size; wide fonts such as DejaVu Sans average 0.6."""
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A rectangle of pixels."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+    def overlaps(self, other: Box) -> bool:
+        """Whether the two share more than an edge."""
+        return (
+            self.left < other.right
+            and other.left < self.right
+            and self.top < other.bottom
+            and other.top < self.bottom
+        )
+
+    def inside(self, other: Box) -> bool:
+        """Whether all of it lies in the other."""
+        return (
+            other.left <= self.left
+            and self.right <= other.right
+            and other.top <= self.top
+            and self.bottom <= other.bottom
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A point to be labelled: where, how large its marker is, and what to write, the best text first."""
+
+    x: float
+    y: float
+    radius: float
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A text at a place: its anchor (start, middle or end) at the baseline, and the room it takes."""
+
+    text: str
+    anchor: str
+    x: float
+    y: float
+    box: Box
+
+
+def text_width(text: str, size: float) -> float:
+    """Pixels a text takes, rather too many than too few."""
+    return CHARACTER_WIDTH * size * len(text)
+
+
+def placed_at(text: str, size: float, x: float, y: float, anchor: str) -> Placed:
+    """A text with its anchor at a point."""
+    width = text_width(text, size)
+    left = x - {"start": 0.0, "middle": width / 2, "end": width}[anchor]
+    return Placed(text, anchor, x, y, Box(left, y - 0.85 * size, left + width, y + 0.3 * size))
+
+
+def first_free(places: Iterable[Placed], within: Box, taken: Sequence[Box]) -> Placed | None:
+    """The first place inside a box that touches nothing taken."""
+    return next(
+        (
+            place
+            for place in places
+            if place.box.inside(within) and not any(place.box.overlaps(box) for box in taken)
+        ),
+        None,
+    )
+
+
+def place_labels(
+    wanted: Sequence[Wanted], size: float, within: Box, taken: Iterable[Box] = ()
+) -> list[Placed | None]:
+    """A label for each point, in order of importance; None where no text has room."""
+    occupied = [*taken, *(_marker(point) for point in wanted)]
+    found: list[Placed | None] = []
+    for point in wanted:
+        places = (place for text in point.texts for place in _places(point, text, size))
+        placed = first_free(places, within, occupied)
+        if placed is not None:
+            occupied.append(placed.box)
+        found.append(placed)
+    return found
+
+
+def _marker(point: Wanted) -> Box:
+    return Box(point.x - point.radius, point.y - point.radius, point.x + point.radius, point.y + point.radius)
+
+
+def _places(point: Wanted, text: str, size: float) -> Iterator[Placed]:
+    """Above right first, where a falling front leaves room, then all around."""
+    gap = point.radius + 3
+    for anchor, across, down in (
+        ("start", gap, -gap),
+        ("start", gap, 0.35 * size),
+        ("start", gap, gap + 0.7 * size),
+        ("middle", 0.0, -gap - 0.3 * size),
+        ("end", -gap, gap + 0.7 * size),
+        ("end", -gap, 0.35 * size),
+        ("end", -gap, -gap),
+        ("middle", 0.0, gap + size),
+        ("start", 0.0, -gap - 1.2 * size),
+        ("end", 0.0, gap + 2 * size),
+    ):
+        yield placed_at(text, size, point.x + across, point.y + down, anchor)

@@ -1,0 +1,32 @@
+"""Numbers and sentences as they stand in a report."""
+
+from __future__ import annotations
+
+SPACE = "\u00a0"
+"""Keeps a number and its unit on one line."""
+_ALMOST = 0.995
+
+
+def percent(share: float, digits: int = 0) -> str:
+    """`17.2 %`; what is not nothing is never written as 0."""
+    least = 10.0**-digits
+    if 0 < 100 * share < least / 2:
+        return f"<{SPACE}{least:.{digits}f}{SPACE}%"
+    return f"{100 * share:,.{digits}f}{SPACE}%"
+
+
+def probability(share: float) -> str:
+    """`93 %`; nothing is certain, so never 0 or 100."""
+    if share >= _ALMOST:
+        return f"over {percent(0.99)}"
+    return f"under {percent(0.01)}" if share < 1 - _ALMOST else percent(share)
+
+
+def between(low: str, high: str) -> str:
+    """What holds with 80 % probability: `80 % between 4h 50m and 6h 30m`."""
+    return f"80{SPACE}% between {low} and {high}"
+
+
+def sentence(text: str) -> str:
+    """A remark with a capital and a full stop; nothing stays nothing."""
+    return f"{text[:1].upper()}{text[1:].removesuffix('.')}." if text else ""

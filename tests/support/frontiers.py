@@ -1,0 +1,144 @@
+"""A plan's answer from real predictions of a few offers, for those who only show it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from foretrain.estimates import Quantiles
+from foretrain.facts.billing import BillingTerms
+from foretrain.facts.hardware import Hardware, hardware
+from foretrain.facts.providers import providers
+from foretrain.planning.frontier import Frontier, LeftOut, Plan, TwoPhases, Way
+from foretrain.planning.job_stream import JobStreamRequest, rent_or_buy_for_jobs
+from foretrain.planning.pareto import (
+    cheapest_within,
+    fastest_within,
+    knee,
+    pareto_front,
+    probability_of_both,
+    probability_within,
+    reasons,
+)
+from foretrain.planning.phases import PhasedJob, Runner, plan_in_phases
+from foretrain.prediction.answers import Prediction
+from foretrain.prediction.job import Job, Running, Steps, job_of
+from foretrain.prediction.prediction import predict
+from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.workload import Workload
+
+MACHINES = (
+    "aws:g4dn.xlarge", "gcp:n1-standard-16+4xT4", "aws:g5.xlarge", "azure:Standard_NV36ads_A10_v5",
+    "lambda:gpu_1x_a100_sxm4", "lambda:gpu_2x_a6000", "lambda:gpu_1x_h100_pcie", "lambda:gpu_8x_v100",
+    "aws:g5.12xlarge", "gcp:a2-highgpu-1g", "gcp:a2-highgpu-8g", "aws:p4d.24xlarge:2",
+    "lambda:gpu_8x_h100_sxm5",
+)  # fmt: skip
+
+
+def workload(model: str = "mnist-cnn", batch: int = 256) -> Workload:
+    """A small model, quick to trace."""
+    return workload_of(WorkloadRequest(model, batch=batch))
+
+
+def frontier_of(
+    trained: Workload,
+    machines: Sequence[str] = MACHINES,
+    samples: float = 2e9,
+    deadline_seconds: float | None = None,
+    budget_usd: float | None = None,
+) -> Frontier:
+    """The front of one job over machines, each with the same batch for each device."""
+    answered = [
+        _answered(trained, hardware(name), samples, deadline_seconds, budget_usd) for name in machines
+    ]
+    answered.sort(key=lambda one: one[0].usd.p50)
+    plans = tuple(plan for plan, _, _ in answered)
+    seconds, usd = [plan.seconds.p50 for plan in plans], [plan.usd.p50 for plan in plans]
+    limits = deadline_seconds or math.inf, budget_usd or math.inf
+    chosen = cheapest_within(seconds, usd, *limits)
+    shown = fastest_within(seconds, usd) if chosen is None else chosen
+    assert shown is not None
+    middle = knee(seconds, usd) if limits == (math.inf, math.inf) else None
+    shown = shown if middle is None else middle
+    prediction, job = answered[shown][1:]
+    return Frontier(
+        model=trained.source.name,
+        deadline_seconds=deadline_seconds,
+        budget_usd=budget_usd,
+        plans=plans,
+        reasons=reasons(seconds, usd, *limits),
+        front=tuple(int(index) for index in pareto_front(seconds, usd)),
+        cheapest=cheapest_within(seconds, usd, *limits),
+        fastest=fastest_within(seconds, usd, limits[1], limits[0]),
+        knee=knee(seconds, usd),
+        chosen=None if chosen is None else shown,
+        shown=shown,
+        prediction=predict(trained, prediction.hardware),
+        job=job,
+        two_phases=_two_phases(plans) if budget_usd else None,
+        job_stream=rent_or_buy_for_jobs(
+            JobStreamRequest(prediction.hardware, job.seconds, 120, plans[shown].usd_per_hour, 30_000)
+        ),
+        left_out=(
+            LeftOut("the provider does not say which GPU it rents out", 3, ("x:a100", "y:h100")),
+            LeftOut("the step does not fit into memory at any batch size", 2, ("x:k80",)),
+        ),
+        considered=12_345,
+        notes=("prices change daily",),
+    )
+
+
+def _answered(
+    trained: Workload, machines: Hardware, samples: float, deadline: float | None, budget: float | None
+) -> tuple[Plan, Prediction, Job]:
+    prediction = predict(trained, machines, with_advice=False)
+    global_batch = prediction.batch if prediction.spread is None else prediction.spread.global_batch
+    steps = samples / global_batch
+    job = job_of(prediction, Steps(Quantiles(0.9 * steps, steps, 1.2 * steps), "a guess"), Running())
+    assert machines.offer is not None
+    assert job.usd is not None
+    in_time = probability_within(*_three(job.seconds), deadline or math.inf)
+    in_budget = probability_within(*_three(job.usd), budget or math.inf)
+    plan = Plan(
+        hardware=machines,
+        offer=machines.offer,
+        spot=False,
+        way=Way(
+            strategy=prediction.strategy,
+            batch=prediction.batch,
+            micro_batches=1,
+            global_batch=global_batch,
+            checkpoint_activations=False,
+            steps=job.steps,
+            step_seconds=prediction.step.seconds,
+            memory_bytes=prediction.memory.bytes.p50,
+            knowledge=prediction.knowledge,
+        ),
+        seconds=job.seconds,
+        usd=job.usd,
+        kwh=job.kwh,
+        co2_kg=job.co2_kg,
+        in_time=float(in_time),
+        in_budget=float(in_budget),
+        both=float(probability_of_both(in_time, in_budget)),
+    )
+    return plan, prediction, job
+
+
+def _two_phases(plans: Sequence[Plan]) -> TwoPhases:
+    """The first half on the fastest, the rest on the cheapest; whether that wins is not asked here."""
+    fast, cheap = min(plans, key=lambda plan: plan.seconds.p50), plans[0]
+    runners = tuple(
+        Runner(plan.offer.instance, (plan.seconds.p50 / 1000,), plan.usd_per_hour, _terms(plan))
+        for plan in (fast, cheap)
+    )
+    plan = plan_in_phases(PhasedJob((1000,), runners), 0, 1, 400)
+    return TwoPhases(plan, fast, cheap, 0.4, 0.38, cheap.usd.p50 * 0.1, 1200.0)
+
+
+def _terms(plan: Plan) -> BillingTerms:
+    return providers()[plan.offer.provider].billing_terms(plan.offer.instance, plan.offer.historical)
+
+
+def _three(quantiles: Quantiles) -> tuple[float, float, float]:
+    return quantiles.p10, quantiles.p50, quantiles.p90
