@@ -55,7 +55,7 @@ class PlanRequest:
     length: StepsRequest
     running: Running = field(default_factory=Running)
     machines: MachinesRequest = field(default_factory=MachinesRequest)
-    batches: BatchLimits | None = None
+    batches: BatchLimits = field(default_factory=BatchLimits)
     strategies: tuple[str, ...] = STRATEGIES
     limits: Limits = field(default_factory=Limits)
     input: InputOptions = field(default_factory=InputOptions)
@@ -83,7 +83,7 @@ def plan(request: PlanRequest, progress: Progress = lambda _: None) -> Frontier 
     length = length_of(request.length)
     assert length is not None, "the request checked it"
     progress("walking through the step")
-    limits = request.batches or BatchLimits(most=largest_batch(request.workload))
+    limits = request.batches.up_to(largest_batch(request.workload))
     model = step_model(request.model, request.workload)
     rows = Rows(request.workload, model, length, limits, request.running, request.length.samples)
     if found:
@@ -196,13 +196,15 @@ def _stream(request: PlanRequest, shown: Plan, job: Job) -> JobStream | None:
 
 def _notes(request: PlanRequest, length: Length, job: Job) -> tuple[str, ...]:
     notes = list(job.notes)
-    if request.batches is None or (request.batches.batch is None and request.batches.global_batch is None):
+    if request.batches.batch is None and request.batches.global_batch is None:
         notes += length.notes_where_batch_is_chosen
-        if request.batches is None:
-            notes.append(
-                f"global batches up to {largest_batch(request.workload):,} are compared; --max-global-batch "
-                "allows others"
-            )
+    if request.batches.is_open:
+        notes.append(
+            f"global batches up to {largest_batch(request.workload):,} are compared; --max-global-batch "
+            "allows others"
+        )
+    if request.input.dataset is None:
+        notes.append("samples are taken to be in memory already; --dataset tells what reading them takes")
     return tuple(dict.fromkeys(notes))
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -58,15 +58,29 @@ class BatchLimits:
     batch: int | None = None
     micro_batches: int | None = None
     global_batch: int | None = None
-    most: int = 1 << 62
+    most: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("batch", "micro_batches", "global_batch", "most"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise InvalidRequest(f"{name} must be at least 1, got {value}")
+                raise InvalidRequest(f"{name.replace('_', ' ')} must be at least 1, got {value}")
         if self.batch is not None and self.global_batch is not None:
             raise InvalidRequest("give --batch (of each device) or --global-batch, not both")
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the global batch is to be chosen, and nothing says how large it may be."""
+        return self.batch is None and self.global_batch is None and self.most is None
+
+    def up_to(self, most: int) -> BatchLimits:
+        """The same with a largest global batch, where none was given or follows."""
+        return replace(self, most=most) if self.is_open else self
+
+    @property
+    def largest(self) -> float:
+        """The largest global batch allowed."""
+        return math.inf if self.most is None else self.most
 
     def rounds(self, batch: int, devices: int) -> list[int]:
         """Micro-batches that such batches of each device may come in."""
@@ -74,11 +88,11 @@ class BatchLimits:
         if self.global_batch is not None:
             rounds, left = divmod(self.global_batch, at_once)
             found = [rounds] if rounds and not left else []
-        elif self.micro_batches is not None or self.batch is not None:
+        elif self.micro_batches is not None or self.batch is not None or self.most is None:
             found = [self.micro_batches or 1]
         else:
             found = [1 << power for power in range((self.most // at_once).bit_length())]
-        return [each for each in found if each * at_once <= self.most and self._is_wanted(each)]
+        return [each for each in found if each * at_once <= self.largest and self._is_wanted(each)]
 
     def _is_wanted(self, rounds: int) -> bool:
         return self.micro_batches is None or rounds == self.micro_batches
@@ -131,7 +145,7 @@ class Ways:
         if self._limits.batch is not None:
             self._batches = (self._limits.batch,)
             return
-        most = min(self._limits.most, self._limits.global_batch or self._limits.most)
+        most = min(self._limits.largest, self._limits.global_batch or math.inf)
         sizes = [1]
         while 2 * sizes[-1] <= most:
             sizes.append(2 * sizes[-1])

@@ -12,7 +12,9 @@ from foretrain.serving.cli import (
     converge,
     devices,
     explain,
+    guide,
     offers,
+    plan,
     predict,
     rent_or_buy,
     scaling,
@@ -46,12 +48,14 @@ def root(
 
 
 app.command("predict")(predict.predict)
+app.command("plan")(plan.plan)
 app.command("trace")(trace.trace)
 app.command("scaling")(scaling.scaling)
 app.command("converge")(converge.converge)
 app.command("calibrate")(calibrate.calibrate)
 app.command("devices")(devices.devices)
 app.command("offers")(offers.offers)
+app.command("guide")(guide.guide)
 app.command("rent-or-buy")(rent_or_buy.rent_or_buy)
 app.command("explain")(explain.explain)
 app.command("validate")(validate.validate)

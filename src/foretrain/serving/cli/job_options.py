@@ -99,7 +99,7 @@ def asked(arguments: Mapping[str, Any]) -> Asked | None:
     from foretrain.errors import InvalidRequest
     from foretrain.prediction.job import Running
 
-    length, running = _length(arguments), _running(arguments)
+    length, running = length_and_running(arguments)
     if length.is_known:
         return Asked(length, running)
     if running != Running():
@@ -108,6 +108,11 @@ def asked(arguments: Mapping[str, Any]) -> Asked | None:
             "--target with --log"
         )
     return None
+
+
+def length_and_running(arguments: Mapping[str, Any]) -> tuple[StepsRequest, Running]:
+    """What a command's arguments say of a job, whether that is enough or not."""
+    return _length(arguments), _running(arguments)
 
 
 def _length(arguments: Mapping[str, Any]) -> StepsRequest:

@@ -150,6 +150,51 @@ def print_curves(
     """Lines over a shared x axis, drawn with characters; only on a terminal."""
     if not on_terminal():
         return
+    plotext = _canvas()
+    for index, (label, y) in enumerate(curves.items()):
+        plotext.plot(list(x), list(y), label=label, marker=_MARKERS[index % len(_MARKERS)])
+    for set_ticks, values in ((plotext.xticks, [x]), (plotext.yticks, list(curves.values()))):
+        ticks = round_ticks(max(max(line) for line in values))
+        set_ticks(ticks, [f"{tick:,.10g}" for tick in ticks])
+    plotext.title(title)
+    plotext.xlabel(x_label)
+    plotext.ylabel(y_label)
+    typer.echo(plotext.build())
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """Points of a plot, with their marker; joined by lines where they follow each other."""
+
+    label: str
+    x: Sequence[float]
+    y: Sequence[float]
+    marker: str
+    is_line: bool = False
+
+
+def print_points(title: str, x_label: str, y_label: str, series: Sequence[Points]) -> None:
+    """Points on two logarithmic axes, drawn with characters; only on a terminal."""
+    if not on_terminal():
+        return
+    plotext = _canvas()
+    for points in series:
+        if points.x:
+            draw = plotext.plot if points.is_line else plotext.scatter
+            x, y = ([math.log10(value) for value in values] for values in (points.x, points.y))
+            draw(x, y, label=points.label, marker=points.marker)
+    axes = ((plotext.xticks, [p.x for p in series]), (plotext.yticks, [p.y for p in series]))
+    for set_ticks, columns in axes:
+        ticks = log_ticks([value for column in columns for value in column])
+        set_ticks([math.log10(tick) for tick in ticks], [f"{tick:,.10g}" for tick in ticks])
+    plotext.title(title)
+    plotext.xlabel(x_label)
+    plotext.ylabel(y_label)
+    typer.echo(plotext.build())
+
+
+def _canvas() -> Any:
+    """An empty plot as wide as the terminal allows."""
     import plotext
     from rich.console import Console
 
@@ -160,15 +205,16 @@ def print_curves(
     plotext.axes_color("default")
     plotext.ticks_color("default")
     plotext.plotsize(min(console.width - 2, 90), 18)
-    for index, (label, y) in enumerate(curves.items()):
-        plotext.plot(list(x), list(y), label=label, marker=_MARKERS[index % len(_MARKERS)])
-    for set_ticks, values in ((plotext.xticks, [x]), (plotext.yticks, list(curves.values()))):
-        ticks = round_ticks(max(max(line) for line in values))
-        set_ticks(ticks, [f"{tick:,.10g}" for tick in ticks])
-    plotext.title(title)
-    plotext.xlabel(x_label)
-    plotext.ylabel(y_label)
-    typer.echo(plotext.build())
+    return plotext
+
+
+def log_ticks(values: Sequence[float]) -> list[float]:
+    """1, 2 and 5 times powers of ten between the least and the most of positive values."""
+    low, high = min(values), max(values)
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    ticks = [factor * 10.0**power for power in powers for factor in (1, 2, 5)]
+    inside = [tick for tick in ticks if low <= tick <= high]
+    return inside or [low]
 
 
 def round_ticks(top: float, most: int = 6) -> list[float]:
