@@ -55,12 +55,14 @@ _NOTES = (
     "all submissions run. `torch.compile`'s fusion stands for the hand-written kernels, AdamW for LAMB, "
     "momentum for LARS.",
     "Before that was settled, four variants (eager, channels-last, compiled, compiled with half-precision "
-    "weights) were looked at on 8 A100, H100, A30 and L40S, and DDP and ZeRO-1 for BERT. Beside the judged figures stand FP16 in place of "
-    "FP8, plain PyTorch, and waiting for the slowest device as Lambda's runs taught (`lambda_multi`).",
+    "weights) were looked at on 8 A100, H100, A30 and L40S, and DDP and ZeRO-1 for BERT. Beside the judged "
+    "figures stand FP16 in place of FP8, plain PyTorch, and waiting for the slowest device as Lambda's runs "
+    "taught (`lambda_multi`).",
     "BERT's sequences are packed: a sample is its 256 tokens on average, of at most 512, and attention is "
     "counted at that mean length.",
-    "The intervals are those of the step and of the reference epochs. They are too narrow: what machines and "
-    "software of one kind differ by is in neither. Those by the errors on other devices come near their 80 %.",
+    "The intervals are those of the step and of the reference epochs. They are too narrow: what machines "
+    "and software of one kind differ by is in neither. Those by the errors on other devices come near "
+    "their 80 %.",
 )
 
 
