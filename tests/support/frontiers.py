@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 
 from foretrain.estimates import Quantiles
 from foretrain.facts.billing import BillingTerms
@@ -38,6 +39,12 @@ MACHINES = (
 def workload(model: str = "mnist-cnn", batch: int = 256) -> Workload:
     """A small model, quick to trace."""
     return workload_of(WorkloadRequest(model, batch=batch))
+
+
+@cache
+def example(deadline_seconds: float | None = None, budget_usd: float | None = None) -> Frontier:
+    """The same small job within some limits; predicted once."""
+    return frontier_of(workload(), deadline_seconds=deadline_seconds, budget_usd=budget_usd)
 
 
 def frontier_of(

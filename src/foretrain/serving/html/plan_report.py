@@ -12,7 +12,7 @@ from foretrain.serving.html.plan_chart import front_chart
 from foretrain.serving.html.plan_sources import sources_section
 from foretrain.serving.html.plan_tables import front_section, left_out_section, losers_section
 from foretrain.serving.html.plan_variants import job_stream_section, two_phases_section
-from foretrain.serving.html.wording import between, probability
+from foretrain.serving.html.wording import between, probability, together
 from foretrain.units import format_bytes, format_duration, format_money
 
 
@@ -54,7 +54,7 @@ def _answer(frontier: Frontier) -> Markup:
     what = (element("strong", words.machines(plan)), f" ({words.gpus(plan)}) {kind}", *where)
     range_ = between(format_duration(plan.seconds.p10), format_duration(plan.seconds.p90))
     said = (
-        f": {frontier.model} trains in {format_duration(plan.seconds.p50)} ({range_}) for "
+        f": {frontier.model} trains in {together(format_duration(plan.seconds.p50))} ({range_}) for "
         f"{format_money(plan.usd.p50)} ({words.between_money(plan.usd)}). {words.limits(frontier, plan)}"
     )
     if frontier.meets_limits:

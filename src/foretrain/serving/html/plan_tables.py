@@ -27,8 +27,9 @@ def front_section(frontier: Frontier, chart: Markup) -> Markup:
         Column("", class_="tick-column"), Column("#", right=True, class_="rank"),
         Column("machines", class_="keep title"), Column("GPUs, strategy", class_="keep"),
         Column("where", class_="keep"), Column("batch", right=True),
-        Column("time", right=True, class_="key"), Column("cost", right=True, class_="key"), Column("kWh", right=True),
-        Column("kg CO2", right=True), *([Column("chance", right=True)] if limited else []),
+        Column("time", right=True, class_="key"), Column("cost", right=True, class_="key"),
+        Column("kWh", right=True), Column("kg CO2", right=True),
+        *([Column("chance", right=True)] if limited else []),
     ]  # fmt: skip
     rows = [
         _front_row(frontier, index, str(number) if index in frontier.front else "", limited)

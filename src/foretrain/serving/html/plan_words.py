@@ -5,7 +5,7 @@ from __future__ import annotations
 from foretrain.estimates import Quantiles
 from foretrain.planning.frontier import Frontier, Plan
 from foretrain.planning.pareto import Reason, Verdict
-from foretrain.serving.html.wording import probability
+from foretrain.serving.html.wording import probability, together
 from foretrain.units import format_duration, format_money
 
 
@@ -40,18 +40,18 @@ def batch_parts(plan: Plan) -> str:
 
 def between_times(seconds: Quantiles) -> str:
     """`4h 50m – 6h 30m`."""
-    return f"{format_duration(seconds.p10)} – {format_duration(seconds.p90)}"
+    return together(f"{format_duration(seconds.p10)} – {format_duration(seconds.p90)}")
 
 
 def between_money(usd: Quantiles) -> str:
     """`$20 – $27`."""
-    return f"{format_money(usd.p10)} – {format_money(usd.p90)}"
+    return together(f"{format_money(usd.p10)} – {format_money(usd.p90)}")
 
 
 def limits(frontier: Frontier, plan: Plan) -> str:
     """How likely a plan keeps what was asked: `It keeps the deadline of 24h 00m with 97 % probability.`"""
     deadline, budget = frontier.deadline_seconds, frontier.budget_usd
-    in_time = "" if deadline is None else f"the deadline of {format_duration(deadline)}"
+    in_time = "" if deadline is None else f"the deadline of {together(format_duration(deadline))}"
     in_budget = "" if budget is None else f"the budget of {format_money(budget)}"
     if not in_time and not in_budget:
         return ""
@@ -66,7 +66,7 @@ def limits(frontier: Frontier, plan: Plan) -> str:
 
 def why_lost(frontier: Frontier, reason: Reason) -> str:
     """What was better, and by how much."""
-    late, dear = format_duration(reason.excess_seconds), format_money(reason.excess_usd)
+    late, dear = together(format_duration(reason.excess_seconds)), format_money(reason.excess_usd)
     if reason.verdict is Verdict.OVER_DEADLINE:
         also = f", and {dear} over the budget" if reason.excess_usd else ""
         return f"{late} over the deadline{also}"

@@ -21,6 +21,9 @@ _TIMES = (
     *(count * HOUR for count in (1, 2, 3, 6, 12)),
     *(count * DAY for count in (1, 2, 4, 7, 14, 30, 60, 120)),
 )  # fmt: skip
+_COARSE_TIMES = (
+    1, 3, 10, 30, 2 * MINUTE, 10 * MINUTE, 30 * MINUTE, 2 * HOUR, 6 * HOUR, DAY, 4 * DAY, 14 * DAY, 60 * DAY,
+)  # fmt: skip
 _MAIN_TIMES = (1, 10, MINUTE, 10 * MINUTE, HOUR, 6 * HOUR, DAY, 7 * DAY, 30 * DAY)
 _TIME_STEPS = (
     1, 2, 5, 10, 15, 30,
@@ -110,10 +113,8 @@ def ticks(scale: Scale, quantity: Quantity, most: int) -> list[Tick]:
                 break
     even = _even(scale.low, scale.high, quantity, most)
     if quantity is Quantity.TIME:
-        unit = next(
-            (unit for unit in _UNITS if all(_is_whole(value / unit[0]) for value in even)), _UNITS[-1]
-        )
-        return [Tick(value, f"{value / unit[0]:,.4g} {unit[1]}") for value in even]
+        seconds, name = next((unit for unit in _UNITS if _counts(even, unit[0])), _UNITS[-1])
+        return [Tick(value, f"{value / seconds:,.5g} {name}") for value in even]
     return [Tick(value, tick_text(value, quantity)) for value in even]
 
 
@@ -129,7 +130,7 @@ def tick_text(value: float, quantity: Quantity) -> str:
 def _ladders(scale: Scale, quantity: Quantity) -> Iterator[list[float]]:
     """Ladders of round values over the scale, the finest first."""
     if quantity is Quantity.POWERS_OF_TWO:
-        first, last = math.floor(math.log2(scale.low)), math.ceil(math.log2(scale.high))
+        first, last = math.ceil(math.log2(scale.low)), math.floor(math.log2(scale.high))
         powers = [2.0**power for power in range(first, last + 1)]
         yield from (powers[::every] for every in range(1, len(powers) + 1))
         return
@@ -138,14 +139,19 @@ def _ladders(scale: Scale, quantity: Quantity) -> Iterator[list[float]]:
         years = [year * YEAR for year in decades if year >= 1]
         below = [part for part in decades if part < 1]
         yield [*below, *_TIMES, *years]
-        yield [*below, *_TIMES[::2], *years]
-        yield [*below, *_MAIN_TIMES, *years]
-        yield [*below, *_MAIN_TIMES[::2], *years]
+        yield [*below, *_COARSE_TIMES, *years]
+        main = [*below, *_MAIN_TIMES, *years]
+        yield from (main[::every] for every in range(1, len(main) + 1))
         return
     powers_of_ten = _decades(scale)
     for steps in ((1, 2, 5), (1, 3), (1,)):
         yield [step * power for power in powers_of_ten for step in steps]
     yield from (powers_of_ten[::every] for every in range(2, len(powers_of_ten) + 1))
+
+
+def _counts(values: Sequence[float], unit: float) -> bool:
+    """Whether all are whole numbers of a unit."""
+    return all(value == 0 or (value >= unit and _is_whole(value / unit)) for value in values)
 
 
 def _decades(scale: Scale) -> list[float]:

@@ -87,7 +87,7 @@ def scatter(chart: Scatter) -> Markup:
     shown = _worth_drawing(chart)
     left_out = len(chart.dots) - len(shown)
     entries = [LegendEntry(text, f"dot {standing}") for standing, text in chart.legend]
-    caption = f"{left_out:,} more lie far beyond the upper right." if left_out else ""
+    caption = f"Not drawn, far beyond the upper right: {left_out:,}." if left_out else ""
     return figure(chart.title, lambda canvas: _draw(chart, shown, canvas), entries, caption)
 
 

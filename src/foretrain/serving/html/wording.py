@@ -7,6 +7,11 @@ SPACE = "\u00a0"
 _ALMOST = 0.995
 
 
+def together(text: str) -> str:
+    """A quantity that is not to be broken over two lines."""
+    return text.replace(" ", SPACE)
+
+
 def percent(share: float, digits: int = 0) -> str:
     """`17.2 %`; what is not nothing is never written as 0."""
     least = 10.0**-digits
@@ -24,7 +29,7 @@ def probability(share: float) -> str:
 
 def between(low: str, high: str) -> str:
     """What holds with 80 % probability: `80 % between 4h 50m and 6h 30m`."""
-    return f"80{SPACE}% between {low} and {high}"
+    return f"80{SPACE}% between {together(low)} and {together(high)}"
 
 
 def sentence(text: str) -> str:

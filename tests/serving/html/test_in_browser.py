@@ -1,0 +1,138 @@
+"""A report in a real browser without a network: nothing overflows, overlaps, complains or is asked for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.support.browser import Tab, opened_browser
+from tests.support.frontiers import example
+
+from foretrain.serving.html.heat_map import HeatCell, HeatMap, heat_map
+from foretrain.serving.html.lines import LineChart, Point, Series, line_chart
+from foretrain.serving.html.page import page, section
+from foretrain.serving.html.plan_report import plan_report
+from foretrain.serving.html.scales import Axis, Quantity
+from foretrain.units import HOUR
+
+WIDTHS = (1280, 800, 400)
+OVERLAPS = """
+(() => {
+  const shown = [...document.querySelectorAll("svg text")].filter((text) => text.getClientRects().length);
+  const boxes = shown.map((text) => [text.textContent, text.getBoundingClientRect()]);
+  const found = [];
+  boxes.forEach(([one, a], place) => boxes.slice(place + 1).forEach(([other, b]) => {
+    const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+    const high = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+    if (wide > 1 && high > 3) found.push(one + " / " + other);
+  }));
+  const limit = document.documentElement.clientWidth + 1;
+  boxes.forEach(([one, a]) => { if (a.left < -1 || a.right > limit) found.push(one + " leaves the page"); });
+  return [boxes.length, found];
+})()
+"""
+
+
+@pytest.fixture(scope="module")
+def tab() -> Iterator[Tab]:
+    with opened_browser() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A plan with everything in it, and the charts a plan does not need."""
+    made = plan_report(
+        example(deadline_seconds=6 * HOUR, budget_usd=30.0),
+        "foretrain plan mnist-cnn --samples 60000 --epochs 30000 --deadline 6h --html report.html",
+        "2026-11-16",
+    )
+    file = tmp_path_factory.mktemp("report") / "report.html"
+    file.write_text(made, encoding="utf-8")
+    return file
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_nothing_overflows_or_overlaps(tab: Tab, report: Path, width: int) -> None:
+    tab.open(report)
+    tab.show(width)
+    assert tab.evaluate("document.documentElement.scrollWidth") == width
+    count, overlapping = tab.evaluate(OVERLAPS)
+    assert count > 15
+    assert overlapping == []
+
+
+def test_it_asks_for_nothing_and_complains_of_nothing(tab: Tab, report: Path) -> None:
+    tab.open(report)
+    assert tab.complaints() == []
+    assert tab.requests() == [report.resolve().as_uri()]
+
+
+def test_screenshots_differ_between_light_and_dark(tab: Tab, report: Path) -> None:
+    tab.open(report)
+    background = "getComputedStyle(document.body).backgroundColor"
+    for width in (1280, 400):
+        colours = []
+        for dark in (False, True):
+            tab.show(width, dark=dark)
+            colours.append(tab.evaluate(background))
+            picture = tab.screenshot()
+            assert picture.startswith(b"\x89PNG")
+            assert len(picture) > 50_000
+        assert colours[0] != colours[1]
+
+
+def test_it_prints_in_light_on_a_few_pages(tab: Tab, report: Path) -> None:
+    tab.open(report)
+    tab.show(1280, dark=True)
+    printed = tab.pdf()
+    assert printed.startswith(b"%PDF")
+    pages = len(re.findall(rb"/Type\s*/Page\b", printed))
+    assert 3 <= pages <= 8
+
+
+def test_tables_sort_by_a_click(tab: Tab, report: Path) -> None:
+    tab.open(report)
+    head = "[...document.querySelectorAll('.dense th button')].find((b) => b.textContent == 'cost')"
+    costs = "[...document.querySelectorAll('.dense tbody tr')].map((r) => Number(r.cells[7].dataset.sort))"
+    tab.evaluate(f"{head}.click()")
+    rising = tab.evaluate(costs)
+    tab.evaluate(f"{head}.click()")
+    falling = tab.evaluate(costs)
+    assert rising == sorted(rising)
+    assert falling == rising[::-1]
+    assert len(rising) > 2
+
+
+def points(name: str, factor: float) -> tuple[Point, ...]:
+    return tuple(Point(2.0**x, factor * 2**x * 1e-3, "tip", name if x == 5 else "") for x in range(9))
+
+
+def test_the_other_charts_fit_too(tab: Tab, tmp_path: Path) -> None:
+    cells = tuple(
+        HeatCell(None, reason="does not fit") if column > 6 else HeatCell(2.0**column, f"{2**column} min")
+        for column in range(9)
+    )
+    batches = tuple(f"{32 * 2**place:,}" for place in range(9))
+    names = ("aws:p4d.24xlarge", "azure:Standard_NV36ads_A10_v5")
+    heat = HeatMap("Time of an epoch", "machine", "batch", "time", batches, tuple((n, cells) for n in names))
+    lines = LineChart(
+        "Step", "by batch", Axis("batch", Quantity.POWERS_OF_TWO), Axis("time", Quantity.TIME),
+        tuple(Series(name, points(name, place + 1)) for place, name in enumerate(names)),
+    )  # fmt: skip
+    file = tmp_path / "charts.html"
+    file.write_text(page("Charts", "", (), (section("All", heat_map(heat), line_chart(lines)),), ()), "utf-8")
+    tab.open(file)
+    for width in WIDTHS:
+        tab.show(width)
+        assert tab.evaluate("document.documentElement.scrollWidth") == width
+        assert tab.evaluate(OVERLAPS)[1] == []
+    assert tab.complaints() == []
+
+
+def test_a_browser_that_is_missing_is_no_reason_to_skip(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(AssertionError, match=r"install_browser\.sh"), opened_browser():
+        pass

@@ -1,0 +1,83 @@
+"""The page around a report: one file, nothing from outside, for screen and paper."""
+
+from __future__ import annotations
+
+import re
+
+from tests.support.drawings import of_class, parsed, said
+
+from foretrain.serving.html.page import KeyFigure, code, definitions, key_figures, link, notes, page, section
+from foretrain.serving.html.tables import Cell, Column, table
+
+
+def test_a_page_is_one_file_that_asks_for_nothing() -> None:
+    made = page("A <title>", "kicker", (), (section("One", "text"),), ("footer",))
+    assert made.startswith('<!doctype html>\n<html lang="en">')
+    assert "<title>A &lt;title&gt;</title>" in made
+    assert "default-src 'none'" in made.replace("&#x27;", "'")
+    for outside in ("src=", "<link", "@import", "url(", "http"):
+        assert outside not in made.replace("http-equiv", "")
+
+
+def test_light_dark_narrow_and_print_have_their_styles() -> None:
+    made = page("t", "k", (), (), ())
+    for rule in (
+        "@media screen and (prefers-color-scheme: dark)",
+        "@media screen and (max-width",
+        "@media print",
+    ):
+        assert rule in made
+    printed = made.split("@media print")[1]
+    for rule in ("@page", "break-inside: avoid", "break-after: avoid", "table-header-group"):
+        assert rule in printed
+
+
+def test_the_script_cannot_end_early() -> None:
+    made = page("t", "k", (), (), ())
+    assert len(re.findall("</script>", made)) == 1
+
+
+def test_a_section_without_content_is_none() -> None:
+    assert section("Empty", "", "") == ""
+
+
+def test_notes_are_said_once() -> None:
+    assert notes(("a & b", "c", "a & b")) == '<ul class="notes"><li>a &amp; b</li><li>c</li></ul>'
+    assert notes(()) == ""
+    assert definitions(()) == ""
+
+
+def test_definitions_and_figures() -> None:
+    assert definitions([("name", code("<x>"))]).endswith("<dt>name</dt><dd><code>&lt;x&gt;</code></dd></dl>")
+    tree = parsed(key_figures([KeyFigure("time", "3 h", "2 to 4 h"), KeyFigure("cost", "$5")]))
+    assert [said(figure) for figure in tree.iter("dd")] == ["3 h2 to 4 h", "$5"]
+
+
+def test_only_addresses_of_the_web_become_links() -> None:
+    assert link("list", "https://x.org/a?b&c").startswith('<a href="https://x.org/a?b&amp;c"')
+    assert link("list", "javascript:alert(1)") == "list (javascript:alert(1))"
+    assert link("list", "") == "list"
+
+
+def test_a_table_knows_what_to_sort_by_and_what_to_mark() -> None:
+    made = table(
+        [Column("machine", class_="keep"), Column("time", right=True)],
+        [("a", Cell("1h 00m", 3600.0, tip="exactly")), ("b", Cell("2h 00m", 7200.0, minor="1 - 3 h"))],
+        footer=("all", "3h 00m"),
+        marked=frozenset({1}),
+        faded=frozenset({0}),
+        sortable=True,
+        label="machines",
+    )
+    tree = parsed(made)
+    assert [cell.get("data-sort") for cell in of_class(tree, "number")] == [None, "3600.0", "7200.0", None]
+    assert [said(row) for row in of_class(tree, "marked")] == ["b2h 00m1 - 3 h"]
+    assert [said(row) for row in of_class(tree, "faded")] == ["a1h 00m"]
+    assert tree.find(".//table").get("class") == "short sortable"  # type: ignore[union-attr]
+    assert tree[0].get("role") == "region"
+
+
+def test_a_long_table_may_be_broken_between_rows() -> None:
+    rows = [(str(number),) for number in range(40)]
+    assert "short" not in table([Column("n")], rows)
+    assert "short" in table([Column("n")], rows[:10])

@@ -1,0 +1,166 @@
+"""The report of a plan: what it says, what it leaves out, and that hostile names stay text."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from tests.support.frontiers import example
+
+from foretrain.planning.frontier import Frontier
+from foretrain.planning.pareto import Reason, Verdict
+from foretrain.serving.html.plan_chart import front_info
+from foretrain.serving.html.plan_report import plan_report
+from foretrain.serving.html.plan_words import why_lost
+from foretrain.serving.html.scatter import Standing
+from foretrain.units import HOUR, format_duration, format_money
+
+HEADINGS = re.compile("<h2>(.*?)</h2>")
+
+
+def limited() -> Frontier:
+    return example(deadline_seconds=6 * HOUR, budget_usd=30.0)
+
+
+def text_of(report: str) -> str:
+    """What is read, without styles and tags."""
+    body = report.split("</style>")[1].split("<script>")[0]
+    return re.sub(r"\s+", " ", re.sub("<[^>]*>", " ", body).replace("\u00a0", " "))
+
+
+def test_the_sections_in_order() -> None:
+    assert HEADINGS.findall(plan_report(limited())) == [
+        "The choice",
+        "In two phases",
+        "Where the job&#x27;s time goes",
+        "Where a step&#x27;s time goes",
+        "Memory",
+        "More or fewer GPUs",
+        "Rent or buy",
+        "What lost",
+        "Left out",
+        "Notes",
+        "Sources",
+    ]
+
+
+def test_the_answer_comes_first() -> None:
+    frontier = limited()
+    plan = frontier.plans[frontier.shown]
+    answer = text_of(plan_report(frontier)).split("The choice")[0]
+    for said in (
+        f"Rent {plan.offer.provider}:{plan.offer.instance}",
+        plan.hardware.device.id,
+        plan.offer.region,
+        format_duration(plan.seconds.p50),
+        f"80 % between {format_duration(plan.seconds.p10)} and {format_duration(plan.seconds.p90)}",
+        format_money(plan.usd.p50),
+        "the deadline of 6h 00m and the budget of $30.00 with over 99 % probability",
+    ):
+        assert said in answer
+
+
+def test_every_plan_of_the_front_is_in_the_table_and_one_is_ticked() -> None:
+    frontier = limited()
+    report = plan_report(frontier)
+    assert report.count("✓") == 1
+    (table,) = re.findall('aria-label="Plans on the front">(.*?)</table>', report)
+    for plan in frontier.on_front():
+        assert plan.offer.instance in table
+    assert table.count("<tr") == 1 + len(frontier.front)
+
+
+def test_where_nothing_meets_the_limits_that_is_said_and_nothing_is_ticked() -> None:
+    report = plan_report(example(deadline_seconds=60.0, budget_usd=1.0))
+    assert "Nothing is expected to keep these limits. The nearest is" in text_of(report)
+    assert "✓" not in report
+    assert "nearest to the limits" in report
+
+
+def test_without_limits_there_is_no_chance() -> None:
+    said = text_of(plan_report(example()))
+    assert "chance" not in said
+    assert "probability." not in said.split("The choice")[0]
+
+
+def test_without_a_prediction_in_full_the_job_is_still_told() -> None:
+    headings = HEADINGS.findall(plan_report(replace(limited(), prediction=None)))
+    assert "Where the job&#x27;s time goes" in headings
+    assert "Memory" not in headings
+
+
+def test_without_variants_there_are_no_sections_of_them() -> None:
+    bare = replace(limited(), two_phases=None, job_stream=None, left_out=(), notes=())
+    headings = HEADINGS.findall(plan_report(bare))
+    assert not {"In two phases", "Rent or buy", "Left out"} & set(headings)
+
+
+def test_command_and_date_are_told() -> None:
+    report = plan_report(limited(), "foretrain plan 'a b' --html r.html", "2026-11-16")
+    assert "Made on 2026-11-16 by foretrain plan &#x27;a b&#x27; --html r.html" in text_of(report)
+
+
+def test_prices_have_sources_and_dates() -> None:
+    frontier = limited()
+    report = plan_report(frontier)
+    for plan in frontier.plans:
+        assert plan.offer.as_of in report.split("<h2>Sources</h2>")[1]
+    assert "SkyPilot" in report.split("<h2>Sources</h2>")[1]
+
+
+def test_hostile_names_stay_text() -> None:
+    hostile = "</td><script>alert('x')</script>\""
+    frontier = limited()
+    plans = tuple(
+        replace(
+            plan,
+            offer=replace(plan.offer, instance=hostile, region=hostile, source=hostile, as_of=hostile),
+            way=replace(plan.way, strategy=hostile),
+        )
+        for plan in frontier.plans
+    )
+    attacked = replace(
+        frontier,
+        model=hostile,
+        plans=plans,
+        notes=(hostile,),
+        left_out=tuple(replace(one, reason=hostile, examples=(hostile,)) for one in frontier.left_out),
+    )
+    report = plan_report(attacked, command=hostile, made_on=hostile)
+    assert report.count("<script>") == 1
+    assert report.count("</script>") == 1
+    assert "<script>alert" not in report
+    assert report.count("&lt;script&gt;") > 20
+
+
+def test_the_chart_holds_every_plan_and_the_front_has_the_numbers_of_the_table() -> None:
+    frontier = limited()
+    info = front_info(frontier)
+    kinds = [dot.standing for dot in info.dots]
+    assert kinds.count(Standing.CHOSEN) == 1
+    assert kinds.count(Standing.EXTRA) == 1
+    assert kinds.count(Standing.FRONT) == len(frontier.front) - 1
+    assert len(info.dots) == len(frontier.plans) + 1
+    numbers = [info.dots[index].labels[-1] for index in frontier.front]
+    assert numbers == [str(place) for place in range(1, len(frontier.front) + 1)]
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        (Reason(1, Verdict.OVER_DEADLINE, 0, 3600.0, 0.0), "1h 00m over the deadline"),
+        (
+            Reason(1, Verdict.OVER_DEADLINE, 0, 3600.0, 5.0),
+            "1h 00m over the deadline, and $5.00 over the budget",
+        ),
+        (Reason(1, Verdict.OVER_BUDGET, None, 0.0, 5.0), "$5.00 over the budget"),
+        (Reason(1, Verdict.DOMINATED, 0, 60.0, 2.0), "{} is 1m 00s faster and $2.00 cheaper"),
+        (Reason(1, Verdict.DOMINATED, 0, 0.0, 2.0), "{} is $2.00 cheaper"),
+    ],
+)
+def test_why_a_plan_lost(reason: Reason, said: str) -> None:
+    frontier = limited()
+    offer = frontier.plans[0].offer
+    expected = said.format(f"{offer.provider}:{offer.instance}")
+    assert why_lost(frontier, reason).replace("\u00a0", " ") == expected
