@@ -150,7 +150,7 @@ def _notes(machines: Sequence[Machine], models: Sequence[ModelGuide]) -> Iterato
     bounds = [machine.name for machine in machines if machine.is_bound]
     if bounds:
         yield (
-            f"{', '.join(bounds)}: never timed, so times are the least the data sheet allows, marked >; "
+            f"times marked > are the least the data sheet allows: nobody timed {', '.join(bounds)}; "
             "`foretrain calibrate --here` times this machine's own CPU"
         )
     if any(machine.offer is not None for machine in machines):

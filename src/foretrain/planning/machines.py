@@ -117,7 +117,7 @@ def _of_offer(offer: Offer, request: MachinesRequest, reasons: Reasons) -> Itera
     one = Hardware(name, device(offer.device), offer.count, 1, node, offer, request.links, request.network)
     counts = _counts(request.most_devices // offer.count)
     if len(counts) > 1 and request.network is None and (node is None or node.inter is None):
-        reasons.add("taken alone only, since the network between several of them is not known", name)
+        reasons.add("several of them together, as their network is not known (--network names one)", name)
         counts = [1]
     for count in counts:
         hardware = one if count == 1 else replace(one, name=f"{name}:{count}", nodes=count)

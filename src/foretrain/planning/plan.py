@@ -47,8 +47,9 @@ class StreamOptions:
 class PlanRequest:
     """A job, where it may run, and what it may take.
 
-    `strategies` are those to compare. `in_full` adds the prediction of the chosen plan's step with all its
-    parts, which takes some seconds.
+    `strategies` are those to compare; `layouts` searches tensor, pipeline and other layouts too where state
+    must be sharded, on what stands on the front. `in_full` adds the prediction of the chosen plan's step with
+    all its parts. Both take seconds.
     """
 
     workload: Workload
@@ -61,7 +62,13 @@ class PlanRequest:
     input: InputOptions = field(default_factory=InputOptions)
     model: StepModel | str = DEFAULT
     stream: StreamOptions | None = None
+    layouts: bool = False
     in_full: bool = False
+
+    @property
+    def may_divide(self) -> bool:
+        """Whether a model too large for data parallelism may be divided otherwise."""
+        return set(self.strategies) == set(STRATEGIES)
 
     def __post_init__(self) -> None:
         unknown = [name for name in self.strategies if name not in STRATEGIES]
@@ -85,13 +92,17 @@ def plan(request: PlanRequest, progress: Progress = lambda _: None) -> Frontier 
     progress("walking through the step")
     limits = request.batches.up_to(largest_batch(request.workload))
     model = step_model(request.model, request.workload)
-    rows = Rows(request.workload, model, length, limits, request.running, request.length.samples)
+    rows = Rows(
+        request.workload, model, length, limits, request.running, request.length.samples, request.layouts
+    )
     if found:
         rows.fill(found, request.strategies, request.input, left_out, progress)
+    if found and not rows.plans and request.may_divide:
+        left_out = Reasons()
+        rows.divide(found, left_out, progress)
     if not rows.plans:
         return _nothing(rows, left_out)
-    progress("comparing")
-    choice = _settled(rows, request.limits, left_out)
+    choice = _settled(rows, request.limits, left_out, progress)
     return _frontier(request, rows, choice, length, left_out)
 
 
@@ -103,10 +114,11 @@ def largest_batch(workload: Workload) -> int:
     return int(default(LARGEST_BATCH).quantiles.p50)
 
 
-def _settled(rows: Rows, limits: Limits, left_out: Reasons) -> Choice:
+def _settled(rows: Rows, limits: Limits, left_out: Reasons, progress: Progress) -> Choice:
     """Choose, make sure of what stands on the front, and choose again, until all of it is sure."""
     while True:
         choice = choose(numbers([p.seconds for p in rows.plans], [p.usd for p in rows.plans]), limits)
+        progress("making sure of the front")
         if rows.settle({*choice.front, choice.shown}, left_out):
             return choice
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
-from foretrain.errors import ForetrainError
+from foretrain.errors import ForetrainError, InvalidRequest
 from foretrain.facts.billing import BillingTerms
 from foretrain.facts.devices import Device
 from foretrain.facts.hardware import Hardware
 from foretrain.facts.providers import providers
+from foretrain.planning.dividing import Divided, divided
 from foretrain.planning.frontier import Plan
 from foretrain.planning.machines import Machines, Reasons, Shape
 from foretrain.planning.settling import Chosen
@@ -46,15 +47,19 @@ class Rows:
         limits: BatchLimits,
         running: Running,
         samples: int | None,
+        with_layouts: bool = False,
     ) -> None:
+        self._searched = workload if with_layouts else None
         self.plans: list[Plan] = []
         self.needed = ""
         self._ways = Ways(workload, model, length, limits)
         self._leaner: Ways | None = None
+        self._length = length
+        self._limits = limits
         self._running = running
         self._samples = samples
         self._machines: list[Machines] = []
-        self._chosen: dict[Shape, Chosen] = {}
+        self._chosen: dict[Shape, Chosen | Divided] = {}
         self._jobs: dict[Shape, Job] = {}
         self._terms: dict[tuple[str, str], BillingTerms] = {}
         self.state_bytes = state_bytes(graph_at(workload, 1))
@@ -82,11 +87,32 @@ class Rows:
             if chosen is not None:
                 self._chosen[shape] = chosen
         for each in found:
-            if each.shape not in self._chosen:
+            if each.shape in self._chosen:
+                self._add(each, left_out)
+            else:
                 left_out.add(self._why_not(each.hardware), each.hardware.name)
-            elif (plan := self._plan(each, left_out)) is not None:
-                self._machines.append(each)
-                self.plans.append(plan)
+
+    def divide(self, found: Sequence[Machines], left_out: Reasons, progress: Callable[[str], None]) -> None:
+        """The same for a model that must be divided between devices, by searching among its layouts."""
+        ways, batch = self._ways, self._limits.global_batch
+        if batch is None:
+            raise InvalidRequest(
+                f"{ways.workload.source.name} does not fit by data parallelism on any of these machines; to "
+                "search for ways to divide it, give --global-batch"
+            )
+        spot = self._running.spot
+        self._chosen |= divided(
+            ways.workload, ways.model, self._length, batch, found, spot, left_out, progress
+        )
+        for each in found:
+            if each.shape in self._chosen:
+                self._add(each, left_out)
+
+    def _add(self, each: Machines, left_out: Reasons) -> None:
+        plan = self._plan(each, left_out)
+        if plan is not None:
+            self._machines.append(each)
+            self.plans.append(plan)
 
     def settle(self, wanted: Collection[int], left_out: Reasons) -> bool:
         """Make sure of some plans; False if that changed anything."""
@@ -104,10 +130,11 @@ class Rows:
             if each.shape not in self._chosen:
                 left_out.add(self._why_not(each.hardware), each.hardware.name)
                 continue
-            again = self._plan(each, left_out) if each.shape in unsure else plan
-            if again is not None:
+            if each.shape in unsure:
+                self._add(each, left_out)
+            else:
                 self._machines.append(each)
-                self.plans.append(again)
+                self.plans.append(plan)
         return False
 
     def job_of(self, index: int) -> Job:
@@ -128,11 +155,11 @@ class Rows:
     ) -> Chosen | None:
         candidates = self._ways.candidates(hardware, strategies)
         if candidates:
-            return Chosen(self._ways, hardware, candidates)
+            return Chosen(self._ways, hardware, candidates, self._searched)
         leaner = self._recomputing(devices, samples_from)
         if leaner is None or not (candidates := leaner.candidates(hardware, strategies)):
             return None
-        return Chosen(leaner, hardware, candidates)
+        return Chosen(leaner, hardware, candidates, self._searched)
 
     def _recomputing(self, devices: Collection[Device], samples_from: InputOptions) -> Ways | None:
         """The same workload with its activations recomputed, where it has blocks to do so."""
@@ -200,6 +227,5 @@ class Rows:
         chosen = self._chosen[shape]
         way = chosen.way
         step = OneStep(way.step_seconds, chosen.forward_seconds, way.global_batch, self.state_bytes)
-        steps = chosen.ways.steps_at(way.global_batch)
         running = evaluated_each_epoch(self._running, self._samples, way.global_batch)
-        return job_in_steps(step, steps, hardware, running)
+        return job_in_steps(step, chosen.steps, hardware, running)

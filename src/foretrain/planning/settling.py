@@ -2,7 +2,7 @@
 
 Plain data parallelism is exact in closed form, so only its memory near a device's limit is simulated again.
 Sharded ways are sketches; they are predicted in full, and where one does not fit after all, the next takes
-its place.
+its place. On request all other layouts are searched in their stead.
 """
 
 from __future__ import annotations
@@ -12,33 +12,47 @@ from dataclasses import replace
 from foretrain.errors import ForetrainError
 from foretrain.facts.hardware import Hardware
 from foretrain.planning.device_memory import capacity_bytes
+from foretrain.planning.dividing import best_layout, way_of
 from foretrain.planning.frontier import Way
 from foretrain.planning.ways import PLAIN, Candidate, Ways
 from foretrain.prediction.input_pipeline import InputOptions
+from foretrain.prediction.job import Steps
 from foretrain.prediction.many_devices import Spreading, question_of
 from foretrain.prediction.memory import estimate_memory
 from foretrain.prediction.outcomes import Attempt, Outcome, evaluate
 from foretrain.prediction.strategies.layout import layout_of
 from foretrain.prediction.tenancy import MemoryOptions
+from foretrain.workloads.workload import Workload
 
 _NEAR = 0.9
 """Share of a device's memory from which it is simulated for that device."""
 
 
 class Chosen:
-    """The way taken on some machines, and those that come after it; settled once it is known to hold."""
+    """The way taken on some machines, and those that come after it; settled once it is known to hold.
 
-    def __init__(self, ways: Ways, hardware: Hardware, candidates: list[Candidate]) -> None:
+    `whole` is the workload to search all layouts of, where that is asked for.
+    """
+
+    def __init__(
+        self, ways: Ways, hardware: Hardware, candidates: list[Candidate], whole: Workload | None
+    ) -> None:
         self.ways = ways
         self.hardware = hardware
         self.is_settled = False
         self._left = candidates
+        self._whole = whole
         self._way = self._sketched(candidates[0])
 
     @property
     def way(self) -> Way:
         """How the job is run."""
         return self._way
+
+    @property
+    def steps(self) -> Steps:
+        """The steps of the whole job, run so."""
+        return self.ways.steps_at(self._way.global_batch)
 
     @property
     def forward_seconds(self) -> float:
@@ -83,10 +97,15 @@ class Chosen:
         sketched = self._sketched(candidate)
         if candidate.strategy == PLAIN:
             return self._with_memory(sketched, candidate)
+        steps = self.ways.steps_at(candidate.global_batch)
+        if self._whole is not None:
+            quickest = best_layout(self._whole, self.ways.model, self.hardware, candidate.global_batch)
+            if quickest is not None:
+                return way_of(quickest, steps)
         outcome = self._evaluated(candidate)
         if outcome is None or not outcome.memory.fits:
             return None
-        return replace(sketched, step_seconds=outcome.total.quantiles, memory_bytes=outcome.memory.bytes)
+        return way_of(outcome, steps)
 
     def _with_memory(self, sketched: Way, candidate: Candidate) -> Way | None:
         device = self.hardware.device

@@ -104,9 +104,11 @@ def guide(
             progress,
         )
     if html is not None:
+        from datetime import date
+
         from foretrain.serving.html.guide_report import guide_report
 
-        html.write_text(guide_report(answer), encoding="utf-8")
+        html.write_text(guide_report(answer, made_on=date.today().isoformat()), encoding="utf-8")
     if json:
         print_json(guide_object(answer))
         return

@@ -8,7 +8,7 @@ from foretrain.planning.guide import Guide, ModelGuide
 from foretrain.planning.guide_machines import Machine
 from foretrain.serving.cli.heat_table import Shaded, print_heat_table
 from foretrain.serving.cli.terminal import Column, print_line, print_table
-from foretrain.serving.guide_views import View, best_cells, reasons, value, views, written
+from foretrain.serving.guide_views import View, best_cells, picks, reasons, value, views, written
 from foretrain.units import format_money
 
 _MOST_REASONS = 8
@@ -61,17 +61,8 @@ def _show_view(guide: Guide, model: ModelGuide, view: View) -> None:
 
 
 def _show_picks(guide: Guide, model: ModelGuide) -> None:
-    def name(place: int | None) -> str:
-        return "-" if place is None else guide.machines[place].name
-
-    print_table(
-        [Column("batch", right=True), Column("fastest"), Column("cheapest"), Column("best value")],
-        [
-            (f"{pick.batch:,}", name(pick.fastest), name(pick.cheapest), name(pick.best_value))
-            for pick in model.summary.picks
-        ],
-        title="Which to take",
-    )
+    rows = picks(guide, model)
+    print_table([Column("batch", right=True), *map(Column, rows[0][1:])], rows[1:], title="Which to take")
 
 
 _ONE_BATCH = ("time", "cost", "speedup", "value", "memory", "verdict")

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from foretrain.serving.cli.terminal import Column, fitting, on_terminal, print_line, print_table
 
+_BLACK, _WHITE = 16, 231
 _RAMP = (
-    ("#f7fbff", "black"), ("#deebf7", "black"), ("#c6dbef", "black"), ("#9ecae1", "black"),
-    ("#6baed6", "black"), ("#4292c6", "black"), ("#2171b5", "white"), ("#08519c", "white"),
-    ("#08306b", "white"),
+    (231, _BLACK), (195, _BLACK), (153, _BLACK), (117, _BLACK), (75, _BLACK), (32, _BLACK),
+    (25, _WHITE), (24, _WHITE), (17, _WHITE),
 )  # fmt: skip
-"""From pale to deep along one line of lightness (ColorBrewer's Blues), each with a text colour it carries."""
+"""From pale to deep blue among the 256 colours terminals share, each with the colour of text it carries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,7 @@ def print_heat_table(
     console = Console(highlight=False)
     kept = fitting(columns, texts, console.width)
     values = [cell.value for _, cells in rows for cell in cells if cell.value is not None]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     table = Table(box=box.SIMPLE_HEAD, header_style="bold", padding=(0, 1, 0, 0), pad_edge=False)
     for index in kept:
         table.add_column(
@@ -49,9 +50,9 @@ def print_heat_table(
         )
     for name, cells in rows:
         shown = [Text(name)]
-        for cell in (cells[index - 1] for index in kept if index):
-            style = "" if cell.value is None else _style(shade(cell.value, values), cell.is_marked)
-            shown.append(Text(cell.text, style=style or "dim"))
+        for index, cell in ((index, cells[index - 1]) for index in kept if index):
+            style = "dim" if cell.value is None else _style(shade(cell.value, values), cell.is_marked)
+            shown.append(Text(cell.text.rjust(widths[index]), style=style))
         table.add_row(*shown)
     print_line(title, "bold")
     console.print(table)
@@ -62,4 +63,4 @@ def print_heat_table(
 
 def _style(level: int, is_marked: bool) -> str:
     background, foreground = _RAMP[level]
-    return f"{'bold underline ' if is_marked else ''}{foreground} on {background}"
+    return f"{'bold underline ' if is_marked else ''}color({foreground}) on color({background})"

@@ -50,6 +50,10 @@ MaxGpus = Annotated[int, typer.Option("--max-gpus", help="At most so many GPUs t
 Strategies = Annotated[
     str, typer.Option("--strategy", help="auto (all that plan compares), or some of ddp,zero1,zero2,zero3.")
 ]
+Layouts = Annotated[
+    bool,
+    typer.Option("--layouts", help="Search tensor, pipeline and other layouts for the front (seconds each)."),
+]
 MaxGlobalBatch = Annotated[
     int | None, typer.Option("--max-global-batch", help="The largest global batch to consider.")
 ]
@@ -99,6 +103,7 @@ def plan(
     spot: job.Spot = False,
     max_gpus: MaxGpus = 64,
     strategy: Strategies = "auto",
+    layouts: Layouts = False,
     batch: given.Batch = None,
     micro_batches: predicting.MicroBatches = None,
     global_batch: predicting.GlobalBatch = None,
@@ -206,6 +211,7 @@ def _request(arguments: dict[str, Any]) -> PlanRequest:
             arguments["dataset"], arguments["storage"], arguments["loader_workers"], arguments["prefetch"]
         ),
         stream=_stream(arguments),
+        layouts=arguments["layouts"],
         in_full=arguments["html"] is not None,
     )
 

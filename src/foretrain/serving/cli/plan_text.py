@@ -149,20 +149,17 @@ def _places(plans: Sequence[Plan], scale: float) -> tuple[list[float], list[floa
 def _two_phases(found: TwoPhases | None) -> None:
     if found is None:
         return
-    saved = (
-        f"saves {format_money(found.saved_usd)}"
-        if found.saved_usd > 0
-        else f"is {format_duration(found.saved_seconds)} faster"
-    )
-    flat = (
-        "" if found.flattens_at_share is None else f" (the curve flattens at {found.flattens_at_share:.0%})"
-    )
+    saved = f"saves {format_money(found.saved_usd)}"
+    if found.saved_usd <= 0:
+        saved = f"is {format_duration(found.saved_seconds)} faster"
+    flat = found.flattens_at_share
+    curve = "" if flat is None else f" (the curve flattens at {flat:.0%})"
     print_line()
     print_line(
-        f"In two phases: the first {found.switch_share:.0%}{flat} on {words.machines(found.first)}, the rest on "
-        f"{words.machines(found.second)}: {format_duration(found.plan.seconds)} for "
-        f"{format_money(found.plan.usd)}. That {saved} against one machine, if all goes as expected: it fills "
-        "the limit to the brim.",
+        f"In two phases: the first {found.switch_share:.0%}{curve} on {words.machines(found.first)}, the "
+        f"rest on {words.machines(found.second)}: {format_duration(found.plan.seconds)} for "
+        f"{format_money(found.plan.usd)}. That {saved} against one machine, if all goes as expected: it "
+        "fills the limit to the brim.",
         "cyan",
     )
 
