@@ -28,6 +28,7 @@ COMMANDS = (
     "calibrate",
     "devices",
     "offers",
+    "guide",
     "rent-or-buy",
     "explain",
     "validate",
