@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from foretrain.errors import InvalidRequest, UnknownName
 from foretrain.facts.energy import cloud_regions, co2_kg, energy_kwh, grid_intensity, grids, pue, pues
+from foretrain.facts.providers import providers
 from foretrain.facts.sheets import data_root, read_toml
 
 SOURCES = set(read_toml(data_root() / "sources.toml"))
@@ -94,7 +95,8 @@ def test_every_grid_is_within_what_electricity_can_emit() -> None:
 
 def test_every_region_is_on_a_known_grid_and_named_once() -> None:
     regions = cloud_regions()
-    assert {region.provider for region in regions} == {"aws", "azure", "gcp"}
+    assert {"aws", "azure", "gcp", "oci", "runpod", "vast"} <= {region.provider for region in regions}
+    assert all(region.provider in providers() for region in regions)
     assert len({region.region for region in regions}) == len(regions)
     for region in regions:
         assert region.grid in grids()
