@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from tests.support.calibrated_cpu import CALIBRATION
 
 from foretrain.errors import InvalidRequest, UnknownName
 from foretrain.planning.guide import BATCHES, Guide, GuideRequest, ModelGuide, guide
@@ -20,6 +22,7 @@ from foretrain.planning.guide_machines import (
 from foretrain.planning.guide_runs import Blank
 from foretrain.prediction.bottleneck import Limit
 from foretrain.prediction.many_devices import Spreading
+from foretrain.prediction.operators.cpu_calibration import keep
 from foretrain.prediction.prediction import predict
 from foretrain.units import HOUR
 from foretrain.workloads.requests import WorkloadRequest, workload_of
@@ -249,6 +252,20 @@ def test_a_cpu_known_by_its_data_sheet_is_a_bound_and_wins_nothing() -> None:
     (pick,) = only(found).summary.picks
     assert pick.fastest == 1
     assert any("nobody timed epyc-7742" in note for note in found.notes)
+
+
+def test_a_cpu_that_was_timed_is_no_bound() -> None:
+    assert machines_named((CPU_BY_DATA_SHEET,))[0].is_bound
+    keep(replace(CALIBRATION, device_id=CPU_BY_DATA_SHEET))
+    (timed,) = machines_named((CPU_BY_DATA_SHEET,))
+    assert not timed.is_bound
+    assert timed.is_cpu and timed.usd_per_hour is None
+
+
+def test_progress_is_told_by_the_cell() -> None:
+    said: list[str] = []
+    guide(GuideRequest((workload("mnist-cnn"),), machines_named(("t4", "t4:2")), (32, 64)), said.append)
+    assert said == ["mnist-cnn on t4 (0 of 4 cells)", "mnist-cnn on t4:2 (2 of 4 cells)"]
 
 
 def test_the_usual_machines_have_a_cpu_and_prices_for_all_gpus() -> None:

@@ -113,7 +113,8 @@ def _model_guide(
     name, known, rows = workload.source.name, Known(workload), []
     alone = _Alone(known, batches)
     for place, machine in enumerate(machines):
-        progress(f"{name} on {machine.name}, {place + 1} of {len(machines)}")
+        done = f"{place * len(batches)} of {len(machines) * len(batches)} cells"
+        progress(f"{name} on {machine.name} ({done})")
         ones = found = alone.on(machine)
         if machine.devices > 1:
             tells = _tells(workload, machine)
