@@ -15,17 +15,17 @@ POINTS = st.builds(
 )
 
 
-def test_a_lone_label_stands_above_and_to_the_right() -> None:
+def test_a_lone_label_stands_below_and_to_the_left() -> None:
     (place,) = place_labels([Wanted(100, 100, 5, ("name",))], 10, AREA)
     assert place is not None
-    assert (place.x, place.y, place.anchor) == (108, 92, "start")
-    assert place.box == Box(108, 92 - 8.5, 108 + 4 * 6.2, 95)
+    assert (place.x, place.y, place.anchor) == (92, 113, "end")
+    assert place.box == Box(92 - 4 * 6.2, 113 - 8.5, 92, 116)
 
 
-def test_a_point_at_the_right_edge_is_named_on_its_left() -> None:
-    (place,) = place_labels([Wanted(295, 100, 5, ("name",))], 10, AREA)
+def test_a_point_at_the_left_edge_is_named_on_its_right() -> None:
+    (place,) = place_labels([Wanted(5, 100, 5, ("name",))], 10, AREA)
     assert place is not None
-    assert place.anchor == "end"
+    assert place.anchor == "start"
 
 
 def test_the_short_text_where_the_long_one_has_no_room() -> None:

@@ -138,10 +138,11 @@ def _table(stack: Stack, slices: Sequence[Slice]) -> Markup:
         for number, part in enumerate(slices, start=1)
     ]
     blank = (Cell(""),) if has_notes else ()
-    share = (
-        "" if stack.capacity is None else f"{percent(stack.total / stack.capacity)} of {stack.capacity_text}"
+    share = Cell(
+        percent(stack.total / (stack.capacity or stack.total or 1.0)),
+        minor=f"of {stack.capacity_text}" if stack.capacity_text else "",
     )
-    total = (Cell("total"), Cell(stack.total_text), Cell(share or percent(1)), *blank)
+    total = (Cell("total"), Cell(stack.total_text), share, *blank)
     return table(columns, rows, footer=total)
 
 

@@ -105,18 +105,17 @@ def _marker(point: Wanted) -> Box:
 
 
 def _places(point: Wanted, text: str, size: float) -> Iterator[Placed]:
-    """Above right first, where a falling front leaves room, then all around."""
+    """Below left first, where nothing can be that is better than a point of a front; then all around."""
     gap = point.radius + 3
     for anchor, across, down in (
+        ("end", -gap, gap + 0.5 * size),
+        ("middle", 0.0, gap + size),
+        ("end", -gap, 0.35 * size),
         ("start", gap, -gap),
         ("start", gap, 0.35 * size),
         ("start", gap, gap + 0.7 * size),
         ("middle", 0.0, -gap - 0.3 * size),
-        ("end", -gap, gap + 0.7 * size),
-        ("end", -gap, 0.35 * size),
         ("end", -gap, -gap),
-        ("middle", 0.0, gap + size),
         ("start", 0.0, -gap - 1.2 * size),
-        ("end", 0.0, gap + 2 * size),
     ):
         yield placed_at(text, size, point.x + across, point.y + down, anchor)

@@ -9,6 +9,9 @@ from foretrain.serving.html.scales import Axis, Quantity
 from foretrain.serving.html.scatter import Dot, Limit, Scatter, Standing, scatter
 from foretrain.units import format_duration, format_money
 
+_SHORT = 6
+"""Points of a front that all have room for a name."""
+
 
 def front_chart(frontier: Frontier) -> Markup:
     """The chart as a figure."""
@@ -54,6 +57,13 @@ def _dot(frontier: Frontier, index: int, plan: Plan, number: int | None) -> Dot:
         labels = (name,) if number is None else (f"{number} · {name}", str(number))
         ends = (seconds.p10, seconds.p90), (usd.p10, usd.p90)
         return Dot(seconds.p50, usd.p50, Standing.CHOSEN, tip, labels, *ends)
-    if number is not None:
-        return Dot(seconds.p50, usd.p50, Standing.FRONT, tip, (f"{number} · {name}", str(number)))
-    return Dot(seconds.p50, usd.p50, Standing.OTHER, tip)
+    if number is None:
+        return Dot(seconds.p50, usd.p50, Standing.OTHER, tip)
+    in_full = (f"{number} · {name}",) if _is_notable(frontier, index) else ()
+    return Dot(seconds.p50, usd.p50, Standing.FRONT, tip, (*in_full, str(number)))
+
+
+def _is_notable(frontier: Frontier, index: int) -> bool:
+    """On a short front all are, on a long one its ends and its knee; the others have their number only."""
+    front = frontier.front
+    return len(front) <= _SHORT or index in (front[0], front[-1], frontier.knee)

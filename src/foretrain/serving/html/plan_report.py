@@ -12,7 +12,7 @@ from foretrain.serving.html.plan_chart import front_chart
 from foretrain.serving.html.plan_sources import sources_section
 from foretrain.serving.html.plan_tables import front_section, left_out_section, losers_section
 from foretrain.serving.html.plan_variants import job_stream_section, two_phases_section
-from foretrain.serving.html.wording import between, probability, together
+from foretrain.serving.html.wording import amount, between, probability, together
 from foretrain.units import format_bytes, format_duration, format_money
 
 
@@ -48,14 +48,16 @@ def _step(prediction: Prediction | None) -> tuple[Markup, ...]:
 def _answer(frontier: Frontier) -> Markup:
     """The answer in a sentence or two."""
     plan = frontier.plans[frontier.shown]
-    region = plan.offer.region
+    region = words.where(plan)
     where = (" in ", element("span", region, class_="keep")) if region else ()
     kind = "spot" if plan.spot else "on demand"
     what = (element("strong", words.machines(plan)), f" ({words.gpus(plan)}) {kind}", *where)
-    range_ = between(format_duration(plan.seconds.p10), format_duration(plan.seconds.p90))
+    seconds, usd = plan.seconds, plan.usd
     said = (
-        f": {frontier.model} trains in {together(format_duration(plan.seconds.p50))} ({range_}) for "
-        f"{format_money(plan.usd.p50)} ({words.between_money(plan.usd)}). {words.limits(frontier, plan)}"
+        f": {frontier.model} trains in {together(format_duration(seconds.p50))} "
+        f"({between(format_duration(seconds.p10), format_duration(seconds.p90))}) for "
+        f"{format_money(usd.p50)} ({format_money(usd.p10)} to {format_money(usd.p90)}). "
+        f"{words.limits(frontier, plan)}"
     )
     if frontier.meets_limits:
         return paragraph("Rent ", *what, said, class_="lead")
@@ -73,8 +75,8 @@ def _figures(frontier: Frontier) -> Markup:
     if frontier.deadline_seconds is not None or frontier.budget_usd is not None:
         figures.append(KeyFigure("chance", probability(plan.both), _kept(frontier)))
     if plan.kwh is not None:
-        emitted = "" if plan.co2_kg is None else f"{plan.co2_kg:,.3g} kg of CO2"
-        figures.append(KeyFigure("energy", f"{plan.kwh:,.3g} kWh", emitted))
+        emitted = "" if plan.co2_kg is None else f"{amount(plan.co2_kg)} kg of CO2"
+        figures.append(KeyFigure("energy", f"{amount(plan.kwh)} kWh", emitted))
     if frontier.prediction is not None:
         memory = frontier.prediction.memory
         room = f"of {format_bytes(memory.capacity_bytes)} on each GPU"

@@ -10,7 +10,7 @@ from foretrain.serving.html import plan_words as words
 from foretrain.serving.html.markup import Markup
 from foretrain.serving.html.page import paragraph, section
 from foretrain.serving.html.tables import Cell, Column, table
-from foretrain.serving.html.wording import probability
+from foretrain.serving.html.wording import amount, probability
 from foretrain.units import format_duration, format_money
 
 _LOSERS = 10
@@ -25,8 +25,8 @@ def front_section(frontier: Frontier, chart: Markup) -> Markup:
     limited = frontier.deadline_seconds is not None or frontier.budget_usd is not None
     columns = [
         Column("", class_="tick-column"), Column("#", right=True, class_="rank"),
-        Column("machines", class_="keep title"), Column("GPUs, strategy", class_="keep"),
-        Column("where", class_="keep"), Column("batch", right=True),
+        Column("machines", class_="name title"), Column("GPUs, strategy", class_="keep"),
+        Column("where", class_="where"), Column("batch", right=True),
         Column("time", right=True, class_="key"), Column("cost", right=True, class_="key"),
         Column("kWh", right=True), Column("kg CO2", right=True),
         *([Column("chance", right=True)] if limited else []),
@@ -62,8 +62,8 @@ def losers_section(frontier: Frontier) -> Markup:
     if not shown:
         return Markup("")
     columns = [
-        Column("machines", class_="keep title"), Column("GPUs", class_="keep"),
-        Column("where", class_="keep"), Column("time", right=True, class_="key"),
+        Column("machines", class_="name title"), Column("GPUs", class_="keep"),
+        Column("where", class_="where"), Column("time", right=True, class_="key"),
         Column("cost", right=True, class_="key"), Column("why it lost", class_="reason"),
     ]  # fmt: skip
     rows = [_loser_row(frontier, index) for index in shown]
@@ -92,7 +92,7 @@ def _front_row(frontier: Frontier, index: int, number: str, limited: bool) -> tu
         number,
         Cell(words.machines(plan), minor=" · ".join((words.renting(plan), *tags))),
         Cell(words.gpus(plan), minor=plan.way.strategy if plan.devices > 1 else ""),
-        plan.offer.region or "–",
+        words.where(plan) or "–",
         Cell(words.batch(plan), plan.way.global_batch, minor=words.batch_parts(plan)),
         *_time_and_money(plan, with_intervals=True),
         _amount(plan.kwh),
@@ -106,7 +106,7 @@ def _loser_row(frontier: Frontier, index: int) -> tuple[Cell | str, ...]:
     return (
         Cell(words.machines(plan), minor=words.renting(plan)),
         words.gpus(plan),
-        plan.offer.region or "–",
+        words.where(plan) or "–",
         *_time_and_money(plan, with_intervals=False),
         words.why_lost(frontier, frontier.reasons[index]),
     )
@@ -123,4 +123,4 @@ def _time_and_money(plan: Plan, with_intervals: bool) -> tuple[Cell, Cell]:
 
 
 def _amount(value: float | None) -> Cell:
-    return Cell("–") if value is None else Cell(f"{value:,.3g}", value)
+    return Cell("–") if value is None else Cell(amount(value), value)

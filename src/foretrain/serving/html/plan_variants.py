@@ -19,7 +19,7 @@ def two_phases_section(two: TwoPhases | None) -> Markup:
     if two is None:
         return Markup("")
     columns = [
-        Column("phase"), Column("machines", class_="keep title"), Column("GPUs", class_="keep"),
+        Column("phase"), Column("machines", class_="name title"), Column("GPUs", class_="keep"),
         Column("steps", right=True), Column("time", right=True), Column("billed", right=True),
         Column("cost", right=True),
     ]  # fmt: skip

@@ -25,17 +25,22 @@ def renting(plan: Plan) -> str:
     return f"{'spot' if plan.spot else 'on demand'}, {format_money(plan.usd_per_hour)}/h"
 
 
+def where(plan: Plan) -> str:
+    """The region as its provider calls it; some leave the city out and keep the comma."""
+    return plan.offer.region.strip(", ")
+
+
 def batch(plan: Plan) -> str:
     """The samples of a step on all devices: `2,048`."""
     return f"{plan.way.global_batch:,}"
 
 
 def batch_parts(plan: Plan) -> str:
-    """How these are divided: `8 × 256`, in micro-batches where there are some."""
+    """How these are divided: `8 × 256` by replicas, `8 × 2 × 128` with micro-batches."""
     way = plan.way
-    replicas = way.global_batch // way.batch
-    said = f"{replicas:,} × {way.batch:,}" if replicas > 1 else ""
-    return f"{said} in {way.micro_batches} parts".strip() if way.micro_batches > 1 else said
+    factors = (way.global_batch // way.batch, way.micro_batches)
+    said = [f"{factor:,}" for factor in factors if factor > 1]
+    return " × ".join((*said, f"{way.batch // way.micro_batches:,}")) if said else ""
 
 
 def between_times(seconds: Quantiles) -> str:

@@ -69,7 +69,7 @@ class Limit:
 class Scatter:
     """The chart's info: points (those of the front in the order of its line), and limits on both axes.
 
-    Points are labelled in the order given, the chosen one first, as far as there is room.
+    Points are labelled as far as there is room, the chosen one first.
     """
 
     title: str
@@ -199,8 +199,9 @@ def _name(places: Sequence[Placed], frame: Frame, marks: list[Markup], boxes: li
 
 
 def _labels(shown: Sequence[Dot], frame: Frame, taken: Sequence[Box]) -> Iterator[Markup]:
-    """Texts of the points that have some, the most important points first."""
-    named = sorted((dot for dot in shown if dot.labels), key=lambda dot: -_ORDER[dot.standing])
+    """Texts of the points that have some: the most important points first, and names before numbers."""
+    named = [dot for dot in shown if dot.labels]
+    named.sort(key=lambda dot: (-_ORDER[dot.standing], -len(dot.labels[0])))
     wanted = [Wanted(*frame.point(dot.x, dot.y), _RADIUS[dot.standing], dot.labels) for dot in named]
     placed = place_labels(wanted, FONT_SIZE, _labelled(frame), taken)
     for dot, place in zip(named, placed, strict=True):

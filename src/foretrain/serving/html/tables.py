@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from foretrain.serving.html.markup import Markup, element
 
-_SHORT = 16
+_SHORT = 24
 """Rows that are kept together on a printed page."""
 
 

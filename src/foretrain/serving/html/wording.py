@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 SPACE = "\u00a0"
 """Keeps a number and its unit on one line."""
 _ALMOST = 0.995
@@ -18,6 +20,14 @@ def percent(share: float, digits: int = 0) -> str:
     if 0 < 100 * share < least / 2:
         return f"<{SPACE}{least:.{digits}f}{SPACE}%"
     return f"{100 * share:,.{digits}f}{SPACE}%"
+
+
+def amount(value: float) -> str:
+    """Three digits: `0.389`, `2.62`, `24.5`, `1,230`."""
+    if value == 0:
+        return "0"
+    digits = max(0, 2 - math.floor(math.log10(abs(value))))
+    return f"{value:,.{min(digits, 6)}f}"
 
 
 def probability(share: float) -> str:
