@@ -215,6 +215,22 @@ def test_the_seeds_surprise_one_gpu_trains_mnist_fastest_and_eight_slowest() -> 
     assert only(found).summary.verdict.startswith("one rtx2080ti, do not add any")
 
 
+@pytest.mark.parametrize("batch", [32, 128])
+def test_the_seeds_table_of_prices_orders_the_machines_alike(batch: int) -> None:
+    """Table I: 87, 55 and 48 s an epoch for 0.01088, 0.01375 and 0.01947 USD; Δ is best for two K80."""
+    names = ("gcp:attached-1xK80", "gcp:attached-2xK80", "gcp:attached-1xP100")
+    found = guide_of("cifar-resnet20", on=names, batches=(batch,), samples=50_000)
+    assert [machine.usd_per_hour for machine in found.machines] == [0.45, 0.90, 1.46]
+    cells = [figures(found, name, batch) for name in names]
+    times = [each.epoch.seconds.p50 for each in cells if each.epoch]
+    costs = [each.usd_per_epoch.p50 for each in cells if each.usd_per_epoch]
+    assert times == sorted(times, reverse=True) and len(times) == 3
+    assert costs == sorted(costs) and len(costs) == 3
+    (pick,) = only(found).summary.picks
+    assert (pick.fastest, pick.cheapest, pick.best_value) == (2, 0, 1)
+    assert only(found).summary.verdict == f"best value: gcp:attached-2xK80 at batch {batch}"
+
+
 def test_picks_are_the_least_of_each_batch() -> None:
     found = guide_of("resnet18", on=("t4", "h100-sxm"), counts=(1, 4), batches=(64, 1024))
     for pick in only(found).summary.picks:

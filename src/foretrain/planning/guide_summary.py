@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
@@ -140,9 +140,9 @@ def _kinds(machines: Sequence[Machine], rows: Sequence[tuple[Cell, ...]]) -> Ite
             continue
         limit, count = limits.most_common(1)[0]
         pays = tuple(_pays(place, machines[place], rows[place]) for place in places)
-        last = max(cell.batch for place in places for cell in rows[place] if cell.figures)
+        batches = {cell.batch for place in places for cell in rows[place] if cell.figures}
         seen = f"{choke_of(limit)} in {count} of {limits.total()} cells"
-        yield Kind(device, limit, count, limits.total(), pays, _of_kind(device, pays, last, seen))
+        yield Kind(device, limit, count, limits.total(), pays, _of_kind(device, pays, batches, seen))
 
 
 def _pays(place: int, machine: Machine, row: Sequence[Cell]) -> Pays:
@@ -157,23 +157,28 @@ def _pays(place: int, machine: Machine, row: Sequence[Cell]) -> Pays:
     return Pays(place, machine.devices, from_batch, always=bool(paying) and len(paying) == len(deltas))
 
 
-def _of_kind(device: str, pays: Sequence[Pays], last: int, seen: str) -> str:
+def _of_kind(device: str, pays: Sequence[Pays], batches: Collection[int], seen: str) -> str:
     """When several GPUs of a kind pay, in a sentence."""
     starts: dict[int, int] = {}
     for each in pays:
         if each.from_batch is not None:
             starts[each.devices] = min(each.from_batch, starts.get(each.devices, each.from_batch))
     never = sorted({each.devices for each in pays} - set(starts))
+    last = f"{'up to' if len(batches) > 1 else 'at'} batch {max(batches):,}"
     if not starts:
-        return f"one {device}, do not add any: more do not pay up to batch {last:,} ({seen})"
+        return f"one {device}, do not add any: more do not pay {last} ({seen})"
     if all(each.always for each in pays):
-        return f"add GPUs: {_listed(sorted(starts))} {device} pay at every batch ({seen})"
+        return f"add GPUs: {_listed(sorted(starts))} {device} pay {_at_all(batches)} ({seen})"
     together: dict[int, list[int]] = {}
     for devices, batch in sorted(starts.items()):
         together.setdefault(batch, []).append(devices)
     said = ", ".join(f"{_listed(counts)} pay from batch {batch:,} on" for batch, counts in together.items())
-    more = f"; {_listed(never)} do not pay up to {last:,}" if never else ""
+    more = f"; {_listed(never)} do not pay {last}" if never else ""
     return f"one {device}; {said}{more} ({seen})"
+
+
+def _at_all(batches: Collection[int]) -> str:
+    return f"at batch {max(batches):,}" if len(batches) == 1 else "at every batch"
 
 
 def _listed(counts: Sequence[int]) -> str:
@@ -220,7 +225,7 @@ def _from_batch_to_batch(
     (_, first), *later = changes
     said = _named(machines[first])
     said += "".join(f", {_named(machines[place])} from batch {batch:,} on" for batch, place in later)
-    return said if later else f"{said} at every batch"
+    return said if later else f"{said} {_at_all(by_batch)}"
 
 
 def _named(machine: Machine) -> str:
