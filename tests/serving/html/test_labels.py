@@ -22,6 +22,12 @@ def test_a_lone_label_stands_below_and_to_the_left() -> None:
     assert place.box == Box(92 - 4 * 6.2, 113 - 8.5, 92, 116)
 
 
+def test_above_a_rising_line() -> None:
+    (place,) = place_labels([Wanted(100, 100, 5, ("name",))], 10, AREA, above=True)
+    assert place is not None
+    assert place.box.bottom <= 95
+
+
 def test_a_point_at_the_left_edge_is_named_on_its_right() -> None:
     (place,) = place_labels([Wanted(5, 100, 5, ("name",))], 10, AREA)
     assert place is not None

@@ -86,13 +86,17 @@ def first_free(places: Iterable[Placed], within: Box, taken: Sequence[Box]) -> P
 
 
 def place_labels(
-    wanted: Sequence[Wanted], size: float, within: Box, taken: Iterable[Box] = ()
+    wanted: Sequence[Wanted], size: float, within: Box, taken: Iterable[Box] = (), *, above: bool = False
 ) -> list[Placed | None]:
-    """A label for each point, in order of importance; None where no text has room."""
+    """A label for each point, in order of importance; None where no text has room.
+
+    Places below left of a point are tried first, where nothing can be that is better than a point of a front;
+    `above` tries those above it first, where a rising line leaves room.
+    """
     occupied = [*taken, *(_marker(point) for point in wanted)]
     found: list[Placed | None] = []
     for point in wanted:
-        places = (place for text in point.texts for place in _places(point, text, size))
+        places = (place for text in point.texts for place in _places(point, text, size, above))
         placed = first_free(places, within, occupied)
         if placed is not None:
             occupied.append(placed.box)
@@ -104,10 +108,9 @@ def _marker(point: Wanted) -> Box:
     return Box(point.x - point.radius, point.y - point.radius, point.x + point.radius, point.y + point.radius)
 
 
-def _places(point: Wanted, text: str, size: float) -> Iterator[Placed]:
-    """Below left first, where nothing can be that is better than a point of a front; then all around."""
+def _places(point: Wanted, text: str, size: float, above: bool) -> Iterator[Placed]:
     gap = point.radius + 3
-    for anchor, across, down in (
+    places = (
         ("end", -gap, gap + 0.5 * size),
         ("middle", 0.0, gap + size),
         ("end", -gap, 0.35 * size),
@@ -117,5 +120,6 @@ def _places(point: Wanted, text: str, size: float) -> Iterator[Placed]:
         ("middle", 0.0, -gap - 0.3 * size),
         ("end", -gap, -gap),
         ("start", 0.0, -gap - 1.2 * size),
-    ):
+    )
+    for anchor, across, down in sorted(places, key=lambda place: above and place[2] > 0):
         yield placed_at(text, size, point.x + across, point.y + down, anchor)

@@ -129,6 +129,6 @@ def _labels(chart: LineChart, frame: Frame) -> Iterator[Markup]:
     ]
     area = frame.area
     within = Box(area.left + 2, area.top - 8, frame.canvas.width, area.bottom - 2)
-    for place in place_labels(wanted, FONT_SIZE, within, others):
+    for place in place_labels(wanted, FONT_SIZE, within, others, above=True):
         if place is not None:
             yield text_at(place.x, place.y, place.text, "label", place.anchor)
