@@ -136,7 +136,7 @@ def test_json_and_a_page_at_once(run_here: Run, tmp_path: Path) -> None:
         (("mnist-cn",), r"no model 'mnist-cn'; did you mean mnist-cnn.*"),
         (("mnist-cnn", "--cloud", "awz"), r"no cloud 'awz'.*"),
         (("mnist-cnn", "--html", "/nowhere/guide.html"), r"--html .*: there is no folder /nowhere"),
-        ((), r"Missing argument 'MODEL\.\.\.' \(see foretrain guide --help\)"),
+        ((), r"Missing argument 'MODEL' \(see foretrain guide --help\)"),
     ],
 )
 def test_mistakes_get_a_sentence(run_here: Run, arguments: tuple[str, ...], sentence: str) -> None:

@@ -10,20 +10,25 @@ import typer
 from foretrain.serving.cli import workload_options as given
 from foretrain.serving.cli.parameters import Json, comma_separated, complete_device, complete_provider
 
-Models = Annotated[list[str], typer.Argument(metavar="MODEL...", help=f"What to train: {given.MODEL_FORMS}.")]
+Models = Annotated[list[str], typer.Argument(metavar="MODEL", help=f"What to train: {given.MODEL_FORMS}.")]
 On = Annotated[
     list[str] | None,
     typer.Option(
         "--on",
+        metavar="HARDWARE",
         help="Hardware, as often as you like (or a,b,c): DEVICE[:COUNT], PROVIDER:INSTANCE, FILE.yaml.",
         autocompletion=complete_device,
     ),
 ]
 Counts = Annotated[
-    str | None, typer.Option("--counts", help="How many of each GPU named alone, e.g. 1,2,4,8.")
+    str | None,
+    typer.Option("--counts", metavar="NUMBERS", help="How many of each GPU named alone, e.g. 1,2,4,8."),
 ]
 Batches = Annotated[
-    str | None, typer.Option("--batch", help="Global batches: 32,64,96 or 32..8192 by doubling (default).")
+    str | None,
+    typer.Option(
+        "--batch", metavar="NUMBERS", help="Global batches: 32,64,96 or 32..8192 by doubling (default)."
+    ),
 ]
 Samples = Annotated[
     int | None, typer.Option("--samples", help="Samples of an epoch, to tell its time and cost.")
@@ -36,7 +41,9 @@ Clouds = Annotated[
 Show = Annotated[
     list[str] | None,
     typer.Option(
-        "--show", help="time, cost, speedup, memory, verdict; also throughput, value, transfer (or a,b,c)."
+        "--show",
+        metavar="VIEWS",
+        help="time, cost, speedup, memory, verdict; also throughput, value, transfer (or a,b,c).",
     ),
 ]
 Html = Annotated[Path | None, typer.Option("--html", help="Write the guide into this file, all in one page.")]
@@ -72,7 +79,7 @@ def guide(
     Examples:
       foretrain guide resnet50 --precision fp16 --samples 1281167
       foretrain guide voice-linear voice-conv --on gtx1080ti --counts 1,2,4 --strategy dp --samples 2000
-      foretrain guide mnist-cnn resnet18 --on here --on rtx2080ti --counts 1,2,4,8 --html guide.html
+      foretrain guide mnist-cnn resnet18 --on epyc-7742 --on rtx2080ti --counts 1,2,4,8 --html guide.html
       foretrain guide bert-large --on aws:g5.xlarge,aws:g5.12xlarge --batch 32..512 --show time,cost
     """
     options = given.chosen(locals())
