@@ -5,9 +5,17 @@ import math
 import numpy as np
 import pytest
 
-from foretrain.convergence import ConvergenceRequest, Curve, Direction, History, Target, curve_of, forecast
-from foretrain.convergence.curves import Floats, direction_of, parse_target
-from foretrain.convergence.forecast import _chance_at, planned
+from foretrain.convergence.curves import (
+    Curve,
+    Direction,
+    Floats,
+    Target,
+    curve_of,
+    direction_of,
+    parse_target,
+)
+from foretrain.convergence.forecast import ConvergenceRequest, _chance_at, forecast, planned
+from foretrain.convergence.history import History
 from foretrain.convergence.rolling import reaching_steps
 from foretrain.convergence.schedules import Constant, Cosine, Linear, Step, annealing_areas, parse_schedule
 from foretrain.errors import InvalidRequest

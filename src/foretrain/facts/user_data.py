@@ -25,7 +25,15 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     try:
         with os.fdopen(handle, "wb") as stream:
             stream.write(content if isinstance(content, bytes) else content.encode())
+        temporary.chmod(_mode())
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _mode() -> int:
+    """The permissions files are made with: a temporary one has only its owner's."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask

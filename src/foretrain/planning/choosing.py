@@ -34,6 +34,11 @@ class Limits:
             raise InvalidRequest(f"confidence lies between 0 and 1, got {self.confidence:g}")
 
     @property
+    def any(self) -> bool:
+        """Whether there is one."""
+        return self.deadline_seconds is not None or self.budget_usd is not None
+
+    @property
     def deadline(self) -> float:
         """Seconds; infinite without a deadline."""
         return math.inf if self.deadline_seconds is None else self.deadline_seconds

@@ -1,10 +1,11 @@
 """Memory of one device at many batch sizes and ways of sharding, from a few simulations.
 
 What the allocator reserves depends on the device only through the workspace of cuBLAS and the framework's
-context, so each batch is simulated once. What sharding saves hardly depends on the batch, and shrinks with
-the number of devices n as a + b / n: two simulations of a stage at the smallest batch tell both. One device
-has no buckets; micro-batches keep their gradients. What is told so is near `memory.estimate_memory`, which
-has the last word on the plans that matter.
+context, so each batch is simulated once; of powers of two every other one, those between lie between their
+neighbours. What sharding saves hardly depends on the batch, and shrinks with the number of devices n as
+a + b / n: two simulations of a stage at the smallest batch tell both. One device has no buckets;
+micro-batches keep their gradients. What is told so is near `memory.estimate_memory`, which has the last word
+on the plans that matter.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class DeviceMemory:
         self._reference = reference
         self._smallest = smallest
         self._reserved = cache(self._simulated)
-        self._context = cache(self._context_bytes)
+        self._contexts: dict[str, float] = {}
         graph = graph_at(smallest)
         self._handles = len(first_products(graph))
         self._gradients = sum(
@@ -41,7 +42,7 @@ class DeviceMemory:
 
     def bytes(self, batch: int, zero_stage: int, devices: int, accumulates: bool, on: Device) -> float:
         """What a micro-batch needs on one of so many devices; gradients stay where several are added up."""
-        needed = self._reserved(batch, 0, _FEW) - (self._gradients if devices == 1 else 0)
+        needed = self._plain(batch) - (self._gradients if devices == 1 else 0)
         if zero_stage and devices > 1:
             needed -= self._saved(zero_stage, devices)
         if accumulates:
@@ -51,14 +52,28 @@ class DeviceMemory:
         workspace -= known.cublas_workspace_bytes(self._reference.generation)
         return needed + self._handles * workspace + self._context(on)
 
+    def _plain(self, batch: int) -> float:
+        """What a batch needs without sharding; of powers of two every other one is simulated."""
+        times = batch // self._smallest
+        is_between = (
+            batch == times * self._smallest and times.bit_count() == 1 and times.bit_length() % 2 == 0
+        )
+        if not is_between:
+            return self._reserved(batch, 0, _FEW)
+        half, twice = self._reserved(batch // 2, 0, _FEW), self._reserved(2 * batch, 0, _FEW)
+        return half + (twice - half) / 3  # b lies a third of the way from b / 2 to 2 b
+
     def _saved(self, zero_stage: int, devices: int) -> float:
         """What sharding saves, told from few and from many devices."""
         few, many = (self._reserved(self._smallest, zero_stage, count) for count in (_FEW, _MANY))
         per_share = (few - many) / (1 / _FEW - 1 / _MANY)
         return self._reserved(self._smallest, 0, _FEW) - many - per_share * (1 / devices - 1 / _MANY)
 
-    def _context_bytes(self, on: Device) -> float:
-        return context_bytes(self._graph_at(self._smallest), on, memory_calibration())
+    def _context(self, on: Device) -> float:
+        if on.id not in self._contexts:
+            graph = self._graph_at(self._smallest)
+            self._contexts[on.id] = context_bytes(graph, on, memory_calibration())
+        return self._contexts[on.id]
 
     def _simulated(self, batch: int, zero_stage: int, devices: int) -> float:
         options = MemoryOptions(data_parallel=devices, zero_stage=zero_stage)

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from foretrain.errors import ForetrainError, Infeasible
+from foretrain.errors import ForetrainError, Infeasible, MissingData
 from foretrain.facts.hardware import Hardware
 from foretrain.planning.device_memory import capacity_bytes
 from foretrain.planning.frontier import Way
@@ -21,14 +22,14 @@ from foretrain.planning.machines import Machines, Reasons, Shape
 from foretrain.planning.steps_to_target import Length
 from foretrain.prediction.input_pipeline import InputOptions
 from foretrain.prediction.job import Steps, state_bytes
-from foretrain.prediction.many_devices import Spreading, question_of
-from foretrain.prediction.outcomes import Outcome
-from foretrain.prediction.searching import search
 from foretrain.prediction.step_models import StepModel
 from foretrain.prediction.timing import model_flop, peak
 from foretrain.units import HOUR
 from foretrain.workloads.graph import Phase
 from foretrain.workloads.workload import Workload, graph_at
+
+if TYPE_CHECKING:
+    from foretrain.prediction.outcomes import Outcome
 
 _MOST_SEARCHED = 12
 """Shapes that are searched; the others are named as left out."""
@@ -68,6 +69,7 @@ def divided(
     length: Length,
     global_batch: int,
     found: Iterable[Machines],
+    samples_from: InputOptions,
     spot: bool,
     left_out: Reasons,
     progress: Callable[[str], None],
@@ -88,7 +90,7 @@ def divided(
             continue
         searched += 1
         progress(f"searching layouts on {bound.hardware.name} ({searched} of at most {_MOST_SEARCHED})")
-        outcome = best_layout(workload, model, bound.hardware, global_batch)
+        outcome = best_layout(workload, model, bound.hardware, global_batch, samples_from)
         if outcome is None:
             left_out.add("no layout of the model fits", bound.hardware.name)
             continue
@@ -115,7 +117,11 @@ def _bounds(
         if state / hardware.devices > capacity_bytes(hardware.device):
             left_out.add("parameters and optimizer state alone do not fit", hardware.name)
             continue
-        seconds = flop / (peak(graph, hardware.device) * hardware.devices)
+        try:
+            seconds = flop / (peak(graph, hardware.device) * hardware.devices)
+        except MissingData as error:
+            left_out.add(str(error), hardware.name)
+            continue
         bound = _Bound(
             each.shape, hardware, seconds, seconds / HOUR * each.offer.price(spot) * hardware.nodes
         )
@@ -125,11 +131,18 @@ def _bounds(
 
 
 def best_layout(
-    workload: Workload, model: StepModel, hardware: Hardware, global_batch: int
+    workload: Workload,
+    model: StepModel,
+    hardware: Hardware,
+    global_batch: int,
+    samples_from: InputOptions,
 ) -> Outcome | None:
     """The fastest of all layouts on some hardware; None if none fits."""
+    from foretrain.prediction.many_devices import Spreading, question_of
+    from foretrain.prediction.searching import search
+
     spreading = Spreading(intra=hardware.links, inter=hardware.network)
-    question = question_of(workload, hardware, spreading, model, InputOptions())
+    question = question_of(workload, hardware, spreading, model, samples_from)
     try:
         found = search(question, global_batch)
     except ForetrainError:

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from foretrain.estimates import Quantiles
-from foretrain.facts.hardware import Hardware
-from foretrain.facts.offers import Offer
-from foretrain.planning.job_stream import JobStream
-from foretrain.planning.pareto import Reason
-from foretrain.planning.phases import PhasePlan
-from foretrain.prediction.answers import Prediction
-from foretrain.prediction.job import Job
-from foretrain.prediction.operators._base import Knowledge
+if TYPE_CHECKING:  # nouns only: nothing is called here
+    from foretrain.estimates import Quantiles
+    from foretrain.facts.hardware import Hardware
+    from foretrain.facts.offers import Offer
+    from foretrain.planning.job_stream import JobStream
+    from foretrain.planning.pareto import Reason
+    from foretrain.planning.phases import PhasePlan
+    from foretrain.prediction.answers import Prediction
+    from foretrain.prediction.job import Job
+    from foretrain.prediction.operators._base import Knowledge
 
 
 @dataclass(frozen=True, slots=True)

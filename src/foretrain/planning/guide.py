@@ -26,8 +26,7 @@ from foretrain.planning.guide_machines import Machine, default_machines, one_of
 from foretrain.planning.guide_runs import Known, NoRun, Run, layout_on, runs
 from foretrain.planning.guide_summary import Summary, summarise
 from foretrain.prediction.operators.roofline import RooflineModel
-from foretrain.prediction.prediction import step_model
-from foretrain.prediction.step_models import OperatorSteps, StepModel
+from foretrain.prediction.step_models import OperatorSteps, StepModel, step_model
 from foretrain.workloads.workload import Workload
 
 BATCHES = tuple(2**power for power in range(5, 14))

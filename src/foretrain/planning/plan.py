@@ -10,26 +10,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from foretrain.errors import Infeasible, InvalidRequest
 from foretrain.facts.running import LARGEST_BATCH, LARGEST_BATCH_TOKENS, default
 from foretrain.planning.choosing import Choice, Limits, choose, numbers
 from foretrain.planning.frontier import Frontier, Plan
-from foretrain.planning.job_stream import JobStream, JobStreamRequest, rent_or_buy_for_jobs
 from foretrain.planning.machines import MachinesRequest, Reasons, machines
 from foretrain.planning.pareto import reasons
 from foretrain.planning.rows import Rows
 from foretrain.planning.steps_to_target import Length, StepsRequest, length_of
-from foretrain.planning.two_phases import two_phases
 from foretrain.planning.ways import STRATEGIES, BatchLimits
-from foretrain.prediction.answers import Prediction
 from foretrain.prediction.input_pipeline import InputOptions
 from foretrain.prediction.job import Job, Running
-from foretrain.prediction.many_devices import Spreading
 from foretrain.prediction.operators.catalogue import DEFAULT
-from foretrain.prediction.prediction import predict, step_model
-from foretrain.prediction.step_models import StepModel
+from foretrain.prediction.step_models import StepModel, step_model
 from foretrain.workloads.workload import Workload, graph_at
+
+if TYPE_CHECKING:
+    from foretrain.planning.frontier import TwoPhases
+    from foretrain.planning.job_stream import JobStream
+    from foretrain.prediction.answers import Prediction
 
 Progress = Callable[[str], None]
 
@@ -151,14 +152,7 @@ def _frontier(
         shown=place[choice.shown],
         job=job,
         prediction=_predicted(request, shown) if request.in_full else None,
-        two_phases=two_phases(
-            ordered,
-            [rows.terms_of(each) for each in ordered],
-            limits,
-            request.running,
-            rows.state_bytes,
-            length.flattens_at_share,
-        ),
+        two_phases=_two_phases(request, rows, ordered, length),
         job_stream=_stream(request, shown, job),
         left_out=left_out.told(),
         considered=rows.compared,
@@ -176,6 +170,9 @@ def _with_probabilities(plans: list[Plan], choice: Choice) -> list[Plan]:
 
 def _predicted(request: PlanRequest, shown: Plan) -> Prediction:
     """The chosen plan's step in full."""
+    from foretrain.prediction.many_devices import Spreading
+    from foretrain.prediction.prediction import predict
+
     way, options = shown.way, request.workload.options
     workload = replace(
         request.workload,
@@ -191,9 +188,22 @@ def _predicted(request: PlanRequest, shown: Plan) -> Prediction:
     return predict(workload, shown.hardware, spreading, request.model, request.input)
 
 
+def _two_phases(request: PlanRequest, rows: Rows, plans: list[Plan], length: Length) -> TwoPhases | None:
+    """Two phases, where limits make them worth a thought."""
+    if not request.limits.any:
+        return None
+    from foretrain.planning.two_phases import two_phases
+
+    terms = [rows.terms_of(each) for each in plans]
+    flat = length.flattens_at_share
+    return two_phases(plans, terms, request.limits, request.running, rows.state_bytes, flat)
+
+
 def _stream(request: PlanRequest, shown: Plan, job: Job) -> JobStream | None:
     if request.stream is None:
         return None
+    from foretrain.planning.job_stream import JobStreamRequest, rent_or_buy_for_jobs
+
     return rent_or_buy_for_jobs(
         JobStreamRequest(
             hardware=shown.hardware,

@@ -6,14 +6,15 @@ emissions differ from offer to offer.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
-from foretrain.errors import ForetrainError, InvalidRequest
+from foretrain.errors import InvalidRequest, MissingData
 from foretrain.facts.billing import BillingTerms
-from foretrain.facts.devices import Device
 from foretrain.facts.hardware import Hardware
 from foretrain.facts.providers import providers
+from foretrain.planning.device_memory import capacity_bytes
 from foretrain.planning.dividing import Divided, divided
 from foretrain.planning.frontier import Plan
 from foretrain.planning.machines import Machines, Reasons, Shape
@@ -29,8 +30,9 @@ from foretrain.prediction.job import (
     job_in_steps,
     state_bytes,
 )
-from foretrain.prediction.job_bill import Price
+from foretrain.prediction.job_bill import Price, price_of
 from foretrain.prediction.job_energy import energy_of
+from foretrain.prediction.job_notes import notes_of
 from foretrain.prediction.step_models import StepModel
 from foretrain.units import format_bytes
 from foretrain.workloads.workload import Workload, graph_at
@@ -54,6 +56,10 @@ class Rows:
         self.needed = ""
         self._ways = Ways(workload, model, length, limits)
         self._leaner: Ways | None = None
+        self._can_recompute = not (
+            workload.options.checkpoint_activations or workload.options.forward_only
+        )
+        self._least_lack = math.inf
         self._length = length
         self._limits = limits
         self._running = running
@@ -78,31 +84,32 @@ class Rows:
         progress: Callable[[str], None],
     ) -> None:
         """One plan for all machines that can run the job."""
-        devices = {each.hardware.device.id: each.hardware.device for each in found}
-        self._ways.prepare(devices.values(), samples_from)
         shapes = {each.shape: each.hardware for each in found}
+        self._ways.prepare(shapes.values(), samples_from)
+        unknown: dict[Shape, str] = {}
         for number, (shape, hardware) in enumerate(shapes.items(), start=1):
             progress(f"pricing {hardware.device.id} ({number} of {len(shapes)})")
-            chosen = self._choose(hardware, strategies, samples_from, devices.values())
+            try:
+                chosen = self._choose(hardware, strategies, shapes.values())
+            except MissingData as error:  # a precision this device does not have, for one
+                unknown[shape] = str(error)
+                continue
             if chosen is not None:
                 self._chosen[shape] = chosen
         for each in found:
             if each.shape in self._chosen:
                 self._add(each, left_out)
             else:
-                left_out.add(self._why_not(each.hardware), each.hardware.name)
+                why = unknown.get(each.shape) or self._why_not(each.hardware)
+                left_out.add(why, each.hardware.name)
 
     def divide(self, found: Sequence[Machines], left_out: Reasons, progress: Callable[[str], None]) -> None:
         """The same for a model that must be divided between devices, by searching among its layouts."""
         ways, batch = self._ways, self._limits.global_batch
-        if batch is None:
-            raise InvalidRequest(
-                f"{ways.workload.source.name} does not fit by data parallelism on any of these machines; to "
-                "search for ways to divide it, give --global-batch"
-            )
+        assert batch is not None, "layouts are searched at one global batch"
         spot = self._running.spot
         self._chosen |= divided(
-            ways.workload, ways.model, self._length, batch, found, spot, left_out, progress
+            ways.workload, ways.model, self._length, batch, found, ways.input, spot, left_out, progress
         )
         for each in found:
             if each.shape in self._chosen:
@@ -139,46 +146,52 @@ class Rows:
 
     def job_of(self, index: int) -> Job:
         """The job of a plan with its parts, bill and energy."""
-        each = self._machines[index]
-        return self._job(each.shape, each.hardware)
+        each, plan = self._machines[index], self.plans[index]
+        job, offer, spot = self._job_of_shape(each.shape), each.offer, self._running.spot
+        price = price_of(each.hardware, spot, None, offer.region or None)
+        energy = energy_of(each.hardware, job.seconds, offer.provider, offer.region, stated=False)
+        notes = (*self._chosen[each.shape].steps.notes, *notes_of((each.hardware,), price, energy, spot))
+        return replace(
+            job, usd=plan.usd, kwh=plan.kwh, co2_kg=plan.co2_kg, price=price, energy=energy, notes=notes
+        )
 
     def terms_of(self, plan: Plan) -> BillingTerms:
         """How the time of a plan's machines is counted."""
         return self._terms[plan.offer.provider, plan.offer.instance]
 
     def _choose(
-        self,
-        hardware: Hardware,
-        strategies: Sequence[str],
-        samples_from: InputOptions,
-        devices: Collection[Device],
+        self, hardware: Hardware, strategies: Sequence[str], machines: Collection[Hardware]
     ) -> Chosen | None:
         candidates = self._ways.candidates(hardware, strategies)
         if candidates:
             return Chosen(self._ways, hardware, candidates, self._searched)
-        leaner = self._recomputing(devices, samples_from)
+        leaner = self._recomputing(machines)
         if leaner is None or not (candidates := leaner.candidates(hardware, strategies)):
             return None
         return Chosen(leaner, hardware, candidates, self._searched)
 
-    def _recomputing(self, devices: Collection[Device], samples_from: InputOptions) -> Ways | None:
-        """The same workload with its activations recomputed, where it has blocks to do so."""
+    def _recomputing(self, machines: Collection[Hardware]) -> Ways | None:
+        """The same workload with its activations recomputed, where it has blocks to do so; tried once."""
         options = self._ways.workload.options
-        if self._leaner is None and not (options.checkpoint_activations or options.forward_only):
+        if self._can_recompute and self._leaner is None:
             lean = replace(self._ways.workload, options=replace(options, checkpoint_activations=True))
+            leaner = self._ways.of(lean)
             try:
-                leaner = self._ways.of(lean)
-                leaner.prepare(devices, samples_from)
-            except ForetrainError:
-                return None
-            self._leaner = leaner
+                leaner.prepare(machines, self._ways.input)
+            except InvalidRequest:
+                self._can_recompute = False
+            else:
+                self._leaner = leaner
         return self._leaner
 
     def _why_not(self, hardware: Hardware) -> str:
         if not self._ways.shares_out(hardware):
             return "the batch does not share out over so many GPUs"
         leanest = (self._leaner or self._ways).leanest_bytes(hardware)
-        self.needed = f"{format_bytes(leanest)} on each GPU of {hardware.name}"
+        lack = leanest / capacity_bytes(hardware.device)
+        if lack < self._least_lack:
+            self._least_lack = lack
+            self.needed = f"{format_bytes(leanest)} on each GPU of {hardware.name}"
         return "the model does not fit into the memory of these GPUs"
 
     def _plan(self, each: Machines, left_out: Reasons) -> Plan | None:
@@ -186,8 +199,8 @@ class Rows:
         hardware, offer, way = each.hardware, each.offer, self._chosen[each.shape].way
         try:
             job = self._job_of_shape(each.shape)
-        except ForetrainError:
-            left_out.add("interrupted so often that the job never ends", hardware.name)
+        except InvalidRequest as error:
+            left_out.add(str(error), hardware.name)
             return None
         price = Price(
             offer.price(self._running.spot),

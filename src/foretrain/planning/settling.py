@@ -8,6 +8,7 @@ its place. On request all other layouts are searched in their stead.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from foretrain.errors import ForetrainError
 from foretrain.facts.hardware import Hardware
@@ -15,14 +16,14 @@ from foretrain.planning.device_memory import capacity_bytes
 from foretrain.planning.dividing import best_layout, way_of
 from foretrain.planning.frontier import Way
 from foretrain.planning.ways import PLAIN, Candidate, Ways
-from foretrain.prediction.input_pipeline import InputOptions
 from foretrain.prediction.job import Steps
-from foretrain.prediction.many_devices import Spreading, question_of
 from foretrain.prediction.memory import estimate_memory
-from foretrain.prediction.outcomes import Attempt, Outcome, evaluate
 from foretrain.prediction.strategies.layout import layout_of
 from foretrain.prediction.tenancy import MemoryOptions
 from foretrain.workloads.workload import Workload
+
+if TYPE_CHECKING:
+    from foretrain.prediction.outcomes import Outcome
 
 _NEAR = 0.9
 """Share of a device's memory from which it is simulated for that device."""
@@ -99,7 +100,9 @@ class Chosen:
             return self._with_memory(sketched, candidate)
         steps = self.ways.steps_at(candidate.global_batch)
         if self._whole is not None:
-            quickest = best_layout(self._whole, self.ways.model, self.hardware, candidate.global_batch)
+            quickest = best_layout(
+                self._whole, self.ways.model, self.hardware, candidate.global_batch, self.ways.input
+            )
             if quickest is not None:
                 return way_of(quickest, steps)
         outcome = self._evaluated(candidate)
@@ -118,9 +121,12 @@ class Chosen:
         return replace(sketched, memory_bytes=told.bytes) if told.fits else None
 
     def _evaluated(self, candidate: Candidate) -> Outcome | None:
+        from foretrain.prediction.many_devices import Spreading, question_of
+        from foretrain.prediction.outcomes import Attempt, evaluate
+
         hardware = self.hardware
         spreading = Spreading(intra=hardware.links, inter=hardware.network)
-        question = question_of(self.ways.workload, hardware, spreading, self.ways.model, InputOptions())
+        question = question_of(self.ways.workload, hardware, spreading, self.ways.model, self.ways.input)
         layout = layout_of(candidate.strategy, hardware.devices, hardware.devices_per_node)
         attempt = Attempt(layout, candidate.micro_batch * candidate.micro_batches, candidate.micro_batches)
         try:

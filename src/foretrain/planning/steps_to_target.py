@@ -12,11 +12,10 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from foretrain.convergence.forecast import Convergence
-from foretrain.convergence.from_log import LogRequest, converge
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Quantiles
 from foretrain.planning.epochs_by_batch import (
@@ -29,6 +28,10 @@ from foretrain.planning.epochs_by_batch import (
 from foretrain.planning.stages import where_it_flattens
 from foretrain.prediction.independent import product
 from foretrain.prediction.job import Steps
+
+if TYPE_CHECKING:
+    from foretrain.convergence.forecast import Convergence
+    from foretrain.convergence.from_log import LogRequest
 
 _CURVE_POINTS = 400
 _ROUNDING = 1e-12
@@ -212,6 +215,8 @@ def length_of(request: StepsRequest) -> Length | None:
     if request.epochs is not None:
         return GivenLength(_exactly(request.epochs), "epochs as given", request.samples, at, growth)
     if request.log is not None:
+        from foretrain.convergence.from_log import converge
+
         return length_to_target(converge(request.log), request.samples, at, growth)
     if isinstance(growth, FittedEpochs) and request.samples is not None:
         return FittedLength(growth, request.samples)

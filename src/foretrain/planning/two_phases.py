@@ -44,7 +44,7 @@ def two_phases(
 
     Two phases fill a limit to the brim, so they are not offered to those who want to be surer than even.
     """
-    if limits.confidence != EVEN or (limits.deadline_seconds is None and limits.budget_usd is None):
+    if limits.confidence != EVEN or not limits.any:
         return None
     start = default(STARTUP).quantiles.p50 if running.startup_seconds is None else running.startup_seconds
     runners = [_runner(plan, terms[index], start) for index, plan in enumerate(plans)]

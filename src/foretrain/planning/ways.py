@@ -11,9 +11,10 @@ preferred: it departs least from what people have tried.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import count, takewhile
 
 import numpy as np
 
@@ -48,7 +49,7 @@ _ABOUT = 0.02
 _WORTH_SHARDING = 0.05
 """The gain from a larger batch below which sharding is not looked at."""
 _WINDOW = 8
-"""Powers of two of batch sizes that are compared, the largest that fits somewhere being the last."""
+"""Octaves of batch sizes that are compared, the largest that fits somewhere being the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +65,15 @@ class BatchLimits:
         for name in ("batch", "micro_batches", "global_batch", "most"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise InvalidRequest(f"{name.replace('_', ' ')} must be at least 1, got {value}")
+                said = "the largest global batch" if name == "most" else name.replace("_", " ")
+                raise InvalidRequest(f"{said} must be at least 1, got {value}")
         if self.batch is not None and self.global_batch is not None:
             raise InvalidRequest("give --batch (of each device) or --global-batch, not both")
+        if self.global_batch is not None and self.global_batch > self.largest:
+            raise InvalidRequest(
+                f"a global batch of {self.global_batch} is above the largest allowed, {self.most}: give one "
+                "of --global-batch and --max-global-batch"
+            )
 
     @property
     def is_open(self) -> bool:
@@ -93,6 +100,26 @@ class BatchLimits:
         else:
             found = [1 << power for power in range((self.most // at_once).bit_length())]
         return [each for each in found if each * at_once <= self.largest and self._is_wanted(each)]
+
+    def sizes(self, counts: Iterable[int]) -> Iterator[int]:
+        """Batches of each device to compare on so many devices, rising: powers of two.
+
+        Where the global batch is given, of each octave the largest that shares it out.
+        """
+        if self.batch is not None:
+            yield self.batch
+        elif self.global_batch is not None:
+            shares = [self.global_batch // count for count in counts if self.global_batch % count == 0]
+            yield from sorted({size for share in shares for size in self._parts(share)})
+        else:
+            yield from takewhile(lambda size: size <= self.largest, (1 << power for power in count()))
+
+    def _parts(self, share: int) -> Iterable[int]:
+        """Sizes of equal micro-batches of one device's share."""
+        if self.micro_batches is not None:
+            return [] if share % self.micro_batches else [share // self.micro_batches]
+        dividing = (size for size in range(1, share + 1) if share % size == 0)
+        return {size.bit_length(): size for size in dividing}.values()
 
     def _is_wanted(self, rounds: int) -> bool:
         return self.micro_batches is None or rounds == self.micro_batches
@@ -136,22 +163,25 @@ class Ways:
         self._reductions: dict[str, Reduction] = {}
         self._loading: dict[tuple[int, str, int], InputPipeline] = {}
         self._batches: tuple[int, ...] = ()
+        self.input = InputOptions()
 
-    def prepare(self, devices: Iterable[Device], input_options: InputOptions) -> None:
+    def prepare(self, machines: Collection[Hardware], input_options: InputOptions) -> None:
         """Choose the batch sizes to compare, by what fits on the largest of the devices."""
-        largest = max(devices, key=capacity_bytes)
-        self._input = input_options
+        largest = max((each.device for each in machines), key=capacity_bytes)
+        self.input = input_options
         self._memory = DeviceMemory(self.graph, largest, self._limits.batch or 1)
         if self._limits.batch is not None:
             self._batches = (self._limits.batch,)
             return
         most = min(self._limits.largest, self._limits.global_batch or math.inf)
-        sizes = [1]
-        while 2 * sizes[-1] <= most:
-            sizes.append(2 * sizes[-1])
-            if self._memory.bytes(sizes[-1], 0, 1, False, largest) > capacity_bytes(largest):
-                break  # this one would fit with sharded state, perhaps
-        self._batches = tuple(sizes[-_WINDOW:])
+        top = 1
+        while top < most and self._memory.bytes(top, 0, 1, False, largest) <= capacity_bytes(largest):
+            top *= 4  # the last one would fit with sharded state, perhaps
+        counts = {each.devices for each in machines}
+        sizes = list(takewhile(lambda size: size <= top, self._limits.sizes(counts)))
+        sizes = sizes or [next(self._limits.sizes(counts), 1)]
+        lowest = min(sizes[-1] / 2 ** (_WINDOW - 1), most / max(counts))
+        self._batches = tuple(size for size in sizes if size >= lowest)
 
     def graph(self, batch: int) -> Graph:
         """The step at a batch size."""
@@ -184,9 +214,9 @@ class Ways:
 
     def loading(self, batch: int, hardware: Hardware) -> InputPipeline:
         """What bringing a micro-batch to each device takes."""
-        key = batch, hardware.device.id, 1 if self._input.dataset is None else hardware.devices_per_node
+        key = batch, hardware.device.id, 1 if self.input.dataset is None else hardware.devices_per_node
         if key not in self._loading:
-            self._loading[key] = input_pipeline(self.graph(batch), hardware.device, self._input, key[2])
+            self._loading[key] = input_pipeline(self.graph(batch), hardware.device, self.input, key[2])
         return self._loading[key]
 
     def candidates(self, hardware: Hardware, strategies: Sequence[str]) -> list[Candidate]:
@@ -226,11 +256,8 @@ class Ways:
             if not rounds:
                 continue
             told = self.replica(batch, on).seconds([group], np.array(rounds))[0]
-            loading = self.loading(batch, hardware)
             for micro_batches, computing in zip(rounds, told.tolist(), strict=True):
-                waiting = loading.seconds * micro_batches
-                seconds = max(computing, waiting) if loading.overlaps else computing + waiting
-                yield self._candidate(PLAIN, batch, micro_batches, hardware, seconds)
+                yield self._candidate(PLAIN, batch, micro_batches, hardware, computing)
 
     def _sharded(
         self, strategy: str, instead_of: Iterable[Candidate], hardware: Hardware, at: Setting
@@ -247,9 +274,11 @@ class Ways:
                 yield found
 
     def _candidate(
-        self, strategy: str, batch: int, micro_batches: int, hardware: Hardware, seconds: float
+        self, strategy: str, batch: int, micro_batches: int, hardware: Hardware, computing: float
     ) -> Candidate:
-        devices = hardware.devices
+        devices, loading = hardware.devices, self.loading(batch, hardware)
+        waiting = loading.seconds * micro_batches
+        seconds = max(computing, waiting) if loading.overlaps else computing + waiting
         steps = self.steps_at(batch * micro_batches * devices).quantiles.p50
         needed = self._memory.bytes(
             batch, ZERO_STAGES.get(strategy, 0), devices, micro_batches > 1, hardware.device

@@ -29,6 +29,7 @@ from foretrain.prediction.strategies.gradients import optimizer_start
 from foretrain.prediction.strategies.program import Exchange, Program, When
 from foretrain.prediction.timeline import COMPUTE, Stream, Task, Timeline, simulate
 from foretrain.workloads.graph import Graph, Phase
+from foretrain.workloads.keeping import kept
 
 ExchangeSeconds = Callable[[Exchange], float]
 
@@ -147,6 +148,10 @@ def passes(program: Program, times: CallTimes, exchange_seconds: ExchangeSeconds
 
 def forward_end(graph: Graph) -> int:
     """The first call that is not of the forward pass."""
+    return kept(graph, "forward_end", _first_after_forward)
+
+
+def _first_after_forward(graph: Graph) -> int:
     calls = enumerate(graph.calls)
     return next((index for index, call in calls if call.phase is not Phase.FORWARD), len(graph.calls))
 

@@ -24,6 +24,7 @@ from foretrain.facts.devices import Device
 from foretrain.facts.links import link
 from foretrain.facts.sheets import data_root, read_toml
 from foretrain.workloads.graph import Graph, Role
+from foretrain.workloads.keeping import kept
 
 READING, DECODING, COPYING = "reading samples", "decoding samples", "copying to the device"
 STORAGE = "nvme"
@@ -146,6 +147,10 @@ def _copying(graph: Graph, device: Device) -> Part | None:
 
 def input_bytes(graph: Graph) -> int:
     """Bytes of the inputs of a step, as they are copied to the device."""
+    return kept(graph, "input_bytes", _input_bytes)
+
+
+def _input_bytes(graph: Graph) -> int:
     return sum(graph.specs[buffer.spec].bytes for buffer in graph.buffers if buffer.role is Role.INPUT)
 
 

@@ -23,7 +23,7 @@ from foretrain.prediction.many_devices import Spreading, predict_spread, questio
 from foretrain.prediction.memory import estimate_memory
 from foretrain.prediction.operators.catalogue import DEFAULT
 from foretrain.prediction.speeding_up import Advice, Situation, faster
-from foretrain.prediction.step_models import OperatorSteps, StepModel, TimedSteps
+from foretrain.prediction.step_models import StepModel, step_model
 from foretrain.prediction.strategies.layout import layout_of
 from foretrain.prediction.tenancy import MemoryOptions
 from foretrain.prediction.timing import Timing, throughput, time_step
@@ -51,14 +51,6 @@ def predict(
     if spreading.strategy != "auto":
         layout_of(spreading.strategy, 1, 1)  # refuses what makes no sense
     return _on_one_device(workload, hardware, spreading, named, samples, with_advice)
-
-
-def step_model(model: StepModel | str, workload: Workload) -> StepModel:
-    """The step model of a name; foretrain's own listens to the user's timings."""
-    if not isinstance(model, str):
-        return model
-    steps = OperatorSteps(model)
-    return TimedSteps(steps, workload.source.name) if model == DEFAULT else steps
 
 
 def _on_one_device(

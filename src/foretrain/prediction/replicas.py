@@ -43,7 +43,7 @@ from foretrain.prediction.strategies.gradients import (
 from foretrain.prediction.strategies.groups import group_along
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.program import Axis
-from foretrain.workloads.graph import Graph
+from foretrain.workloads.graph import Graph, Phase
 
 Integers = NDArray[np.int64]
 _FULL_BYTES = 4
@@ -107,11 +107,9 @@ class ReplicaStep:
             busy + wait * launching
             for busy, launching in zip((self.body, self.update), self.host, strict=True)
         )
-        ends = np.broadcast_to(body, (len(reductions), len(micro_batches))).copy()
-        after = np.stack([each.after for each in reductions])
-        for bucket in range(after.shape[1]):
-            ready = self.ready[0][bucket] + wait * self.ready[1][bucket]
-            np.maximum(ends, ready + after[:, bucket, None], out=ends)
+        after = np.array([each.after for each in reductions])
+        ready = self.ready[0][:, None] + wait * self.ready[1][:, None]
+        ends = np.maximum(body, (after[:, :, None] + ready).max(axis=1, initial=0.0))
         return np.asarray((micro_batches - 1) * body + ends + update, float)
 
     def _wait_per_launch(self, micro_batches: Integers) -> Floats:
@@ -141,11 +139,13 @@ class ReplicaStep:
 
     def _computing(self, micro_batches: int) -> Sequence[Part]:
         """Device time by kind and phase; the update happens once, the rest in every micro-batch."""
-        parts = tuple(kind_parts(self.step.priced))
-        is_update = [part.name.startswith("optimizer") for part in parts]
-        return [
-            part if once else part.scale(micro_batches) for part, once in zip(parts, is_update, strict=True)
-        ]
+        once = [part for part in self._parts if part.name.startswith(Phase.OPTIMIZER)]
+        often = [part for part in self._parts if not part.name.startswith(Phase.OPTIMIZER)]
+        return [*(often if micro_batches == 1 else (part.scale(micro_batches) for part in often)), *once]
+
+    @cached_property
+    def _parts(self) -> tuple[Part, ...]:
+        return tuple(kind_parts(self.step.priced))
 
 
 def sent_bytes(graph: Graph) -> float:

@@ -19,6 +19,7 @@ from foretrain.prediction.operators.catalogue import DEFAULT, operator_models
 from foretrain.prediction.step import PricedStep, StepEstimate, price_steps, step_estimate
 from foretrain.prediction.user_calibration import corrected
 from foretrain.workloads.graph import Graph
+from foretrain.workloads.workload import Workload
 
 NO_HOST = HostModel(
     forward_seconds=0.0,
@@ -118,3 +119,11 @@ class TimedSteps(StepModel):
         told = step_estimate(step).estimate
         estimate, _, basis = corrected(told, self.model, device.id)
         return step.scale(estimate.value / told.value, basis) if basis else step
+
+
+def step_model(model: StepModel | str, workload: Workload) -> StepModel:
+    """The step model of a name; foretrain's own listens to the user's timings."""
+    if not isinstance(model, str):
+        return model
+    steps = OperatorSteps(model)
+    return TimedSteps(steps, workload.source.name) if model == DEFAULT else steps

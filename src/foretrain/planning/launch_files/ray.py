@@ -40,11 +40,13 @@ def address():
 
 
 @ray.remote
-def run_node(rank, master):
-    return subprocess.run(command(rank, master), env={**os.environ, **ENVIRONMENT}).returncode
+def run_node(rank, master, folder):
+    variables = {**os.environ, **ENVIRONMENT}
+    return subprocess.run(command(rank, master), env=variables, cwd=folder).returncode
 
 
 def main():
+    folder = os.getcwd()  # Ray's workers start elsewhere, and the script's path is taken from here
     ray.init(address="auto")
     bundle = {"GPU": DEVICES_PER_NODE, "CPU": DEVICES_PER_NODE}
     group = placement_group([bundle] * NODES, strategy="STRICT_SPREAD")
@@ -55,7 +57,9 @@ def main():
         return {"num_gpus": devices, "num_cpus": devices, "scheduling_strategy": place}
 
     master = ray.get(address.options(**on(0, 0)).remote())
-    runs = [run_node.options(**on(rank, DEVICES_PER_NODE)).remote(rank, master) for rank in range(NODES)]
+    runs = [
+        run_node.options(**on(rank, DEVICES_PER_NODE)).remote(rank, master, folder) for rank in range(NODES)
+    ]
     sys.exit(max(abs(code) for code in ray.get(runs)))
 
 

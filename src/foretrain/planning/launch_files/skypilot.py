@@ -1,6 +1,6 @@
 """A task file for SkyPilot, which rents the machines too.
 
-Fields as in https://docs.skypilot.co/en/latest/reference/yaml-spec.html.
+Fields as in https://docs.skypilot.co/en/latest/reference/yaml-spec.html; SkyPilot 0.14.1 reads the files.
 """
 
 from __future__ import annotations
@@ -50,7 +50,11 @@ def _resources(plan: LaunchPlan) -> list[str]:
         place = f"{plan.provider}/{plan.region}" if plan.region else plan.provider
         lines.append(f"  infra: {json.dumps(place)}")
     if plan.instance:
-        lines.append(f"  instance_type: {json.dumps(plan.instance)}")
+        machine, attached, accelerators = plan.instance.partition("+")
+        lines.append(f"  instance_type: {json.dumps(machine)}")
+        if attached:  # n1-standard-16+4xT4: two things to SkyPilot
+            count, _, name = accelerators.partition("x")
+            lines.append(f"  accelerators: {json.dumps(f'{name}:{count}')}")
     else:
         lines += [
             "  # SkyPilot's names: sky show-gpus --all",

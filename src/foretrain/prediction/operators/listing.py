@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from foretrain.prediction.operators.kernel_classes import kernel_class
 from foretrain.prediction.operators.table import Flags, Floats, WorkTable, table
 from foretrain.workloads.graph import Graph, Phase
+from foretrain.workloads.keeping import kept
 from foretrain.workloads.ops import Kind, Op, Work
 from foretrain.workloads.rules import operators
 
 Integers = NDArray[np.int64]
 PHASES, KINDS = tuple(Phase), tuple(Kind)
-_KEPT = "listing"
 _NOWHERE = -1
 """The place of works that run nothing, behind those that do."""
 
@@ -96,11 +96,8 @@ class Listing:
 
 
 def listing_of(graph: Graph) -> Listing:
-    """The operators of a graph, kept with it as its own cached properties are."""
-    found: Listing | None = graph.__dict__.get(_KEPT)
-    if found is None:
-        found = graph.__dict__[_KEPT] = Listing(operators(graph))
-    return found
+    """The operators of a graph, listed once."""
+    return kept(graph, "listing", lambda it: Listing(operators(it)))
 
 
 @lru_cache(maxsize=8)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from foretrain.prediction.strategies.program import Program, When
 from foretrain.workloads.graph import Graph, Phase, Role
+from foretrain.workloads.keeping import kept
 
 BUCKET_BYTES = 25 << 20
 """DistributedDataParallel's `bucket_cap_mb`."""
@@ -72,6 +73,10 @@ def buckets(
 
 def optimizer_start(graph: Graph) -> int:
     """The first call of the optimizer, or the number of calls without one."""
+    return kept(graph, "optimizer_start", _first_update)
+
+
+def _first_update(graph: Graph) -> int:
     calls = enumerate(graph.calls)
     return next((index for index, call in calls if call.phase is Phase.OPTIMIZER), len(graph.calls))
 

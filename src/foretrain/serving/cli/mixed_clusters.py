@@ -17,8 +17,7 @@ from foretrain.prediction.job import Job
 from foretrain.prediction.many_devices import Spreading
 from foretrain.prediction.mixed_answers import MixedPrediction, Share
 from foretrain.prediction.mixed_clusters import MixedRequest, predict_mixed
-from foretrain.prediction.prediction import step_model
-from foretrain.prediction.step_models import StepModel
+from foretrain.prediction.step_models import StepModel, step_model
 from foretrain.serving.cli import job_options
 from foretrain.serving.cli import workload_options as given
 from foretrain.serving.cli.job_text import show_job, show_job_parts
