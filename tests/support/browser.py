@@ -78,13 +78,13 @@ class Tab:
         while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
             self.events.append(self._next())
 
-    def show(self, width: int, *, dark: bool = False) -> None:
-        """The page in a window so wide, in light or dark."""
+    def show(self, width: int, *, dark: bool = False, media: str = "") -> None:
+        """The page in a window so wide, in light or dark, or as `media="print"` has it."""
         self.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False
         )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.call("Emulation.setEmulatedMedia", media="", features=[scheme])
+        self.call("Emulation.setEmulatedMedia", media=media, features=[scheme])
 
     def evaluate(self, script: str) -> Any:
         """The value of an expression in the page."""

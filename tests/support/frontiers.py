@@ -8,7 +8,7 @@ from functools import cache
 
 from foretrain.estimates import Quantiles
 from foretrain.facts.billing import BillingTerms
-from foretrain.facts.hardware import Hardware, hardware
+from foretrain.facts.hardware import hardware
 from foretrain.facts.providers import providers
 from foretrain.planning.frontier import Frontier, LeftOut, Plan, TwoPhases, Way
 from foretrain.planning.job_stream import JobStreamRequest, rent_or_buy_for_jobs
@@ -23,7 +23,7 @@ from foretrain.planning.pareto import (
 )
 from foretrain.planning.phases import PhasedJob, Runner, plan_in_phases
 from foretrain.prediction.answers import Prediction
-from foretrain.prediction.job import Job, Running, Steps, job_of
+from foretrain.prediction.job import Job, Steps, job_of
 from foretrain.prediction.prediction import predict
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 from foretrain.workloads.workload import Workload
@@ -34,54 +34,34 @@ MACHINES = (
     "aws:g5.12xlarge", "gcp:a2-highgpu-1g", "gcp:a2-highgpu-8g", "aws:p4d.24xlarge:2",
     "lambda:gpu_8x_h100_sxm5",
 )  # fmt: skip
-
-
-def workload(model: str = "mnist-cnn", batch: int = 256) -> Workload:
-    """A small model, quick to trace."""
-    return workload_of(WorkloadRequest(model, batch=batch))
+_SAMPLES = 2e9
 
 
 @cache
 def example(deadline_seconds: float | None = None, budget_usd: float | None = None) -> Frontier:
-    """The same small job within some limits; predicted once."""
-    return frontier_of(workload(), deadline_seconds=deadline_seconds, budget_usd=budget_usd)
-
-
-def frontier_of(
-    trained: Workload,
-    machines: Sequence[str] = MACHINES,
-    samples: float = 2e9,
-    deadline_seconds: float | None = None,
-    budget_usd: float | None = None,
-) -> Frontier:
-    """The front of one job over machines, each with the same batch for each device."""
-    answered = [
-        _answered(trained, hardware(name), samples, deadline_seconds, budget_usd) for name in machines
-    ]
-    answered.sort(key=lambda one: one[0].usd.p50)
-    plans = tuple(plan for plan, _, _ in answered)
-    seconds, usd = [plan.seconds.p50 for plan in plans], [plan.usd.p50 for plan in plans]
+    """The front of one small job over some machines, each with the same batch for each device."""
     limits = deadline_seconds or math.inf, budget_usd or math.inf
-    chosen = cheapest_within(seconds, usd, *limits)
-    shown = fastest_within(seconds, usd) if chosen is None else chosen
-    assert shown is not None
-    middle = knee(seconds, usd) if limits == (math.inf, math.inf) else None
-    shown = shown if middle is None else middle
-    prediction, job = answered[shown][1:]
+    answers = _answers()
+    plans = tuple(_plan(prediction, job, *limits) for prediction, job in answers)
+    seconds, usd = [plan.seconds.p50 for plan in plans], [plan.usd.p50 for plan in plans]
+    cheapest, middle = cheapest_within(seconds, usd, *limits), knee(seconds, usd)
+    chosen = middle if limits == (math.inf, math.inf) else cheapest
+    shown = middle if chosen is None else chosen
+    prediction, job = answers[shown]
     return Frontier(
-        model=trained.source.name,
+        model=prediction.workload.source.name,
         deadline_seconds=deadline_seconds,
         budget_usd=budget_usd,
         plans=plans,
         reasons=reasons(seconds, usd, *limits),
         front=tuple(int(index) for index in pareto_front(seconds, usd)),
-        cheapest=cheapest_within(seconds, usd, *limits),
+        cheapest=cheapest,
         fastest=fastest_within(seconds, usd, limits[1], limits[0]),
-        knee=knee(seconds, usd),
-        chosen=None if chosen is None else shown,
+        knee=middle,
+        chosen=chosen,
         shown=shown,
-        prediction=predict(trained, prediction.hardware),
         job=job,
+        prediction=_in_full(prediction.hardware.name),
         two_phases=_two_phases(plans) if budget_usd else None,
         job_stream=rent_or_buy_for_jobs(
             JobStreamRequest(prediction.hardware, job.seconds, 120, plans[shown].usd_per_hour, 30_000)
@@ -95,18 +75,34 @@ def frontier_of(
     )
 
 
-def _answered(
-    trained: Workload, machines: Hardware, samples: float, deadline: float | None, budget: float | None
-) -> tuple[Plan, Prediction, Job]:
-    prediction = predict(trained, machines, with_advice=False)
-    global_batch = prediction.batch if prediction.spread is None else prediction.spread.global_batch
-    steps = samples / global_batch
-    job = job_of(prediction, Steps(Quantiles(0.9 * steps, steps, 1.2 * steps), "a guess"), Running())
+@cache
+def _workload() -> Workload:
+    return workload_of(WorkloadRequest("mnist-cnn", batch=256))
+
+
+@cache
+def _in_full(machines: str) -> Prediction:
+    return predict(_workload(), hardware(machines))
+
+
+@cache
+def _answers() -> tuple[tuple[Prediction, Job], ...]:
+    """Predictions and jobs on all machines, the cheapest first."""
+    found = [_answer(predict(_workload(), hardware(name), with_advice=False)) for name in MACHINES]
+    return tuple(sorted(found, key=lambda answer: _usd(answer[1]).p50))
+
+
+def _answer(prediction: Prediction) -> tuple[Prediction, Job]:
+    steps = _SAMPLES / _global_batch(prediction)
+    return prediction, job_of(prediction, Steps(Quantiles(0.9 * steps, steps, 1.2 * steps), "a guess"))
+
+
+def _plan(prediction: Prediction, job: Job, deadline: float, budget: float) -> Plan:
+    machines, usd = prediction.hardware, _usd(job)
     assert machines.offer is not None
-    assert job.usd is not None
-    in_time = probability_within(*_three(job.seconds), deadline or math.inf)
-    in_budget = probability_within(*_three(job.usd), budget or math.inf)
-    plan = Plan(
+    in_time = probability_within(*_three(job.seconds), deadline)
+    in_budget = probability_within(*_three(usd), budget)
+    return Plan(
         hardware=machines,
         offer=machines.offer,
         spot=False,
@@ -114,7 +110,7 @@ def _answered(
             strategy=prediction.strategy,
             batch=prediction.batch,
             micro_batches=1,
-            global_batch=global_batch,
+            global_batch=_global_batch(prediction),
             checkpoint_activations=False,
             steps=job.steps,
             step_seconds=prediction.step.seconds,
@@ -122,14 +118,22 @@ def _answered(
             knowledge=prediction.knowledge,
         ),
         seconds=job.seconds,
-        usd=job.usd,
+        usd=usd,
         kwh=job.kwh,
         co2_kg=job.co2_kg,
         in_time=float(in_time),
         in_budget=float(in_budget),
         both=float(probability_of_both(in_time, in_budget)),
     )
-    return plan, prediction, job
+
+
+def _global_batch(prediction: Prediction) -> int:
+    return prediction.batch if prediction.spread is None else prediction.spread.global_batch
+
+
+def _usd(job: Job) -> Quantiles:
+    assert job.usd is not None
+    return job.usd
 
 
 def _two_phases(plans: Sequence[Plan]) -> TwoPhases:

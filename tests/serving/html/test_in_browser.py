@@ -86,7 +86,12 @@ def test_screenshots_differ_between_light_and_dark(tab: Tab, report: Path) -> No
 
 def test_it_prints_in_light_on_a_few_pages(tab: Tab, report: Path) -> None:
     tab.open(report)
-    tab.show(1280, dark=True)
+    colours = "[document.body, document.querySelector('svg text')].map((e) => getComputedStyle(e))"
+    tab.show(1280)
+    light = tab.evaluate(f"{colours}.map((s) => [s.backgroundColor, s.color, s.fill])")
+    tab.show(700, dark=True, media="print")
+    assert tab.evaluate(f"{colours}.map((s) => [s.backgroundColor, s.color, s.fill])") == light
+    assert tab.evaluate("document.documentElement.scrollWidth") == 700
     printed = tab.pdf()
     assert printed.startswith(b"%PDF")
     pages = len(re.findall(rb"/Type\s*/Page\b", printed))
