@@ -81,6 +81,12 @@ class Choice:
     in_budget: Floats
     both: Floats
 
+    @property
+    def told(self) -> frozenset[int]:
+        """All plans that are told of by name."""
+        named = (*self.front, self.cheapest, self.fastest, self.knee, self.shown)
+        return frozenset(index for index in named if index is not None)
+
 
 def choose(of: Numbers, limits: Limits) -> Choice:
     """The plan to take: the cheapest in time, else the fastest within the budget, else the knee."""

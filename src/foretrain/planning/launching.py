@@ -8,10 +8,8 @@ from foretrain.planning.frontier import Frontier
 from foretrain.planning.launch_files._base import LaunchPlan
 from foretrain.prediction.strategies.layout import layout_of
 
-_FULL = "fp32"
 
-
-def launch_plan(frontier: Frontier, precision: str | None, script: str) -> LaunchPlan:
+def launch_plan(frontier: Frontier, precision: str, script: str) -> LaunchPlan:
     """The plan shown, to be launched; the time limit is the 90th percentile of its time."""
     plan = frontier.plans[frontier.shown]
     hardware, way = plan.hardware, plan.way
@@ -22,7 +20,7 @@ def launch_plan(frontier: Frontier, precision: str | None, script: str) -> Launc
         devices_per_node=hardware.devices_per_node,
         layout=layout_of(way.strategy, hardware.devices, hardware.devices_per_node),
         global_batch=way.global_batch,
-        precision=precision or _FULL,
+        precision=precision,
         micro_batches=way.micro_batches,
         script=script,
         provider=plan.offer.provider,

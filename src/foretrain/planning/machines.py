@@ -47,7 +47,10 @@ class Machines:
 
 @dataclass(frozen=True, slots=True)
 class MachinesRequest:
-    """Which machines to consider: at most so many devices, joined by `network` where facts know none."""
+    """Which machines to consider, with at most so many devices.
+
+    `links` and `network` are named in place of what facts know of how they are joined.
+    """
 
     gpus: tuple[str, ...] = ()
     clouds: tuple[str, ...] = ()
@@ -71,6 +74,12 @@ class Reasons:
     def add(self, reason: str, name: str) -> None:
         """One more machine type that was left out."""
         self._names[reason][name] += 1
+
+    def copy(self) -> Reasons:
+        """Those so far, to go on from."""
+        same = Reasons()
+        same._names |= {reason: Counter(names) for reason, names in self._names.items()}
+        return same
 
     def told(self) -> tuple[LeftOut, ...]:
         """All of them, the most frequent reason first."""

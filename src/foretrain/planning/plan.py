@@ -68,8 +68,8 @@ class PlanRequest:
 
     @property
     def may_divide(self) -> bool:
-        """Whether a model too large for data parallelism may be divided otherwise."""
-        return set(self.strategies) == set(STRATEGIES)
+        """Whether a model too large for data parallelism may be divided otherwise, at one global batch."""
+        return set(self.strategies) == set(STRATEGIES) and self.batches.global_batch is not None
 
     def __post_init__(self) -> None:
         unknown = [name for name in self.strategies if name not in STRATEGIES]
@@ -81,6 +81,14 @@ class PlanRequest:
             )
         if self.running.usd_per_hour is not None:
             raise InvalidRequest("prices are those of the offers; a price of your own is for `predict`")
+        if self.running.region is not None:
+            raise InvalidRequest("jobs run where their offers are: name regions among the machines")
+        of_steps = self.length.steps is not None and self.length.reference_batch is None
+        if of_steps and self.batches.batch is None and self.batches.global_batch is None:
+            raise InvalidRequest(
+                "so many steps of which batch? Give --global-batch, or --reference-batch to have others "
+                "compared"
+            )
 
 
 def plan(request: PlanRequest, progress: Progress = lambda _: None) -> Frontier | Infeasible:
@@ -96,14 +104,15 @@ def plan(request: PlanRequest, progress: Progress = lambda _: None) -> Frontier 
     rows = Rows(
         request.workload, model, length, limits, request.running, request.length.samples, request.layouts
     )
+    of_offers = left_out.copy()
     if found:
         rows.fill(found, request.strategies, request.input, left_out, progress)
     if found and not rows.plans and request.may_divide:
-        left_out = Reasons()
+        left_out = of_offers
         rows.divide(found, left_out, progress)
-    if not rows.plans:
-        return _nothing(rows, left_out)
     choice = _settled(rows, request.limits, left_out, progress)
+    if choice is None:
+        return _nothing(request, rows, left_out)
     return _frontier(request, rows, choice, length, left_out)
 
 
@@ -115,13 +124,14 @@ def largest_batch(workload: Workload) -> int:
     return int(default(LARGEST_BATCH).quantiles.p50)
 
 
-def _settled(rows: Rows, limits: Limits, left_out: Reasons, progress: Progress) -> Choice:
-    """Choose, make sure of what stands on the front, and choose again, until all of it is sure."""
-    while True:
+def _settled(rows: Rows, limits: Limits, left_out: Reasons, progress: Progress) -> Choice | None:
+    """Choose, make sure of what is told, and choose again, until all of it is sure; None if none is left."""
+    while rows.plans:
         choice = choose(numbers([p.seconds for p in rows.plans], [p.usd for p in rows.plans]), limits)
         progress("making sure of the front")
-        if rows.settle({*choice.front, choice.shown}, left_out):
+        if rows.settle(choice.told, left_out):
             return choice
+    return None
 
 
 def _frontier(
@@ -218,7 +228,7 @@ def _stream(request: PlanRequest, shown: Plan, job: Job) -> JobStream | None:
 
 def _notes(request: PlanRequest, length: Length, job: Job) -> tuple[str, ...]:
     notes = list(job.notes)
-    if request.batches.batch is None and request.batches.global_batch is None:
+    if request.batches.global_batch is None:
         notes += length.notes_where_batch_is_chosen
     if request.batches.is_open:
         notes.append(
@@ -230,12 +240,13 @@ def _notes(request: PlanRequest, length: Length, job: Job) -> tuple[str, ...]:
     return tuple(dict.fromkeys(notes))
 
 
-def _nothing(rows: Rows, left_out: Reasons) -> Infeasible:
+def _nothing(request: PlanRequest, rows: Rows, left_out: Reasons) -> Infeasible:
     """Nothing can run the job."""
-    told = left_out.told()
+    told = "; ".join(f"{each.count} machine types: {each.reason}" for each in left_out.told()[:3])
+    divide = "" if request.may_divide else ", or --global-batch with all strategies, to divide the model"
     return Infeasible(
-        "no offer can run this job",
-        rows.needed or "a machine that is offered",
-        "; ".join(f"{each.count} machine types: {each.reason}" for each in told[:3]) or "no offer at all",
-        "a smaller batch or sequence, --max-gpus, other --gpu or --cloud, or another precision",
+        request.workload.source.name,
+        rows.needed or "machines that can run it",
+        f"no such offer ({told})" if told else "no such offer",
+        "try a smaller batch or sequence, --max-gpus, other --gpu or --cloud, another precision" + divide,
     )

@@ -56,9 +56,7 @@ class Rows:
         self.needed = ""
         self._ways = Ways(workload, model, length, limits)
         self._leaner: Ways | None = None
-        self._can_recompute = not (
-            workload.options.checkpoint_activations or workload.options.forward_only
-        )
+        self._can_recompute = not (workload.options.checkpoint_activations or workload.options.forward_only)
         self._least_lack = math.inf
         self._length = length
         self._limits = limits

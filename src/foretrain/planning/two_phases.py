@@ -1,8 +1,8 @@
 """Moving a job: the first part on one plan's machines, the rest on another's, where that beats every one.
 
 The checkpoint is written by the first machines, fetched over the network by the second once they are up, and
-paid for where it leaves a cloud. Both machines make the same progress in a step, so the loss curve decides
-how many steps there are, and where it flattens is told beside the switch.
+paid for where it leaves a cloud. Each machine makes progress evenly over its own plan, so the loss curve
+decides only how long that is, and where it flattens is told beside the switch.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def two_phases(
     )
     job = PhasedJob((_PROGRESS_STEPS,), tuple(runners[index] for index in kept), moving)
     answer = _answer(job, limits)
-    if answer.single is None or answer.two_phase is None:
+    if answer.single is None or answer.two_phase is None or answer.two_phase.usd > limits.budget:
         return None
     place = {runners[index].name: index for index in kept}
     first, second = (plans[place[phase.runner.name]] for phase in answer.two_phase.phases)
@@ -99,7 +99,9 @@ def _hand_over(
     """Write here, read there; between clouds the checkpoint is paid for as it leaves."""
     given = running.checkpoint_bytes_per_second
     rate = default(CHECKPOINT_RATE).quantiles.p50 if given is None else given
-    fixed = default(CHECKPOINT_FIXED).quantiles.p50
+    fixed = running.checkpoint_fixed_seconds
+    if fixed is None:
+        fixed = default(CHECKPOINT_FIXED).quantiles.p50
     moved = fixed + state_bytes / rate
     owner = np.array([plan.offer.provider for plan in plans])
     leaving = np.array([each.egress_usd_per_gb or 0.0 for each in terms]) * state_bytes / GIGA

@@ -160,16 +160,18 @@ def plan(
     from foretrain.planning.plan import plan as core
     from foretrain.serving.cli.terminal import print_json, print_line, spinner
 
+    _check_files(arguments)
     with spinner(f"Planning {model}") as progress:
         progress("reading the model")
-        answer = core(_request(arguments), progress)
+        request = _request(arguments)
+        answer = core(request, progress)
     if isinstance(answer, Infeasible):
         if json:
             print_json({"infeasible": answer})
         else:
             print_line(str(answer), "bold red")
         raise typer.Exit(EXIT_INFEASIBLE if ci else 0)
-    written = _written(answer, arguments)
+    written = _written(answer, arguments, request.workload.options.precision)
     if json:
         from foretrain.serving.plan_object import frontier_object
 
@@ -190,7 +192,7 @@ def _request(arguments: dict[str, Any]) -> PlanRequest:
     from foretrain.planning.plan import PlanRequest
     from foretrain.prediction.input_pipeline import InputOptions
 
-    length, running = job.length_and_running(arguments)
+    length, running = job.length_and_running(arguments | {"region": None})  # `machines` has regions
     workload = given.workload(given.chosen(arguments) | {"batch": None})
     return PlanRequest(
         workload=workload,
@@ -243,35 +245,44 @@ def _stream(arguments: dict[str, Any]) -> StreamOptions | None:
     return None
 
 
-def _written(answer: Frontier, arguments: dict[str, Any]) -> list[str]:
+def _check_files(arguments: dict[str, Any]) -> None:
+    """Refuse files that cannot be written before anything is planned."""
+    from foretrain.errors import InvalidRequest
+
+    if arguments["emit"] is not None:
+        from foretrain.planning.launch_files.catalogue import launch_targets
+
+        launch_targets()[arguments["emit"]]
+    elif arguments["emit_to"] is not None:
+        raise InvalidRequest("--emit-to says where a launch file goes: say which with --emit")
+    for option in ("html", "emit_to"):
+        file = arguments[option]
+        if file is not None and not file.absolute().parent.is_dir():
+            raise InvalidRequest(f"--{option.replace('_', '-')} {file}: there is no folder {file.parent}")
+
+
+def _written(answer: Frontier, arguments: dict[str, Any], precision: str) -> list[str]:
     """The files asked for, and what to say of each."""
     said = []
     if arguments["html"] is not None:
         _write_report(answer, arguments["html"])
         said.append(f"Report: {arguments['html']}")
     if arguments["emit"] is not None:
-        said.append(_emitted(answer, arguments))
-    elif arguments["emit_to"] is not None:
-        from foretrain.errors import InvalidRequest
-
-        raise InvalidRequest("--emit-to says where a launch file goes: say which with --emit")
+        said.append(_emitted(answer, arguments, precision))
     return said
 
 
 def _write_report(answer: Frontier, file: Path) -> None:
     from datetime import date
 
-    from foretrain.errors import InvalidRequest
     from foretrain.facts.user_data import write_atomically
     from foretrain.serving.cli.command_line import as_typed
     from foretrain.serving.html.plan_report import plan_report
 
-    if not file.absolute().parent.is_dir():
-        raise InvalidRequest(f"--html {file}: there is no folder {file.parent}")
     write_atomically(file, plan_report(answer, as_typed(), date.today().isoformat()).encode())
 
 
-def _emitted(answer: Frontier, arguments: dict[str, Any]) -> str:
+def _emitted(answer: Frontier, arguments: dict[str, Any], precision: str) -> str:
     """The launch file of the plan shown; an existing file is replaced only if it was named."""
     from foretrain.errors import InvalidRequest
     from foretrain.facts.user_data import write_atomically
@@ -279,11 +290,9 @@ def _emitted(answer: Frontier, arguments: dict[str, Any]) -> str:
     from foretrain.planning.launching import launch_plan
 
     target = launch_targets()[arguments["emit"]]
-    text = launch_file(arguments["emit"], launch_plan(answer, arguments["precision"], arguments["script"]))
+    text = launch_file(arguments["emit"], launch_plan(answer, precision, arguments["script"]))
     file = arguments["emit_to"] or Path(text.file_name)
     if arguments["emit_to"] is None and file.exists():
         raise InvalidRequest(f"{file} exists already: move it away, or name a file with --emit-to")
-    if not file.absolute().parent.is_dir():
-        raise InvalidRequest(f"--emit-to {file}: there is no folder {file.parent}")
     write_atomically(file, text.text.encode())
     return f"Launch file: {file}; start it with: {target.how_to_start.format(file=file)}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from foretrain.planning.frontier import Frontier, Plan, TwoPhases
+from foretrain.planning.frontier import Frontier, Plan
 from foretrain.planning.pareto import Verdict
 from foretrain.serving.cli.job_text import show_job, show_job_parts
 from foretrain.serving.cli.terminal import Column, Points, print_line, print_points, print_table
@@ -24,7 +24,7 @@ def show(frontier: Frontier, why: str | None) -> None:
     print_line()
     _front(frontier)
     _draw(frontier)
-    _two_phases(frontier.two_phases)
+    _two_phases(frontier)
     print_line()
     show_job(frontier.job)
     show_job_parts(frontier.job)
@@ -40,7 +40,8 @@ def show(frontier: Frontier, why: str | None) -> None:
 
 def _answer(frontier: Frontier) -> None:
     plan = frontier.plans[frontier.shown]
-    where = f" in {plan.offer.region}" if plan.offer.region else ""
+    region = plan.offer.region.strip(", ")  # ", CN, AS" where a market knows the country only
+    where = f" in {region}" if region else ""
     said = (
         f"{words.machines(plan)}{where} ({words.gpus(plan)}): {format_duration(plan.seconds.p50)} for "
         f"{format_money(plan.usd.p50)}"
@@ -89,14 +90,20 @@ def _front(frontier: Frontier) -> None:
         columns, rows = columns[:-1], [row[:-1] for row in rows]
     title = f"Nothing is both faster and cheaper than these ({len(frontier.plans):,} machines compared):"
     print_table(columns, rows, title)
-    named = {"cheapest in time": frontier.cheapest, "fastest within budget": frontier.fastest}
-    if not limited:
-        named = {"cheapest": frontier.cheapest, "fastest": frontier.fastest}
+    within = _within(frontier)
+    named = {f"cheapest{within}": frontier.cheapest, f"fastest{within}": frontier.fastest}
     for name, index in (named | {"best of both (knee)": frontier.knee}).items():
         if index is not None:
             plan = frontier.plans[index]
             cost, time = format_money(plan.usd.p50), format_duration(plan.seconds.p50)
             print_line(f"  {name}: {words.machines(plan)}, {time}, {cost}", "dim")
+
+
+def _within(frontier: Frontier) -> str:
+    """The limits that the cheapest and the fastest keep, both of them."""
+    limits = {"deadline": frontier.deadline_seconds, "budget": frontier.budget_usd}
+    kept = [name for name, limit in limits.items() if limit is not None]
+    return f" within {' and '.join(kept)}" if kept else ""
 
 
 def _row(frontier: Frontier, index: int) -> tuple[str, ...]:
@@ -146,11 +153,12 @@ def _places(plans: Sequence[Plan], scale: float) -> tuple[list[float], list[floa
     return [plan.seconds.p50 / scale for plan in plans], [plan.usd.p50 for plan in plans]
 
 
-def _two_phases(found: TwoPhases | None) -> None:
+def _two_phases(frontier: Frontier) -> None:
+    found = frontier.two_phases
     if found is None:
         return
     saved = f"saves {format_money(found.saved_usd)}"
-    if found.saved_usd <= 0:
+    if frontier.deadline_seconds is None:  # then it was the fastest within the budget that was looked for
         saved = f"is {format_duration(found.saved_seconds)} faster"
     flat = found.flattens_at_share
     curve = "" if flat is None else f" (the curve flattens at {flat:.0%})"
