@@ -152,6 +152,15 @@ def test_skypilot_rents_the_instance_or_else_the_accelerator() -> None:
     assert any_cloud == {"accelerators": "A100:8", "use_spot": False}
 
 
+def test_skypilot_takes_accelerators_apart_from_the_machine_they_are_attached_to() -> None:
+    plan = a_plan(nodes=1, per_node=4, provider="gcp", instance="n1-standard-16+4xT4", region="us-central1")
+    rented = yaml.safe_load(launch_file("skypilot", plan).text)["resources"]
+    assert rented == {
+        "infra": "gcp/us-central1", "instance_type": "n1-standard-16", "accelerators": "T4:4",
+        "use_spot": False,
+    }  # fmt: skip
+
+
 class FakeRay:
     """Just enough of Ray to run tasks at once and note where they were put."""
 
@@ -192,7 +201,8 @@ def test_ray_files_start_torchrun_once_a_node(plan: LaunchPlan, monkeypatch: pyt
     for name, module in fake.modules().items():
         monkeypatch.setitem(sys.modules, name, module)
 
-    def run(command: list[str], env: dict[str, str]) -> SimpleNamespace:
+    def run(command: list[str], env: dict[str, str], cwd: str) -> SimpleNamespace:
+        assert Path(cwd) == Path.cwd()
         started.append((command, env))
         return SimpleNamespace(returncode=0)
 

@@ -1,0 +1,141 @@
+"""Launch files run by the real tools: torchrun, Slurm of two nodes and Ray of two nodes start real processes.
+
+The processes meet with gloo, sum their ranks and write down what they saw. SkyPilot rents machines, so its
+files are only read, in `test_launch_files`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from foretrain.measuring.namespaces import why_not
+from foretrain.planning.launch_files._base import LaunchPlan
+from foretrain.planning.launch_files.catalogue import launch_file
+from foretrain.planning.launch_files.environment import environment
+from foretrain.prediction.strategies.layout import layout_of
+
+ROOT = Path(__file__).parents[3]
+ARGUMENTS = ("--note", 'it\'s "50 %" $HOME')
+NAMESPACES = pytest.mark.skipif(why_not() is not None, reason=f"no namespaces here: {why_not()}")
+SCRIPT = """\
+import json, os, sys
+from pathlib import Path
+import torch
+from torch import distributed
+distributed.init_process_group("gloo")
+rank = distributed.get_rank()
+total = torch.tensor([rank + 1.0])
+distributed.all_reduce(total)
+seen = {"arguments": sys.argv[1:], "environment": dict(os.environ), "total": total.item()}
+Path(f"rank{rank}.json").write_text(json.dumps(seen))
+distributed.destroy_process_group()
+"""
+WAIT = """\
+job=$(sbatch --parsable "$1")
+for _ in $(seq 400); do
+  state=$(scontrol show job "$job" | sed -n 's/.*JobState=\\([A-Z_]*\\).*/\\1/p')
+  case $state in PENDING | RUNNING | COMPLETING) sleep 0.1 ;; *) break ;; esac
+done
+cat ./*.log
+[ "$state" = COMPLETED ]
+"""
+CLUSTER = """\
+import os, subprocess, sys
+from ray.cluster_utils import Cluster
+machine = {"num_cpus": 1, "num_gpus": 1, "include_dashboard": False}
+cluster = Cluster(initialize_head=True, head_node_args=machine)
+cluster.add_node(**machine)
+told = {**os.environ, "RAY_ADDRESS": cluster.address}
+code = subprocess.run([sys.executable, sys.argv[1]], env=told, cwd=sys.argv[2]).returncode
+cluster.shutdown()
+sys.exit(code)
+"""
+CLOSED_OFF = """\
+ip link set lo up
+if [ -e /etc/resolv.conf ]; then mount --bind "$1" /etc/resolv.conf; fi
+shift
+exec "$@"
+"""
+"""Nothing listens to anyone else, nothing is left behind, and no name server is waited for."""
+
+
+def a_plan(nodes: int, per_node: int) -> LaunchPlan:
+    layout = layout_of("ddp", nodes * per_node, per_node)
+    return LaunchPlan("tiny", "A100", nodes, per_node, layout, 64, "bf16", arguments=ARGUMENTS)
+
+
+def written(target: str, plan: LaunchPlan, folder: Path) -> Path:
+    """The launch file and the script it starts, in a folder of their own."""
+    folder.mkdir()
+    (folder / plan.script).write_text(SCRIPT)
+    file = launch_file(target, plan)
+    (folder / file.file_name).write_text(file.text)
+    return folder / file.file_name
+
+
+def run(*command: str | Path, folder: Path) -> None:
+    """With torchrun on the path, and processes that look no name up to meet."""
+    search = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    told = {**os.environ, "PATH": search, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    outcome = subprocess.run(
+        [str(part) for part in command],
+        cwd=folder,
+        env=told,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+
+
+def check(plan: LaunchPlan, folder: Path) -> list[dict[str, Any]]:
+    """Every process ran once, with the plan's environment and arguments, and all of them met."""
+    found = {file.name: json.loads(file.read_text()) for file in folder.glob("rank*.json")}
+    assert sorted(found) == sorted(f"rank{rank}.json" for rank in range(plan.devices))
+    expected = {variable.name: variable.value for variable in environment(plan)}
+    for seen in found.values():
+        assert seen["total"] == plan.devices * (plan.devices + 1) / 2
+        assert seen["arguments"] == list(ARGUMENTS)
+        assert expected.items() <= seen["environment"].items()
+    return [found[f"rank{rank}.json"]["environment"] for rank in range(plan.devices)]
+
+
+def test_torchrun_runs_its_file(tmp_path: Path) -> None:
+    plan, folder = a_plan(1, 2), tmp_path / "job"
+    run("bash", written("torchrun", plan, folder), folder=folder)
+    check(plan, folder)
+
+
+@NAMESPACES
+@pytest.mark.skipif(shutil.which("apt-get") is None, reason="Slurm is unpacked from Debian's packages")
+def test_slurm_runs_its_file_on_two_nodes(tmp_path: Path) -> None:
+    plan, folder = a_plan(2, 1), tmp_path / "job"
+    file = written("slurm", plan, folder)
+    run(ROOT / "scripts" / "slurm_for_tests.sh", "bash", "-c", WAIT, "wait", file, folder=folder)
+    seen = check(plan, folder)
+    assert [process["SLURMD_NODENAME"] for process in seen] == ["node-a", "node-b"]
+    for process in seen:
+        assert process["SLURM_GPUS_ON_NODE"] == "1"
+        assert process["SLURM_CPUS_PER_TASK"] == process["SLURM_CPUS_ON_NODE"] == "4"
+
+
+@NAMESPACES
+def test_ray_runs_its_file_on_two_nodes(tmp_path: Path) -> None:
+    plan, folder = a_plan(2, 1), tmp_path / "job"
+    file = written("ray", plan, folder)
+    (tmp_path / "resolv.conf").touch()
+    apart = ("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
+    closed = ("bash", "-c", CLOSED_OFF, "closed", tmp_path / "resolv.conf")
+    # Ray's nodes start in another folder than the one the file is run from, as they would on a cluster.
+    run(*apart, *closed, sys.executable, "-c", CLUSTER, file.name, folder, folder=tmp_path)
+    seen = check(plan, folder)
+    assert len({process["GROUP_RANK"] for process in seen}) == 2
