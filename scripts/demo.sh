@@ -53,4 +53,13 @@ say "10. The fastest way to spread a model over 16 GPUs of two machines, as a ta
 show foretrain predict gpt2-medium --on a100-sxm-40gb:8x2 --strategy auto --global-batch 256 --precision bf16 \
   --plot out/scaling.png --timeline out/step.json
 
+say "11. What to rent? Every current offer, number of GPUs, strategy and batch size, against a deadline of 24 hours."
+show foretrain plan resnet50 --samples 1281167 --epochs 90 --precision fp16 --deadline 24h --html out/plan.html
+
+say "12. The same question for a buyer: one network, several machines, batch sizes from 32 to 8,192."
+show foretrain guide resnet50 --precision fp16 --samples 1281167 --show time,verdict --html out/guide.html
+
+say "13. When is training good enough? The first half of a run on ImageNet, and what the rest will bring."
+show foretrain converge docs/examples/imagenet.csv --target top5=93 --planned-steps 95
+
 say "Next: foretrain --help, README.md, docs/getting-started.md"

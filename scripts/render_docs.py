@@ -6,7 +6,7 @@
 Two things are generated. A table between `<!-- begin generated: NAME -->` and `<!-- end generated -->` is
 made from the data or code it describes. In a ```console block, the output below each `$ foretrain ...` line
 is what that command prints in a pipe with an empty data directory, so no figure is typed by hand. A command
-there may end in `| head -N` and in `; echo "exit $?"`.
+there may end in `| grep "TEXT"`, in `| head -N` and in `; echo "exit $?"`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ from unittest import mock
 ROOT = Path(__file__).resolve().parent.parent
 _TABLE = re.compile(r"(<!-- begin generated: (\S+) -->\n).*?(<!-- end generated -->)", re.DOTALL)
 _BLOCK = re.compile(r"(?<=```console\n)\$ foretrain .*?(?=```)", re.DOTALL)
-_SHOWN = re.compile(r"(?P<arguments>.*?)(?: \| head -(?P<head>\d+))?(?P<status>; echo \"exit \$\?\")?")
+_SHOWN = re.compile(
+    r"(?P<arguments>.*?)(?: \| grep \"(?P<text>[^\"]+)\")?(?: \| head -(?P<head>\d+))?"
+    r"(?P<status>; echo \"exit \$\?\")?"
+)
 
 
 @dataclass(frozen=True)
@@ -111,6 +114,7 @@ def output(command: str) -> str:
         except SystemExit as left:
             status = left.code or 0
     lines = printed.getvalue().splitlines(keepends=True)
+    lines = [line for line in lines if (shown["text"] or "") in line]
     lines = lines[: int(shown["head"])] if shown["head"] else lines
     return "".join(lines) + (f"exit {status}\n" if shown["status"] else "")
 
@@ -146,6 +150,8 @@ def _parameters(function: Callable[..., Any]) -> tuple[Parameter, ...]:
 
 def _value(kind: Any, info: Any) -> str:
     """What to write after an option: its parser's or its type's name; nothing after a switch."""
+    if getattr(info, "metavar", None):
+        return str(info.metavar)
     if info.parser is not None:
         return str(info.parser.__name__)
     named = [part for part in get_args(kind) or (kind,) if part is not type(None)]
