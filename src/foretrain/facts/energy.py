@@ -171,7 +171,7 @@ def co2_kg(kwh: float, grams_per_kwh: float) -> float:
 
 
 def _intensity_of(region: CloudRegion) -> GridIntensity:
-    name = f"{region.provider} {region.region} ({region.place})"
+    name = f"{region.provider} {region.region.strip(' ,')} ({region.place})"
     if region.gco2e_per_kwh is None:
         return replace(grids()[region.grid], name=name)
     return GridIntensity(region.grid, name, region.gco2e_per_kwh, None, region.source)

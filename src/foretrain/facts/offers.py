@@ -55,6 +55,11 @@ class Offer:
         """The on-demand price of one of its devices for an hour."""
         return self.usd_per_hour / self.count
 
+    @property
+    def place(self) -> str:
+        """The region as people read it: some providers' names begin with a comma."""
+        return self.region.strip(" ,")
+
     def price(self, spot: bool = False) -> float:
         """USD per hour, on demand or spot; an offer without a spot price raises `InvalidRequest`."""
         if not spot:

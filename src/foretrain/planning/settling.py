@@ -111,14 +111,14 @@ class Chosen:
         return way_of(outcome, steps)
 
     def _with_memory(self, sketched: Way, candidate: Candidate) -> Way | None:
-        device = self.hardware.device
+        device, devices = self.hardware.device, self.hardware.devices
+        accumulates = candidate.micro_batches > 1
         if candidate.memory_bytes < _NEAR * capacity_bytes(device):
-            return sketched
-        options = MemoryOptions(
-            data_parallel=self.hardware.devices, keep_gradients=candidate.micro_batches > 1
-        )
-        told = estimate_memory(self.ways.graph(candidate.micro_batch), device, options)
-        return replace(sketched, memory_bytes=told.bytes) if told.fits else None
+            told = self.ways.memory.simulated(candidate.micro_batch, devices, accumulates, device)
+            return replace(sketched, memory_bytes=told)
+        options = MemoryOptions(data_parallel=devices, keep_gradients=accumulates)
+        tight = estimate_memory(self.ways.graph(candidate.micro_batch), device, options)
+        return replace(sketched, memory_bytes=tight.bytes) if tight.fits else None
 
     def _evaluated(self, candidate: Candidate) -> Outcome | None:
         from foretrain.prediction.many_devices import Spreading, question_of

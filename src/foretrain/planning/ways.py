@@ -169,13 +169,13 @@ class Ways:
         """Choose the batch sizes to compare, by what fits on the largest of the devices."""
         largest = max((each.device for each in machines), key=capacity_bytes)
         self.input = input_options
-        self._memory = DeviceMemory(self.graph, largest, self._limits.batch or 1)
+        self.memory = DeviceMemory(self.graph, largest, self._limits.batch or 1)
         if self._limits.batch is not None:
             self._batches = (self._limits.batch,)
             return
         most = min(self._limits.largest, self._limits.global_batch or math.inf)
         top = 1
-        while top < most and self._memory.bytes(top, 0, 1, False, largest) <= capacity_bytes(largest):
+        while top < most and self.memory.bytes(top, 0, 1, False, largest) <= capacity_bytes(largest):
             top *= 4  # the last one would fit with sharded state, perhaps
         counts = {each.devices for each in machines}
         sizes = list(takewhile(lambda size: size <= top, self._limits.sizes(counts)))
@@ -245,7 +245,7 @@ class Ways:
     def leanest_bytes(self, hardware: Hardware) -> float:
         """The least memory the smallest batch needs on each device."""
         stage = max(ZERO_STAGES.values()) if hardware.devices > 1 else 0
-        return self._memory.bytes(self._batches[0], stage, hardware.devices, False, hardware.device)
+        return self.memory.bytes(self._batches[0], stage, hardware.devices, False, hardware.device)
 
     def _plain(self, hardware: Hardware) -> Iterator[Candidate]:
         """Plain data parallelism at every batch size, whether it fits or not."""
@@ -280,7 +280,7 @@ class Ways:
         waiting = loading.seconds * micro_batches
         seconds = max(computing, waiting) if loading.overlaps else computing + waiting
         steps = self.steps_at(batch * micro_batches * devices).quantiles.p50
-        needed = self._memory.bytes(
+        needed = self.memory.bytes(
             batch, ZERO_STAGES.get(strategy, 0), devices, micro_batches > 1, hardware.device
         )
         return Candidate(strategy, batch, micro_batches, devices, seconds, steps * seconds, needed)

@@ -55,7 +55,7 @@ def price_of(hardware: Hardware, spot: bool, usd_per_hour: float | None, region:
         return None
     offer = offer_in(hardware.offer, spot, region)
     kind = "spot" if spot else "on demand"
-    where = f" in {offer.region}" if offer.region else ""
+    where = f" in {offer.place}" if offer.place else ""
     return Price(
         offer.price(spot),
         hardware.nodes,

@@ -12,8 +12,8 @@ from foretrain.planning.frontier import Frontier
 from foretrain.planning.pareto import Reason, Verdict
 from foretrain.serving.html.plan_chart import front_info
 from foretrain.serving.html.plan_report import plan_report
-from foretrain.serving.html.plan_words import why_lost
 from foretrain.serving.html.scatter import Standing
+from foretrain.serving.plan_words import why_lost
 from foretrain.units import HOUR, format_duration, format_money
 
 HEADINGS = re.compile("<h2>(.*?)</h2>")

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from foretrain.planning.frontier import Frontier, Plan
 from foretrain.planning.pareto import Verdict
+from foretrain.serving import plan_words as words
 from foretrain.serving.cli.job_text import show_job, show_job_parts
 from foretrain.serving.cli.terminal import Column, Points, print_line, print_points, print_table
-from foretrain.serving.html import plan_words as words
+from foretrain.serving.wording import probability
 from foretrain.units import DAY, HOUR, MINUTE, format_bytes, format_duration, format_money
 
 _MARK = "✓"
@@ -40,8 +41,7 @@ def show(frontier: Frontier, why: str | None) -> None:
 
 def _answer(frontier: Frontier) -> None:
     plan = frontier.plans[frontier.shown]
-    region = plan.offer.region.strip(", ")  # ", CN, AS" where a market knows the country only
-    where = f" in {region}" if region else ""
+    where = f" in {plan.offer.place}" if plan.offer.place else ""
     said = (
         f"{words.machines(plan)}{where} ({words.gpus(plan)}): {format_duration(plan.seconds.p50)} for "
         f"{format_money(plan.usd.p50)}"
@@ -121,7 +121,7 @@ def _row(frontier: Frontier, index: int) -> tuple[str, ...]:
         format_money(plan.usd.p50),
         "" if plan.kwh is None else f"{plan.kwh:,.3g}",
         "" if plan.co2_kg is None else f"{plan.co2_kg:,.3g}",
-        f"{plan.both:.0%}",
+        probability(plan.both),
     )
 
 

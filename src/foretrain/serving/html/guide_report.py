@@ -13,7 +13,7 @@ from foretrain.serving.html.heat_map import HeatCell, HeatMap, heat_map
 from foretrain.serving.html.markup import Markup
 from foretrain.serving.html.page import code, definitions, link, notes, page, paragraph, section
 from foretrain.serving.html.tables import Column, table
-from foretrain.serving.html.wording import between, sentence
+from foretrain.serving.wording import between, sentence
 from foretrain.units import format_duration, format_money
 
 _SHOWN = ("time", "cost", "speedup", "value", "memory", "verdict")

@@ -14,7 +14,7 @@ from foretrain.serving.html.markup import Markup
 from foretrain.serving.html.page import paragraph, section
 from foretrain.serving.html.scales import Axis, Quantity
 from foretrain.serving.html.tables import Cell, Column, table
-from foretrain.serving.html.wording import between, percent, sentence
+from foretrain.serving.wording import between, percent, sentence
 from foretrain.units import format_bytes, format_duration
 
 _HARDLY = 0.05

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from foretrain.planning.frontier import Frontier, Plan
-from foretrain.serving.html import plan_words as words
+from foretrain.serving import plan_words as words
 from foretrain.serving.html.markup import Markup
 from foretrain.serving.html.scales import Axis, Quantity
 from foretrain.serving.html.scatter import Dot, Limit, Scatter, Standing, scatter

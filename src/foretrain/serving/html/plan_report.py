@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from foretrain.planning.frontier import Frontier
 from foretrain.prediction.answers import Prediction
-from foretrain.serving.html import plan_words as words
+from foretrain.serving import plan_words as words
 from foretrain.serving.html.job_sections import job_section, memory_section, scaling_section, step_section
 from foretrain.serving.html.markup import Markup, element
 from foretrain.serving.html.page import KeyFigure, code, key_figures, notes, page, paragraph, section
@@ -12,7 +12,7 @@ from foretrain.serving.html.plan_chart import front_chart
 from foretrain.serving.html.plan_sources import sources_section
 from foretrain.serving.html.plan_tables import front_section, left_out_section, losers_section
 from foretrain.serving.html.plan_variants import job_stream_section, two_phases_section
-from foretrain.serving.html.wording import amount, between, probability, together
+from foretrain.serving.wording import amount, between, probability, together
 from foretrain.units import format_bytes, format_duration, format_money
 
 

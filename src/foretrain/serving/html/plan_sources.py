@@ -11,7 +11,7 @@ from foretrain.planning.frontier import Frontier
 from foretrain.serving.html.markup import Markup, join
 from foretrain.serving.html.page import definitions, link, section
 from foretrain.serving.html.tables import Column, table
-from foretrain.serving.html.wording import SPACE
+from foretrain.serving.wording import SPACE
 
 
 def sources_section(frontier: Frontier) -> Markup:

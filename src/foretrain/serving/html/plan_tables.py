@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from foretrain.planning.frontier import Frontier, LeftOut, Plan
 from foretrain.planning.pareto import Verdict
-from foretrain.serving.html import plan_words as words
+from foretrain.serving import plan_words as words
 from foretrain.serving.html.markup import Markup
 from foretrain.serving.html.page import paragraph, section
 from foretrain.serving.html.tables import Cell, Column, table
-from foretrain.serving.html.wording import amount, probability
+from foretrain.serving.wording import amount, probability
 from foretrain.units import format_duration, format_money
 
 _LOSERS = 10

@@ -6,11 +6,11 @@ import math
 
 from foretrain.planning.frontier import TwoPhases
 from foretrain.planning.job_stream import JobStream
-from foretrain.serving.html import plan_words as words
+from foretrain.serving import plan_words as words
 from foretrain.serving.html.markup import Markup
 from foretrain.serving.html.page import definitions, notes, paragraph, section
 from foretrain.serving.html.tables import Cell, Column, table
-from foretrain.serving.html.wording import between, percent, sentence
+from foretrain.serving.wording import between, percent, sentence
 from foretrain.units import format_duration, format_money
 
 

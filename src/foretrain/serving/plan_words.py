@@ -5,7 +5,7 @@ from __future__ import annotations
 from foretrain.estimates import Quantiles
 from foretrain.planning.frontier import Frontier, Plan
 from foretrain.planning.pareto import Reason, Verdict
-from foretrain.serving.html.wording import probability, together
+from foretrain.serving.wording import probability, together
 from foretrain.units import format_duration, format_money
 
 
@@ -27,7 +27,7 @@ def renting(plan: Plan) -> str:
 
 def where(plan: Plan) -> str:
     """The region as its provider calls it; some leave the city out and keep the comma."""
-    return plan.offer.region.strip(", ")
+    return plan.offer.place
 
 
 def batch(plan: Plan) -> str:
