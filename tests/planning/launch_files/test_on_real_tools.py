@@ -61,6 +61,8 @@ sys.exit(code)
 CLOSED_OFF = """\
 ip link set lo up
 if [ -e /etc/resolv.conf ]; then mount --bind "$1" /etc/resolv.conf; fi
+mkdir -p /tmp/ray
+mount -t tmpfs none /tmp/ray
 shift
 exec "$@"
 """
@@ -91,7 +93,7 @@ def run(*command: str | Path, folder: Path) -> None:
         env=told,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
@@ -124,7 +126,7 @@ def test_slurm_runs_its_file_on_two_nodes(tmp_path: Path) -> None:
     seen = check(plan, folder)
     assert [process["SLURMD_NODENAME"] for process in seen] == ["node-a", "node-b"]
     for process in seen:
-        assert process["SLURM_GPUS_ON_NODE"] == "1"
+        assert process["CUDA_VISIBLE_DEVICES"] == "0"
         assert process["SLURM_CPUS_PER_TASK"] == process["SLURM_CPUS_ON_NODE"] == "4"
 
 
@@ -138,4 +140,5 @@ def test_ray_runs_its_file_on_two_nodes(tmp_path: Path) -> None:
     # Ray's nodes start in another folder than the one the file is run from, as they would on a cluster.
     run(*apart, *closed, sys.executable, "-c", CLUSTER, file.name, folder, folder=tmp_path)
     seen = check(plan, folder)
-    assert len({process["GROUP_RANK"] for process in seen}) == 2
+    assert [process["GROUP_RANK"] for process in seen] == ["0", "1"]
+    assert [process["CUDA_VISIBLE_DEVICES"] for process in seen] == ["0", "0"]
