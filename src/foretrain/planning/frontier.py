@@ -97,6 +97,8 @@ class TwoPhases:
     """The share at which the loss curve flattens, where a log says so."""
     saved_usd: float
     saved_seconds: float
+    note: str = ""
+    """What is not counted."""
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,15 @@ def two_phases(
         flattens_at_share=flattens_at_share,
         saved_usd=answer.single.usd - answer.two_phase.usd,
         saved_seconds=answer.single.seconds - answer.two_phase.seconds,
+        note=_uncounted(first, second, terms[place[first.hardware.name]]),
     )
+
+
+def _uncounted(first: Plan, second: Plan, terms: BillingTerms) -> str:
+    """That leaving a cloud may cost what nobody has looked up."""
+    if first.offer.provider == second.offer.provider or terms.egress_usd_per_gb is not None:
+        return ""
+    return f"what sending the checkpoint out of {first.offer.provider} costs is not known, and not counted"
 
 
 def _answer(job: PhasedJob, limits: Limits) -> PhaseAnswer:

@@ -80,6 +80,7 @@ def _phases(found: TwoPhases) -> dict[str, Any]:
         "hand_over_usd": found.plan.hand_over_usd,
         "saved_usd": found.saved_usd,
         "saved_seconds": found.saved_seconds,
+        "note": found.note,
         "phases": [
             {"hardware": phase.runner.name, "seconds": phase.seconds, "usd": phase.usd}
             for phase in found.plan.phases

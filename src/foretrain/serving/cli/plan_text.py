@@ -170,6 +170,8 @@ def _two_phases(frontier: Frontier) -> None:
         "fills the limit to the brim.",
         "cyan",
     )
+    if found.note:
+        print_line(f"  Note: {found.note}", "yellow")
 
 
 def _losers(frontier: Frontier, why: str) -> None:

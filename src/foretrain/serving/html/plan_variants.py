@@ -20,15 +20,16 @@ def two_phases_section(two: TwoPhases | None) -> Markup:
         return Markup("")
     columns = [
         Column("phase"), Column("machines", class_="name title"), Column("GPUs", class_="keep"),
-        Column("steps", right=True), Column("time", right=True), Column("billed", right=True),
+        Column("of the training", right=True), Column("time", right=True), Column("billed", right=True),
         Column("cost", right=True),
     ]  # fmt: skip
+    whole = two.plan.phases[-1].last_step
     rows = [
         (
             name,
             Cell(words.machines(plan), minor=words.renting(plan)),
             words.gpus(plan),
-            f"{phase.first_step + 1:,} – {phase.last_step:,}",
+            f"{percent(phase.first_step / whole)} – {percent(phase.last_step / whole)}",
             format_duration(phase.seconds),
             format_duration(phase.billed_seconds),
             format_money(phase.usd),
@@ -44,7 +45,7 @@ def two_phases_section(two: TwoPhases | None) -> Markup:
         paragraph(
             f"Moving from {words.machines(two.first)} to {words.machines(two.second)} after "
             f"{percent(two.switch_share)} of the training {_gain(two)} against the best single plan."
-            f"{_bend(two)}"
+            f"{_bend(two)}{f' {sentence(two.note)}' if two.note else ''}"
         ),
         table(columns, rows, footer=total, class_="cards"),
     )
