@@ -1,0 +1,114 @@
+"""Which machines are compared: offers asked for, alone and several together, and why others are not."""
+
+from __future__ import annotations
+
+import pytest
+
+from foretrain.errors import InvalidRequest, UnknownName
+from foretrain.facts.offers import OfferQuery, search
+from foretrain.planning.machines import Machines, MachinesRequest, Reasons, machines
+
+
+def found(**asked: object) -> tuple[tuple[Machines, ...], Reasons]:
+    reasons = Reasons()
+    return machines(MachinesRequest(**asked), reasons), reasons  # type: ignore[arg-type]
+
+
+def names(of: tuple[Machines, ...]) -> list[str]:
+    return [each.hardware.name for each in of]
+
+
+def test_machines_of_a_known_network_come_in_powers_of_two_up_to_the_most() -> None:
+    both, _ = found(gpus=("a100-sxm-40gb",), clouds=("aws",), most_devices=40)
+    assert names(both) == ["aws:p4d.24xlarge", "aws:p4d.24xlarge:2", "aws:p4d.24xlarge:4"]
+    for each, count in zip(both, (1, 2, 4), strict=True):
+        assert each.hardware.nodes == each.shape.nodes == count
+        assert each.hardware.devices == each.shape.devices == 8 * count
+        assert each.hardware.offer is each.offer
+
+
+def test_machines_of_an_unknown_network_come_alone_unless_one_is_named() -> None:
+    alone, reasons = found(gpus=("t4",), clouds=("azure",), most_devices=8)
+    assert all(each.hardware.nodes == 1 for each in alone)
+    (why,) = reasons.told()
+    assert why.reason.startswith("several of them together, as their network is not known")
+    together, reasons = found(gpus=("t4",), clouds=("azure",), most_devices=8, network="ethernet-10g")
+    assert max(each.hardware.devices for each in together) == 8
+    assert {each.hardware.network for each in together} == {"ethernet-10g"}
+    assert reasons.told() == ()
+
+
+def test_machines_too_large_or_of_unknown_devices_are_left_out() -> None:
+    some, reasons = found(gpus=("h100",), most_devices=2)
+    assert all(each.hardware.devices <= 2 for each in some)
+    said = {each.reason: each for each in reasons.told()}
+    large = {
+        f"{offer.provider}:{offer.instance}"
+        for offer in search(OfferQuery(gpu="h100"))
+        if offer.count > 2 and offer.device is not None
+    }
+    assert said["they have more than 2 GPUs"].count == len(large)
+    assert set(said["they have more than 2 GPUs"].examples) <= large
+    assert "it is not said which h100 they have" in said
+
+
+def test_each_machine_is_taken_where_it_is_cheapest() -> None:
+    every, _ = found(gpus=("t4",), clouds=("aws",), most_devices=1)
+    assert len({each.offer.instance for each in every}) == len(every)
+    for each in every:
+        alike = [
+            offer.usd_per_hour
+            for offer in search(OfferQuery(gpu="t4", clouds=("aws",)))
+            if offer.instance == each.offer.instance
+        ]
+        assert len(alike) > 1
+        assert each.offer.usd_per_hour == min(alike)
+
+
+def test_spot_machines_are_those_with_a_spot_price_where_that_is_least() -> None:
+    every, _ = found(gpus=("t4",), spot=True, most_devices=1)
+    assert every
+    for each in every:
+        alike = [
+            offer.spot_usd_per_hour
+            for offer in search(OfferQuery(gpu="t4", clouds=(each.offer.provider,), spot=True))
+            if offer.instance == each.offer.instance
+        ]
+        assert each.offer.spot_usd_per_hour == min(price for price in alike if price is not None)
+
+
+def test_gpus_are_a_union_without_doubles_and_clouds_a_filter() -> None:
+    t4, _ = found(gpus=("t4",), most_devices=4)
+    l4, _ = found(gpus=("l4",), most_devices=4)
+    both, _ = found(gpus=("t4", "l4", "t4"), most_devices=4)
+    assert sorted(names(both)) == sorted(names(t4) + names(l4))
+    aws, _ = found(gpus=("t4", "l4"), clouds=("aws",), most_devices=4)
+    assert names(aws) == [each.hardware.name for each in both if each.offer.provider == "aws"]
+
+
+def test_equal_devices_joined_alike_share_a_shape_whoever_rents_them_out() -> None:
+    ones, _ = found(gpus=("rtx4090",), most_devices=1)
+    assert len({each.offer.provider for each in ones}) > 1
+    assert {each.shape for each in ones} == {ones[0].shape}
+    eights, _ = found(gpus=("a100-sxm-40gb",), most_devices=8)
+    shapes = {each.offer.provider: each.shape for each in eights if each.shape.devices == 8}
+    assert shapes["aws"] != shapes["lambda"], "a machine type whose links are known has its own"
+
+
+def test_unknown_names_and_counts_are_refused() -> None:
+    for asked in ({"gpus": ("t44",)}, {"clouds": ("awz",)}, {"regions": ("mars",)}):
+        with pytest.raises(UnknownName):
+            found(**asked)
+    with pytest.raises(InvalidRequest, match="at most 0 GPUs: give at least 1"):
+        MachinesRequest(most_devices=0)
+
+
+def test_reasons_are_counted_by_machine_type_the_most_frequent_first() -> None:
+    reasons = Reasons()
+    for name in ("b", "c", "d", "e", "b"):
+        reasons.add("too slow", name)
+    later = reasons.copy()
+    later.add("too dear", "a")
+    (slow,) = reasons.told()
+    assert (slow.reason, slow.count, slow.examples) == ("too slow", 4, ("b", "c", "d"))
+    assert [each.reason for each in later.told()] == ["too slow", "too dear"]

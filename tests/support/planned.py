@@ -1,0 +1,35 @@
+"""Plans of small models on real offers, for tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from foretrain.planning.frontier import Frontier
+from foretrain.planning.machines import MachinesRequest
+from foretrain.planning.plan import PlanRequest, plan
+from foretrain.planning.steps_to_target import StepsRequest
+from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.workload import Workload
+
+EPOCHS = StepsRequest(epochs=200_000, samples=60_000)
+"""Long enough for a small model that starting the machines hardly counts."""
+FEW = MachinesRequest(gpus=("t4", "v100", "a10g"), clouds=("aws", "gcp"), most_devices=16)
+
+
+def workload(model: str = "mnist-cnn", precision: str | None = None) -> Workload:
+    """A model of the zoo."""
+    return workload_of(WorkloadRequest(model, precision=precision))
+
+
+def request(
+    model: str = "mnist-cnn", length: StepsRequest = EPOCHS, machines: MachinesRequest = FEW, **more: Any
+) -> PlanRequest:
+    """A job on a few kinds of machines of two clouds."""
+    return PlanRequest(workload(model), length, machines=machines, **more)
+
+
+def planned(asked: PlanRequest) -> Frontier:
+    """The answer, which must be one."""
+    answer = plan(asked)
+    assert isinstance(answer, Frontier), str(answer)
+    return answer
