@@ -48,5 +48,10 @@ class Waiting:
 
 def staleness_penalty(waiting: Waiting) -> Quantiles:
     """Factor on the updates to target, against fresh gradients at the same batch an update."""
-    most = 1 + waiting.mean_staleness
+    return penalty_of(waiting.mean_staleness)
+
+
+def penalty_of(mean_staleness: float) -> Quantiles:
+    """The same for gradients that are so many updates old on average."""
+    most = 1 + mean_staleness
     return Quantiles(1.0, math.sqrt(most), most)

@@ -106,6 +106,11 @@ class Prediction:
     spread: SpreadAnswer | None = None
     timeline: Timeline | None = None
 
+    @property
+    def update_batch(self) -> int:
+        """Samples that enter the model in one step."""
+        return self.batch if self.spread is None else self.spread.update_batch
+
 
 def step_parts(parts: tuple[Part, ...]) -> tuple[StepPart, ...]:
     """The parts that take time, longest first."""

@@ -23,10 +23,8 @@ class Epoch:
 def epoch_of(prediction: Prediction, samples: int) -> Epoch:
     """An epoch of so many samples; the last step may be smaller, and counts as one."""
     spread = prediction.spread
-    batch = prediction.batch if spread is None else spread.global_batch
-    return epoch_in_steps(
-        samples, batch, prediction.step.seconds, 0.0 if spread is None else spread.moved_bytes
-    )
+    moved = 0.0 if spread is None else spread.moved_bytes
+    return epoch_in_steps(samples, prediction.update_batch, prediction.step.seconds, moved)
 
 
 def epoch_in_steps(samples: int, global_batch: int, step: Quantiles, moved_bytes: float) -> Epoch:

@@ -141,9 +141,8 @@ class Job:
 
 def job_of(prediction: Prediction, steps: Steps, running: Running | None = None) -> Job:
     """The job of so many of the steps predicted."""
-    spread, step = prediction.spread, prediction.step
-    batch = prediction.batch if spread is None else spread.global_batch
-    one = OneStep(step.seconds, step.forward_seconds, batch, state_bytes(prediction.graph))
+    step = prediction.step
+    one = OneStep(step.seconds, step.forward_seconds, prediction.update_batch, state_bytes(prediction.graph))
     return job_in_steps(one, steps, prediction.hardware, running)
 
 

@@ -253,6 +253,7 @@ def _spread_answer(outcome: Outcome, ranking: Ranking | None, scaling: ScalingCu
         degrees={axis.value: degree for axis, degree in attempt.layout.degrees.items()},
         replicas=attempt.layout.replicas,
         global_batch=attempt.global_batch,
+        update_batch=outcome.update_batch,
         micro_batches=attempt.micro_batches,
         network={where: tier.name for where, tier in tiers.items() if tier is not None},
         coordination_ratio=spread.coordination_ratio,

@@ -84,9 +84,14 @@ class Outcome:
         return self.total.value
 
     @property
+    def update_batch(self) -> int:
+        """Samples that enter the model in one step: of all replicas, or of those that servers wait for."""
+        return self.attempt.batch * self.attempt.layout.contributions
+
+    @property
     def samples_per_second(self) -> float:
         """Samples of all devices together, as far as they enter the model."""
-        return self.attempt.batch * self.attempt.layout.contributions / self.seconds
+        return self.update_batch / self.seconds
 
     @cached_property
     def fullest(self) -> tuple[int, MemoryEstimate]:

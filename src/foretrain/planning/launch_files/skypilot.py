@@ -6,10 +6,14 @@ Fields as in https://docs.skypilot.co/en/latest/reference/yaml-spec.html; SkyPil
 from __future__ import annotations
 
 import json
+import re
 
 from foretrain.planning.launch_files._base import LaunchPlan, LaunchTarget
 from foretrain.planning.launch_files.environment import environment
 from foretrain.planning.launch_files.wording import comment, heading, shell_command
+
+_ATTACHED = r"(?P<machine>.+)\+(?P<count>\d+)x(?P<name>.+)"
+"""`n1-standard-16+4xT4` (see `facts.providers.HostMachine`): a machine and its accelerators, two to SkyPilot."""
 
 
 class SkyPilot(LaunchTarget):
@@ -50,11 +54,11 @@ def _resources(plan: LaunchPlan) -> list[str]:
         place = f"{plan.provider}/{plan.region}" if plan.region else plan.provider
         lines.append(f"  infra: {json.dumps(place)}")
     if plan.instance:
-        machine, attached, accelerators = plan.instance.partition("+")
+        attached = re.fullmatch(_ATTACHED, plan.instance)
+        machine = attached["machine"] if attached else plan.instance
         lines.append(f"  instance_type: {json.dumps(machine)}")
-        if attached:  # n1-standard-16+4xT4: two things to SkyPilot
-            count, _, name = accelerators.partition("x")
-            lines.append(f"  accelerators: {json.dumps(f'{name}:{count}')}")
+        if attached:
+            lines.append(f"  accelerators: {json.dumps('{name}:{count}'.format_map(attached.groupdict()))}")
     else:
         lines += [
             "  # SkyPilot's names: sky show-gpus --all",

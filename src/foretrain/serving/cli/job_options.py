@@ -169,6 +169,7 @@ def answer(prediction: Prediction | MixedPrediction, job: Asked | None) -> Job |
     """What the job asked for takes, by the prediction of its step."""
     if job is None:
         return None
+    from foretrain.planning.stale_steps import with_staleness
     from foretrain.planning.steps_to_target import steps_of
     from foretrain.prediction.job import evaluated_each_epoch, job_of
     from foretrain.prediction.mixed_answers import MixedPrediction
@@ -177,10 +178,11 @@ def answer(prediction: Prediction | MixedPrediction, job: Asked | None) -> Job |
     if isinstance(prediction, MixedPrediction):
         batch = prediction.split.global_batch
     else:
-        batch = prediction.batch if prediction.spread is None else prediction.spread.global_batch
+        batch = prediction.update_batch
     steps = steps_of(job.length, batch)
     assert steps is not None, "an `Asked` has a length"
     running = evaluated_each_epoch(job.running, job.length.samples, batch)
     if isinstance(prediction, MixedPrediction):
         return mixed_job_of(prediction, steps, running)
-    return job_of(prediction, steps, running)
+    old = None if prediction.spread is None else prediction.spread.staleness
+    return job_of(prediction, with_staleness(steps, old or 0.0), running)
