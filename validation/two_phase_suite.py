@@ -63,7 +63,7 @@ _NOTES = (
     "price where the cloud's is not known.",
     "Entries of ResNet-50 and ResNet-152: the other networks are not in the zoo. ResNet-50 of the CIFAR-10 "
     "entries is another than the zoo's, which stands in its place. Among all clouds only runs short enough "
-    "for brute force are counted.",
+    "for brute force are counted; where the quickest offer is also the cheapest, there is nothing to ask.",
 )
 
 

@@ -159,6 +159,8 @@ def test_skypilot_takes_accelerators_apart_from_the_machine_they_are_attached_to
         "infra": "gcp/us-central1", "instance_type": "n1-standard-16", "accelerators": "T4:4",
         "use_spot": False,
     }  # fmt: skip
+    named_so = a_plan(nodes=1, per_node=1, provider="paperspace", instance="GPU+")
+    assert yaml.safe_load(launch_file("skypilot", named_so).text)["resources"]["instance_type"] == "GPU+"
 
 
 class FakeRay:

@@ -13,7 +13,7 @@ from foretrain.planning.launch_files.environment import environment
 from foretrain.planning.launch_files.wording import comment, heading, shell_command
 
 _ATTACHED = r"(?P<machine>.+)\+(?P<count>\d+)x(?P<name>.+)"
-"""`n1-standard-16+4xT4` (see `facts.providers.HostMachine`): a machine and its accelerators, two to SkyPilot."""
+"""`n1-standard-16+4xT4` (see `facts.providers.HostMachine`): to SkyPilot, a machine and accelerators."""
 
 
 class SkyPilot(LaunchTarget):
