@@ -18,12 +18,19 @@ EXACT = Steps(Quantiles(100.0, 100.0, 100.0), "steps as given")
 
 def test_fresh_gradients_change_nothing() -> None:
     """No staleness, no penalty."""
-    assert with_staleness(EXACT, 0.0) is EXACT
+    assert with_staleness(EXACT, 0.0, to_a_target=True) is EXACT
+
+
+def test_a_length_as_given_is_taken_at_its_word() -> None:
+    """Somebody who says 100 steps gets 100, and is told what they are worth."""
+    found = with_staleness(EXACT, 3.0, to_a_target=False)
+    assert found.quantiles == EXACT.quantiles
+    assert any("2 times the updates" in note for note in found.notes)
 
 
 def test_three_updates_old() -> None:
     """Between none and 1 + 3 times the updates, √4 = 2 in the middle, and a note says that it is assumed."""
-    found = with_staleness(EXACT, 3.0)
+    found = with_staleness(EXACT, 3.0, to_a_target=True)
     assert (found.quantiles.p10, found.quantiles.p50, found.quantiles.p90) == (100.0, 200.0, 400.0)
     assert "assumed" in found.source
     assert any("3.0 updates old" in note for note in found.notes)

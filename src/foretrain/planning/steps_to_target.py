@@ -91,6 +91,11 @@ class StepsRequest:
             )
 
     @property
+    def is_to_a_target(self) -> bool:
+        """Whether the job ends when it is good enough, and not after so many steps."""
+        return self.log is not None or bool(self.epochs_at) or self.critical_batch is not None
+
+    @property
     def is_known(self) -> bool:
         """Whether anything says how long the job is."""
         return bool(self.epochs_at) or any(said is not None for said in (self.steps, self.epochs, self.log))

@@ -33,10 +33,10 @@ class SpreadAnswer:
     """How a step is spread, what is exchanged, and what more or fewer devices would do.
 
     `update_batch` are the samples of `global_batch` that enter the model in a step: fewer where servers wait
-    for some replicas only. `coordination_ratio` is time on exchanges over time computing; `bubble_seconds` a stage's wait for the
-    others; `moved_bytes` all messages of a step. `staleness` is for asynchronous updates: how many updates
-    old the parameters are that a gradient was computed with. `runners_up` are from a search, `families` the
-    best that each way to divide the model would do there, sketched.
+    for some replicas only. `coordination_ratio` is time on exchanges over time computing; `bubble_seconds` a
+    stage's wait for the others; `moved_bytes` all messages of a step. `staleness` is for asynchronous
+    updates: how many updates old the parameters are that a gradient was computed with. `runners_up` are from
+    a search, `families` the best that each way to divide the model would do there, sketched.
     """
 
     strategy: str

@@ -185,4 +185,4 @@ def answer(prediction: Prediction | MixedPrediction, job: Asked | None) -> Job |
     if isinstance(prediction, MixedPrediction):
         return mixed_job_of(prediction, steps, running)
     old = None if prediction.spread is None else prediction.spread.staleness
-    return job_of(prediction, with_staleness(steps, old or 0.0), running)
+    return job_of(prediction, with_staleness(steps, old or 0.0, job.length.is_to_a_target), running)
