@@ -70,3 +70,19 @@ def test_import_and_help_load_nothing_heavy(arguments: list[str]) -> None:
     assert "foretrain" in loaded
     allowed = {"typer"} if "--help" in arguments else set()
     assert loaded & set(HEAVY) <= allowed
+
+
+def test_a_plan_from_python() -> None:
+    """The example of docs/plan.md, on a smaller model and fewer machines."""
+    workload = foretrain.workload_of(foretrain.WorkloadRequest("mnist-cnn"))
+    answer = foretrain.plan(
+        foretrain.PlanRequest(
+            workload,
+            foretrain.StepsRequest(epochs=90, samples=60_000),
+            machines=foretrain.MachinesRequest(gpus=("t4",), clouds=("aws",)),
+            limits=foretrain.Limits(deadline_seconds=86_400),
+        )
+    )
+    assert isinstance(answer, foretrain.Frontier)
+    assert all(plan.hardware.device.id == "t4" for plan in answer.on_front())
+    assert answer.chosen is not None

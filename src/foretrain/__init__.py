@@ -7,6 +7,24 @@ that `import foretrain` stays light.
     Device                      a GPU or CPU and its sheet of facts
     search_offers               the cloud offers an `OfferQuery` asks for
     Offer, OfferQuery           a machine with its hourly price; what to look for
+    workload_of                 what is trained, from a `WorkloadRequest`
+    WorkloadRequest             a model's name, batch, precision, optimizer ...
+    Workload                    a model with its training step, not yet recorded
+    hardware                    where it is trained: `h100-sxm:8x4`, `aws:p4d.24xlarge:2`
+    Hardware                    equal nodes of equal devices
+    predict                     a training step of a workload on hardware
+    Spreading                   how `predict` is to spread it over many devices
+    Prediction                  what `predict` answers
+    job_of                      the whole job of so many predicted steps
+    Steps, Running, Job         how many steps; how it is run; what `job_of` answers
+    converge                    when a training log reaches its target
+    LogRequest, Convergence     what `converge` wants to know; what it answers
+    plan                        what to rent for a job, among all offers
+    PlanRequest, Frontier       what `plan` wants to know; what it answers
+    StepsRequest, Limits        how long a job is; what it may take
+    MachinesRequest             which machines `plan` considers
+    guide                       networks by machines by batch sizes
+    GuideRequest, Guide         what `guide` wants to know; what it answers
     rent_or_buy                 when does owning a machine pay for itself?
     RentOrBuyRequest            what `rent_or_buy` wants to know
     RentOrBuy                   what it answers
@@ -30,6 +48,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from foretrain.convergence.forecast import Convergence
+    from foretrain.convergence.from_log import LogRequest, converge
     from foretrain.errors import (
         BackendFailed,
         ForetrainError,
@@ -42,41 +62,102 @@ if TYPE_CHECKING:
     from foretrain.estimates import Estimate, Part, Quantiles
     from foretrain.facts.devices import Device, device, devices
     from foretrain.facts.explanation import Explanation, explain
+    from foretrain.facts.hardware import Hardware, hardware
     from foretrain.facts.offers import Offer, OfferQuery
     from foretrain.facts.offers import search as search_offers
+    from foretrain.planning.choosing import Limits
+    from foretrain.planning.frontier import Frontier
+    from foretrain.planning.guide import Guide, GuideRequest, guide
+    from foretrain.planning.machines import MachinesRequest
+    from foretrain.planning.plan import PlanRequest, plan
     from foretrain.planning.rent_or_buy import RentOrBuy, RentOrBuyRequest, rent_or_buy
     from foretrain.planning.speedup import TimeAndCost, speedup_per_fold_of_cost
+    from foretrain.planning.steps_to_target import StepsRequest
+    from foretrain.prediction.answers import Prediction
+    from foretrain.prediction.job import Job, Running, Steps, job_of
+    from foretrain.prediction.many_devices import Spreading
+    from foretrain.prediction.prediction import predict
+    from foretrain.workloads.requests import WorkloadRequest, workload_of
+    from foretrain.workloads.workload import Workload
 
 __version__ = "0.1.0"
 
 __all__ = (
     "BackendFailed",
+    "Convergence",
     "Device",
     "Estimate",
     "Explanation",
     "ForetrainError",
+    "Frontier",
+    "Guide",
+    "GuideRequest",
+    "Hardware",
     "Infeasible",
     "InvalidData",
     "InvalidRequest",
+    "Job",
+    "Limits",
+    "LogRequest",
+    "MachinesRequest",
     "MissingData",
     "Offer",
     "OfferQuery",
     "Part",
+    "PlanRequest",
+    "Prediction",
     "Quantiles",
     "RentOrBuy",
     "RentOrBuyRequest",
+    "Running",
+    "Spreading",
+    "Steps",
+    "StepsRequest",
     "TimeAndCost",
     "UnknownName",
+    "Workload",
+    "WorkloadRequest",
     "__version__",
+    "converge",
     "device",
     "devices",
     "explain",
+    "guide",
+    "hardware",
+    "job_of",
+    "plan",
+    "predict",
     "rent_or_buy",
     "search_offers",
     "speedup_per_fold_of_cost",
+    "workload_of",
 )
 
 _HOMES = {
+    "workload_of": "foretrain.workloads.requests.workload_of",
+    "WorkloadRequest": "foretrain.workloads.requests.WorkloadRequest",
+    "Workload": "foretrain.workloads.workload.Workload",
+    "hardware": "foretrain.facts.hardware.hardware",
+    "Hardware": "foretrain.facts.hardware.Hardware",
+    "predict": "foretrain.prediction.prediction.predict",
+    "Spreading": "foretrain.prediction.many_devices.Spreading",
+    "Prediction": "foretrain.prediction.answers.Prediction",
+    "job_of": "foretrain.prediction.job.job_of",
+    "Steps": "foretrain.prediction.job.Steps",
+    "Running": "foretrain.prediction.job.Running",
+    "Job": "foretrain.prediction.job.Job",
+    "converge": "foretrain.convergence.from_log.converge",
+    "LogRequest": "foretrain.convergence.from_log.LogRequest",
+    "Convergence": "foretrain.convergence.forecast.Convergence",
+    "plan": "foretrain.planning.plan.plan",
+    "PlanRequest": "foretrain.planning.plan.PlanRequest",
+    "Frontier": "foretrain.planning.frontier.Frontier",
+    "StepsRequest": "foretrain.planning.steps_to_target.StepsRequest",
+    "Limits": "foretrain.planning.choosing.Limits",
+    "MachinesRequest": "foretrain.planning.machines.MachinesRequest",
+    "guide": "foretrain.planning.guide.guide",
+    "GuideRequest": "foretrain.planning.guide.GuideRequest",
+    "Guide": "foretrain.planning.guide.Guide",
     "device": "foretrain.facts.devices.device",
     "devices": "foretrain.facts.devices.devices",
     "Device": "foretrain.facts.devices.Device",
