@@ -36,7 +36,8 @@ FILE, TREES = "mixed_precision.json", "mixed_precision_trees.npz"
 BOUND = 0.4
 """The largest factor of a step believed: e to this power, either way."""
 Correction = Callable[[PricedOps, Device], PricedOps]
-_HALF = ("fp16", "bf16")
+_HALF = ("fp16", "bf16", "fp8")
+"""In FP8 only linear layers differ from BF16."""
 _UNIT = "tensor"
 _ALIKE = 2.0
 """Devices are alike up to this ratio of power to peak."""

@@ -107,6 +107,22 @@ def test_fp8_linears_read_half_of_bf16_after_a_cast() -> None:
     assert len(works(eighth, Kind.COPY)) > len(works(half, Kind.COPY))
 
 
+def test_fp8_casts_every_tensor_once() -> None:
+    """Inputs and weights forward, gradients backward: each read in two bytes, written twice in one."""
+    half, eighth = graph("mlp", precision="bf16"), graph("mlp", precision="fp8")
+    more = sum(w.read_bytes for w in works(eighth, Kind.COPY)) - sum(
+        w.read_bytes for w in works(half, Kind.COPY)
+    )
+    expected = 0
+    for work in works(eighth, Kind.LINEAR):
+        tokens, into, out = (work.dims[name] for name in ("tokens", "in", "out"))
+        if work.direction is Direction.FORWARD:
+            expected += tokens * into + into * out
+        elif work.direction is Direction.INPUT_GRADIENT:
+            expected += tokens * out
+    assert more == 2 * expected
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_work_grows_with_the_batch(name: str) -> None:
     small, large = operators(graph(name, 4)), operators(graph(name, 8))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache
 
 from foretrain.workloads.graph import Call, Graph
-from foretrain.workloads.ops import MATRIX_KINDS, Kind, Op, Work
+from foretrain.workloads.ops import MATRIX_KINDS, Direction, Kind, Op, Work
 from foretrain.workloads.rules import convolution, matrix, sequence, vector
 from foretrain.workloads.rules.site import Rule, resolve
 
@@ -54,21 +54,33 @@ def _in_tf32(work: Work) -> tuple[Work, ...]:
 
 
 def _in_fp8(work: Work) -> tuple[Work, ...]:
-    """FP8: linear layers cast their operands to one byte first, then multiply; the rest stays BF16."""
+    """FP8: operands of linear layers are cast to one byte before they are multiplied; the rest stays BF16.
+
+    A tensor is cast once, together with its transpose, since FP8 products want both operands along the
+    dimension summed over: inputs and weights in the forward pass, gradients in the product of the inputs'
+    gradient; the weights' gradient reuses both (NVIDIA Transformer Engine's cast_transpose).
+    """
     if work.kind is not Kind.LINEAR or work.dtype != "bfloat16":
         return (work,)
-    elements = int(work.read_bytes // 2)
-    cast = Work(
-        Kind.COPY,
-        work.direction,
-        {"elements": elements},
-        work.dtype,
-        0.0,
-        work.read_bytes,
-        float(elements),
-        2,
-    )
-    return cast, replace(work, dtype="float8_e4m3fn", read_bytes=float(elements))
+    product = replace(work, dtype="float8_e4m3fn", read_bytes=float(work.read_bytes // 2))
+    cast = [_cast(work, elements) for elements in _cast_elements(work) if elements]
+    return (*cast, product)
+
+
+def _cast_elements(work: Work) -> tuple[int, ...]:
+    """Elements of the operands that a product is the first to need in one byte."""
+    tokens, into, out = (work.dims[name] for name in ("tokens", "in", "out"))
+    if work.direction is Direction.INPUT_GRADIENT:
+        return (tokens * out,)
+    if work.direction is Direction.WEIGHT_GRADIENT:
+        return ()
+    return tokens * into, into * out
+
+
+def _cast(work: Work, elements: int) -> Work:
+    """Two bytes read for each element, and one written here and one in the transpose."""
+    dims = {"elements": elements}
+    return Work(Kind.COPY, work.direction, dims, work.dtype, 0.0, 2.0 * elements, 2.0 * elements, 1)
 
 
 _ARITHMETIC: Mapping[str, Callable[[Work], tuple[Work, ...]]] = {"tf32": _in_tf32, "fp8": _in_fp8}
