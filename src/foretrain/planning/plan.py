@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 
 from foretrain.errors import Infeasible, InvalidRequest
 from foretrain.facts.running import LARGEST_BATCH, LARGEST_BATCH_TOKENS, default
+from foretrain.planning.batch_limits import BatchLimits
 from foretrain.planning.choosing import Choice, Limits, choose, numbers
 from foretrain.planning.frontier import Frontier, Plan
 from foretrain.planning.machines import MachinesRequest, Reasons, machines
 from foretrain.planning.pareto import reasons
 from foretrain.planning.rows import Rows
 from foretrain.planning.steps_to_target import Length, StepsRequest, length_of
-from foretrain.planning.ways import STRATEGIES, BatchLimits
+from foretrain.planning.ways import STRATEGIES
 from foretrain.prediction.input_pipeline import InputOptions
 from foretrain.prediction.job import Job, Running
 from foretrain.prediction.operators.catalogue import DEFAULT

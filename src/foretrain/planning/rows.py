@@ -14,13 +14,14 @@ from foretrain.errors import InvalidRequest, MissingData
 from foretrain.facts.billing import BillingTerms
 from foretrain.facts.hardware import Hardware
 from foretrain.facts.providers import providers
+from foretrain.planning.batch_limits import BatchLimits
 from foretrain.planning.device_memory import capacity_bytes
 from foretrain.planning.dividing import Divided, divided
 from foretrain.planning.frontier import Plan
 from foretrain.planning.machines import Machines, Reasons, Shape
 from foretrain.planning.settling import Chosen
 from foretrain.planning.steps_to_target import Length
-from foretrain.planning.ways import BatchLimits, Ways
+from foretrain.planning.ways import Ways
 from foretrain.prediction.input_pipeline import InputOptions
 from foretrain.prediction.job import (
     Job,

@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import count, takewhile
+from itertools import takewhile
 
 import numpy as np
 
-from foretrain.errors import InvalidRequest
 from foretrain.facts.devices import Device
 from foretrain.facts.hardware import Hardware
+from foretrain.planning.batch_limits import BatchLimits
 from foretrain.planning.device_memory import DeviceMemory, capacity_bytes
 from foretrain.planning.steps_to_target import Length
 from foretrain.prediction.collectives.network import Network, network_of
@@ -48,81 +48,10 @@ _ABOUT = 0.02
 """Ways this close in time count as equal."""
 _WORTH_SHARDING = 0.05
 """The gain from a larger batch below which sharding is not looked at."""
+_SMALL = 64
+"""Batches up to here that do not fit are looked at with sharded state before larger ones are given up."""
 _WINDOW = 8
 """Octaves of batch sizes that are compared, the largest that fits somewhere being the last."""
-
-
-@dataclass(frozen=True, slots=True)
-class BatchLimits:
-    """Which batches may be chosen: one of each device, one of all, or any up to `most` of all."""
-
-    batch: int | None = None
-    micro_batches: int | None = None
-    global_batch: int | None = None
-    most: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("batch", "micro_batches", "global_batch", "most"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                said = "the largest global batch" if name == "most" else name.replace("_", " ")
-                raise InvalidRequest(f"{said} must be at least 1, got {value}")
-        if self.batch is not None and self.global_batch is not None:
-            raise InvalidRequest("give --batch (of each device) or --global-batch, not both")
-        if self.global_batch is not None and self.global_batch > self.largest:
-            raise InvalidRequest(
-                f"a global batch of {self.global_batch} is above the largest allowed, {self.most}: give one "
-                "of --global-batch and --max-global-batch"
-            )
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the global batch is to be chosen, and nothing says how large it may be."""
-        return self.batch is None and self.global_batch is None and self.most is None
-
-    def up_to(self, most: int) -> BatchLimits:
-        """The same with a largest global batch, where none was given or follows."""
-        return replace(self, most=most) if self.is_open else self
-
-    @property
-    def largest(self) -> float:
-        """The largest global batch allowed."""
-        return math.inf if self.most is None else self.most
-
-    def rounds(self, batch: int, devices: int) -> list[int]:
-        """Micro-batches that such batches of each device may come in."""
-        at_once = batch * devices
-        if self.global_batch is not None:
-            rounds, left = divmod(self.global_batch, at_once)
-            found = [rounds] if rounds and not left else []
-        elif self.micro_batches is not None or self.batch is not None or self.most is None:
-            found = [self.micro_batches or 1]
-        else:
-            found = [1 << power for power in range((self.most // at_once).bit_length())]
-        return [each for each in found if each * at_once <= self.largest and self._is_wanted(each)]
-
-    def sizes(self, counts: Iterable[int]) -> Iterator[int]:
-        """Batches of each device to compare on so many devices, rising: powers of two.
-
-        Where the global batch is given, of each octave the largest that shares it out.
-        """
-        if self.batch is not None:
-            yield self.batch
-        elif self.global_batch is not None:
-            shares = [self.global_batch // count for count in counts if self.global_batch % count == 0]
-            yield from sorted({size for share in shares for size in self._parts(share)})
-        else:
-            yield from takewhile(lambda size: size <= self.largest, (1 << power for power in count()))
-
-    def _parts(self, share: int) -> Iterable[int]:
-        """Sizes of equal micro-batches of one device's share."""
-        if self.micro_batches is not None:
-            return [] if share % self.micro_batches else [share // self.micro_batches]
-        dividing = (size for size in range(1, share + 1) if share % size == 0)
-        return {size.bit_length(): size for size in dividing}.values()
-
-    def _is_wanted(self, rounds: int) -> bool:
-        return self.micro_batches is None or rounds == self.micro_batches
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,14 +103,22 @@ class Ways:
             self._batches = (self._limits.batch,)
             return
         most = min(self._limits.largest, self._limits.global_batch or math.inf)
-        top = 1
-        while top < most and self.memory.bytes(top, 0, 1, False, largest) <= capacity_bytes(largest):
-            top *= 4  # the last one would fit with sharded state, perhaps
         counts = {each.devices for each in machines}
+        top = 1
+        while top < most and self._may_fit(top, largest, max(counts)):
+            top *= 4  # the last one would fit with sharded state, perhaps
         sizes = list(takewhile(lambda size: size <= top, self._limits.sizes(counts)))
         sizes = sizes or [next(self._limits.sizes(counts), 1)]
         lowest = min(sizes[-1] / 2 ** (_WINDOW - 1), most / max(counts))
         self._batches = tuple(size for size in sizes if size >= lowest)
+
+    def _may_fit(self, batch: int, on: Device, devices: int) -> bool:
+        """Whether a batch fits on one device; a small one at least with all state sharded."""
+        room = capacity_bytes(on)
+        if self.memory.bytes(batch, 0, 1, False, on) <= room:
+            return True
+        stage = max(ZERO_STAGES.values())
+        return batch <= _SMALL and self.memory.bytes(batch, stage, devices, False, on) <= room
 
     def graph(self, batch: int) -> Graph:
         """The step at a batch size."""

@@ -20,9 +20,9 @@ from foretrain.serving.cli.parameters import (
 )
 
 if TYPE_CHECKING:
+    from foretrain.planning.batch_limits import BatchLimits
     from foretrain.planning.frontier import Frontier
     from foretrain.planning.plan import PlanRequest, StreamOptions
-    from foretrain.planning.ways import BatchLimits
 
 Deadline = Annotated[
     float | None, typer.Option("--deadline", parser=duration, help="By when it must be done: 12h, 2d.")
@@ -219,7 +219,7 @@ def _request(arguments: dict[str, Any]) -> PlanRequest:
 
 
 def _batches(arguments: dict[str, Any]) -> BatchLimits:
-    from foretrain.planning.ways import BatchLimits
+    from foretrain.planning.batch_limits import BatchLimits
 
     names = ("batch", "micro_batches", "global_batch", "max_global_batch")
     return BatchLimits(*(arguments[name] for name in names))
