@@ -49,6 +49,7 @@ cat ./*.log
 """
 CLUSTER = """\
 import os, subprocess, sys
+os.environ["RAY_worker_niceness"] = "0"  # else its workers wait for all the other tests
 from ray.cluster_utils import Cluster
 machine = {"num_cpus": 1, "num_gpus": 1, "include_dashboard": False}
 cluster = Cluster(initialize_head=True, head_node_args=machine)
