@@ -90,6 +90,12 @@ class Outcome:
         return 1 - two.usd / single.usd if single and two else 0.0
 
     @property
+    def epochs(self) -> float:
+        """Epochs before the move; NaN where there is none."""
+        two = self.answer.two_phase
+        return two.phases[0].last_step / self.steps * self.curve.run.meets_at if two else math.nan
+
+    @property
     def smaller_first(self) -> bool:
         """Whether the batch grows at the switch, were each offer to fill its devices."""
         first, second = self.answer.two_phase.phases if self.answer.two_phase else (None, None)
@@ -207,18 +213,33 @@ def _figures(kind: str, outcomes: Sequence[Outcome]) -> list[str]:
             best = max(won, key=lambda outcome: outcome.saving)
             lines[-1] += f" and save {saved:.1%} of the money there in the median; {growing} of them go from "
             lines[-1] += f"fewer GPUs to more. The largest saving: {_described(best)}"
+            lines.append(
+                _sweep([one for one in here if (one.curve, one.market) == (best.curve, best.market)])
+            )
     return lines
+
+
+def _sweep(outcomes: Sequence[Outcome]) -> str:
+    """All deadlines of one entry on one market."""
+    told = []
+    for outcome in outcomes:
+        single, two = outcome.answer.single, outcome.answer.two_phase
+        assert single is not None
+        cost = f"in {outcome.deadline / HOUR:.2f} h {single.usd:.2f} USD"
+        if two is not None:
+            cost += f" or {two.usd:.2f} USD ({outcome.saving:.1%} less) moving at epoch {outcome.epochs:.1f}"
+        told.append(cost)
+    return f"The same run at each deadline, one offer or two: {'; '.join(told)}."
 
 
 def _described(outcome: Outcome) -> str:
     curve, single, two = outcome.curve, outcome.answer.single, outcome.answer.two_phase
     assert single is not None
     assert two is not None
-    epochs = two.phases[0].last_step / outcome.steps * curve.run.meets_at
     first, second = (phase.runner.name for phase in two.phases)
     return (
         f"{curve.name} in {outcome.deadline / HOUR:.2f} h: {single.usd:.2f} USD on "
-        f"{single.phases[0].runner.name}, {two.usd:.2f} USD on {first} up to epoch {epochs:.1f} of "
+        f"{single.phases[0].runner.name}, {two.usd:.2f} USD on {first} up to epoch {outcome.epochs:.1f} of "
         f"{curve.run.meets_at:.0f} and {second} after ({outcome.saving:.1%} less); the curve flattens at "
         f"epoch {curve.flattens_at:.0f}."
     )
