@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from foretrain.convergence import from_log
 from foretrain.convergence.from_log import LogRequest, converge
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Quantiles
-from foretrain.planning import steps_to_target
 from foretrain.planning.epochs_by_batch import parse_batch_point
 from foretrain.planning.steps_to_target import (
     GivenLength,
@@ -136,7 +136,7 @@ def test_a_log_is_read_once_for_many_batches(tmp_path: Path, monkeypatch: pytest
         times.append(request)
         return converge(request)
 
-    monkeypatch.setattr(steps_to_target, "converge", counted)
+    monkeypatch.setattr(from_log, "converge", counted)
     length = known(StepsRequest(log=LogRequest(log_of(tmp_path, "step"), "loss=0.4"), reference_batch=32))
     assert len({length.steps_at(batch).quantiles.p50 for batch in range(1, 200)}) == 199
     assert len(times) == 1
