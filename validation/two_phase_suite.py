@@ -213,9 +213,8 @@ def _figures(kind: str, outcomes: Sequence[Outcome]) -> list[str]:
             best = max(won, key=lambda outcome: outcome.saving)
             lines[-1] += f" and save {saved:.1%} of the money there in the median; {growing} of them go from "
             lines[-1] += f"fewer GPUs to more. The largest saving: {_described(best)}"
-            lines.append(
-                _sweep([one for one in here if (one.curve, one.market) == (best.curve, best.market)])
-            )
+            same_run = (best.curve.name, best.market)
+            lines.append(_sweep([one for one in here if (one.curve.name, one.market) == same_run]))
     return lines
 
 

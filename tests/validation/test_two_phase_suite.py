@@ -3,14 +3,17 @@
 import csv
 import gzip
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from validation.convergence_runs import Run
 from validation.two_phase_cases import Market, Network, PricedOffer, at_one_batch, at_own_batches, brute_force
-from validation.two_phase_curves import critical_batches, stages_of, top_1
-from validation.two_phase_suite import _run_on, deadlines
+from validation.two_phase_curves import Curve, critical_batches, stages_of, top_1
+from validation.two_phase_suite import _figures, _outcomes, _run_on, deadlines
 
+from foretrain.convergence.curves import Direction, curve_of
 from foretrain.facts.billing import BillingTerms
 from foretrain.facts.offers import offer_named
 from foretrain.facts.sheets import Kind
@@ -78,6 +81,25 @@ def test_larger_batches_are_worth_less_where_the_critical_batch_is_small() -> No
     early, late = at_own_batches(small, ((1.0, 128.0), (2.0, 1e6))).runners[0].step_seconds
     assert early == pytest.approx(0.25 * 2 / (1 + 128 / 1024))
     assert late == pytest.approx(0.25 * 8, rel=0.01)
+
+
+def test_figures_tell_every_deadline_of_the_best_case() -> None:
+    quick, slow = (replace(one, step_seconds=(sum(one.step_seconds),)) for one in RUNNERS[:2])
+    job = PhasedJob((1200,), (quick, slow), HandOver(5.0, 7.0))
+    market = Market("aws", Network("resnet50", 10_240, 1024), (), 0.0)
+    outcomes = []
+    for name in ("who_a", "who_b"):
+        epochs = np.arange(1.0, 11.0 + (name == "who_b"))
+        curve = curve_of(epochs, 94 - 60 / epochs, "accuracy", Direction.UP, name, name)
+        item = Curve(Run("ImageNet", curve, 80.0), market.network, 3.0)
+        found = _outcomes(item, market, job)
+        outcomes += [replace(outcome, batches={"quick": 1024, "slow": 128}) for outcome in found]
+    assert max(outcome.error for outcome in outcomes) < 1e-12
+    search, wins, sweep = _figures("one batch", outcomes)
+    assert "largest difference" in search
+    assert "win 10 of 10 cases" in wins
+    assert "quick up to epoch" in wins
+    assert sweep.count("moving at epoch") == 5
 
 
 def test_critical_batches_are_read_at_an_accuracy(tmp_path: Path) -> None:
