@@ -28,6 +28,7 @@ COMMANDS = (
     "calibrate",
     "devices",
     "offers",
+    "plan",
     "guide",
     "rent-or-buy",
     "explain",

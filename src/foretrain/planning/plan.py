@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from foretrain.errors import Infeasible, InvalidRequest
+from foretrain.errors import Infeasible, InvalidRequest, MissingData
 from foretrain.facts.running import LARGEST_BATCH, LARGEST_BATCH_TOKENS, default
 from foretrain.planning.batch_limits import BatchLimits
 from foretrain.planning.choosing import Choice, Limits, choose, numbers
@@ -144,6 +144,7 @@ def _frontier(
     ordered = [plans[index] for index in order]
     shown = plans[choice.shown]
     job = rows.job_of(choice.shown)
+    stream, untold = _stream(request, shown, job)
     return Frontier(
         model=request.workload.source.name,
         deadline_seconds=limits.deadline_seconds,
@@ -164,10 +165,10 @@ def _frontier(
         job=job,
         prediction=_predicted(request, shown) if request.in_full else None,
         two_phases=_two_phases(request, rows, ordered, length),
-        job_stream=_stream(request, shown, job),
+        job_stream=stream,
         left_out=left_out.told(),
         considered=rows.compared,
-        notes=_notes(request, length, job),
+        notes=(*_notes(request, length, job), *untold),
     )
 
 
@@ -210,21 +211,24 @@ def _two_phases(request: PlanRequest, rows: Rows, plans: list[Plan], length: Len
     return two_phases(plans, terms, request.limits, request.running, rows.state_bytes, flat)
 
 
-def _stream(request: PlanRequest, shown: Plan, job: Job) -> JobStream | None:
+def _stream(request: PlanRequest, shown: Plan, job: Job) -> tuple[JobStream | None, tuple[str, ...]]:
+    """Renting against buying, if that was asked for; and why it cannot be told, which spoils no plan."""
     if request.stream is None:
-        return None
+        return None, ()
     from foretrain.planning.job_stream import JobStreamRequest, rent_or_buy_for_jobs
 
-    return rent_or_buy_for_jobs(
-        JobStreamRequest(
-            hardware=shown.hardware,
-            job_seconds=job.seconds,
-            jobs_per_year=request.stream.jobs_per_year,
-            rent_usd_per_hour=shown.usd_per_hour,
-            price_usd=request.stream.price_usd,
-            usd_per_kwh=request.stream.usd_per_kwh,
-        )
+    asked = JobStreamRequest(
+        hardware=shown.hardware,
+        job_seconds=job.seconds,
+        jobs_per_year=request.stream.jobs_per_year,
+        rent_usd_per_hour=shown.usd_per_hour,
+        price_usd=request.stream.price_usd,
+        usd_per_kwh=request.stream.usd_per_kwh,
     )
+    try:
+        return rent_or_buy_for_jobs(asked), ()
+    except MissingData as error:
+        return None, (f"renting is not compared with buying: {error} (--buy-price)",)
 
 
 def _notes(request: PlanRequest, length: Length, job: Job) -> tuple[str, ...]:

@@ -49,7 +49,7 @@ def print_json(value: Any) -> None:
 def print_line(text: str = "", style: str = "") -> None:
     """A line of text; on a terminal styled, and wrapped between words with its indent kept."""
     if not (text and on_terminal()):
-        typer.echo(text)
+        typer.echo(_plain(text))
         return
     from rich.console import Console
 
@@ -120,6 +120,11 @@ def _print_rich(columns: Sequence[Column], rows: Sequence[Sequence[str]], title:
         print_line(f"Not shown for want of width: {', '.join(hidden)} (all of it: --json)", "dim")
 
 
+def _plain(text: str) -> str:
+    """Spaces that keep words together are for those who read; programs look for plain ones."""
+    return text.replace("\u00a0", " ")
+
+
 def _print_plain(columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str) -> None:
     widths = _widths(columns, rows)
     if title:
@@ -129,7 +134,7 @@ def _print_plain(columns: Sequence[Column], rows: Sequence[Sequence[str]], title
             cell.rjust(width) if column.right else cell.ljust(width)
             for cell, width, column in zip(line, widths, columns, strict=True)
         )
-        typer.echo((" " * _GAP).join(cells).rstrip())
+        typer.echo(_plain((" " * _GAP).join(cells).rstrip()))
 
 
 @contextmanager

@@ -1,0 +1,73 @@
+"""Points on logarithmic axes, as a terminal shows them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foretrain.serving.cli import terminal
+from foretrain.serving.cli.terminal import Points, log_ticks, print_points
+
+SERIES = [
+    Points("others", [3.0, 30.0], [20.0, 9.0], "dot"),
+    Points("front", [1.0, 10.0, 100.0], [50.0, 5.0, 1.0], "hd", is_line=True),
+    Points("chosen", [], [], "x"),
+]
+
+
+@pytest.mark.parametrize(
+    ("values", "ticks"),
+    [
+        ([1.0, 100.0], [1, 2, 5, 10, 20, 50, 100]),
+        ([3.0, 40.0], [5, 10, 20]),
+        ([0.02, 0.6], [0.02, 0.05, 0.1, 0.2, 0.5]),
+        ([700.0, 900.0], [700]),  # nothing round between them: the least itself
+        ([7.0], [7]),
+        ([20.0], [20]),
+    ],
+)
+def test_ticks_by_hand(values: list[float], ticks: list[float]) -> None:
+    assert log_ticks(values) == pytest.approx(ticks)
+
+
+@given(st.lists(st.floats(1e-6, 1e9), min_size=1, max_size=20))
+def test_ticks_rise_and_lie_among_the_values(values: list[float]) -> None:
+    ticks = log_ticks(values)
+    assert ticks == sorted(set(ticks))
+    assert all(min(values) <= tick <= max(values) for tick in ticks)
+    if max(values) >= 10 * min(values):
+        assert len(ticks) >= 3
+
+
+def test_a_pipe_gets_no_drawing(capsys: pytest.CaptureFixture[str]) -> None:
+    print_points("Title", "x", "y", SERIES)
+    assert capsys.readouterr().out == ""
+
+
+def test_a_terminal_gets_points_labels_and_round_numbers(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(terminal, "on_terminal", lambda: True)
+    print_points("Time against money", "time, hours", "cost, USD", SERIES)
+    drawn = capsys.readouterr().out
+    for said in ("Time against money", "time, hours", "cost, USD", "others", "front", "100", "50"):
+        assert said in drawn, said
+    assert "chosen" not in drawn, "no points, no label"
+    assert len(drawn.splitlines()) >= 18
+
+
+def test_equal_factors_are_equal_steps(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1, 10 and 100 stand at equal distances: the axis is logarithmic."""
+    monkeypatch.setattr(terminal, "on_terminal", lambda: True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    decades = [1.0, 10.0, 100.0, 1000.0]
+    print_points("", "x", "y", [Points("p", decades, decades, "@")])
+    below_label = capsys.readouterr().out.splitlines()[5:]
+    columns = sorted(line.index("@") for line in below_label if "@" in line)
+    assert len(columns) == 3
+    assert math.isclose(columns[1] - columns[0], columns[2] - columns[1], abs_tol=2)
