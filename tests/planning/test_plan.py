@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from tests.support.planned import EPOCHS, FEW, planned, request, workload
 from tests.support.shared_home import own_home
 
+from foretrain.convergence.from_log import LogRequest
 from foretrain.errors import Infeasible, InvalidRequest, UnknownName
 from foretrain.estimates import Quantiles
 from foretrain.facts.billing import billed_seconds
@@ -405,7 +407,6 @@ def test_names_nobody_knows(machines: MachinesRequest, sentence: str) -> None:
     ("changes", "sentence"),
     [
         ({"length": StepsRequest()}, "say how long the job is"),
-        ({"length": StepsRequest(steps=1000)}, "so many steps of which batch"),
         ({"strategies": ("ddp", "tp")}, "'tp' is none of them"),
         ({"running": Running(usd_per_hour=1.0)}, "prices are those of the offers"),
         ({"running": Running(region="us-east-1")}, "name regions among the machines"),
@@ -414,6 +415,22 @@ def test_names_nobody_knows(machines: MachinesRequest, sentence: str) -> None:
 def test_requests_that_make_no_sense(changes: dict[str, object], sentence: str) -> None:
     with pytest.raises(InvalidRequest, match=sentence):
         request(**changes)  # type: ignore[arg-type]
+
+
+def test_steps_are_of_some_batch(tmp_path: Path) -> None:
+    """Given or told by a log, the same number at every batch would make the smallest look best."""
+    log = tmp_path / "log.csv"
+    log.write_text(
+        "step,loss\n" + "".join(f"{k},{2 * k**-0.3 + 0.1}\n" for k in range(10, 1000, 10)), encoding="utf-8"
+    )
+    told = StepsRequest(log=LogRequest(log, "loss=0.4"))
+    for length in (StepsRequest(steps=1000), told):
+        with pytest.raises(InvalidRequest, match="so many steps of which batch"):
+            plan(request(length=length))
+    found = planned(request(length=told, batches=BatchLimits(global_batch=64), machines=T4))
+    (steps,) = {each.way.steps for each in found.plans}
+    assert steps == 560, "2 k^-0.3 + 0.1 meets 0.4 at 557.4, which the log says at 560"
+    assert found.job.steps_source == "steps until loss=0.4"
 
 
 def test_steps_are_counted_at_their_batch() -> None:

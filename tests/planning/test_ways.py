@@ -130,6 +130,17 @@ def test_a_sharded_way_is_settled_by_its_full_prediction() -> None:
     assert chosen.steps.quantiles.p50 == way.steps
 
 
+def test_on_request_all_layouts_are_searched_where_state_must_be_sharded() -> None:
+    on = device_of(TIGHT)
+    ways = ways_on(on)
+    usual, searched = (
+        Chosen(ways, on, ways.candidates(on, STRATEGIES), whole) for whole in (None, workload("voice-linear"))
+    )
+    assert usual.settle() and searched.settle()
+    assert searched.way.global_batch == usual.way.global_batch
+    assert searched.way.step_seconds.p50 <= usual.way.step_seconds.p50 * (1 + 1e-9)
+
+
 def test_the_sketch_of_a_sharded_step_is_near_its_full_prediction() -> None:
     on = device_of(TIGHT)
     ways = ways_on(on)

@@ -83,6 +83,11 @@ class LeftOut:
     count: int
     examples: tuple[str, ...]
 
+    @property
+    def machine_types(self) -> str:
+        """`3 machine types`."""
+        return f"{self.count} machine type{'' if self.count == 1 else 's'}"
+
 
 @dataclass(frozen=True, slots=True)
 class TwoPhases:

@@ -20,7 +20,7 @@ from foretrain.planning.frontier import Frontier, Plan
 from foretrain.planning.machines import MachinesRequest, Reasons, machines
 from foretrain.planning.pareto import reasons
 from foretrain.planning.rows import Rows
-from foretrain.planning.steps_to_target import Length, StepsRequest, length_of
+from foretrain.planning.steps_to_target import GivenLength, Length, StepsRequest, length_of
 from foretrain.planning.ways import STRATEGIES
 from foretrain.prediction.input_pipeline import InputOptions
 from foretrain.prediction.job import Job, Running
@@ -84,12 +84,6 @@ class PlanRequest:
             raise InvalidRequest("prices are those of the offers; a price of your own is for `predict`")
         if self.running.region is not None:
             raise InvalidRequest("jobs run where their offers are: name regions among the machines")
-        of_steps = self.length.steps is not None and self.length.reference_batch is None
-        if of_steps and self.batches.batch is None and self.batches.global_batch is None:
-            raise InvalidRequest(
-                "so many steps of which batch? Give --global-batch, or --reference-batch to have others "
-                "compared"
-            )
 
 
 def plan(request: PlanRequest, progress: Progress = lambda _: None) -> Frontier | Infeasible:
@@ -97,8 +91,7 @@ def plan(request: PlanRequest, progress: Progress = lambda _: None) -> Frontier 
     left_out = Reasons()
     progress("reading the offers")
     found = machines(replace(request.machines, spot=request.running.spot), left_out)
-    length = length_of(request.length)
-    assert length is not None, "the request checked it"
+    length = _length(request)
     progress("walking through the step")
     limits = request.batches.up_to(largest_batch(request.workload))
     model = step_model(request.model, request.workload)
@@ -115,6 +108,21 @@ def plan(request: PlanRequest, progress: Progress = lambda _: None) -> Frontier 
     if choice is None:
         return _nothing(request, rows, left_out)
     return _frontier(request, rows, choice, length, left_out)
+
+
+def _length(request: PlanRequest) -> Length:
+    """How long the job is; steps, as given or of a log, must be of some batch."""
+    length = length_of(request.length)
+    assert length is not None, "the request checked it"
+    batches = request.batches
+    steps_of_any = (
+        isinstance(length, GivenLength) and length.epoch_samples is None and length.reference_batch is None
+    )
+    if steps_of_any and batches.batch is None and batches.global_batch is None:
+        raise InvalidRequest(
+            "so many steps of which batch? Give --global-batch, or --reference-batch to have others compared"
+        )
+    return length
 
 
 def largest_batch(workload: Workload) -> int:
@@ -247,7 +255,7 @@ def _notes(request: PlanRequest, length: Length, job: Job) -> tuple[str, ...]:
 
 def _nothing(request: PlanRequest, rows: Rows, left_out: Reasons) -> Infeasible:
     """Nothing can run the job."""
-    told = "; ".join(f"{each.count} machine types: {each.reason}" for each in left_out.told()[:3])
+    told = "; ".join(f"{each.machine_types}: {each.reason}" for each in left_out.told()[:3])
     divide = "" if request.may_divide else ", or --global-batch with all strategies, to divide the model"
     return Infeasible(
         request.workload.source.name,

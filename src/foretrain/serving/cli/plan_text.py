@@ -214,7 +214,7 @@ def _rest(frontier: Frontier) -> None:
     for each in frontier.left_out[:_LEFT_OUT]:
         more = ", ..." if each.count > len(each.examples) else ""
         print_line(
-            f"Left out: {each.count} machine types ({', '.join(each.examples)}{more}): {each.reason}", "dim"
+            f"Left out: {each.machine_types} ({', '.join(each.examples)}{more}): {each.reason}", "dim"
         )
     told = set(frontier.job.notes)
     for note in frontier.notes:
