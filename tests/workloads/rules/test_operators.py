@@ -123,6 +123,18 @@ def test_fp8_casts_every_tensor_once() -> None:
     assert more == 2 * expected
 
 
+def test_fp8_in_fused_code_casts_weights_only() -> None:
+    """What computes activations writes them in one byte at once."""
+    half, fused = (graph("mlp", precision=precision, compile=True) for precision in ("bf16", "fp8"))
+    more = len(works(fused, Kind.COPY)) - len(works(half, Kind.COPY))
+    forward = [work for work in works(fused, Kind.LINEAR) if work.direction is Direction.FORWARD]
+    assert more == len(forward)
+    read = sum(w.read_bytes for w in works(fused, Kind.COPY)) - sum(
+        w.read_bytes for w in works(half, Kind.COPY)
+    )
+    assert read == 2 * sum(work.dims["in"] * work.dims["out"] for work in forward)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_work_grows_with_the_batch(name: str) -> None:
     small, large = operators(graph(name, 4)), operators(graph(name, 8))
