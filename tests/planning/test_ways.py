@@ -27,6 +27,8 @@ __all__ = ("own_home",)
 EPOCHS = StepsRequest(epochs=10, samples=100_000)
 TIGHT = 1.65 * GIB
 """Too little for the state of `voice-linear` on one device, enough for an eighth of it."""
+SCANT = 2.5 * GIB
+"""Enough for two samples of `resnet50`."""
 
 
 @cache
@@ -188,3 +190,11 @@ def test_slow_loading_sets_the_pace_of_every_way() -> None:
         loading = slow.loading(way.micro_batch, on).seconds * way.micro_batches
         assert way.seconds >= loading
     assert best(slow, on).training_seconds > 2 * best(quick, on).training_seconds
+
+
+def test_a_large_device_beside_it_takes_no_way_from_a_small_one() -> None:
+    """Micro-batches of a few samples are compared where a device fits no more, however many another fits."""
+    small, large = with_memory("t4", SCANT), hardware("a100-sxm-80gb")
+    alone, beside = (ways_on(*machines, model="resnet50") for machines in ((small,), (small, large)))
+    assert best(beside, large).micro_batch >= 128 * best(beside, small).micro_batch
+    assert best(beside, small).micro_batch == best(alone, small).micro_batch

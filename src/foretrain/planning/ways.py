@@ -51,7 +51,7 @@ _WORTH_SHARDING = 0.05
 _SMALL = 64
 """Batches up to here that do not fit are looked at with sharded state before larger ones are given up."""
 _WINDOW = 8
-"""Octaves of batch sizes that are compared, the largest that fits somewhere being the last."""
+"""Octaves of batch sizes that are compared at least, the largest that fits somewhere being the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Ways:
         self.input = InputOptions()
 
     def prepare(self, machines: Collection[Hardware], input_options: InputOptions) -> None:
-        """Choose the batch sizes to compare, by what fits on the largest of the devices."""
+        """Choose the batch sizes to compare, by what fits on the largest of the devices and on each other."""
         largest = max((each.device for each in machines), key=capacity_bytes)
         self.input = input_options
         self.memory = DeviceMemory(self.graph, largest, self._limits.batch or 1)
@@ -109,8 +109,15 @@ class Ways:
             top *= 4  # the last one would fit with sharded state, perhaps
         sizes = list(takewhile(lambda size: size <= top, self._limits.sizes(counts)))
         sizes = sizes or [next(self._limits.sizes(counts), 1)]
-        lowest = min(sizes[-1] / 2 ** (_WINDOW - 1), most / max(counts))
+        fitting = (self._largest_to_add_up(sizes, on) for on in {each.device for each in machines})
+        lowest = min(sizes[-1] / 2 ** (_WINDOW - 1), most / max(counts), *fitting)
         self._batches = tuple(size for size in sizes if size >= lowest)
+
+    def _largest_to_add_up(self, sizes: Sequence[int], on: Device) -> int:
+        """The largest micro-batch a device can add up gradients of; the smallest of all if there is none."""
+        room = capacity_bytes(on)
+        fitting = takewhile(lambda size: self.memory.bytes(size, 0, 1, True, on) <= room, sizes)
+        return max(fitting, default=sizes[0])
 
     def _may_fit(self, batch: int, on: Device, devices: int) -> bool:
         """Whether a batch fits on one device; a small one at least with all state sharded."""
