@@ -14,6 +14,7 @@ from foretrain.prediction.outcomes import Attempt, Outcome, evaluate
 from foretrain.prediction.replicas import Reduction, ReplicaStep, gradient_buckets, reduction, replica_step
 from foretrain.prediction.step_models import OperatorSteps
 from foretrain.prediction.strategies.layout import layout_of
+from foretrain.workloads.graph import Phase
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 from foretrain.workloads.workload import Workload, graph_at
 
@@ -66,6 +67,8 @@ def test_the_closed_form_is_the_timeline(
     assert found.p50 == pytest.approx(expected.p50, rel=1e-6)
     assert found.p90 == pytest.approx(expected.p90, rel=1e-3)
     assert found.p10 == pytest.approx(expected.p10, rel=1e-3)
+    passing = told.spread.run.phases[Phase.FORWARD]
+    assert step.forward_seconds(micro_batches) == pytest.approx(passing, rel=1e-6)
 
 
 @settings(max_examples=30, deadline=None)
@@ -97,6 +100,7 @@ def _toy() -> tuple[ReplicaStep, Reduction]:
         backward=2.5,
         update=1.0,
         host=(0.0, 0.0),
+        host_forward=0.0,
         ready=(np.array([1.0, 2.0, 3.0]), np.zeros(3)),
     )
     return toy, group

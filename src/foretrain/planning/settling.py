@@ -59,7 +59,7 @@ class Chosen:
     def forward_seconds(self) -> float:
         """Forward passes of a step."""
         step = self.ways.replica(self._left[0].micro_batch, self.hardware.device)
-        return step.forward * self._left[0].micro_batches
+        return step.forward_seconds(self._left[0].micro_batches)
 
     def settle(self) -> bool:
         """Make sure that the way holds, or take the next that does; False if none does."""

@@ -93,6 +93,8 @@ class ReplicaStep:
     update: float
     host: tuple[float, float]
     """Launching a micro-batch, and the update."""
+    host_forward: float
+    """Of the micro-batch, launching its forward pass."""
     ready: tuple[Floats, Floats]
 
     @property
@@ -111,6 +113,11 @@ class ReplicaStep:
         ready = self.ready[0][:, None] + wait * self.ready[1][:, None]
         ends = np.maximum(body, (after[:, :, None] + ready).max(axis=1, initial=0.0))
         return np.asarray((micro_batches - 1) * body + ends + update, float)
+
+    def forward_seconds(self, micro_batches: int) -> float:
+        """Forward passes of a step, with what they wait for launches."""
+        wait = float(self._wait_per_launch(np.array([micro_batches]))[0])
+        return micro_batches * (self.forward + wait * self.host_forward)
 
     def _wait_per_launch(self, micro_batches: Integers) -> Floats:
         """How long the device waits for every second of launches, by micro-batches."""
@@ -175,5 +182,6 @@ def replica_step(step: PricedStep, device: Device, found: Sequence[Bucket]) -> R
         backward=float(busy[updating] - busy[passing]),
         update=float(busy[-1] - busy[updating]),
         host=(float(launched[updating]), float(launched[-1] - launched[updating])),
+        host_forward=float(launched[passing]),
         ready=(busy[ready], launched[ready]),
     )
