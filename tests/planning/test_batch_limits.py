@@ -25,7 +25,9 @@ def test_a_batch_for_each_device_is_the_only_one() -> None:
     assert list(given_one.sizes([1, 2, 8])) == [48]
     assert given_one.rounds(48, 8) == [1]
     assert given_one.up_to(100) is given_one, "what was given follows"
-    assert BatchLimits(batch=48, micro_batches=3).rounds(48, 8) == [3]
+    in_parts = BatchLimits(batch=48, micro_batches=3)
+    assert list(in_parts.sizes([1, 8])) == [16], "48 samples of a device in a step, as predict has it"
+    assert in_parts.rounds(16, 8) == [3]
     assert BatchLimits(batch=48, most=100).rounds(48, 2) == [1]
     assert BatchLimits(batch=48, most=100).rounds(48, 4) == []
 
@@ -74,6 +76,8 @@ def test_every_device_count_that_shares_a_global_batch_out_has_a_size_for_it(
         ({"micro_batches": -1}, "micro batches must be at least 1, got -1"),
         ({"most": 0}, "the largest global batch must be at least 1, got 0"),
         ({"batch": 8, "global_batch": 64}, "give --batch .* or --global-batch, not both"),
+        ({"batch": 64, "micro_batches": 3}, "64 samples of each device do not split into 3 equal"),
+        ({"global_batch": 64, "micro_batches": 3}, "64 samples of all devices do not split into 3 equal"),
         ({"global_batch": 64, "most": 32}, "a global batch of 64 is above the largest allowed, 32"),
     ],
 )

@@ -12,7 +12,10 @@ from foretrain.errors import InvalidRequest
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """Which batches may be chosen: one of each device, one of all, or any up to `most` of all."""
+    """Which batches may be chosen: one of each device and step, one of all, or any up to `most` of all.
+
+    `micro_batches` are equal parts of what each device trains in a step, as `predict` has them.
+    """
 
     batch: int | None = None
     micro_batches: int | None = None
@@ -32,6 +35,16 @@ class BatchLimits:
                 f"a global batch of {self.global_batch} is above the largest allowed, {self.most}: give one "
                 "of --global-batch and --max-global-batch"
             )
+        for whose, size in (("each device", self.batch), ("all devices", self.global_batch)):
+            if size is not None and size % (self.micro_batches or 1):
+                raise InvalidRequest(
+                    f"{size} samples of {whose} do not split into {self.micro_batches} equal micro-batches"
+                )
+
+    @property
+    def at_once(self) -> int | None:
+        """What each device trains at once, where its batch is given."""
+        return None if self.batch is None else self.batch // (self.micro_batches or 1)
 
     @property
     def is_open(self) -> bool:
@@ -64,8 +77,8 @@ class BatchLimits:
 
         Where the global batch is given, of each octave the largest that shares it out.
         """
-        if self.batch is not None:
-            yield self.batch
+        if self.at_once is not None:
+            yield self.at_once
         elif self.global_batch is not None:
             shares = [self.global_batch // count for count in counts if self.global_batch % count == 0]
             yield from sorted({size for share in shares for size in self._parts(share)})

@@ -98,9 +98,9 @@ class Ways:
         """Choose the batch sizes to compare, by what fits on the largest of the devices and on each other."""
         largest = max((each.device for each in machines), key=capacity_bytes)
         self.input = input_options
-        self.memory = DeviceMemory(self.graph, largest, self._limits.batch or 1)
-        if self._limits.batch is not None:
-            self._batches = (self._limits.batch,)
+        self.memory = DeviceMemory(self.graph, largest, self._limits.at_once or 1)
+        if self._limits.at_once is not None:
+            self._batches = (self._limits.at_once,)
             return
         most = min(self._limits.largest, self._limits.global_batch or math.inf)
         counts = {each.devices for each in machines}
