@@ -8,34 +8,25 @@ of the ring with nothing of the machine known; and perfect scaling.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 
-from foretrain.errors import MissingData
 from foretrain.facts.devices import device
-from foretrain.facts.hardware import hardware
 from foretrain.learning.clusters.machines import Extras, fit_extras
+from foretrain.learning.collectives import jitter
 from foretrain.learning.measurements.lambda_scaling import TENSORFLOW, ScalingRun, read
-from foretrain.prediction.collectives import Group, Network, Verb, collective_seconds, network_of
 from foretrain.prediction.operators.table import Floats
-from foretrain.prediction.strategies.gradients import BUCKET_BYTES
-from foretrain.prediction.strategies.stragglers import expected_maximum
 from validation.report import Case, Metrics, SuiteReport, metrics
 from validation.splitting import intervals, worst
 
 HERE, UNSEEN = "foretrain", "foretrain, GPU left out"
 SHEETS, PERFECT = "foretrain, machine not known", "perfect scaling"
 JITTER = "foretrain, machine not known, slowest worker"
-_JITTERS = np.arange(0.0, 0.0801, 0.005)
-_BACKWARD_SHARE = 2 / 3
-"""Of a step; gradients are ready evenly over it."""
-_BRIDGES = {"rtx2080ti": "nvlink2:2", "rtx8000": "nvlink2:2"}
-"""Of cards bridged in pairs: both links of each."""
 _NOTES = (
     "Slowest worker: every step waits for the slowest of n. Times that vary between workers by 4.5 to 5 %"
-    " explain PyTorch's runs on other GPUs best (`--jitter 0.045`), by 5.5 to 8 % TensorFlow's.",
+    " explain PyTorch's runs on other GPUs best (all of them: what `predict` takes), by 5.5 to 8 % "
+    "TensorFlow's.",
     "TensorFlow without XLA in FP16 is the worst: convolutional networks take twice as long on 8 RTX 2080"
     " Ti, RTX 8000 or V100 as on one, where VGG-16 and AlexNet, with ten times the gradients for their "
     "time, lose nothing, and with XLA all of them lose a tenth. It is the one host that launches for all "
@@ -57,7 +48,7 @@ Key = Callable[[ScalingRun], Hashable]
 def run(data: Path) -> SuiteReport:
     """Tell every run on several GPUs."""
     runs = read(data)
-    told = {HERE: _network_left_out(runs), UNSEEN: _gpu_left_out(runs), SHEETS: _by_sheets(runs)}
+    told = {HERE: _network_left_out(runs), UNSEEN: _gpu_left_out(runs), SHEETS: jitter.by_links(runs)}
     told[PERFECT] = np.array([item.single_seconds for item in runs])
     told[JITTER] = told[SHEETS] + _waiting_for_the_slowest(runs, told[SHEETS])
     cases = _cases(runs, told)
@@ -128,57 +119,17 @@ def _left_out(
     return np.array(found)
 
 
-def _by_sheets(runs: Sequence[ScalingRun]) -> Floats:
-    """The time on one GPU, and what a ring over the shipped links takes beyond the backward pass."""
-    return np.array([item.single_seconds + _exposed(item) for item in runs])
-
-
 def _waiting_for_the_slowest(runs: Sequence[ScalingRun], told: Floats) -> Floats:
     """Expected beyond the mean of so many workers, whose times vary as explains the other GPUs' runs best."""
-    single = np.array([item.single_seconds for item in runs])
-    measured = np.array([item.seconds for item in runs])
-    counts = np.array([item.devices for item in runs])
-    waits = np.array(
-        [
-            [expected_maximum(1.0, cv, count) - 1 for count in range(1, counts.max() + 1)]
-            for cv in _JITTERS[1:]
-        ]
-    )
-    extra = np.vstack([np.zeros(len(runs)), waits[:, counts - 1]]) * single
-    off = np.abs(np.log((told + extra) / measured))
+    extra = jitter.waits(runs)
     gpus = np.array([f"{item.framework} {item.device_id}" for item in runs])
     frameworks = np.array([item.framework for item in runs])
     found = np.zeros(len(runs))
     for gpu in set(gpus.tolist()):
         here = gpus == gpu
         others = (frameworks == frameworks[here][0]) & ~here
-        found[here] = extra[np.nanmean(off[:, others], axis=1).argmin(), here]
+        found[here] = extra[jitter.best_candidate(runs, told, others), here]
     return found
-
-
-def _exposed(item: ScalingRun) -> float:
-    links = _links(item.device_id, item.devices, item.is_bridged)
-    if links is None:
-        return float("nan")
-    count = max(1, round(item.gradient_bytes / BUCKET_BYTES))
-    sizes = np.full(count, item.gradient_bytes / count)
-    group = Group(item.devices, item.devices)
-    times = collective_seconds(Verb.ALL_REDUCE, sizes, group, links, device(item.device_id)).tolist()
-    backward = _BACKWARD_SHARE * item.single_seconds
-    end = 0.0
-    for number, seconds in enumerate(times, start=1):
-        end = max(end, backward * number / count) + seconds
-    return end - backward
-
-
-@cache
-def _links(device_id: str, devices: int, is_bridged: bool) -> Network | None:
-    """What joins the GPUs; bridges join pairs only."""
-    try:
-        bridge = _BRIDGES.get(device_id) if is_bridged and devices == 2 else None
-        return network_of(hardware(f"{device_id}:{devices}"), intra=bridge)
-    except MissingData:
-        return None
 
 
 def _cases(runs: Sequence[ScalingRun], told: dict[str, Floats]) -> list[Case]:

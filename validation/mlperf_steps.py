@@ -42,7 +42,7 @@ class Stack:
     overlapped_reduction: bool = True
     sharded_update: tuple[str, ...] = ()
     fp8: tuple[str, ...] = ()
-    jitter: float = 0.0
+    jitter: float | None = None
 
 
 def submitted() -> Stack:
@@ -60,7 +60,7 @@ def submitted() -> Stack:
 
 SUBMITTED = submitted()
 HALF = replace(SUBMITTED, fp8=())
-UNEVEN = replace(SUBMITTED, jitter=facts()["jitter"]["coefficient_of_variation"])
+EVEN = replace(SUBMITTED, jitter=0.0)
 PLAIN = Stack()
 """Autocast, DDP and no fused kernels, images channels-last all the same."""
 

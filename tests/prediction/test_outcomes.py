@@ -12,7 +12,8 @@ from foretrain.facts.hardware import hardware
 from foretrain.prediction.input_pipeline import InputOptions
 from foretrain.prediction.layout_memory import layout_memory, memory_options
 from foretrain.prediction.many_devices import Spreading, attempt_of, question_of
-from foretrain.prediction.outcomes import SLOWEST, Attempt, Outcome, evaluate
+from foretrain.prediction.outcomes import Attempt, Outcome, evaluate
+from foretrain.prediction.slowest import SLOWEST
 from foretrain.prediction.step_models import OperatorSteps
 from foretrain.prediction.strategies.layout import Layout, layout_of
 from foretrain.prediction.strategies.program import Program

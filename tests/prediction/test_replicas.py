@@ -13,6 +13,7 @@ from foretrain.prediction.many_devices import Spreading, question_of
 from foretrain.prediction.outcomes import Attempt, Outcome, evaluate
 from foretrain.prediction.replicas import Reduction, ReplicaStep, gradient_buckets, reduction, replica_step
 from foretrain.prediction.step_models import OperatorSteps
+from foretrain.prediction.strategies.jitter import usual_jitter
 from foretrain.prediction.strategies.layout import layout_of
 from foretrain.workloads.graph import Phase
 from foretrain.workloads.requests import WorkloadRequest, workload_of
@@ -62,7 +63,7 @@ def test_the_closed_form_is_the_timeline(
     machine = hardware(on)
     one = input_pipeline(graph_at(of, batch), machine.device, InputOptions(), machine.devices_per_node)
     assert one.seconds * micro_batches < told.seconds  # input is hidden in these cases
-    found = step.estimate(group, micro_batches, None).quantiles
+    found = step.estimate(group, micro_batches, None, usual_jitter(machine.device)).quantiles
     expected = told.total.quantiles
     assert found.p50 == pytest.approx(expected.p50, rel=1e-6)
     assert found.p90 == pytest.approx(expected.p90, rel=1e-3)

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from validation.lambda_multi_suite import _by_sheets, _gpu_left_out, _network_left_out
+from validation.lambda_multi_suite import _gpu_left_out, _network_left_out
 
+from foretrain.learning.collectives.jitter import by_links
 from foretrain.learning.measurements.lambda_scaling import TENSORFLOW, ScalingRun
 
 RUN = ScalingRun(TENSORFLOW, "m", "rtx2080ti", False, True, "resnet50", "fp32", 4, 64, 0.2, 0.3)
@@ -30,6 +31,6 @@ def test_a_gpu_is_told_by_other_gpus() -> None:
 
 def test_sheets_say_at_least_the_time_on_one() -> None:
     runs = [replace(RUN, devices=count) for count in (2, 4, 8)]
-    told = _by_sheets(runs)
+    told = by_links(runs)
     assert (told > 0.2).all()
     assert (np.diff(told) > 0).all()  # under a host bridge more are slower

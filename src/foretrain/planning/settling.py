@@ -18,6 +18,7 @@ from foretrain.planning.frontier import Way
 from foretrain.planning.ways import PLAIN, Candidate, Ways
 from foretrain.prediction.job import Steps
 from foretrain.prediction.memory import estimate_memory
+from foretrain.prediction.strategies.jitter import usual_jitter
 from foretrain.prediction.strategies.layout import layout_of
 from foretrain.prediction.tenancy import MemoryOptions
 from foretrain.workloads.workload import Workload
@@ -78,7 +79,7 @@ class Chosen:
         step = ways.replica(candidate.micro_batch, hardware.device)
         group, rounds = ways.reduction(hardware), candidate.micro_batches
         loading = ways.loading(candidate.micro_batch, hardware).times(rounds)
-        told = step.estimate(group, rounds, loading).quantiles
+        told = step.estimate(group, rounds, loading, usual_jitter(hardware.device)).quantiles
         if candidate.strategy != PLAIN:
             told = told.scale(candidate.seconds / told.p50)
         return Way(

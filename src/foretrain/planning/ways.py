@@ -35,9 +35,11 @@ from foretrain.prediction.replicas import (
     sent_bytes,
     sharded_seconds,
 )
+from foretrain.prediction.slowest import slowdown
 from foretrain.prediction.spreading import Setting
 from foretrain.prediction.step_models import StepModel
 from foretrain.prediction.strategies.gradients import Bucket
+from foretrain.prediction.strategies.jitter import usual_jitter
 from foretrain.prediction.strategies.layout import ZERO_STAGES, layout_of
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.workload import Workload, graph_at
@@ -48,6 +50,8 @@ _ABOUT = 0.02
 """Ways this close in time count as equal."""
 _WORTH_SHARDING = 0.05
 """The gain from a larger batch below which sharding is not looked at."""
+_MEMORY_ERRS = 0.15
+"""How far the memory told of sharded ways may lie above the truth; `settling` looks closer."""
 _SMALL = 64
 """Batches up to here that do not fit are looked at with sharded state before larger ones are given up."""
 _WINDOW = 8
@@ -214,13 +218,14 @@ class Ways:
             seconds = sharded_seconds(step, layout, plain.micro_batches, self._sent_bytes, at)
             self.compared += 1
             found = self._candidate(strategy, plain.micro_batch, plain.micro_batches, hardware, seconds)
-            if found.memory_bytes <= room:
+            if found.memory_bytes <= room * (1 + _MEMORY_ERRS):
                 yield found
 
     def _candidate(
         self, strategy: str, batch: int, micro_batches: int, hardware: Hardware, computing: float
     ) -> Candidate:
         devices, loading = hardware.devices, self.loading(batch, hardware)
+        computing *= slowdown(devices, usual_jitter(hardware.device))
         waiting = loading.seconds * micro_batches
         seconds = max(computing, waiting) if loading.overlaps else computing + waiting
         steps = self.steps_at(batch * micro_batches * devices).quantiles.p50

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from foretrain.errors import Infeasible, InvalidRequest
+from foretrain.facts.devices import Device
 from foretrain.facts.hardware import Hardware
 from foretrain.prediction.answers import (
     Coverage,
@@ -29,6 +30,7 @@ from foretrain.prediction.searching import Ranking, search
 from foretrain.prediction.spread_answer import FamilyBest, Runner, SpreadAnswer
 from foretrain.prediction.spreading import Setting
 from foretrain.prediction.step_models import StepModel
+from foretrain.prediction.strategies.jitter import usual_jitter
 from foretrain.prediction.strategies.layout import layout_of
 from foretrain.prediction.timeline import COMPUTE
 from foretrain.prediction.verdict import verdict
@@ -46,7 +48,8 @@ class Spreading:
     """How a step is to be spread; what is None is chosen.
 
     `global_batch` is over all devices, in place of the batch of each; `intra` and `inter` name links in place
-    of what is known of the hardware; `jitter` is the coefficient of variation of step times between devices.
+    of what is known of the hardware; `jitter` is the coefficient of variation of step times between devices,
+    the usual one if None.
     """
 
     strategy: str = "ddp"
@@ -54,15 +57,19 @@ class Spreading:
     global_batch: int | None = None
     intra: str | None = None
     inter: str | None = None
-    jitter: float = 0.0
+    jitter: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("micro_batches", "global_batch"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InvalidRequest(f"{name} must be at least 1, got {value}")
-        if not 0 <= self.jitter < 1:
+        if self.jitter is not None and not 0 <= self.jitter < 1:
             raise InvalidRequest(f"jitter is a share of the step between 0 and 1, got {self.jitter}")
+
+    def jitter_of(self, device: Device) -> float:
+        """How much step times vary between such devices."""
+        return usual_jitter(device) if self.jitter is None else self.jitter
 
     @property
     def is_plain(self) -> bool:
@@ -75,7 +82,8 @@ def question_of(
 ) -> Question:
     """What is asked about a workload on hardware."""
     network = network_of(hardware, spreading.intra or hardware.links, spreading.inter or hardware.network)
-    return Question(workload, hardware, Setting(hardware.device, network, model), samples, spreading.jitter)
+    setting = Setting(hardware.device, network, model)
+    return Question(workload, hardware, setting, samples, spreading.jitter_of(hardware.device))
 
 
 def predict_spread(question: Question, spreading: Spreading, with_advice: bool) -> Prediction:

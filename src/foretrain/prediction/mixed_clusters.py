@@ -100,7 +100,7 @@ class _Choosing:
             request.model,
             request.input,
             request.least_batch,
-            request.spreading.jitter,
+            max(request.spreading.jitter_of(group.device) for group in request.cluster.groups),
         )
         self.all = tuple(group.nodes for group in self.groups)
         speeds = [self.divider.speed(group) for group in self.groups]

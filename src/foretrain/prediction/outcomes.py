@@ -5,25 +5,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from foretrain.errors import InvalidRequest
-from foretrain.estimates import Estimate, Part, longest, sequence
+from foretrain.estimates import Estimate, longest, sequence
 from foretrain.facts.hardware import Hardware
 from foretrain.prediction.input_pipeline import InputOptions, InputPipeline, input_pipeline
 from foretrain.prediction.layout_memory import layout_memory
 from foretrain.prediction.memory import MemoryEstimate
 from foretrain.prediction.server_step import spread_over_servers
+from foretrain.prediction.slowest import with_slowest
 from foretrain.prediction.spreading import Setting, Spread, spread
 from foretrain.prediction.strategies.layout import Layout
-from foretrain.prediction.strategies.stragglers import slowest_of
-from foretrain.prediction.strategies.worker_times import WorkerTimes
 from foretrain.prediction.timing import Throughput, model_flop, peak
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.workload import Workload, graph_at
-
-SLOWEST = "waiting for the slowest device"
 
 
 @dataclass(frozen=True)
@@ -135,7 +132,9 @@ def _spread(question: Question, attempt: Attempt, graph: Graph) -> Spread:
 def outcome_of(question: Question, attempt: Attempt, graph: Graph, found: Spread) -> Outcome:
     """An outcome with input and stragglers added to a spread step."""
     loading = _loading(question, attempt, graph)
-    total = _with_slowest(found.estimate, attempt.layout, question.jitter)
+    total = found.estimate
+    if attempt.layout.servers is None:  # servers have waited already
+        total = with_slowest(total, attempt.layout.devices, question.jitter)
     if loading.estimate.parts:
         total = longest(total, loading.estimate) if loading.overlaps else sequence((total, loading.estimate))
     return Outcome(attempt, graph, found, loading, total, question)
@@ -146,14 +145,3 @@ def _loading(question: Question, attempt: Attempt, graph: Graph) -> InputPipelin
     on_node = min(question.hardware.devices_per_node, attempt.layout.devices)
     one = input_pipeline(graph, question.setting.device, question.input, readers=on_node)
     return one.times(attempt.micro_batches)
-
-
-def _with_slowest(estimate: Estimate, layout: Layout, jitter: float) -> Estimate:
-    """Every step waits for the slowest of the devices that exchange gradients."""
-    if not jitter or layout.devices == 1 or layout.servers is not None:  # servers have waited already
-        return estimate
-    slowest = slowest_of(WorkerTimes(estimate.value, jitter), layout.devices)
-    waits = max(0.0, slowest.seconds - estimate.value)
-    below = min(waits, max(0.0, slowest.seconds - slowest.p10))
-    part = Part(SLOWEST, waits, "jitter between devices", below, max(0.0, slowest.p90 - slowest.seconds))
-    return replace(estimate, parts=(*estimate.parts, part))

@@ -31,6 +31,7 @@ from foretrain.prediction.input_pipeline import InputPipeline
 from foretrain.prediction.operators.table import Floats
 from foretrain.prediction.sharding import item_bytes
 from foretrain.prediction.sketch import Replicas
+from foretrain.prediction.slowest import with_slowest
 from foretrain.prediction.spreading import EXPOSED, Setting
 from foretrain.prediction.step import PricedStep, kind_parts, waiting_part
 from foretrain.prediction.strategies.gradients import (
@@ -126,8 +127,10 @@ class ReplicaStep:
         safe = np.where(launching > 0, launching, 1.0)
         return np.asarray(np.maximum(0.0, launching - busy) / safe, float)
 
-    def estimate(self, group: Reduction, micro_batches: int, loading: InputPipeline | None) -> Estimate:
-        """The step with its parts, and the input it may wait for."""
+    def estimate(
+        self, group: Reduction, micro_batches: int, loading: InputPipeline | None, jitter: float = 0.0
+    ) -> Estimate:
+        """The step with its parts, the slowest device and the input it may wait for."""
         seconds = float(self.seconds([group], np.array([micro_batches]))[0, 0])
         computing = micro_batches * self.body + self.update
         waiting = max(0.0, micro_batches * self.host[0] + self.host[1] - computing)
@@ -139,7 +142,7 @@ class ReplicaStep:
             parts.append(Part(EXPOSED, exposed, cost.source, below, exposed * max(cost.p90 - 1, 0.0)))
         if waiting > 0:
             parts.append(waiting_part(waiting, self.step.host))
-        total = Estimate("s", tuple(parts))
+        total = with_slowest(Estimate("s", tuple(parts)), group.devices, jitter)
         if loading is None or not loading.estimate.parts:
             return total
         return longest(total, loading.estimate) if loading.overlaps else sequence((total, loading.estimate))

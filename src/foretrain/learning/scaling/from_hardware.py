@@ -48,7 +48,10 @@ class PredictedJob:
     def _outcome(self, placement: Placement, batch: int) -> Outcome:
         hardware = self._filled(placement)
         workload = self.workload.at(batch=batch)
-        question = question_of(workload, hardware, self.spreading, OperatorSteps(), InputOptions())
+        even = replace(
+            self.spreading, jitter=self.spreading.jitter or 0.0
+        )  # timings tell how uneven they are
+        question = question_of(workload, hardware, even, OperatorSteps(), InputOptions())
         return evaluate(question, attempt_of(question, self.spreading))
 
     def _filled(self, placement: Placement) -> Hardware:

@@ -48,7 +48,8 @@ NetworkLink = Annotated[
     str | None, typer.Option("--network", help="LINK[:CARDS] between nodes, e.g. infiniband-ndr:8.")
 ]
 Jitter = Annotated[
-    float, typer.Option("--jitter", help="How much step times vary between devices: deviation over mean.")
+    float | None,
+    typer.Option("--jitter", help="How much step times vary between devices, if not as usual: 0 for not."),
 ]
 Samples = Annotated[int | None, typer.Option("--samples", help="Samples of an epoch, to tell its time.")]
 Plot = Annotated[
@@ -95,7 +96,7 @@ def predict(
     least_batch: LeastBatch = None,
     links: Links = None,
     network: NetworkLink = None,
-    jitter: Jitter = 0.0,
+    jitter: Jitter = None,
     attention: given.Attention = None,
     channels_last: given.ChannelsLast = False,
     compile: given.Compile = False,  # noqa: A002 - the option's name in the contract
