@@ -127,8 +127,13 @@ def test_what_fits_in_no_way_is_a_blank_with_the_reason() -> None:
     assert [cell.blank for cell in only(found).cells[0]] == [Blank.MEMORY, Blank.MEMORY]
     reason = only(found).cells[0][0].reason
     assert reason.startswith("not even a micro-batch of 1 fits into p600: it needs ")
-    assert only(found).summary.verdict == "nothing can be told of any machine"
+    assert only(found).summary.verdict == "it does not fit into any of these machines"
     assert only(found).summary.fastest is None
+
+
+def test_bounds_alone_are_called_so() -> None:
+    found = guide_of("mnist-cnn", on=("epyc-7742",), batches=(32,))
+    assert only(found).summary.verdict == "only the least times that data sheets allow are known"
 
 
 def test_a_precision_the_device_has_not_is_a_blank_with_the_reason() -> None:

@@ -20,6 +20,7 @@ from itertools import takewhile
 
 from foretrain.planning.guide_cells import Cell, Figures, choke_of
 from foretrain.planning.guide_machines import Machine
+from foretrain.planning.guide_runs import Blank
 from foretrain.prediction.bottleneck import Limit
 
 _COUNTED = {1: "one", 2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 7: "seven", 8: "eight"}
@@ -89,7 +90,7 @@ def summarise(
         _least(told, _usd),
         _least(told, _seconds_times_usd),
         kinds,
-        _verdict(machines, by_batch, kinds),
+        _verdict(machines, by_batch, kinds) if told else _without_figures(rows),
     )
 
 
@@ -199,13 +200,21 @@ def _verdict(
     Of one kind of GPU without a price, when more of them pay.
     """
     told = [cell.figures for cells in by_batch.values() for cell in cells if cell.figures]
-    if not told:
-        return "nothing can be told of any machine"
     if all(figures.time_and_cost for figures in told):
         return f"best value: {_from_batch_to_batch(machines, by_batch, _seconds_times_usd)}"
     if len(kinds) == 1:
         return kinds[0].sentence
     return f"fastest: {_from_batch_to_batch(machines, by_batch, _seconds)}"
+
+
+def _without_figures(rows: Sequence[tuple[Cell, ...]]) -> str:
+    """What is to be said where no cell has figures that may win."""
+    blanks = {cell.blank for row in rows for cell in row}
+    if blanks == {Blank.MEMORY}:
+        return "it does not fit into any of these machines"
+    if blanks == {None}:
+        return "only the least times that data sheets allow are known"
+    return "nothing can be told of any machine"
 
 
 def _from_batch_to_batch(

@@ -87,6 +87,7 @@ def guide(
     from foretrain.planning.guide import BATCHES, GuideRequest
     from foretrain.planning.guide import guide as core
     from foretrain.planning.guide_machines import default_machines, machines_named
+    from foretrain.serving.cli.output_files import check_file, write_file
     from foretrain.serving.cli.terminal import print_json, print_line, spinner
     from foretrain.serving.guide_object import guide_object
     from foretrain.serving.guide_views import check_names
@@ -94,7 +95,7 @@ def guide(
     names = tuple(name for text in show or () for name in comma_separated(text))
     check_names(names)
     if html is not None:
-        check_folder("--html", html)
+        check_file("--html", html)
     hardware = tuple(name for text in on or () for name in comma_separated(text))
     clouds = comma_separated(cloud)
     machines = machines_named(hardware, whole_numbers("--counts", counts), clouds)
@@ -102,7 +103,9 @@ def guide(
         progress("reading the models")
         answer = core(
             GuideRequest(
-                workloads=tuple(given.workload({**options, "model": model}) for model in models),
+                workloads=tuple(
+                    given.workload({**options, "model": model}) for model in dict.fromkeys(models)
+                ),
                 machines=machines or default_machines(clouds),
                 batches=whole_numbers("--batch", batch) or BATCHES,
                 samples=samples,
@@ -115,7 +118,7 @@ def guide(
 
         from foretrain.serving.html.guide_report import guide_report
 
-        html.write_text(guide_report(answer, made_on=date.today().isoformat()), encoding="utf-8")
+        write_file("--html", html, guide_report(answer, made_on=date.today().isoformat()))
     if json:
         print_json(guide_object(answer))
         return
@@ -134,18 +137,12 @@ def whole_numbers(option: str, text: str | None) -> tuple[int, ...]:
     for item in comma_separated(text):
         first, dots, last = item.partition("..")
         if not first.isdecimal() or (dots and not last.isdecimal()) or int(first) < 1:
-            raise InvalidRequest(f"{option} {text}: write whole numbers above 0 as 32,64,96 or 32..8192")
+            raise InvalidRequest(f"{option} {text}: write whole numbers above 0 as 2,4,6 or 2..64 (doubling)")
         number = int(first)
+        if dots and int(last) < number:
+            raise InvalidRequest(f"{option} {item} ends before it begins: write {last}..{first}")
         found.append(number)
         while dots and 2 * number <= int(last):
             number *= 2
             found.append(number)
     return tuple(dict.fromkeys(found))
-
-
-def check_folder(option: str, file: Path) -> None:
-    """Refuse a file in a folder that is not there."""
-    from foretrain.errors import InvalidRequest
-
-    if not file.parent.is_dir():
-        raise InvalidRequest(f"{option} {file}: there is no folder {file.parent}")

@@ -8,7 +8,7 @@ from foretrain.planning.guide import Guide, ModelGuide
 from foretrain.planning.guide_machines import Machine
 from foretrain.serving.cli.heat_table import Shaded, print_heat_table
 from foretrain.serving.cli.terminal import Column, print_line, print_table
-from foretrain.serving.guide_views import View, best_cells, picks, reasons, value, views, written
+from foretrain.serving.guide_views import View, best_cells, has_prices, picks, reasons, value, views, written
 from foretrain.units import format_money
 
 _MOST_REASONS = 8
@@ -24,7 +24,7 @@ def show(guide: Guide, names: Sequence[str]) -> None:
                 print_line(f"  {kind.sentence}")
         print_line()
         if len(guide.batches) == 1:
-            _show_one_batch(guide, model)
+            _show_one_batch(guide, model, names)
         else:
             for view in shown:
                 _show_view(guide, model, view)
@@ -65,20 +65,29 @@ def _show_picks(guide: Guide, model: ModelGuide) -> None:
     print_table([Column("batch", right=True), *map(Column, rows[0][1:])], rows[1:], title="Which to take")
 
 
-_ONE_BATCH = ("time", "cost", "speedup", "value", "memory", "verdict")
+_HEADS = {
+    "time": "step", "cost": "cost", "speedup": "speed-up", "value": "delta", "memory": "memory",
+    "verdict": "choke", "throughput": "samples/s", "transfer": "moved",
+}  # fmt: skip
+"""Views as columns; those of one batch, if none were named, are the first six."""
 
 
-def _show_one_batch(guide: Guide, model: ModelGuide) -> None:
-    """All figures of the machines side by side."""
-    shown = views(guide, _ONE_BATCH)
-    heads = ["epoch" if guide.samples else "step", "cost", "speed-up", "delta", "memory", "choke"]
+def _show_one_batch(guide: Guide, model: ModelGuide, names: Sequence[str]) -> None:
+    """All figures of the machines side by side; what a cost is of stands above."""
+    shown = views(guide, names or tuple(_HEADS)[:6])
+    heads = _HEADS | ({"time": "epoch"} if guide.samples else {})
+    of_cost = "".join(f"; {view.title[0].lower()}{view.title[1:]}" for view in shown if view.name == "cost")
     print_table(
-        [Column("machine"), Column("$/h", right=True), *(Column(head, right=True) for head in heads)],
+        [
+            Column("machine"),
+            Column("$/h", right=True),
+            *(Column(heads[view.name], right=True) for view in shown),
+        ],
         [
             (machine.name, _per_hour(machine), *(written(view, row[0]) for view in shown))
             for machine, row in zip(guide.machines, model.cells, strict=True)
         ],
-        title=f"Global batch {guide.batches[0]:,}",
+        title=f"Global batch {guide.batches[0]:,}{of_cost if has_prices(guide) else ''}",
     )
 
 
@@ -103,7 +112,7 @@ def _facts(machine: Machine) -> Iterator[str]:
     yield str(machine.devices)
     yield _per_hour(machine)
     yield "-" if offer is None else f"{offer.provider}:{offer.instance}"
-    yield "-" if offer is None else offer.region or "-"
+    yield "-" if offer is None else offer.place or "-"
     yield "-" if offer is None else offer.as_of
 
 

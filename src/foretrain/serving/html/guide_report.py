@@ -130,7 +130,7 @@ def _facts(machine: Machine) -> Iterator[str]:
     yield str(machine.devices)
     yield "no price" if machine.usd_per_hour is None else format_money(machine.usd_per_hour)
     yield "–" if offer is None else f"{offer.provider}:{offer.instance}"
-    yield (offer.region if offer else "") or "–"
+    yield (offer.place if offer else "") or "–"
     yield "–" if offer is None else offer.as_of
 
 
