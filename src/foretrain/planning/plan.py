@@ -101,10 +101,11 @@ def plan(request: PlanRequest, progress: Progress = lambda _: None) -> Frontier 
     of_offers = left_out.copy()
     if found:
         rows.fill(found, request.strategies, request.input, left_out, progress)
-    if found and not rows.plans and request.may_divide:
+    choice = _settled(rows, request.limits, left_out, progress)
+    if found and choice is None and request.may_divide:
         left_out = of_offers
         rows.divide(found, left_out, progress)
-    choice = _settled(rows, request.limits, left_out, progress)
+        choice = _settled(rows, request.limits, left_out, progress)
     if choice is None:
         return _nothing(request, rows, left_out)
     return _frontier(request, rows, choice, length, left_out)

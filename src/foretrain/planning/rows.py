@@ -64,6 +64,8 @@ class Rows:
         self._running = running
         self._samples = samples
         self._machines: list[Machines] = []
+        self._offered: Collection[Hardware] = ()
+        self._strategies: Sequence[str] = ()
         self._chosen: dict[Shape, Chosen | Divided] = {}
         self._jobs: dict[Shape, Job] = {}
         self._terms: dict[tuple[str, str], BillingTerms] = {}
@@ -84,12 +86,13 @@ class Rows:
     ) -> None:
         """One plan for all machines that can run the job."""
         shapes = {each.shape: each.hardware for each in found}
-        self._ways.prepare(shapes.values(), samples_from)
+        self._offered, self._strategies = shapes.values(), strategies
+        self._ways.prepare(self._offered, samples_from)
         unknown: dict[Shape, str] = {}
         for number, (shape, hardware) in enumerate(shapes.items(), start=1):
             progress(f"pricing {hardware.device.id} ({number} of {len(shapes)})")
             try:
-                chosen = self._choose(hardware, strategies, shapes.values())
+                chosen = self._choose(hardware)
             except MissingData as error:  # a precision this device does not have, for one
                 unknown[shape] = str(error)
                 continue
@@ -128,8 +131,9 @@ class Rows:
             return True
         for shape in unsure:
             self._jobs.pop(shape, None)
-            if not self._chosen[shape].settle():
-                del self._chosen[shape]
+            settled = self._settled(self._chosen.pop(shape))
+            if settled is not None:
+                self._chosen[shape] = settled
         kept = list(zip(self._machines, self.plans, strict=True))
         self._machines, self.plans = [], []
         for each, plan in kept:
@@ -158,25 +162,35 @@ class Rows:
         """How the time of a plan's machines is counted."""
         return self._terms[plan.offer.provider, plan.offer.instance]
 
-    def _choose(
-        self, hardware: Hardware, strategies: Sequence[str], machines: Collection[Hardware]
-    ) -> Chosen | None:
-        candidates = self._ways.candidates(hardware, strategies)
+    def _choose(self, hardware: Hardware) -> Chosen | None:
+        """The quickest ways; where nothing fits, with activations recomputed."""
+        candidates = self._ways.candidates(hardware, self._strategies)
         if candidates:
             return Chosen(self._ways, hardware, candidates, self._searched)
-        leaner = self._recomputing(machines)
-        if leaner is None or not (candidates := leaner.candidates(hardware, strategies)):
-            return None
-        return Chosen(leaner, hardware, candidates, self._searched)
+        return self._choose_leaner(hardware)
 
-    def _recomputing(self, machines: Collection[Hardware]) -> Ways | None:
+    def _choose_leaner(self, hardware: Hardware) -> Chosen | None:
+        leaner = self._recomputing()
+        candidates = [] if leaner is None else leaner.candidates(hardware, self._strategies)
+        return Chosen(leaner, hardware, candidates, self._searched) if leaner and candidates else None
+
+    def _settled(self, chosen: Chosen | Divided) -> Chosen | Divided | None:
+        """What was chosen, sure to hold; else the same with activations recomputed, if that does."""
+        if chosen.settle():
+            return chosen
+        if isinstance(chosen, Divided) or chosen.ways is self._leaner:
+            return None
+        leaner = self._choose_leaner(chosen.hardware)
+        return leaner if leaner is not None and leaner.settle() else None
+
+    def _recomputing(self) -> Ways | None:
         """The same workload with its activations recomputed, where it has blocks to do so; tried once."""
         options = self._ways.workload.options
         if self._can_recompute and self._leaner is None:
             lean = replace(self._ways.workload, options=replace(options, checkpoint_activations=True))
             leaner = self._ways.of(lean)
             try:
-                leaner.prepare(machines, self._ways.input)
+                leaner.prepare(self._offered, self._ways.input)
             except InvalidRequest:
                 self._can_recompute = False
             else:

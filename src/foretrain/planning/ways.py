@@ -50,8 +50,6 @@ _ABOUT = 0.02
 """Ways this close in time count as equal."""
 _WORTH_SHARDING = 0.05
 """The gain from a larger batch below which sharding is not looked at."""
-_MEMORY_ERRS = 0.15
-"""How far the memory told of sharded ways may lie above the truth; `settling` looks closer."""
 _SMALL = 64
 """Batches up to here that do not fit are looked at with sharded state before larger ones are given up."""
 _WINDOW = 8
@@ -218,7 +216,7 @@ class Ways:
             seconds = sharded_seconds(step, layout, plain.micro_batches, self._sent_bytes, at)
             self.compared += 1
             found = self._candidate(strategy, plain.micro_batch, plain.micro_batches, hardware, seconds)
-            if found.memory_bytes <= room * (1 + _MEMORY_ERRS):
+            if found.memory_bytes <= room:
                 yield found
 
     def _candidate(
