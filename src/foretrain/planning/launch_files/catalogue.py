@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from functools import cache
 
@@ -19,6 +20,10 @@ class LaunchFile:
 
     file_name: str
     text: str
+
+    def named(self, file_name: str) -> LaunchFile:
+        """The same under another name, in the comment on how to start it too."""
+        return LaunchFile(file_name, self.text.replace(self.file_name, shlex.quote(file_name)))
 
 
 @cache

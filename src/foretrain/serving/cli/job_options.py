@@ -159,10 +159,18 @@ def _running(arguments: Mapping[str, Any]) -> Running:
         interruptions_per_day=arguments.get("interruptions_per_day"),
         spot=arguments.get("spot", False),
         usd_per_hour=arguments.get("usd_per_hour"),
-        region=arguments.get("region"),
+        region=_region(arguments.get("region")),
         evaluation_samples=arguments.get("eval_samples"),
         evaluate_every=arguments.get("eval_every"),
     )
+
+
+def _region(text: str | None) -> str | None:
+    """The region as its provider spells it, where there is one of that name."""
+    from foretrain.serving.cli.parameters import region_names
+
+    found = region_names(text)
+    return found[0] if len(found) == 1 else text
 
 
 def answer(prediction: Prediction | MixedPrediction, job: Asked | None) -> Job | None:

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from foretrain.serving.cli.parameters import Json, comma_separated, complete_device, complete_provider, money
+from foretrain.serving.cli.parameters import (
+    Json,
+    comma_separated,
+    complete_device,
+    complete_provider,
+    money,
+    region_names,
+)
 
 if TYPE_CHECKING:
     from foretrain.facts.offers import Offer
@@ -76,7 +83,7 @@ def offers(
         gpu=gpu,
         count=count,
         clouds=comma_separated(cloud),
-        regions=comma_separated(region),
+        regions=region_names(region),
         spot=spot,
         historical=historical,
         max_usd_per_hour=max_price,

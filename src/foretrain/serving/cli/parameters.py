@@ -37,6 +37,28 @@ def comma_separated(text: str | None) -> tuple[str, ...]:
     return tuple(item.strip() for item in (text or "").split(",") if item.strip())
 
 
+def region_names(text: str | None) -> tuple[str, ...]:
+    """The regions of `us-east-1,eu-west-2`, as their providers spell them; unknown ones as they were typed.
+
+    Some have commas of their own (`Sichuan, CN, AS`), so the longest run of items that is a region is one.
+    """
+    items = comma_separated(text)
+    if not items:
+        return ()
+    from foretrain.facts.offers import all_offers
+    from foretrain.registry import normalised
+
+    known = {tuple(map(normalised, comma_separated(offer.region))): offer.region for offer in all_offers()}
+    found, start = [], 0
+    while start < len(items):
+        ends = range(len(items), start, -1)
+        keys = {end: tuple(map(normalised, items[start:end])) for end in ends}
+        end = next((end for end in ends if keys[end] in known), start + 1)
+        found.append(known.get(keys[end], items[start]))
+        start = end
+    return tuple(found)
+
+
 def complete_device(incomplete: str) -> list[str]:
     """Device ids that start with what was typed, for shell completion."""
     from foretrain.facts.devices import devices

@@ -17,6 +17,7 @@ from foretrain.serving.cli.parameters import (
     complete_provider,
     duration,
     money,
+    region_names,
 )
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ Emit = Annotated[
     str | None, typer.Option("--emit", help="Write a launch file: torchrun, slurm, skypilot or ray.")
 ]
 EmitTo = Annotated[Path | None, typer.Option("--emit-to", help="Where to, if not here by its own name.")]
-Script = Annotated[str, typer.Option("--script", help="What the launch file starts.")]
+Script = Annotated[str, typer.Option("--script", help="What the launch file starts, with its arguments.")]
 Html = Annotated[Path | None, typer.Option("--html", help="Write the report as one self-contained page.")]
 Ci = Annotated[
     bool, typer.Option("--ci", "--check", help="Exit with 1 if nothing keeps the limits or nothing fits.")
@@ -158,7 +159,7 @@ def plan(
     arguments = locals()
     from foretrain.errors import EXIT_INFEASIBLE, Infeasible
     from foretrain.planning.plan import plan as core
-    from foretrain.serving.cli.terminal import print_json, print_line, spinner
+    from foretrain.serving.cli.terminal import as_far_as_it_is_read, print_json, print_line, spinner
 
     _check_files(arguments)
     with spinner(f"Planning {model}") as progress:
@@ -172,18 +173,25 @@ def plan(
             print_line(str(answer), "bold red")
         raise typer.Exit(EXIT_INFEASIBLE if ci else 0)
     written = _written(answer, arguments, request.workload.options.precision)
-    if json:
+    with as_far_as_it_is_read():
+        _show(answer, arguments, written)
+    if ci and not answer.meets_limits:
+        raise typer.Exit(EXIT_INFEASIBLE)
+
+
+def _show(answer: Frontier, arguments: dict[str, Any], written: list[str]) -> None:
+    from foretrain.serving.cli.terminal import print_json, print_line
+
+    if arguments["json"]:
         from foretrain.serving.plan_object import frontier_object
 
         print_json(frontier_object(answer))
-    else:
-        from foretrain.serving.cli.plan_text import show
+        return
+    from foretrain.serving.cli.plan_text import show
 
-        show(answer, why)
-        for line in written:
-            print_line(line, "green")
-    if ci and not answer.meets_limits:
-        raise typer.Exit(EXIT_INFEASIBLE)
+    show(answer, arguments["why"])
+    for line in written:
+        print_line(line, "green")
 
 
 def _request(arguments: dict[str, Any]) -> PlanRequest:
@@ -201,7 +209,7 @@ def _request(arguments: dict[str, Any]) -> PlanRequest:
         machines=MachinesRequest(
             gpus=comma_separated(arguments["gpu"]),
             clouds=comma_separated(arguments["cloud"]),
-            regions=comma_separated(arguments["region"]),
+            regions=region_names(arguments["region"]),
             most_devices=arguments["max_gpus"],
             links=arguments["links"],
             network=arguments["network"],
@@ -248,6 +256,7 @@ def _stream(arguments: dict[str, Any]) -> StreamOptions | None:
 def _check_files(arguments: dict[str, Any]) -> None:
     """Refuse files that cannot be written before anything is planned."""
     from foretrain.errors import InvalidRequest
+    from foretrain.serving.cli.output_files import check_file
 
     if arguments["emit"] is not None:
         from foretrain.planning.launch_files.catalogue import launch_targets
@@ -256,9 +265,8 @@ def _check_files(arguments: dict[str, Any]) -> None:
     elif arguments["emit_to"] is not None:
         raise InvalidRequest("--emit-to says where a launch file goes: say which with --emit")
     for option in ("html", "emit_to"):
-        file = arguments[option]
-        if file is not None and not file.absolute().parent.is_dir():
-            raise InvalidRequest(f"--{option.replace('_', '-')} {file}: there is no folder {file.parent}")
+        if arguments[option] is not None:
+            check_file(f"--{option.replace('_', '-')}", arguments[option])
 
 
 def _written(answer: Frontier, arguments: dict[str, Any], precision: str) -> list[str]:
@@ -275,24 +283,26 @@ def _written(answer: Frontier, arguments: dict[str, Any], precision: str) -> lis
 def _write_report(answer: Frontier, file: Path) -> None:
     from datetime import date
 
-    from foretrain.facts.user_data import write_atomically
     from foretrain.serving.cli.command_line import as_typed
+    from foretrain.serving.cli.output_files import write_file
     from foretrain.serving.html.plan_report import plan_report
 
-    write_atomically(file, plan_report(answer, as_typed(), date.today().isoformat()).encode())
+    write_file("--html", file, plan_report(answer, as_typed(), date.today().isoformat()))
 
 
 def _emitted(answer: Frontier, arguments: dict[str, Any], precision: str) -> str:
     """The launch file of the plan shown; an existing file is replaced only if it was named."""
+    import shlex
+
     from foretrain.errors import InvalidRequest
-    from foretrain.facts.user_data import write_atomically
     from foretrain.planning.launch_files.catalogue import launch_file, launch_targets
     from foretrain.planning.launching import launch_plan
+    from foretrain.serving.cli.output_files import write_file
 
     target = launch_targets()[arguments["emit"]]
-    text = launch_file(arguments["emit"], launch_plan(answer, precision, arguments["script"]))
-    file = arguments["emit_to"] or Path(text.file_name)
+    launched = launch_file(arguments["emit"], launch_plan(answer, precision, arguments["script"]))
+    file = arguments["emit_to"] or Path(launched.file_name)
     if arguments["emit_to"] is None and file.exists():
         raise InvalidRequest(f"{file} exists already: move it away, or name a file with --emit-to")
-    write_atomically(file, text.text.encode())
-    return f"Launch file: {file}; start it with: {target.how_to_start.format(file=file)}"
+    write_file("--emit-to", file, launched.named(file.name).text)
+    return f"Launch file: {file}; start it with: {target.how_to_start.format(file=shlex.quote(str(file)))}"

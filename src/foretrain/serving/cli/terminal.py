@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import shutil
 import sys
 import textwrap
@@ -147,6 +148,16 @@ def spinner(title: str) -> Iterator[Callable[[str], None]]:
 
     with Console(stderr=True).status(title) as status:
         yield lambda doing: status.update(f"{title}: {doing}")
+
+
+@contextmanager
+def as_far_as_it_is_read() -> Iterator[None]:
+    """Printing that a reader (head, less) may cut short; what comes after, as an exit code, still counts."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def print_curves(

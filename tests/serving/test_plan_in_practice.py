@@ -1,0 +1,85 @@
+"""`foretrain plan` as people in a hurry use it: odd files, scripts with arguments, regions, closed pipes."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+from tests.support.shared_home import own_home
+
+from foretrain.facts.offers import all_offers
+from foretrain.serving.cli.parameters import region_names
+
+__all__ = ("own_home",)
+
+Run = Callable[..., CompletedProcess[str]]
+SMALL = ("plan", "mnist-cnn", "--samples", "60000", "--epochs", "2000", "--gpu", "t4", "--cloud", "aws")
+
+
+@pytest.mark.parametrize("option", ["--html", "--emit-to"])
+def test_a_folder_is_no_file(run_here: Run, tmp_path: Path, option: str) -> None:
+    told = run_here(*SMALL, "--emit", "slurm", option, str(tmp_path))
+    assert (told.returncode, told.stdout) == (2, "")
+    assert told.stderr == f"error: {option} {tmp_path} is a folder: name a file\n"
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_cannot_be_written_is_named_as_it_was_typed(run_here: Run) -> None:
+    told = run_here(*SMALL, "--html", "/proc/plan.html")
+    assert told.returncode == 4
+    assert told.stderr.startswith("error: --html /proc/plan.html cannot be written: ")
+
+
+@pytest.mark.parametrize("target", ["torchrun", "slurm", "skypilot", "ray"])
+def test_a_script_has_arguments_and_a_named_file_says_its_own_name(
+    run_here: Run, tmp_path: Path, target: str
+) -> None:
+    file = tmp_path / "my job"
+    told = run_here(*SMALL, "--emit", target, "--emit-to", str(file), "--script", "train.py --lr 0.1")
+    assert told.stdout.splitlines()[-1].endswith(shlex.quote(str(file)))
+    text = file.read_text()
+    assert "train.py --lr 0.1" in text or "['train.py', '--lr', '0.1']" in text
+    (start,) = (line for line in text.splitlines() if "Start it:" in line)
+    assert "'my job'" in start
+
+
+@pytest.mark.parametrize(("script", "problem"), [("", "name one"), ("a 'b", "No closing quotation")])
+def test_a_script_that_is_none(run_here: Run, tmp_path: Path, script: str, problem: str) -> None:
+    told = run_here(*SMALL, "--emit", "slurm", "--emit-to", str(tmp_path / "x"), "--script", script)
+    assert told.returncode == 2 and problem in told.stderr
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_the_exit_code_survives_a_reader_that_leaves(form: tuple[str, ...]) -> None:
+    command = [sys.executable, "-m", "foretrain", *SMALL, "--budget", "0.0001usd", "--ci", *form]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None and running.stderr is not None
+        running.stdout.close()
+        said = running.stderr.read()
+    assert (running.returncode, said) == (1, "")
+
+
+def test_regions_with_commas_of_their_own_are_found_as_they_are_shown() -> None:
+    lists = {offer.region for offer in all_offers() if "," in offer.region}
+    assert lists, "otherwise this test has nothing to say"
+    for region in lists:
+        assert region_names(region.strip(" ,")) == (region,)
+    first = min(lists)
+    assert region_names(f"us-east-1, {first.strip(' ,')} ,us-west-2") == ("us-east-1", first, "us-west-2")
+    assert region_names("nowhere,us-east-1") == ("nowhere", "us-east-1")
+    assert region_names(None) == region_names(" , ") == ()
+
+
+def test_the_region_of_a_plan_can_be_asked_for(predicted: Callable[..., dict[str, Any]]) -> None:
+    job = ("plan", "mnist-cnn", "--samples", "60000", "--epochs", "2000", "--cloud", "vast")
+    found = predicted(*job, "--max-gpus", "1")
+    chosen = next(each for each in found["plans"] if "," in each["region"])
+    again = predicted(*job, "--max-gpus", "1", "--region", chosen["region"].strip(" ,"))
+    assert {each["region"] for each in again["plans"]} == {chosen["region"]}
+    assert chosen["instance"] in {each["instance"] for each in again["plans"]}
