@@ -23,8 +23,8 @@ from foretrain.workloads.workload import graph_at
 
 __all__ = ("own_home",)
 
-BERT = workload("bert-base")
-BATCH = 4
+GPT2 = workload("gpt2")
+BATCH = 2
 
 
 def eight_with(memory_bytes: float) -> Machines:
@@ -38,15 +38,15 @@ def eight_with(memory_bytes: float) -> Machines:
 def test_activations_are_recomputed_where_what_was_sketched_to_fit_does_not() -> None:
     """Between the memory that is sketched of ZeRO-2 and what it takes nothing holds but recomputing."""
     on = hardware("v100-sxm2-32gb").device
-    sketched = DeviceMemory(lambda batch: graph_at(BERT, batch), on, BATCH).bytes(BATCH, 2, 8, False, on)
+    sketched = DeviceMemory(lambda batch: graph_at(GPT2, batch), on, BATCH).bytes(BATCH, 2, 8, False, on)
     options = MemoryOptions(data_parallel=8, zero_stage=2)
-    needed = estimate_memory(graph_at(BERT, BATCH), on, options).bytes
+    needed = estimate_memory(graph_at(GPT2, BATCH), on, options).bytes
     assert sketched < needed
     share = capacity_bytes(on) / on.memory_bytes
     machine = eight_with((sketched * 1.001) / share)
     length = length_of(StepsRequest(steps=1000))
     assert length is not None
-    rows = Rows(BERT, OperatorSteps(), length, BatchLimits(batch=BATCH), Running(), None)
+    rows = Rows(GPT2, OperatorSteps(), length, BatchLimits(batch=BATCH), Running(), None)
     left_out = Reasons()
     rows.fill([machine], ("zero2",), InputOptions(), left_out, lambda _: None)
     assert [each.way.checkpoint_activations for each in rows.plans] == [False], "by the sketch it fits"
