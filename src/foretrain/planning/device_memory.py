@@ -4,8 +4,12 @@ What the allocator reserves depends on the device only through the workspace of 
 context, so each batch is simulated once; of powers of two every other one, those between lie between their
 neighbours. What sharding saves hardly depends on the batch, and shrinks with the number of devices n as
 a + b / n: two simulations of a stage at the smallest batch tell both. One device has no buckets;
-micro-batches keep their gradients. What is told so is near `memory.estimate_memory`, which has the last word
-on the plans that matter.
+micro-batches keep their gradients.
+
+Validity: near a device's limit, ZeRO told so lay 10 % below to 15 % above `memory.estimate_memory` for
+ResNet-50, BERT-large, ViT-L and GPT-2, and 26 % below to 17 % above it for GPT-2 XL; without sharding 3 %
+below to 15 % above. `estimate_memory` has the last word on the plans that are told by name; what is wrongly
+held too large is not looked at again.
 """
 
 from __future__ import annotations

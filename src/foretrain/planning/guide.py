@@ -25,6 +25,7 @@ from foretrain.planning.guide_cells import Cell, cell_of
 from foretrain.planning.guide_machines import Machine, default_machines, one_of
 from foretrain.planning.guide_runs import Known, NoRun, Run, layout_on, runs
 from foretrain.planning.guide_summary import Summary, summarise
+from foretrain.prediction.operators.catalogue import DEFAULT
 from foretrain.prediction.operators.roofline import RooflineModel
 from foretrain.prediction.step_models import OperatorSteps, StepModel, step_model
 from foretrain.workloads.workload import Workload
@@ -142,7 +143,7 @@ class _Alone:
 
 
 def _tells(workload: Workload, machine: Machine) -> StepModel:
-    return OperatorSteps(RooflineModel.name) if machine.is_bound else step_model("foretrain", workload)
+    return OperatorSteps(RooflineModel.name) if machine.is_bound else step_model(DEFAULT, workload)
 
 
 def _notes(machines: Sequence[Machine], models: Sequence[ModelGuide]) -> Iterator[str]:
