@@ -380,7 +380,7 @@ def test_what_fits_nowhere_is_infeasible_and_says_what_is_needed() -> None:
 def test_nothing_on_offer_is_infeasible_too() -> None:
     answer = plan(request(machines=MachinesRequest(("t4",), ("lambda",))))
     assert isinstance(answer, Infeasible)
-    assert answer.available == "no such offer"
+    assert answer.available == "no current offer of t4 by lambda"
 
 
 def test_a_job_that_never_ends_is_infeasible_and_says_so() -> None:

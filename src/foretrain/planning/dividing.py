@@ -19,6 +19,7 @@ from foretrain.facts.hardware import Hardware
 from foretrain.planning.device_memory import capacity_bytes
 from foretrain.planning.frontier import Way
 from foretrain.planning.machines import Machines, Reasons, Shape
+from foretrain.planning.smallest_step import smallest_step
 from foretrain.planning.steps_to_target import Length
 from foretrain.prediction.input_pipeline import InputOptions
 from foretrain.prediction.job import Steps, state_bytes
@@ -26,7 +27,7 @@ from foretrain.prediction.step_models import StepModel
 from foretrain.prediction.timing import model_flop, peak
 from foretrain.units import HOUR
 from foretrain.workloads.graph import Phase
-from foretrain.workloads.workload import Workload, graph_at
+from foretrain.workloads.workload import Workload
 
 if TYPE_CHECKING:
     from foretrain.prediction.outcomes import Outcome
@@ -108,7 +109,7 @@ def _bounds(
     spot: bool,
     left_out: Reasons,
 ) -> list[_Bound]:
-    graph = graph_at(workload, 1)
+    _, graph = smallest_step(workload)
     flop = model_flop(graph) * global_batch * steps.quantiles.p50
     state = state_bytes(graph)
     best: dict[Shape, _Bound] = {}

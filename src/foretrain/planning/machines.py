@@ -64,6 +64,14 @@ class MachinesRequest:
         if self.most_devices < 1:
             raise InvalidRequest(f"at most {self.most_devices} GPUs: give at least 1")
 
+    @property
+    def wanted(self) -> str:
+        """Which offers those are: ` of h100 by aws or gcp with a spot price`."""
+        regions = tuple(each.strip(" ,") for each in self.regions)
+        asked = (("of", self.gpus), ("by", self.clouds), ("in", regions))
+        said = "".join(f" {word} {' or '.join(names)}" for word, names in asked if names)
+        return f"{said} with a spot price" if self.spot else said
+
 
 class Reasons:
     """Why offers were left out, gathered on the way."""

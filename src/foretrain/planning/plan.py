@@ -20,13 +20,15 @@ from foretrain.planning.frontier import Frontier, Plan
 from foretrain.planning.machines import MachinesRequest, Reasons, machines
 from foretrain.planning.pareto import reasons
 from foretrain.planning.rows import Rows
+from foretrain.planning.smallest_step import smallest_step
 from foretrain.planning.steps_to_target import GivenLength, Length, StepsRequest, length_of
 from foretrain.planning.ways import STRATEGIES
 from foretrain.prediction.input_pipeline import InputOptions
+from foretrain.prediction.interruptions import interruptions
 from foretrain.prediction.job import Job, Running
 from foretrain.prediction.operators.catalogue import DEFAULT
 from foretrain.prediction.step_models import StepModel, step_model
-from foretrain.workloads.workload import Workload, graph_at
+from foretrain.workloads.workload import Workload
 
 if TYPE_CHECKING:
     from foretrain.planning.frontier import TwoPhases
@@ -70,7 +72,9 @@ class PlanRequest:
     @property
     def may_divide(self) -> bool:
         """Whether a model too large for data parallelism may be divided otherwise, at one global batch."""
-        return set(self.strategies) == set(STRATEGIES) and self.batches.global_batch is not None
+        batches = self.batches
+        is_free = batches.global_batch is not None and batches.micro_batches is None
+        return is_free and set(self.strategies) == set(STRATEGIES)
 
     def __post_init__(self) -> None:
         unknown = [name for name in self.strategies if name not in STRATEGIES]
@@ -84,16 +88,28 @@ class PlanRequest:
             raise InvalidRequest("prices are those of the offers; a price of your own is for `predict`")
         if self.running.region is not None:
             raise InvalidRequest("jobs run where their offers are: name regions among the machines")
+        _check(self.running)
+
+
+def _check(running: Running) -> None:
+    """Refuse what makes sense on no machine, before each of them is left out for it."""
+    interruptions(1, 1, running.spot, running.interruptions_per_day)
+    every = running.checkpoint_every_seconds
+    if every is not None and not every > 0:
+        raise InvalidRequest(f"checkpoints every {every:g} s of work: give more than 0")
 
 
 def plan(request: PlanRequest, progress: Progress = lambda _: None) -> Frontier | Infeasible:
     """Every machine that could run the job, the front among them, and which to take."""
     left_out = Reasons()
     progress("reading the offers")
-    found = machines(replace(request.machines, spot=request.running.spot), left_out)
+    among = replace(request.machines, spot=request.running.spot)
+    found = machines(among, left_out)
     length = _length(request)
+    if not (found or left_out.told()):
+        return _no_offer(request, among)
     progress("walking through the step")
-    limits = request.batches.up_to(largest_batch(request.workload))
+    limits = request.batches.up_to(_most(request))
     model = step_model(request.model, request.workload)
     rows = Rows(
         request.workload, model, length, limits, request.running, request.length.samples, request.layouts
@@ -128,10 +144,16 @@ def _length(request: PlanRequest) -> Length:
 
 def largest_batch(workload: Workload) -> int:
     """The largest global batch tried where nothing says what larger ones would cost in epochs."""
-    graph = graph_at(workload, 1)
+    _, graph = smallest_step(workload)
     if graph.tokens:
         return max(1, int(default(LARGEST_BATCH_TOKENS).quantiles.p50 * graph.samples // graph.tokens))
     return int(default(LARGEST_BATCH).quantiles.p50)
+
+
+def _most(request: PlanRequest) -> int:
+    """The largest global batch tried if none is given; an epoch has no batch of more samples than it has."""
+    largest = largest_batch(request.workload)
+    return largest if request.length.samples is None else min(largest, request.length.samples)
 
 
 def _settled(rows: Rows, limits: Limits, left_out: Reasons, progress: Progress) -> Choice | None:
@@ -246,12 +268,21 @@ def _notes(request: PlanRequest, length: Length, job: Job) -> tuple[str, ...]:
         notes += length.notes_where_batch_is_chosen
     if request.batches.is_open:
         notes.append(
-            f"global batches up to {largest_batch(request.workload):,} are compared; --max-global-batch "
-            "allows others"
+            f"global batches up to {_most(request):,} are compared; --max-global-batch allows others"
         )
     if request.input.dataset is None:
         notes.append("samples are taken to be in memory already; --dataset tells what reading them takes")
     return tuple(dict.fromkeys(notes))
+
+
+def _no_offer(request: PlanRequest, among: MachinesRequest) -> Infeasible:
+    """Nobody offers what was asked for."""
+    return Infeasible(
+        request.workload.source.name,
+        "machines to rent",
+        f"no current offer{among.wanted}",
+        "`foretrain offers` lists what there is",
+    )
 
 
 def _nothing(request: PlanRequest, rows: Rows, left_out: Reasons) -> Infeasible:

@@ -20,6 +20,7 @@ from foretrain.planning.dividing import Divided, divided
 from foretrain.planning.frontier import Plan
 from foretrain.planning.machines import Machines, Reasons, Shape
 from foretrain.planning.settling import Chosen
+from foretrain.planning.smallest_step import smallest_step
 from foretrain.planning.steps_to_target import Length
 from foretrain.planning.ways import Ways
 from foretrain.prediction.input_pipeline import InputOptions
@@ -36,7 +37,7 @@ from foretrain.prediction.job_energy import energy_of
 from foretrain.prediction.job_notes import notes_of
 from foretrain.prediction.step_models import StepModel
 from foretrain.units import format_bytes
-from foretrain.workloads.workload import Workload, graph_at
+from foretrain.workloads.workload import Workload
 
 
 class Rows:
@@ -69,7 +70,7 @@ class Rows:
         self._chosen: dict[Shape, Chosen | Divided] = {}
         self._jobs: dict[Shape, Job] = {}
         self._terms: dict[tuple[str, str], BillingTerms] = {}
-        self.state_bytes = state_bytes(graph_at(workload, 1))
+        self.state_bytes = state_bytes(smallest_step(workload)[1])
 
     @property
     def compared(self) -> int:

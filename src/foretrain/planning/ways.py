@@ -22,6 +22,7 @@ from foretrain.facts.devices import Device
 from foretrain.facts.hardware import Hardware
 from foretrain.planning.batch_limits import BatchLimits
 from foretrain.planning.device_memory import DeviceMemory, capacity_bytes
+from foretrain.planning.smallest_step import smallest_step
 from foretrain.planning.steps_to_target import Length
 from foretrain.prediction.collectives.network import Network, network_of
 from foretrain.prediction.input_pipeline import InputOptions, InputPipeline, input_pipeline
@@ -100,17 +101,19 @@ class Ways:
         """Choose the batch sizes to compare, by what fits on the largest of the devices and on each other."""
         largest = max((each.device for each in machines), key=capacity_bytes)
         self.input = input_options
-        self.memory = DeviceMemory(self.graph, largest, self._limits.at_once or 1)
+        smallest, self._graphs[smallest] = smallest_step(self.workload)
+        self.memory = DeviceMemory(self.graph, largest, self._limits.at_once or smallest)
         if self._limits.at_once is not None:
             self._batches = (self._limits.at_once,)
             return
         most = min(self._limits.largest, self._limits.global_batch or math.inf)
         counts = {each.devices for each in machines}
-        top = 1
+        top = smallest
         while top < most and self._may_fit(top, largest, max(counts)):
             top *= 4  # the last one would fit with sharded state, perhaps
-        sizes = list(takewhile(lambda size: size <= top, self._limits.sizes(counts)))
-        sizes = sizes or [next(self._limits.sizes(counts), 1)]
+        known = list(takewhile(lambda size: size <= top, self._limits.sizes(counts)))
+        known = known or [next(self._limits.sizes(counts), smallest)]
+        sizes = [size for size in known if size >= smallest] or [smallest]
         fitting = (self._largest_to_add_up(sizes, on) for on in {each.device for each in machines})
         lowest = min(sizes[-1] / 2 ** (_WINDOW - 1), most / max(counts), *fitting)
         self._batches = tuple(size for size in sizes if size >= lowest)

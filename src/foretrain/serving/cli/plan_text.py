@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from foretrain.planning.device_memory import capacity_bytes
 from foretrain.planning.frontier import Frontier, Plan
 from foretrain.planning.pareto import Verdict
 from foretrain.serving import plan_words as words
@@ -64,7 +65,7 @@ def _manner(plan: Plan) -> str:
         said += f" in {way.micro_batches} micro-batches"
     if way.checkpoint_activations:
         said += ", activations recomputed"
-    memory = f"{format_bytes(way.memory_bytes)} of {format_bytes(plan.hardware.device.memory_bytes)}"
+    memory = f"{format_bytes(way.memory_bytes)} of {format_bytes(capacity_bytes(plan.hardware.device))}"
     step = format_duration(way.step_seconds.p50)
     return f"{said}, global batch {way.global_batch:,}; {step} a step; {memory} a GPU; {way.knowledge}"
 
@@ -213,9 +214,7 @@ def _rest(frontier: Frontier) -> None:
     )
     for each in frontier.left_out[:_LEFT_OUT]:
         more = ", ..." if each.count > len(each.examples) else ""
-        print_line(
-            f"Left out: {each.machine_types} ({', '.join(each.examples)}{more}): {each.reason}", "dim"
-        )
+        print_line(f"Left out: {each.machine_types} ({', '.join(each.examples)}{more}): {each.reason}", "dim")
     told = set(frontier.job.notes)
     for note in frontier.notes:
         if note not in told:

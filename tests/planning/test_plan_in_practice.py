@@ -1,0 +1,102 @@
+"""Plans of jobs that people get wrong, or that are odd: options, offers, models that want two samples."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.support.planned import EPOCHS, FEW, planned, request
+from tests.support.shared_home import own_home
+
+from foretrain.errors import Infeasible, InvalidRequest
+from foretrain.planning.batch_limits import BatchLimits
+from foretrain.planning.machines import MachinesRequest
+from foretrain.planning.plan import PlanRequest, plan
+from foretrain.planning.smallest_step import smallest_step
+from foretrain.planning.steps_to_target import StepsRequest
+from foretrain.prediction.job import Running
+from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.workload import Workload
+
+__all__ = ("own_home",)
+
+POOLED = """
+import torch
+from torch import nn
+
+def pooled():
+    layers = nn.Conv2d(3, 8, 3), nn.AdaptiveAvgPool2d(1), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8, 2)
+    return nn.Sequential(*layers), (torch.zeros(4, 3, 16, 16),)
+"""
+
+
+@pytest.fixture
+def pooled(tmp_path: Path) -> Workload:
+    """Batch normalisation after pooling all pixels: PyTorch refuses to train it on one sample."""
+    file = tmp_path / "pooled.py"
+    file.write_text(POOLED)
+    return workload_of(WorkloadRequest(f"{file}:pooled"))
+
+
+def test_a_model_that_cannot_train_on_one_sample_is_planned_with_more(pooled: Workload) -> None:
+    assert smallest_step(pooled)[0] == 2
+    for batches in (BatchLimits(), BatchLimits(batch=32), BatchLimits(global_batch=12)):
+        found = planned(PlanRequest(pooled, EPOCHS, machines=FEW, batches=batches))
+        assert all(each.way.batch // each.way.micro_batches >= 2 for each in found.plans)
+
+
+def test_a_model_that_cannot_train_at_all_says_why(tmp_path: Path) -> None:
+    file = tmp_path / "broken.py"
+    file.write_text(POOLED.replace("nn.Linear(8, 2)", "nn.Linear(9, 2)"))
+    with pytest.raises(InvalidRequest, match="the model failed in layer"):
+        smallest_step(workload_of(WorkloadRequest(f"{file}:pooled")))
+
+
+def test_a_batch_in_micro_batches_is_what_predict_takes_it_for() -> None:
+    found = planned(request(batches=BatchLimits(batch=64, micro_batches=4)))
+    for each in found.plans:
+        assert (each.way.batch, each.way.micro_batches) == (64, 4)
+        assert each.way.global_batch == 64 * each.devices
+
+
+def test_given_micro_batches_are_not_given_up_to_divide_the_model() -> None:
+    batches = BatchLimits(global_batch=7, micro_batches=7)
+    machines = MachinesRequest(gpus=("t4",), clouds=("aws",), most_devices=4)
+    found = planned(request(machines=machines, batches=batches))
+    assert {(each.devices, each.way.micro_batches) for each in found.plans} == {(1, 7)}
+    four = MachinesRequest(gpus=("v100-sxm2-16gb",), clouds=("aws",), regions=("us-east-1",), most_devices=4)
+    uneven = request(machines=four, batches=BatchLimits(global_batch=9, micro_batches=3))
+    assert not uneven.may_divide
+
+
+def test_a_batch_is_no_larger_than_an_epoch() -> None:
+    found = planned(request(length=StepsRequest(epochs=100, samples=100)))
+    assert max(each.way.global_batch for each in found.plans) <= 100
+    assert any("global batches up to 100 are compared" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("running", "sentence"),
+    [
+        (Running(interruptions_per_day=-1), "-1 interruptions a day: give a finite number of at least 0"),
+        (Running(interruptions_per_day=float("nan")), "nan interruptions a day"),
+        (Running(checkpoint_every_seconds=0), "checkpoints every 0 s of work: give more than 0"),
+    ],
+)
+def test_what_makes_sense_on_no_machine_is_refused_and_not_called_infeasible(
+    running: Running, sentence: str
+) -> None:
+    with pytest.raises(InvalidRequest, match=sentence):
+        request(running=running)
+
+
+def test_what_nobody_offers_is_said_so() -> None:
+    answer = plan(request(machines=MachinesRequest(gpus=("rtx4090",), clouds=("lambda",))))
+    assert isinstance(answer, Infeasible)
+    assert str(answer) == (
+        "infeasible: mnist-cnn needs machines to rent, but there is no current offer of rtx4090 by lambda; "
+        "`foretrain offers` lists what there is"
+    )
+    spot = plan(request(machines=MachinesRequest(clouds=("runpod",)), running=Running(spot=True)))
+    assert isinstance(spot, Infeasible)
+    assert "no current offer by runpod with a spot price" in str(spot)
