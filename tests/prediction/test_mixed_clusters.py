@@ -57,9 +57,14 @@ def cluster(*groups: Hardware) -> Cluster:
 
 
 def asked(
-    workload: Workload, on: Cluster, batch: int, least_batch: int | None = None
+    workload: Workload,
+    on: Cluster,
+    batch: int,
+    least_batch: int | None = None,
+    jitter: float | None = 0.0,
 ) -> MixedPrediction | Infeasible:
-    spreading = Spreading(global_batch=batch)
+    """Of devices that do not vary from step to step, unless told otherwise."""
+    spreading = Spreading(global_batch=batch, jitter=jitter)
     return predict_mixed(MixedRequest(workload, on, ROOFLINE, spreading, InputOptions(), least_batch))
 
 
@@ -204,11 +209,21 @@ def test_groups_that_differ_in_name_only_are_as_equal_nodes(convolving: Workload
     twin = replace(hardware("t4:4"), network="ethernet-10g")
     prediction = found(convolving, cluster(twin, replace(twin, name="other")), 256)
     whole = replace(hardware("t4:4x2"), network="ethernet-10g")
-    same = predict(convolving, whole, Spreading(global_batch=256), ROOFLINE, with_advice=False)
+    even = Spreading(global_batch=256, jitter=0.0)
+    same = predict(convolving, whole, even, ROOFLINE, with_advice=False)
     assert batches(prediction) == [(32,) * 4, (32,) * 4]
     assert prediction.step.seconds.p50 == pytest.approx(same.step.seconds.p50, rel=1e-12)
     assert prediction.throughput.mfu == pytest.approx(same.throughput.mfu, rel=1e-12)
     assert prediction.memory.bytes == same.memory.bytes
+
+
+def test_nodes_that_differ_wait_for_the_slowest_device_too(convolving: Workload) -> None:
+    """As equal ones do, by how much GPUs usually vary."""
+    on = cluster(node(FAST), node(SLOW))
+    even, usual = (asked(convolving, on, 840, jitter=jitter) for jitter in (0.0, None))
+    assert isinstance(even, MixedPrediction)
+    assert isinstance(usual, MixedPrediction)
+    assert usual.step.seconds.p50 > even.step.seconds.p50
 
 
 @pytest.mark.parametrize(

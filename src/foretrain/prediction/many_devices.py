@@ -37,7 +37,7 @@ from foretrain.prediction.verdict import verdict
 from foretrain.workloads.graph import Phase
 from foretrain.workloads.workload import Workload, graph_at, graph_of
 
-AUTO = "auto"
+AUTO, SINGLE_PROCESS = "auto", "dp"
 _MOST_SUGGESTED = 4
 _MANY_CALLS = 5_000
 """The largest batch of a step with more calls is extrapolated: to walk through each takes about a second."""
@@ -68,8 +68,10 @@ class Spreading:
             raise InvalidRequest(f"jitter is a share of the step between 0 and 1, got {self.jitter}")
 
     def jitter_of(self, device: Device) -> float:
-        """How much step times vary between such devices."""
-        return usual_jitter(device) if self.jitter is None else self.jitter
+        """How much step times vary between such devices; of devices that one process drives none is known."""
+        if self.jitter is not None:
+            return self.jitter
+        return 0.0 if self.strategy == SINGLE_PROCESS else usual_jitter(device)
 
     @property
     def is_plain(self) -> bool:

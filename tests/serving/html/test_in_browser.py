@@ -45,8 +45,8 @@ def tab() -> Iterator[Tab]:
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A plan with everything in it, and the charts a plan does not need."""
     made = plan_report(
-        example(deadline_seconds=6 * HOUR, budget_usd=30.0),
-        "foretrain plan mnist-cnn --samples 60000 --epochs 30000 --deadline 6h --html report.html",
+        example(deadline_seconds=HOUR, budget_usd=30.0),
+        "foretrain plan mnist-cnn --samples 60000 --epochs 30000 --deadline 1h --html report.html",
         "2026-11-16",
     )
     file = tmp_path_factory.mktemp("report") / "report.html"

@@ -20,7 +20,7 @@ HEADINGS = re.compile("<h2>(.*?)</h2>")
 
 
 def limited() -> Frontier:
-    return example(deadline_seconds=6 * HOUR, budget_usd=30.0)
+    return example(deadline_seconds=HOUR, budget_usd=30.0)
 
 
 def text_of(report: str) -> str:
@@ -56,7 +56,7 @@ def test_the_answer_comes_first() -> None:
         format_duration(plan.seconds.p50),
         f"80 % between {format_duration(plan.seconds.p10)} and {format_duration(plan.seconds.p90)}",
         format_money(plan.usd.p50),
-        "the deadline of 6h 00m and the budget of $30.00 with over 99 % probability",
+        "the deadline of 1h 00m and the budget of $30.00 with over 99 % probability",
     ):
         assert said in answer
 
