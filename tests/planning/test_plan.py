@@ -26,9 +26,9 @@ from foretrain.planning.frontier import Frontier, Plan
 from foretrain.planning.machines import MachinesRequest
 from foretrain.planning.pareto import Verdict
 from foretrain.planning.plan import PlanRequest, StreamOptions, plan
-from foretrain.planning.steps_to_target import StepsRequest
+from foretrain.planning.steps_to_target import StepsRequest, length_of
 from foretrain.prediction.input_pipeline import InputOptions
-from foretrain.prediction.job import Running
+from foretrain.prediction.job import Running, evaluated_each_epoch, job_of
 from foretrain.prediction.many_devices import Spreading
 from foretrain.prediction.memory import estimate_memory
 from foretrain.prediction.prediction import predict
@@ -150,6 +150,28 @@ def test_the_chosen_plan_within_a_day_is_that_of_brute_force(imagenet: Frontier)
 def test_steps_are_those_of_predict(few: Frontier, place: int) -> None:
     plans = [each for each in few.plans if each.way.strategy == "ddp"]
     check_step(plans[place * (len(plans) - 1) // 5], workload())
+
+
+@pytest.mark.parametrize("spot", [False, True])
+def test_jobs_are_those_of_predict(spot: bool) -> None:
+    """Time, bill, energy and emissions of a plan, evaluations included, are those of the job of its steps."""
+    running = Running(evaluation_samples=10_000, spot=spot)
+    found = planned(request(running=running, machines=replace(FEW, most_devices=4)))
+    length = length_of(EPOCHS)
+    assert length is not None
+    for each in {found.plans[index].hardware.name: found.plans[index] for index in found.front}.values():
+        way = each.way
+        spreading = Spreading(way.strategy, way.micro_batches if way.micro_batches > 1 else None)
+        told = predict(workload().at(batch=way.batch), each.hardware, spreading, with_advice=False)
+        each_epoch = evaluated_each_epoch(running, 60_000, way.global_batch)
+        job = job_of(
+            told, length.steps_at(way.global_batch), replace(each_epoch, region=each.offer.region or None)
+        )
+        assert job.usd is not None
+        assert each.seconds.p50 == pytest.approx(job.seconds.p50, rel=1e-6)
+        assert each.usd.p50 == pytest.approx(job.usd.p50, rel=1e-6)
+        assert each.kwh == pytest.approx(job.kwh, rel=1e-6)
+        assert each.co2_kg == pytest.approx(job.co2_kg, rel=1e-6)
 
 
 def test_the_job_told_is_that_of_the_plan_shown(few: Frontier) -> None:
