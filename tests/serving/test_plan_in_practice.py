@@ -83,3 +83,31 @@ def test_the_region_of_a_plan_can_be_asked_for(predicted: Callable[..., dict[str
     again = predicted(*job, "--max-gpus", "1", "--region", chosen["region"].strip(" ,"))
     assert {each["region"] for each in again["plans"]} == {chosen["region"]}
     assert chosen["instance"] in {each["instance"] for each in again["plans"]}
+
+
+def test_the_page_cites_what_the_time_of_a_step_rests_on_and_not_memory(
+    run_here: Run, tmp_path: Path
+) -> None:
+    file = tmp_path / "plan.html"
+    run_here(*SMALL, "--html", str(file))
+    _, _, rest = file.read_text().partition("<dt>time of a step</dt>")
+    step, _, memory = rest.partition("<dt>memory</dt>")
+    assert "memory of timm models" not in step and "memory of timm models" in memory
+
+
+@pytest.mark.parametrize("command", ["plan", "guide"])
+def test_ctrl_c_while_it_loads_leaves_without_a_traceback(command: str) -> None:
+    """The import of the commands is interrupted, which is before typer looks after such things."""
+    script = (
+        "import sys, builtins\n"
+        "from foretrain.serving.cli import main\n"
+        "real = builtins.__import__\n"
+        "def importing(name, *more):\n"
+        "    if name == 'foretrain.serving.cli.app':\n"
+        "        raise KeyboardInterrupt\n"
+        "    return real(name, *more)\n"
+        "builtins.__import__ = importing\n"
+        f"main(['{command}'])\n"
+    )
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (told.returncode, told.stdout, told.stderr) == (130, "", "")

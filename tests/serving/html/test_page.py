@@ -44,6 +44,14 @@ def test_a_section_without_content_is_none() -> None:
 def test_notes_are_said_once() -> None:
     assert notes(("a & b", "c", "a & b")) == '<ul class="notes"><li>a &amp; b</li><li>c</li></ul>'
     assert notes(()) == ""
+
+
+def test_options_are_not_broken_at_their_dashes() -> None:
+    said = notes(("see --reference-batch, or <b>",))
+    assert said == (
+        '<ul class="notes"><li>see <span class="keep">--reference-batch</span>, or &lt;b&gt;</li></ul>'
+    )
+    assert code("plan -x a-b") == '<code>plan <span class="keep">-x</span> a-b</code>'
     assert definitions(()) == ""
 
 

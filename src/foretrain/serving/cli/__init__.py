@@ -10,13 +10,18 @@ from typing import NoReturn
 from foretrain.errors import BackendFailed, ForetrainError
 from foretrain.units import UnitError
 
+INTERRUPTED = 130
+"""The exit code after Ctrl-C, as shells have it."""
+
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and leave; errors become one sentence on stderr and the documented exit code."""
-    from typer import Abort, TyperException
+    try:
+        from typer import Abort, TyperException
 
-    from foretrain.serving.cli.app import app
-
+        from foretrain.serving.cli.app import app
+    except KeyboardInterrupt:  # typer sees to those that come later
+        sys.exit(INTERRUPTED)
     given = sys.argv[1:] if arguments is None else list(arguments)
     try:
         exit_code = app(given or ["--help"], prog_name="foretrain", standalone_mode=False)

@@ -116,9 +116,10 @@ def guide(
     if html is not None:
         from datetime import date
 
+        from foretrain.serving.cli.command_line import as_typed
         from foretrain.serving.html.guide_report import guide_report
 
-        write_file("--html", html, guide_report(answer, made_on=date.today().isoformat()))
+        write_file("--html", html, guide_report(answer, as_typed(), date.today().isoformat()))
     if json:
         print_json(guide_object(answer))
         return

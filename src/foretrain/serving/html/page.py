@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -80,13 +81,20 @@ def definitions(entries: Sequence[tuple[str, str]]) -> Markup:
 
 def notes(entries: Sequence[str]) -> Markup:
     """Remarks as a list, each once."""
-    listed = [element("li", entry) for entry in dict.fromkeys(entries)]
+    listed = [element("li", *_options_unbroken(entry)) for entry in dict.fromkeys(entries)]
     return element("ul", *listed, class_="notes") if listed else Markup("")
 
 
 def code(text: str) -> Markup:
     """What is typed."""
-    return element("code", text)
+    return element("code", *_options_unbroken(text))
+
+
+def _options_unbroken(text: str) -> Iterator[str]:
+    """Pieces of a text; in `--reference-batch` no line ends after a dash."""
+    for number, piece in enumerate(re.split(r"((?<!\S)-[-\w]+)", text)):
+        if piece:
+            yield element("span", piece, class_="keep") if number % 2 else piece
 
 
 def link(text: str, address: str) -> Markup:

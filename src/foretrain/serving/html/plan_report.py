@@ -12,7 +12,7 @@ from foretrain.serving.html.plan_chart import front_chart
 from foretrain.serving.html.plan_sources import sources_section
 from foretrain.serving.html.plan_tables import front_section, left_out_section, losers_section
 from foretrain.serving.html.plan_variants import job_stream_section, two_phases_section
-from foretrain.serving.wording import amount, between, probability, together
+from foretrain.serving.wording import amount, between, probability, sentence, together
 from foretrain.units import format_bytes, format_duration, format_money
 
 
@@ -93,7 +93,8 @@ def _kept(frontier: Frontier) -> str:
 
 def _notes(frontier: Frontier) -> Markup:
     of_step = () if frontier.prediction is None else frontier.prediction.notes
-    return section("Notes", notes((*frontier.notes, *of_step, *frontier.job.notes)))
+    told = (*frontier.notes, *of_step, *frontier.job.notes)
+    return section("Notes", notes([sentence(note) for note in told]))
 
 
 def _footer(frontier: Frontier, command: str, made_on: str) -> tuple[str, ...]:

@@ -40,8 +40,9 @@ def _prices(offers: list[Offer]) -> Iterator[tuple[str, ...]]:
 def _others(frontier: Frontier) -> Iterator[tuple[str, str]]:
     prediction, job = frontier.prediction, frontier.job
     if prediction is not None:
-        yield "time of a step", _listed(prediction.sources)
-        yield "memory", _cited(prediction.memory.source)
+        of_memory = prediction.memory.source
+        yield "time of a step", _listed(tuple(each for each in prediction.sources if each != of_memory))
+        yield "memory", _cited(of_memory)
     yield "number of steps", job.steps_source
     if job.price is not None:
         terms = job.price.terms
