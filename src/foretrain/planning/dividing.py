@@ -5,7 +5,8 @@ best, computing at their peak with nothing to wait for,
 
     seconds >= FLOP of the job / (devices · peak)        usd >= seconds · price
 
-and those that even so would be beaten in both by a plan already found are left out: no plan is lost by that.
+and those that even so would be beaten in both by a plan already found are left out: no plan is lost by that,
+but for the rounding of bills.
 """
 
 from __future__ import annotations

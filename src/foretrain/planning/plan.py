@@ -117,14 +117,14 @@ def plan(request: PlanRequest, progress: Progress = lambda _: None) -> Frontier 
     of_offers = left_out.copy()
     if found:
         rows.fill(found, request.strategies, request.input, left_out, progress)
-    choice = _settled(rows, request.limits, left_out, progress)
-    if found and choice is None and request.may_divide:
+    sure = _settled(request, rows, length, left_out, progress)
+    if found and sure is None and request.may_divide:
         left_out = of_offers
         rows.divide(found, left_out, progress)
-        choice = _settled(rows, request.limits, left_out, progress)
-    if choice is None:
+        sure = _settled(request, rows, length, left_out, progress)
+    if sure is None:
         return _nothing(request, rows, left_out)
-    return _frontier(request, rows, choice, length, left_out)
+    return _frontier(request, rows, *sure, length, left_out)
 
 
 def _length(request: PlanRequest) -> Length:
@@ -156,18 +156,30 @@ def _most(request: PlanRequest) -> int:
     return largest if request.length.samples is None else min(largest, request.length.samples)
 
 
-def _settled(rows: Rows, limits: Limits, left_out: Reasons, progress: Progress) -> Choice | None:
+def _settled(
+    request: PlanRequest, rows: Rows, length: Length, left_out: Reasons, progress: Progress
+) -> tuple[Choice, TwoPhases | None] | None:
     """Choose, make sure of what is told, and choose again, until all of it is sure; None if none is left."""
     while rows.plans:
-        choice = choose(numbers([p.seconds for p in rows.plans], [p.usd for p in rows.plans]), limits)
+        plans = rows.plans
+        choice = choose(numbers([p.seconds for p in plans], [p.usd for p in plans]), request.limits)
         progress("making sure of the front")
-        if rows.settle(choice.told, left_out):
-            return choice
+        if not rows.settle(choice.told, left_out):
+            continue
+        two = _two_phases(request, rows, plans, length)
+        phases = () if two is None else (two.first, two.second)
+        if rows.settle({plans.index(phase) for phase in phases}, left_out):
+            return choice, two
     return None
 
 
 def _frontier(
-    request: PlanRequest, rows: Rows, choice: Choice, length: Length, left_out: Reasons
+    request: PlanRequest,
+    rows: Rows,
+    choice: Choice,
+    two: TwoPhases | None,
+    length: Length,
+    left_out: Reasons,
 ) -> Frontier:
     limits, plans = request.limits, _with_probabilities(rows.plans, choice)
     order = sorted(range(len(plans)), key=lambda index: (plans[index].usd.p50, plans[index].seconds.p50))
@@ -195,7 +207,7 @@ def _frontier(
         shown=place[choice.shown],
         job=job,
         prediction=_predicted(request, shown) if request.in_full else None,
-        two_phases=_two_phases(request, rows, ordered, length),
+        two_phases=two,
         job_stream=stream,
         left_out=left_out.told(),
         considered=rows.compared,

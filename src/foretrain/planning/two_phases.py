@@ -28,6 +28,8 @@ from foretrain.planning.phases import (
 from foretrain.prediction.job import Running
 from foretrain.units import GIGA
 
+_WORTH_MOVING = 0.01
+"""The share of money or time saved from which a job is moved: below it the trouble is not worth it."""
 _PROGRESS_STEPS = 10_000
 """The job in equal parts: a switch is placed to a hundredth of a percent of it."""
 
@@ -54,7 +56,7 @@ def two_phases(
     )
     job = PhasedJob((_PROGRESS_STEPS,), tuple(runners[index] for index in kept), moving)
     answer = _answer(job, limits)
-    if answer.single is None or answer.two_phase is None or answer.two_phase.usd > limits.budget:
+    if answer.single is None or answer.two_phase is None or not _is_worth_it(answer, limits):
         return None
     place = {runners[index].name: index for index in kept}
     first, second = (plans[place[phase.runner.name]] for phase in answer.two_phase.phases)
@@ -68,6 +70,16 @@ def two_phases(
         saved_seconds=answer.single.seconds - answer.two_phase.seconds,
         note=_uncounted(first, second, terms[place[first.hardware.name]]),
     )
+
+
+def _is_worth_it(answer: PhaseAnswer, limits: Limits) -> bool:
+    """Whether two phases keep the budget too, and save enough of what is to be least."""
+    single, two = answer.single, answer.two_phase
+    if single is None or two is None or two.usd > limits.budget:
+        return False
+    if limits.deadline_seconds is not None:
+        return single.usd - two.usd >= _WORTH_MOVING * single.usd
+    return single.seconds - two.seconds >= _WORTH_MOVING * single.seconds
 
 
 def _uncounted(first: Plan, second: Plan, terms: BillingTerms) -> str:
