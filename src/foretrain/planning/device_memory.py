@@ -36,7 +36,7 @@ class DeviceMemory:
         self._smallest = smallest
         self._reserved = cache(self._simulated)
         self._contexts: dict[str, float] = {}
-        self._exactly: dict[tuple[int, bool, bool, str], float] = {}
+        self._exactly: dict[tuple[int, bool, bool, int], float] = {}
         graph = graph_at(smallest)
         self._handles = len(first_products(graph))
         self._gradients = sum(
@@ -58,12 +58,14 @@ class DeviceMemory:
         return needed + self._handles * workspace + self._context(on)
 
     def simulated(self, batch: int, devices: int, accumulates: bool, on: Device) -> float:
-        """The same without sharding, simulated for devices of this generation."""
-        key = batch, devices > 1, accumulates, on.generation
+        """The same without sharding, simulated with the workspaces of this device."""
+        workspace = memory_calibration().cublas_workspace_bytes(on.generation)
+        key = batch, devices > 1, accumulates, workspace
         if key not in self._exactly:
             options = MemoryOptions(data_parallel=min(devices, _FEW), keep_gradients=accumulates)
-            self._exactly[key] = estimate_memory(self._graph_at(batch), on, options).bytes
-        return self._exactly[key]
+            told = estimate_memory(self._graph_at(batch), on, options)
+            self._exactly[key] = told.bytes - self._context(on)
+        return self._exactly[key] + self._context(on)
 
     def _plain(self, batch: int) -> float:
         """What a batch needs without sharding; of powers of two every other one is simulated."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 from foretrain.estimates import Estimate, Part
 from foretrain.prediction.strategies.stragglers import expected_maximum, slowest_of
@@ -11,6 +12,7 @@ from foretrain.prediction.strategies.worker_times import WorkerTimes
 SLOWEST = "waiting for the slowest device"
 
 
+@lru_cache(maxsize=1024)
 def slowdown(devices: int, jitter: float) -> float:
     """The expected maximum of so many devices over their mean."""
     return 1.0 if not jitter or devices == 1 else expected_maximum(1.0, jitter, devices)
