@@ -11,7 +11,7 @@ from tests.support.shared_home import own_home
 from foretrain.errors import Infeasible, InvalidRequest
 from foretrain.planning.batch_limits import BatchLimits
 from foretrain.planning.machines import MachinesRequest
-from foretrain.planning.plan import PlanRequest, plan
+from foretrain.planning.plan import PlanRequest, StreamOptions, plan
 from foretrain.planning.smallest_step import smallest_step
 from foretrain.planning.steps_to_target import StepsRequest
 from foretrain.prediction.job import Running
@@ -100,3 +100,19 @@ def test_what_nobody_offers_is_said_so() -> None:
     spot = plan(request(machines=MachinesRequest(clouds=("runpod",)), running=Running(spot=True)))
     assert isinstance(spot, Infeasible)
     assert "no current offer by runpod with a spot price" in str(spot)
+
+
+def test_one_gpu_is_no_worse_off_for_being_asked_to_shard() -> None:
+    """Sharding over one device is plain training: it must not be said that the model does not fit."""
+    one = MachinesRequest(gpus=("t4",), clouds=("aws",), most_devices=1)
+    sharded, plain = (
+        planned(request(machines=one, strategies=(name,))).plans[0].way for name in ("zero3", "ddp")
+    )
+    assert sharded == plain
+
+
+def test_what_is_said_of_numbers_and_prices_reads_well() -> None:
+    found = planned(request(machines=MachinesRequest(gpus=("t4",), clouds=("aws",), most_devices=1)))
+    assert any(each.reason == "they have more than 1 GPU" for each in found.left_out)
+    with pytest.raises(InvalidRequest, match=r"machines bought for \$0: give a price above 0"):
+        StreamOptions(jobs_per_year=10, price_usd=0)

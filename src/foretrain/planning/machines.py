@@ -65,6 +65,11 @@ class MachinesRequest:
             raise InvalidRequest(f"at most {self.most_devices} GPUs: give at least 1")
 
     @property
+    def gpus_allowed(self) -> str:
+        """`64 GPUs`."""
+        return f"{self.most_devices:,} GPU{'' if self.most_devices == 1 else 's'}"
+
+    @property
     def wanted(self) -> str:
         """Which offers those are: ` of h100 by aws or gcp with a spot price`."""
         regions = tuple(each.strip(" ,") for each in self.regions)
@@ -105,7 +110,7 @@ def machines(request: MachinesRequest, reasons: Reasons) -> tuple[Machines, ...]
         if offer.device is None:
             reasons.add(f"it is not said which {offer.family} they have", _name(offer))
         elif offer.count > request.most_devices:
-            reasons.add(f"they have more than {request.most_devices} GPUs", _name(offer))
+            reasons.add(f"they have more than {request.gpus_allowed}", _name(offer))
         else:
             found += _of_offer(offer, request, reasons)
     return tuple(found)

@@ -13,14 +13,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from foretrain.errors import Infeasible, InvalidRequest, MissingData
-from foretrain.facts.running import LARGEST_BATCH, LARGEST_BATCH_TOKENS, default
 from foretrain.planning.batch_limits import BatchLimits
 from foretrain.planning.choosing import Choice, Limits, choose, numbers
 from foretrain.planning.frontier import Frontier, Plan
+from foretrain.planning.largest_batch import largest_batch
 from foretrain.planning.machines import MachinesRequest, Reasons, machines
 from foretrain.planning.pareto import reasons
 from foretrain.planning.rows import Rows
-from foretrain.planning.smallest_step import smallest_step
 from foretrain.planning.steps_to_target import GivenLength, Length, StepsRequest, length_of
 from foretrain.planning.ways import STRATEGIES
 from foretrain.prediction.input_pipeline import InputOptions
@@ -45,6 +44,10 @@ class StreamOptions:
     jobs_per_year: float
     price_usd: float | None = None
     usd_per_kwh: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.price_usd is not None and not self.price_usd > 0:
+            raise InvalidRequest(f"machines bought for ${self.price_usd:g}: give a price above 0")
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,7 @@ def plan(request: PlanRequest, progress: Progress = lambda _: None) -> Frontier 
     if not (found or left_out.told()):
         return _no_offer(request, among)
     progress("walking through the step")
-    limits = request.batches.up_to(_most(request))
+    limits = request.batches.up_to(largest_batch(request.workload, request.length.samples))
     model = step_model(request.model, request.workload)
     rows = Rows(
         request.workload, model, length, limits, request.running, request.length.samples, request.layouts
@@ -140,20 +143,6 @@ def _length(request: PlanRequest) -> Length:
             "so many steps of which batch? Give --global-batch, or --reference-batch to have others compared"
         )
     return length
-
-
-def largest_batch(workload: Workload) -> int:
-    """The largest global batch tried where nothing says what larger ones would cost in epochs."""
-    _, graph = smallest_step(workload)
-    if graph.tokens:
-        return max(1, int(default(LARGEST_BATCH_TOKENS).quantiles.p50 * graph.samples // graph.tokens))
-    return int(default(LARGEST_BATCH).quantiles.p50)
-
-
-def _most(request: PlanRequest) -> int:
-    """The largest global batch tried if none is given; an epoch has no batch of more samples than it has."""
-    largest = largest_batch(request.workload)
-    return largest if request.length.samples is None else min(largest, request.length.samples)
 
 
 def _settled(
@@ -280,7 +269,7 @@ def _notes(request: PlanRequest, length: Length, job: Job) -> tuple[str, ...]:
         notes += length.notes_where_batch_is_chosen
     if request.batches.is_open:
         notes.append(
-            f"global batches up to {_most(request):,} are compared; --max-global-batch allows others"
+            f"global batches up to {largest_batch(request.workload, request.length.samples):,} are compared; --max-global-batch allows others"
         )
     if request.input.dataset is None:
         notes.append("samples are taken to be in memory already; --dataset tells what reading them takes")
