@@ -268,9 +268,8 @@ def _notes(request: PlanRequest, length: Length, job: Job) -> tuple[str, ...]:
     if request.batches.global_batch is None:
         notes += length.notes_where_batch_is_chosen
     if request.batches.is_open:
-        notes.append(
-            f"global batches up to {largest_batch(request.workload, request.length.samples):,} are compared; --max-global-batch allows others"
-        )
+        most = largest_batch(request.workload, request.length.samples)
+        notes.append(f"global batches up to {most:,} are compared; --max-global-batch allows others")
     if request.input.dataset is None:
         notes.append("samples are taken to be in memory already; --dataset tells what reading them takes")
     return tuple(dict.fromkeys(notes))
