@@ -111,3 +111,28 @@ def test_ctrl_c_while_it_loads_leaves_without_a_traceback(command: str) -> None:
     )
     told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert (told.returncode, told.stdout, told.stderr) == (130, "", "")
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (("--steps", "-5"), "a job of -5 steps: give at least 1"),
+        (
+            ("--steps", "10", "--eval-every", "5"),
+            "--eval-every is about evaluations: say of how many samples",
+        ),
+    ],
+)
+@pytest.mark.parametrize(
+    "command", [("predict", "mnist-cnn", "--on", "t4"), ("plan", "mnist-cnn", "--gpu", "t4")]
+)
+def test_jobs_that_make_no_sense(
+    run_here: Run, command: tuple[str, ...], options: tuple[str, ...], problem: str
+) -> None:
+    told = run_here(*command, "--batch", "64", *options)
+    assert told.returncode == 2 and problem in told.stderr
+
+
+def test_one_step_is_one_step(run_here: Run) -> None:
+    one = run_here("predict", "mnist-cnn", "--on", "t4", "--batch", "64", "--steps", "1", "--samples", "64")
+    assert "Job of 1 step: " in one.stdout and " 1 step, " in one.stdout

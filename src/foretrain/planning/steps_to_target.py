@@ -57,6 +57,8 @@ class StepsRequest:
 
     def __post_init__(self) -> None:
         said = [name for name in ("steps", "epochs", "log") if getattr(self, name) is not None]
+        if self.steps is not None and self.steps < 1:
+            raise InvalidRequest(f"a job of {self.steps} steps: give at least 1")
         if len(said) > 1 or (self.epochs is not None and self.epochs_at):
             raise InvalidRequest(
                 "say the length of the job once: --steps, or --epochs, or --epochs-at, or --target with --log"

@@ -150,8 +150,11 @@ def _log(arguments: Mapping[str, Any]) -> LogRequest | None:
 
 
 def _running(arguments: Mapping[str, Any]) -> Running:
+    from foretrain.errors import InvalidRequest
     from foretrain.prediction.job import Running
 
+    if arguments.get("eval_every") is not None and arguments.get("eval_samples") is None:
+        raise InvalidRequest("--eval-every is about evaluations: say of how many samples, --eval-samples")
     return Running(
         startup_seconds=arguments.get("startup"),
         checkpoint_every_seconds=arguments.get("checkpoint_every"),

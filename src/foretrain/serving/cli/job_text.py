@@ -13,8 +13,8 @@ def show_job(job: Job) -> None:
     seconds, count = job.seconds, job.steps_interval
     doubt = "" if count.p10 == count.p90 else f" (80 % between {count.p10:,.0f} and {count.p90:,.0f})"
     print_line(
-        f"Job of {job.steps:,} steps{doubt}: {format_duration(seconds.p50)} (80 % between "
-        f"{format_duration(seconds.p10)} and {format_duration(seconds.p90)})",
+        f"Job of {job.steps:,} step{'' if job.steps == 1 else 's'}{doubt}: {format_duration(seconds.p50)} "
+        f"(80 % between {format_duration(seconds.p10)} and {format_duration(seconds.p90)})",
         "cyan",
     )
     print_line(f"  cost: {_cost(job)}")

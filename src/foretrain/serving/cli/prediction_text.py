@@ -91,7 +91,8 @@ def show_epoch(epoch: Epoch) -> None:
     seconds = epoch.seconds
     moved = f"; devices exchange {format_bytes(epoch.moved_bytes)}" if epoch.moved_bytes else ""
     print_line(
-        f"Epoch of {epoch.samples:,} samples: {epoch.steps:,} steps, {format_duration(seconds.p50)} "
+        f"Epoch of {epoch.samples:,} samples: {epoch.steps:,} step{'' if epoch.steps == 1 else 's'}, "
+        f"{format_duration(seconds.p50)} "
         f"(80 % between {format_duration(seconds.p10)} and {format_duration(seconds.p90)}){moved}"
     )
 
