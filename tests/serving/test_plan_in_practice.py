@@ -136,3 +136,11 @@ def test_jobs_that_make_no_sense(
 def test_one_step_is_one_step(run_here: Run) -> None:
     one = run_here("predict", "mnist-cnn", "--on", "t4", "--batch", "64", "--steps", "1", "--samples", "64")
     assert "Job of 1 step: " in one.stdout and " 1 step, " in one.stdout
+
+
+def test_the_launch_file_of_a_plan_over_the_limits_is_called_that(run_here: Run, tmp_path: Path) -> None:
+    file = str(tmp_path / "x.sh")
+    told = run_here(*SMALL, "--deadline", "1s", "--emit", "torchrun", "--emit-to", file)
+    assert told.stdout.splitlines()[-1].startswith(
+        f"Launch file of that plan, which does not keep the limits: {file}; start it with: "
+    )

@@ -305,4 +305,6 @@ def _emitted(answer: Frontier, arguments: dict[str, Any], precision: str) -> str
     if arguments["emit_to"] is None and file.exists():
         raise InvalidRequest(f"{file} exists already: move it away, or name a file with --emit-to")
     write_file("--emit-to", file, launched.named(file.name).text)
-    return f"Launch file: {file}; start it with: {target.how_to_start.format(file=shlex.quote(str(file)))}"
+    late = "" if answer.meets_limits else " of that plan, which does not keep the limits"
+    start = target.how_to_start.format(file=shlex.quote(str(file)))
+    return f"Launch file{late}: {file}; start it with: {start}"
