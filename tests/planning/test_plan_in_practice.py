@@ -102,13 +102,12 @@ def test_what_nobody_offers_is_said_so() -> None:
     assert "no current offer by runpod with a spot price" in str(spot)
 
 
-def test_one_gpu_is_no_worse_off_for_being_asked_to_shard() -> None:
-    """Sharding over one device is plain training: it must not be said that the model does not fit."""
+def test_one_gpu_that_is_to_shard_is_not_called_too_small() -> None:
     one = MachinesRequest(gpus=("t4",), clouds=("aws",), most_devices=1)
-    sharded, plain = (
-        planned(request(machines=one, strategies=(name,))).plans[0].way for name in ("zero3", "ddp")
-    )
-    assert sharded == plain
+    answer = plan(request(machines=one, strategies=("zero3",)))
+    assert isinstance(answer, Infeasible)
+    assert "one GPU has nothing to shard" in answer.available
+    assert "does not fit" not in str(answer) and "GiB" not in str(answer)
 
 
 def test_what_is_said_of_numbers_and_prices_reads_well() -> None:

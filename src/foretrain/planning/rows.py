@@ -22,7 +22,7 @@ from foretrain.planning.machines import Machines, Reasons, Shape
 from foretrain.planning.settling import Chosen
 from foretrain.planning.smallest_step import smallest_step
 from foretrain.planning.steps_to_target import Length
-from foretrain.planning.ways import Ways
+from foretrain.planning.ways import PLAIN, Ways
 from foretrain.prediction.input_pipeline import InputOptions
 from foretrain.prediction.job import (
     Job,
@@ -103,7 +103,7 @@ class Rows:
             if each.shape in self._chosen:
                 self._add(each, left_out)
             else:
-                why = unknown.get(each.shape) or self._why_not(each.hardware)
+                why = unknown.get(each.shape) or self._why_not(each.hardware, strategies)
                 left_out.add(why, each.hardware.name)
 
     def divide(self, found: Sequence[Machines], left_out: Reasons, progress: Callable[[str], None]) -> None:
@@ -198,9 +198,11 @@ class Rows:
                 self._leaner = leaner
         return self._leaner
 
-    def _why_not(self, hardware: Hardware) -> str:
+    def _why_not(self, hardware: Hardware, strategies: Sequence[str] = (PLAIN,)) -> str:
         if not self._ways.shares_out(hardware):
             return "the batch does not share out over so many GPUs"
+        if hardware.devices == 1 and PLAIN not in strategies:
+            return "one GPU has nothing to shard"
         leanest = (self._leaner or self._ways).leanest_bytes(hardware)
         lack = leanest / capacity_bytes(hardware.device)
         if lack < self._least_lack:

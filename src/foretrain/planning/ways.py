@@ -172,8 +172,7 @@ class Ways:
         """All ways that fit, the one to take first."""
         room = capacity_bytes(hardware.device)
         plain = list(self._plain(hardware))
-        is_plain = PLAIN in strategies or hardware.devices == 1  # one device has nobody to share state with
-        found = [each for each in plain if each.memory_bytes <= room] if is_plain else []
+        found = [each for each in plain if each.memory_bytes <= room] if PLAIN in strategies else []
         best = min((each.training_seconds for each in found), default=math.inf)
         quicker = [each for each in plain if each.training_seconds < best * (1 - _WORTH_SHARDING)]
         sharded = [name for name in strategies if name != PLAIN]
