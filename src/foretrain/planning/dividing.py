@@ -20,7 +20,7 @@ from foretrain.facts.hardware import Hardware
 from foretrain.planning.device_memory import capacity_bytes
 from foretrain.planning.frontier import Way
 from foretrain.planning.machines import Machines, Reasons, Shape
-from foretrain.planning.smallest_step import smallest_step
+from foretrain.planning.smallest_step import small_step
 from foretrain.planning.steps_to_target import Length
 from foretrain.prediction.input_pipeline import InputOptions
 from foretrain.prediction.job import Steps, state_bytes
@@ -110,8 +110,8 @@ def _bounds(
     spot: bool,
     left_out: Reasons,
 ) -> list[_Bound]:
-    _, graph = smallest_step(workload)
-    flop = model_flop(graph) * global_batch * steps.quantiles.p50
+    graph = small_step(workload)
+    flop = model_flop(graph) / graph.samples * global_batch * steps.quantiles.p50
     state = state_bytes(graph)
     best: dict[Shape, _Bound] = {}
     for each in found:

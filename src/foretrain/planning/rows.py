@@ -20,7 +20,7 @@ from foretrain.planning.dividing import Divided, divided
 from foretrain.planning.frontier import Plan
 from foretrain.planning.machines import Machines, Reasons, Shape
 from foretrain.planning.settling import Chosen
-from foretrain.planning.smallest_step import smallest_step
+from foretrain.planning.smallest_step import small_step
 from foretrain.planning.steps_to_target import Length
 from foretrain.planning.ways import PLAIN, Ways
 from foretrain.prediction.input_pipeline import InputOptions
@@ -70,7 +70,7 @@ class Rows:
         self._chosen: dict[Shape, Chosen | Divided] = {}
         self._jobs: dict[Shape, Job] = {}
         self._terms: dict[tuple[str, str], BillingTerms] = {}
-        self.state_bytes = state_bytes(smallest_step(workload)[1])
+        self.state_bytes = state_bytes(small_step(workload))
 
     @property
     def compared(self) -> int:

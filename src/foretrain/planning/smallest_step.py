@@ -1,10 +1,22 @@
-"""The smallest step of a workload, from which a plan learns its state, tokens and FLOP."""
+"""Small steps of a workload, from which a plan learns its state, tokens and FLOP.
+
+Steps of two samples or more are derived from one recording; a step of a single one is recorded by itself, and
+only if it is needed.
+"""
 
 from __future__ import annotations
 
 from foretrain.errors import InvalidRequest
 from foretrain.workloads.graph import Graph
-from foretrain.workloads.workload import Workload, graph_at
+from foretrain.workloads.workload import BATCHES, Workload, graph_at
+
+
+def small_step(workload: Workload) -> Graph:
+    """A step of few samples: what a plan has to record anyhow, or of one sample where more cannot be."""
+    try:
+        return graph_at(workload, BATCHES[0])
+    except InvalidRequest:
+        return graph_at(workload, 1)
 
 
 def smallest_step(workload: Workload) -> tuple[int, Graph]:
@@ -16,6 +28,6 @@ def smallest_step(workload: Workload) -> tuple[int, Graph]:
         return 1, graph_at(workload, 1)
     except InvalidRequest as alone:
         try:
-            return 2, graph_at(workload, 2)
+            return BATCHES[0], graph_at(workload, BATCHES[0])
         except InvalidRequest:
             raise alone from None

@@ -43,7 +43,7 @@ from foretrain.prediction.strategies.gradients import Bucket
 from foretrain.prediction.strategies.jitter import usual_jitter
 from foretrain.prediction.strategies.layout import ZERO_STAGES, layout_of
 from foretrain.workloads.graph import Graph
-from foretrain.workloads.workload import Workload, graph_at
+from foretrain.workloads.workload import BATCHES, Workload, graph_at
 
 PLAIN = "ddp"
 STRATEGIES = (PLAIN, "zero1", "zero2", "zero3")
@@ -101,13 +101,13 @@ class Ways:
         """Choose the batch sizes to compare, by what fits on the largest of the devices and on each other."""
         largest = max((each.device for each in machines), key=capacity_bytes)
         self.input = input_options
-        smallest, self._graphs[smallest] = smallest_step(self.workload)
-        self.memory = DeviceMemory(self.graph, largest, self._limits.at_once or smallest)
         if self._limits.at_once is not None:
+            self.memory = DeviceMemory(self.graph, largest, self._limits.at_once)
             self._batches = (self._limits.at_once,)
             return
         most = min(self._limits.largest, self._limits.global_batch or math.inf)
         counts = {each.devices for each in machines}
+        smallest = self._smallest(largest, {each.device for each in machines}, most / max(counts))
         top = smallest
         while top < most and self._may_fit(top, largest, max(counts)):
             top *= 4  # the last one would fit with sharded state, perhaps
@@ -117,6 +117,17 @@ class Ways:
         fitting = (self._largest_to_add_up(sizes, on) for on in {each.device for each in machines})
         lowest = min(sizes[-1] / 2 ** (_WINDOW - 1), most / max(counts), *fitting)
         self._batches = tuple(size for size in sizes if size >= lowest)
+
+    def _smallest(self, largest: Device, devices: Collection[Device], share: float) -> int:
+        """The smallest batch to compare: one sample only where two may be too many."""
+        pair = BATCHES[0]
+        if self._limits.global_batch is None and share >= pair:
+            self.memory = DeviceMemory(self.graph, largest, pair)
+            if all(self.memory.bytes(pair, 0, 1, True, on) <= capacity_bytes(on) for on in devices):
+                return pair
+        smallest, self._graphs[smallest] = smallest_step(self.workload)
+        self.memory = DeviceMemory(self.graph, largest, smallest)
+        return smallest
 
     def _largest_to_add_up(self, sizes: Sequence[int], on: Device) -> int:
         """The largest micro-batch a device can add up gradients of; the smallest of all if there is none."""
