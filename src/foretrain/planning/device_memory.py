@@ -59,7 +59,11 @@ class DeviceMemory:
 
     def simulated(self, batch: int, devices: int, accumulates: bool, on: Device) -> float:
         """The same without sharding, simulated with the workspaces of this device."""
-        workspace = memory_calibration().cublas_workspace_bytes(on.generation)
+        known = memory_calibration()
+        workspace = known.cublas_workspace_bytes(on.generation)
+        is_as_reference = workspace == known.cublas_workspace_bytes(self._reference.generation)
+        if is_as_reference and devices > 1 and not accumulates:
+            return self._reserved(batch, 0, _FEW) + self._context(on)
         key = batch, devices > 1, accumulates, workspace
         if key not in self._exactly:
             options = MemoryOptions(data_parallel=min(devices, _FEW), keep_gradients=accumulates)

@@ -19,6 +19,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from foretrain.errors import InvalidRequest, MissingData
 from foretrain.facts.devices import Device
@@ -179,8 +180,13 @@ def _faster(tier: Tier, factor: float) -> Tier:
 
 def _machines_with(device: Device) -> list[Node]:
     """Nodes that hold a device, the vendor's own first; of its family's others if none holds it itself."""
-    found = [node for node in nodes().values() if node.device == device.id]
-    return sorted(found, key=lambda node: (node.provider != _REFERENCE, node.id))
+    return list(_nodes_of(device.id))
+
+
+@cache
+def _nodes_of(device_id: str) -> tuple[Node, ...]:
+    found = [node for node in nodes().values() if node.device == device_id]
+    return tuple(sorted(found, key=lambda node: (node.provider != _REFERENCE, node.id)))
 
 
 def _parsed(text: str) -> tuple[Link, int]:
