@@ -41,7 +41,7 @@ def test_unknown_name_suggests_near_ones_and_says_where_to_look() -> None:
 
 def test_unknown_name_without_anything_near() -> None:
     assert str(UnknownName("device", "zzz", ["k80"], "List them: foretrain devices")) == (
-        "no device 'zzz'; List them: foretrain devices"
+        "no device 'zzz'. List them: foretrain devices"
     )
 
 

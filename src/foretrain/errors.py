@@ -59,7 +59,7 @@ class UnknownName(ForetrainError):
         if self.near:
             sentence += f"; did you mean {' or '.join(self.near)}?"
         if hint:
-            sentence += f"{'' if self.near else ';'} {hint}"
+            sentence += f"{'' if self.near else '.'} {hint}"
         super().__init__(sentence)
 
 

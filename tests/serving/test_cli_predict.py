@@ -103,7 +103,7 @@ def test_text_of_a_model_of_tokens_says_tokens(run_here: Run) -> None:
     [
         (("--model", "magic"), "model 'magic' is not one of foretrain, roofline"),
         (("--dataset", "imagenett"), "no data set 'imagenett'; did you mean imagenet-jpeg"),
-        (("--storage", "tape"), "no storage 'tape'; Known: hdd"),
+        (("--storage", "tape"), "no storage 'tape'. Known: hdd"),
         (("--dataset", "tokens", "--model", "roofline"), "consists of tokens, but this model takes none"),
         (("--loader-workers", "-1"), "loader workers must be at least 0"),
         (("--model", "end-to-end"), "give --timings FILE"),

@@ -74,7 +74,7 @@ def converge(
 def _show(answer: Convergence, plot: Path | None) -> None:
     from foretrain.serving.cli.terminal import Column, print_curves, print_line, print_table
 
-    print_line(f"{'Reached' if answer.reaches else 'Not reached'}: {answer.verdict}", "bold")
+    print_line(f"{_heading(answer)}: {answer.verdict}", "bold")
     print_line(f"Seen:   {answer.seen_points} points to {answer.unit} {answer.seen_steps:,.6g}")
     print_line(f"Method: {answer.method}")
     print_line()
@@ -102,6 +102,12 @@ def _show(answer: Convergence, plot: Path | None) -> None:
     )  # fmt: skip
     if plot is not None:
         print_line(f"Plot: {plot}")
+
+
+def _heading(answer: Convergence) -> str:
+    if not answer.reaches:
+        return "Not reached"
+    return "Reached" if answer.steps.p90 <= answer.seen_steps else "To be reached"
 
 
 def _levels(quantiles: Quantiles) -> tuple[float, float, float]:
