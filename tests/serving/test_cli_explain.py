@@ -64,7 +64,7 @@ def test_a_source_alone(run_here: Run) -> None:
     [
         ("h100-sxn", "no fact sheet 'h100-sxn'; did you mean h100-sxm"),
         ("aws:p4d.24xlrge", "no instance of aws 'p4d.24xlrge'; did you mean p4d.24xlarge"),
-        ("zzzzzz", "no fact sheet 'zzzzzz'; Explain a device"),
+        ("zzzzzz", "no fact sheet 'zzzzzz'. Explain a device"),
     ],
 )
 def test_unknown_names(run_here: Run, name: str, sentence: str) -> None:
