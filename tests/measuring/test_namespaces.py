@@ -79,8 +79,9 @@ def test_an_error_inside_leaves_nothing_behind() -> None:
 
 
 SLEEPER = textwrap.dedent("""
-    import time
+    import signal, time
     from foretrain.measuring.namespaces import joined_hosts
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # shells ignore it in the background
     with joined_hosts(1):
         print("up", flush=True)
         time.sleep(60)
