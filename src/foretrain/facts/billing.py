@@ -9,7 +9,7 @@ from foretrain.errors import InvalidRequest
 from foretrain.facts.sheets import Kind
 from foretrain.units import HOUR
 
-_ROUNDING_DIGITS = 6
+ROUNDING_DIGITS = 6
 """2412.0000000000005 s is 67 hundredths of an hour, not 68: units are counted to a millionth."""
 
 
@@ -52,7 +52,7 @@ def billed_seconds(seconds: float, terms: BillingTerms) -> float:
     charged = max(seconds, terms.minimum_seconds)
     if terms.granularity_seconds == 0:
         return charged
-    return math.ceil(round(charged / terms.granularity_seconds, _ROUNDING_DIGITS)) * terms.granularity_seconds
+    return math.ceil(round(charged / terms.granularity_seconds, ROUNDING_DIGITS)) * terms.granularity_seconds
 
 
 def billed_usd(seconds: float, usd_per_hour: float, terms: BillingTerms) -> float:

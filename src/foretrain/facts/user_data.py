@@ -27,9 +27,8 @@ def write_atomically(path: Path, content: str | bytes) -> None:
             stream.write(content if isinstance(content, bytes) else content.encode())
         temporary.chmod(_mode())
         temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    finally:
+        temporary.unlink(missing_ok=True)  # still there only if something went wrong
 
 
 def _mode() -> int:

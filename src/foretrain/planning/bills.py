@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from foretrain.convergence.curves import Floats
+from foretrain.facts.billing import ROUNDING_DIGITS
 
 ROUNDING_SLACK = 1e-6
 """Units are counted to a millionth, as in `facts.billing`, so a bill may fall short by half of one."""
-_ROUNDING_DIGITS = 6
 
 
 def billed_seconds_each(seconds: Floats, granularity: Floats, minimum: Floats) -> Floats:
@@ -16,5 +16,5 @@ def billed_seconds_each(seconds: Floats, granularity: Floats, minimum: Floats) -
     charged = np.maximum(seconds, minimum)
     has_units = granularity > 0
     unit = np.where(has_units, granularity, 1.0)
-    rounded = np.ceil(np.round(charged / unit, _ROUNDING_DIGITS)) * unit
+    rounded = np.ceil(np.round(charged / unit, ROUNDING_DIGITS)) * unit
     return np.asarray(np.where(seconds == 0, 0.0, np.where(has_units, rounded, charged)), dtype=float)

@@ -189,7 +189,11 @@ def worth_pairing(runners: Sequence[Runner]) -> tuple[int, ...]:
 
 def cheapest_in_phases(job: PhasedJob, deadline: float = math.inf) -> PhaseAnswer:
     """The least money within a deadline of so many seconds."""
-    return _cheapest(job, _singles(job), _lines(job), deadline)
+    singles = _singles(job)
+    index = cheapest_within(*_totals(singles), deadline)
+    single = None if index is None else singles[index]
+    below = math.inf if single is None else single.usd * (1 - _WORTH_SHOWING)
+    return PhaseAnswer(single, _two_phase(job, cheapest_switch(_lines(job), deadline, below)))
 
 
 def fastest_in_phases(job: PhasedJob, budget: float = math.inf) -> PhaseAnswer:
@@ -199,12 +203,6 @@ def fastest_in_phases(job: PhasedJob, budget: float = math.inf) -> PhaseAnswer:
     single = None if index is None else singles[index]
     below = math.inf if single is None else single.seconds * (1 - _WORTH_SHOWING)
     return PhaseAnswer(single, _two_phase(job, fastest_switch(_lines(job), budget, below)))
-
-
-def front_in_phases(job: PhasedJob, deadlines: Sequence[float]) -> tuple[PhaseAnswer, ...]:
-    """The cheapest plans at the given deadlines: exact points of the front of one or two phases."""
-    singles, lines = _singles(job), _lines(job)
-    return tuple(_cheapest(job, singles, lines, deadline) for deadline in deadlines)
 
 
 def plan_in_phases(job: PhasedJob, first: int, second: int, step: int) -> PhasePlan:
@@ -225,13 +223,6 @@ def plan_in_phases(job: PhasedJob, first: int, second: int, step: int) -> PhaseP
 
 def _hand_over(job: PhasedJob, name: str, first: int, second: int) -> float:
     return float(job.hand_over.table(f"{name}_seconds", len(job.runners))[first, second])
-
-
-def _cheapest(job: PhasedJob, singles: tuple[PhasePlan, ...], lines: Lines, deadline: float) -> PhaseAnswer:
-    index = cheapest_within(*_totals(singles), deadline)
-    single = None if index is None else singles[index]
-    below = math.inf if single is None else single.usd * (1 - _WORTH_SHOWING)
-    return PhaseAnswer(single, _two_phase(job, cheapest_switch(lines, deadline, below)))
 
 
 def _two_phase(job: PhasedJob, switch: Switch | None) -> PhasePlan | None:

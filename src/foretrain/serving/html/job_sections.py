@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from foretrain.estimates import Quantiles
-from foretrain.prediction.answers import Prediction
-from foretrain.prediction.job import Job, Saving
+from foretrain.prediction.answers import Prediction, StepPart
+from foretrain.prediction.job import Job, JobPart, Saving
 from foretrain.prediction.scaling_curve import ScalingCurve, ScalingPoint
 from foretrain.serving.html.bars import Slice, Stack, stacked_bar
 from foretrain.serving.html.lines import LineChart, Point, Series, line_chart
@@ -22,19 +22,13 @@ _HARDLY = 0.05
 
 def job_section(job: Job) -> Markup:
     """What the time of the job goes to, and what is least certain about it."""
-    seconds = job.seconds
-    stack = Stack(
-        title=f"{format_duration(seconds.p50)} for {job.steps:,} steps",
-        subtitle=_range(seconds, format_duration),
-        description="Parts of the job's time, one after the other.",
-        slices=tuple(
-            Slice(part.name, part.seconds, format_duration(part.seconds), part.source) for part in job.parts
-        ),
-        total_text=format_duration(seconds.p50),
-        part_header="part of the job",
-        value_header="time",
-        note_header="rests on",
-        ends=(seconds.p10, seconds.p90),
+    took = format_duration(job.seconds.p50)
+    stack = _times(
+        f"{took} for {job.steps:,} steps",
+        "Parts of the job's time, one after the other.",
+        "part of the job",
+        job.parts,
+        job.seconds,
     )
     return section(
         "Where the job's time goes",
@@ -47,19 +41,12 @@ def job_section(job: Job) -> Markup:
 def step_section(prediction: Prediction) -> Markup:
     """What a step consists of, and what sets its pace."""
     step, throughput = prediction.step, prediction.throughput
-    seconds = step.seconds
-    stack = Stack(
-        title=f"{format_duration(seconds.p50)} a step",
-        subtitle=_range(seconds, format_duration),
-        description="Parts of one training step that take time.",
-        slices=tuple(
-            Slice(part.name, part.seconds, format_duration(part.seconds), part.source) for part in step.parts
-        ),
-        total_text=format_duration(seconds.p50),
-        part_header="part of a step",
-        value_header="time",
-        note_header="rests on",
-        ends=(seconds.p10, seconds.p90),
+    stack = _times(
+        f"{format_duration(step.seconds.p50)} a step",
+        "Parts of one training step that take time.",
+        "part of a step",
+        step.parts,
+        step.seconds,
     )
     tokens = throughput.tokens_per_second
     speed = f"{throughput.samples_per_second:,.0f} samples/s"
@@ -72,6 +59,25 @@ def step_section(prediction: Prediction) -> Markup:
             f"{sentence(prediction.bottleneck.verdict)}"
         ),
         _unmodelled(prediction),
+    )
+
+
+def _times(
+    title: str, description: str, part_header: str, parts: Sequence[JobPart | StepPart], seconds: Quantiles
+) -> Stack:
+    """Parts of a time as a bar, with what each rests on."""
+    return Stack(
+        title=title,
+        subtitle=_range(seconds, format_duration),
+        description=description,
+        slices=tuple(
+            Slice(part.name, part.seconds, format_duration(part.seconds), part.source) for part in parts
+        ),
+        total_text=format_duration(seconds.p50),
+        part_header=part_header,
+        value_header="time",
+        note_header="rests on",
+        ends=(seconds.p10, seconds.p90),
     )
 
 
