@@ -9,11 +9,11 @@ from functools import cache
 
 from benchmarks.timing import benchmark
 from foretrain.facts.hardware import hardware
-from foretrain.prediction.input_pipeline import InputOptions
+from foretrain.prediction.cost_models.step_models import OperatorSteps
+from foretrain.prediction.evaluation import Attempt, Question, evaluate
 from foretrain.prediction.many_devices import Spreading, question_of
-from foretrain.prediction.outcomes import Attempt, Question, evaluate
-from foretrain.prediction.searching import Ranking, search
-from foretrain.prediction.step_models import OperatorSteps
+from foretrain.prediction.search.search import Ranking, search
+from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.strategies.layout import layout_of
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 

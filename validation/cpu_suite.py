@@ -19,8 +19,8 @@ from foretrain.learning.cpu.calibration import TimedWork, calibrate
 from foretrain.measuring.micro_benchmarks import run_trials, torch_version
 from foretrain.measuring.stopwatch import Stopwatch
 from foretrain.measuring.this_machine import DEVICE_ID, measure_this_machine
-from foretrain.prediction.operators.cpu_calibration import CpuCalibration, keep
-from foretrain.prediction.step_models import OperatorSteps
+from foretrain.prediction.cost_models.step_models import OperatorSteps
+from foretrain.prediction.operators.cpu import CpuCalibration, keep
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 from foretrain.workloads.workload import graph_of

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from foretrain.learning.steps.replication_calibration import Replicated, fit, replicated
-from foretrain.prediction.operators.table import Floats
+from foretrain.prediction.operators.listing import Floats
 from validation.report import Case, Metrics, SuiteReport, metrics
 from validation.splitting import by_group, intervals, leave_out
 

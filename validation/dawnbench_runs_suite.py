@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 
 from foretrain.estimates import Quantiles
-from foretrain.prediction.input_pipeline import InputOptions
+from foretrain.prediction.cost_models.step_models import OperatorSteps
+from foretrain.prediction.evaluation import Attempt, Outcome, evaluate
 from foretrain.prediction.many_devices import Spreading, question_of
-from foretrain.prediction.outcomes import Attempt, Outcome, evaluate
-from foretrain.prediction.step_models import OperatorSteps
+from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.strategies.layout import layout_of
 from foretrain.units import HOUR
 from foretrain.workloads.requests import WorkloadRequest, workload_of

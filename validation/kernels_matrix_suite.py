@@ -23,9 +23,9 @@ from foretrain.learning.measurements import (
     neusight_layer_products,
 )
 from foretrain.learning.measurements._base import Measurements
-from foretrain.prediction.operators.limits import roofline_seconds
+from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.operators.matrix import MatrixModel
-from foretrain.prediction.operators.table import Floats
+from foretrain.prediction.operators.pricing import roofline_seconds
 from validation.report import Case, Metrics, SuiteReport, metrics
 
 SHAPE, GPU, ROOFLINE = "foretrain, shape unseen", "foretrain, GPU unseen", "roofline"

@@ -18,9 +18,9 @@ from foretrain.learning.kernels.streaming_calibration import Predictions, cross_
 from foretrain.learning.kernels.streaming_fit import fit, samples
 from foretrain.learning.measurements import aiconfigurator_start, neusight_backward, neusight_vector
 from foretrain.learning.measurements._base import Measurements
-from foretrain.prediction.operators.limits import roofline_seconds
+from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import roofline_seconds
 from foretrain.prediction.operators.streaming import stream_seconds, streams
-from foretrain.prediction.operators.table import Floats
 from validation.report import Case, Metrics, SuiteReport, metrics
 
 SHAPE, GPU, ROOFLINE = "foretrain, shape unseen", "foretrain, GPU unseen", "roofline"

@@ -16,7 +16,7 @@ from foretrain.facts.devices import device
 from foretrain.learning.clusters.machines import Extras, fit_extras
 from foretrain.learning.collectives import jitter
 from foretrain.learning.measurements.lambda_scaling import TENSORFLOW, ScalingRun, read
-from foretrain.prediction.operators.table import Floats
+from foretrain.prediction.operators.listing import Floats
 from validation.report import Case, Metrics, SuiteReport, metrics
 from validation.splitting import intervals, worst
 

@@ -36,10 +36,10 @@ from foretrain.learning.measurements.timm_graphs import (
     name_hash,
     sampled,
 )
-from foretrain.prediction.memory import MemoryEstimate, estimate_memory
-from foretrain.prediction.memory_calibration import MemoryCalibration, Spread, memory_calibration
-from foretrain.prediction.tenancy import MemoryOptions
-from foretrain.prediction.workspace import uses_convolutions
+from foretrain.prediction.memory.calibration import MemoryCalibration, Spread, memory_calibration
+from foretrain.prediction.memory.estimate import MemoryEstimate, estimate_memory
+from foretrain.prediction.memory.lifetimes import MemoryOptions
+from foretrain.prediction.memory.workspace import uses_convolutions
 from foretrain.workloads.family import Family, NotDerivable
 from validation import memory_baselines, mlp_cases
 from validation.report import Case, Metrics, SuiteReport, Verdicts, metrics, quantile

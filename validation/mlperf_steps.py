@@ -16,10 +16,10 @@ from pathlib import Path
 from foretrain.convergence.batch_size import BatchSizeLaw
 from foretrain.estimates import Quantiles
 from foretrain.facts.hardware import hardware
-from foretrain.prediction.input_pipeline import InputOptions
+from foretrain.prediction.cost_models.step_models import OperatorSteps
+from foretrain.prediction.evaluation import Attempt, Outcome, evaluate
 from foretrain.prediction.many_devices import Spreading, question_of
-from foretrain.prediction.outcomes import Attempt, Outcome, evaluate
-from foretrain.prediction.step_models import OperatorSteps
+from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.strategies.layout import layout_of
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 from foretrain.workloads.workload import Workload, graph_at

@@ -18,13 +18,13 @@ from foretrain.facts.devices import Device, device
 from foretrain.learning.kernels import products_calibration, streaming_calibration
 from foretrain.learning.measurements import aiconfigurator_start, neusight_steps, neusight_vector
 from foretrain.learning.measurements.neusight_steps import MeasuredPass
-from foretrain.prediction.host import HostModel, host_model
+from foretrain.prediction.cost_models.priced_step import StepEstimate, estimate_step
 from foretrain.prediction.operators import matrix
 from foretrain.prediction.operators._base import OperatorModel
+from foretrain.prediction.operators.host import HostModel, host_model
 from foretrain.prediction.operators.matrix import MatrixModel
 from foretrain.prediction.operators.roofline import RooflineModel
 from foretrain.prediction.operators.streaming import StreamingModel
-from foretrain.prediction.step import StepEstimate, estimate_step
 from foretrain.workloads import cache as graph_cache
 from foretrain.workloads.graph import Graph, Phase
 from foretrain.workloads.options import StepOptions

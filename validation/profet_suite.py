@@ -34,7 +34,7 @@ from foretrain.learning.steps.profet_pricing import (
     priced_steps,
     table,
 )
-from foretrain.prediction.operators.table import Flags, Floats
+from foretrain.prediction.operators.listing import Flags, Floats
 from validation.report import Case, Metrics, SuiteReport, metrics
 from validation.splitting import by_group, intervals, leave_out, worst
 

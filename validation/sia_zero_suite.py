@@ -24,7 +24,7 @@ from foretrain.learning.clusters.steps import DEVICES, ClusterSteps, cluster_ste
 from foretrain.learning.measurements import sia_steps
 from foretrain.learning.measurements.sia_steps import CLUSTERS
 from foretrain.prediction.collectives import Group, Verb, collective_seconds, network_of
-from foretrain.prediction.operators.table import Floats
+from foretrain.prediction.operators.listing import Floats
 from validation.report import Case, Metrics, SuiteReport, metrics
 from validation.splitting import by_group, intervals, leave_out
 

@@ -10,24 +10,29 @@ import numpy as np
 from foretrain.facts.devices import Device
 from foretrain.learning.layouts.parts import LayoutParts, StageParts, summed
 from foretrain.learning.measurements.transformer_graphs import Transformer, graph_at
-from foretrain.prediction.call_times import CallTimes, call_times
 from foretrain.prediction.collectives.network import Network
-from foretrain.prediction.layout_memory import layout_memory
-from foretrain.prediction.memory import MemoryEstimate
-from foretrain.prediction.operators.table import Flags, Floats
-from foretrain.prediction.pipeline_step import link_of
-from foretrain.prediction.spreading import Setting, Spread, divided, exchange_costs, replicated, spread_priced
-from foretrain.prediction.step import PricedStep
-from foretrain.prediction.step_models import StepModel
+from foretrain.prediction.cost_models.priced_step import CallTimes, PricedStep, call_times
+from foretrain.prediction.cost_models.step_models import StepModel
+from foretrain.prediction.memory.estimate import MemoryEstimate, layout_memory
+from foretrain.prediction.operators.listing import Flags, Floats
+from foretrain.prediction.step.parallel import (
+    Setting,
+    Spread,
+    divided,
+    exchange_costs,
+    replicated,
+    spread_priced,
+)
+from foretrain.prediction.step.pipeline import link_of
 from foretrain.prediction.strategies.gradients import optimizer_start, parameter_bytes
 from foretrain.prediction.strategies.layout import Layout
-from foretrain.prediction.strategies.pipeline import (
+from foretrain.prediction.strategies.pipeline.pipeline import (
     Pipeline,
     feasible_schedule,
     pipelined,
     pipelined_before,
 )
-from foretrain.prediction.strategies.pipeline_schedules import peak_in_flight
+from foretrain.prediction.strategies.pipeline.schedules import peak_in_flight
 from foretrain.prediction.strategies.program import Axis, Program, When
 from foretrain.prediction.strategies.sharded import with_sharded_optimizer
 from foretrain.workloads.graph import Graph, Phase

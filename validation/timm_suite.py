@@ -15,7 +15,7 @@ import numpy as np
 from foretrain.estimates import Quantiles
 from foretrain.learning.steps import mixed_precision_calibration as fit
 from foretrain.learning.steps.class_times import ClassTimes, class_times
-from foretrain.prediction.operators.table import Flags, Floats
+from foretrain.prediction.operators.listing import Flags, Floats
 from validation.report import Case, Metrics, SuiteReport, metrics
 
 GRAPHS = Path(__file__).parents[1] / "build" / "timm_graphs"

@@ -21,15 +21,15 @@ from foretrain.facts.nodes import nodes
 from foretrain.facts.offers import Offer, OfferQuery, search
 from foretrain.facts.providers import providers
 from foretrain.facts.running import CHECKPOINT_FIXED, CHECKPOINT_RATE, STARTUP, default
-from foretrain.planning.bills import billed_seconds_each
-from foretrain.planning.phases import HandOver, PhasedJob, Runner, worth_pairing
-from foretrain.planning.stages import progress_step_seconds
-from foretrain.prediction.input_pipeline import InputOptions
-from foretrain.prediction.job import state_bytes
+from foretrain.jobs.job import state_bytes
+from foretrain.jobs.stages import progress_step_seconds
+from foretrain.planning.speedup import billed_seconds_each
+from foretrain.planning.two_phases.phases import HandOver, PhasedJob, Runner, worth_pairing
+from foretrain.prediction.cost_models.step_models import step_model
+from foretrain.prediction.evaluation import Attempt, evaluate
 from foretrain.prediction.many_devices import Spreading, question_of
 from foretrain.prediction.operators.catalogue import DEFAULT
-from foretrain.prediction.outcomes import Attempt, evaluate
-from foretrain.prediction.step_models import step_model
+from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.strategies.layout import layout_of
 from foretrain.units import GIGA, HOUR
 from foretrain.workloads.requests import WorkloadRequest, workload_of

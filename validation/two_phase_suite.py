@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from foretrain.planning.phases import (
+from foretrain.planning.two_phases.phases import (
     HandOver,
     PhaseAnswer,
     PhasedJob,

@@ -23,7 +23,7 @@ from foretrain.learning.measurements import ultrascale_steps
 from foretrain.learning.measurements.ultrascale_steps import SEQ_LEN, NanotronRun, can_run, read
 from foretrain.prediction.collectives import network_of
 from foretrain.prediction.collectives.network import Network
-from foretrain.prediction.step_models import OperatorSteps
+from foretrain.prediction.cost_models.step_models import OperatorSteps
 from foretrain.prediction.strategies.layout import Layout
 from validation.report import Case, Metrics, SuiteReport, Verdicts, metrics
 from validation.splitting import intervals

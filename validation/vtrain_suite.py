@@ -20,8 +20,8 @@ from foretrain.learning.layouts.parts import LayoutParts
 from foretrain.learning.measurements.vtrain_steps import DEVICE, MegatronRun, model_of, read
 from foretrain.prediction.collectives import network_of
 from foretrain.prediction.collectives.network import Network
-from foretrain.prediction.operators.table import Flags, Floats
-from foretrain.prediction.step_models import OperatorSteps
+from foretrain.prediction.cost_models.step_models import OperatorSteps
+from foretrain.prediction.operators.listing import Flags, Floats
 from foretrain.prediction.strategies.layout import Layout
 from validation.report import Case, Metrics, SuiteReport, metrics
 from validation.splitting import intervals, leave_out

@@ -65,18 +65,18 @@ if TYPE_CHECKING:
     from foretrain.facts.hardware import Hardware, hardware
     from foretrain.facts.offers import Offer, OfferQuery
     from foretrain.facts.offers import search as search_offers
-    from foretrain.planning.choosing import Limits
+    from foretrain.jobs.job import Job, Running, Steps, job_of
+    from foretrain.jobs.length import StepsRequest
     from foretrain.planning.frontier import Frontier
-    from foretrain.planning.guide import Guide, GuideRequest, guide
+    from foretrain.planning.guide.guide import Guide, GuideRequest, guide
     from foretrain.planning.machines import MachinesRequest
     from foretrain.planning.plan import PlanRequest, plan
     from foretrain.planning.rent_or_buy import RentOrBuy, RentOrBuyRequest, rent_or_buy
+    from foretrain.planning.selection import Limits
     from foretrain.planning.speedup import TimeAndCost, speedup_per_fold_of_cost
-    from foretrain.planning.steps_to_target import StepsRequest
-    from foretrain.prediction.answers import Prediction
-    from foretrain.prediction.job import Job, Running, Steps, job_of
+    from foretrain.prediction.answer import Prediction
     from foretrain.prediction.many_devices import Spreading
-    from foretrain.prediction.prediction import predict
+    from foretrain.prediction.predict import predict
     from foretrain.workloads.requests import WorkloadRequest, workload_of
     from foretrain.workloads.workload import Workload
 
@@ -139,25 +139,25 @@ _HOMES = {
     "Workload": "foretrain.workloads.workload.Workload",
     "hardware": "foretrain.facts.hardware.hardware",
     "Hardware": "foretrain.facts.hardware.Hardware",
-    "predict": "foretrain.prediction.prediction.predict",
+    "predict": "foretrain.prediction.predict.predict",
     "Spreading": "foretrain.prediction.many_devices.Spreading",
-    "Prediction": "foretrain.prediction.answers.Prediction",
-    "job_of": "foretrain.prediction.job.job_of",
-    "Steps": "foretrain.prediction.job.Steps",
-    "Running": "foretrain.prediction.job.Running",
-    "Job": "foretrain.prediction.job.Job",
+    "Prediction": "foretrain.prediction.answer.Prediction",
+    "job_of": "foretrain.jobs.job.job_of",
+    "Steps": "foretrain.jobs.job.Steps",
+    "Running": "foretrain.jobs.job.Running",
+    "Job": "foretrain.jobs.job.Job",
     "converge": "foretrain.convergence.from_log.converge",
     "LogRequest": "foretrain.convergence.from_log.LogRequest",
     "Convergence": "foretrain.convergence.forecast.Convergence",
     "plan": "foretrain.planning.plan.plan",
     "PlanRequest": "foretrain.planning.plan.PlanRequest",
     "Frontier": "foretrain.planning.frontier.Frontier",
-    "StepsRequest": "foretrain.planning.steps_to_target.StepsRequest",
-    "Limits": "foretrain.planning.choosing.Limits",
+    "StepsRequest": "foretrain.jobs.length.StepsRequest",
+    "Limits": "foretrain.planning.selection.Limits",
     "MachinesRequest": "foretrain.planning.machines.MachinesRequest",
     "guide": "foretrain.planning.guide.guide",
-    "GuideRequest": "foretrain.planning.guide.GuideRequest",
-    "Guide": "foretrain.planning.guide.Guide",
+    "GuideRequest": "foretrain.planning.guide.guide.GuideRequest",
+    "Guide": "foretrain.planning.guide.guide.Guide",
     "device": "foretrain.facts.devices.device",
     "devices": "foretrain.facts.devices.devices",
     "Device": "foretrain.facts.devices.Device",

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretrain.errors import InvalidRequest
-from foretrain.planning.batch_limits import BatchLimits
+from foretrain.jobs.batch_limits import BatchLimits
 
 
 def test_open_limits_take_powers_of_two_up_to_the_largest() -> None:

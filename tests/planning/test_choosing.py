@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Quantiles
-from foretrain.planning.choosing import Choice, Limits, choose, numbers
+from foretrain.planning.selection import Choice, Limits, choose, numbers
 
 
 def around(middle: float, below: float = 0.8, above: float = 1.5) -> Quantiles:

@@ -11,14 +11,14 @@ from tests.support.shared_home import own_home
 from tests.support.smaller_devices import with_memory
 
 from foretrain.errors import Infeasible
-from foretrain.planning.batch_limits import BatchLimits
-from foretrain.planning.dividing import Divided, best_layout, divided
+from foretrain.jobs.batch_limits import BatchLimits
+from foretrain.jobs.length import StepsRequest, length_of
 from foretrain.planning.launching import launch_plan
 from foretrain.planning.machines import Machines, MachinesRequest, Reasons, Shape, machines
+from foretrain.planning.model_parallel import Divided, best_layout, divided
 from foretrain.planning.plan import plan
-from foretrain.planning.steps_to_target import StepsRequest, length_of
-from foretrain.prediction.input_pipeline import InputOptions
-from foretrain.prediction.step_models import OperatorSteps
+from foretrain.prediction.cost_models.step_models import OperatorSteps
+from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.units import GIB, HOUR
 
 __all__ = ("own_home",)

@@ -10,20 +10,20 @@ import pytest
 from tests.support.calibrated_cpu import CALIBRATION
 
 from foretrain.errors import InvalidRequest, UnknownName
-from foretrain.planning.guide import BATCHES, Guide, GuideRequest, ModelGuide, guide
-from foretrain.planning.guide_cells import Figures
-from foretrain.planning.guide_machines import (
+from foretrain.planning.guide.cells import Figures
+from foretrain.planning.guide.guide import BATCHES, Guide, GuideRequest, ModelGuide, guide
+from foretrain.planning.guide.machines import (
     CPU_BY_DATA_SHEET,
     GPUS,
     default_machines,
     machine_of,
     machines_named,
 )
-from foretrain.planning.guide_runs import Blank
-from foretrain.prediction.bottleneck import Limit
+from foretrain.planning.guide.runs import Blank
+from foretrain.prediction.advice.bottleneck import Limit
 from foretrain.prediction.many_devices import Spreading
-from foretrain.prediction.operators.cpu_calibration import keep
-from foretrain.prediction.prediction import predict
+from foretrain.prediction.operators.cpu import keep
+from foretrain.prediction.predict import predict
 from foretrain.units import HOUR
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 from foretrain.workloads.workload import Workload

@@ -17,9 +17,8 @@ from foretrain.convergence.curves import Floats
 from foretrain.errors import InvalidRequest
 from foretrain.facts.billing import BillingTerms, billed_seconds
 from foretrain.facts.sheets import Kind
-from foretrain.planning import switching
-from foretrain.planning.bills import billed_seconds_each
-from foretrain.planning.phases import (
+from foretrain.planning.speedup import billed_seconds_each
+from foretrain.planning.two_phases.phases import (
     HandOver,
     PhaseAnswer,
     PhasedJob,
@@ -30,6 +29,7 @@ from foretrain.planning.phases import (
     plan_in_phases,
     worth_pairing,
 )
+from foretrain.planning.two_phases import switching
 
 
 def terms(granularity: float = 0.0, minimum: float = 0.0) -> BillingTerms:

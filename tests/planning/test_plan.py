@@ -20,19 +20,18 @@ from foretrain.estimates import Quantiles
 from foretrain.facts.billing import billed_seconds
 from foretrain.facts.offers import OfferQuery, offers_named, search
 from foretrain.facts.providers import providers
-from foretrain.planning.batch_limits import BatchLimits
-from foretrain.planning.choosing import Limits
+from foretrain.jobs.batch_limits import BatchLimits
+from foretrain.jobs.job import Running, evaluated_each_epoch, job_of
+from foretrain.jobs.length import StepsRequest, length_of
 from foretrain.planning.frontier import Frontier, Plan
 from foretrain.planning.machines import MachinesRequest
-from foretrain.planning.pareto import Verdict
 from foretrain.planning.plan import PlanRequest, StreamOptions, plan
-from foretrain.planning.steps_to_target import StepsRequest, length_of
-from foretrain.prediction.input_pipeline import InputOptions
-from foretrain.prediction.job import Running, evaluated_each_epoch, job_of
+from foretrain.planning.selection import Limits, Verdict
 from foretrain.prediction.many_devices import Spreading
-from foretrain.prediction.memory import estimate_memory
-from foretrain.prediction.prediction import predict
-from foretrain.prediction.tenancy import MemoryOptions
+from foretrain.prediction.memory.estimate import estimate_memory
+from foretrain.prediction.memory.lifetimes import MemoryOptions
+from foretrain.prediction.predict import predict
+from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.units import DAY, HOUR
 from foretrain.workloads.workload import Workload, graph_at
 

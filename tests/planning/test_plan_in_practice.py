@@ -9,12 +9,12 @@ from tests.support.planned import EPOCHS, FEW, planned, request
 from tests.support.shared_home import own_home
 
 from foretrain.errors import Infeasible, InvalidRequest
-from foretrain.planning.batch_limits import BatchLimits
+from foretrain.jobs.batch_limits import BatchLimits
+from foretrain.jobs.job import Running
+from foretrain.jobs.length import StepsRequest
+from foretrain.jobs.smallest_step import smallest_step
 from foretrain.planning.machines import MachinesRequest
 from foretrain.planning.plan import PlanRequest, StreamOptions, plan
-from foretrain.planning.smallest_step import smallest_step
-from foretrain.planning.steps_to_target import StepsRequest
-from foretrain.prediction.job import Running
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 from foretrain.workloads.workload import Workload
 

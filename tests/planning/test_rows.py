@@ -9,16 +9,16 @@ from tests.support.shared_home import own_home
 from tests.support.smaller_devices import with_memory
 
 from foretrain.facts.hardware import hardware
-from foretrain.planning.batch_limits import BatchLimits
-from foretrain.planning.device_memory import DeviceMemory, capacity_bytes
+from foretrain.jobs.batch_limits import BatchLimits
+from foretrain.jobs.device_memory import DeviceMemory, capacity_bytes
+from foretrain.jobs.job import Running
+from foretrain.jobs.length import StepsRequest, length_of
 from foretrain.planning.machines import Machines, MachinesRequest, Reasons, machines
-from foretrain.planning.rows import Rows
-from foretrain.planning.steps_to_target import StepsRequest, length_of
-from foretrain.prediction.input_pipeline import InputOptions
-from foretrain.prediction.job import Running
-from foretrain.prediction.memory import estimate_memory
-from foretrain.prediction.step_models import OperatorSteps
-from foretrain.prediction.tenancy import MemoryOptions
+from foretrain.planning.table import Rows
+from foretrain.prediction.cost_models.step_models import OperatorSteps
+from foretrain.prediction.memory.estimate import estimate_memory
+from foretrain.prediction.memory.lifetimes import MemoryOptions
+from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.workloads.workload import graph_at
 
 __all__ = ("own_home",)

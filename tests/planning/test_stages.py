@@ -9,8 +9,8 @@ import pytest
 
 from foretrain.errors import InvalidRequest
 from foretrain.facts.billing import UNKNOWN_TERMS
-from foretrain.planning.phases import PhasedJob, Runner, cheapest_in_phases
-from foretrain.planning.stages import progress_step_seconds, where_it_flattens
+from foretrain.jobs.stages import progress_step_seconds, where_it_flattens
+from foretrain.planning.two_phases.phases import PhasedJob, Runner, cheapest_in_phases
 
 
 @pytest.mark.parametrize("sign", [1, -1])

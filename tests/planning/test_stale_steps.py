@@ -6,11 +6,11 @@ import pytest
 
 from foretrain.estimates import Quantiles
 from foretrain.facts.hardware import hardware
-from foretrain.planning.stale_steps import with_staleness
-from foretrain.prediction.epoch import epoch_of
-from foretrain.prediction.job import Steps
+from foretrain.jobs.epoch import epoch_of
+from foretrain.jobs.job import Steps
+from foretrain.jobs.length import with_staleness
 from foretrain.prediction.many_devices import Spreading
-from foretrain.prediction.prediction import predict
+from foretrain.prediction.predict import predict
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 
 EXACT = Steps(Quantiles(100.0, 100.0, 100.0), "steps as given")

@@ -10,8 +10,8 @@ from foretrain.convergence import from_log
 from foretrain.convergence.from_log import LogRequest, converge
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Quantiles
-from foretrain.planning.epochs_by_batch import parse_batch_point
-from foretrain.planning.steps_to_target import (
+from foretrain.jobs.epochs_by_batch import parse_batch_point
+from foretrain.jobs.length import (
     GivenLength,
     Length,
     StepsRequest,

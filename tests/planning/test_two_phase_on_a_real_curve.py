@@ -20,14 +20,20 @@ from foretrain.facts.hardware import hardware
 from foretrain.facts.offers import OfferQuery, search
 from foretrain.facts.providers import providers
 from foretrain.facts.running import CHECKPOINT_FIXED, CHECKPOINT_RATE, STARTUP, default
-from foretrain.planning.phases import HandOver, PhasedJob, Runner, cheapest_in_phases, fastest_in_phases
-from foretrain.planning.stages import where_it_flattens
-from foretrain.prediction.input_pipeline import InputOptions
-from foretrain.prediction.job import state_bytes
+from foretrain.jobs.job import state_bytes
+from foretrain.jobs.stages import where_it_flattens
+from foretrain.planning.two_phases.phases import (
+    HandOver,
+    PhasedJob,
+    Runner,
+    cheapest_in_phases,
+    fastest_in_phases,
+)
+from foretrain.prediction.cost_models.step_models import step_model
+from foretrain.prediction.evaluation import Attempt, evaluate
 from foretrain.prediction.many_devices import Spreading, question_of
 from foretrain.prediction.operators.catalogue import DEFAULT
-from foretrain.prediction.outcomes import Attempt, evaluate
-from foretrain.prediction.step_models import step_model
+from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.strategies.layout import layout_of
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 

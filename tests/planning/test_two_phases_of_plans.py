@@ -13,10 +13,10 @@ from tests.support.shared_home import own_home
 from foretrain.convergence.curves import Floats
 from foretrain.facts.providers import providers
 from foretrain.facts.running import CHECKPOINT_FIXED, CHECKPOINT_RATE, STARTUP, default
-from foretrain.planning.bills import billed_seconds_each
-from foretrain.planning.choosing import Limits
+from foretrain.jobs.job import Running, state_bytes
 from foretrain.planning.frontier import Frontier, Plan, TwoPhases
-from foretrain.prediction.job import Running, state_bytes
+from foretrain.planning.selection import Limits
+from foretrain.planning.speedup import billed_seconds_each
 from foretrain.units import GIGA, HOUR
 from foretrain.workloads.workload import graph_at
 

@@ -11,15 +11,15 @@ from tests.support.shared_home import own_home
 from tests.support.smaller_devices import with_memory
 
 from foretrain.facts.hardware import Hardware, hardware
-from foretrain.planning.batch_limits import BatchLimits
-from foretrain.planning.device_memory import capacity_bytes
-from foretrain.planning.settling import Chosen
-from foretrain.planning.steps_to_target import StepsRequest, length_of
-from foretrain.planning.ways import STRATEGIES, Candidate, Ways
-from foretrain.prediction.input_pipeline import InputOptions
+from foretrain.jobs.batch_limits import BatchLimits
+from foretrain.jobs.configurations import STRATEGIES, Candidate, Ways
+from foretrain.jobs.device_memory import capacity_bytes
+from foretrain.jobs.length import StepsRequest, length_of
+from foretrain.planning.verification import Chosen
+from foretrain.prediction.cost_models.step_models import OperatorSteps
 from foretrain.prediction.many_devices import Spreading
-from foretrain.prediction.prediction import predict
-from foretrain.prediction.step_models import OperatorSteps
+from foretrain.prediction.predict import predict
+from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.units import GIB
 
 __all__ = ("own_home",)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretrain.prediction.allocator import FREE, RELEASE, Event, rounded_bytes, simulate
+from foretrain.prediction.memory.allocator import FREE, RELEASE, Event, rounded_bytes, simulate
 
 KIB, MIB = 1 << 10, 1 << 20
 

@@ -9,9 +9,9 @@ from tests.support.small_models import graph
 from tests.support.step_models import FixedSteps
 
 from foretrain.facts.devices import device
-from foretrain.prediction.bottleneck import Bottleneck, Limit, bottleneck
-from foretrain.prediction.input_pipeline import InputOptions
-from foretrain.prediction.timing import time_step
+from foretrain.prediction.advice.bottleneck import Bottleneck, Limit, bottleneck
+from foretrain.prediction.step.input_pipeline import InputOptions
+from foretrain.prediction.step.timing import time_step
 from foretrain.units import GIB
 
 T4 = device("t4")

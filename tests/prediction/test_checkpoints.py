@@ -6,7 +6,7 @@ import random
 import pytest
 
 from foretrain.errors import InvalidRequest
-from foretrain.prediction.checkpoints import interrupted, youngs_interval
+from foretrain.jobs.interruptions import interrupted, youngs_interval
 
 
 def test_youngs_interval_by_hand() -> None:

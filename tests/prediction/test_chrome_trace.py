@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from tests.support.hand_made_steps import gpt2, graph, spread_by
 from tests.support.trace_events import check_trace
 
-from foretrain.prediction.chrome_trace import chrome_trace
-from foretrain.prediction.timeline import COMPUTE, Stream, Task, Timeline, simulate
+from foretrain.prediction.timeline import COMPUTE, Stream, Task, Timeline, chrome_trace, simulate
 
 
 def test_two_tasks_by_hand() -> None:

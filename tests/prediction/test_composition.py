@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from tests.support.hand_made_steps import by_bytes, exchange, gpt2, graph, program, setting, times
 
 from foretrain.errors import InvalidRequest
-from foretrain.prediction.call_times import CallTimes, call_times
 from foretrain.prediction.collectives._base import Verb
-from foretrain.prediction.composition import (
+from foretrain.prediction.cost_models.priced_step import CallTimes, call_times
+from foretrain.prediction.step.compose import (
     compose,
     exchanging_seconds,
     forward_end,
@@ -19,8 +19,8 @@ from foretrain.prediction.composition import (
     per_step,
     times_happening,
 )
-from foretrain.prediction.pipeline_step import compose_pipeline
-from foretrain.prediction.strategies.pipeline_schedules import even_pipeline_seconds
+from foretrain.prediction.step.pipeline import compose_pipeline
+from foretrain.prediction.strategies.pipeline.schedules import even_pipeline_seconds
 from foretrain.prediction.strategies.program import Axis, Exchange, Program, When
 from foretrain.workloads.graph import Phase
 

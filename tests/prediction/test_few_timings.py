@@ -7,7 +7,7 @@ import math
 import pytest
 
 from foretrain.errors import InvalidRequest
-from foretrain.prediction.few_timings import Spreads, TimedSize, corrected, spreads
+from foretrain.prediction.cost_models.few_timings import Spreads, TimedSize, corrected, spreads
 
 _SURE = Spreads(level=1.0, slope=0.0, wander=0.0, noise=1e-6)
 

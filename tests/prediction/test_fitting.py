@@ -1,7 +1,7 @@
 """Remedies taken together, for a step that no single one makes fit."""
 
 from foretrain.facts.devices import device
-from foretrain.prediction.fitting import advice
+from foretrain.prediction.memory.fitting import advice
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 from foretrain.workloads.workload import traced
 

@@ -10,7 +10,7 @@ from tests.support.small_models import graph
 from foretrain.errors import InvalidRequest, UnknownName
 from foretrain.facts.datasets import datasets, storages
 from foretrain.facts.devices import device, devices
-from foretrain.prediction.input_pipeline import (
+from foretrain.prediction.step.input_pipeline import (
     COPYING,
     DECODING,
     READING,

@@ -6,8 +6,7 @@ import pytest
 
 from foretrain.errors import InvalidRequest
 from foretrain.facts.running import FAILURES, SPOT_INTERRUPTIONS, default
-from foretrain.prediction.interruptions import interruptions
-from foretrain.prediction.poisson import poisson_quantile
+from foretrain.jobs.interruptions import interruptions, poisson_quantile
 
 
 def test_a_rate_given_is_for_each_machine() -> None:

@@ -11,7 +11,8 @@ from foretrain.facts.billing import BillingTerms
 from foretrain.facts.hardware import hardware
 from foretrain.facts.running import CHECKPOINT_FIXED, POWER, default
 from foretrain.facts.sheets import Kind
-from foretrain.prediction.job import (
+from foretrain.jobs.bill import Price, price_of
+from foretrain.jobs.job import (
     PERHAPS,
     STEP_TIME,
     TRAINING,
@@ -22,7 +23,6 @@ from foretrain.prediction.job import (
     job_in_steps,
     uncertainty,
 )
-from foretrain.prediction.job_bill import Price, price_of
 
 SECOND = OneStep(Quantiles(0.9, 1.0, 1.2), forward_seconds=0.25, global_batch=32, state_bytes=1e9)
 PLAIN = Running(

@@ -7,7 +7,7 @@ import pytest
 from foretrain.estimates import Quantiles
 from foretrain.facts.hardware import hardware
 from foretrain.facts.running import FAILURES, POWER, default
-from foretrain.prediction.job import OneStep, Running, Steps, job_in_steps, job_on_groups
+from foretrain.jobs.job import OneStep, Running, Steps, job_in_steps, job_on_groups
 
 SECOND = OneStep(Quantiles(0.9, 1.0, 1.2), forward_seconds=0.25, global_batch=32, state_bytes=1e9)
 STEPS = Steps(Quantiles(1000, 1000, 1000), "steps as given")

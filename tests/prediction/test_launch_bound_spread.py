@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from foretrain.prediction.call_times import CallTimes
 from foretrain.prediction.collectives._base import Verb
-from foretrain.prediction.composition import compose, passes
+from foretrain.prediction.cost_models.priced_step import CallTimes
+from foretrain.prediction.step.compose import compose, passes
 from foretrain.prediction.strategies.program import Axis, Exchange, Program, When
 from foretrain.workloads.graph import Call, Graph, Phase
 

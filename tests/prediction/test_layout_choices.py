@@ -3,11 +3,11 @@
 import pytest
 
 from foretrain.prediction.collectives._base import Verb
-from foretrain.prediction.layout_memory import memory_options
-from foretrain.prediction.spreading import replicated
+from foretrain.prediction.memory.estimate import memory_options
+from foretrain.prediction.memory.lifetimes import MemoryOptions, tenancy
+from foretrain.prediction.step.parallel import replicated
 from foretrain.prediction.strategies.layout import Layout, layout_of
 from foretrain.prediction.strategies.program import Axis, Exchange, Program
-from foretrain.prediction.tenancy import MemoryOptions, tenancy
 from foretrain.workloads.graph import Buffer, Call, Graph, Phase, Role, Spec
 
 

@@ -13,17 +13,17 @@ from torch import nn
 
 from foretrain.errors import InvalidRequest
 from foretrain.facts.devices import Device, device
-from foretrain.prediction.fitting import advice, largest_batch
-from foretrain.prediction.memory import MemoryEstimate, estimate_memory
-from foretrain.prediction.memory_calibration import (
+from foretrain.prediction.memory.calibration import (
     ContextSize,
     MemoryCalibration,
     Spread,
     memory_calibration,
 )
-from foretrain.prediction.sharding import gathered_units, unit_of
-from foretrain.prediction.tenancy import MemoryOptions, Part
-from foretrain.prediction.workspace import convolution_workspaces, tuned_calls
+from foretrain.prediction.memory.estimate import MemoryEstimate, estimate_memory
+from foretrain.prediction.memory.fitting import advice, largest_batch
+from foretrain.prediction.memory.lifetimes import MemoryOptions, Part
+from foretrain.prediction.memory.workspace import convolution_workspaces, tuned_calls
+from foretrain.prediction.strategies.sharded import gathered_units, unit_of
 from foretrain.workloads.example import Example
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.options import StepOptions

@@ -13,14 +13,14 @@ from foretrain.facts.clusters import Cluster
 from foretrain.facts.devices import Device, device
 from foretrain.facts.hardware import Hardware, hardware
 from foretrain.facts.sheets import Sheet
-from foretrain.prediction.collectives.unlike_nodes import network_among
-from foretrain.prediction.input_pipeline import InputOptions
+from foretrain.prediction.answer import MixedPrediction
+from foretrain.prediction.collectives.network import network_among
+from foretrain.prediction.cost_models.step_models import OperatorSteps
+from foretrain.prediction.heterogeneous.division import Divider
+from foretrain.prediction.heterogeneous.predict import MixedRequest, predict_mixed
 from foretrain.prediction.many_devices import Spreading
-from foretrain.prediction.mixed_answers import MixedPrediction
-from foretrain.prediction.mixed_clusters import MixedRequest, predict_mixed
-from foretrain.prediction.mixed_steps import Divider
-from foretrain.prediction.prediction import predict
-from foretrain.prediction.step_models import OperatorSteps
+from foretrain.prediction.predict import predict
+from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.workloads.workload import Workload
 
 FAST_NETWORK = "infiniband-ndr:8"

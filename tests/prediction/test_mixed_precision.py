@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from foretrain.facts.devices import device
-from foretrain.prediction.mixed_precision import calibration, corrected, correction, factors
+from foretrain.prediction.cost_models.step_models import OperatorSteps
 from foretrain.prediction.operators._base import Knowledge
 from foretrain.prediction.operators.catalogue import operator_models
+from foretrain.prediction.operators.mixed_precision import calibration, corrected, correction, factors
 from foretrain.prediction.operators.pricing import PricedOps, price
-from foretrain.prediction.step_models import OperatorSteps
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.ops import Kind
 from foretrain.workloads.requests import WorkloadRequest, workload_of

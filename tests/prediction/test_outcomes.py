@@ -9,15 +9,14 @@ from tests.support.hand_made_steps import graph
 
 from foretrain.errors import InvalidRequest
 from foretrain.facts.hardware import hardware
-from foretrain.prediction.input_pipeline import InputOptions
-from foretrain.prediction.layout_memory import layout_memory, memory_options
+from foretrain.prediction.cost_models.step_models import OperatorSteps
+from foretrain.prediction.evaluation import Attempt, Outcome, evaluate
 from foretrain.prediction.many_devices import Spreading, attempt_of, question_of
-from foretrain.prediction.outcomes import Attempt, Outcome, evaluate
-from foretrain.prediction.slowest import SLOWEST
-from foretrain.prediction.step_models import OperatorSteps
+from foretrain.prediction.memory.estimate import layout_memory, memory_options
+from foretrain.prediction.step.input_pipeline import InputOptions
+from foretrain.prediction.stragglers import SLOWEST, expected_maximum
 from foretrain.prediction.strategies.layout import Layout, layout_of
 from foretrain.prediction.strategies.program import Program
-from foretrain.prediction.strategies.stragglers import expected_maximum
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 
 ON = "gtx1080ti:4"

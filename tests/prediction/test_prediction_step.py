@@ -8,14 +8,14 @@ from tests.support.step_models import FixedSteps
 from foretrain.errors import InvalidRequest
 from foretrain.facts.devices import device
 from foretrain.facts.hardware import hardware
-from foretrain.prediction.answers import Prediction, StepAnswer
-from foretrain.prediction.bottleneck import Limit
-from foretrain.prediction.host import HostModel
-from foretrain.prediction.input_pipeline import InputOptions
+from foretrain.prediction.advice.bottleneck import Limit
+from foretrain.prediction.answer import Prediction, StepAnswer
+from foretrain.prediction.cost_models.step_models import OperatorSteps, StepModel
 from foretrain.prediction.operators._base import Knowledge
-from foretrain.prediction.prediction import predict
-from foretrain.prediction.step_models import OperatorSteps, StepModel
-from foretrain.prediction.timing import model_flop, throughput
+from foretrain.prediction.operators.host import HostModel
+from foretrain.prediction.predict import predict
+from foretrain.prediction.step.input_pipeline import InputOptions
+from foretrain.prediction.step.timing import model_flop, throughput
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 from foretrain.workloads.workload import traced
 

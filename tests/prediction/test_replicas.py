@@ -8,12 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretrain.facts.hardware import hardware
-from foretrain.prediction.input_pipeline import InputOptions, input_pipeline
+from foretrain.prediction.cost_models.step_models import OperatorSteps
+from foretrain.prediction.evaluation import Attempt, Outcome, evaluate
 from foretrain.prediction.many_devices import Spreading, question_of
-from foretrain.prediction.outcomes import Attempt, Outcome, evaluate
-from foretrain.prediction.replicas import Reduction, ReplicaStep, gradient_buckets, reduction, replica_step
-from foretrain.prediction.step_models import OperatorSteps
-from foretrain.prediction.strategies.jitter import usual_jitter
+from foretrain.prediction.search.replicas import (
+    Reduction,
+    ReplicaStep,
+    gradient_buckets,
+    reduction,
+    replica_step,
+)
+from foretrain.prediction.step.input_pipeline import InputOptions, input_pipeline
+from foretrain.prediction.stragglers import usual_jitter
 from foretrain.prediction.strategies.layout import layout_of
 from foretrain.workloads.graph import Phase
 from foretrain.workloads.requests import WorkloadRequest, workload_of

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretrain.prediction.scaling_curve import ScalingCurve, ScalingPoint, scaling_curve
+from foretrain.prediction.advice.scaling_curve import ScalingCurve, ScalingPoint, scaling_curve
 
 
 def curve_of(speeds: dict[int, float], too_small: frozenset[int] = frozenset()) -> ScalingCurve:

@@ -13,14 +13,14 @@ from tests.support.smaller_devices import with_memory
 
 from foretrain.errors import Infeasible, InvalidRequest
 from foretrain.facts.hardware import hardware
-from foretrain.prediction.blocks import AFTER, BEFORE, blocks_of
-from foretrain.prediction.input_pipeline import InputOptions
+from foretrain.prediction.cost_models.step_models import OperatorSteps
+from foretrain.prediction.evaluation import Attempt, Outcome, Question, evaluate
 from foretrain.prediction.many_devices import Spreading, question_of
-from foretrain.prediction.outcomes import Attempt, Outcome, Question, evaluate
-from foretrain.prediction.searching import PREDICTED, Ranking, search
-from foretrain.prediction.sketch import block_costs, sketch
-from foretrain.prediction.spreading import spread
-from foretrain.prediction.step_models import OperatorSteps
+from foretrain.prediction.search.blocks import AFTER, BEFORE, blocks_of
+from foretrain.prediction.search.search import PREDICTED, Ranking, search
+from foretrain.prediction.search.sketch import block_costs, sketch
+from foretrain.prediction.step.input_pipeline import InputOptions
+from foretrain.prediction.step.parallel import spread
 from foretrain.prediction.strategies.layout import Layout, layout_of
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 

@@ -7,11 +7,11 @@ from functools import cache
 import pytest
 from tests.support.hand_made_steps import graph, setting
 
-from foretrain.prediction.call_times import call_times
 from foretrain.prediction.collectives._base import Collective, Group, Verb
 from foretrain.prediction.collectives.catalogue import collective_cost
-from foretrain.prediction.server_step import NOTE, spread_over_servers
-from foretrain.prediction.spreading import Spread, spread
+from foretrain.prediction.cost_models.priced_step import call_times
+from foretrain.prediction.step.parallel import Spread, spread
+from foretrain.prediction.step.parameter_servers import NOTE, spread_over_servers
 from foretrain.prediction.strategies.gradients import optimizer_start, parameter_bytes
 from foretrain.prediction.strategies.layout import Layout, layout_of
 

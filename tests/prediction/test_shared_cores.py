@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from foretrain.prediction.shared_cores import fair_shares, simulate_on_cores
+from foretrain.prediction.step.shared_cores import fair_shares, simulate_on_cores
 from foretrain.prediction.timeline import COMPUTE, Stream, Task, simulate
 
 ONE, TWO = Stream(0, COMPUTE), Stream(1, COMPUTE)

@@ -8,12 +8,12 @@ import pytest
 from tests.support.step_models import FixedSteps
 
 from foretrain.facts.devices import device
-from foretrain.prediction.host import HostModel
-from foretrain.prediction.input_pipeline import InputOptions
-from foretrain.prediction.speeding_up import WORTH_SAYING, Advice, Situation, faster
-from foretrain.prediction.step_models import OperatorSteps, StepModel
-from foretrain.prediction.tenancy import MemoryOptions
-from foretrain.prediction.timing import time_step
+from foretrain.prediction.advice.speeding_up import WORTH_SAYING, Advice, Situation, faster
+from foretrain.prediction.cost_models.step_models import OperatorSteps, StepModel
+from foretrain.prediction.memory.lifetimes import MemoryOptions
+from foretrain.prediction.operators.host import HostModel
+from foretrain.prediction.step.input_pipeline import InputOptions
+from foretrain.prediction.step.timing import time_step
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 from foretrain.workloads.workload import graph_at
 

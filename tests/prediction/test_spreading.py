@@ -10,8 +10,8 @@ from tests.support.hand_made_steps import gpt2, graph, setting, spread_by
 
 from foretrain.facts.hardware import hardware
 from foretrain.prediction.collectives.network import with_factor
-from foretrain.prediction.spreading import BUBBLE, EXPOSED, OVERLAPPED, spread
-from foretrain.prediction.step import step_estimate
+from foretrain.prediction.cost_models.priced_step import step_estimate
+from foretrain.prediction.step.parallel import BUBBLE, EXPOSED, OVERLAPPED, spread
 from foretrain.prediction.strategies.gradients import parameter_bytes
 from foretrain.prediction.strategies.layout import Layout, layout_of
 from foretrain.prediction.strategies.program import Axis

@@ -8,10 +8,10 @@ from tests.support.small_models import graph
 
 from foretrain.errors import MissingData
 from foretrain.facts.devices import Device, device
-from foretrain.prediction.host import HostModel
+from foretrain.prediction.cost_models.priced_step import WAITING, estimate_step
 from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
-from foretrain.prediction.operators.table import Floats, WorkTable
-from foretrain.prediction.step import WAITING, estimate_step
+from foretrain.prediction.operators.host import HostModel
+from foretrain.prediction.operators.listing import Floats, WorkTable
 from foretrain.workloads.graph import Phase
 from foretrain.workloads.ops import Kind
 from foretrain.workloads.rules import operators

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from foretrain.facts.hardware import hardware
-from foretrain.prediction.answers import Prediction
-from foretrain.prediction.measured_steps import Configuration, MeasuredStep, remember
+from foretrain.prediction.answer import Prediction
+from foretrain.prediction.cost_models.user_timings import Configuration, MeasuredStep, remember
 from foretrain.prediction.operators._base import Knowledge
-from foretrain.prediction.prediction import predict
+from foretrain.prediction.predict import predict
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 
 MODEL = "cifar-resnet20"

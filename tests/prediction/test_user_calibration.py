@@ -9,15 +9,17 @@ import pytest
 
 from foretrain.errors import InvalidData
 from foretrain.estimates import Estimate, Part
-from foretrain.prediction.measured_steps import (
+from foretrain.prediction.cost_models.user_timings import (
     Configuration,
     MeasuredStep,
+    VarianceComponents,
+    corrected,
+    correction,
     measured_steps,
     measurements_file,
     remember,
 )
 from foretrain.prediction.operators._base import Knowledge
-from foretrain.prediction.user_calibration import VarianceComponents, corrected, correction
 
 ONES = VarianceComponents(device=1.0, model=1.0, interaction=0.0, noise=0.0)
 ESTIMATE = Estimate("s", (Part("compute", 3.0, "a", 0.6, 0.9), Part("wait", 1.0, "b", 0.2, 0.3)))

@@ -9,13 +9,12 @@ from tests.support.smaller_devices import with_memory
 
 from foretrain.errors import InvalidRequest
 from foretrain.facts.hardware import hardware
-from foretrain.prediction.answers import Prediction
-from foretrain.prediction.bottleneck import Limit
-from foretrain.prediction.counterfactuals import fast_link
-from foretrain.prediction.input_pipeline import InputOptions
+from foretrain.prediction.advice.bottleneck import Limit
+from foretrain.prediction.advice.counterfactuals import fast_link
+from foretrain.prediction.answer import Prediction, SpreadAnswer
 from foretrain.prediction.many_devices import Spreading
-from foretrain.prediction.prediction import predict
-from foretrain.prediction.spread_answer import SpreadAnswer
+from foretrain.prediction.predict import predict
+from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 
 

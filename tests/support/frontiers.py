@@ -10,9 +10,10 @@ from foretrain.estimates import Quantiles
 from foretrain.facts.billing import BillingTerms
 from foretrain.facts.hardware import hardware
 from foretrain.facts.providers import providers
+from foretrain.jobs.job import Job, Steps, job_of
 from foretrain.planning.frontier import Frontier, LeftOut, Plan, TwoPhases, Way
 from foretrain.planning.job_stream import JobStreamRequest, rent_or_buy_for_jobs
-from foretrain.planning.pareto import (
+from foretrain.planning.selection import (
     cheapest_within,
     fastest_within,
     knee,
@@ -21,10 +22,9 @@ from foretrain.planning.pareto import (
     probability_within,
     reasons,
 )
-from foretrain.planning.phases import PhasedJob, Runner, plan_in_phases
-from foretrain.prediction.answers import Prediction
-from foretrain.prediction.job import Job, Steps, job_of
-from foretrain.prediction.prediction import predict
+from foretrain.planning.two_phases.phases import PhasedJob, Runner, plan_in_phases
+from foretrain.prediction.answer import Prediction
+from foretrain.prediction.predict import predict
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 from foretrain.workloads.workload import Workload
 

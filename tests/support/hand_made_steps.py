@@ -8,11 +8,11 @@ from functools import cache
 import numpy as np
 
 from foretrain.facts.hardware import hardware
-from foretrain.prediction.call_times import CallTimes
 from foretrain.prediction.collectives._base import Verb
 from foretrain.prediction.collectives.network import network_of
-from foretrain.prediction.spreading import Setting, Spread, spread
-from foretrain.prediction.step_models import OperatorSteps
+from foretrain.prediction.cost_models.priced_step import CallTimes
+from foretrain.prediction.cost_models.step_models import OperatorSteps
+from foretrain.prediction.step.parallel import Setting, Spread, spread
 from foretrain.prediction.strategies.layout import layout_of
 from foretrain.prediction.strategies.program import Axis, Exchange, Program, When
 from foretrain.workloads.graph import Buffer, Call, Graph, Phase, Role, Spec

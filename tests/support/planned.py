@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from foretrain.jobs.length import StepsRequest
 from foretrain.planning.frontier import Frontier
 from foretrain.planning.machines import MachinesRequest
 from foretrain.planning.plan import PlanRequest, plan
-from foretrain.planning.steps_to_target import StepsRequest
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 from foretrain.workloads.workload import Workload
 

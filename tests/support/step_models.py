@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Estimate, Part
 from foretrain.facts.devices import Device
+from foretrain.prediction.cost_models.priced_step import Binding, PricedStep, StepEstimate
+from foretrain.prediction.cost_models.step_models import StepModel
 from foretrain.prediction.operators._base import Knowledge
-from foretrain.prediction.step import Binding, PricedStep, StepEstimate
-from foretrain.prediction.step_models import StepModel
 from foretrain.workloads.graph import Graph, Phase
 
 

@@ -13,11 +13,11 @@ if TYPE_CHECKING:  # nouns only: nothing is called here
     from foretrain.estimates import Quantiles
     from foretrain.facts.hardware import Hardware
     from foretrain.facts.offers import Offer
+    from foretrain.jobs.job import Job
     from foretrain.planning.job_stream import JobStream
-    from foretrain.planning.pareto import Reason
-    from foretrain.planning.phases import PhasePlan
-    from foretrain.prediction.answers import Prediction
-    from foretrain.prediction.job import Job
+    from foretrain.planning.selection import Reason
+    from foretrain.planning.two_phases.phases import PhasePlan
+    from foretrain.prediction.answer import Prediction
     from foretrain.prediction.operators._base import Knowledge
 
 

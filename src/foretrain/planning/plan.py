@@ -13,26 +13,25 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from foretrain.errors import Infeasible, InvalidRequest, MissingData
-from foretrain.planning.batch_limits import BatchLimits
-from foretrain.planning.choosing import Choice, Limits, choose, numbers
+from foretrain.jobs.batch_limits import BatchLimits
+from foretrain.jobs.configurations import STRATEGIES
+from foretrain.jobs.interruptions import interruptions
+from foretrain.jobs.job import Job, Running
+from foretrain.jobs.length import GivenLength, Length, StepsRequest, length_of
+from foretrain.jobs.smallest_step import largest_batch
 from foretrain.planning.frontier import Frontier, Plan
-from foretrain.planning.largest_batch import largest_batch
 from foretrain.planning.machines import MachinesRequest, Reasons, machines
-from foretrain.planning.pareto import reasons
-from foretrain.planning.rows import Rows
-from foretrain.planning.steps_to_target import GivenLength, Length, StepsRequest, length_of
-from foretrain.planning.ways import STRATEGIES
-from foretrain.prediction.input_pipeline import InputOptions
-from foretrain.prediction.interruptions import interruptions
-from foretrain.prediction.job import Job, Running
+from foretrain.planning.selection import Choice, Limits, choose, numbers, reasons
+from foretrain.planning.table import Rows
+from foretrain.prediction.cost_models.step_models import StepModel, step_model
 from foretrain.prediction.operators.catalogue import DEFAULT
-from foretrain.prediction.step_models import StepModel, step_model
+from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.workloads.workload import Workload
 
 if TYPE_CHECKING:
     from foretrain.planning.frontier import TwoPhases
     from foretrain.planning.job_stream import JobStream
-    from foretrain.prediction.answers import Prediction
+    from foretrain.prediction.answer import Prediction
 
 Progress = Callable[[str], None]
 
@@ -215,7 +214,7 @@ def _with_probabilities(plans: list[Plan], choice: Choice) -> list[Plan]:
 def _predicted(request: PlanRequest, shown: Plan) -> Prediction:
     """The chosen plan's step in full."""
     from foretrain.prediction.many_devices import Spreading
-    from foretrain.prediction.prediction import predict
+    from foretrain.prediction.predict import predict
 
     way, options = shown.way, request.workload.options
     workload = replace(
@@ -236,7 +235,7 @@ def _two_phases(request: PlanRequest, rows: Rows, plans: list[Plan], length: Len
     """Two phases, where limits make them worth a thought."""
     if not request.limits.any:
         return None
-    from foretrain.planning.two_phases import two_phases
+    from foretrain.planning.two_phases.two_phases import two_phases
 
     terms = [rows.terms_of(each) for each in plans]
     flat = length.flattens_at_share

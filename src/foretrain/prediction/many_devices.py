@@ -9,31 +9,32 @@ from dataclasses import dataclass, replace
 from foretrain.errors import Infeasible, InvalidRequest
 from foretrain.facts.devices import Device
 from foretrain.facts.hardware import Hardware
-from foretrain.prediction.answers import (
+from foretrain.prediction.advice.counterfactuals import counterfactuals, curve
+from foretrain.prediction.advice.scaling_curve import ScalingCurve
+from foretrain.prediction.advice.verdict import verdict
+from foretrain.prediction.answer import (
     Coverage,
+    FamilyBest,
     MemoryAnswer,
     MemoryRemedy,
     Prediction,
+    Runner,
+    SpreadAnswer,
     StepAnswer,
     memory_parts,
     step_parts,
 )
 from foretrain.prediction.collectives.network import network_of
-from foretrain.prediction.counterfactuals import counterfactuals, curve
-from foretrain.prediction.fitting import largest_batch
-from foretrain.prediction.input_pipeline import InputOptions
-from foretrain.prediction.layout_memory import memory_options
-from foretrain.prediction.memory import MemoryEstimate, estimate_memory
-from foretrain.prediction.outcomes import Attempt, Outcome, Question, evaluate
-from foretrain.prediction.scaling_curve import ScalingCurve
-from foretrain.prediction.searching import Ranking, search
-from foretrain.prediction.spread_answer import FamilyBest, Runner, SpreadAnswer
-from foretrain.prediction.spreading import Setting
-from foretrain.prediction.step_models import StepModel
-from foretrain.prediction.strategies.jitter import usual_jitter
+from foretrain.prediction.cost_models.step_models import StepModel
+from foretrain.prediction.evaluation import Attempt, Outcome, Question, evaluate
+from foretrain.prediction.memory.estimate import MemoryEstimate, estimate_memory, memory_options
+from foretrain.prediction.memory.fitting import largest_batch
+from foretrain.prediction.search.search import Ranking, search
+from foretrain.prediction.step.input_pipeline import InputOptions
+from foretrain.prediction.step.parallel import Setting
+from foretrain.prediction.stragglers import usual_jitter
 from foretrain.prediction.strategies.layout import layout_of
 from foretrain.prediction.timeline import COMPUTE
-from foretrain.prediction.verdict import verdict
 from foretrain.workloads.graph import Phase
 from foretrain.workloads.workload import Workload, graph_at, graph_of
 

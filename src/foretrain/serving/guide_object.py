@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from foretrain.planning.guide import Guide, ModelGuide
-from foretrain.planning.guide_cells import Cell
-from foretrain.planning.guide_machines import Machine
-from foretrain.planning.guide_summary import Kind
+from foretrain.planning.guide.cells import Cell
+from foretrain.planning.guide.guide import Guide, ModelGuide
+from foretrain.planning.guide.machines import Machine
+from foretrain.planning.guide.summary import Kind
 
 
 def guide_object(guide: Guide) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from foretrain.planning.frontier import Frontier, Plan, TwoPhases
-from foretrain.planning.pareto import Reason
+from foretrain.planning.selection import Reason
 
 
 def frontier_object(frontier: Frontier) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from foretrain.estimates import Quantiles
 from foretrain.planning.frontier import Frontier, Plan
-from foretrain.planning.pareto import Reason, Verdict
+from foretrain.planning.selection import Reason, Verdict
 from foretrain.serving.wording import probability, together
 from foretrain.units import format_duration, format_money
 

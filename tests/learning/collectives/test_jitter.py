@@ -10,8 +10,7 @@ import pytest
 from foretrain.facts.devices import device
 from foretrain.learning.collectives.jitter import CANDIDATES, best_candidate, by_links, waits
 from foretrain.learning.measurements.lambda_scaling import ScalingRun
-from foretrain.prediction.slowest import slowdown
-from foretrain.prediction.strategies.jitter import usual_jitter
+from foretrain.prediction.stragglers import slowdown, usual_jitter
 
 RUN = ScalingRun("pytorch", "m", "v100-sxm2-16gb", False, False, "resnet50", "fp32", 4, 64, 0.2, 0.3)
 

@@ -16,7 +16,7 @@ from foretrain.learning.scaling.placement import Placement, parse_placement
 from foretrain.learning.scaling.prior import form_prior, prior_from_prediction, wide_prior
 from foretrain.learning.scaling.suggestion import suggest
 from foretrain.learning.scaling.timings import Configuration, Timing
-from foretrain.prediction.operators.table import Floats
+from foretrain.prediction.operators.listing import Floats
 
 BATCHES = (8, 32, 128)
 GRID = tuple(

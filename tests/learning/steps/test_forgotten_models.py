@@ -10,7 +10,7 @@ from foretrain.learning.measurements.convolutions import Convolution
 from foretrain.learning.steps.forgotten_models import ForgetfulConvolutionModel, forgotten
 from foretrain.learning.steps.generation_speed import GenerationSpeed, Slowness
 from foretrain.prediction.operators.convolution import ConvolutionModel, least_seconds, lower
-from foretrain.prediction.operators.table import table
+from foretrain.prediction.operators.listing import table
 from foretrain.workloads.ops import Direction, Kind
 
 _WORKS = table(

@@ -9,8 +9,7 @@ import pytest
 from foretrain.facts.hardware import Hardware, hardware
 from foretrain.prediction.collectives._base import Collective, Group, Verb
 from foretrain.prediction.collectives.catalogue import collective_cost
-from foretrain.prediction.collectives.network import network_of
-from foretrain.prediction.collectives.unlike_nodes import network_among
+from foretrain.prediction.collectives.network import network_among, network_of
 
 
 def named(text: str, network: str = "ethernet-10g", links: str | None = None) -> Hardware:

@@ -6,11 +6,18 @@ import numpy as np
 import pytest
 
 from foretrain.facts.devices import device
+from foretrain.prediction.cost_models.step_models import OperatorSteps
 from foretrain.prediction.operators.catalogue import operator_models
-from foretrain.prediction.operators.kernel_classes import kernel_class
-from foretrain.prediction.operators.listing import KINDS, PHASES, Listing, bounds, listing_of, together
+from foretrain.prediction.operators.listing import (
+    KINDS,
+    PHASES,
+    Listing,
+    bounds,
+    kernel_class,
+    listing_of,
+    together,
+)
 from foretrain.prediction.operators.pricing import price, price_all
-from foretrain.prediction.step_models import OperatorSteps
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 from foretrain.workloads.rules import operators

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.support.plain_devices import plain_device
 
 from foretrain.learning.measurements.product_works import product
+from foretrain.prediction.operators.listing import table
 from foretrain.prediction.operators.roofline import RooflineModel
-from foretrain.prediction.operators.table import table
 from foretrain.workloads.ops import Kind
 
 

@@ -11,12 +11,17 @@ import torch
 from torch import nn
 
 from foretrain.errors import InvalidRequest
-from foretrain.prediction.strategies.graph_chain import (
+from foretrain.prediction.strategies.pipeline.cuts import (
+    Chain,
+    Cuts,
+    Link,
+    StageMemory,
     chain_of,
+    cut,
+    evaluated,
     position_of_every_call,
     positions_of_calls,
 )
-from foretrain.prediction.strategies.layer_cuts import Chain, Cuts, Link, StageMemory, cut, evaluated
 from foretrain.workloads.example import Example
 from foretrain.workloads.graph import Graph, Phase, Role
 from foretrain.workloads.options import StepOptions

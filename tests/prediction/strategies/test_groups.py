@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretrain.prediction.collectives._base import Group
-from foretrain.prediction.strategies.groups import group_along, neighbours, stride
-from foretrain.prediction.strategies.program import Axis
+from foretrain.prediction.strategies.program import Axis, group_along, neighbours, stride
 
 TP, CP, EP, SHARD, DP, PP = Axis
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretrain.errors import Infeasible, InvalidRequest
-from foretrain.prediction.strategies.heterogeneous import Affine, Split, Worker, no_sync, split_batch
+from foretrain.prediction.heterogeneous.batch_split import Affine, Split, Worker, no_sync, split_batch
 
 FAST = Worker("fast", Affine(0.0, 0.001), 10_000)
 SLOW = Worker("slow", Affine(0.0, 0.020), 10_000)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretrain.errors import Infeasible, InvalidRequest
-from foretrain.prediction.strategies.layer_cuts import (
+from foretrain.prediction.strategies.pipeline.cuts import (
     Chain,
     Cuts,
     Link,
@@ -20,7 +20,7 @@ from foretrain.prediction.strategies.layer_cuts import (
     cut,
     evaluated,
 )
-from foretrain.prediction.strategies.pipeline_schedules import peak_in_flight, schedule
+from foretrain.prediction.strategies.pipeline.schedules import peak_in_flight, schedule
 
 
 def chain(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.strategies.layout import Layout, layout_of
-from foretrain.prediction.strategies.parameter_server_plan import ServerPlan, server_plan
+from foretrain.prediction.strategies.parameter_server import ServerPlan, server_plan
 
 
 @pytest.mark.parametrize(

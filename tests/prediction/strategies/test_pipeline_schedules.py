@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretrain.errors import InvalidRequest, UnknownName
-from foretrain.prediction.strategies.pipeline_schedules import (
+from foretrain.prediction.strategies.pipeline.schedules import (
     Schedule,
     Slot,
     bubble_share,

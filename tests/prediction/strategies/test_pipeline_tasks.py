@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from foretrain.prediction.strategies.pipeline_schedules import pipeline_seconds, schedule
-from foretrain.prediction.strategies.pipeline_tasks import SEND, pipeline_tasks
+from foretrain.prediction.strategies.pipeline.schedules import (
+    SEND,
+    pipeline_seconds,
+    pipeline_tasks,
+    schedule,
+)
 from foretrain.prediction.timeline import simulate
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from tests.support.hand_made_steps import graph, setting, spread_by
 
-from foretrain.prediction.call_times import call_times
 from foretrain.prediction.collectives._base import Verb
-from foretrain.prediction.layout_memory import memory_options
+from foretrain.prediction.cost_models.priced_step import call_times
+from foretrain.prediction.memory.estimate import memory_options
 from foretrain.prediction.strategies.gradients import optimizer_start, parameter_bytes
 from foretrain.prediction.strategies.layout import layout_of
 from foretrain.prediction.strategies.program import Program

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from foretrain.errors import InvalidRequest
-from foretrain.prediction.strategies.pipeline import pipelined_before
-from foretrain.prediction.strategies.pipeline_schedules import schedule
+from foretrain.prediction.strategies.pipeline.pipeline import pipelined_before
+from foretrain.prediction.strategies.pipeline.schedules import schedule
 from foretrain.prediction.strategies.program import Program
 from foretrain.workloads.graph import Buffer, Call, Graph, Phase, Role, Spec
 

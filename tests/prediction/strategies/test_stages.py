@@ -11,11 +11,11 @@ from tests.support.divided_graphs import matrix_flop
 from tests.support.hand_made_steps import gpt2, graph, setting
 
 from foretrain.errors import InvalidRequest
-from foretrain.prediction.call_times import call_times
+from foretrain.prediction.cost_models.priced_step import call_times
 from foretrain.prediction.strategies.gradients import gradients
-from foretrain.prediction.strategies.layer_cuts import Link
-from foretrain.prediction.strategies.pipeline import Pipeline, pipelined
-from foretrain.prediction.strategies.pipeline_schedules import schedule
+from foretrain.prediction.strategies.pipeline.cuts import Link
+from foretrain.prediction.strategies.pipeline.pipeline import Pipeline, pipelined
+from foretrain.prediction.strategies.pipeline.schedules import schedule
 from foretrain.prediction.strategies.program import Axis, Program
 from foretrain.workloads.graph import Graph, Phase, Role
 

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from foretrain.errors import InvalidRequest
-from foretrain.prediction.strategies.renewals import expected_completion
-from foretrain.prediction.strategies.stragglers import expected_maximum, slowest_of
-from foretrain.prediction.strategies.worker_times import (
+from foretrain.prediction.stragglers import (
     Distribution,
     WorkerTimes,
+    expected_completion,
+    expected_maximum,
     expected_order_statistic,
+    slowest_of,
 )
 
 NORMAL = WorkerTimes(10.0, 0.1, Distribution.NORMAL)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tests.support.browser import opened_browser
 
-from foretrain.planning.guide import Guide, GuideRequest, guide
-from foretrain.planning.guide_machines import machines_named
+from foretrain.planning.guide.guide import Guide, GuideRequest, guide
+from foretrain.planning.guide.machines import machines_named
 from foretrain.serving.guide_views import NAMES, best_cells, value, views, written
 from foretrain.serving.html.guide_report import guide_report
 from foretrain.workloads.requests import WorkloadRequest, workload_of

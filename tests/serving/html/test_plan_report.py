@@ -9,7 +9,7 @@ import pytest
 from tests.support.frontiers import example
 
 from foretrain.planning.frontier import Frontier
-from foretrain.planning.pareto import Reason, Verdict
+from foretrain.planning.selection import Reason, Verdict
 from foretrain.serving.html.plan_chart import front_info
 from foretrain.serving.html.plan_report import plan_report
 from foretrain.serving.html.scatter import Standing

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretrain.learning.clusters.steps import ClusterSteps
-from foretrain.prediction.operators.table import Floats
+from foretrain.prediction.operators.listing import Floats
 
 
 @dataclass(frozen=True, slots=True)

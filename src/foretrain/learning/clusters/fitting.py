@@ -19,7 +19,7 @@ from foretrain.learning.clusters.costs import (
     ring_seconds,
 )
 from foretrain.learning.clusters.steps import ClusterSteps
-from foretrain.prediction.operators.table import Floats
+from foretrain.prediction.operators.listing import Floats
 
 _MOST_ROWS = 400
 _MOST_RING_ROWS = 400

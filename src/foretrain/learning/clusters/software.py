@@ -11,7 +11,7 @@ from statistics import median
 
 from foretrain.facts.devices import device
 from foretrain.learning.measurements import lambda_graphs, lambda_steps
-from foretrain.prediction.step_models import OperatorSteps
+from foretrain.prediction.cost_models.step_models import OperatorSteps
 
 _SOFTWARE, _TASK, _PRECISION = "1.4", "resnet50", "fp16"
 

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from foretrain.facts.devices import device
 from foretrain.learning.measurements import sia_models
 from foretrain.learning.measurements.sia_steps import CLUSTERS, SiaStep
-from foretrain.prediction.call_times import call_times
-from foretrain.prediction.operators.table import Flags, Floats
-from foretrain.prediction.step_models import OperatorSteps
+from foretrain.prediction.cost_models.priced_step import call_times
+from foretrain.prediction.cost_models.step_models import OperatorSteps
+from foretrain.prediction.operators.listing import Flags, Floats
 from foretrain.prediction.strategies.gradients import buckets, gradients, optimizer_start
 
 Names = NDArray[np.str_]

@@ -9,7 +9,7 @@ from pathlib import Path
 from foretrain.learning.collectives import jitter
 from foretrain.learning.collectives.calibration import FILE, calibrate
 from foretrain.learning.kernels import calibration_files
-from foretrain.prediction.strategies.jitter import FILE as JITTER_FILE
+from foretrain.prediction.stragglers import FILE as JITTER_FILE
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ from foretrain.prediction.collectives.calibration import (
     Behaviour,
     Calibration,
 )
-from foretrain.prediction.operators.table import Floats
+from foretrain.prediction.operators.listing import Floats
 
 _MIB = 2**20
 _HALF = 0.5

@@ -20,7 +20,7 @@ from foretrain.prediction.collectives._base import Group, Verb
 from foretrain.prediction.collectives.calibration import NVLINK, Calibration, technology
 from foretrain.prediction.collectives.catalogue import collective_seconds
 from foretrain.prediction.collectives.network import Network, network_of
-from foretrain.prediction.operators.table import Floats
+from foretrain.prediction.operators.listing import Floats
 
 LARGE_BYTES = 2**20
 _SMALL_WEIGHT = 0.4

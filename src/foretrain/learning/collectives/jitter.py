@@ -24,9 +24,9 @@ from foretrain.facts.devices import device
 from foretrain.facts.hardware import hardware
 from foretrain.learning.measurements.lambda_scaling import TENSORFLOW, ScalingRun, read
 from foretrain.prediction.collectives import Group, Network, Verb, collective_seconds, network_of
-from foretrain.prediction.operators.table import Flags, Floats
+from foretrain.prediction.operators.listing import Flags, Floats
+from foretrain.prediction.stragglers import expected_maximum
 from foretrain.prediction.strategies.gradients import BUCKET_BYTES
-from foretrain.prediction.strategies.stragglers import expected_maximum
 
 CANDIDATES = np.arange(0.0, 0.0801, 0.005)
 _BACKWARD_SHARE = 2 / 3

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from foretrain.prediction.collectives.calibration import Behaviour, Calibration, LinkFit
-from foretrain.prediction.operators.table import Floats
+from foretrain.prediction.operators.listing import Floats
 
 START = Behaviour(
     share=1.0,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from foretrain.prediction.operators.table import Flags, Floats
+from foretrain.prediction.operators.listing import Flags, Floats
 
 _ROUNDS = 12
 _LEAST_RESIDUAL = 0.03

@@ -16,7 +16,7 @@ from foretrain.learning.kernels.least_squares import minimise
 from foretrain.learning.measurements import aiconfigurator_attention
 from foretrain.learning.measurements._base import Measurements
 from foretrain.prediction.operators.attention import FILE, AttentionConstants, attention_seconds
-from foretrain.prediction.operators.table import Flags, Floats
+from foretrain.prediction.operators.listing import Flags, Floats
 
 __all__ = ["FILE", "Predictions", "calibrate", "cross_validate"]
 

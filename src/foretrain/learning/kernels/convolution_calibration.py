@@ -18,7 +18,7 @@ from foretrain.learning.measurements import (
 )
 from foretrain.learning.measurements._base import Measurements
 from foretrain.prediction.operators.convolution import FILE
-from foretrain.prediction.operators.table import Floats
+from foretrain.prediction.operators.listing import Floats
 from foretrain.workloads.ops import Direction
 
 FOLDS = 3

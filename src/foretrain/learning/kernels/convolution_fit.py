@@ -26,7 +26,7 @@ from foretrain.prediction.operators.convolution import (
     least_seconds,
     lower,
 )
-from foretrain.prediction.operators.table import Floats
+from foretrain.prediction.operators.listing import Floats
 
 DEPTHWISE_SHARE = 0.15
 """Assumed: no public measurement of single depthwise kernels was found."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from foretrain.prediction.operators.table import Floats
+from foretrain.prediction.operators.listing import Floats
 
 _STEP = 1e-5
 

@@ -30,9 +30,8 @@ from foretrain.learning.measurements import (
     neusight_vector,
 )
 from foretrain.learning.measurements._base import Measurements
-from foretrain.prediction.operators.layer_complexity import complexity
-from foretrain.prediction.operators.per_layer import FILE, LayerType, Line, Lines
-from foretrain.prediction.operators.table import Flags, Floats
+from foretrain.prediction.operators.listing import Flags, Floats
+from foretrain.prediction.operators.per_layer import FILE, LayerType, Line, Lines, complexity
 from foretrain.workloads.ops import Direction, Kind
 
 __all__ = [

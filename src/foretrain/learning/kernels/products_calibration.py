@@ -32,9 +32,9 @@ from foretrain.learning.measurements._base import Measurements, shape_key
 from foretrain.prediction.operators import streaming
 from foretrain.prediction.operators.corrections import FILE as TREES_FILE
 from foretrain.prediction.operators.corrections import apply, key
+from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.operators.matrix import FILE, Calibration, Unit, calibration
 from foretrain.prediction.operators.products import ProductConstants
-from foretrain.prediction.operators.table import Floats
 from foretrain.prediction.operators.trees import Forest
 
 __all__ = ["FILE", "Corpus", "Predictions", "calibrate", "corpus", "device_unseen", "shape_unseen"]

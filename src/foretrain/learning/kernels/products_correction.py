@@ -6,7 +6,7 @@ import numpy as np
 
 from foretrain.learning.kernels.products_fit import BEFORE_KERNEL, Sample
 from foretrain.prediction.operators.corrections import BOUND, features
-from foretrain.prediction.operators.table import Floats
+from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.operators.trees import Forest, from_lightgbm
 
 _ROUNDS = 80

@@ -19,6 +19,7 @@ from foretrain.learning.kernels.least_squares import minimise
 from foretrain.learning.measurements._base import Measurements, Names
 from foretrain.prediction.operators import streaming
 from foretrain.prediction.operators.bandwidth import nearest_share, published
+from foretrain.prediction.operators.listing import Flags, Floats
 from foretrain.prediction.operators.products import (
     TILES,
     PowerLimit,
@@ -29,7 +30,6 @@ from foretrain.prediction.operators.products import (
     products,
     unit_of,
 )
-from foretrain.prediction.operators.table import Flags, Floats
 
 ROWS_PER_DEVICE = 1000
 """How many measurements of a device the constants are fitted to: there are 18 of them."""

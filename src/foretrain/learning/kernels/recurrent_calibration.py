@@ -14,6 +14,7 @@ from foretrain.learning.kernels.calibration_files import data_used, spread
 from foretrain.learning.kernels.least_squares import minimise
 from foretrain.learning.measurements import deepbench_recurrent
 from foretrain.learning.measurements._base import Measurements
+from foretrain.prediction.operators.listing import Flags, Floats
 from foretrain.prediction.operators.products import unit_of
 from foretrain.prediction.operators.recurrent import (
     FILE,
@@ -23,7 +24,6 @@ from foretrain.prediction.operators.recurrent import (
     parts,
     recurrent_seconds,
 )
-from foretrain.prediction.operators.table import Flags, Floats
 
 __all__ = ["FILE", "Predictions", "calibrate", "cross_validate"]
 

@@ -16,8 +16,8 @@ from foretrain.learning.kernels.streaming_fit import Sample, StreamFit, fit, sam
 from foretrain.learning.measurements import aiconfigurator_start, neusight_vector
 from foretrain.learning.measurements._base import Measurements
 from foretrain.prediction.operators.bandwidth import DeviceShare, nearest_share, published
+from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.operators.streaming import FILE, Calibration, calibration
-from foretrain.prediction.operators.table import Floats
 
 FOLDS = 3
 _WELL_ABOVE = 2.0

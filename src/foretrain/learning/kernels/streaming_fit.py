@@ -17,6 +17,7 @@ from foretrain.learning.kernels.harness import floors, observed
 from foretrain.learning.kernels.least_squares import minimise
 from foretrain.learning.measurements._base import Measurements
 from foretrain.prediction.operators.bandwidth import DeviceShare, nearest_share, published
+from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.operators.streaming import (
     GROUPS,
     WAYS,
@@ -25,7 +26,6 @@ from foretrain.prediction.operators.streaming import (
     stream_seconds,
     streams,
 )
-from foretrain.prediction.operators.table import Floats
 
 _HARNESSES = ("elementwise", "softmax", "norm")
 _HARNESS_OF_WAY = np.array([_HARNESSES.index(group) for group in GROUPS])

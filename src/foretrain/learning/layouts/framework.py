@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from foretrain.learning.layouts.parts import LayoutParts
-from foretrain.prediction.operators.table import Floats
+from foretrain.prediction.operators.listing import Floats
 
 MANY_NODES = 64
 _SOFT = 0.1

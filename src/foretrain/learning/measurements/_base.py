@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretrain.errors import MissingData
-from foretrain.prediction.operators.table import Flags, Floats, WorkTable, table
+from foretrain.prediction.operators.listing import Flags, Floats, WorkTable, table
 from foretrain.workloads.ops import Work
 
 Names = NDArray[np.str_]

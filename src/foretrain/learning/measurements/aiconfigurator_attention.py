@@ -14,8 +14,8 @@ import numpy as np
 from foretrain.facts.devices import device
 from foretrain.learning.measurements._base import Measurements, measurements, rows
 from foretrain.learning.measurements.aiconfigurator_products import DEVICES
-from foretrain.prediction.operators.limits import peak_flop_per_second
-from foretrain.prediction.operators.table import Flags
+from foretrain.prediction.operators.listing import Flags
+from foretrain.prediction.operators.pricing import peak_flop_per_second
 from foretrain.workloads.ops import Direction, Kind, Work
 
 FILE = Path("aiconfigurator/context_attention.csv.gz")

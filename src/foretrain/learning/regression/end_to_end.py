@@ -33,7 +33,7 @@ from foretrain.learning.regression.stepwise import ENTER, LEAVE, Selection, sele
 from foretrain.learning.regression.tails import t_quantile
 from foretrain.learning.regression.terms import FEATURES, Term, candidates, powers_of
 from foretrain.learning.regression.timings import Configuration, Timing
-from foretrain.prediction.operators.table import Floats
+from foretrain.prediction.operators.listing import Floats
 
 FORMAT = 1
 LEAST_CONFIGURATIONS = 3

@@ -15,10 +15,10 @@ from foretrain.estimates import Estimate, Part
 from foretrain.facts.devices import Device
 from foretrain.learning.regression.end_to_end import EndToEndModel, fit
 from foretrain.learning.regression.timings import Configuration, of_model, read_timings
+from foretrain.prediction.cost_models.priced_step import PricedStep, StepEstimate
+from foretrain.prediction.cost_models.step_models import OperatorSteps, StepModel
 from foretrain.prediction.operators._base import Knowledge
 from foretrain.prediction.operators.roofline import RooflineModel
-from foretrain.prediction.step import PricedStep, StepEstimate
-from foretrain.prediction.step_models import OperatorSteps, StepModel
 from foretrain.workloads.graph import Graph
 
 NAME = "end-to-end"

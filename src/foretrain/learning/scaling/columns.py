@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretrain.learning.scaling.timings import Configuration
-from foretrain.prediction.operators.table import Floats
+from foretrain.prediction.operators.listing import Floats
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ import numpy as np
 from foretrain.learning.scaling.columns import Columns
 from foretrain.learning.scaling.forms._base import LEVEL, Form
 from foretrain.learning.scaling.levenberg_marquardt import minimise
-from foretrain.prediction.operators.table import Floats
+from foretrain.prediction.operators.listing import Floats
 
 _STEP = 1e-6
 _TRUST = 6.0

@@ -10,10 +10,10 @@ from foretrain.errors import InvalidRequest
 from foretrain.facts.hardware import Hardware
 from foretrain.learning.scaling.placement import Placement
 from foretrain.learning.scaling.timings import Configuration
-from foretrain.prediction.input_pipeline import InputOptions
+from foretrain.prediction.cost_models.step_models import OperatorSteps
+from foretrain.prediction.evaluation import Outcome, evaluate
 from foretrain.prediction.many_devices import Spreading, attempt_of, question_of
-from foretrain.prediction.outcomes import Outcome, evaluate
-from foretrain.prediction.step_models import OperatorSteps
+from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.workloads.workload import Workload
 
 _DEVIATIONS = 2.563

@@ -13,7 +13,7 @@ from foretrain.learning.measurements.sia_steps import SiaStep
 from foretrain.learning.scaling.columns import Columns, columns, reference_batch
 from foretrain.learning.scaling.placement import Placement, spread
 from foretrain.learning.scaling.timings import Configuration, Timing
-from foretrain.prediction.operators.table import Floats
+from foretrain.prediction.operators.listing import Floats
 
 
 @dataclass(frozen=True, eq=False)

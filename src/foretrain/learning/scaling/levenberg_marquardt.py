@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from foretrain.prediction.operators.table import Floats
+from foretrain.prediction.operators.listing import Floats
 
 _ROUNDS = 200
 _FIRST_DAMPING, _MOST_DAMPING = 1e-3, 1e12

@@ -20,7 +20,7 @@ from foretrain.learning.scaling.fitting import Prior, fit
 from foretrain.learning.scaling.forms._base import LEVEL, LEVEL_DEVIATION, Form
 from foretrain.learning.scaling.jobs import Job
 from foretrain.learning.scaling.prior import wide_prior
-from foretrain.prediction.operators.table import Floats
+from foretrain.prediction.operators.listing import Floats
 
 NOISE = 0.08
 """In logarithms, before any was learned."""

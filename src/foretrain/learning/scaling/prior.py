@@ -21,7 +21,7 @@ from foretrain.learning.scaling.fitting import Fitted, Prior, fit
 from foretrain.learning.scaling.forms._base import LEVEL, LEVEL_DEVIATION, Form
 from foretrain.learning.scaling.placement import Placement
 from foretrain.learning.scaling.timings import Configuration, Timing
-from foretrain.prediction.operators.table import Floats
+from foretrain.prediction.operators.listing import Floats
 
 FILE = "scaling.json"
 FORMAT = 1

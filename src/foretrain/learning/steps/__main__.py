@@ -16,7 +16,7 @@ from foretrain.learning.steps import (
     replication_calibration,
     transfer_calibration,
 )
-from foretrain.prediction import few_timings
+from foretrain.prediction.cost_models import few_timings
 from foretrain.prediction.strategies import single_process
 
 CALIBRATIONS: Mapping[str, Callable[[Path, Path], Mapping[str, Any]]] = {

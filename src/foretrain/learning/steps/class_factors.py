@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from foretrain.prediction.operators.table import Floats
+from foretrain.prediction.operators.listing import Floats
 
 _ITERATIONS = 40
 _SETTLED = 1e-5

@@ -13,8 +13,7 @@ import numpy as np
 
 from foretrain.facts.devices import Device
 from foretrain.prediction.operators import streaming
-from foretrain.prediction.operators.limits import peak_flop_per_second
-from foretrain.prediction.operators.pricing import PricedOps
+from foretrain.prediction.operators.pricing import PricedOps, peak_flop_per_second
 from foretrain.workloads.graph import NO_TENSOR, Graph
 from foretrain.workloads.ops import Direction, Kind, Op, Work
 

@@ -24,8 +24,8 @@ from foretrain.facts.devices import device
 from foretrain.learning.steps.generation_speed import generation_speed
 from foretrain.learning.steps.keras_harness import fit_harness
 from foretrain.learning.steps.profet_pricing import GPUS, PricedStep, measured, priced_steps, table
-from foretrain.prediction.few_timings import Spreads, TimedSize, corrected
-from foretrain.prediction.operators.table import Floats
+from foretrain.prediction.cost_models.few_timings import Spreads, TimedSize, corrected
+from foretrain.prediction.operators.listing import Floats
 
 KNOWN_UP_TO = 64
 _LEVEL, _NOISE = 0.3, 0.013

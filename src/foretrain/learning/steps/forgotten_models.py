@@ -11,10 +11,10 @@ from foretrain.prediction.operators import convolution, matrix
 from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
 from foretrain.prediction.operators.bandwidth import nearest_share
 from foretrain.prediction.operators.convolution import convolution_seconds, least_seconds, lower
+from foretrain.prediction.operators.listing import Floats, WorkTable
 from foretrain.prediction.operators.matrix import MatrixModel
 from foretrain.prediction.operators.roofline import RooflineModel
 from foretrain.prediction.operators.streaming import StreamingModel
-from foretrain.prediction.operators.table import Floats, WorkTable
 from foretrain.workloads.ops import Kind
 
 

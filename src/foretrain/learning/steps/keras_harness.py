@@ -22,7 +22,7 @@ import numpy as np
 from foretrain.learning.kernels.least_squares import minimise
 from foretrain.learning.steps.composition import Composition
 from foretrain.learning.steps.generation_speed import Slowness
-from foretrain.prediction.operators.table import Flags, Floats
+from foretrain.prediction.operators.listing import Flags, Floats
 
 _SHARPNESS = 4
 _REGULARISING_PASSES = 6

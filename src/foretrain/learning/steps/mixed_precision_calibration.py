@@ -16,9 +16,9 @@ from foretrain.learning.measurements.timm_graphs import name_hash
 from foretrain.learning.measurements.timm_steps import TimmStep
 from foretrain.learning.steps.class_factors import fit_factors
 from foretrain.learning.steps.class_times import ClassTimes, class_times
-from foretrain.prediction.mixed_precision import BOUND, TREES, step_features
-from foretrain.prediction.mixed_precision import FILE as FILE
-from foretrain.prediction.operators.table import Flags, Floats
+from foretrain.prediction.operators.listing import Flags, Floats
+from foretrain.prediction.operators.mixed_precision import BOUND, TREES, step_features
+from foretrain.prediction.operators.mixed_precision import FILE as FILE
 from foretrain.prediction.operators.trees import Forest, from_lightgbm
 
 FITTED, JUDGED = "rtx3090", "rtx4090"

@@ -17,8 +17,8 @@ from foretrain.learning.steps.forgotten_models import forgotten
 from foretrain.learning.steps.generation_speed import Slowness
 from foretrain.learning.steps.keras_harness import HarnessStep, HarnessTable, harness_table
 from foretrain.prediction.operators.catalogue import operator_models
+from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.operators.pricing import price
-from foretrain.prediction.operators.table import Floats
 from foretrain.workloads.ops import Op
 from foretrain.workloads.rules import operators
 from foretrain.workloads.workload import graph_at

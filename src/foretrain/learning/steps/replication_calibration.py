@@ -19,8 +19,8 @@ from foretrain.facts.hardware import hardware
 from foretrain.learning.measurements import ryujaehun_steps
 from foretrain.learning.measurements.ryujaehun_steps import SmallStep
 from foretrain.prediction.collectives import network_of
-from foretrain.prediction.spreading import Setting, spread
-from foretrain.prediction.step_models import OperatorSteps
+from foretrain.prediction.cost_models.step_models import OperatorSteps
+from foretrain.prediction.step.parallel import Setting, spread
 from foretrain.prediction.strategies.gradients import parameter_bytes
 from foretrain.prediction.strategies.layout import layout_of
 from foretrain.prediction.strategies.single_process import FILE, parameters, replicating_seconds

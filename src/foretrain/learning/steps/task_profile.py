@@ -23,8 +23,8 @@ from foretrain.learning.measurements.convolutions import Convolution
 from foretrain.learning.measurements.lambda_steps import LambdaRun
 from foretrain.learning.measurements.product_works import product
 from foretrain.prediction.operators.catalogue import operator_models
+from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.operators.pricing import price
-from foretrain.prediction.operators.table import Floats
 from foretrain.workloads.graph import Phase
 from foretrain.workloads.ops import Direction, Kind, Op, Work
 

@@ -15,8 +15,8 @@ import numpy as np
 from foretrain.learning.steps import mixed_precision_calibration as mixed
 from foretrain.learning.steps.class_times import ClassTimes, class_times
 from foretrain.learning.steps.variance_components import variance_components
-from foretrain.prediction.operators.table import Floats
-from foretrain.prediction.user_calibration import FILE as FILE
+from foretrain.prediction.cost_models.user_timings import FILE as FILE
+from foretrain.prediction.operators.listing import Floats
 
 _WILD = 1.0
 """Residuals beyond e to this power are cut to it: a few networks run kernels no class knows."""

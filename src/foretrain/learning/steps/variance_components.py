@@ -18,8 +18,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from foretrain.errors import InvalidRequest
-from foretrain.prediction.operators.table import Floats
-from foretrain.prediction.user_calibration import VarianceComponents
+from foretrain.prediction.cost_models.user_timings import VarianceComponents
+from foretrain.prediction.operators.listing import Floats
 
 
 def variance_components(

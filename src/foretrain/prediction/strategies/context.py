@@ -17,13 +17,7 @@ from dataclasses import replace
 
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.collectives._base import Verb
-from foretrain.prediction.strategies.divided_graph import divide
-from foretrain.prediction.strategies.divided_shapes import WHOLE, outer_at, size_at
-from foretrain.prediction.strategies.division_rules import COMMON_RULES, keep_division, work_on_whole
-from foretrain.prediction.strategies.feasible_degrees import common_degrees, nearest_degrees
-from foretrain.prediction.strategies.matrix_products import matrix_product
-from foretrain.prediction.strategies.program import Axis, Exchange, Program
-from foretrain.prediction.strategies.sharding_flow import (
+from foretrain.prediction.strategies.division.flow import (
     GATHER,
     GRADIENTS_OF_WHOLE,
     RING,
@@ -33,6 +27,15 @@ from foretrain.prediction.strategies.sharding_flow import (
     Rule,
     Walk,
 )
+from foretrain.prediction.strategies.division.graph import common_degrees, divide, nearest_degrees
+from foretrain.prediction.strategies.division.rules import (
+    COMMON_RULES,
+    keep_division,
+    matrix_product,
+    work_on_whole,
+)
+from foretrain.prediction.strategies.division.shapes import WHOLE, outer_at, size_at
+from foretrain.prediction.strategies.program import Axis, Exchange, Program
 from foretrain.workloads.graph import NO_TENSOR, Call, Graph, Phase, Role
 
 _ATTENTION = "foretrain.attention"

@@ -13,8 +13,13 @@ import math
 from collections.abc import Iterator
 
 from foretrain.prediction.collectives._base import Verb
-from foretrain.prediction.strategies.averaging import AVERAGING, averaged
-from foretrain.prediction.strategies.gradients import BUCKET_BYTES, buckets, optimizer_start
+from foretrain.prediction.strategies.gradients import (
+    AVERAGING,
+    BUCKET_BYTES,
+    averaged,
+    buckets,
+    optimizer_start,
+)
 from foretrain.prediction.strategies.program import Axis, Exchange, Program, When
 from foretrain.workloads.graph import ITEM_BYTES
 

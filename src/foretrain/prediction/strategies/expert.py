@@ -22,13 +22,12 @@ from typing import NamedTuple
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.collectives._base import Verb
 from foretrain.prediction.strategies.context import TOKEN_RULES
-from foretrain.prediction.strategies.divided_graph import divide
-from foretrain.prediction.strategies.divided_shapes import WHOLE, multiplied, outer_at
-from foretrain.prediction.strategies.division_rules import keep_division
-from foretrain.prediction.strategies.feasible_degrees import common_degrees, nearest_degrees
+from foretrain.prediction.strategies.division.flow import Walk
+from foretrain.prediction.strategies.division.graph import common_degrees, divide, nearest_degrees
+from foretrain.prediction.strategies.division.rules import keep_division
+from foretrain.prediction.strategies.division.shapes import WHOLE, multiplied, outer_at
+from foretrain.prediction.strategies.pipeline.stages import pruned
 from foretrain.prediction.strategies.program import Axis, Exchange, Program
-from foretrain.prediction.strategies.pruned_graph import pruned
-from foretrain.prediction.strategies.sharding_flow import Walk
 from foretrain.workloads.graph import Call, Graph, Phase, Role
 
 NOTE = "experts are assumed to be used alike; their gradients are averaged between devices with the same ones"

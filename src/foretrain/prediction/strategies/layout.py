@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 
 from foretrain.errors import InvalidRequest, nearest
 from foretrain.prediction.strategies.data_parallel import HOOKS
-from foretrain.prediction.strategies.parameter_server_plan import ServerPlan, server_plan
-from foretrain.prediction.strategies.pipeline_schedules import SCHEDULES
+from foretrain.prediction.strategies.parameter_server import ServerPlan, server_plan
+from foretrain.prediction.strategies.pipeline.schedules import SCHEDULES
 from foretrain.prediction.strategies.program import Axis
 
 ZERO_STAGES = {"zero1": 1, "zero2": 2, "zero3": 3, "fsdp": 3}

@@ -19,8 +19,8 @@ from functools import cache
 import numpy as np
 
 from foretrain.facts.sheets import data_root
-from foretrain.prediction.call_times import CallTimes
 from foretrain.prediction.collectives._base import Verb
+from foretrain.prediction.cost_models.priced_step import CallTimes
 from foretrain.prediction.strategies.gradients import gradients, optimizer_start, parameter_bytes
 from foretrain.prediction.strategies.program import Axis, Exchange, Program
 from foretrain.workloads.graph import Graph, Phase, Role

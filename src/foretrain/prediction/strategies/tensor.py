@@ -20,17 +20,16 @@ from dataclasses import replace
 
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.collectives._base import Verb
-from foretrain.prediction.strategies.divided_graph import divide
-from foretrain.prediction.strategies.feasible_degrees import common_degrees, nearest_degrees
-from foretrain.prediction.strategies.megatron import Megatron
-from foretrain.prediction.strategies.program import Axis, Exchange, Program
-from foretrain.prediction.strategies.sharding_flow import (
+from foretrain.prediction.strategies.division.flow import (
     GATHER,
     SUM,
     SUM_TO_SHARES,
     Constraint,
     Flow,
 )
+from foretrain.prediction.strategies.division.graph import common_degrees, divide, nearest_degrees
+from foretrain.prediction.strategies.division.megatron import Megatron
+from foretrain.prediction.strategies.program import Axis, Exchange, Program
 from foretrain.workloads.graph import Graph
 
 _VERBS = {SUM: Verb.ALL_REDUCE, SUM_TO_SHARES: Verb.REDUCE_SCATTER, GATHER: Verb.ALL_GATHER}

@@ -14,8 +14,8 @@ from foretrain.serving.cli.parameters import Json
 
 if TYPE_CHECKING:
     from foretrain.measuring.step_timings import StepTiming
-    from foretrain.prediction.measured_steps import Configuration, MeasuredStep
-    from foretrain.prediction.operators.cpu_calibration import CpuCalibration
+    from foretrain.prediction.cost_models.user_timings import Configuration, MeasuredStep
+    from foretrain.prediction.operators.cpu import CpuCalibration
 
 Timings = Annotated[
     Path | None,
@@ -55,7 +55,7 @@ def _calibrate_here(seconds: float, json: bool) -> None:
     from foretrain.learning.cpu.calibration import TimedWork, calibrate
     from foretrain.measuring.micro_benchmarks import run_trials, torch_threads, torch_version
     from foretrain.measuring.this_machine import DEVICE_ID, measure_this_machine
-    from foretrain.prediction.operators.cpu_calibration import keep
+    from foretrain.prediction.operators.cpu import keep
     from foretrain.serving.cli.terminal import print_json
 
     with _progress_bar("Timing this machine") as progress:
@@ -119,7 +119,7 @@ def _show_machine(found: CpuCalibration, file: Path) -> None:
 
 def _learn_from(file: Path, json: bool) -> None:
     from foretrain.measuring.step_timings import read_timings
-    from foretrain.prediction.measured_steps import remember
+    from foretrain.prediction.cost_models.user_timings import remember
     from foretrain.serving.cli.terminal import print_json, spinner
 
     read = read_timings(file)
@@ -138,7 +138,7 @@ def _learn_from(file: Path, json: bool) -> None:
 def _predicted(timing: StepTiming, file: Path) -> MeasuredStep:
     """The timing with what is predicted of it; what cannot be predicted is told with its line."""
     from foretrain.errors import ForetrainError, InvalidData
-    from foretrain.prediction.measured_steps import MeasuredStep
+    from foretrain.prediction.cost_models.user_timings import MeasuredStep
 
     try:
         seconds = _predicted_seconds(timing.configuration)
@@ -149,7 +149,7 @@ def _predicted(timing: StepTiming, file: Path) -> MeasuredStep:
 
 def _predicted_seconds(of: Configuration) -> float:
     from foretrain.facts.devices import device
-    from foretrain.prediction.step_models import OperatorSteps
+    from foretrain.prediction.cost_models.step_models import OperatorSteps
     from foretrain.workloads.requests import WorkloadRequest, workload_of
     from foretrain.workloads.workload import graph_at
 
@@ -162,7 +162,7 @@ def _predicted_seconds(of: Configuration) -> float:
 
 
 def _as_object(steps: list[MeasuredStep], kept: int) -> dict[str, Any]:
-    from foretrain.prediction.measured_steps import measurements_file
+    from foretrain.prediction.cost_models.user_timings import measurements_file
     from foretrain.serving.encoding import encode
 
     return {
@@ -177,7 +177,7 @@ def _as_object(steps: list[MeasuredStep], kept: int) -> dict[str, Any]:
 
 
 def _show_steps(steps: list[MeasuredStep], kept: int) -> None:
-    from foretrain.prediction.measured_steps import measurements_file
+    from foretrain.prediction.cost_models.user_timings import measurements_file
     from foretrain.serving.cli.terminal import Column, print_line, print_table
     from foretrain.units import format_duration
 

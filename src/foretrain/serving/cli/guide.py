@@ -84,9 +84,9 @@ def guide(
     """
     options = given.chosen(locals())
     options.pop("batch")
-    from foretrain.planning.guide import BATCHES, GuideRequest
-    from foretrain.planning.guide import guide as core
-    from foretrain.planning.guide_machines import default_machines, machines_named
+    from foretrain.planning.guide.guide import BATCHES, GuideRequest
+    from foretrain.planning.guide.guide import guide as core
+    from foretrain.planning.guide.machines import default_machines, machines_named
     from foretrain.serving.cli.output_files import check_file, write_file
     from foretrain.serving.cli.terminal import print_json, print_line, spinner
     from foretrain.serving.guide_object import guide_object

@@ -13,10 +13,9 @@ from foretrain.serving.cli.parameters import bandwidth, duration, money
 
 if TYPE_CHECKING:
     from foretrain.convergence.from_log import LogRequest
-    from foretrain.planning.steps_to_target import StepsRequest
-    from foretrain.prediction.answers import Prediction
-    from foretrain.prediction.job import Job, Running
-    from foretrain.prediction.mixed_answers import MixedPrediction
+    from foretrain.jobs.job import Job, Running
+    from foretrain.jobs.length import StepsRequest
+    from foretrain.prediction.answer import MixedPrediction, Prediction
 
 StepCount = Annotated[int | None, typer.Option("--steps", help="Steps of the whole job.")]
 Epochs = Annotated[float | None, typer.Option("--epochs", help="Epochs of the whole job, with --samples.")]
@@ -97,7 +96,7 @@ def asked(arguments: Mapping[str, Any]) -> Asked | None:
     Options that a command does not have count as not given.
     """
     from foretrain.errors import InvalidRequest
-    from foretrain.prediction.job import Running
+    from foretrain.jobs.job import Running
 
     length, running = length_and_running(arguments)
     if length.is_known:
@@ -116,8 +115,8 @@ def length_and_running(arguments: Mapping[str, Any]) -> tuple[StepsRequest, Runn
 
 
 def _length(arguments: Mapping[str, Any]) -> StepsRequest:
-    from foretrain.planning.epochs_by_batch import parse_batch_point
-    from foretrain.planning.steps_to_target import StepsRequest
+    from foretrain.jobs.epochs_by_batch import parse_batch_point
+    from foretrain.jobs.length import StepsRequest
 
     return StepsRequest(
         steps=arguments.get("steps"),
@@ -151,7 +150,7 @@ def _log(arguments: Mapping[str, Any]) -> LogRequest | None:
 
 def _running(arguments: Mapping[str, Any]) -> Running:
     from foretrain.errors import InvalidRequest
-    from foretrain.prediction.job import Running
+    from foretrain.jobs.job import Running
 
     if arguments.get("eval_every") is not None and arguments.get("eval_samples") is None:
         raise InvalidRequest("--eval-every is about evaluations: say of how many samples, --eval-samples")
@@ -180,11 +179,10 @@ def answer(prediction: Prediction | MixedPrediction, job: Asked | None) -> Job |
     """What the job asked for takes, by the prediction of its step."""
     if job is None:
         return None
-    from foretrain.planning.stale_steps import with_staleness
-    from foretrain.planning.steps_to_target import steps_of
-    from foretrain.prediction.job import evaluated_each_epoch, job_of
-    from foretrain.prediction.mixed_answers import MixedPrediction
-    from foretrain.prediction.mixed_job import mixed_job_of
+    from foretrain.jobs.job import evaluated_each_epoch, job_of
+    from foretrain.jobs.length import steps_of, with_staleness
+    from foretrain.jobs.mixed_job import mixed_job_of
+    from foretrain.prediction.answer import MixedPrediction
 
     if isinstance(prediction, MixedPrediction):
         batch = prediction.split.global_batch

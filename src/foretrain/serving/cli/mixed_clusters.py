@@ -11,13 +11,13 @@ import typer
 from foretrain.errors import EXIT_INFEASIBLE, Infeasible, InvalidRequest
 from foretrain.facts.clusters import Cluster
 from foretrain.facts.devices import device
-from foretrain.prediction.epoch import Epoch, epoch_in_steps
-from foretrain.prediction.input_pipeline import InputOptions
-from foretrain.prediction.job import Job
+from foretrain.jobs.epoch import Epoch, epoch_in_steps
+from foretrain.jobs.job import Job
+from foretrain.prediction.answer import MixedPrediction, Share
+from foretrain.prediction.cost_models.step_models import StepModel, step_model
+from foretrain.prediction.heterogeneous.predict import MixedRequest, predict_mixed
 from foretrain.prediction.many_devices import Spreading
-from foretrain.prediction.mixed_answers import MixedPrediction, Share
-from foretrain.prediction.mixed_clusters import MixedRequest, predict_mixed
-from foretrain.prediction.step_models import StepModel, step_model
+from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.serving.cli import job_options
 from foretrain.serving.cli import workload_options as given
 from foretrain.serving.cli.job_text import show_job, show_job_parts

@@ -21,7 +21,7 @@ from foretrain.serving.cli.parameters import (
 )
 
 if TYPE_CHECKING:
-    from foretrain.planning.batch_limits import BatchLimits
+    from foretrain.jobs.batch_limits import BatchLimits
     from foretrain.planning.frontier import Frontier
     from foretrain.planning.plan import PlanRequest, StreamOptions
 
@@ -195,10 +195,10 @@ def _show(answer: Frontier, arguments: dict[str, Any], written: list[str]) -> No
 
 
 def _request(arguments: dict[str, Any]) -> PlanRequest:
-    from foretrain.planning.choosing import Limits
     from foretrain.planning.machines import MachinesRequest
     from foretrain.planning.plan import PlanRequest
-    from foretrain.prediction.input_pipeline import InputOptions
+    from foretrain.planning.selection import Limits
+    from foretrain.prediction.step.input_pipeline import InputOptions
 
     length, running = job.length_and_running(arguments | {"region": None})  # `machines` has regions
     workload = given.workload(given.chosen(arguments) | {"batch": None})
@@ -227,14 +227,14 @@ def _request(arguments: dict[str, Any]) -> PlanRequest:
 
 
 def _batches(arguments: dict[str, Any]) -> BatchLimits:
-    from foretrain.planning.batch_limits import BatchLimits
+    from foretrain.jobs.batch_limits import BatchLimits
 
     names = ("batch", "micro_batches", "global_batch", "max_global_batch")
     return BatchLimits(*(arguments[name] for name in names))
 
 
 def _strategies(text: str) -> tuple[str, ...]:
-    from foretrain.planning.ways import STRATEGIES
+    from foretrain.jobs.configurations import STRATEGIES
 
     if text.strip() == "auto":
         return STRATEGIES

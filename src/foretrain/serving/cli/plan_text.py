@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from foretrain.planning.device_memory import capacity_bytes
+from foretrain.jobs.device_memory import capacity_bytes
 from foretrain.planning.frontier import Frontier, Plan
-from foretrain.planning.pareto import Verdict
+from foretrain.planning.selection import Verdict
 from foretrain.serving import plan_words as words
 from foretrain.serving.cli.job_text import show_job, show_job_parts
 from foretrain.serving.cli.terminal import Column, Points, print_line, print_points, print_table

@@ -12,8 +12,8 @@ from foretrain.serving.cli import workload_options as given
 from foretrain.serving.cli.parameters import Json, complete_device
 
 if TYPE_CHECKING:
-    from foretrain.prediction.answers import Prediction
-    from foretrain.prediction.step_models import StepModel
+    from foretrain.prediction.answer import Prediction
+    from foretrain.prediction.cost_models.step_models import StepModel
 
 END_TO_END = "end-to-end"
 On = Annotated[
@@ -153,10 +153,10 @@ def predict(
     """
     options, whole = given.chosen(locals()), job.asked(locals())
     from foretrain.facts.clusters import Cluster, machines
-    from foretrain.prediction.epoch import epoch_of
-    from foretrain.prediction.input_pipeline import InputOptions
+    from foretrain.jobs.epoch import epoch_of
     from foretrain.prediction.many_devices import Spreading
-    from foretrain.prediction.prediction import predict as core
+    from foretrain.prediction.predict import predict as core
+    from foretrain.prediction.step.input_pipeline import InputOptions
     from foretrain.serving.cli.terminal import print_json, spinner
 
     machine = machines(on)
@@ -202,7 +202,7 @@ def _write_timeline(prediction: Prediction, file: Path) -> None:
     """The streams of the step, as a Chrome trace."""
     from foretrain.errors import InvalidRequest
     from foretrain.facts.user_data import write_atomically
-    from foretrain.prediction.chrome_trace import chrome_trace
+    from foretrain.prediction.timeline import chrome_trace
     from foretrain.serving.encoding import to_json
 
     if prediction.timeline is None:

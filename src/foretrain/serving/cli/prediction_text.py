@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from foretrain.facts.devices import Device
-from foretrain.prediction.answers import MemoryAnswer, Prediction, StepAnswer, StepPart
-from foretrain.prediction.bottleneck import Bottleneck
-from foretrain.prediction.epoch import Epoch
-from foretrain.prediction.input_pipeline import COPYING, DECODING, READING
-from foretrain.prediction.job import Job
-from foretrain.prediction.mixed_answers import MixedPrediction
-from foretrain.prediction.speeding_up import Advice
+from foretrain.jobs.epoch import Epoch
+from foretrain.jobs.job import Job
+from foretrain.prediction.advice.bottleneck import Bottleneck
+from foretrain.prediction.advice.speeding_up import Advice
+from foretrain.prediction.answer import MemoryAnswer, MixedPrediction, Prediction, StepAnswer, StepPart
+from foretrain.prediction.step.input_pipeline import COPYING, DECODING, READING
 from foretrain.serving.cli.job_text import show_job, show_job_parts
 from foretrain.serving.cli.spread_text import show_layout, show_spread
 from foretrain.serving.cli.terminal import Column, print_line, print_table

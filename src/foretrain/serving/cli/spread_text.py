@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from foretrain.prediction.scaling_curve import ScalingCurve, ScalingPoint
-from foretrain.prediction.spread_answer import SpreadAnswer
+from foretrain.prediction.advice.scaling_curve import ScalingCurve, ScalingPoint
+from foretrain.prediction.answer import SpreadAnswer
 from foretrain.serving.cli.terminal import Column, print_line, print_table
 from foretrain.units import format_bytes, format_duration
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from foretrain.planning.frontier import Frontier
-from foretrain.prediction.answers import Prediction
+from foretrain.prediction.answer import Prediction
 from foretrain.serving import plan_words as words
 from foretrain.serving.html.job_sections import job_section, memory_section, scaling_section, step_section
 from foretrain.serving.html.markup import Markup, element

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from foretrain.planning.frontier import Frontier, LeftOut, Plan
-from foretrain.planning.pareto import Verdict
+from foretrain.planning.selection import Verdict
 from foretrain.serving import plan_words as words
 from foretrain.serving.html.markup import Markup
 from foretrain.serving.html.page import paragraph, section

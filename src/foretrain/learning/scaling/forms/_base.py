@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretrain.learning.scaling.columns import Columns
-from foretrain.prediction.operators.table import Floats
+from foretrain.prediction.operators.listing import Floats
 
 LEVEL = "level"
 LEVEL_DEVIATION = 10.0

@@ -25,7 +25,7 @@ import numpy as np
 
 from foretrain.learning.scaling.columns import Columns
 from foretrain.learning.scaling.forms._base import LEVEL, LEVEL_DEVIATION, Form, Parameter, overlapped, share
-from foretrain.prediction.operators.table import Floats
+from foretrain.prediction.operators.listing import Floats
 
 MOST_CONTENTION = 0.6
 """Exponent: eight devices of a node at most 3.5 times as slow as one."""

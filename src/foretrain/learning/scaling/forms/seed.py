@@ -9,7 +9,7 @@ import numpy as np
 
 from foretrain.learning.scaling.columns import Columns
 from foretrain.learning.scaling.forms._base import LEVEL, LEVEL_DEVIATION, Form, Parameter
-from foretrain.prediction.operators.table import Floats
+from foretrain.prediction.operators.listing import Floats
 
 
 class Seed(Form):

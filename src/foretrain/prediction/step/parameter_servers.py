@@ -1,0 +1,97 @@
+"""A step with parameter servers: workers compute, push gradients and pull parameters.
+
+Servers sit on nodes of their own behind one network card, or, where all workers share a node, in the host's
+memory. A step is the time from one update of the parameters to the next; `strategies.parameter_server` tells
+it by how many gradients the servers wait for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from foretrain.estimates import Estimate, Part
+from foretrain.prediction.collectives._base import Collective, CollectiveCost, Group, Verb
+from foretrain.prediction.collectives.catalogue import collective_cost
+from foretrain.prediction.cost_models.priced_step import call_times
+from foretrain.prediction.step.parallel import EXPOSED, Setting, Spread, Traffic, spread
+from foretrain.prediction.stragglers import WorkerTimes
+from foretrain.prediction.strategies.gradients import gradients, optimizer_start
+from foretrain.prediction.strategies.layout import Layout
+from foretrain.prediction.strategies.parameter_server import PsUpdate, Server, Variant, ps_update
+from foretrain.prediction.strategies.program import Axis
+from foretrain.workloads.graph import Graph
+
+NOTE = "servers are taken to update parameters as quickly as a worker's device would"
+
+
+def spread_over_servers(
+    graph: Graph, layout: Layout, micro_batches: int, at: Setting, jitter: float
+) -> Spread:
+    """The step of workers with parameter servers; `jitter` is how much their times vary."""
+    plan = layout.servers
+    assert plan is not None
+    alone = spread(graph, Layout(layout.name), micro_batches, at)
+    updating = float(call_times(alone.priced).device[optimizer_start(graph) :].sum())
+    size = float(sum(gradient.bytes for gradient in gradients(graph)))
+    message = _message(size / plan.servers, at)
+    update = ps_update(
+        Variant(plan.variant),
+        layout.data,
+        plan.k,
+        WorkerTimes(alone.seconds - updating, jitter),
+        Server(message.seconds, updating / plan.servers),
+    )
+    traffic = tuple(_traffic(verb, size, layout, update, message) for verb in (Verb.PUSH, Verb.PULL))
+    return _at_that_pace(alone, layout, update, message, traffic)
+
+
+def _message(size: float, at: Setting) -> CollectiveCost:
+    """Gradients up, or parameters down, alone on the link."""
+    if at.network.inter is None and at.network.intra is None:
+        return CollectiveCost(0.0, "none", "none", 1.0, 1.0, "nobody to talk to")
+    pair = Group(2, 2 if at.network.inter is None else 1)
+    return collective_cost(Collective(Verb.SEND, size, pair), at.network, at.device)
+
+
+def _traffic(verb: Verb, size: float, layout: Layout, update: PsUpdate, message: CollectiveCost) -> Traffic:
+    count = update.gradients_per_update
+    return Traffic(
+        name="push gradients" if verb is Verb.PUSH else "pull parameters",
+        verb=verb,
+        axes=(Axis.DATA,),
+        members=layout.data,
+        count=count,
+        bytes=size * count,
+        seconds=update.exchange_seconds / 2,
+        algorithm=message.algorithm,
+        tier=message.tier,
+        p10=message.p10,
+        p90=message.p90,
+        source=message.source,
+    )
+
+
+def _at_that_pace(
+    alone: Spread, layout: Layout, update: PsUpdate, message: CollectiveCost, traffic: tuple[Traffic, ...]
+) -> Spread:
+    """One worker's step, stretched or shortened to the time between updates."""
+    share, waits = update.waiting_seconds / alone.seconds, update.exchange_seconds
+    below, above = waits * min(1.0, max(0.0, 1 - message.p10)), waits * max(0.0, message.p90 - 1)
+    parts = tuple(part.scale(share) for part in alone.estimate.parts)
+    run = replace(
+        alone.run,
+        seconds=update.seconds_per_update,
+        computing_seconds=alone.run.computing_seconds * share,
+        waiting_seconds=alone.run.waiting_seconds * share,
+        exposed_seconds=waits,
+        phases={phase: seconds * share for phase, seconds in alone.run.phases.items()},
+    )
+    return replace(
+        alone,
+        layout=layout,
+        estimate=Estimate("s", (*parts, Part(EXPOSED, waits, message.source, below, above))),
+        run=run,
+        traffic=traffic,
+        notes=(*alone.notes, NOTE),
+        staleness=update.expected_staleness,
+    )
