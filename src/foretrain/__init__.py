@@ -155,7 +155,7 @@ _HOMES = {
     "StepsRequest": "foretrain.jobs.length.StepsRequest",
     "Limits": "foretrain.planning.selection.Limits",
     "MachinesRequest": "foretrain.planning.machines.MachinesRequest",
-    "guide": "foretrain.planning.guide.guide",
+    "guide": "foretrain.planning.guide.guide.guide",
     "GuideRequest": "foretrain.planning.guide.guide.GuideRequest",
     "Guide": "foretrain.planning.guide.guide.Guide",
     "device": "foretrain.facts.devices.device",
