@@ -41,10 +41,7 @@ validate: setup  ## Accuracy on public measurements (SUITE=name for one; FORETRA
 	$(BIN)/python -m validation $(if $(SUITE),--suite $(SUITE))
 
 calibrate: setup  ## Fit the shipped calibrations anew to the public measurements (an hour or two)
-	$(BIN)/python -m foretrain.learning.kernels --data $(DATA)
-	$(BIN)/python -m foretrain.learning.collectives --data $(DATA)
-	$(BIN)/python -m foretrain.learning.scaling --data $(DATA)
-	FORETRAIN_HOME=build/validation $(BIN)/python -m foretrain.learning.steps --data $(DATA) --graphs build/timm_graphs
+	FORETRAIN_HOME=build/validation $(BIN)/python -m calibration --data $(DATA) --graphs build/timm_graphs
 
 bench: setup  ## foretrain's own speed against its targets
 	$(BIN)/python -m benchmarks

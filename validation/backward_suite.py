@@ -11,16 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+from calibration.datasets.measurements import Measurements
 
+from calibration.datasets import aiconfigurator, neusight
+from calibration.kernels import products, streaming
 from foretrain.facts.devices import device
-from foretrain.learning.kernels import products_calibration, streaming_calibration
-from foretrain.learning.measurements import (
-    aiconfigurator_start,
-    neusight_backward,
-    neusight_layer_products,
-    neusight_vector,
-)
-from foretrain.learning.measurements._base import Measurements
 from foretrain.prediction.operators import matrix
 from foretrain.prediction.operators._base import OperatorModel
 from foretrain.prediction.operators.listing import Floats, table
@@ -46,11 +41,14 @@ _NOTES = (
 
 def run(data: Path) -> SuiteReport:
     """Refit without the GPU, price, compare."""
-    vector, (first, second) = neusight_backward.read(data), neusight_layer_products.backward(data)
+    vector, (first, second) = (
+        neusight.read_vector_gradients(data),
+        neusight.read_layer_product_gradients(data),
+    )
     (name,) = vector.devices
-    cycles = aiconfigurator_start.start_cycles(data)
-    memory = streaming_calibration.unmeasured(neusight_vector.read(data), cycles, device(name))
-    known = products_calibration.unmeasured(products_calibration.corpus(data), device(name), memory)
+    cycles = aiconfigurator.start_cycles(data)
+    memory = streaming.calibration_without_family(neusight.read_vector_operators(data), cycles, device(name))
+    known = products.calibration_without_family(products.corpus(data), device(name), memory)
     methods = {UNSEEN: _models(known), SEEN: _models(matrix.calibration()), ROOFLINE: (RooflineModel(),)}
     moved = _cases(vector, methods)
     multiplied = _cases(first, methods, second)

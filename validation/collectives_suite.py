@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from calibration.collectives.fit import LARGE_BYTES, Block, blocks, predicted
+from calibration.collectives.links import corpus, exponents, left_out, unseen_spread
 
+from calibration.datasets import aiconfigurator, sia
 from foretrain.estimates import Quantiles
 from foretrain.facts.links import link
-from foretrain.learning.collectives.calibration import corpus, left_out
-from foretrain.learning.collectives.contention import exponents, unseen_spread
-from foretrain.learning.collectives.fit import LARGE_BYTES, Block, blocks, predicted
-from foretrain.learning.measurements import nccl_times, sia_sync
 from foretrain.prediction.collectives._base import Verb
 from foretrain.prediction.collectives.calibration import HOST_BRIDGE, Calibration, calibration, technology
 from foretrain.prediction.collectives.network import Tier, network_of
@@ -53,13 +52,13 @@ class _Told:
 
 def run(data: Path) -> SuiteReport:
     """Leave each device type out, tell its collectives."""
-    machines = exponents(sia_sync.read(data))
+    machines = exponents(sia.read_waiting(data))
     told: list[_Told] = []
     unseen: dict[str, Calibration] = {}
     for kind, part in corpus(data).items():
         unseen |= left_out(part, kind, machines)
         told += [_told(block, kind, unseen[block.device_id]) for block in part]
-    integers = blocks(nccl_times.read(data, "int8"))
+    integers = blocks(aiconfigurator.read_collectives(data, "int8"))
     whole = [_told(block, _kind(block), unseen[block.device_id]) for block in integers]
     cases, others = _cases(told, machines), _cases(whole)
     by_set = {**_sets(cases), "whole numbers, at least 1 MiB": _metrics(_large(others))}

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from calibration.steps.data_parallel import Replicated, fit, replicated
 
-from foretrain.learning.steps.replication_calibration import Replicated, fit, replicated
 from foretrain.prediction.operators.listing import Floats
 from validation.report import Case, Metrics, SuiteReport, metrics
 from validation.splitting import by_group, intervals, leave_out

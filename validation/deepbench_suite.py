@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from calibration.datasets import deepbench
 from foretrain.facts.devices import device
-from foretrain.learning.measurements import deepbench_products
 from foretrain.prediction.operators import matrix
 from foretrain.prediction.operators.matrix import MatrixModel
 from foretrain.prediction.operators.pricing import roofline_seconds
@@ -32,7 +32,7 @@ _NOTES = (
 
 def run(data: Path) -> SuiteReport:
     """Price every product on its device."""
-    found = deepbench_products.read(data)
+    found = deepbench.read_products(data)
     told = {method: np.zeros(len(found)) for method in (UNSEEN, SHIPPED, ROOFLINE)}
     for gpu in found.devices:
         here, target = found.device_ids == gpu, device(gpu)

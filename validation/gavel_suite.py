@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from foretrain.learning.measurements import gavel_steps, sia_steps
-from foretrain.learning.measurements.gavel_steps import GavelStep
-from foretrain.learning.scaling.jobs import gavel_jobs, gavel_timing, sia_jobs
+from calibration.datasets.gavel import GavelStep
+from calibration.scaling import gavel_jobs, gavel_timing, sia_jobs
+
+from calibration.datasets import gavel, sia
 from validation.report import Metrics, SuiteReport
 from validation.scaling_cases import Priors, Question, answered, by_method
 from validation.splitting import by_group
@@ -29,8 +30,8 @@ _NOTES = (
 
 def run(data: Path) -> SuiteReport:
     """Fit to one and two, tell four and eight."""
-    steps = gavel_steps.read(data)
-    priors = Priors([*sia_jobs(sia_steps.read(data)), *gavel_jobs(steps)])
+    steps = gavel.read(data)
+    priors = Priors([*sia_jobs(sia.read(data)), *gavel_jobs(steps)])
     cases = [case for question in _questions(steps) for case in answered(question, priors)]
     by_set: dict[str, dict[str, Metrics]] = {}
     for count in (4, 8):

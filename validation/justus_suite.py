@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from calibration.datasets.measurements import Measurements
+from calibration.steps.generation_speed import GenerationSpeed, generation_speed
 
+from calibration.datasets import justus
 from foretrain.facts.devices import Device, device
-from foretrain.learning.measurements import justus_convolution, justus_dense
-from foretrain.learning.measurements._base import Measurements
-from foretrain.learning.steps.generation_speed import GenerationSpeed, generation_speed
 from foretrain.prediction.operators.catalogue import operator_models
 from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.operators.pricing import price, roofline_seconds
@@ -39,7 +39,7 @@ def run(data: Path) -> SuiteReport:
     speed = generation_speed(data)
     cases: list[Case] = []
     by_set: dict[str, dict[str, Metrics]] = {}
-    for name, found in (("convolution", justus_convolution.read(data)), ("dense", justus_dense.read(data))):
+    for name, found in (("convolution", justus.read_convolutions(data)), ("dense", justus.read_dense(data))):
         told = _cases(name, found, speed)
         by_set[f"{name} forward, GPU unseen"] = _metrics(told)
         for gpu, group in by_group(told).items():

@@ -10,12 +10,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from calibration.datasets.measurements import Measurements
+from calibration.kernels.convolution import ConvolutionFit, cross_validate, fitted_on, read
 
+from calibration.datasets import aiconfigurator, justus
 from foretrain.facts.devices import device
-from foretrain.learning.kernels.convolution_calibration import cross_validate, fitted_on, read
-from foretrain.learning.kernels.convolution_fit import ConvolutionFit
-from foretrain.learning.measurements import aiconfigurator_start, justus_convolution
-from foretrain.learning.measurements._base import Measurements
 from foretrain.prediction.operators import streaming
 from foretrain.prediction.operators.bandwidth import nearest_share
 from foretrain.prediction.operators.convolution import convolution_seconds, lower
@@ -37,12 +36,12 @@ _NOTES = (
 def run(data: Path) -> SuiteReport:
     """Fit, leave out, compare."""
     found = read(data)
-    cycles = aiconfigurator_start.start_cycles(data)
+    cycles = aiconfigurator.start_cycles(data)
     cases: list[Case] = []
     for one, told in zip(found, cross_validate(found, cycles), strict=True):
         predicted = {SHAPE: told.shape_unseen, GPU: told.device_unseen, ROOFLINE: _roofline(one)}
         cases += _cases(one, predicted)
-    cases += _justus(justus_convolution.read(data), fitted_on(found, cycles))
+    cases += _justus(justus.read_convolutions(data), fitted_on(found, cycles))
     groups: dict[str, list[Case]] = {}
     for case in cases:
         groups.setdefault(case.name, []).append(case)

@@ -12,17 +12,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from calibration.datasets.measurements import Measurements
+from calibration.kernels.products import Predictions
+from calibration.kernels.products_fit import least_seconds
 
+from calibration.datasets import aiconfigurator, deepbench, neusight
+from calibration.kernels import attention, products, recurrent
 from foretrain.facts.devices import device
-from foretrain.learning.kernels import attention_calibration, products_calibration, recurrent_calibration
-from foretrain.learning.kernels.products_calibration import Predictions
-from foretrain.learning.kernels.products_fit import least_seconds
-from foretrain.learning.measurements import (
-    aiconfigurator_attention,
-    deepbench_recurrent,
-    neusight_layer_products,
-)
-from foretrain.learning.measurements._base import Measurements
 from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.operators.matrix import MatrixModel
 from foretrain.prediction.operators.pricing import roofline_seconds
@@ -49,18 +45,18 @@ def run(data: Path) -> SuiteReport:
     """Fit, leave out, compare."""
     groups: dict[str, list[Case]] = {}
     for name in ("lanes", "tensor"):
-        known = products_calibration.corpus(data)
-        by_shape = products_calibration.shape_unseen(known, name)
-        by_device = products_calibration.device_unseen(known, name)
+        known = products.corpus(data)
+        by_shape = products.shape_unseen(known, name)
+        by_device = products.device_unseen(known, name)
         for case in _product_cases(by_shape, by_device):
             groups.setdefault(case.name, []).append(case)
             groups.setdefault(f"{case.name} on {case.group}", []).append(case)
-    attention = aiconfigurator_attention.read(data)
-    told = attention_calibration.cross_validate(attention)
-    _add(groups, _cases("attention", attention, told.shape_unseen, told.device_unseen))
-    recurrent = deepbench_recurrent.read(data)
-    steps = recurrent_calibration.cross_validate(recurrent)
-    _add(groups, _cases("recurrent", recurrent, steps.shape_unseen, steps.device_unseen))
+    layers = aiconfigurator.read_attention(data)
+    predicted = attention.cross_validate(layers)
+    _add(groups, _cases("attention", layers, predicted.shape_unseen, predicted.device_unseen))
+    layers = deepbench.read_recurrent(data)
+    steps = recurrent.cross_validate(layers)
+    _add(groups, _cases("recurrent", layers, steps.shape_unseen, steps.device_unseen))
     found = {name: _by_method(group) for name, group in sorted(groups.items())}
     inside = _layer_cases(data)
     for name in sorted({case.name for case in inside}):
@@ -109,8 +105,8 @@ def _cases(kind: str, found: Measurements, by_shape: Floats, by_device: Floats) 
 
 def _layer_cases(data: Path) -> list[Case]:
     """Products inside a transformer layer, forward and backward, by the shipped calibration."""
-    once = neusight_layer_products.forward(data)
-    first, second = neusight_layer_products.backward(data)
+    once = neusight.read_layer_products(data)
+    first, second = neusight.read_layer_product_gradients(data)
     cases = []
     for name, parts in (("inside a layer, forward", (once,)), ("inside a layer, backward", (first, second))):
         told, limit = (np.zeros(len(parts[0])) for _ in range(2))

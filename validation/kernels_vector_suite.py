@@ -11,13 +11,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from calibration.datasets.measurements import Measurements
+from calibration.kernels.harness import floors, observed
+from calibration.kernels.streaming import Predictions, cross_validate, fit, samples
 
+from calibration.datasets import aiconfigurator, neusight
 from foretrain.facts.devices import device
-from foretrain.learning.kernels.harness import floors, observed
-from foretrain.learning.kernels.streaming_calibration import Predictions, cross_validate
-from foretrain.learning.kernels.streaming_fit import fit, samples
-from foretrain.learning.measurements import aiconfigurator_start, neusight_backward, neusight_vector
-from foretrain.learning.measurements._base import Measurements
 from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.operators.pricing import roofline_seconds
 from foretrain.prediction.operators.streaming import stream_seconds, streams
@@ -40,11 +39,11 @@ _NOTES = (
 
 def run(data: Path) -> SuiteReport:
     """Fit, leave out, compare."""
-    found = neusight_vector.read(data)
-    cycles = aiconfigurator_start.start_cycles(data)
+    found = neusight.read_vector_operators(data)
+    cycles = aiconfigurator.start_cycles(data)
     told = cross_validate(found, cycles)
     cases = _cases(found, told)
-    backward = _backward_cases(found, neusight_backward.read(data), cycles)
+    backward = _backward_cases(found, neusight.read_vector_gradients(data), cycles)
     groups: dict[str, list[Case]] = {}
     for case, floor in zip(cases, floors(found).tolist(), strict=True):
         kind = case.name.split(" on ")[0]

@@ -11,11 +11,11 @@ from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 
 import numpy as np
+from calibration.clusters.machines import Extras, fit_extras
+from calibration.datasets.lambda_labs_scaling import TENSORFLOW, ScalingRun, read
 
+from calibration.collectives import jitter
 from foretrain.facts.devices import device
-from foretrain.learning.clusters.machines import Extras, fit_extras
-from foretrain.learning.collectives import jitter
-from foretrain.learning.measurements.lambda_scaling import TENSORFLOW, ScalingRun, read
 from foretrain.prediction.operators.listing import Floats
 from validation.report import Case, Metrics, SuiteReport, metrics
 from validation.splitting import intervals, worst

@@ -11,11 +11,11 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
+from calibration.datasets.lambda_labs import LambdaRun, Reading, read
+from calibration.steps.task_profile import TaskRun, computed_in, fit_profile
 
+from calibration.datasets import lambda_labs
 from foretrain.facts.devices import device
-from foretrain.learning.measurements import lambda_graphs
-from foretrain.learning.measurements.lambda_steps import LambdaRun, Reading, read
-from foretrain.learning.steps.task_profile import TaskRun, computed_in, fit_profile
 from foretrain.prediction.operators.catalogue import operator_models
 from foretrain.prediction.operators.listing import Flags, Floats
 from foretrain.prediction.operators.pricing import peak_flop_per_second, price
@@ -61,12 +61,12 @@ def run(data: Path) -> SuiteReport:
 
 
 def _with_prices(runs: Sequence[LambdaRun]) -> list[TaskRun]:
-    return [TaskRun(item, _price(item) if item.task in lambda_graphs.TASKS else None) for item in runs]
+    return [TaskRun(item, _price(item) if item.task in lambda_labs.TASKS else None) for item in runs]
 
 
 def _price(item: LambdaRun) -> float:
     target = device(item.device_id)
-    graph = lambda_graphs.graph(item, target)
+    graph = lambda_labs.graph(item, target)
     return float(price(operators(graph), target, operator_models(target)).seconds.sum()) / graph.samples
 
 

@@ -25,10 +25,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
-from foretrain.errors import MissingData
-from foretrain.estimates import Quantiles
-from foretrain.facts.devices import device
-from foretrain.learning.measurements.timm_graphs import (
+from calibration.datasets.timm_models import (
     Wanted,
     architecture_family,
     failures,
@@ -36,6 +33,10 @@ from foretrain.learning.measurements.timm_graphs import (
     name_hash,
     sampled,
 )
+
+from foretrain.errors import MissingData
+from foretrain.estimates import Quantiles
+from foretrain.facts.devices import device
 from foretrain.prediction.memory.calibration import MemoryCalibration, Spread, memory_calibration
 from foretrain.prediction.memory.estimate import MemoryEstimate, estimate_memory
 from foretrain.prediction.memory.lifetimes import MemoryOptions

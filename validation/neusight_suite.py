@@ -13,11 +13,12 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+from calibration.datasets.neusight import MeasuredPass
+
+from calibration.datasets import aiconfigurator, neusight
+from calibration.kernels import products, streaming
 from foretrain.errors import MissingData
 from foretrain.facts.devices import Device, device
-from foretrain.learning.kernels import products_calibration, streaming_calibration
-from foretrain.learning.measurements import aiconfigurator_start, neusight_steps, neusight_vector
-from foretrain.learning.measurements.neusight_steps import MeasuredPass
 from foretrain.prediction.cost_models.priced_step import StepEstimate, estimate_step
 from foretrain.prediction.operators import matrix
 from foretrain.prediction.operators._base import OperatorModel
@@ -61,7 +62,7 @@ _NOTES = (
 
 def run(data: Path) -> SuiteReport:
     """Trace, price by each calibration, compare."""
-    found = neusight_steps.read(data)
+    found = neusight.read_steps(data)
     graphs = {each: _graph(each) for each in found}
     calibrations = _Calibrations(data, [shape for graph in graphs.values() for shape in _shapes(graph)])
     seen = [_case(each, graphs[each], SEEN, {SEEN: calibrations.seen, ROOFLINE: _roofline}) for each in found]
@@ -81,11 +82,11 @@ def run(data: Path) -> SuiteReport:
 class _Calibrations:
     """Operator models by what they may have seen of a device."""
 
-    def __init__(self, data: Path, shapes: Iterable[products_calibration.Shape]) -> None:
-        self._products = products_calibration.corpus(data)
-        self._vector = neusight_vector.read(data)
-        self._cycles = aiconfigurator_start.start_cycles(data)
-        self._unaware = products_calibration.unaware(self._products, frozenset(shapes))
+    def __init__(self, data: Path, shapes: Iterable[products.Shape]) -> None:
+        self._products = products.corpus(data)
+        self._vector = neusight.read_vector_operators(data)
+        self._cycles = aiconfigurator.start_cycles(data)
+        self._unaware = products.calibration_without_shapes(self._products, frozenset(shapes))
         self._refitted: dict[str, matrix.Calibration] = {}
 
     def seen(self, target: Device) -> Models:
@@ -96,8 +97,8 @@ class _Calibrations:
     def unseen(self, target: Device) -> Models:
         """Refitted without the target's family."""
         if target.family not in self._refitted:
-            memory = streaming_calibration.unmeasured(self._vector, self._cycles, target)
-            found = products_calibration.unmeasured(self._products, target, memory)
+            memory = streaming.calibration_without_family(self._vector, self._cycles, target)
+            found = products.calibration_without_family(self._products, target, memory)
             self._refitted[target.family] = found
         return _models(self._refitted[target.family])
 
@@ -142,7 +143,7 @@ def _graph(measured: MeasuredPass) -> Graph:
     return graph
 
 
-def _shapes(graph: Graph) -> Iterable[products_calibration.Shape]:
+def _shapes(graph: Graph) -> Iterable[products.Shape]:
     for op in operators(graph):
         if op.work.kind in MatrixModel.kinds:
             batch, m, n, k = (float(op.work.dims.get(name, 1)) for name in ("batch", "m", "n", "k"))

@@ -11,29 +11,16 @@ from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
+from calibration.steps.few_timings import KNOWN_UP_TO, fit_spreads, harness_seconds, predict_sizes, sequences
+from calibration.steps.generation_speed import GenerationSpeed, generation_speed
+from calibration.steps.keras_harness import fit_harness
+from calibration.steps.profet_pricing import GPUS, OTHER_MODELS, PricedStep, measured, priced_steps, table
 
 from foretrain.errors import ForetrainError
 from foretrain.estimates import Quantiles
 from foretrain.facts.devices import device
 from foretrain.learning.regression import end_to_end
 from foretrain.learning.regression.timings import Configuration, Timing
-from foretrain.learning.steps.few_timings_calibration import (
-    KNOWN_UP_TO,
-    fit_spreads,
-    harness_seconds,
-    sequences,
-    tell,
-)
-from foretrain.learning.steps.generation_speed import GenerationSpeed, generation_speed
-from foretrain.learning.steps.keras_harness import fit_harness
-from foretrain.learning.steps.profet_pricing import (
-    GPUS,
-    OTHER_MODELS,
-    PricedStep,
-    measured,
-    priced_steps,
-    table,
-)
 from foretrain.prediction.operators.listing import Flags, Floats
 from validation.report import Case, Metrics, SuiteReport, metrics
 from validation.splitting import by_group, intervals, leave_out, worst
@@ -111,7 +98,7 @@ def _larger_batches(
 ) -> list[Case]:
     predicted = harness_seconds(steps, data)
     spreads = fit_spreads(steps, predicted)
-    found = tell(steps, predicted, KNOWN_UP_TO, KNOWN_UP_TO + 1, _LARGEST, spreads)
+    found = predict_sizes(steps, predicted, KNOWN_UP_TO, KNOWN_UP_TO + 1, _LARGEST, spreads)
     seed = _seed_on_small_batches(steps)
     line = _straight_line(steps)
     cases = []

@@ -14,14 +14,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from calibration.datasets.measurements import rows
+from calibration.datasets.profet import DEVICES, FILE
 
+from calibration.datasets import justus
+from calibration.kernels import per_layer
 from foretrain.errors import MissingData
 from foretrain.estimates import Quantiles
 from foretrain.facts.devices import device
-from foretrain.learning.kernels import per_layer_calibration as per_layer
-from foretrain.learning.measurements import justus_convolution
-from foretrain.learning.measurements._base import rows
-from foretrain.learning.measurements.profet_steps import DEVICES, FILE
 from foretrain.learning.regression.end_to_end import EndToEndModel, fit
 from foretrain.learning.regression.timings import Configuration, Timing
 from foretrain.prediction.operators.listing import Floats
@@ -181,8 +181,8 @@ def _layer_sets(data: Path) -> Iterator[tuple[str, list[Case]]]:
     told = zip(parts, per_layer.shape_unseen(parts), strict=True)
     yield from _by_type("per layer, shape unseen", told, PER_LAYER)
     yield from _by_type("per layer, backward unseen", per_layer.backward_unseen(parts), BY_RATIO)
-    justus = per_layer.samples([justus_convolution.read(data)])
-    told = zip(justus, per_layer.shape_unseen(justus), strict=True)
+    convolutions = per_layer.samples([justus.read_convolutions(data)])
+    told = zip(convolutions, per_layer.shape_unseen(convolutions), strict=True)
     yield from _by_type("per layer, shape unseen, Justus", told, PER_LAYER)
 
 

@@ -7,18 +7,13 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+from calibration.scaling import NOISE, Job, Population, learn_population
 
 from foretrain.estimates import Quantiles
-from foretrain.learning.scaling.columns import columns, reference_batch
-from foretrain.learning.scaling.comparison import leave_out
-from foretrain.learning.scaling.fitting import Prior, fit
-from foretrain.learning.scaling.forms._base import Form
-from foretrain.learning.scaling.forms.catalogue import FORMS, form
-from foretrain.learning.scaling.intervals import step_seconds
-from foretrain.learning.scaling.jobs import Job
-from foretrain.learning.scaling.population import NOISE, Population, learn
+from foretrain.learning.scaling.configurations import Configuration, Timing, columns, reference_batch
+from foretrain.learning.scaling.fitting import Prior, fit, leave_out, step_seconds
+from foretrain.learning.scaling.forms import FORMS, Form, form
 from foretrain.learning.scaling.prior import wide_prior
-from foretrain.learning.scaling.timings import Configuration, Timing
 from validation.report import Case, Metrics, metrics
 
 HERE = "foretrain, other models of the cluster known"
@@ -56,7 +51,7 @@ class Priors:
         without = cluster if method == NEVER else ""
         if (model, without) not in self._learned:
             jobs = [job for job in self._jobs if model != job.model and without != job.cluster]
-            self._learned[model, without] = learn(form("physical"), jobs)
+            self._learned[model, without] = learn_population(form("physical"), jobs)
         population = self._learned[model, without]
         return population.by_cluster[cluster] if method == HERE else population.prior
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from foretrain.learning.measurements import gavel_steps, sia_steps
-from foretrain.learning.measurements.sia_steps import PLACEMENTS, SCALABILITY, SiaStep
-from foretrain.learning.scaling.jobs import gavel_jobs, sia_jobs, sia_timing
-from foretrain.learning.scaling.timings import Timing
+from calibration.datasets.sia import PLACEMENTS, SCALABILITY, SiaStep
+from calibration.scaling import gavel_jobs, sia_jobs, sia_timing
+
+from calibration.datasets import gavel, sia
+from foretrain.learning.scaling.configurations import Timing
 from validation.report import Case, Metrics, SuiteReport
 from validation.scaling_cases import Priors, Question, answered, by_method
 from validation.splitting import by_group
@@ -51,8 +52,8 @@ _NOTES = (
 
 def run(data: Path) -> SuiteReport:
     """Fit to six, tell the rest."""
-    steps = sia_steps.read(data)
-    priors = Priors([*sia_jobs(steps), *gavel_jobs(gavel_steps.read(data))])
+    steps = sia.read(data)
+    priors = Priors([*sia_jobs(steps), *gavel_jobs(gavel.read(data))])
     cases = [case for question in _questions(steps, _six) for case in answered(question, priors)]
     by_set: dict[str, dict[str, Metrics]] = {}
     placed = [case for case in cases if case.name.endswith(PLACEMENTS)]

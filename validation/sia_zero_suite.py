@@ -13,16 +13,21 @@ from dataclasses import astuple
 from pathlib import Path
 
 import numpy as np
+from calibration.clusters.costs import (
+    Hosts,
+    computing_seconds,
+    exposed_seconds,
+    fit_hosts,
+    fit_wires,
+    step_seconds,
+)
+from calibration.clusters.steps import DEVICES, ClusterSteps, cluster_steps, mixed_precision_factor
+from calibration.datasets.sia import CLUSTERS
 
+from calibration.datasets import sia
 from foretrain.facts.devices import device
 from foretrain.facts.hardware import Hardware
 from foretrain.facts.nodes import nodes
-from foretrain.learning.clusters.costs import Hosts, computing_seconds, exposed_seconds, step_seconds
-from foretrain.learning.clusters.fitting import fit_hosts, fit_wires
-from foretrain.learning.clusters.software import mixed_precision_factor
-from foretrain.learning.clusters.steps import DEVICES, ClusterSteps, cluster_steps
-from foretrain.learning.measurements import sia_steps
-from foretrain.learning.measurements.sia_steps import CLUSTERS
 from foretrain.prediction.collectives import Group, Verb, collective_seconds, network_of
 from foretrain.prediction.operators.listing import Floats
 from validation.report import Case, Metrics, SuiteReport, metrics
@@ -65,7 +70,7 @@ _NOTES = (
 def run(data: Path) -> SuiteReport:
     """Tell every row with its model left out."""
     clusters = frozenset(DEVICES.values())
-    steps = cluster_steps(sia_steps.read(data), mixed_precision_factor(data, without=clusters))
+    steps = cluster_steps(sia.read(data), mixed_precision_factor(data, without=clusters))
     sheets = _by_sheets(steps)
     told = {
         HERE: _told(steps),

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from calibration.datasets.transformer_graphs import Transformer, graph_at
+from calibration.frameworks import LayoutParts, StageParts, summed
 
 from foretrain.facts.devices import Device
-from foretrain.learning.layouts.parts import LayoutParts, StageParts, summed
-from foretrain.learning.measurements.transformer_graphs import Transformer, graph_at
 from foretrain.prediction.collectives.network import Network
 from foretrain.prediction.cost_models.priced_step import CallTimes, PricedStep, call_times
 from foretrain.prediction.cost_models.step_models import StepModel

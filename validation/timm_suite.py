@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from calibration.steps.class_times import ClassTimes, class_times
 
+from calibration.steps import mixed_precision as fit
 from foretrain.estimates import Quantiles
-from foretrain.learning.steps import mixed_precision_calibration as fit
-from foretrain.learning.steps.class_times import ClassTimes, class_times
 from foretrain.prediction.operators.listing import Flags, Floats
 from validation.report import Case, Metrics, SuiteReport, metrics
 

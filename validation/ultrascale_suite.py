@@ -12,15 +12,13 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+from calibration.datasets.ultrascale import SEQ_LEN, NanotronRun, can_run, read
+from calibration.frameworks import Framework, Holding, LayoutParts, fit_framework, step_seconds
 
+from calibration import frameworks
+from calibration.datasets import ultrascale
 from foretrain.facts.devices import Device
 from foretrain.facts.hardware import hardware
-from foretrain.learning.layouts import held_activations
-from foretrain.learning.layouts.framework import Framework, fit, step_seconds
-from foretrain.learning.layouts.held_activations import Holding
-from foretrain.learning.layouts.parts import LayoutParts
-from foretrain.learning.measurements import ultrascale_steps
-from foretrain.learning.measurements.ultrascale_steps import SEQ_LEN, NanotronRun, can_run, read
 from foretrain.prediction.collectives import network_of
 from foretrain.prediction.collectives.network import Network
 from foretrain.prediction.cost_models.step_models import OperatorSteps
@@ -88,7 +86,7 @@ def _told(runs: Sequence[NanotronRun]) -> list[Told]:
     for one in sorted(filter(can_run, runs), key=lambda one: (one.pipeline > 1, *_bench_order(one))):
         asked = _asked(one)
         held = bench.memory(asked)
-        unit = one.micro_batch * SEQ_LEN * ultrascale_steps.width_of(one) * _WIDTH_BYTES / one.tensor
+        unit = one.micro_batch * SEQ_LEN * ultrascale.width_of(one) * _WIDTH_BYTES / one.tensor
         ran = one.seconds is not None
         found.append(
             Told(
@@ -122,18 +120,20 @@ def _asked(one: NanotronRun) -> Run:
         shard=one.data if one.zero_stage else 1,
         data=1 if one.zero_stage else one.data,
     )
-    model, starts = ultrascale_steps.model_of(one), ultrascale_steps.stage_starts(one)
+    model, starts = ultrascale.model_of(one), ultrascale.stage_starts(one)
     return Run(model, layout, one.micro_batch, one.micro_batches, _hardware(one.nodes)[1], starts)
 
 
 @cache
 def _hardware(nodes: int) -> tuple[Device, Network]:
-    found = hardware(ultrascale_steps.HARDWARE + (f":{nodes}" if nodes > 1 else ""))
+    found = hardware(ultrascale.HARDWARE + (f":{nodes}" if nodes > 1 else ""))
     return found.device, network_of(found)
 
 
 def _time_cases(told: Sequence[Told], others: Sequence[Told]) -> list[Case]:
-    framework = fit([(each.parts, _seconds(each)) for each in others if each.parts is not None], _START)
+    framework = fit_framework(
+        [(each.parts, _seconds(each)) for each in others if each.parts is not None], _START
+    )
     known = {_layout_key(each.run): _flop_per_second(each.run) for each in others if each.run.seconds}
     steady = statistics.median(known.values())
     cases = []
@@ -141,7 +141,7 @@ def _time_cases(told: Sequence[Told], others: Sequence[Told]) -> list[Case]:
         if each.parts is None:
             continue
         predicted = {HERE: step_seconds(each.parts, framework), ALONE: each.seconds}
-        flop = ultrascale_steps.flop_per_token(each.run) * each.run.tokens / each.run.devices
+        flop = ultrascale.flop_per_token(each.run) * each.run.tokens / each.run.devices
         predicted[STEADY] = flop / steady
         if _layout_key(each.run) in known:
             predicted[SAME] = flop / known[_layout_key(each.run)]
@@ -162,7 +162,7 @@ def _layout_key(one: NanotronRun) -> tuple[int, ...]:
 
 def _flop_per_second(one: NanotronRun) -> float:
     assert one.seconds is not None
-    return ultrascale_steps.flop_per_token(one) * one.tokens / one.devices / one.seconds
+    return ultrascale.flop_per_token(one) * one.tokens / one.devices / one.seconds
 
 
 def _name(one: NanotronRun) -> str:
@@ -195,8 +195,10 @@ def _memory_cases(told: Sequence[Told], others: Sequence[Told]) -> list[Case]:
     ]
 
 
-def _held(others: Sequence[Told]) -> held_activations.Held:
-    return held_activations.fit([(each.first, each.fullest, each.run.memory_bytes) for each in others])
+def _held(others: Sequence[Told]) -> frameworks.Held:
+    return frameworks.fit_held_activations(
+        [(each.first, each.fullest, each.run.memory_bytes) for each in others]
+    )
 
 
 def _verdicts(runs: Sequence[NanotronRun], told: Sequence[Told], others: Sequence[Told]) -> dict[str, int]:

@@ -13,11 +13,10 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+from calibration.datasets.vtrain import DEVICE, MegatronRun, model_of, read_steps
+from calibration.frameworks import Framework, LayoutParts, fit_framework, step_seconds
 
 from foretrain.facts.hardware import hardware
-from foretrain.learning.layouts.framework import Framework, fit, step_seconds
-from foretrain.learning.layouts.parts import LayoutParts
-from foretrain.learning.measurements.vtrain_steps import DEVICE, MegatronRun, model_of, read
 from foretrain.prediction.collectives import network_of
 from foretrain.prediction.collectives.network import Network
 from foretrain.prediction.cost_models.step_models import OperatorSteps
@@ -66,7 +65,7 @@ class Told:
 
 def run(data: Path) -> SuiteReport:
     """All runs from the model alone, then by others."""
-    told = _told(read(data))
+    told = _told(read_steps(data))
     splits: dict[str, Key] = {
         "leave shape out": lambda one: one.shape,
         "leave GPU count out": lambda one: f"{one.devices} GPUs",
@@ -115,7 +114,7 @@ def _cases(told: Sequence[Told], key: Key) -> list[Case]:
     def fitted(free: Sequence[str], start: Framework, beside: bool = False) -> Callable[[Flags, str], Floats]:
         def tell(known: Flags, _: str) -> Floats:
             timed = [(told[i].parts, told[i].run.seconds) for i in np.flatnonzero(known).tolist()]
-            at = fit(timed, start, free)
+            at = fit_framework(timed, start, free)
             found = np.array([step_seconds(each.parts, at) for each in told])
             return found * _beside(told, found, known) if beside else found
 

@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from calibration.collectives.jitter import by_links
+from calibration.datasets.lambda_labs_scaling import TENSORFLOW, ScalingRun
 from validation.lambda_multi_suite import _gpu_left_out, _network_left_out
-
-from foretrain.learning.collectives.jitter import by_links
-from foretrain.learning.measurements.lambda_scaling import TENSORFLOW, ScalingRun
 
 RUN = ScalingRun(TENSORFLOW, "m", "rtx2080ti", False, True, "resnet50", "fp32", 4, 64, 0.2, 0.3)
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from calibration.datasets.neusight import MeasuredPass, gradients
+from calibration.datasets.works import product
 from validation.report import Case
 
-from foretrain.learning.measurements.neusight_layer_products import gradients
-from foretrain.learning.measurements.neusight_steps import MeasuredPass
-from foretrain.learning.measurements.product_works import product
 from foretrain.workloads.ops import Kind
 from validation import backward_suite, neusight_suite
 

@@ -3,15 +3,13 @@
 import math
 
 import numpy as np
+from calibration.datasets.sia import PLACEMENTS, SiaStep
+from calibration.scaling import sia_jobs
 from validation.scaling_cases import ANY, HERE, METHODS, NEVER, Priors, answered, by_method
 from validation.sia_suite import _questions, _six
 
-from foretrain.learning.measurements.sia_steps import PLACEMENTS, SiaStep
-from foretrain.learning.scaling.columns import columns
-from foretrain.learning.scaling.forms.catalogue import form
-from foretrain.learning.scaling.jobs import sia_jobs
-from foretrain.learning.scaling.placement import Placement
-from foretrain.learning.scaling.timings import Configuration
+from foretrain.learning.scaling.configurations import Configuration, Placement, columns
+from foretrain.learning.scaling.forms import form
 
 PLACES = ((1,), (2,), (4,), (1, 1), (4, 4), (4, 4, 4, 4))
 

@@ -5,6 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from calibration.datasets.ultrascale import NanotronRun
+from calibration.datasets.vtrain import MegatronRun
+from calibration.frameworks import Holding
 from validation.report import Case
 from validation.ultrascale_suite import HERE, Told, _in_speed, _verdicts
 from validation.ultrascale_suite import _asked as nanotron_asked
@@ -13,9 +16,6 @@ from validation.vtrain_suite import _asked as megatron_asked
 from validation.vtrain_suite import _beside
 
 from foretrain.estimates import Quantiles
-from foretrain.learning.layouts.held_activations import Holding
-from foretrain.learning.measurements.ultrascale_steps import NanotronRun
-from foretrain.learning.measurements.vtrain_steps import MegatronRun
 
 NANOTRON = NanotronRun("1B", 2, 4, 2, 2, 1, 1, 64, None, None)
 MEGATRON = MegatronRun(2, 2, 2, 32, 4, 1024, 16, 24, 1024, 0.2)

@@ -11,8 +11,15 @@ import pytest
 
 from foretrain.errors import InvalidData, InvalidRequest, MissingData
 from foretrain.facts.devices import device
-from foretrain.learning.regression.end_to_end import features_of, fit, read, write
-from foretrain.learning.regression.terms import Term, candidates, powers_of
+from foretrain.learning.regression.end_to_end import (
+    Term,
+    candidates,
+    features_of,
+    fit,
+    powers_of,
+    read,
+    write,
+)
 from foretrain.learning.regression.timings import Configuration, Timing
 
 GPUS = ("k80", "m60", "t4", "v100-sxm2-16gb", "p100-pcie")

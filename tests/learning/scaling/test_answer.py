@@ -6,8 +6,7 @@ import pytest
 
 from foretrain.errors import InvalidRequest
 from foretrain.learning.scaling.answer import ScalingRequest, predict_scaling, usual_configurations
-from foretrain.learning.scaling.placement import Placement, parse_placement
-from foretrain.learning.scaling.timings import Configuration, Timing
+from foretrain.learning.scaling.configurations import Configuration, Placement, Timing, parse_placement
 
 
 def timing(place: str, batch: int, seconds: float) -> Timing:

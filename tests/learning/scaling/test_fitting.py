@@ -5,17 +5,19 @@ import math
 import numpy as np
 import pytest
 
-from foretrain.learning.scaling.columns import Columns, columns
-from foretrain.learning.scaling.comparison import leave_out
-from foretrain.learning.scaling.fitting import Prior, fit, jacobian
-from foretrain.learning.scaling.forms._base import LEVEL_DEVIATION, Form
-from foretrain.learning.scaling.forms.catalogue import FORMS, form
-from foretrain.learning.scaling.intervals import P90, step_seconds
+from foretrain.learning.scaling.configurations import (
+    Columns,
+    Configuration,
+    Placement,
+    Timing,
+    columns,
+    parse_placement,
+)
+from foretrain.learning.scaling.fitting import P90, Prior, fit, jacobian, leave_out, step_seconds
+from foretrain.learning.scaling.forms import FORMS, LEVEL_DEVIATION, Form, form
 from foretrain.learning.scaling.levenberg_marquardt import minimise
-from foretrain.learning.scaling.placement import Placement, parse_placement
 from foretrain.learning.scaling.prior import form_prior, prior_from_prediction, wide_prior
 from foretrain.learning.scaling.suggestion import suggest
-from foretrain.learning.scaling.timings import Configuration, Timing
 from foretrain.prediction.operators.listing import Floats
 
 BATCHES = (8, 32, 128)

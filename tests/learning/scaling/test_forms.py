@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 
 from foretrain.errors import UnknownName
-from foretrain.learning.scaling.columns import Columns, columns, reference_batch
-from foretrain.learning.scaling.forms._base import LEVEL, Form, overlapped
-from foretrain.learning.scaling.forms.catalogue import FORMS, form
-from foretrain.learning.scaling.placement import parse_placement
-from foretrain.learning.scaling.timings import Configuration
+from foretrain.learning.scaling.configurations import (
+    Columns,
+    Configuration,
+    columns,
+    parse_placement,
+    reference_batch,
+)
+from foretrain.learning.scaling.forms import FORMS, LEVEL, Form, form, overlapped
 
 LOW, EVEN = -50.0, 0.0
 """Parameters: e^LOW is nothing; a share of e^EVEN is one half."""

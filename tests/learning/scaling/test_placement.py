@@ -3,7 +3,7 @@
 import pytest
 
 from foretrain.errors import InvalidRequest
-from foretrain.learning.scaling.placement import Placement, parse_placement, spread
+from foretrain.learning.scaling.configurations import Placement, parse_placement, spread
 
 
 def test_a_placement_counts_nodes_devices_and_the_fullest_node() -> None:

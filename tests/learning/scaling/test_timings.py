@@ -5,8 +5,12 @@ from pathlib import Path
 import pytest
 
 from foretrain.errors import InvalidData, InvalidRequest
-from foretrain.learning.scaling.placement import Placement
-from foretrain.learning.scaling.timings import Configuration, read_configurations, read_timings
+from foretrain.learning.scaling.configurations import (
+    Configuration,
+    Placement,
+    read_configurations,
+    read_timings,
+)
 
 
 def file_of(folder: Path, text: str) -> Path:

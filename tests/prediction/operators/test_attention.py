@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from calibration.datasets.aiconfigurator import attention_work as causal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.plain_devices import doubled, plain_device
 
 from foretrain.facts.devices import Device, devices
-from foretrain.learning.measurements.aiconfigurator_attention import work as causal
 from foretrain.prediction.operators.attention import AttentionConstants, AttentionModel, attention_seconds
 from foretrain.prediction.operators.listing import table
 from foretrain.prediction.operators.pricing import roofline_seconds

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from calibration.datasets.works import Convolution
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.plain_devices import doubled, plain_device
 
 from foretrain.facts.devices import Device, devices
-from foretrain.learning.measurements.convolutions import Convolution
 from foretrain.prediction.operators.convolution import (
     TILES,
     ConvolutionConstants,

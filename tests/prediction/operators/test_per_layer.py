@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from calibration.datasets.neusight import gradients
+from calibration.datasets.neusight import vector_work as vector
+from calibration.datasets.works import Convolution, product
+from calibration.kernels.per_layer import Sample, backward_unseen, fit, fit_line, shape_unseen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretrain.errors import MissingData
 from foretrain.facts.devices import Device, device
-from foretrain.learning.kernels.per_layer_calibration import (
-    Sample,
-    backward_unseen,
-    fit,
-    fit_line,
-    shape_unseen,
-)
-from foretrain.learning.measurements.convolutions import Convolution
-from foretrain.learning.measurements.neusight_layer_products import gradients
-from foretrain.learning.measurements.neusight_vector import work as vector
-from foretrain.learning.measurements.product_works import product
 from foretrain.prediction.operators._base import Knowledge
 from foretrain.prediction.operators.catalogue import operator_models
 from foretrain.prediction.operators.listing import table

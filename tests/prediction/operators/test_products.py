@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from calibration.datasets.works import product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.plain_devices import doubled, plain_device
 
 from foretrain.facts.devices import Device, device, devices
-from foretrain.learning.measurements.product_works import product
 from foretrain.prediction.operators import corrections
 from foretrain.prediction.operators._base import Knowledge
 from foretrain.prediction.operators.listing import table

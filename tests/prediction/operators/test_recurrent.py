@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from calibration.datasets.deepbench import recurrent_work
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretrain.facts.devices import Device, device, devices
-from foretrain.learning.measurements.deepbench_recurrent import work
 from foretrain.prediction.operators.listing import table
 from foretrain.prediction.operators.pricing import roofline_seconds
 from foretrain.prediction.operators.recurrent import (
@@ -26,7 +26,7 @@ ONE, TWO = RecurrentConstants(1.0, 1.0, 1.0), RecurrentConstants(2.0, 2.0, 1.0)
 
 def priced(gates: int, hidden: int, batch: int, steps: int, target: Device, direction: Direction) -> float:
     """The time the shipped model tells."""
-    layer = work(gates, hidden, batch, steps, "float32", direction)
+    layer = recurrent_work(gates, hidden, batch, steps, "float32", direction)
     return float(RecurrentModel().seconds(table([layer]), target)[0])
 
 
@@ -63,6 +63,6 @@ def test_deepbench_lstm_on_v100() -> None:
 )
 def test_conforms(target: Device, hidden: int, batch: int, direction: Direction) -> None:
     once = priced(4, hidden, batch, 25, target, direction)
-    layer = work(4, hidden, batch, 25, "float32", direction)
+    layer = recurrent_work(4, hidden, batch, 25, "float32", direction)
     assert once >= float(roofline_seconds(table([layer]), target)[0])
     assert priced(4, hidden, batch, 50, target, direction) > once

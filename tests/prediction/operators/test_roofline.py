@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from calibration.datasets.works import product
 from tests.support.plain_devices import plain_device
 
-from foretrain.learning.measurements.product_works import product
 from foretrain.prediction.operators.listing import table
 from foretrain.prediction.operators.roofline import RooflineModel
 from foretrain.workloads.ops import Kind

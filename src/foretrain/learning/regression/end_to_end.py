@@ -7,9 +7,10 @@ offered; which terms stay is decided by stepwise selection with partial F-tests.
 time (weights 1/t²), since runs differ by orders of magnitude. Iterations multiply: a run of twice as many
 has every term once more, so they have no inverse. A feature of fewer than four values has one power only.
 
-It knows nothing of what a device does with the network: it can tell other batch sizes, GPU counts and, from
-several devices, other computing powers, of the one network that was timed. The interval is the regression's
-own, with the error each configuration has when it is left out of the fit; what cannot be told is refused.
+It knows nothing of what a device does with the network: it can predict other batch sizes, GPU counts and,
+from several devices, other computing powers, of the one network that was timed. The interval is the
+regression's own, with the error each configuration has when it is left out of the fit; extrapolations it
+cannot make are refused.
 
 Reference: E. Gianniti, L. Zhang, D. Ardagna, "Performance prediction of GPU-based deep learning
 applications", CLOSER 2019, 279-286.
@@ -19,8 +20,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +33,65 @@ from foretrain.estimates import Quantiles
 from foretrain.facts.devices import device
 from foretrain.learning.regression.stepwise import ENTER, LEAVE, Selection, select
 from foretrain.learning.regression.tails import t_quantile
-from foretrain.learning.regression.terms import FEATURES, Term, candidates, powers_of
 from foretrain.learning.regression.timings import Configuration, Timing
 from foretrain.prediction.operators.listing import Floats
+
+ITERATIONS = "iterations"
+FEATURES = ("batch", "gpus", "gflop_per_second", "threads", "disk_delay_seconds", ITERATIONS)
+_TOGETHER = 2
+"""How many features a cross term has, iterations not counted."""
+_TELL_A_CURVE = 4
+"""Values of a feature below which x and 1/x together would only join the dots, and mislead beyond them."""
+_NATURAL = {
+    "batch": 1,
+    "gpus": 1,
+    "gflop_per_second": -1,
+    "threads": -1,
+    "disk_delay_seconds": 1,
+    ITERATIONS: 1,
+}
+"""How time goes with each feature, the others kept: with the work, against the speed."""
+
+
+@dataclass(frozen=True)
+class Term:
+    """A product of features, each to the power 1 or -1."""
+
+    powers: tuple[tuple[str, int], ...]
+
+    def __str__(self) -> str:
+        over = [name for name, power in self.powers if power > 0]
+        under = [name for name, power in self.powers if power < 0]
+        return " / ".join([" · ".join(over) or "1", *under])
+
+    def value(self, features: Mapping[str, float]) -> float:
+        """The term at some features."""
+        return math.prod(features[name] ** power for name, power in self.powers)
+
+
+def candidates(powers: Mapping[str, Sequence[int]]) -> tuple[Term, ...]:
+    """All terms of features that vary, each to the powers it may have."""
+    return tuple(_terms(powers))
+
+
+def _terms(powers: Mapping[str, Sequence[int]]) -> Iterator[Term]:
+    scaled = [((ITERATIONS, 1),)] if ITERATIONS in powers else []
+    others = [name for name in powers if name != ITERATIONS]
+    yield from (Term(each) for each in scaled)
+    for count in range(1, _TOGETHER + 1):
+        for names in combinations(others, count):
+            for chosen in product(*(powers[name] for name in names)):
+                own = tuple(zip(names, chosen, strict=True))
+                yield Term(own)
+                yield from (Term((*own, *each)) for each in scaled)
+
+
+def powers_of(name: str, values: Sequence[float]) -> tuple[int, ...]:
+    """Both powers where there are values enough to tell a curve; the natural one where there are not."""
+    if min(values) <= 0:
+        return (1,)
+    return (1, -1) if len(set(values)) >= _TELL_A_CURVE else (_NATURAL[name],)
+
 
 FORMAT = 1
 LEAST_CONFIGURATIONS = 3

@@ -9,16 +9,17 @@ import numpy as np
 
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Quantiles
-from foretrain.learning.scaling.columns import columns, reference_batch
-from foretrain.learning.scaling.comparison import LeftOut, leave_out
-from foretrain.learning.scaling.fitting import Fitted, Prior, fit
-from foretrain.learning.scaling.forms._base import LEVEL, Form
-from foretrain.learning.scaling.forms.catalogue import FORMS, form
-from foretrain.learning.scaling.intervals import step_seconds
-from foretrain.learning.scaling.placement import Placement
+from foretrain.learning.scaling.configurations import (
+    Configuration,
+    Placement,
+    Timing,
+    columns,
+    reference_batch,
+)
+from foretrain.learning.scaling.fitting import Fitted, LeftOut, Prior, fit, leave_out, step_seconds
+from foretrain.learning.scaling.forms import FORMS, LEVEL, Form, form
 from foretrain.learning.scaling.prior import Prediction, form_prior, prior_from_prediction
 from foretrain.learning.scaling.suggestion import Suggestion, suggest
-from foretrain.learning.scaling.timings import Configuration, Timing
 
 PHYSICAL, ALL = "physical", "all"
 _FEWEST = 3

@@ -1,20 +1,23 @@
-"""Fitting a form to timings: the most likely parameters under a prior, and how sure they are.
+"""Fits a form to timings: the most likely parameters under a prior, their uncertainty, and held-out errors.
 
-    minimise  Σ ( (log told - log timed) / noise )²  +  (θ - μ)ᵀ Σ⁻¹ (θ - μ)
+    minimise  Σ ( (log predicted - log timed) / noise )²  +  (θ - μ)ᵀ Σ⁻¹ (θ - μ)
 
 The posterior is taken as normal around the minimum (Laplace), with the curvature of the linearised form. Its
-deviations grow where the form leaves more than the noise of residuals.
+deviations grow where the form leaves residuals larger than the noise.
 """
 
 from __future__ import annotations
 
 import math
+import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretrain.learning.scaling.columns import Columns
-from foretrain.learning.scaling.forms._base import LEVEL, Form
+from foretrain.estimates import Quantiles
+from foretrain.learning.scaling.configurations import Columns, Configuration, Timing, columns, reference_batch
+from foretrain.learning.scaling.forms import LEVEL, Form
 from foretrain.learning.scaling.levenberg_marquardt import minimise
 from foretrain.prediction.operators.listing import Floats
 
@@ -97,3 +100,48 @@ def _of_batches(form: Form, prior: Prior, at: Columns) -> Prior:
     covariance = prior.covariance.copy()
     covariance[place, place] += prior.one_batch**2
     return replace(prior, covariance=covariance)
+
+
+P90 = 1.2815515655446004
+"""Standard deviations from the median of a normal distribution to its 90th percentile."""
+
+
+def step_seconds(
+    fitted: Fitted, configurations: Sequence[Configuration], reference_batch: float
+) -> tuple[Quantiles, ...]:
+    """p10, p50 and p90 of each; times are log-normal around the median."""
+    at = columns(configurations, reference_batch)
+    middle, wide = fitted.log_seconds(at), P90 * fitted.deviations(at)
+    low, median, high = np.exp(middle - wide), np.exp(middle), np.exp(middle + wide)
+    return tuple(Quantiles(*each) for each in zip(low.tolist(), median.tolist(), high.tolist(), strict=True))
+
+
+_FOLDS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A form's errors on timings left out, as shares of what was timed."""
+
+    form: str
+    equation: str
+    parameters: int
+    mean_error: float
+    largest_error: float
+
+
+def leave_out(form: Form, timings: Sequence[Timing], prior: Prior) -> LeftOut:
+    """Fit to all timings but one (or a twelfth of many) and tell that one, in turn."""
+    places = [item.configuration for item in timings]
+    at = columns(places, reference_batch(places))
+    seconds = np.log([item.step_seconds for item in timings])
+    everything = fit(form, at, seconds, prior).values
+    folds = min(len(timings), _FOLDS)
+    errors: list[float] = []
+    for fold in range(folds):
+        kept = [row for row in range(len(timings)) if row % folds != fold]
+        left = [row for row in range(len(timings)) if row % folds == fold]
+        fitted = fit(form, at.only(kept), seconds[kept], prior, start=everything.copy())
+        told = fitted.log_seconds(at.only(left))
+        errors += np.abs(np.exp(told - seconds[left]) - 1).tolist()
+    return LeftOut(form.name, form.equation, len(form.parameters), statistics.fmean(errors), max(errors))

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 
 from foretrain.errors import InvalidRequest
 from foretrain.facts.hardware import Hardware
-from foretrain.learning.scaling.placement import Placement
-from foretrain.learning.scaling.timings import Configuration
+from foretrain.learning.scaling.configurations import Configuration, Placement
 from foretrain.prediction.cost_models.step_models import OperatorSteps
 from foretrain.prediction.evaluation import Outcome, evaluate
 from foretrain.prediction.many_devices import Spreading, attempt_of, question_of

@@ -16,11 +16,9 @@ import numpy as np
 
 from foretrain.errors import InvalidData, UnknownName
 from foretrain.facts.sheets import data_root
-from foretrain.learning.scaling.columns import columns
+from foretrain.learning.scaling.configurations import Configuration, Placement, Timing, columns
 from foretrain.learning.scaling.fitting import Fitted, Prior, fit
-from foretrain.learning.scaling.forms._base import LEVEL, LEVEL_DEVIATION, Form
-from foretrain.learning.scaling.placement import Placement
-from foretrain.learning.scaling.timings import Configuration, Timing
+from foretrain.learning.scaling.forms import LEVEL, LEVEL_DEVIATION, Form
 from foretrain.prediction.operators.listing import Floats
 
 FILE = "scaling.json"

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrain.learning.scaling.columns import columns
+from foretrain.learning.scaling.configurations import Configuration, columns
 from foretrain.learning.scaling.fitting import Fitted, jacobian
-from foretrain.learning.scaling.timings import Configuration
 
 
 @dataclass(frozen=True, slots=True)

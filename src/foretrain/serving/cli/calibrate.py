@@ -52,7 +52,7 @@ def calibrate(
 
 
 def _calibrate_here(seconds: float, json: bool) -> None:
-    from foretrain.learning.cpu.calibration import TimedWork, calibrate
+    from foretrain.learning.cpu import TimedWork, calibrate
     from foretrain.measuring.micro_benchmarks import run_trials, torch_threads, torch_version
     from foretrain.measuring.this_machine import DEVICE_ID, measure_this_machine
     from foretrain.prediction.operators.cpu import keep

@@ -64,7 +64,7 @@ def scaling(
     """
     from foretrain.learning.scaling.answer import ScalingRequest as Request
     from foretrain.learning.scaling.answer import predict_scaling
-    from foretrain.learning.scaling.timings import read_configurations, read_timings
+    from foretrain.learning.scaling.configurations import read_configurations, read_timings
     from foretrain.serving.cli.terminal import print_json
 
     asked = read_configurations(at) if at is not None else ()

@@ -1,0 +1,65 @@
+"""Fit the shipped calibrations anew: python -m calibration --data DIR --graphs DIR [NAME ...]."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from calibration import files, scaling
+from calibration.collectives import jitter, links
+from calibration.kernels import attention, convolution, per_layer, products, recurrent, streaming
+from calibration.steps import data_parallel, error_transfer, few_timings, host, mixed_precision
+
+Calibrate = Callable[[Path, Path], Mapping[str, Any]]
+
+
+def _from_data(calibrate: Callable[[Path], Mapping[str, Any]]) -> Calibrate:
+    """A calibration that needs no traced graphs."""
+    return lambda data, _: calibrate(data)
+
+
+CALIBRATIONS: Mapping[str, Calibrate] = {
+    streaming.FILE: _from_data(streaming.calibrate),
+    convolution.FILE: _from_data(convolution.calibrate),
+    products.FILE: _from_data(products.calibrate),
+    attention.FILE: _from_data(attention.calibrate),
+    recurrent.FILE: _from_data(recurrent.calibrate),
+    per_layer.FILE: _from_data(per_layer.calibrate),
+    links.FILE: _from_data(links.calibrate),
+    jitter.FILE: _from_data(jitter.calibrate),
+    scaling.FILE: _from_data(scaling.calibrate),
+    host.FILE: host.calibrate,
+    mixed_precision.FILE: mixed_precision.calibrate,
+    error_transfer.FILE: error_transfer.calibrate,
+    few_timings.FILE: _from_data(few_timings.calibrate),
+    data_parallel.FILE: _from_data(data_parallel.calibrate),
+}
+"""Calibration files in the order of fitting (later ones build on earlier ones), and what makes each.
+
+The arguments are the folder of public measurements and the folder that keeps traced graphs.
+"""
+
+
+def main() -> None:
+    """Make the named calibrations, or all."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    parser = argparse.ArgumentParser(prog="python -m calibration", description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="folder of public measurements")
+    parser.add_argument("--graphs", type=Path, required=True, help="folder that keeps traced graphs")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"which of {', '.join(CALIBRATIONS)}; all by default"
+    )
+    arguments = parser.parse_args()
+    unknown = [name for name in arguments.names if name not in CALIBRATIONS]
+    if unknown:
+        parser.error(f"unknown calibration {', '.join(unknown)}; known: {', '.join(CALIBRATIONS)}")
+    for name in arguments.names or CALIBRATIONS:
+        file = files.write(name, CALIBRATIONS[name](arguments.data, arguments.graphs))
+        logging.info("%s: %d bytes", file.name, file.stat().st_size)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+"""Makes the calibration of collectives: what each link reaches, and the error on unmeasured links.
+
+Contention under one host bridge comes from what steps waited for their gradients. A ring all-reduce among d
+devices moves 2(d-1)/d of the gradients through each. Against a pair it is slower by the factor of its rate,
+(2/d)^c, so
+
+    c = log( t_d / t_2 · d / (2(d-1)) ) / log(d/2)
+
+whatever the size of the gradients. A machine's exponent is the median over its models and device counts.
+Machines differ widely around the 1 of an ideal shared bus: an unmeasured machine takes their mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from math import log
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+import numpy as np
+
+from calibration.collectives.fit import Block, blocks, by_device, fit, link_of, merged, predicted
+from calibration.datasets import aiconfigurator, deepbench, sia, vtrain
+from calibration.datasets.measurements import powers_of_two
+from calibration.datasets.sia import Waiting
+from foretrain.prediction.collectives.calibration import FILE as FILE
+from foretrain.prediction.collectives.calibration import (
+    HOST_BRIDGE,
+    NETWORK,
+    NVLINK,
+    PCIE,
+    Behaviour,
+    Calibration,
+)
+from foretrain.prediction.operators.listing import Floats
+
+_DEVICES = (2, 4, 8)
+
+
+def exponents(found: Sequence[Waiting]) -> Mapping[str, float]:
+    """The exponent of each machine, at least 0."""
+    pairs = {(item.cluster, item.model): item.seconds for item in found if item.devices == 2}
+    each: dict[str, list[float]] = {}
+    for item in found:
+        if item.devices > 2:
+            moved = item.devices / (2 * (item.devices - 1))
+            slower = item.seconds / pairs[item.cluster, item.model] * moved
+            each.setdefault(item.cluster, []).append(log(slower) / log(item.devices / 2))
+    return {name: max(0.0, median(values)) for name, values in each.items()}
+
+
+def unseen_spread(machines: Mapping[str, float]) -> dict[str, float]:
+    """Quantiles of measured / predicted of 2, 4 and 8 devices of a machine told from the others."""
+    ratios = [
+        (devices / 2) ** (own - fmean(value for other, value in machines.items() if other != name))
+        for name, own in machines.items()
+        for devices in _DEVICES
+    ]
+    p10, p50, p90 = np.quantile(ratios, [0.1, 0.5, 0.9]).tolist()
+    return {"p10": p10, "p50": p50, "p90": p90, "cases": len(ratios)}
+
+
+_MIB = 2**20
+_HALF = 0.5
+"""Share of the low-latency protocol on a network: four bytes of data to four of flags."""
+
+
+def corpus(data: Path) -> Mapping[str, tuple[Block, ...]]:
+    """All blocks of measurements, by technology."""
+    nccl = aiconfigurator.read_collectives(data)
+    by_switch = [time for time in nccl if time.topology != HOST_BRIDGE]
+    by_bridge = [time for time in nccl if time.topology == HOST_BRIDGE]
+    swept = powers_of_two(vtrain.read_all_reduces(data), _MIB)
+    return {
+        NVLINK: blocks([*by_switch, *swept]),
+        PCIE: blocks([*by_bridge, *deepbench.read_all_reduces(data)]),
+    }
+
+
+def learn(found: Sequence[Block], kind: str, machines: Mapping[str, float]) -> Calibration:
+    """One technology from blocks; `machines` are exponents of contention under other host bridges.
+
+    A link measured under a host bridge keeps its own exponent; others take the mean of all machines.
+    """
+    learned = fit(found, kind)
+    if kind != PCIE:
+        return learned
+    behaviour = learned.behaviours[kind]
+    own = {name: value for name, value in behaviour.contention.items() if name == HOST_BRIDGE}
+    contention = {**behaviour.contention, HOST_BRIDGE: fmean([*machines.values(), *own.values()])}
+    bridged = {link_of(block.device_id, found) for block in found if block.topology == HOST_BRIDGE}
+    links = {
+        name: replace(value, contention=own) if name in bridged else value
+        for name, value in learned.links.items()
+    }
+    return Calibration({kind: replace(behaviour, contention=contention)}, links)
+
+
+def left_out(found: Sequence[Block], kind: str, machines: Mapping[str, float]) -> Mapping[str, Calibration]:
+    """For each device type, the calibration learned from all others of its technology."""
+    groups = by_device(found)
+    return {
+        name: learn([block for block in found if block.device_id != name], kind, machines) for name in groups
+    }
+
+
+def network_like(pcie: Behaviour, nvlink: Behaviour) -> Behaviour:
+    """How a device drives network cards: steps as over PCI Express, copies as fast as devices can.
+
+    Rates and latencies of a network are facts of its links.
+    """
+    return replace(
+        pcie,
+        share=1.0,
+        copy_bytes_per_second=nvlink.copy_bytes_per_second,
+        low_latency_share=_HALF,
+        saturation_bytes=0.0,
+        peer_share=1.0,
+        in_switch_share=0.0,
+        contention={},
+    )
+
+
+def calibrate(data: Path) -> Mapping[str, Any]:
+    """The content of the calibration file."""
+    found = corpus(data)
+    waiting = sia.read_waiting(data)
+    machines = exponents(waiting)
+    parts = {kind: learn(part, kind, machines) for kind, part in found.items()}
+    network = network_like(parts[PCIE].behaviours[PCIE], parts[NVLINK].behaviours[NVLINK])
+    every = merged([*parts.values(), Calibration({NETWORK: network}, {})])
+    seen = {kind: _spread(part, {block.device_id: every for block in part}) for kind, part in found.items()}
+    unseen = _spread(found[NVLINK], left_out(found[NVLINK], NVLINK, machines))
+    bridges = {**machines, "l40s": parts[PCIE].links["pcie4-x16"].contention[HOST_BRIDGE]}
+    return {
+        "data": _data(found, len(waiting)),
+        "host_bridges": bridges,
+        "technologies": {name: asdict(value) for name, value in every.behaviours.items()},
+        "links": {name: asdict(value) for name, value in every.links.items()},
+        "spread": {
+            "measured": seen,
+            "unmeasured": {NVLINK: unseen, PCIE: unseen_spread(bridges), NETWORK: unseen},
+        },
+    }
+
+
+def _spread(found: Sequence[Block], learned: Mapping[str, Calibration]) -> dict[str, float]:
+    """Quantiles of measured / predicted of large messages."""
+    ratios: Floats = np.concatenate(
+        [(block.seconds / predicted(block, learned[block.device_id]))[block.bytes >= _MIB] for block in found]
+    )
+    p10, p50, p90 = np.quantile(ratios, [0.1, 0.5, 0.9]).tolist()
+    error = float(np.mean(np.abs(1 / ratios - 1)))
+    return {"p10": p10, "p50": p50, "p90": p90, "mean_absolute_error": error, "cases": len(ratios)}
+
+
+def _data(found: Mapping[str, Sequence[Block]], waiting: int) -> dict[str, Any]:
+    used = {
+        name: int(sum(len(block.bytes) for block in group))
+        for part in found.values()
+        for name, group in by_device(part).items()
+    }
+    sources = [aiconfigurator.SOURCE, vtrain.SOURCE, deepbench.SOURCE, "sia"]
+    return {
+        "sources": sources,
+        "collectives": used,
+        "waiting_for_gradients": waiting,
+        "software": "NCCL 2.0 (deepbench), 2.27.3 to 2.29.2 (aiconfigurator), not said (vtrain, sia)",
+    }

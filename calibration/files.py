@@ -1,0 +1,59 @@
+"""Calibration files: fitted constants, the data they came from, and the error on held-out data."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calibration.datasets.measurements import Measurements
+from foretrain.prediction.operators.listing import Floats
+
+FORMAT = 1
+_DIGITS = 6
+
+
+def folder() -> Path:
+    """Where the package keeps its calibrations, in a source checkout."""
+    return Path(__file__).parents[1] / "src" / "foretrain" / "facts" / "data" / "calibrations"
+
+
+def spread(measured: Floats, predicted: Floats) -> dict[str, float]:
+    """Quantiles of measured / predicted, and of how many."""
+    ratio = measured / predicted
+    p10, p50, p90 = np.quantile(ratio, [0.1, 0.5, 0.9]).tolist()
+    error = float(np.mean(np.abs(predicted / measured - 1)))
+    return {"p10": p10, "p50": p50, "p90": p90, "mean_absolute_error": error, "cases": len(ratio)}
+
+
+def data_used(found: Sequence[Measurements]) -> list[dict[str, Any]]:
+    """Each data set with how many measurements of each device were used."""
+    return [
+        {
+            "source": part.source,
+            "measurements": {name: int((part.device_ids == name).sum()) for name in part.devices},
+        }
+        for part in found
+    ]
+
+
+def write(name: str, content: Mapping[str, Any]) -> Path:
+    """Write a calibration as text, with its format and the software that made it."""
+    header = {"format": FORMAT, "software": {"python": platform.python_version(), "numpy": np.__version__}}
+    file = folder() / name
+    file.write_text(json.dumps(_rounded({**header, **content}), indent=1) + "\n", encoding="utf-8")
+    return file
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.{_DIGITS}g}")
+    if isinstance(value, Mapping):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(item) for item in value]
+    return value

@@ -1,0 +1,1 @@
+"""Fits of the operator models to measured kernels."""

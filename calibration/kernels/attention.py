@@ -1,0 +1,110 @@
+"""Makes `calibrations/attention.json`: five constants, errors on held-out shapes and on held-out GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibration.datasets import aiconfigurator
+from calibration.datasets.measurements import Measurements
+from calibration.files import data_used, spread
+from calibration.least_squares import minimise
+from foretrain.facts.devices import device
+from foretrain.prediction.operators.attention import FILE as FILE
+from foretrain.prediction.operators.attention import AttentionConstants, attention_seconds
+from foretrain.prediction.operators.listing import Flags, Floats
+
+FOLDS = 3
+_WEIGHT = 1000
+"""Measurements each device counts for."""
+_PULL = 3.0
+"""How hard devices are held together: as ten measurements off by an e-fold."""
+_START = np.log(np.array([15000.0, 0.7, 60.0, 60.0, 1000.0]))
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """Out-of-sample predictions of every measurement, in their order."""
+
+    shape_unseen: Floats
+    device_unseen: Floats
+
+
+def constants(x: Floats) -> AttentionConstants:
+    """Constants from the free numbers of the fit."""
+    return AttentionConstants(*np.exp(x[: len(_START)]).tolist())
+
+
+@dataclass(frozen=True)
+class AttentionFit:
+    """Constants of all devices, and the efficiency of each over that of all."""
+
+    constants: AttentionConstants
+    departures: Mapping[str, float]
+
+
+def predicted_seconds(found: Measurements, learned: AttentionFit) -> Floats:
+    """What a fit tells of all measurements; devices it does not know do not depart from the others."""
+    seconds = np.zeros(len(found))
+    for name in found.devices:
+        here = found.device_ids == name
+        works, target = found.where(here).table, device(name)
+        departure = learned.departures.get(name, 1.0)
+        seconds[here] = attention_seconds(works, target, learned.constants, departure)
+    return seconds
+
+
+def fit(found: Measurements) -> AttentionFit:
+    """The constants that tell the measurements best, each device counting the same."""
+    works = [found.where(found.device_ids == name) for name in found.devices]
+    targets = [device(name) for name in found.devices]
+
+    def residuals(x: Floats) -> Floats:
+        departures = np.exp(x[len(_START) :]).tolist()
+        off = [
+            np.log(attention_seconds(part.table, target, constants(x), departure) / part.seconds)
+            * np.sqrt(_WEIGHT / len(part))
+            for part, target, departure in zip(works, targets, departures, strict=True)
+        ]
+        return np.concatenate([*off, _PULL * x[len(_START) :]])
+
+    x = minimise(residuals, np.concatenate([_START, np.zeros(len(works))]), iterations=30)
+    departures = np.exp(x[len(_START) :]).tolist()
+    return AttentionFit(constants(x), dict(zip(found.devices, departures, strict=True)))
+
+
+def cross_validate(found: Measurements) -> Predictions:
+    """Each measurement as told by a fit that had not seen its shape, and by one that had not seen its GPU."""
+    fold: NDArray[np.int64] = found.fold(FOLDS)
+    by_shape, by_device = np.zeros(len(found)), np.zeros(len(found))
+    for number in range(FOLDS):
+        _predict_left_out(found, fold == number, by_shape)
+    for name in found.devices:
+        _predict_left_out(found, found.device_ids == name, by_device)
+    return Predictions(by_shape, by_device)
+
+
+def _predict_left_out(found: Measurements, left_out: Flags, into: Floats) -> None:
+    into[left_out] = predicted_seconds(found.where(left_out), fit(found.where(~left_out)))
+
+
+def calibrate(data: Path) -> Mapping[str, Any]:
+    """The content of the calibration file."""
+    found = aiconfigurator.read_attention(data)
+    out, learned = cross_validate(found), fit(found)
+    return {
+        "model": "attention",
+        "data": data_used([found]),
+        "residuals_of": "measured / predicted; seen: by shape, unseen: by GPU left out",
+        "residuals": {
+            "seen": spread(found.seconds, out.shape_unseen),
+            "unseen": spread(found.seconds, out.device_unseen),
+        },
+        "constants": asdict(learned.constants),
+        "departures": dict(learned.departures),
+    }

@@ -1,0 +1,243 @@
+"""Fits the convolution model to NeuSight and DeepBench and makes `calibrations/convolution.json`.
+
+Times of one device in two data sets may differ by the age of their libraries, so each data set has its own
+share of peak while fitting; the device's share is their mean. Fits are in log space, shares and constants
+shrunk to plain starting values. Errors are those on held-out shapes and on held-out GPU families.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibration.datasets import aiconfigurator, deepbench, neusight
+from calibration.datasets.measurements import Measurements
+from calibration.files import data_used, spread
+from calibration.kernels.harness import observed
+from calibration.least_squares import minimise
+from foretrain.facts.devices import Device, device
+from foretrain.prediction.operators import streaming
+from foretrain.prediction.operators.bandwidth import DeviceShare, nearest_share
+from foretrain.prediction.operators.convolution import FILE as FILE
+from foretrain.prediction.operators.convolution import (
+    TILES,
+    ConvolutionConstants,
+    Lowered,
+    convolution_seconds,
+    least_seconds,
+    lower,
+)
+from foretrain.prediction.operators.listing import Floats
+from foretrain.workloads.ops import Direction
+
+DEPTHWISE_SHARE = 0.15
+"""Assumed: no public measurement of single depthwise kernels was found."""
+_HARNESS_SHARE = 0.001
+"""The quantile of NeuSight's convolution times taken for its harness floor."""
+_BEFORE_KERNEL = 0.9
+"""How much of that floor passes before the kernel: set-up of descriptors and workspace; fits end near 1."""
+_N = len(TILES)
+_START = np.array(
+    [
+        *(1.0, 1.0, 1.0, 0.0, -1.0, -1.0),
+        *(1.0, 1.0, -1.0, np.log(30.0), 0.0, 1.0, 1.0, np.log(256.0), 0.0, np.log(64.0), 0.0, -1.0),
+    ]
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """What one device showed in one data set."""
+
+    source: str
+    device: Device
+    work: Lowered
+    seconds: Floats
+    floor: float
+
+    def at(self, rows: NDArray[np.int64]) -> Sample:
+        """Only some of the works."""
+        return Sample(self.source, self.device, self.work.at(rows), self.seconds[rows], self.floor)
+
+
+@dataclass(frozen=True)
+class ConvolutionFit:
+    """What was learned, from which devices (by source and id)."""
+
+    constants: ConvolutionConstants
+    shares: Mapping[tuple[str, str], float]
+
+    def by_device(self) -> tuple[DeviceShare, ...]:
+        """The share of each device, the geometric mean over its data sets."""
+        names = sorted({name for _, name in self.shares})
+        return tuple(
+            DeviceShare(
+                name,
+                float(np.exp(np.mean([np.log(s) for (_, n), s in self.shares.items() if n == name]))),
+                "fit",
+            )
+            for name in names
+        )
+
+    def shown(self, sample: Sample) -> Floats:
+        """Predicted times as the harness shows them."""
+        key = sample.source, sample.device.id
+        share = self.shares[key] if key in self.shares else nearest_share(sample.device, self.by_device())
+        bandwidth = streaming.calibration().share(sample.device)
+        shares = np.full(len(sample.work), share)
+        kernel = convolution_seconds(sample.work, sample.device, self.constants, shares, bandwidth)
+        kernel = np.maximum(kernel, least_seconds(sample.work, sample.device))
+        if not sample.floor:
+            return kernel
+        return observed(kernel, np.full(len(kernel), sample.floor), _BEFORE_KERNEL)
+
+
+def samples(found: Measurements) -> tuple[Sample, ...]:
+    """The measurements by device; NeuSight's harness shows its dispatch floor, the others' do not."""
+    split = []
+    for name in found.devices:
+        here = found.device_ids == name
+        floor = float(np.quantile(found.seconds[here], _HARNESS_SHARE)) if found.source == "neusight" else 0.0
+        work = lower(found.table.rows(here), device(name))
+        split.append(Sample(found.source, device(name), work, found.seconds[here], floor))
+    return tuple(split)
+
+
+def fit(parts: Sequence[Sample], start_cycles: float, most: int = 300) -> ConvolutionFit:
+    """Constants and shares from at most `most` works of each sample."""
+    generator = np.random.default_rng(0)
+    picked = [
+        part.at(np.sort(generator.choice(len(part.seconds), min(most, len(part.seconds)), replace=False)))
+        for part in parts
+    ]
+    keys = [(part.source, part.device.id) for part in picked]
+
+    def at(x: Floats) -> ConvolutionFit:
+        shares = dict(zip(keys, _sigmoid(x[len(_START) :]).tolist(), strict=True))
+        return ConvolutionFit(_constants(x[: len(_START)], start_cycles), shares)
+
+    def residuals(x: Floats) -> Floats:
+        learned = at(x)
+        errors = [np.log(learned.shown(part) / part.seconds) for part in picked]
+        drawn = [0.05 * (x[: len(_START)] - _START), 0.3 * (x[len(_START) :] - 1.5)]
+        return np.concatenate(errors + drawn)
+
+    return at(minimise(residuals, np.concatenate([_START, np.ones(len(keys))]), scale=0.1, iterations=25))
+
+
+def _sigmoid(x: Floats) -> Floats:
+    return 1 / (1 + np.exp(-x))
+
+
+def _constants(x: Floats, start_cycles: float) -> ConvolutionConstants:
+    bounded, positive = _sigmoid(x).tolist(), np.exp(np.minimum(x, 50)).tolist()
+    return ConvolutionConstants(
+        start_cycles=start_cycles,
+        tile_efficiency=tuple(bounded[:_N]),
+        fused_winograd=bounded[_N],
+        split_winograd=bounded[_N + 1],
+        transform=positive[_N + 2],
+        k_start=positive[_N + 3],
+        wave_rounding=bounded[_N + 4],
+        direction_efficiency=(1.0, bounded[_N + 5], bounded[_N + 6]),
+        least_split=positive[_N + 7],
+        tensor_efficiency=bounded[_N + 8],
+        tensor_k_start=positive[_N + 9],
+        strided_gradient=bounded[_N + 10],
+        conversion=2 * bounded[_N + 11],
+        depthwise_share=DEPTHWISE_SHARE,
+    )
+
+
+FOLDS = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """Out-of-sample predictions of every measurement of one data set, in its order."""
+
+    shape_unseen: Floats
+    device_unseen: Floats
+
+
+def read(data: Path) -> tuple[Measurements, ...]:
+    """The data sets fitted to. Gradients of an input of a few channels, which no training asks for, are left
+    out: they are those of first layers.
+    """
+    trained = deepbench.read_convolutions(data)
+    asked = np.array(
+        [
+            work.direction is not Direction.INPUT_GRADIENT or work.dims["in_channels"] > 3
+            for work in trained.works
+        ]
+    )
+    return neusight.read_convolutions(data), trained.where(asked)
+
+
+def fitted_on(found: Sequence[Measurements], start_cycles: float) -> ConvolutionFit:
+    """The fit to all measurements."""
+    return fit([part for one in found for part in samples(one)], start_cycles)
+
+
+def cross_validate(found: Sequence[Measurements], start_cycles: float) -> tuple[Predictions, ...]:
+    """Each measurement as told by a fit without its shape, and by one without its family of GPUs."""
+    parts = [samples(one) for one in found]
+    told = [Predictions(np.full(len(one), np.nan), np.full(len(one), np.nan)) for one in found]
+    folds = [one.fold(FOLDS) for one in found]
+    for number in range(FOLDS):
+        kept = [
+            _keep(part, fold[one.device_ids == part.device.id] != number)
+            for one, fold, split in zip(found, folds, parts, strict=True)
+            for part in split
+        ]
+        learned = fit(kept, start_cycles)
+        for one, fold, split, result in zip(found, folds, parts, told, strict=True):
+            for part in split:
+                here = one.device_ids == part.device.id
+                result.shape_unseen[here & (fold == number)] = learned.shown(part)[fold[here] == number]
+    everything = [part for split in parts for part in split]
+    for family in sorted({part.device.family for part in everything}):
+        learned = fit([part for part in everything if part.device.family != family], start_cycles)
+        for one, split, result in zip(found, parts, told, strict=True):
+            for part in split:
+                if part.device.family == family:
+                    result.device_unseen[one.device_ids == part.device.id] = learned.shown(part)
+    return tuple(told)
+
+
+def _keep(part: Sample, chosen: np.ndarray[Any, Any]) -> Sample:
+    return part.at(np.flatnonzero(chosen))
+
+
+def calibrate(data: Path) -> Mapping[str, Any]:
+    """The content of the calibration file."""
+    found = read(data)
+    cycles = aiconfigurator.start_cycles(data)
+    learned = fitted_on(found, cycles)
+    told = cross_validate(found, cycles)
+    seconds = np.concatenate([one.seconds for one in found])
+    return {
+        "model": "convolution",
+        "data": data_used(found),
+        "assumed": ["depthwise_share: no public measurement of single depthwise kernels was found"],
+        "residuals_of": "measured / predicted; seen: by shape, unseen: by family of GPUs left out",
+        "residuals": {
+            "seen": spread(seconds, np.concatenate([one.shape_unseen for one in told])),
+            "unseen": spread(seconds, np.concatenate([one.device_unseen for one in told])),
+        },
+        "constants": asdict(learned.constants),
+        "measured_on_tensor_cores": sorted(
+            {
+                str(name)
+                for one in found
+                for work, name in zip(one.works, one.device_ids.tolist(), strict=True)
+                if work.dtype == "float16"
+            }
+        ),
+        "share_of_peak": {row.device_id: row.share for row in learned.by_device()},
+    }

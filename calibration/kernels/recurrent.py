@@ -1,0 +1,125 @@
+"""Makes `calibrations/recurrent.json`: constants by unit and generation, held-out errors by shape and GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calibration.datasets import deepbench
+from calibration.datasets.measurements import Measurements
+from calibration.files import data_used, spread
+from calibration.least_squares import minimise
+from foretrain.facts.devices import device
+from foretrain.prediction.operators.listing import Flags, Floats
+from foretrain.prediction.operators.products import unit_of
+from foretrain.prediction.operators.recurrent import FILE as FILE
+from foretrain.prediction.operators.recurrent import (
+    RecurrentConstants,
+    RecurrentParts,
+    nearest,
+    parts,
+    recurrent_seconds,
+)
+
+FOLDS = 3
+_START = np.log(np.array([2e-5, 2e-5, 0.7]))
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """Out-of-sample predictions of every measurement, in their order."""
+
+    shape_unseen: Floats
+    device_unseen: Floats
+
+
+def lowered(found: Measurements) -> RecurrentParts:
+    """The products of all measurements, each on its device."""
+    columns = {name: np.zeros(len(found)) for name in RecurrentParts.__dataclass_fields__}
+    for name in found.devices:
+        here = found.device_ids == name
+        known = parts(found.where(here).table, device(name))
+        for column, values in columns.items():
+            values[here] = getattr(known, column)
+    return RecurrentParts(**columns)
+
+
+def _rows(found: RecurrentParts, chosen: Flags) -> RecurrentParts:
+    return RecurrentParts(**{name: getattr(found, name)[chosen] for name in found.__dataclass_fields__})
+
+
+def fit(found: RecurrentParts, seconds: Floats) -> RecurrentConstants:
+    """The constants that tell the measurements best."""
+
+    def constants(x: Floats) -> RecurrentConstants:
+        return RecurrentConstants(*np.exp(x).tolist())
+
+    def residuals(x: Floats) -> Floats:
+        return np.log(recurrent_seconds(found, constants(x)) / seconds)
+
+    return constants(minimise(residuals, _START))
+
+
+def fit_generations(found: Measurements, known: RecurrentParts, rows: Flags) -> dict[str, RecurrentConstants]:
+    """The constants of each generation of devices among some rows."""
+    generations = np.array([device(name).generation for name in found.device_ids.tolist()])
+    fitted = {}
+    for generation in sorted(set(generations[rows].tolist())):
+        chosen = rows & (generations == generation)
+        fitted[generation] = fit(_rows(known, chosen), found.seconds[chosen])
+    return fitted
+
+
+def on_tensor_cores(found: Measurements) -> Flags:
+    """Which measurements ran on tensor cores."""
+    return np.array([unit_of(work.dtype) == "tensor" for work in found.works])
+
+
+def cross_validate(found: Measurements) -> Predictions:
+    """Each measurement as told by a fit that had not seen its shape, and by one that had not seen its GPU.
+
+    FP16 was measured on one GPU only: without it, the constants of FP32 must do.
+    """
+    known, tensor, fold = lowered(found), on_tensor_cores(found), found.fold(FOLDS)
+    by_shape, by_device = np.zeros(len(found)), np.zeros(len(found))
+
+    def tell(into: Floats, seen: Flags, rest: Flags) -> None:
+        learned = fit_generations(found, known, seen)
+        for name in sorted(set(found.device_ids[rest].tolist())):
+            here = rest & (found.device_ids == name)
+            into[here] = recurrent_seconds(_rows(known, here), nearest(learned, device(name)))
+
+    for unit in (tensor, ~tensor):
+        for number in range(FOLDS):
+            tell(by_shape, unit & (fold != number), unit & (fold == number))
+    for name in found.devices:
+        here = found.device_ids == name
+        tell(by_device, ~here & ~tensor, here)
+    return Predictions(by_shape, by_device)
+
+
+def calibrate(data: Path) -> Mapping[str, Any]:
+    """The content of the calibration file."""
+    found = deepbench.read_recurrent(data)
+    known, tensor, out = lowered(found), on_tensor_cores(found), cross_validate(found)
+    learned = {
+        "lanes": fit_generations(found, known, ~tensor),
+        "tensor": fit_generations(found, known, tensor),
+    }
+    return {
+        "model": "recurrent",
+        "data": data_used([found]),
+        "residuals_of": "measured / predicted; seen: by shape, unseen: by GPU left out",
+        "residuals": {
+            "seen": spread(found.seconds, out.shape_unseen),
+            "unseen": spread(found.seconds, out.device_unseen),
+        },
+        "constants": {
+            unit: {generation: asdict(each) for generation, each in by_generation.items()}
+            for unit, by_generation in learned.items()
+        },
+    }

@@ -1,0 +1,1 @@
+"""Fits on whole measured steps: hosts, mixed precision, harnesses around the priced operators."""

@@ -1,0 +1,104 @@
+"""What DataParallel's interpreter spends on each parameter and device, from steps on 2 to 4 GPUs.
+
+The time on several GPUs beyond that on one, without what is told of copies and launches, for each device and
+parameter. The median, for one machine slowed down with four GPUs; models whose copies take long are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calibration.datasets import ryujaehun
+from calibration.datasets.ryujaehun import SmallStep
+from foretrain.facts.devices import device
+from foretrain.facts.hardware import hardware
+from foretrain.prediction.collectives import network_of
+from foretrain.prediction.cost_models.step_models import OperatorSteps
+from foretrain.prediction.step.parallel import Setting, spread
+from foretrain.prediction.strategies.gradients import parameter_bytes
+from foretrain.prediction.strategies.layout import layout_of
+from foretrain.prediction.strategies.single_process import FILE as FILE
+from foretrain.prediction.strategies.single_process import parameters, replicating_seconds
+from foretrain.workloads.graph import Graph
+from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.workload import graph_of
+
+_MOST_BYTES = 3e8
+
+
+@dataclass(frozen=True, slots=True)
+class Replicated:
+    """A step on several GPUs, measured and told without replicating; and the same on one GPU."""
+
+    step: SmallStep
+    parameters: int
+    parameter_bytes: float
+    told_seconds: float
+    single_seconds: float
+    single_told_seconds: float
+
+    @property
+    def seconds_per_parameter(self) -> float:
+        """What is left for each parameter and device."""
+        beyond = self.step.seconds - self.single_seconds - (self.told_seconds - self.single_told_seconds)
+        return beyond / (self.step.devices * self.parameters)
+
+
+def replicated(data: Path) -> list[Replicated]:
+    """All training steps on several GPUs whose single one is known."""
+    steps = [step for step in ryujaehun.read_all(data) if not step.forward_only]
+    single = {(step.host, step.device_id, step.model): step for step in steps if step.devices == 1}
+    found = []
+    for step in steps:
+        alone = single.get((step.host, step.device_id, step.model))
+        if step.devices == 1 or alone is None:
+            continue
+        graph = _graph(step.model, step.precision)
+        found.append(
+            Replicated(
+                step,
+                parameters(graph),
+                parameter_bytes(graph),
+                _predicted_seconds(step, graph) - replicating_seconds(graph, step.devices),
+                alone.seconds,
+                _predicted_seconds(alone, graph),
+            )
+        )
+    return found
+
+
+@cache
+def _graph(model: str, precision: str) -> Graph:
+    request = WorkloadRequest(model, batch=ryujaehun.BATCH, precision=precision, no_optimizer=True)
+    return graph_of(workload_of(request))
+
+
+def _predicted_seconds(step: SmallStep, graph: Graph) -> float:
+    target = device(step.device_id)
+    network = network_of(hardware(f"{step.device_id}:{step.devices}"))
+    layout = layout_of("dp" if step.devices > 1 else "ddp", step.devices, step.devices)
+    return spread(graph, layout, 1, Setting(target, network, OperatorSteps())).seconds
+
+
+def fit(steps: Sequence[Replicated]) -> float:
+    """Seconds for each parameter and device."""
+    chosen = [step.seconds_per_parameter for step in steps if step.parameter_bytes < _MOST_BYTES]
+    return float(np.median(chosen))
+
+
+def calibrate(data: Path) -> Mapping[str, Any]:
+    """The content of the calibration file."""
+    steps = replicated(data)
+    hosts = sorted({step.step.host for step in steps})
+    return {
+        "source": f"calibrations/{FILE}",
+        "data": [{"source": "ryujaehun", "steps": len(steps)}],
+        "seconds_per_parameter": fit(steps),
+        "machines": {host: fit([step for step in steps if step.step.host == host]) for host in hosts},
+    }

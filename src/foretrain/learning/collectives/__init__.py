@@ -1,1 +1,0 @@
-"""What measured collectives teach about links; `python -m foretrain.learning.collectives --data DIR`."""

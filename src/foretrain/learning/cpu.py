@@ -1,0 +1,179 @@
+"""A CPU's calibration from timed operators: non-negative least squares of their times."""
+
+from __future__ import annotations
+
+import math
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+
+import numpy as np
+
+from foretrain.errors import InvalidRequest
+from foretrain.prediction.operators.cpu import CpuCalibration, FamilyFit, family, fresh_bytes, terms
+from foretrain.prediction.operators.listing import Flags, Floats, WorkTable, table
+from foretrain.workloads.ops import MATRIX_KINDS, Work
+
+_ROUNDS = 12
+_LEAST_RESIDUAL = 0.03
+_TOLERANCE = 1e-10
+
+
+def relative_fit(columns: Floats, times: Floats) -> Floats:
+    """One non-negative coefficient per column."""
+    scale = np.maximum(columns.max(axis=0), np.finfo(float).tiny)
+    design = columns / scale / times[:, None]
+    weights = np.ones(len(times))
+    found = np.zeros(columns.shape[1])
+    for _ in range(_ROUNDS):
+        root = np.sqrt(weights)
+        found = non_negative_least_squares(design * root[:, None], root)
+        weights = 1 / np.maximum(np.abs(design @ found - 1), _LEAST_RESIDUAL)
+    result: Floats = found / scale
+    return result
+
+
+def non_negative_least_squares(a: Floats, b: Floats) -> Floats:
+    """min |a x - b|² with x >= 0."""
+    count = a.shape[1]
+    x: Floats = np.zeros(count)
+    free: Flags = np.zeros(count, bool)
+    gradient = a.T @ b
+    limit = _TOLERANCE * max(1.0, float(np.abs(gradient).max()))
+    for _ in range(3 * count):
+        candidates = np.where(free, -np.inf, gradient)
+        best = int(np.argmax(candidates))
+        if candidates[best] <= limit:
+            break
+        free[best] = True
+        x = _on_face(a, b, x, free)
+        gradient = a.T @ (b - a @ x)
+    return x
+
+
+def _on_face(a: Floats, b: Floats, x: Floats, free: Flags) -> Floats:
+    """The least squares over the free coefficients, giving up those that would turn negative."""
+    while free.any():
+        trial = np.zeros(len(x))
+        trial[free] = np.linalg.lstsq(a[:, free], b, rcond=None)[0]
+        negative = free & (trial <= 0)
+        if not negative.any():
+            return trial
+        room = x[negative] - trial[negative]
+        step = float(np.min(np.where(room > 0, x[negative] / np.where(room > 0, room, 1.0), 0.0)))
+        x = x + step * (trial - x)
+        free &= x > _TOLERANCE
+        x = np.where(free, x, 0.0)
+    return np.zeros(len(x))
+
+
+_CACHES = tuple(2.0**power for power in range(19, 29))
+"""Sizes tried for the cache that a stream of operators finds its data in."""
+_FEWEST_LEFT = 2
+_BEYOND_CACHES = 128 * 2**20
+"""Bytes that no cache holds, so that their rate is that of memory."""
+_LEAST_SHARE = 0.1
+"""Of a time at least this share is the operator's own, not that of mapping memory."""
+_NORMAL_DEVIATIONS, _P90 = 1.4826, 1.2816
+"""Of a normal distribution: its standard deviation over its median deviation, and its 90th percentile."""
+_COPIES = "copy forward"
+"""Compute nothing, so they tell memory best."""
+_STREAM = "elementwise forward"
+
+
+@dataclass(frozen=True)
+class TimedWork:
+    """A piece of work and the seconds it took."""
+
+    work: Work
+    seconds: float
+
+
+def calibrate(
+    timed: Sequence[TimedWork], device_id: str, threads: int, torch_version: str = ""
+) -> CpuCalibration:
+    """What the timed operators tell of a CPU."""
+    groups: dict[str, list[TimedWork]] = {}
+    for item in timed:
+        groups.setdefault(family(item.work), []).append(item)
+    if _STREAM not in groups:
+        raise InvalidRequest("no elementwise operator was timed, so nothing tells the caches of this machine")
+    cache_bytes, fresh = _memory(groups.get(_COPIES, groups[_STREAM]))
+    sizes = [item.work.read_bytes + item.work.write_bytes for item in timed]
+    rates = [(size / item.seconds, size) for size, item in zip(sizes, timed, strict=True)]
+    return CpuCalibration(
+        device_id=device_id,
+        threads=threads,
+        flop_per_second=max(
+            item.work.flop / item.seconds for item in timed if item.work.kind in MATRIX_KINDS
+        ),
+        bytes_per_second=max(rates)[0],
+        memory_bytes_per_second=max(
+            (rate for rate, size in rates if size >= _BEYOND_CACHES), default=max(rates)[0]
+        ),
+        cache_bytes=cache_bytes,
+        seconds_per_fresh_byte=fresh,
+        families={name: _fit(group, cache_bytes, fresh) for name, group in sorted(groups.items())},
+        software={"python": platform.python_version(), "numpy": np.__version__, "torch": torch_version},
+        measured_on=date.today().isoformat(),
+    )
+
+
+def _columns(works: WorkTable, cache_bytes: float) -> tuple[list[str], Floats]:
+    found = terms(works, cache_bytes)
+    return list(found), np.stack(list(found.values()), axis=1)
+
+
+def _parts(group: Sequence[TimedWork]) -> tuple[WorkTable, Floats]:
+    return table([item.work for item in group]), np.array([item.seconds for item in group])
+
+
+def _memory(group: Sequence[TimedWork]) -> tuple[float, float]:
+    """The size of cache, and the seconds of a byte mapped anew, that tell streaming operators best."""
+    works, times = _parts(group)
+    fresh = fresh_bytes(works)[:, None]
+
+    def fitted(size: float) -> tuple[float, float]:
+        columns = np.hstack((_columns(works, size)[1], fresh))
+        found = relative_fit(columns, times)
+        return float(np.mean(np.abs(columns @ found / times - 1))), float(found[-1])
+
+    best = min(_CACHES, key=lambda size: fitted(size)[0])
+    return best, fitted(best)[1]
+
+
+def _fit(group: Sequence[TimedWork], cache_bytes: float, fresh: float) -> FamilyFit:
+    works, times = _parts(group)
+    names, columns = _columns(works, cache_bytes)
+    mapping = fresh_bytes(works) * fresh
+    rest = np.maximum(times - mapping, _LEAST_SHARE * times)
+    found = relative_fit(columns, rest)
+    ratio = times / (_left_out(columns, rest, found) + mapping)
+    p10, p90 = _robust_quantiles(ratio)
+    return FamilyFit(
+        seconds_per={name: float(each) for name, each in zip(names, found, strict=True) if each > 0},
+        cases=len(times),
+        mean_absolute_error=float(np.mean(np.abs(1 / ratio - 1))),
+        p10=p10,
+        p90=p90,
+    )
+
+
+def _robust_quantiles(ratio: Floats) -> tuple[float, float]:
+    """p10 and p90 of ratios by their median and median deviation: of a handful the tails tell nothing."""
+    logs = np.log(ratio)
+    middle = float(np.median(logs))
+    deviation = _NORMAL_DEVIATIONS * float(np.median(np.abs(logs - middle)))
+    return math.exp(middle - _P90 * deviation), math.exp(middle + _P90 * deviation)
+
+
+def _left_out(columns: Floats, times: Floats, found: Floats) -> Floats:
+    """Each time as told by a fit to all the others; by the fit itself where there are too few."""
+    if len(times) <= _FEWEST_LEFT:
+        return np.asarray(columns @ found)
+    told = np.empty(len(times))
+    for row in range(len(times)):
+        others = np.arange(len(times)) != row
+        told[row] = columns[row] @ relative_fit(columns[others], times[others])
+    return np.maximum(told, np.finfo(float).tiny)

@@ -1,1 +1,0 @@
-"""Fits of a CPU's operator times."""

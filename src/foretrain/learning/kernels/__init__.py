@@ -1,1 +1,0 @@
-"""Fitting the operator models to measured kernels; writes `facts/data/calibrations`."""

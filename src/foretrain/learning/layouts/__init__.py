@@ -1,1 +1,0 @@
-"""What timed layouts of a training framework teach about many devices."""

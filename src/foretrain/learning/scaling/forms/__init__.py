@@ -1,1 +1,0 @@
-"""Formulas for the time of a step over placements and batch sizes, one file each."""
