@@ -1,4 +1,4 @@
-"""Spreading steps over many devices, with graphs that are stored already."""
+"""Parallelism steps over many devices, with graphs that are stored already."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from functools import cache
 
 from benchmarks.timing import benchmark
 from foretrain.facts.hardware import hardware
-from foretrain.prediction.cost_models.step_models import OperatorSteps
-from foretrain.prediction.evaluation import Attempt, Question, evaluate
-from foretrain.prediction.many_devices import Spreading, question_of
+from foretrain.prediction.cost_models.step_models import OperatorCostModel
+from foretrain.prediction.evaluation import StepConfiguration, StepContext, evaluate
+from foretrain.prediction.many_devices import Parallelism, step_context
 from foretrain.prediction.search.search import Ranking, search
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.strategies.layout import layout_of
@@ -27,17 +27,17 @@ def _own_home() -> str:
 
 
 @cache
-def _question(model: str, on: str, seq_len: int) -> Question:
+def _question(model: str, on: str, seq_len: int) -> StepContext:
     os.environ["FORETRAIN_HOME"] = _own_home()
     workload = workload_of(WorkloadRequest(model, batch=1, seq_len=seq_len, precision="bf16"))
-    return question_of(workload, hardware(on), Spreading(), OperatorSteps(), InputOptions())
+    return step_context(workload, hardware(on), Parallelism(), OperatorCostModel(), InputOptions())
 
 
-def _llama() -> Question:
+def _llama() -> StepContext:
     return _question("llama3-70b", "h100-sxm:8x64", 4096)
 
 
-def _gpt2_large() -> Question:
+def _gpt2_large() -> StepContext:
     return _question("gpt2-large", "a100-sxm-80gb:8", 1024)
 
 
@@ -67,5 +67,5 @@ def search_llama() -> None:
 def spread_gpt2_large() -> None:
     """tp=2,pp=2,dp=2 in full: divided, priced, cut into stages, composed, and its memory."""
     os.environ["FORETRAIN_HOME"] = _own_home()
-    question = _gpt2_large()
-    evaluate(question, Attempt(layout_of("tp=2,pp=2,dp=2", 8, 8), 8, 8)).memory.bytes  # noqa: B018
+    context = _gpt2_large()
+    evaluate(context, StepConfiguration(layout_of("tp=2,pp=2,dp=2", 8, 8), 8, 8)).memory.bytes  # noqa: B018

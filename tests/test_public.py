@@ -78,7 +78,7 @@ def test_a_plan_from_python() -> None:
     answer = foretrain.plan(
         foretrain.PlanRequest(
             workload,
-            foretrain.StepsRequest(epochs=90, samples=60_000),
+            foretrain.LengthRequest(epochs=90, samples=60_000),
             machines=foretrain.MachinesRequest(gpus=("t4",), clouds=("aws",)),
             limits=foretrain.Limits(deadline_seconds=86_400),
         )

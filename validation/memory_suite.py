@@ -311,8 +311,8 @@ def _extrapolated(peaks: Mapping[int, float], batch: int) -> float:
     return half + 2 * (half - quarter)
 
 
-def _score(questions: Iterable[Question]) -> Verdicts:
-    listed = list(questions)
+def _score(contexts: Iterable[Question]) -> Verdicts:
+    listed = list(contexts)
     return Verdicts(sum(item.fitted == item.predicted for item in listed), len(listed))
 
 

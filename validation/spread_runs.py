@@ -12,11 +12,11 @@ from calibration.frameworks import LayoutParts, StageParts, summed
 from foretrain.facts.devices import Device
 from foretrain.prediction.collectives.network import Network
 from foretrain.prediction.cost_models.priced_step import CallTimes, PricedStep, call_times
-from foretrain.prediction.cost_models.step_models import StepModel
+from foretrain.prediction.cost_models.step_models import CostModel
 from foretrain.prediction.memory.estimate import MemoryEstimate, layout_memory
 from foretrain.prediction.operators.listing import Flags, Floats
 from foretrain.prediction.step.parallel import (
-    Setting,
+    Environment,
     Spread,
     divided,
     exchange_costs,
@@ -116,7 +116,7 @@ class Divided:
 class Bench:
     """Programs are kept for the last (model, tensor degree, batch) alone: hand runs in in that order."""
 
-    def __init__(self, device: Device, model: StepModel) -> None:
+    def __init__(self, device: Device, model: CostModel) -> None:
         self._device, self._model = device, model
         self._key: tuple[object, ...] = ()
         self._divided: Divided | None = None
@@ -144,14 +144,14 @@ class Bench:
         order = feasible_schedule(layout.schedule, layout.pipeline, 2 * layout.pipeline, layout.chunks)
         if len(run.starts) == layout.pipeline - 1:
             return pipelined_before(found.program, found.times.device, order, run.starts)
-        costs = exchange_costs(layout, Setting(self._device, run.network, self._model))
+        costs = exchange_costs(layout, Environment(self._device, run.network, self._model))
         link = link_of(lambda exchange: costs(exchange).seconds)
         return pipelined(found.program, found.times.device, order, link)
 
     def spread(self, run: Run) -> Spread:
         """The step of a run."""
         found = self.divided(run)
-        at = Setting(self._device, run.network, self._model)
+        at = Environment(self._device, run.network, self._model)
         whole = replace(found.program, micro_batches=run.micro_batches)
         return spread_priced(whole, found.step, self._times(found, run.layout), run.layout, at, self.cut(run))
 
@@ -181,7 +181,7 @@ class Bench:
             for number, part in enumerate(cutting.parts):
                 stage[part.calls] = number
         stage[found.update :] = -1
-        at = Setting(self._device, run.network, self._model)
+        at = Environment(self._device, run.network, self._model)
         costs = exchange_costs(run.layout, at)
         programs = [found.program] if cutting is None else [part.program for part in cutting.parts]
         between = [[one for one in part.exchanges if one.axis is Axis.TENSOR] for part in programs]

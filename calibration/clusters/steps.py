@@ -20,7 +20,7 @@ from calibration.datasets import lambda_labs, sia_models
 from calibration.datasets.sia import CLUSTERS, SiaStep
 from foretrain.facts.devices import device
 from foretrain.prediction.cost_models.priced_step import call_times
-from foretrain.prediction.cost_models.step_models import OperatorSteps
+from foretrain.prediction.cost_models.step_models import OperatorCostModel
 from foretrain.prediction.operators.listing import Flags, Floats
 from foretrain.prediction.strategies.gradients import buckets, gradients, optimizer_start
 
@@ -78,7 +78,7 @@ class _Work:
 @cache
 def _work(model: str, batch: int, device_id: str, frames: int | None) -> _Work:
     graph = sia_models.graph(model, batch, frames)
-    times = call_times(OperatorSteps().priced(graph, device(device_id))).device
+    times = call_times(OperatorCostModel().priced(graph, device(device_id))).device
     ends = np.cumsum(times)
     last = ends[optimizer_start(graph) - 1]
     ready = gradients(graph)
@@ -137,6 +137,6 @@ def mixed_precision_factor(data: Path, without: frozenset[str] = frozenset()) ->
             continue
         target = device(run.device_id)
         step = lambda_labs.graph(run, target)
-        told = float(OperatorSteps().priced(step, target).priced.seconds.sum()) / step.samples
+        told = float(OperatorCostModel().priced(step, target).priced.seconds.sum()) / step.samples
         found.append(run.seconds / told)
     return median(found)

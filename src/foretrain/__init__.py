@@ -13,15 +13,15 @@ that `import foretrain` stays light.
     hardware                    where it is trained: `h100-sxm:8x4`, `aws:p4d.24xlarge:2`
     Hardware                    equal nodes of equal devices
     predict                     a training step of a workload on hardware
-    Spreading                   how `predict` is to spread it over many devices
+    Parallelism                   how `predict` is to spread it over many devices
     Prediction                  what `predict` answers
     job_of                      the whole job of so many predicted steps
-    Steps, Running, Job         how many steps; how it is run; what `job_of` answers
+    Steps, JobOptions, Job         how many steps; how it is run; what `job_of` answers
     converge                    when a training log reaches its target
     LogRequest, Convergence     what `converge` wants to know; what it answers
     plan                        what to rent for a job, among all offers
     PlanRequest, Frontier       what `plan` wants to know; what it answers
-    StepsRequest, Limits        how long a job is; what it may take
+    LengthRequest, Limits        how long a job is; what it may take
     MachinesRequest             which machines `plan` considers
     guide                       networks by machines by batch sizes
     GuideRequest, Guide         what `guide` wants to know; what it answers
@@ -65,8 +65,8 @@ if TYPE_CHECKING:
     from foretrain.facts.hardware import Hardware, hardware
     from foretrain.facts.offers import Offer, OfferQuery
     from foretrain.facts.offers import search as search_offers
-    from foretrain.jobs.job import Job, Running, Steps, job_of
-    from foretrain.jobs.length import StepsRequest
+    from foretrain.jobs.job import Job, JobOptions, Steps, job_of
+    from foretrain.jobs.length import LengthRequest
     from foretrain.planning.frontier import Frontier
     from foretrain.planning.guide.guide import Guide, GuideRequest, guide
     from foretrain.planning.machines import MachinesRequest
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from foretrain.planning.selection import Limits
     from foretrain.planning.speedup import TimeAndCost, speedup_per_fold_of_cost
     from foretrain.prediction.answer import Prediction
-    from foretrain.prediction.many_devices import Spreading
+    from foretrain.prediction.many_devices import Parallelism
     from foretrain.prediction.predict import predict
     from foretrain.workloads.requests import WorkloadRequest, workload_of
     from foretrain.workloads.workload import Workload
@@ -97,22 +97,22 @@ __all__ = (
     "InvalidData",
     "InvalidRequest",
     "Job",
+    "JobOptions",
+    "LengthRequest",
     "Limits",
     "LogRequest",
     "MachinesRequest",
     "MissingData",
     "Offer",
     "OfferQuery",
+    "Parallelism",
     "Part",
     "PlanRequest",
     "Prediction",
     "Quantiles",
     "RentOrBuy",
     "RentOrBuyRequest",
-    "Running",
-    "Spreading",
     "Steps",
-    "StepsRequest",
     "TimeAndCost",
     "UnknownName",
     "Workload",
@@ -140,11 +140,11 @@ _HOMES = {
     "hardware": "foretrain.facts.hardware.hardware",
     "Hardware": "foretrain.facts.hardware.Hardware",
     "predict": "foretrain.prediction.predict.predict",
-    "Spreading": "foretrain.prediction.many_devices.Spreading",
+    "Parallelism": "foretrain.prediction.many_devices.Parallelism",
     "Prediction": "foretrain.prediction.answer.Prediction",
     "job_of": "foretrain.jobs.job.job_of",
     "Steps": "foretrain.jobs.job.Steps",
-    "Running": "foretrain.jobs.job.Running",
+    "JobOptions": "foretrain.jobs.job.JobOptions",
     "Job": "foretrain.jobs.job.Job",
     "converge": "foretrain.convergence.from_log.converge",
     "LogRequest": "foretrain.convergence.from_log.LogRequest",
@@ -152,7 +152,7 @@ _HOMES = {
     "plan": "foretrain.planning.plan.plan",
     "PlanRequest": "foretrain.planning.plan.PlanRequest",
     "Frontier": "foretrain.planning.frontier.Frontier",
-    "StepsRequest": "foretrain.jobs.length.StepsRequest",
+    "LengthRequest": "foretrain.jobs.length.LengthRequest",
     "Limits": "foretrain.planning.selection.Limits",
     "MachinesRequest": "foretrain.planning.machines.MachinesRequest",
     "guide": "foretrain.planning.guide.guide.guide",

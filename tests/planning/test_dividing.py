@@ -12,12 +12,12 @@ from tests.support.smaller_devices import with_memory
 
 from foretrain.errors import Infeasible
 from foretrain.jobs.batch_limits import BatchLimits
-from foretrain.jobs.length import StepsRequest, length_of
+from foretrain.jobs.length import LengthRequest, length_of
 from foretrain.planning.launching import launch_plan
 from foretrain.planning.machines import Machines, MachinesRequest, Reasons, Shape, machines
 from foretrain.planning.model_parallel import Divided, best_layout, divided
 from foretrain.planning.plan import plan
-from foretrain.prediction.cost_models.step_models import OperatorSteps
+from foretrain.prediction.cost_models.step_models import OperatorCostModel
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.units import GIB, HOUR
 
@@ -36,12 +36,20 @@ def offered(request: MachinesRequest = T4) -> tuple[Machines, ...]:
 def divide(
     found: Iterable[Machines], left_out: Reasons | None = None, batch: int = BATCH
 ) -> dict[Shape, Divided]:
-    length = length_of(StepsRequest(epochs=10, samples=60_000))
+    length = length_of(LengthRequest(epochs=10, samples=60_000))
     assert length is not None
     reasons = left_out or Reasons()
     return dict(
         divided(
-            workload(), OperatorSteps(), length, batch, found, InputOptions(), False, reasons, lambda _: None
+            workload(),
+            OperatorCostModel(),
+            length,
+            batch,
+            found,
+            InputOptions(),
+            False,
+            reasons,
+            lambda _: None,
         )
     )
 
@@ -51,9 +59,9 @@ def test_each_shape_has_its_best_layout() -> None:
     assert sorted(shape.devices for shape in found) == [1, 2], "neither is beaten at its peak"
     for shape, told in found.items():
         assert told.hardware.devices == shape.devices
-        best = best_layout(workload(), OperatorSteps(), told.hardware, BATCH, InputOptions())
+        best = best_layout(workload(), OperatorCostModel(), told.hardware, BATCH, InputOptions())
         assert best is not None
-        assert told.way.strategy == best.attempt.layout.name
+        assert told.way.strategy == best.configuration.layout.name
         assert told.way.step_seconds.p50 == best.seconds
         assert told.way.global_batch == BATCH
         assert told.way.steps == 10 * 60_000 / BATCH
@@ -103,7 +111,7 @@ def test_a_plan_divides_what_does_not_share_out() -> None:
     """A batch of 3 over 8 GPUs: some would get no sample, so layers are divided instead."""
     asked = request(
         machines=MachinesRequest(("v100-sxm2-32gb",), ("aws",), most_devices=8),
-        length=StepsRequest(steps=1000),
+        length=LengthRequest(steps=1000),
         batches=BatchLimits(global_batch=3),
     )
     found = planned(asked)

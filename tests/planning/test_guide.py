@@ -21,7 +21,7 @@ from foretrain.planning.guide.machines import (
 )
 from foretrain.planning.guide.runs import Blank
 from foretrain.prediction.advice.bottleneck import Limit
-from foretrain.prediction.many_devices import Spreading
+from foretrain.prediction.many_devices import Parallelism
 from foretrain.prediction.operators.cpu import keep
 from foretrain.prediction.predict import predict
 from foretrain.units import HOUR
@@ -65,7 +65,7 @@ def test_cells_are_what_predict_says(strategy: str) -> None:
     found = guide_of("mnist-cnn", on=("t4:2",), batches=(64,), strategy=strategy)
     cell = figures(found, "t4:2", 64).run
     machine = found.machines[0].hardware
-    told = predict(workload("mnist-cnn"), machine, Spreading(strategy, global_batch=64), with_advice=False)
+    told = predict(workload("mnist-cnn"), machine, Parallelism(strategy, global_batch=64), with_advice=False)
     assert cell.step_seconds == told.step.seconds
     assert cell.samples_per_second == pytest.approx(told.throughput.samples_per_second)
     assert cell.memory_bytes == pytest.approx(told.memory.bytes.p50)
@@ -116,7 +116,7 @@ def test_what_does_not_fit_is_trained_in_the_fewest_micro_batches_that_do() -> N
     fewer = large.micro_batches // 2
     machine = found.machines[0].hardware
     told = predict(
-        workload("resnet50"), machine, Spreading("ddp", fewer, global_batch=256), with_advice=False
+        workload("resnet50"), machine, Parallelism("ddp", fewer, global_batch=256), with_advice=False
     )
     assert not told.memory.fits
     assert any("micro-batches" in note for note in found.notes)

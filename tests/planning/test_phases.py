@@ -18,6 +18,7 @@ from foretrain.errors import InvalidRequest
 from foretrain.facts.billing import BillingTerms, billed_seconds
 from foretrain.facts.sheets import Kind
 from foretrain.planning.speedup import billed_seconds_each
+from foretrain.planning.two_phases import switching
 from foretrain.planning.two_phases.phases import (
     HandOver,
     PhaseAnswer,
@@ -29,7 +30,6 @@ from foretrain.planning.two_phases.phases import (
     plan_in_phases,
     worth_pairing,
 )
-from foretrain.planning.two_phases import switching
 
 
 def terms(granularity: float = 0.0, minimum: float = 0.0) -> BillingTerms:

@@ -21,13 +21,13 @@ from foretrain.facts.billing import billed_seconds
 from foretrain.facts.offers import OfferQuery, offers_named, search
 from foretrain.facts.providers import providers
 from foretrain.jobs.batch_limits import BatchLimits
-from foretrain.jobs.job import Running, evaluated_each_epoch, job_of
-from foretrain.jobs.length import StepsRequest, length_of
+from foretrain.jobs.job import JobOptions, evaluated_each_epoch, job_of
+from foretrain.jobs.length import LengthRequest, length_of
 from foretrain.planning.frontier import Frontier, Plan
 from foretrain.planning.machines import MachinesRequest
 from foretrain.planning.plan import PlanRequest, StreamOptions, plan
 from foretrain.planning.selection import Limits, Verdict
-from foretrain.prediction.many_devices import Spreading
+from foretrain.prediction.many_devices import Parallelism
 from foretrain.prediction.memory.estimate import estimate_memory
 from foretrain.prediction.memory.lifetimes import MemoryOptions
 from foretrain.prediction.predict import predict
@@ -37,7 +37,7 @@ from foretrain.workloads.workload import Workload, graph_at
 
 __all__ = ("own_home",)
 
-IMAGENET = StepsRequest(epochs=90, samples=1_281_167)
+IMAGENET = LengthRequest(epochs=90, samples=1_281_167)
 T4 = MachinesRequest(gpus=("t4",), clouds=("aws",), most_devices=16)
 
 
@@ -91,7 +91,7 @@ def check_step(found: Plan, of: Workload, seconds_within: float = 1e-6) -> None:
     way = found.way
     micro_batches = way.micro_batches if way.micro_batches > 1 else None
     told = predict(
-        of.at(batch=way.batch), found.hardware, Spreading(way.strategy, micro_batches), with_advice=False
+        of.at(batch=way.batch), found.hardware, Parallelism(way.strategy, micro_batches), with_advice=False
     )
     assert way.step_seconds.p50 == pytest.approx(told.step.seconds.p50, rel=seconds_within)
     assert way.step_seconds.p90 == pytest.approx(told.step.seconds.p90, rel=1e-3)
@@ -154,14 +154,14 @@ def test_steps_are_those_of_predict(few: Frontier, place: int) -> None:
 @pytest.mark.parametrize("spot", [False, True])
 def test_jobs_are_those_of_predict(spot: bool) -> None:
     """Time, bill, energy and emissions of a plan, evaluations included, are those of the job of its steps."""
-    running = Running(evaluation_samples=10_000, spot=spot)
+    running = JobOptions(evaluation_samples=10_000, spot=spot)
     found = planned(request(running=running, machines=replace(FEW, most_devices=4)))
     length = length_of(EPOCHS)
     assert length is not None
     for each in {found.plans[index].hardware.name: found.plans[index] for index in found.front}.values():
         way = each.way
-        spreading = Spreading(way.strategy, way.micro_batches if way.micro_batches > 1 else None)
-        told = predict(workload().at(batch=way.batch), each.hardware, spreading, with_advice=False)
+        parallelism = Parallelism(way.strategy, way.micro_batches if way.micro_batches > 1 else None)
+        told = predict(workload().at(batch=way.batch), each.hardware, parallelism, with_advice=False)
         each_epoch = evaluated_each_epoch(running, 60_000, way.global_batch)
         job = job_of(
             told, length.steps_at(way.global_batch), replace(each_epoch, region=each.offer.region or None)
@@ -357,7 +357,7 @@ def test_by_the_critical_batch_larger_ones_take_more_epochs(few: Frontier) -> No
 
 
 def test_spot_machines_cost_spot_prices_and_are_interrupted() -> None:
-    found = planned(request(running=Running(spot=True), machines=T4))
+    found = planned(request(running=JobOptions(spot=True), machines=T4))
     assert all(each.spot and each.offer.spot_usd_per_hour is not None for each in found.plans)
     check_bills(found)
     for each in found.plans:
@@ -405,7 +405,7 @@ def test_nothing_on_offer_is_infeasible_too() -> None:
 
 
 def test_a_job_that_never_ends_is_infeasible_and_says_so() -> None:
-    answer = plan(request(machines=T4, running=Running(spot=True, interruptions_per_day=1e5)))
+    answer = plan(request(machines=T4, running=JobOptions(spot=True, interruptions_per_day=1e5)))
     assert isinstance(answer, Infeasible)
     assert "such a job never ends" in answer.available
 
@@ -427,10 +427,10 @@ def test_names_nobody_knows(machines: MachinesRequest, sentence: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"length": StepsRequest()}, "say how long the job is"),
+        ({"length": LengthRequest()}, "say how long the job is"),
         ({"strategies": ("ddp", "tp")}, "'tp' is none of them"),
-        ({"running": Running(usd_per_hour=1.0)}, "prices are those of the offers"),
-        ({"running": Running(region="us-east-1")}, "name regions among the machines"),
+        ({"running": JobOptions(usd_per_hour=1.0)}, "prices are those of the offers"),
+        ({"running": JobOptions(region="us-east-1")}, "name regions among the machines"),
     ],
 )
 def test_requests_that_make_no_sense(changes: dict[str, object], sentence: str) -> None:
@@ -444,8 +444,8 @@ def test_steps_are_of_some_batch(tmp_path: Path) -> None:
     log.write_text(
         "step,loss\n" + "".join(f"{k},{2 * k**-0.3 + 0.1}\n" for k in range(10, 1000, 10)), encoding="utf-8"
     )
-    told = StepsRequest(log=LogRequest(log, "loss=0.4"))
-    for length in (StepsRequest(steps=1000), told):
+    told = LengthRequest(log=LogRequest(log, "loss=0.4"))
+    for length in (LengthRequest(steps=1000), told):
         with pytest.raises(InvalidRequest, match="so many steps of which batch"):
             plan(request(length=length))
     found = planned(request(length=told, batches=BatchLimits(global_batch=64), machines=T4))
@@ -456,9 +456,9 @@ def test_steps_are_of_some_batch(tmp_path: Path) -> None:
 
 def test_steps_are_counted_at_their_batch() -> None:
     """1,000 steps of 256 samples are 500 of 512, where nothing says that these take more epochs."""
-    at_one = planned(request(length=StepsRequest(steps=1000), batches=BatchLimits(global_batch=256)))
+    at_one = planned(request(length=LengthRequest(steps=1000), batches=BatchLimits(global_batch=256)))
     assert {each.way.steps for each in at_one.plans} == {1000}
-    length = StepsRequest(steps=1000, reference_batch=256)
+    length = LengthRequest(steps=1000, reference_batch=256)
     chosen_too = planned(request(length=length))
     for each in chosen_too.plans:
         assert each.way.steps == math.ceil(1000 * 256 / each.way.global_batch)

@@ -10,8 +10,8 @@ from tests.support.shared_home import own_home
 
 from foretrain.errors import Infeasible, InvalidRequest
 from foretrain.jobs.batch_limits import BatchLimits
-from foretrain.jobs.job import Running
-from foretrain.jobs.length import StepsRequest
+from foretrain.jobs.job import JobOptions
+from foretrain.jobs.length import LengthRequest
 from foretrain.jobs.smallest_step import smallest_step
 from foretrain.planning.machines import MachinesRequest
 from foretrain.planning.plan import PlanRequest, StreamOptions, plan
@@ -70,7 +70,7 @@ def test_given_micro_batches_are_not_given_up_to_divide_the_model() -> None:
 
 
 def test_a_batch_is_no_larger_than_an_epoch() -> None:
-    found = planned(request(length=StepsRequest(epochs=100, samples=100)))
+    found = planned(request(length=LengthRequest(epochs=100, samples=100)))
     assert max(each.way.global_batch for each in found.plans) <= 100
     assert any("global batches up to 100 are compared" in note for note in found.notes)
 
@@ -78,13 +78,13 @@ def test_a_batch_is_no_larger_than_an_epoch() -> None:
 @pytest.mark.parametrize(
     ("running", "sentence"),
     [
-        (Running(interruptions_per_day=-1), "-1 interruptions a day: give a finite number of at least 0"),
-        (Running(interruptions_per_day=float("nan")), "nan interruptions a day"),
-        (Running(checkpoint_every_seconds=0), "checkpoints every 0 s of work: give more than 0"),
+        (JobOptions(interruptions_per_day=-1), "-1 interruptions a day: give a finite number of at least 0"),
+        (JobOptions(interruptions_per_day=float("nan")), "nan interruptions a day"),
+        (JobOptions(checkpoint_every_seconds=0), "checkpoints every 0 s of work: give more than 0"),
     ],
 )
 def test_what_makes_sense_on_no_machine_is_refused_and_not_called_infeasible(
-    running: Running, sentence: str
+    running: JobOptions, sentence: str
 ) -> None:
     with pytest.raises(InvalidRequest, match=sentence):
         request(running=running)
@@ -97,7 +97,7 @@ def test_what_nobody_offers_is_said_so() -> None:
         "infeasible: mnist-cnn needs machines to rent, but there is no current offer of rtx4090 by lambda; "
         "`foretrain offers` lists what there is"
     )
-    spot = plan(request(machines=MachinesRequest(clouds=("runpod",)), running=Running(spot=True)))
+    spot = plan(request(machines=MachinesRequest(clouds=("runpod",)), running=JobOptions(spot=True)))
     assert isinstance(spot, Infeasible)
     assert "no current offer by runpod with a spot price" in str(spot)
 

@@ -11,11 +11,11 @@ from tests.support.smaller_devices import with_memory
 from foretrain.facts.hardware import hardware
 from foretrain.jobs.batch_limits import BatchLimits
 from foretrain.jobs.device_memory import DeviceMemory, capacity_bytes
-from foretrain.jobs.job import Running
-from foretrain.jobs.length import StepsRequest, length_of
+from foretrain.jobs.job import JobOptions
+from foretrain.jobs.length import LengthRequest, length_of
 from foretrain.planning.machines import Machines, MachinesRequest, Reasons, machines
 from foretrain.planning.table import Rows
-from foretrain.prediction.cost_models.step_models import OperatorSteps
+from foretrain.prediction.cost_models.step_models import OperatorCostModel
 from foretrain.prediction.memory.estimate import estimate_memory
 from foretrain.prediction.memory.lifetimes import MemoryOptions
 from foretrain.prediction.step.input_pipeline import InputOptions
@@ -44,9 +44,9 @@ def test_activations_are_recomputed_where_what_was_sketched_to_fit_does_not() ->
     assert sketched < needed
     share = capacity_bytes(on) / on.memory_bytes
     machine = eight_with((sketched * 1.001) / share)
-    length = length_of(StepsRequest(steps=1000))
+    length = length_of(LengthRequest(steps=1000))
     assert length is not None
-    rows = Rows(GPT2, OperatorSteps(), length, BatchLimits(batch=BATCH), Running(), None)
+    rows = Rows(GPT2, OperatorCostModel(), length, BatchLimits(batch=BATCH), JobOptions(), None)
     left_out = Reasons()
     rows.fill([machine], ("zero2",), InputOptions(), left_out, lambda _: None)
     assert [each.way.checkpoint_activations for each in rows.plans] == [False], "by the sketch it fits"

@@ -13,7 +13,7 @@ from tests.support.shared_home import own_home
 from foretrain.convergence.curves import Floats
 from foretrain.facts.providers import providers
 from foretrain.facts.running import CHECKPOINT_FIXED, CHECKPOINT_RATE, STARTUP, default
-from foretrain.jobs.job import Running, state_bytes
+from foretrain.jobs.job import JobOptions, state_bytes
 from foretrain.planning.frontier import Frontier, Plan, TwoPhases
 from foretrain.planning.selection import Limits
 from foretrain.planning.speedup import billed_seconds_each
@@ -124,7 +124,7 @@ def test_none_that_breaks_the_other_limit() -> None:
 
 def test_slow_checkpoints_and_starts_eat_the_gain() -> None:
     usual = planned(request(limits=Limits(5 * HOUR))).two_phases
-    slower = Running(checkpoint_bytes_per_second=1e4)
+    slower = JobOptions(checkpoint_bytes_per_second=1e4)
     later = planned(request(limits=Limits(5 * HOUR), running=slower)).two_phases
     assert usual is not None
     assert later is None or later.saved_usd < usual.saved_usd

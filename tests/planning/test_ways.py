@@ -14,17 +14,17 @@ from foretrain.facts.hardware import Hardware, hardware
 from foretrain.jobs.batch_limits import BatchLimits
 from foretrain.jobs.configurations import STRATEGIES, Candidate, Ways
 from foretrain.jobs.device_memory import capacity_bytes
-from foretrain.jobs.length import StepsRequest, length_of
+from foretrain.jobs.length import LengthRequest, length_of
 from foretrain.planning.verification import Chosen
-from foretrain.prediction.cost_models.step_models import OperatorSteps
-from foretrain.prediction.many_devices import Spreading
+from foretrain.prediction.cost_models.step_models import OperatorCostModel
+from foretrain.prediction.many_devices import Parallelism
 from foretrain.prediction.predict import predict
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.units import GIB
 
 __all__ = ("own_home",)
 
-EPOCHS = StepsRequest(epochs=10, samples=100_000)
+EPOCHS = LengthRequest(epochs=10, samples=100_000)
 TIGHT = 1.65 * GIB
 """Too little for the state of `voice-linear` on one device, enough for an eighth of it."""
 SCANT = 2.5 * GIB
@@ -41,11 +41,11 @@ def ways_on(
     model: str = "voice-linear",
     limits: BatchLimits | None = None,
     samples_from: InputOptions | None = None,
-    length: StepsRequest = EPOCHS,
+    length: LengthRequest = EPOCHS,
 ) -> Ways:
     found = length_of(length)
     assert found is not None
-    ways = Ways(workload(model), OperatorSteps(), found, limits or BatchLimits(most=1024))
+    ways = Ways(workload(model), OperatorCostModel(), found, limits or BatchLimits(most=1024))
     ways.prepare(machines, samples_from or InputOptions())
     return ways
 
@@ -122,8 +122,8 @@ def test_a_sharded_way_is_settled_by_its_full_prediction() -> None:
     told = predict(
         workload("voice-linear").at(batch=way.batch),
         on,
-        Spreading(way.strategy, way.micro_batches if way.micro_batches > 1 else None),
-        OperatorSteps(),
+        Parallelism(way.strategy, way.micro_batches if way.micro_batches > 1 else None),
+        OperatorCostModel(),
         with_advice=False,
     )
     assert told.memory.fits
@@ -150,8 +150,8 @@ def test_the_sketch_of_a_sharded_step_is_near_its_full_prediction() -> None:
         told = predict(
             workload("voice-linear").at(batch=each.micro_batch * each.micro_batches),
             on,
-            Spreading(each.strategy, each.micro_batches if each.micro_batches > 1 else None),
-            OperatorSteps(),
+            Parallelism(each.strategy, each.micro_batches if each.micro_batches > 1 else None),
+            OperatorCostModel(),
             with_advice=False,
         )
         assert each.seconds == pytest.approx(told.step.seconds.p50, rel=0.25)

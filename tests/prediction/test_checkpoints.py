@@ -43,14 +43,14 @@ def test_it_is_what_happens_at_random() -> None:
     work, save, restart, between, interval = 20_000.0, 30.0, 120.0, 3_000.0, 500.0
     source = random.Random(7)
 
-    def attempt(needed: float) -> float:
+    def configuration(needed: float) -> float:
         """Time until a stretch (or a restart) goes through without an interruption."""
         spent = 0.0
         while (lasts := source.expovariate(1 / between)) < needed:
-            spent += lasts + attempt(restart)
+            spent += lasts + configuration(restart)
         return spent + needed
 
-    runs = [sum(attempt(interval + save) for _ in range(40)) for _ in range(400)]
+    runs = [sum(configuration(interval + save) for _ in range(40)) for _ in range(400)]
     expected = work + interrupted(work, save, restart, between, interval).overhead_seconds
     assert sum(runs) / len(runs) == pytest.approx(expected, rel=0.02)
 

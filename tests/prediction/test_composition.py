@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.hand_made_steps import by_bytes, exchange, gpt2, graph, program, setting, times
+from tests.support.hand_made_steps import by_bytes, exchange, gpt2, graph, program, environment, times
 
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.collectives._base import Verb
@@ -214,7 +214,7 @@ def test_sends_of_a_pipeline_are_its_traffic_and_its_bubble() -> None:
 
 
 def test_more_stages_than_layers_are_refused() -> None:
-    at, of = setting("t4"), graph("mnist-cnn")
+    at, of = environment("t4"), graph("mnist-cnn")
     spent = call_times(at.model.priced(of, at.device))
     with pytest.raises(InvalidRequest, match=r"use at most \d+ stages"):
         compose_pipeline(Program(of), spent, ("1f1b", 400, 1), lambda part: part, free)

@@ -16,16 +16,16 @@ from foretrain.jobs.job import (
     PERHAPS,
     STEP_TIME,
     TRAINING,
-    OneStep,
-    Running,
+    JobOptions,
     Steps,
+    StepSummary,
     evaluated_each_epoch,
     job_in_steps,
     uncertainty,
 )
 
-SECOND = OneStep(Quantiles(0.9, 1.0, 1.2), forward_seconds=0.25, global_batch=32, state_bytes=1e9)
-PLAIN = Running(
+SECOND = StepSummary(Quantiles(0.9, 1.0, 1.2), forward_seconds=0.25, global_batch=32, state_bytes=1e9)
+PLAIN = JobOptions(
     startup_seconds=100,
     checkpoint_bytes_per_second=1e8,
     checkpoint_fixed_seconds=0,
@@ -61,7 +61,7 @@ def test_a_checkpoint_takes_a_fixed_time_and_its_bytes() -> None:
 
 
 def test_parts_sum_with_everything_in_it() -> None:
-    running = Running(spot=True, evaluation_samples=1000, evaluate_every=10_000)
+    running = JobOptions(spot=True, evaluation_samples=1000, evaluate_every=10_000)
     job = job_in_steps(SECOND, Steps(Quantiles(5e4, 1e5, 3e5), "steps until loss=1"), T4, running)
     assert math.fsum(part.seconds for part in job.parts) == pytest.approx(job.seconds.p50)
     assert {part.name for part in job.parts} == {
@@ -92,7 +92,7 @@ def test_one_source_errs_together() -> None:
 
 def test_more_interruptions_take_longer_and_widen() -> None:
     calm, rough = (
-        job_in_steps(SECOND, exactly(1e5), T4, Running(startup_seconds=60, interruptions_per_day=rate))
+        job_in_steps(SECOND, exactly(1e5), T4, JobOptions(startup_seconds=60, interruptions_per_day=rate))
         for rate in (0.1, 10.0)
     )
     assert calm.seconds.p50 < rough.seconds.p50
@@ -157,10 +157,10 @@ def test_saving_all_the_time_is_refused() -> None:
 
 
 def test_evaluated_once_an_epoch_unless_said() -> None:
-    asked = Running(evaluation_samples=100)
+    asked = JobOptions(evaluation_samples=100)
     assert evaluated_each_epoch(asked, 1000, 32).evaluate_every == 32  # ceil(1000 / 32)
     assert evaluated_each_epoch(replace(asked, evaluate_every=5), 1000, 32).evaluate_every == 5
-    assert evaluated_each_epoch(Running(), 1000, 32) == Running()
+    assert evaluated_each_epoch(JobOptions(), 1000, 32) == JobOptions()
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_evaluated_once_an_epoch_unless_said() -> None:
 )
 def test_nonsense_is_refused(options: dict[str, float]) -> None:
     with pytest.raises(InvalidRequest, match="give"):
-        Running(**options)  # type: ignore[arg-type]
+        JobOptions(**options)  # type: ignore[arg-type]
     with pytest.raises(InvalidRequest, match="at least 1"):
         exactly(0)
     with pytest.raises(InvalidRequest, match="finite"):

@@ -4,7 +4,7 @@ import pytest
 
 from foretrain.prediction.collectives._base import Verb
 from foretrain.prediction.memory.estimate import memory_options
-from foretrain.prediction.memory.lifetimes import MemoryOptions, tenancy
+from foretrain.prediction.memory.lifetimes import MemoryOptions, tensor_lifetimes
 from foretrain.prediction.step.parallel import replicated
 from foretrain.prediction.strategies.layout import Layout, layout_of
 from foretrain.prediction.strategies.program import Axis, Exchange, Program
@@ -35,8 +35,10 @@ def test_gradients_are_reduced_as_they_become_ready_or_after_all() -> None:
 
 
 def test_full_gradients_stay_and_need_no_buckets() -> None:
-    plain = tenancy(_graph(), MemoryOptions(data_parallel=4, keep_gradients=True), 0)
-    kept = tenancy(_graph(full_gradients=True), MemoryOptions(data_parallel=4, keep_gradients=True), 0)
+    plain = tensor_lifetimes(_graph(), MemoryOptions(data_parallel=4, keep_gradients=True), 0)
+    kept = tensor_lifetimes(
+        _graph(full_gradients=True), MemoryOptions(data_parallel=4, keep_gradients=True), 0
+    )
     assert sum(piece.bytes for piece in plain.gradients) == 8 << 20
     assert not kept.gradients
     assert sum(piece.bytes for piece in kept.resident) == (4 + 8) << 20

@@ -15,16 +15,16 @@ from foretrain.facts.hardware import Hardware, hardware
 from foretrain.facts.sheets import Sheet
 from foretrain.prediction.answer import MixedPrediction
 from foretrain.prediction.collectives.network import network_among
-from foretrain.prediction.cost_models.step_models import OperatorSteps
+from foretrain.prediction.cost_models.step_models import OperatorCostModel
 from foretrain.prediction.heterogeneous.division import Divider
 from foretrain.prediction.heterogeneous.predict import MixedRequest, predict_mixed
-from foretrain.prediction.many_devices import Spreading
+from foretrain.prediction.many_devices import Parallelism
 from foretrain.prediction.predict import predict
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.workloads.workload import Workload
 
 FAST_NETWORK = "infiniband-ndr:8"
-ROOFLINE = OperatorSteps("roofline")
+ROOFLINE = OperatorCostModel("roofline")
 
 
 def with_figures(original: Device, name: str, speed: float = 1.0, memory: float = 1.0) -> Device:
@@ -64,8 +64,8 @@ def asked(
     jitter: float | None = 0.0,
 ) -> MixedPrediction | Infeasible:
     """Of devices that do not vary from step to step, unless told otherwise."""
-    spreading = Spreading(global_batch=batch, jitter=jitter)
-    return predict_mixed(MixedRequest(workload, on, ROOFLINE, spreading, InputOptions(), least_batch))
+    parallelism = Parallelism(global_batch=batch, jitter=jitter)
+    return predict_mixed(MixedRequest(workload, on, ROOFLINE, parallelism, InputOptions(), least_batch))
 
 
 def found(workload: Workload, on: Cluster, batch: int, least_batch: int | None = None) -> MixedPrediction:
@@ -209,7 +209,7 @@ def test_groups_that_differ_in_name_only_are_as_equal_nodes(convolving: Workload
     twin = replace(hardware("t4:4"), network="ethernet-10g")
     prediction = found(convolving, cluster(twin, replace(twin, name="other")), 256)
     whole = replace(hardware("t4:4x2"), network="ethernet-10g")
-    even = Spreading(global_batch=256, jitter=0.0)
+    even = Parallelism(global_batch=256, jitter=0.0)
     same = predict(convolving, whole, even, ROOFLINE, with_advice=False)
     assert batches(prediction) == [(32,) * 4, (32,) * 4]
     assert prediction.step.seconds.p50 == pytest.approx(same.step.seconds.p50, rel=1e-12)
@@ -229,15 +229,17 @@ def test_nodes_that_differ_wait_for_the_slowest_device_too(convolving: Workload)
 @pytest.mark.parametrize(
     ("spreading", "message"),
     [
-        (Spreading("tp=2,dp=2"), "--strategy ddp alone"),
-        (Spreading("zero3"), "wants equal nodes"),
-        (Spreading(micro_batches=2), "--micro-batches wants equal batches"),
-        (Spreading(intra="pcie3-x16"), "at each entry of the file"),
+        (Parallelism("tp=2,dp=2"), "--strategy ddp alone"),
+        (Parallelism("zero3"), "wants equal nodes"),
+        (Parallelism(micro_batches=2), "--micro-batches wants equal batches"),
+        (Parallelism(intra="pcie3-x16"), "at each entry of the file"),
     ],
 )
-def test_what_wants_equal_nodes_is_refused(convolving: Workload, spreading: Spreading, message: str) -> None:
+def test_what_wants_equal_nodes_is_refused(
+    convolving: Workload, parallelism: Parallelism, message: str
+) -> None:
     with pytest.raises(InvalidRequest, match=message):
-        MixedRequest(convolving, cluster(node(FAST), node(SLOW)), ROOFLINE, spreading, InputOptions())
+        MixedRequest(convolving, cluster(node(FAST), node(SLOW)), ROOFLINE, parallelism, InputOptions())
 
 
 def test_a_least_batch_below_one_is_refused(convolving: Workload) -> None:

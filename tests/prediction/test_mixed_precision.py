@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from foretrain.facts.devices import device
-from foretrain.prediction.cost_models.step_models import OperatorSteps
+from foretrain.prediction.cost_models.step_models import OperatorCostModel
 from foretrain.prediction.operators._base import Knowledge
 from foretrain.prediction.operators.catalogue import operator_models
 from foretrain.prediction.operators.mixed_precision import calibration, corrected, correction, factors
@@ -77,7 +77,7 @@ def test_only_half_precision_on_tensor_cores_is_corrected() -> None:
 def test_a_compiled_step_is_extrapolated_and_no_slower() -> None:
     """Its kernels are corrected like others; whole compiled steps were never measured."""
     eager, compiled = (
-        OperatorSteps().estimate(graph(compiled=flag), device("rtx3090")) for flag in (False, True)
+        OperatorCostModel().estimate(graph(compiled=flag), device("rtx3090")) for flag in (False, True)
     )
     assert compiled.knowledge is Knowledge.EXTRAPOLATED
     assert compiled.device_seconds < eager.device_seconds
@@ -85,7 +85,7 @@ def test_a_compiled_step_is_extrapolated_and_no_slower() -> None:
 
 def test_the_step_is_told_with_the_correction() -> None:
     """`predict`'s own model uses it."""
-    told = OperatorSteps().estimate(graph(), device("rtx3090"))
+    told = OperatorCostModel().estimate(graph(), device("rtx3090"))
     assert "calibrations/mixed_precision.json" in told.estimate.sources
     assert told.device_seconds == pytest.approx(
         float(corrected(priced("rtx3090"), device("rtx3090")).seconds.sum())

@@ -9,9 +9,9 @@ from tests.support.hand_made_steps import graph
 
 from foretrain.errors import InvalidRequest
 from foretrain.facts.hardware import hardware
-from foretrain.prediction.cost_models.step_models import OperatorSteps
-from foretrain.prediction.evaluation import Attempt, Outcome, evaluate
-from foretrain.prediction.many_devices import Spreading, attempt_of, question_of
+from foretrain.prediction.cost_models.step_models import OperatorCostModel
+from foretrain.prediction.evaluation import Evaluation, StepConfiguration, evaluate
+from foretrain.prediction.many_devices import Parallelism, step_configuration, step_context
 from foretrain.prediction.memory.estimate import layout_memory, memory_options
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.stragglers import SLOWEST, expected_maximum
@@ -23,24 +23,24 @@ ON = "gtx1080ti:4"
 
 
 @cache
-def outcome(
+def evaluation(
     strategy: str,
     micro_batches: int = 1,
     batch: int = 4,
     on: str = ON,
     model: str = "voice-linear",
     jitter: float = 0.0,
-) -> Outcome:
+) -> Evaluation:
     machine = hardware(on)
     workload = workload_of(WorkloadRequest(model, batch=batch, seq_len=64 if model == "gpt2" else None))
-    spreading = Spreading(strategy, micro_batches, jitter=jitter)
-    question = question_of(workload, machine, spreading, OperatorSteps(), InputOptions())
-    return evaluate(question, attempt_of(question, spreading))
+    parallelism = Parallelism(strategy, micro_batches, jitter=jitter)
+    context = step_context(workload, machine, parallelism, OperatorCostModel(), InputOptions())
+    return evaluate(context, step_configuration(context, parallelism))
 
 
 def test_the_more_is_shared_the_less_is_needed() -> None:
     def needed(strategy: str) -> float:
-        return outcome(strategy, model="gpt2", on="a100-sxm-80gb:4").memory.bytes
+        return evaluation(strategy, model="gpt2", on="a100-sxm-80gb:4").memory.bytes
 
     assert needed("ddp") > needed("zero1") > needed("zero2") > needed("zero3")
     assert needed("zero3") == needed("fsdp")
@@ -52,7 +52,7 @@ def test_zero_1_shares_the_optimizers_state() -> None:
     """Adam's two moments, 8 bytes a parameter: three quarters of them leave the device."""
     held = {
         strategy: sum(
-            part.value for part in outcome(strategy).memory.estimate.visible if "optimizer" in part.name
+            part.value for part in evaluation(strategy).memory.estimate.visible if "optimizer" in part.name
         )
         for strategy in ("ddp", "zero1")
     }
@@ -61,7 +61,7 @@ def test_zero_1_shares_the_optimizers_state() -> None:
 
 def test_micro_batches_save_activations_and_keep_gradients() -> None:
     many = 4096  # so that activations count
-    assert outcome("ddp", 16, many).memory.bytes < outcome("ddp", 1, many).memory.bytes
+    assert evaluation("ddp", 16, many).memory.bytes < evaluation("ddp", 1, many).memory.bytes
     assert memory_options(Program(graph("mnist-cnn"), micro_batches=2), 1.0, Layout("ddp")).keep_gradients
     assert not memory_options(Program(graph("mnist-cnn")), 1.0, Layout("ddp")).keep_gradients
 
@@ -73,18 +73,18 @@ def test_stages_hold_the_micro_batches_in_flight() -> None:
         for held in (1.0, 3.0)
     )
     assert three > one
-    gpipe, in_turn = (outcome(f"pp=2,dp=2,schedule={name}", 8, 8192) for name in ("gpipe", "1f1b"))
+    gpipe, in_turn = (evaluation(f"pp=2,dp=2,schedule={name}", 8, 8192) for name in ("gpipe", "1f1b"))
     assert list(gpipe.spread.run.in_flight) == [8, 8]
     assert list(in_turn.spread.run.in_flight) == [2, 1]
     assert gpipe.memory.bytes > in_turn.memory.bytes
 
 
 def test_the_fullest_stage_is_told() -> None:
-    found = outcome("pp=4", 4)
+    found = evaluation("pp=4", 4)
     stage, memory = found.fullest
     run = found.spread.run
     each = [
-        layout_memory((part,), (held,), found.attempt.layout, found.question.setting.device)[1].bytes
+        layout_memory((part,), (held,), found.configuration.layout, found.context.environment.device)[1].bytes
         for part, held in zip(run.stages, run.in_flight, strict=True)
     ]
     assert memory.bytes == pytest.approx(max(each), rel=0.02)
@@ -92,57 +92,57 @@ def test_the_fullest_stage_is_told() -> None:
 
 
 def test_throughput_counts_all_replicas() -> None:
-    ddp, halves = outcome("ddp"), outcome("tp=2,dp=2")
-    assert ddp.attempt.global_batch == 16
-    assert halves.attempt.global_batch == 8
+    ddp, halves = evaluation("ddp"), evaluation("tp=2,dp=2")
+    assert ddp.configuration.global_batch == 16
+    assert halves.configuration.global_batch == 8
     assert ddp.samples_per_second == 16 / ddp.seconds
     assert 0 < ddp.throughput.mfu < 1
     assert ddp.throughput.tokens_per_second is None
-    accumulated = outcome("ddp", 4)
+    accumulated = evaluation("ddp", 4)
     assert accumulated.samples_per_second == 16 / accumulated.seconds
 
 
 def test_tokens_of_all_replicas_and_micro_batches_are_counted() -> None:
-    found = outcome("ddp", 2, model="gpt2", on="a100-sxm-80gb:2")
+    found = evaluation("ddp", 2, model="gpt2", on="a100-sxm-80gb:2")
     assert found.throughput.tokens_per_second == pytest.approx(64 * 4 * 2 / found.seconds)
 
 
 def test_servers_that_wait_for_fewer_train_on_fewer() -> None:
-    found = outcome("ps-ksync=2", on="t4:1x4", model="voice-conv", batch=20)
+    found = evaluation("ps-ksync=2", on="t4:1x4", model="voice-conv", batch=20)
     assert found.samples_per_second == pytest.approx(2 * 20 / found.seconds)
 
 
 def test_jitter_makes_every_step_wait_for_the_slowest() -> None:
-    even, uneven = outcome("ddp"), outcome("ddp", jitter=0.1)
+    even, uneven = evaluation("ddp"), evaluation("ddp", jitter=0.1)
     assert uneven.seconds == pytest.approx(expected_maximum(even.seconds, 0.1, 4))
     assert uneven.seconds > even.seconds
     (part,) = [part for part in uneven.total.parts if part.name == SLOWEST]
     assert part.value == pytest.approx(uneven.seconds - even.seconds)
-    alone = outcome("ddp", on="gtx1080ti", jitter=0.1)
+    alone = evaluation("ddp", on="gtx1080ti", jitter=0.1)
     assert not [part for part in alone.total.parts if part.name == SLOWEST]
 
 
 def test_batches_that_do_not_split_say_what_would() -> None:
     with pytest.raises(InvalidRequest, match=r"6 samples .* into 4 equal micro-batches; 1, 2, 3, 6 would do"):
-        Attempt(layout_of("ddp", 4, 4), 6, 4)
+        StepConfiguration(layout_of("ddp", 4, 4), 6, 4)
 
 
 def test_a_global_batch_that_does_not_share_out_says_what_would() -> None:
     machine = hardware(ON)
-    spreading = Spreading("ddp", global_batch=10)
+    parallelism = Parallelism("ddp", global_batch=10)
     workload = workload_of(WorkloadRequest("mnist-cnn"))
-    question = question_of(workload, machine, spreading, OperatorSteps(), InputOptions())
+    context = step_context(workload, machine, parallelism, OperatorCostModel(), InputOptions())
     with pytest.raises(InvalidRequest, match="10 does not share out over 4 replicas; 8 would"):
-        attempt_of(question, spreading)
-    assert attempt_of(question, Spreading("ddp", global_batch=12)).batch == 3
+        step_configuration(context, parallelism)
+    assert step_configuration(context, Parallelism("ddp", global_batch=12)).batch == 3
 
 
 def test_a_pipeline_splits_its_batch_by_itself() -> None:
     workload = workload_of(WorkloadRequest("voice-conv", batch=64))
-    question = question_of(workload, hardware(ON), Spreading("pp=4"), OperatorSteps(), InputOptions())
-    chosen = attempt_of(question, Spreading("pp=4"))
+    context = step_context(workload, hardware(ON), Parallelism("pp=4"), OperatorCostModel(), InputOptions())
+    chosen = step_configuration(context, Parallelism("pp=4"))
     every = {
-        count: evaluate(question, Attempt(chosen.layout, 64, count)).seconds
+        count: evaluate(context, StepConfiguration(chosen.layout, 64, count)).seconds
         for count in (1, 2, 4, 8, 16, 32, 64)
     }
     assert every[chosen.micro_batches] == min(every.values())
@@ -159,4 +159,4 @@ def test_a_pipeline_splits_its_batch_by_itself() -> None:
 )
 def test_nonsense_is_refused(wrong: dict[str, float], message: str) -> None:
     with pytest.raises(InvalidRequest, match=message):
-        Spreading(**wrong)  # type: ignore[arg-type]
+        Parallelism(**wrong)  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from foretrain.facts.devices import device
 from foretrain.facts.hardware import hardware
 from foretrain.prediction.advice.bottleneck import Limit
 from foretrain.prediction.answer import Prediction, StepAnswer
-from foretrain.prediction.cost_models.step_models import OperatorSteps, StepModel
+from foretrain.prediction.cost_models.step_models import CostModel, OperatorCostModel
 from foretrain.prediction.operators._base import Knowledge
 from foretrain.prediction.operators.host import HostModel
 from foretrain.prediction.predict import predict
@@ -26,7 +26,7 @@ TEXT_GRAPH = traced(TEXT)
 
 
 def told(
-    model: StepModel | str = "roofline", options: InputOptions | None = None, on: str = "t4"
+    model: CostModel | str = "roofline", options: InputOptions | None = None, on: str = "t4"
 ) -> Prediction:
     return predict(IMAGES, hardware(on), model=model, input_options=options, with_advice=False)
 
@@ -36,10 +36,10 @@ def step_of(prediction: Prediction) -> StepAnswer:
     return prediction.step
 
 
-@pytest.mark.parametrize("model", ["roofline", OperatorSteps("foretrain", HOST)])
+@pytest.mark.parametrize("model", ["roofline", OperatorCostModel("foretrain", HOST)])
 @pytest.mark.parametrize("dataset", [None, "cifar10", "imagenet-jpeg", "synthetic"])
 @pytest.mark.parametrize("prefetch", [True, False])
-def test_parts_sum_to_the_step(model: StepModel | str, dataset: str | None, prefetch: bool) -> None:
+def test_parts_sum_to_the_step(model: CostModel | str, dataset: str | None, prefetch: bool) -> None:
     step = step_of(told(model, InputOptions(dataset, "hdd", prefetch=prefetch)))
     assert sum(part.seconds for part in step.parts) == pytest.approx(step.seconds.p50, rel=1e-9)
     assert step.seconds.p10 <= step.seconds.p50 <= step.seconds.p90
@@ -112,12 +112,12 @@ def test_knowledge_coverage_and_sources_are_the_models() -> None:
     ("on", "knowledge"), [("t4", Knowledge.CALIBRATED), ("rtx3060", Knowledge.EXTRAPOLATED)]
 )
 def test_a_device_that_was_measured_is_calibrated_and_another_is_not(on: str, knowledge: Knowledge) -> None:
-    assert told(OperatorSteps("foretrain", HOST), on=on).knowledge is knowledge
+    assert told(OperatorCostModel("foretrain", HOST), on=on).knowledge is knowledge
 
 
 def test_a_slow_host_shows_in_the_step_and_the_verdict() -> None:
     slow = HostModel(1e-2, 1e-2, 1e-2, 0.0, 0.0, 0.5, p10=1.0, p90=1.0, source="a slow host")
-    answer = told(OperatorSteps("foretrain", slow))
+    answer = told(OperatorCostModel("foretrain", slow))
     assert answer.bottleneck is not None
     assert answer.bottleneck.kind is Limit.LAUNCH
     assert step_of(answer).parts[0].name == "waiting for launches"

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretrain.facts.hardware import hardware
-from foretrain.prediction.cost_models.step_models import OperatorSteps
-from foretrain.prediction.evaluation import Attempt, Outcome, evaluate
-from foretrain.prediction.many_devices import Spreading, question_of
+from foretrain.prediction.cost_models.step_models import OperatorCostModel
+from foretrain.prediction.evaluation import Evaluation, StepConfiguration, evaluate
+from foretrain.prediction.many_devices import Parallelism, step_context
 from foretrain.prediction.search.replicas import (
     Reduction,
     ReplicaStep,
@@ -31,21 +31,21 @@ def workload(model: str, precision: str = "fp32") -> Workload:
     return workload_of(WorkloadRequest(model, precision=precision))
 
 
-def in_full(of: Workload, on: str, batch: int, micro_batches: int) -> Outcome:
+def in_full(of: Workload, on: str, batch: int, micro_batches: int) -> Evaluation:
     """The step as `evaluate` tells it."""
     machine = hardware(on)
-    question = question_of(of, machine, Spreading(), OperatorSteps(), InputOptions())
+    context = step_context(of, machine, Parallelism(), OperatorCostModel(), InputOptions())
     layout = layout_of("ddp", machine.devices, machine.devices_per_node)
-    return evaluate(question, Attempt(layout, batch * micro_batches, micro_batches))
+    return evaluate(context, StepConfiguration(layout, batch * micro_batches, micro_batches))
 
 
 def in_closed_form(of: Workload, on: str, batch: int) -> tuple[ReplicaStep, Reduction]:
     """The same step's replica and the reduction of its gradients."""
     machine, graph = hardware(on), graph_at(of, batch)
-    question = question_of(of, machine, Spreading(), OperatorSteps(), InputOptions())
+    context = step_context(of, machine, Parallelism(), OperatorCostModel(), InputOptions())
     found = gradient_buckets(graph)
-    step = replica_step(OperatorSteps().priced(graph, machine.device), machine.device, found)
-    return step, reduction(found, machine, question.setting.network)
+    step = replica_step(OperatorCostModel().priced(graph, machine.device), machine.device, found)
+    return step, reduction(found, machine, context.environment.network)
 
 
 @pytest.mark.parametrize("micro_batches", [1, 2, 3, 8])

@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
-from tests.support.hand_made_steps import graph, setting
+from tests.support.hand_made_steps import graph, environment
 
 from foretrain.prediction.collectives._base import Collective, Group, Verb
 from foretrain.prediction.collectives.catalogue import collective_cost
 from foretrain.prediction.cost_models.priced_step import call_times
 from foretrain.prediction.step.parallel import Spread, spread
-from foretrain.prediction.step.parameter_servers import NOTE, spread_over_servers
+from foretrain.prediction.step.parameter_servers import NOTE, parameter_server_step
 from foretrain.prediction.strategies.gradients import optimizer_start, parameter_bytes
 from foretrain.prediction.strategies.layout import Layout, layout_of
 
@@ -23,19 +23,19 @@ VOICE = graph("voice-conv", batch=20)
 def over_servers(strategy: str, jitter: float = 0.0, on: str = ON, micro_batches: int = 1) -> Spread:
     nodes = 4 if on == ON else 1
     layout = layout_of(strategy, 4, 4 // nodes)
-    return spread_over_servers(VOICE, layout, micro_batches, setting(on), jitter)
+    return parameter_server_step(VOICE, layout, micro_batches, environment(on), jitter)
 
 
 def alone() -> tuple[float, float]:
     """A worker's step without its update, and the update."""
-    found = spread(VOICE, Layout("one"), 1, setting(ON))
+    found = spread(VOICE, Layout("one"), 1, environment(ON))
     updating = float(call_times(found.priced).device[optimizer_start(VOICE) :].sum())
     return found.seconds - updating, updating
 
 
 def test_the_seeds_synchronous_step_by_hand() -> None:
     """T = t_fwd + t_bwd + 2 S / (B / n) + t_agg."""
-    at = setting(ON)
+    at = environment(ON)
     message = Collective(Verb.SEND, parameter_bytes(VOICE), Group(2, 1))
     seconds = collective_cost(message, at.network, at.device).seconds
     computing, updating = alone()

@@ -9,7 +9,7 @@ from tests.support.step_models import FixedSteps
 
 from foretrain.facts.devices import device
 from foretrain.prediction.advice.speeding_up import WORTH_SAYING, Advice, Situation, faster
-from foretrain.prediction.cost_models.step_models import OperatorSteps, StepModel
+from foretrain.prediction.cost_models.step_models import CostModel, OperatorCostModel
 from foretrain.prediction.memory.lifetimes import MemoryOptions
 from foretrain.prediction.operators.host import HostModel
 from foretrain.prediction.step.input_pipeline import InputOptions
@@ -17,13 +17,13 @@ from foretrain.prediction.step.timing import time_step
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 from foretrain.workloads.workload import graph_at
 
-ROOFLINE = OperatorSteps("roofline")
+ROOFLINE = OperatorCostModel("roofline")
 
 
 def advised(
     request: WorkloadRequest,
     on: str,
-    model: StepModel = ROOFLINE,
+    model: CostModel = ROOFLINE,
     samples_from: InputOptions | None = None,
     largest: int = 1,
 ) -> tuple[Advice, ...]:
@@ -65,7 +65,7 @@ def test_gain_is_the_ratio_of_speeds() -> None:
 
 def test_compiling_helps_a_step_that_waits_for_launches() -> None:
     slow = HostModel(1e-3, 1e-3, 1e-3, 0.0, 0.0, 0.25, p10=1.0, p90=1.0, source="a slow host")
-    found = advised(CONVOLUTIONS, "t4", OperatorSteps("foretrain", slow))
+    found = advised(CONVOLUTIONS, "t4", OperatorCostModel("foretrain", slow))
     gain = next(advice.gain for advice in found if advice.change == "compile (torch.compile)")
     assert gain is not None
     assert gain > 3

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from tests.support.hand_made_steps import gpt2, graph, setting, spread_by
+from tests.support.hand_made_steps import gpt2, graph, environment, spread_by
 
 from foretrain.facts.hardware import hardware
 from foretrain.prediction.collectives.network import with_factor
@@ -50,7 +50,7 @@ def test_parts_sum_to_the_step_and_exposed_is_part_of_all(strategy: str, micro_b
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_slower_network_never_makes_a_step_faster(strategy: str) -> None:
-    at, layout = setting(ON), layout_of(strategy, 4, 4)
+    at, layout = environment(ON), layout_of(strategy, 4, 4)
     slower = replace(at, network=with_factor(at.network, intra=0.25))
     now, then = spread(gpt2(), layout, 2, at), spread(gpt2(), layout, 2, slower)
     assert then.seconds >= now.seconds * (1 - 1e-9)
@@ -61,7 +61,7 @@ def test_a_slower_network_never_makes_a_step_faster(strategy: str) -> None:
 
 @pytest.mark.parametrize("strategy", ["ddp", "dp", "zero1", "zero3", "dp=1", "tp=1", "pp=1", "cp=1"])
 def test_one_device_is_one_device(strategy: str) -> None:
-    at = setting("a100-pcie-40gb")
+    at = environment("a100-pcie-40gb")
     alone = step_estimate(at.model.priced(gpt2(), at.device))
     found = spread(gpt2(), layout_of(strategy, 1, 1), 1, at)
     assert found.seconds == pytest.approx(alone.seconds, rel=1e-3)
@@ -121,7 +121,10 @@ def test_gradients_of_sequences_in_parts_are_averaged() -> None:
 
 def test_exchanges_inside_a_node_do_not_touch_the_network() -> None:
     found = spread_by(gpt2(), "tp=2,dp=2", "a100-sxm-80gb:2x2").traffic
-    inside, between = setting("a100-sxm-80gb:2x2").network.intra, setting("a100-sxm-80gb:2x2").network.inter
+    inside, between = (
+        environment("a100-sxm-80gb:2x2").network.intra,
+        environment("a100-sxm-80gb:2x2").network.inter,
+    )
     assert inside is not None
     assert between is not None
     tiers = {each.axes: each.tier for each in found}

@@ -11,8 +11,8 @@ from foretrain.errors import InvalidRequest
 from foretrain.facts.hardware import hardware
 from foretrain.prediction.advice.bottleneck import Limit
 from foretrain.prediction.advice.counterfactuals import fast_link
-from foretrain.prediction.answer import Prediction, SpreadAnswer
-from foretrain.prediction.many_devices import Spreading
+from foretrain.prediction.answer import ParallelismReport, Prediction
+from foretrain.prediction.many_devices import Parallelism
 from foretrain.prediction.predict import predict
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.workloads.requests import WorkloadRequest, workload_of
@@ -30,11 +30,11 @@ def told(
     micro_batches: int | None = None,
 ) -> Prediction:
     workload = workload_of(WorkloadRequest(model, batch=batch))
-    spreading = Spreading(strategy, micro_batches, global_batch, links)
-    return predict(workload, hardware(on), spreading, input_options=InputOptions(dataset, "hdd"))
+    parallelism = Parallelism(strategy, micro_batches, global_batch, links)
+    return predict(workload, hardware(on), parallelism, input_options=InputOptions(dataset, "hdd"))
 
 
-def spread_of(prediction: Prediction) -> SpreadAnswer:
+def spread_of(prediction: Prediction) -> ParallelismReport:
     assert prediction.spread is not None
     return prediction.spread
 
@@ -141,7 +141,7 @@ def test_devices_wait_for_slow_disks() -> None:
 def test_what_does_not_fit_is_told_with_layouts_that_do() -> None:
     """Four replicas of the voice model need 1.8 GB each; divided, it needs less."""
     workload = workload_of(WorkloadRequest("voice-linear", batch=20))
-    found = predict(workload, with_memory("gtx1080ti:4", 1.7e9), Spreading("ddp"))
+    found = predict(workload, with_memory("gtx1080ti:4", 1.7e9), Parallelism("ddp"))
     assert found.bottleneck.kind is Limit.MEMORY
     assert not found.memory.fits
     assert "on the fullest device" in found.bottleneck.verdict
@@ -171,4 +171,4 @@ def test_a_model_too_large_for_everything_is_refused_with_what_would_help() -> N
     with pytest.raises(
         InvalidRequest, match=r"leanest of \d+ layouts .*use more devices, a smaller global batch"
     ):
-        predict(workload, with_memory("t4:2", 1e9), Spreading("auto"))
+        predict(workload, with_memory("t4:2", 1e9), Parallelism("auto"))

@@ -111,10 +111,10 @@ def test_text_of_a_model_of_tokens_says_tokens(run_here: Run) -> None:
     ],
 )
 def test_bad_input(run_here: Run, arguments: tuple[str, ...], message: str) -> None:
-    outcome = run_here(*JOB, *arguments)
-    assert outcome.returncode == 2
-    assert message in outcome.stderr
-    assert outcome.stdout == ""
+    evaluation = run_here(*JOB, *arguments)
+    assert evaluation.returncode == 2
+    assert message in evaluation.stderr
+    assert evaluation.stdout == ""
 
 
 def test_own_timings_tell_the_step(predicted: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_own_timings_tell_the_step(predicted: Callable[..., dict[str, Any]], tmp
 
 
 def test_timings_that_are_not_there(run_here: Run, tmp_path: Path) -> None:
-    outcome = run_here(*JOB, "--model", "end-to-end", "--timings", str(tmp_path / "none.csv"))
-    assert outcome.returncode in (2, 3, 4)
-    assert "none.csv" in outcome.stderr
-    assert "Traceback" not in outcome.stderr
+    evaluation = run_here(*JOB, "--model", "end-to-end", "--timings", str(tmp_path / "none.csv"))
+    assert evaluation.returncode in (2, 3, 4)
+    assert "none.csv" in evaluation.stderr
+    assert "Traceback" not in evaluation.stderr

@@ -50,9 +50,9 @@ def test_a_uniform_file_is_the_same_as_its_hardware_in_a_word(
 def test_json_has_the_contracts_keys_and_the_split(
     run_here: Run, model: str, written: Callable[[str], str]
 ) -> None:
-    outcome = run_here("predict", model, "--on", written(UNLIKE), "--global-batch", "128", "--json")
-    assert outcome.returncode == 0, outcome.stderr
-    found: dict[str, Any] = json.loads(outcome.stdout)
+    evaluation = run_here("predict", model, "--on", written(UNLIKE), "--global-batch", "128", "--json")
+    assert evaluation.returncode == 0, evaluation.stderr
+    found: dict[str, Any] = json.loads(evaluation.stdout)
     assert set(found) >= {
         "workload", "hardware", "knowledge", "step", "throughput", "memory", "bottleneck", "coverage",
         "sources", "split",
@@ -86,8 +86,8 @@ def test_the_text_shows_every_group_and_the_verdict(
 def test_without_a_global_batch_each_device_counts_with_its_own(
     run_here: Run, model: str, written: Callable[[str], str]
 ) -> None:
-    outcome = run_here("predict", model, "--on", written(UNLIKE), "--batch", "16", "--json")
-    assert json.loads(outcome.stdout)["split"]["global_batch"] == 48
+    evaluation = run_here("predict", model, "--on", written(UNLIKE), "--batch", "16", "--json")
+    assert json.loads(evaluation.stdout)["split"]["global_batch"] == 48
 
 
 @pytest.mark.parametrize(
@@ -104,15 +104,15 @@ def test_without_a_global_batch_each_device_counts_with_its_own(
 def test_what_wants_equal_nodes_is_refused(
     run_here: Run, model: str, written: Callable[[str], str], options: tuple[str, ...], message: str
 ) -> None:
-    outcome = run_here("predict", model, "--on", written(UNLIKE), "--global-batch", "64", *options)
-    assert outcome.returncode == 2
-    assert message in outcome.stderr
+    evaluation = run_here("predict", model, "--on", written(UNLIKE), "--global-batch", "64", *options)
+    assert evaluation.returncode == 2
+    assert message in evaluation.stderr
 
 
 def test_a_least_batch_wants_nodes_that_differ(run_here: Run, model: str) -> None:
-    outcome = run_here("predict", model, "--on", "t4:2", "--least-batch", "4")
-    assert outcome.returncode == 2
-    assert "--least-batch is for nodes that differ" in outcome.stderr
+    evaluation = run_here("predict", model, "--on", "t4:2", "--least-batch", "4")
+    assert evaluation.returncode == 2
+    assert "--least-batch is for nodes that differ" in evaluation.stderr
 
 
 def test_a_batch_too_small_is_an_answer_and_fails_a_check(
@@ -127,6 +127,6 @@ def test_a_batch_too_small_is_an_answer_and_fails_a_check(
 
 
 def test_errors_of_the_file_name_the_key(run_here: Run, model: str, written: Callable[[str], str]) -> None:
-    outcome = run_here("predict", model, "--on", written("nodes: [{device: rtx2080to}]"))
-    assert outcome.returncode == 2
-    assert "nodes, entry 1: no device 'rtx2080to'; did you mean" in outcome.stderr
+    evaluation = run_here("predict", model, "--on", written("nodes: [{device: rtx2080to}]"))
+    assert evaluation.returncode == 2
+    assert "nodes, entry 1: no device 'rtx2080to'; did you mean" in evaluation.stderr

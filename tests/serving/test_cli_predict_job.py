@@ -17,9 +17,9 @@ RENTED = ("predict", "mnist-cnn", "--on", "aws:g4dn.xlarge", "--batch", "8", "--
 
 
 def found(run: Run, *arguments: str) -> dict[str, Any]:
-    outcome = run(*arguments, "--json")
-    assert outcome.returncode == 0, outcome.stderr
-    answer: dict[str, Any] = json.loads(outcome.stdout)
+    evaluation = run(*arguments, "--json")
+    assert evaluation.returncode == 0, evaluation.stderr
+    answer: dict[str, Any] = json.loads(evaluation.stdout)
     return answer
 
 
@@ -126,9 +126,9 @@ def test_earlier_logs_are_read(run_here: Run, tmp_path: Path) -> None:
     ],
 )
 def test_refusals(run_here: Run, arguments: tuple[str, ...], said: str) -> None:
-    outcome = run_here(*STEP, *arguments)
-    assert outcome.returncode == 2
-    assert said in outcome.stderr
+    evaluation = run_here(*STEP, *arguments)
+    assert evaluation.returncode == 2
+    assert said in evaluation.stderr
 
 
 MIXED = "nodes: [{device: v100-sxm2-16gb}, {device: k80, count: 2}]\nnetwork: infiniband-edr"

@@ -59,11 +59,11 @@ def test_what_does_not_fit_gets_advice_and_an_exit_code_on_request(run_here: Run
     ],
 )
 def test_bad_input(run_here: Run, arguments: tuple[str, ...], message: str) -> None:
-    outcome = run_here(*arguments)
-    assert outcome.returncode == 2
-    assert message in outcome.stderr
-    assert "Traceback" not in outcome.stderr
-    assert outcome.stdout == ""
+    evaluation = run_here(*arguments)
+    assert evaluation.returncode == 2
+    assert message in evaluation.stderr
+    assert "Traceback" not in evaluation.stderr
+    assert evaluation.stdout == ""
 
 
 def test_a_model_file_that_fails_is_told_with_its_layer(run_here: Run, tmp_path: Path) -> None:
@@ -74,6 +74,6 @@ def test_a_model_file_that_fails_is_told_with_its_layer(run_here: Run, tmp_path:
         "    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(9, 2))\n"
         "    return model, (torch.zeros(3, 4),), lambda out: out.sum()\n"
     )
-    outcome = run_here("trace", f"{file}:make")
-    assert outcome.returncode == 2
-    assert "in layer '1': RuntimeError" in outcome.stderr
+    evaluation = run_here("trace", f"{file}:make")
+    assert evaluation.returncode == 2
+    assert "in layer '1': RuntimeError" in evaluation.stderr

@@ -91,8 +91,8 @@ def test_a_network_by_name_joins_nodes(predicted: Callable[..., dict[str, Any]])
 @pytest.mark.parametrize("strategy", ["ddp", "dp", "zero3", "pp=2,dp=2"])
 def test_the_timeline_is_a_trace(run_here: Run, tmp_path: Path, strategy: str) -> None:
     file = tmp_path / "step.json"
-    outcome = run_here(*QUICK, "--strategy", strategy, "--timeline", str(file))
-    assert outcome.returncode == 0, outcome.stderr
+    evaluation = run_here(*QUICK, "--strategy", strategy, "--timeline", str(file))
+    assert evaluation.returncode == 0, evaluation.stderr
     document = json.loads(file.read_text())
     check_trace(document)
     assert "mnist-cnn on t4:4" in document["otherData"]["title"]
@@ -144,30 +144,30 @@ def test_text_of_stages_and_servers(run_here: Run) -> None:
     ],
 )
 def test_what_makes_no_sense_is_refused(run_here: Run, arguments: tuple[str, ...], message: str) -> None:
-    outcome = run_here(*QUICK, *arguments)
-    assert outcome.returncode == 2, outcome.stdout
-    assert message in " ".join(outcome.stderr.split())
-    assert "Traceback" not in outcome.stderr
-    assert outcome.stdout == ""
+    evaluation = run_here(*QUICK, *arguments)
+    assert evaluation.returncode == 2, evaluation.stdout
+    assert message in " ".join(evaluation.stderr.split())
+    assert "Traceback" not in evaluation.stderr
+    assert evaluation.stdout == ""
 
 
 def test_more_stages_than_layers_say_how_many_would_do(run_here: Run) -> None:
-    outcome = run_here("predict", "mnist-cnn", "--on", "t4:16x4", "--batch", "8", "--strategy", "pp=64",
+    evaluation = run_here("predict", "mnist-cnn", "--on", "t4:16x4", "--batch", "8", "--strategy", "pp=64",
                        "--network", "ethernet-25g", "--no-advice")  # fmt: skip
-    assert outcome.returncode == 2
-    assert "use at most" in outcome.stderr
+    assert evaluation.returncode == 2
+    assert "use at most" in evaluation.stderr
 
 
 def test_one_device_has_no_timeline_of_streams(run_here: Run, tmp_path: Path) -> None:
-    outcome = run_here("predict", "mnist-cnn", "--on", "t4", "--timeline", str(tmp_path / "step.json"))
-    assert outcome.returncode == 2
-    assert "name more than one device" in outcome.stderr
+    evaluation = run_here("predict", "mnist-cnn", "--on", "t4", "--timeline", str(tmp_path / "step.json"))
+    assert evaluation.returncode == 2
+    assert "name more than one device" in evaluation.stderr
 
 
 def test_an_unknown_network_between_nodes_is_missing_data(run_here: Run) -> None:
-    outcome = run_here("predict", "mnist-cnn", "--on", "rtx2080ti:4x2", "--batch", "8")
-    assert outcome.returncode == 3
-    assert "--network LINK[:COUNT]" in outcome.stderr
+    evaluation = run_here("predict", "mnist-cnn", "--on", "rtx2080ti:4x2", "--batch", "8")
+    assert evaluation.returncode == 3
+    assert "--network LINK[:COUNT]" in evaluation.stderr
 
 
 def test_what_does_not_fit_fails_only_if_checked(run_here: Run) -> None:

@@ -11,8 +11,8 @@ from foretrain.facts.hardware import hardware
 from foretrain.prediction.collectives._base import Verb
 from foretrain.prediction.collectives.network import network_of
 from foretrain.prediction.cost_models.priced_step import CallTimes
-from foretrain.prediction.cost_models.step_models import OperatorSteps
-from foretrain.prediction.step.parallel import Setting, Spread, spread
+from foretrain.prediction.cost_models.step_models import OperatorCostModel
+from foretrain.prediction.step.parallel import Environment, Spread, spread
 from foretrain.prediction.strategies.layout import layout_of
 from foretrain.prediction.strategies.program import Axis, Exchange, Program, When
 from foretrain.workloads.graph import Buffer, Call, Graph, Phase, Role, Spec
@@ -72,14 +72,14 @@ def gpt2() -> Graph:
 
 
 @cache
-def setting(on: str, intra: str | None = None, inter: str | None = None) -> Setting:
+def environment(on: str, intra: str | None = None, inter: str | None = None) -> Environment:
     """Real devices on real links."""
     machine = hardware(on)
-    return Setting(machine.device, network_of(machine, intra, inter), OperatorSteps())
+    return Environment(machine.device, network_of(machine, intra, inter), OperatorCostModel())
 
 
 def spread_by(of: Graph, strategy: str, on: str, micro_batches: int = 1, inter: str | None = None) -> Spread:
     """A step spread over real devices."""
     machine = hardware(on)
     layout = layout_of(strategy, machine.devices, machine.devices_per_node)
-    return spread(of, layout, micro_batches, setting(on, inter=inter))
+    return spread(of, layout, micro_batches, environment(on, inter=inter))

@@ -9,13 +9,13 @@ from foretrain.errors import InvalidRequest
 from foretrain.estimates import Estimate, Part
 from foretrain.facts.devices import Device
 from foretrain.prediction.cost_models.priced_step import Binding, PricedStep, StepEstimate
-from foretrain.prediction.cost_models.step_models import StepModel
+from foretrain.prediction.cost_models.step_models import CostModel
 from foretrain.prediction.operators._base import Knowledge
 from foretrain.workloads.graph import Graph, Phase
 
 
 @dataclass(frozen=True)
-class FixedSteps(StepModel):
+class FixedSteps(CostModel):
     """Forward a third, backward two thirds, of `device_seconds` and of what waiting adds to it."""
 
     device_seconds: float = 1.0

@@ -26,7 +26,7 @@ from foretrain.jobs.job import Steps
 from foretrain.jobs.length import Length
 from foretrain.jobs.smallest_step import smallest_step
 from foretrain.prediction.collectives.network import Network, network_of
-from foretrain.prediction.cost_models.step_models import StepModel
+from foretrain.prediction.cost_models.step_models import CostModel
 from foretrain.prediction.search.replicas import (
     Reduction,
     ReplicaStep,
@@ -37,7 +37,7 @@ from foretrain.prediction.search.replicas import (
     sharded_seconds,
 )
 from foretrain.prediction.step.input_pipeline import InputOptions, InputPipeline, input_pipeline
-from foretrain.prediction.step.parallel import Setting
+from foretrain.prediction.step.parallel import Environment
 from foretrain.prediction.stragglers import slowdown, usual_jitter
 from foretrain.prediction.strategies.gradients import Bucket
 from foretrain.prediction.strategies.layout import ZERO_STAGES, layout_of
@@ -82,7 +82,7 @@ class Candidate:
 class Ways:
     """Ways to run one workload on machines, its steps priced once for each device."""
 
-    def __init__(self, workload: Workload, model: StepModel, length: Length, limits: BatchLimits) -> None:
+    def __init__(self, workload: Workload, model: CostModel, length: Length, limits: BatchLimits) -> None:
         self.workload = workload
         self.model = model
         self.compared = 0
@@ -187,9 +187,9 @@ class Ways:
         quicker = [each for each in plain if each.training_seconds < best * (1 - _WORTH_SHARDING)]
         sharded = [name for name in strategies if name != PLAIN]
         if quicker and sharded and hardware.devices > 1:
-            setting = Setting(hardware.device, _network(hardware), self.model)
+            environment = Environment(hardware.device, _network(hardware), self.model)
             for strategy in sharded:
-                found += self._sharded(strategy, quicker, hardware, setting)
+                found += self._sharded(strategy, quicker, hardware, environment)
         self.compared += len(plain)
         return _ranked(found)
 
@@ -219,7 +219,7 @@ class Ways:
                 yield self._candidate(PLAIN, batch, micro_batches, hardware, computing)
 
     def _sharded(
-        self, strategy: str, instead_of: Iterable[Candidate], hardware: Hardware, at: Setting
+        self, strategy: str, instead_of: Iterable[Candidate], hardware: Hardware, at: Environment
     ) -> Iterator[Candidate]:
         """The same batches with sharded state, as far as they fit."""
         layout = layout_of(strategy, hardware.devices, hardware.devices_per_node)

@@ -49,7 +49,7 @@ class Steps:
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class JobOptions:
     """How a job is run; what is None is taken from `facts.running`, or left out.
 
     `usd_per_hour` is for all machines together, `interruptions_per_day` for each machine,
@@ -78,7 +78,7 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True)
-class OneStep:
+class StepSummary:
     """What a job repeats: a step's time, its forward pass alone, its samples, and the bytes to save."""
 
     seconds: Quantiles
@@ -141,14 +141,16 @@ class Job:
     notes: tuple[str, ...]
 
 
-def job_of(prediction: Prediction, steps: Steps, running: Running | None = None) -> Job:
+def job_of(prediction: Prediction, steps: Steps, running: JobOptions | None = None) -> Job:
     """The job of so many of the steps predicted."""
     step = prediction.step
-    one = OneStep(step.seconds, step.forward_seconds, prediction.update_batch, state_bytes(prediction.graph))
+    one = StepSummary(
+        step.seconds, step.forward_seconds, prediction.update_batch, state_bytes(prediction.graph)
+    )
     return job_in_steps(one, steps, prediction.hardware, running)
 
 
-def evaluated_each_epoch(running: Running, samples: int | None, global_batch: int) -> Running:
+def evaluated_each_epoch(running: JobOptions, samples: int | None, global_batch: int) -> JobOptions:
     """The same, evaluated once an epoch of so many samples where nothing else is said."""
     if running.evaluation_samples is None or running.evaluate_every is not None or samples is None:
         return running
@@ -161,16 +163,18 @@ def state_bytes(graph: Graph) -> float:
     return float(sum(graph.buffer_bytes(index) for index in saved))
 
 
-def job_in_steps(step: OneStep, steps: Steps, hardware: Hardware, running: Running | None = None) -> Job:
+def job_in_steps(
+    step: StepSummary, steps: Steps, hardware: Hardware, running: JobOptions | None = None
+) -> Job:
     """The same from what one step takes."""
     return job_on_groups(step, steps, (hardware,), running)
 
 
 def job_on_groups(
-    step: OneStep, steps: Steps, groups: Sequence[Hardware], running: Running | None = None
+    step: StepSummary, steps: Steps, groups: Sequence[Hardware], running: JobOptions | None = None
 ) -> Job:
     """The same on groups of equal nodes that all take part in every step, each group unlike the others."""
-    running = running or Running()
+    running = running or JobOptions()
     starting = _starting(running)
     working = [*_training(step, steps), *_evaluating(step, steps, running)]
     work = sum(part.value for part in working)
@@ -226,14 +230,14 @@ def uncertainty(parts: Iterable[Part]) -> tuple[Uncertainty, ...]:
     return tuple(sorted(listed, key=lambda one: -(one.below_seconds + one.above_seconds)))
 
 
-def _starting(running: Running) -> Part:
+def _starting(running: JobOptions) -> Part:
     if running.startup_seconds is not None:
         return Part(STARTING, running.startup_seconds, "start-up as given")
     known = default(STARTUP)
     return _part(STARTING, known.quantiles, f"start-up ({known.kind}: {known.source})")
 
 
-def _training(step: OneStep, steps: Steps) -> list[Part]:
+def _training(step: StepSummary, steps: Steps) -> list[Part]:
     """Steps · step. Where steps are in doubt too, those between p10 and p50 are a part that may fall away."""
     each, count = step.seconds, steps.quantiles
     certain = count.p10 * each.p50
@@ -253,7 +257,7 @@ def _training(step: OneStep, steps: Steps) -> list[Part]:
     return parts
 
 
-def _evaluating(step: OneStep, steps: Steps, running: Running) -> list[Part]:
+def _evaluating(step: StepSummary, steps: Steps, running: JobOptions) -> list[Part]:
     """Forward passes over the samples to evaluate on, which err as the steps do."""
     if running.evaluation_samples is None:
         return []
@@ -263,7 +267,7 @@ def _evaluating(step: OneStep, steps: Steps, running: Running) -> list[Part]:
     return [_part(EVALUATING, seconds, STEP_TIME)]
 
 
-def _seconds_to_save(step: OneStep, running: Running) -> Quantiles:
+def _seconds_to_save(step: StepSummary, running: JobOptions) -> Quantiles:
     """Time of a checkpoint: a fixed part, and its bytes at the rate they are written."""
     rates = _given_or(running.checkpoint_bytes_per_second, CHECKPOINT_RATE)
     fixed = _given_or(running.checkpoint_fixed_seconds, CHECKPOINT_FIXED)
@@ -278,13 +282,13 @@ def _given_or(given: float | None, name: str) -> Quantiles:
     return default(name).quantiles if given is None else Quantiles(given, given, given)
 
 
-def _steps_between(interval_seconds: float, step: OneStep, steps: Steps) -> int:
+def _steps_between(interval_seconds: float, step: StepSummary, steps: Steps) -> int:
     """Steps from one checkpoint to the next: as many as fit into the interval, at most the whole job."""
     fitting = max(1, round(interval_seconds / step.seconds.p50))
     return min(fitting, math.ceil(steps.quantiles.p50))
 
 
-def _saving(lost: Interrupted, each: Quantiles, running: Running) -> Part:
+def _saving(lost: Interrupted, each: Quantiles, running: JobOptions) -> Part:
     known = default(CHECKPOINT_RATE)
     given = running.checkpoint_bytes_per_second is not None
     source = "time of a checkpoint" + (", rate as given" if given else f" ({known.kind}: {known.source})")

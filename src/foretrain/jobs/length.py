@@ -49,7 +49,7 @@ _SAY_MORE = "; say how epochs depend on batch size: --critical-batch with --refe
 
 
 @dataclass(frozen=True)
-class StepsRequest:
+class LengthRequest:
     """What is known of a job's length; exactly one of `steps`, `epochs` and `log` may say it.
 
     In place of them `epochs_at` may: epochs to target by global batch. With `steps` or `log` and a
@@ -131,7 +131,7 @@ class Length(ABC):
 
 
 @dataclass(frozen=True)
-class GivenLength(Length):
+class KnownLength(Length):
     """An amount of steps, or of epochs of so many samples, at a reference batch or at any batch alike."""
 
     amount: Quantiles
@@ -218,7 +218,7 @@ class FittedLength(Length):
         return None
 
 
-def length_of(request: StepsRequest) -> Length | None:
+def length_of(request: LengthRequest) -> Length | None:
     """How long the job is; None if nothing says it. Reads and extends the log, once."""
     growth: EpochsByBatch | None = None
     if request.epochs_at:
@@ -227,9 +227,9 @@ def length_of(request: StepsRequest) -> Length | None:
         growth = CriticalBatch(request.critical_batch)
     at = request.reference_batch
     if request.steps is not None:
-        return GivenLength(_exactly(request.steps), "steps as given", None, at, growth)
+        return KnownLength(_exactly(request.steps), "steps as given", None, at, growth)
     if request.epochs is not None:
-        return GivenLength(_exactly(request.epochs), "epochs as given", request.samples, at, growth)
+        return KnownLength(_exactly(request.epochs), "epochs as given", request.samples, at, growth)
     if request.log is not None:
         from foretrain.convergence.from_log import converge
 
@@ -239,7 +239,7 @@ def length_of(request: StepsRequest) -> Length | None:
     return None
 
 
-def steps_of(request: StepsRequest, global_batch: int) -> Steps | None:
+def steps_of(request: LengthRequest, global_batch: int) -> Steps | None:
     """The steps of a job whose steps have so many samples; None if nothing says them."""
     length = length_of(request)
     return None if length is None else length.steps_at(global_batch)
@@ -250,7 +250,7 @@ def length_to_target(
     samples: int | None,
     reference_batch: int | None = None,
     growth: EpochsByBatch | None = None,
-) -> GivenLength:
+) -> KnownLength:
     """The length until a target is met, in all; an epoch of a log in epochs is as long as this data set.
 
     Without a reference batch the log's steps are taken to be of the same batch size as the job's. Where p90
@@ -264,7 +264,7 @@ def length_to_target(
         raise InvalidRequest("the log counts epochs: give --samples, the samples of an epoch")
     most = max(answer.steps.p50, min(answer.steps.p90, answer.final_step))
     amount = Quantiles(min(answer.steps.p10, answer.steps.p50), answer.steps.p50, most)
-    return GivenLength(
+    return KnownLength(
         amount,
         f"steps until {name}",
         samples if in_epochs else None,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from foretrain.jobs.job import Job, OneStep, Running, Steps, job_on_groups, state_bytes
+from foretrain.jobs.job import Job, JobOptions, Steps, StepSummary, job_on_groups, state_bytes
 from foretrain.prediction.answer import MixedPrediction
 from foretrain.workloads.workload import graph_at
 
 
-def mixed_job_of(prediction: MixedPrediction, steps: Steps, running: Running | None = None) -> Job:
+def mixed_job_of(prediction: MixedPrediction, steps: Steps, running: JobOptions | None = None) -> Job:
     """The job of so many of the steps predicted, on the nodes that take part in them.
 
     Nodes that are left out of the split cost nothing and draw nothing here.
@@ -22,7 +22,7 @@ def mixed_job_of(prediction: MixedPrediction, steps: Steps, running: Running | N
     )
     largest = max(max(share.batches) for share in split.shares if share.batches)
     saved = state_bytes(graph_at(prediction.workload, largest))
-    one = OneStep(step.seconds, step.forward_seconds, split.global_batch, saved)
+    one = StepSummary(step.seconds, step.forward_seconds, split.global_batch, saved)
     job = job_on_groups(one, steps, taking_part, running)
     idle = prediction.cluster.nodes - sum(group.nodes for group in taking_part)
     if not idle:

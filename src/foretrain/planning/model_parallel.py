@@ -23,7 +23,7 @@ from foretrain.jobs.length import Length
 from foretrain.jobs.smallest_step import small_step
 from foretrain.planning.frontier import Way
 from foretrain.planning.machines import Machines, Reasons, Shape
-from foretrain.prediction.cost_models.step_models import StepModel
+from foretrain.prediction.cost_models.step_models import CostModel
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.step.timing import model_flop, peak
 from foretrain.units import HOUR
@@ -31,7 +31,7 @@ from foretrain.workloads.graph import Phase
 from foretrain.workloads.workload import Workload
 
 if TYPE_CHECKING:
-    from foretrain.prediction.evaluation import Outcome
+    from foretrain.prediction.evaluation import Evaluation
 
 _MOST_SEARCHED = 12
 """Shapes that are searched; the others are named as left out."""
@@ -67,7 +67,7 @@ class _Bound:
 
 def divided(
     workload: Workload,
-    model: StepModel,
+    model: CostModel,
     length: Length,
     global_batch: int,
     found: Iterable[Machines],
@@ -92,14 +92,14 @@ def divided(
             continue
         searched += 1
         progress(f"searching layouts on {bound.hardware.name} ({searched} of at most {_MOST_SEARCHED})")
-        outcome = best_layout(workload, model, bound.hardware, global_batch, samples_from)
-        if outcome is None:
+        evaluation = best_layout(workload, model, bound.hardware, global_batch, samples_from)
+        if evaluation is None:
             left_out.add("no layout of the model fits", bound.hardware.name)
             continue
-        forward = outcome.spread.run.phases[Phase.FORWARD]
-        training = steps.quantiles.p50 * outcome.seconds
+        forward = evaluation.spread.run.phases[Phase.FORWARD]
+        training = steps.quantiles.p50 * evaluation.seconds
         known.append((training, training * bound.usd / bound.seconds))
-        yield bound.shape, Divided(bound.hardware, way_of(outcome, steps), forward, steps)
+        yield bound.shape, Divided(bound.hardware, way_of(evaluation, steps), forward, steps)
 
 
 def _bounds(
@@ -134,35 +134,35 @@ def _bounds(
 
 def best_layout(
     workload: Workload,
-    model: StepModel,
+    model: CostModel,
     hardware: Hardware,
     global_batch: int,
     samples_from: InputOptions,
-) -> Outcome | None:
+) -> Evaluation | None:
     """The fastest of all layouts on some hardware; None if none fits."""
-    from foretrain.prediction.many_devices import Spreading, question_of
+    from foretrain.prediction.many_devices import Parallelism, step_context
     from foretrain.prediction.search.search import search
 
-    spreading = Spreading(intra=hardware.links, inter=hardware.network)
-    question = question_of(workload, hardware, spreading, model, samples_from)
+    parallelism = Parallelism(intra=hardware.links, inter=hardware.network)
+    context = step_context(workload, hardware, parallelism, model, samples_from)
     try:
-        found = search(question, global_batch)
+        found = search(context, global_batch)
     except ForetrainError:
         return None
     return None if isinstance(found, Infeasible) else found.best
 
 
-def way_of(outcome: Outcome, steps: Steps) -> Way:
+def way_of(evaluation: Evaluation, steps: Steps) -> Way:
     """How a job is run, from what became of an attempt."""
-    attempt = outcome.attempt
+    configuration = evaluation.configuration
     return Way(
-        strategy=attempt.layout.name,
-        batch=attempt.batch,
-        micro_batches=attempt.micro_batches,
-        global_batch=attempt.global_batch,
-        checkpoint_activations=outcome.question.workload.options.checkpoint_activations,
+        strategy=configuration.layout.name,
+        batch=configuration.batch,
+        micro_batches=configuration.micro_batches,
+        global_batch=configuration.global_batch,
+        checkpoint_activations=evaluation.context.workload.options.checkpoint_activations,
         steps=round(steps.quantiles.p50),
-        step_seconds=outcome.total.quantiles,
-        memory_bytes=outcome.memory.bytes,
-        knowledge=outcome.spread.priced.knowledge,
+        step_seconds=evaluation.total.quantiles,
+        memory_bytes=evaluation.memory.bytes,
+        knowledge=evaluation.spread.priced.knowledge,
     )

@@ -16,14 +16,14 @@ from foretrain.errors import Infeasible, InvalidRequest, MissingData
 from foretrain.jobs.batch_limits import BatchLimits
 from foretrain.jobs.configurations import STRATEGIES
 from foretrain.jobs.interruptions import interruptions
-from foretrain.jobs.job import Job, Running
-from foretrain.jobs.length import GivenLength, Length, StepsRequest, length_of
+from foretrain.jobs.job import Job, JobOptions
+from foretrain.jobs.length import KnownLength, Length, LengthRequest, length_of
 from foretrain.jobs.smallest_step import largest_batch
 from foretrain.planning.frontier import Frontier, Plan
 from foretrain.planning.machines import MachinesRequest, Reasons, machines
 from foretrain.planning.selection import Choice, Limits, choose, numbers, reasons
 from foretrain.planning.table import Rows
-from foretrain.prediction.cost_models.step_models import StepModel, step_model
+from foretrain.prediction.cost_models.step_models import CostModel, cost_model
 from foretrain.prediction.operators.catalogue import DEFAULT
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.workloads.workload import Workload
@@ -59,14 +59,14 @@ class PlanRequest:
     """
 
     workload: Workload
-    length: StepsRequest
-    running: Running = field(default_factory=Running)
+    length: LengthRequest
+    running: JobOptions = field(default_factory=JobOptions)
     machines: MachinesRequest = field(default_factory=MachinesRequest)
     batches: BatchLimits = field(default_factory=BatchLimits)
     strategies: tuple[str, ...] = STRATEGIES
     limits: Limits = field(default_factory=Limits)
     input: InputOptions = field(default_factory=InputOptions)
-    model: StepModel | str = DEFAULT
+    model: CostModel | str = DEFAULT
     stream: StreamOptions | None = None
     layouts: bool = False
     in_full: bool = False
@@ -93,7 +93,7 @@ class PlanRequest:
         _check(self.running)
 
 
-def _check(running: Running) -> None:
+def _check(running: JobOptions) -> None:
     """Refuse what makes sense on no machine, before each of them is left out for it."""
     interruptions(1, 1, running.spot, running.interruptions_per_day)
     every = running.checkpoint_every_seconds
@@ -112,7 +112,7 @@ def plan(request: PlanRequest, progress: Progress = lambda _: None) -> Frontier 
         return _no_offer(request, among)
     progress("walking through the step")
     limits = request.batches.up_to(largest_batch(request.workload, request.length.samples))
-    model = step_model(request.model, request.workload)
+    model = cost_model(request.model, request.workload)
     rows = Rows(
         request.workload, model, length, limits, request.running, request.length.samples, request.layouts
     )
@@ -135,7 +135,7 @@ def _length(request: PlanRequest) -> Length:
     assert length is not None, "the request checked it"
     batches = request.batches
     steps_of_any = (
-        isinstance(length, GivenLength) and length.epoch_samples is None and length.reference_batch is None
+        isinstance(length, KnownLength) and length.epoch_samples is None and length.reference_batch is None
     )
     if steps_of_any and batches.batch is None and batches.global_batch is None:
         raise InvalidRequest(
@@ -213,7 +213,7 @@ def _with_probabilities(plans: list[Plan], choice: Choice) -> list[Plan]:
 
 def _predicted(request: PlanRequest, shown: Plan) -> Prediction:
     """The chosen plan's step in full."""
-    from foretrain.prediction.many_devices import Spreading
+    from foretrain.prediction.many_devices import Parallelism
     from foretrain.prediction.predict import predict
 
     way, options = shown.way, request.workload.options
@@ -222,13 +222,13 @@ def _predicted(request: PlanRequest, shown: Plan) -> Prediction:
         sizes=replace(request.workload.sizes, batch=way.batch),
         options=replace(options, checkpoint_activations=way.checkpoint_activations),
     )
-    spreading = Spreading(
+    parallelism = Parallelism(
         way.strategy,
         micro_batches=way.micro_batches if way.micro_batches > 1 else None,
         intra=shown.hardware.links,
         inter=shown.hardware.network,
     )
-    return predict(workload, shown.hardware, spreading, request.model, request.input)
+    return predict(workload, shown.hardware, parallelism, request.model, request.input)
 
 
 def _two_phases(request: PlanRequest, rows: Rows, plans: list[Plan], length: Length) -> TwoPhases | None:

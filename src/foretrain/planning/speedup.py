@@ -5,14 +5,14 @@ Billed time of many rentals at once: `facts.billing.billed_seconds` over arrays.
 Is the faster machine worth its price? Speed-up per fold of cost.
 
 Reference: K. B. Sanghvi, "Prediction & Cost Analysis of Distributed Deep Learning Jobs in a Multi-GPU
-Setting", section VII (the Δ of its figure 7) and table I.
+Environment", section VII (the Δ of its figure 7) and table I.
 
 A job's time and cost by the epoch, as the seed counts them, and how far its epochs were off.
 
     cost = epochs · cost of an epoch          time to accuracy = epochs · time of an epoch
 
 Reference: K. B. Sanghvi, "Prediction & Cost Analysis of Distributed Deep Learning Jobs in a Multi-GPU
-Setting", sections V and VII, table I.
+Environment", sections V and VII, table I.
 """
 
 from __future__ import annotations

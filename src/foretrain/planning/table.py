@@ -21,8 +21,8 @@ from foretrain.jobs.device_memory import capacity_bytes
 from foretrain.jobs.energy import energy_of
 from foretrain.jobs.job import (
     Job,
-    OneStep,
-    Running,
+    JobOptions,
+    StepSummary,
     evaluated_each_epoch,
     job_in_steps,
     notes_of,
@@ -34,7 +34,7 @@ from foretrain.planning.frontier import Plan
 from foretrain.planning.machines import Machines, Reasons, Shape
 from foretrain.planning.model_parallel import Divided, divided
 from foretrain.planning.verification import Chosen
-from foretrain.prediction.cost_models.step_models import StepModel
+from foretrain.prediction.cost_models.step_models import CostModel
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.units import format_bytes
 from foretrain.workloads.workload import Workload
@@ -46,10 +46,10 @@ class Rows:
     def __init__(
         self,
         workload: Workload,
-        model: StepModel,
+        model: CostModel,
         length: Length,
         limits: BatchLimits,
-        running: Running,
+        running: JobOptions,
         samples: int | None,
         with_layouts: bool = False,
     ) -> None:
@@ -255,6 +255,6 @@ class Rows:
     def _job(self, shape: Shape, hardware: Hardware) -> Job:
         chosen = self._chosen[shape]
         way = chosen.way
-        step = OneStep(way.step_seconds, chosen.forward_seconds, way.global_batch, self.state_bytes)
+        step = StepSummary(way.step_seconds, chosen.forward_seconds, way.global_batch, self.state_bytes)
         running = evaluated_each_epoch(self._running, self._samples, way.global_batch)
         return job_in_steps(step, chosen.steps, hardware, running)

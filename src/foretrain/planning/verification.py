@@ -24,7 +24,7 @@ from foretrain.prediction.strategies.layout import layout_of
 from foretrain.workloads.workload import Workload
 
 if TYPE_CHECKING:
-    from foretrain.prediction.evaluation import Outcome
+    from foretrain.prediction.evaluation import Evaluation
 
 _NEAR = 0.9
 """Share of a device's memory from which it is simulated for that device."""
@@ -106,10 +106,10 @@ class Chosen:
             )
             if quickest is not None:
                 return way_of(quickest, steps)
-        outcome = self._evaluated(candidate)
-        if outcome is None or not outcome.memory.fits:
+        evaluation = self._evaluated(candidate)
+        if evaluation is None or not evaluation.memory.fits:
             return None
-        return way_of(outcome, steps)
+        return way_of(evaluation, steps)
 
     def _with_memory(self, sketched: Way, candidate: Candidate) -> Way | None:
         device, devices = self.hardware.device, self.hardware.devices
@@ -121,16 +121,18 @@ class Chosen:
         tight = estimate_memory(self.ways.graph(candidate.micro_batch), device, options)
         return replace(sketched, memory_bytes=tight.bytes) if tight.fits else None
 
-    def _evaluated(self, candidate: Candidate) -> Outcome | None:
-        from foretrain.prediction.evaluation import Attempt, evaluate
-        from foretrain.prediction.many_devices import Spreading, question_of
+    def _evaluated(self, candidate: Candidate) -> Evaluation | None:
+        from foretrain.prediction.evaluation import StepConfiguration, evaluate
+        from foretrain.prediction.many_devices import Parallelism, step_context
 
         hardware = self.hardware
-        spreading = Spreading(intra=hardware.links, inter=hardware.network)
-        question = question_of(self.ways.workload, hardware, spreading, self.ways.model, self.ways.input)
+        parallelism = Parallelism(intra=hardware.links, inter=hardware.network)
+        context = step_context(self.ways.workload, hardware, parallelism, self.ways.model, self.ways.input)
         layout = layout_of(candidate.strategy, hardware.devices, hardware.devices_per_node)
-        attempt = Attempt(layout, candidate.micro_batch * candidate.micro_batches, candidate.micro_batches)
+        configuration = StepConfiguration(
+            layout, candidate.micro_batch * candidate.micro_batches, candidate.micro_batches
+        )
         try:
-            return evaluate(question, attempt)
+            return evaluate(context, configuration)
         except ForetrainError:
             return None

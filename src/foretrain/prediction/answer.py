@@ -112,7 +112,7 @@ class Prediction:
     coverage: Coverage
     sources: tuple[str, ...]
     notes: tuple[str, ...]
-    spread: SpreadAnswer | None = None
+    spread: ParallelismReport | None = None
     timeline: Timeline | None = None
 
     @property
@@ -148,7 +148,7 @@ class Runner:
 
 
 @dataclass(frozen=True, slots=True)
-class FamilyBest:
+class BestOfFamily:
     """The best layout of one way to divide a model, and how much slower it is than the best of all."""
 
     family: str
@@ -157,7 +157,7 @@ class FamilyBest:
 
 
 @dataclass(frozen=True, slots=True)
-class SpreadAnswer:
+class ParallelismReport:
     """How a step is spread, what is exchanged, and what more or fewer devices would do.
 
     `update_batch` are the samples of `global_batch` that enter the model in a step: fewer where servers wait
@@ -186,7 +186,7 @@ class SpreadAnswer:
     searched: int
     fitting: int
     runners_up: tuple[Runner, ...]
-    families: tuple[FamilyBest, ...]
+    families: tuple[BestOfFamily, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """What becomes of a workload spread in one way over hardware: time, memory and throughput together.
 
-`Question` is what stays the same while ways to spread it are compared; `Attempt` is one of the ways.
+`StepContext` is what stays the same while ways to spread it are compared; `StepConfiguration` is one of the ways.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from foretrain.estimates import Estimate, longest, sequence
 from foretrain.facts.hardware import Hardware
 from foretrain.prediction.memory.estimate import MemoryEstimate, layout_memory
 from foretrain.prediction.step.input_pipeline import InputOptions, InputPipeline, input_pipeline
-from foretrain.prediction.step.parallel import Setting, Spread, spread
-from foretrain.prediction.step.parameter_servers import spread_over_servers
+from foretrain.prediction.step.parallel import Environment, Spread, spread
+from foretrain.prediction.step.parameter_servers import parameter_server_step
 from foretrain.prediction.step.timing import Throughput, model_flop, peak
 from foretrain.prediction.stragglers import with_slowest
 from foretrain.prediction.strategies.layout import Layout
@@ -23,7 +23,7 @@ from foretrain.workloads.workload import Workload, graph_at
 
 
 @dataclass(frozen=True)
-class Question:
+class StepContext:
     """A workload on hardware, and what tells its time.
 
     `jitter` is the coefficient of variation of step times between devices, as measured.
@@ -31,13 +31,13 @@ class Question:
 
     workload: Workload
     hardware: Hardware
-    setting: Setting
+    environment: Environment
     input: InputOptions
     jitter: float = 0.0
 
 
 @dataclass(frozen=True)
-class Attempt:
+class StepConfiguration:
     """A layout, with `batch` samples for each replica in a step, in so many micro-batches."""
 
     layout: Layout
@@ -64,15 +64,15 @@ class Attempt:
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class Evaluation:
     """What becomes of an attempt. `graph` is one micro-batch of the whole model."""
 
-    attempt: Attempt
+    configuration: StepConfiguration
     graph: Graph
     spread: Spread
     input: InputPipeline
     total: Estimate
-    question: Question
+    context: StepContext
 
     @property
     def seconds(self) -> float:
@@ -82,7 +82,7 @@ class Outcome:
     @property
     def update_batch(self) -> int:
         """Samples that enter the model in one step: of all replicas, or of those that servers wait for."""
-        return self.attempt.batch * self.attempt.layout.contributions
+        return self.configuration.batch * self.configuration.layout.contributions
 
     @property
     def samples_per_second(self) -> float:
@@ -93,8 +93,8 @@ class Outcome:
     def fullest(self) -> tuple[int, MemoryEstimate]:
         """The stage whose devices need most memory, and what they need."""
         run = self.spread.run
-        device = self.question.setting.device
-        return layout_memory(run.stages, run.in_flight, self.attempt.layout, device)
+        device = self.context.environment.device
+        return layout_memory(run.stages, run.in_flight, self.configuration.layout, device)
 
     @property
     def memory(self) -> MemoryEstimate:
@@ -104,9 +104,9 @@ class Outcome:
     @property
     def throughput(self) -> Throughput:
         """What gets done in a second, by all devices together; MFU is of their joint peak."""
-        rounds = self.attempt.micro_batches * self.attempt.layout.contributions
-        device = self.question.setting.device
-        whole = peak(self.graph, device) * self.attempt.layout.devices
+        rounds = self.configuration.micro_batches * self.configuration.layout.contributions
+        device = self.context.environment.device
+        whole = peak(self.graph, device) * self.configuration.layout.devices
         return Throughput(
             self.samples_per_second,
             self.graph.tokens * rounds / self.seconds if self.graph.tokens else None,
@@ -114,33 +114,35 @@ class Outcome:
         )
 
 
-def evaluate(question: Question, attempt: Attempt) -> Outcome:
+def evaluate(context: StepContext, configuration: StepConfiguration) -> Evaluation:
     """Spread a workload in one way, and see."""
-    graph = graph_at(question.workload, attempt.micro_batch)
-    return outcome_of(question, attempt, graph, _spread(question, attempt, graph))
+    graph = graph_at(context.workload, configuration.micro_batch)
+    return evaluation_of(context, configuration, graph, _spread(context, configuration, graph))
 
 
-def _spread(question: Question, attempt: Attempt, graph: Graph) -> Spread:
-    if attempt.layout.servers is not None:
-        return spread_over_servers(
-            graph, attempt.layout, attempt.micro_batches, question.setting, question.jitter
+def _spread(context: StepContext, configuration: StepConfiguration, graph: Graph) -> Spread:
+    if configuration.layout.servers is not None:
+        return parameter_server_step(
+            graph, configuration.layout, configuration.micro_batches, context.environment, context.jitter
         )
-    return spread(graph, attempt.layout, attempt.micro_batches, question.setting)
+    return spread(graph, configuration.layout, configuration.micro_batches, context.environment)
 
 
-def outcome_of(question: Question, attempt: Attempt, graph: Graph, found: Spread) -> Outcome:
+def evaluation_of(
+    context: StepContext, configuration: StepConfiguration, graph: Graph, found: Spread
+) -> Evaluation:
     """An outcome with input and stragglers added to a spread step."""
-    loading = _loading(question, attempt, graph)
+    loading = _loading(context, configuration, graph)
     total = found.estimate
-    if attempt.layout.servers is None:  # servers have waited already
-        total = with_slowest(total, attempt.layout.devices, question.jitter)
+    if configuration.layout.servers is None:  # servers have waited already
+        total = with_slowest(total, configuration.layout.devices, context.jitter)
     if loading.estimate.parts:
         total = longest(total, loading.estimate) if loading.overlaps else sequence((total, loading.estimate))
-    return Outcome(attempt, graph, found, loading, total, question)
+    return Evaluation(configuration, graph, found, loading, total, context)
 
 
-def _loading(question: Question, attempt: Attempt, graph: Graph) -> InputPipeline:
+def _loading(context: StepContext, configuration: StepConfiguration, graph: Graph) -> InputPipeline:
     """Samples of one device in a step; the devices of a node read from one storage."""
-    on_node = min(question.hardware.devices_per_node, attempt.layout.devices)
-    one = input_pipeline(graph, question.setting.device, question.input, readers=on_node)
-    return one.times(attempt.micro_batches)
+    on_node = min(context.hardware.devices_per_node, configuration.layout.devices)
+    one = input_pipeline(graph, context.environment.device, context.input, readers=on_node)
+    return one.times(configuration.micro_batches)

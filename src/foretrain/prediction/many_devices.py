@@ -13,25 +13,25 @@ from foretrain.prediction.advice.counterfactuals import counterfactuals, curve
 from foretrain.prediction.advice.scaling_curve import ScalingCurve
 from foretrain.prediction.advice.verdict import verdict
 from foretrain.prediction.answer import (
+    BestOfFamily,
     Coverage,
-    FamilyBest,
     MemoryAnswer,
     MemoryRemedy,
+    ParallelismReport,
     Prediction,
     Runner,
-    SpreadAnswer,
     StepAnswer,
     memory_parts,
     step_parts,
 )
 from foretrain.prediction.collectives.network import network_of
-from foretrain.prediction.cost_models.step_models import StepModel
-from foretrain.prediction.evaluation import Attempt, Outcome, Question, evaluate
+from foretrain.prediction.cost_models.step_models import CostModel
+from foretrain.prediction.evaluation import Evaluation, StepConfiguration, StepContext, evaluate
 from foretrain.prediction.memory.estimate import MemoryEstimate, estimate_memory, memory_options
 from foretrain.prediction.memory.fitting import largest_batch
 from foretrain.prediction.search.search import Ranking, search
 from foretrain.prediction.step.input_pipeline import InputOptions
-from foretrain.prediction.step.parallel import Setting
+from foretrain.prediction.step.parallel import Environment
 from foretrain.prediction.stragglers import usual_jitter
 from foretrain.prediction.strategies.layout import layout_of
 from foretrain.prediction.timeline import COMPUTE
@@ -45,7 +45,7 @@ _MANY_CALLS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class Spreading:
+class Parallelism:
     """How a step is to be spread; what is None is chosen.
 
     `global_batch` is over all devices, in place of the batch of each; `intra` and `inter` name links in place
@@ -77,33 +77,33 @@ class Spreading:
     @property
     def is_plain(self) -> bool:
         """Whether nothing was asked that concerns more than one device."""
-        return self == Spreading(self.strategy) and self.strategy in ("ddp", "dp", "auto")
+        return self == Parallelism(self.strategy) and self.strategy in ("ddp", "dp", "auto")
 
 
-def question_of(
-    workload: Workload, hardware: Hardware, spreading: Spreading, model: StepModel, samples: InputOptions
-) -> Question:
+def step_context(
+    workload: Workload, hardware: Hardware, parallelism: Parallelism, model: CostModel, samples: InputOptions
+) -> StepContext:
     """What is asked about a workload on hardware."""
-    network = network_of(hardware, spreading.intra or hardware.links, spreading.inter or hardware.network)
-    setting = Setting(hardware.device, network, model)
-    return Question(workload, hardware, setting, samples, spreading.jitter_of(hardware.device))
+    network = network_of(hardware, parallelism.intra or hardware.links, parallelism.inter or hardware.network)
+    environment = Environment(hardware.device, network, model)
+    return StepContext(workload, hardware, environment, samples, parallelism.jitter_of(hardware.device))
 
 
-def predict_spread(question: Question, spreading: Spreading, with_advice: bool) -> Prediction:
+def predict_parallel(context: StepContext, parallelism: Parallelism, with_advice: bool) -> Prediction:
     """The prediction of a workload spread over devices."""
     ranking: Ranking | None = None
-    if spreading.strategy == AUTO:
-        found = search(question, _global_batch(question, spreading))
+    if parallelism.strategy == AUTO:
+        found = search(context, _global_batch(context, parallelism))
         if isinstance(found, Infeasible):
             raise InvalidRequest(str(found))
-        ranking, outcome = found, found.best
+        ranking, evaluation = found, found.best
     else:
-        outcome = evaluate(question, attempt_of(question, spreading))
-    return _answer(outcome, spreading, ranking, with_advice)
+        evaluation = evaluate(context, step_configuration(context, parallelism))
+    return _answer(evaluation, parallelism, ranking, with_advice)
 
 
-def _global_batch(question: Question, spreading: Spreading) -> int:
-    return spreading.global_batch or own_batch(question.workload) * question.hardware.devices
+def _global_batch(context: StepContext, parallelism: Parallelism) -> int:
+    return parallelism.global_batch or own_batch(context.workload) * context.hardware.devices
 
 
 def own_batch(workload: Workload) -> int:
@@ -111,80 +111,82 @@ def own_batch(workload: Workload) -> int:
     return workload.sizes.batch or graph_of(workload).batch
 
 
-def attempt_of(question: Question, spreading: Spreading) -> Attempt:
+def step_configuration(context: StepContext, parallelism: Parallelism) -> StepConfiguration:
     """The layout a strategy stands for, with the batch of each replica and its micro-batches."""
-    hardware = question.hardware
-    layout = layout_of(spreading.strategy, hardware.devices, hardware.devices_per_node)
-    if spreading.global_batch is None:
-        batch = own_batch(question.workload)
+    hardware = context.hardware
+    layout = layout_of(parallelism.strategy, hardware.devices, hardware.devices_per_node)
+    if parallelism.global_batch is None:
+        batch = own_batch(context.workload)
     else:
-        batch, left = divmod(spreading.global_batch, layout.replicas)
+        batch, left = divmod(parallelism.global_batch, layout.replicas)
         if left or not batch:
-            near = max(1, round(spreading.global_batch / layout.replicas)) * layout.replicas
+            near = max(1, round(parallelism.global_batch / layout.replicas)) * layout.replicas
             raise InvalidRequest(
-                f"a global batch of {spreading.global_batch} does not share out over {layout.replicas} "
+                f"a global batch of {parallelism.global_batch} does not share out over {layout.replicas} "
                 f"replicas; {near} would"
             )
-    if spreading.micro_batches is not None:
-        return Attempt(layout, batch, spreading.micro_batches)
+    if parallelism.micro_batches is not None:
+        return StepConfiguration(layout, batch, parallelism.micro_batches)
     if layout.pipeline == 1:
-        return Attempt(layout, batch)
-    return _best_split(question, Attempt(layout, batch))
+        return StepConfiguration(layout, batch)
+    return _best_split(context, StepConfiguration(layout, batch))
 
 
-def _best_split(question: Question, whole: Attempt) -> Attempt:
+def _best_split(context: StepContext, whole: StepConfiguration) -> StepConfiguration:
     """The micro-batches that make a pipeline fastest within memory: all powers of two are tried."""
     layout, batch = whole.layout, whole.batch
     sizes = [1 << power for power in range(batch.bit_length()) if batch % (1 << power) == 0]
     tried = [
-        evaluate(question, Attempt(layout, batch, batch // size))
+        evaluate(context, StepConfiguration(layout, batch, batch // size))
         for size in sizes
         if layout.chunks == 1 or (batch // size) % layout.pipeline == 0
     ]
     if not tried:
         return whole
-    fitting = [outcome for outcome in tried if outcome.memory.fits] or tried
-    return min(fitting, key=lambda outcome: outcome.seconds).attempt
+    fitting = [evaluation for evaluation in tried if evaluation.memory.fits] or tried
+    return min(fitting, key=lambda evaluation: evaluation.seconds).configuration
 
 
-def _answer(outcome: Outcome, spreading: Spreading, ranking: Ranking | None, with_advice: bool) -> Prediction:
-    question, spread, attempt = outcome.question, outcome.spread, outcome.attempt
-    is_batch_fixed = spreading.global_batch is not None
-    advice = counterfactuals(outcome, is_batch_fixed) if with_advice and outcome.memory.fits else ()
-    found_curve = curve(outcome, is_batch_fixed) if with_advice else None
-    memory = _memory(outcome, with_advice)
-    notes = [*question.setting.network.notes, *spread.notes]
+def _answer(
+    evaluation: Evaluation, parallelism: Parallelism, ranking: Ranking | None, with_advice: bool
+) -> Prediction:
+    context, spread, configuration = evaluation.context, evaluation.spread, evaluation.configuration
+    is_batch_fixed = parallelism.global_batch is not None
+    advice = counterfactuals(evaluation, is_batch_fixed) if with_advice and evaluation.memory.fits else ()
+    found_curve = curve(evaluation, is_batch_fixed) if with_advice else None
+    memory = _memory(evaluation, with_advice)
+    notes = [*context.environment.network.notes, *spread.notes]
     if spread.priced.basis:
         notes.append(f"corrected by {spread.priced.basis}")
     return Prediction(
-        workload=question.workload,
-        hardware=question.hardware,
-        strategy=attempt.layout.name,
-        graph=outcome.graph,
-        batch=attempt.batch,
+        workload=context.workload,
+        hardware=context.hardware,
+        strategy=configuration.layout.name,
+        graph=evaluation.graph,
+        batch=configuration.batch,
         memory=memory,
-        step=step_answer(outcome),
-        throughput=outcome.throughput,
+        step=step_answer(evaluation),
+        throughput=evaluation.throughput,
         knowledge=spread.priced.knowledge,
-        bottleneck=verdict(outcome, advice, found_curve),
+        bottleneck=verdict(evaluation, advice, found_curve),
         coverage=Coverage(spread.modelled_share, spread.unmodelled),
-        sources=tuple(dict.fromkeys((*outcome.total.sources, memory.source))),
+        sources=tuple(dict.fromkeys((*evaluation.total.sources, memory.source))),
         notes=tuple(dict.fromkeys(notes)),
-        spread=_spread_answer(outcome, ranking, found_curve),
+        spread=_spread_answer(evaluation, ranking, found_curve),
         timeline=spread.run.timeline,
     )
 
 
-def step_answer(outcome: Outcome) -> StepAnswer:
+def step_answer(evaluation: Evaluation) -> StepAnswer:
     """The time of a step, as it is answered."""
-    run, total = outcome.spread.run, outcome.total
+    run, total = evaluation.spread.run, evaluation.total
     return StepAnswer(
         seconds=total.quantiles,
         forward_seconds=run.phases[Phase.FORWARD],
         backward_seconds=run.phases[Phase.BACKWARD],
         optimizer_seconds=run.phases[Phase.OPTIMIZER],
-        input_seconds=outcome.input.seconds,
-        communication_seconds=outcome.spread.communication_seconds,
+        input_seconds=evaluation.input.seconds,
+        communication_seconds=evaluation.spread.communication_seconds,
         exposed_communication_seconds=run.exposed_seconds,
         waiting_for_launches_seconds=run.waiting_seconds,
         parts=step_parts(total.visible),
@@ -192,88 +194,93 @@ def step_answer(outcome: Outcome) -> StepAnswer:
     )
 
 
-def _memory(outcome: Outcome, with_advice: bool) -> MemoryAnswer:
-    memory = outcome.memory
+def _memory(evaluation: Evaluation, with_advice: bool) -> MemoryAnswer:
+    memory = evaluation.memory
     remedies: tuple[MemoryRemedy, ...] = ()
     if with_advice and not memory.fits:
-        remedies = tuple(_what_fits(outcome))
+        remedies = tuple(_what_fits(evaluation))
     return MemoryAnswer(
         bytes=memory.estimate.quantiles,
         capacity_bytes=memory.capacity_bytes,
         fits=memory.fits,
         parts=memory_parts(memory),
         source=", ".join(memory.estimate.sources),
-        largest_batch=_largest_batch(outcome),
+        largest_batch=_largest_batch(evaluation),
         advice=remedies,
     )
 
 
-def _largest_batch(outcome: Outcome) -> int:
+def _largest_batch(evaluation: Evaluation) -> int:
     """The largest batch of a replica that fits, trained in as many micro-batches."""
-    attempt, question = outcome.attempt, outcome.question
-    layout = attempt.layout
+    configuration, context = evaluation.configuration, evaluation.context
+    layout = configuration.layout
     if layout.tensor * layout.context * layout.expert * layout.pipeline > 1:
-        larger = evaluate(question, replace(attempt, batch=4 * attempt.batch)).memory
-        return _extrapolated(outcome, larger) * attempt.micro_batches
-    options = memory_options(outcome.spread.run.stages[0], 1.0, layout)
-    device = question.setting.device
+        larger = evaluate(context, replace(configuration, batch=4 * configuration.batch)).memory
+        return _extrapolated(evaluation, larger) * configuration.micro_batches
+    options = memory_options(evaluation.spread.run.stages[0], 1.0, layout)
+    device = context.environment.device
 
     def memory_at(size: int) -> MemoryEstimate:
-        return estimate_memory(graph_at(question.workload, size), device, options)
+        return estimate_memory(graph_at(context.workload, size), device, options)
 
-    if len(outcome.graph.calls) > _MANY_CALLS:
-        found = _extrapolated(outcome, memory_at(4 * attempt.micro_batch))
-        return (found + memory_at(found + 1).fits) * attempt.micro_batches  # a full device fragments less
+    if len(evaluation.graph.calls) > _MANY_CALLS:
+        found = _extrapolated(evaluation, memory_at(4 * configuration.micro_batch))
+        return (
+            found + memory_at(found + 1).fits
+        ) * configuration.micro_batches  # a full device fragments less
     return (
-        largest_batch(lambda size: graph_at(question.workload, size), device, options) * attempt.micro_batches
+        largest_batch(lambda size: graph_at(context.workload, size), device, options)
+        * configuration.micro_batches
     )
 
 
-def _extrapolated(outcome: Outcome, larger: MemoryEstimate) -> int:
+def _extrapolated(evaluation: Evaluation, larger: MemoryEstimate) -> int:
     """The largest micro-batch that fits, from what four times as large a one needs: memory grows evenly."""
-    attempt, memory = outcome.attempt, outcome.memory
-    per_sample = (larger.bytes - memory.bytes) / (3 * attempt.micro_batch)
+    configuration, memory = evaluation.configuration, evaluation.memory
+    per_sample = (larger.bytes - memory.bytes) / (3 * configuration.micro_batch)
     if per_sample <= 0:
-        return attempt.micro_batch if memory.fits else 0
-    return max(0, attempt.micro_batch + math.floor((memory.capacity_bytes - memory.bytes) / per_sample))
+        return configuration.micro_batch if memory.fits else 0
+    return max(0, configuration.micro_batch + math.floor((memory.capacity_bytes - memory.bytes) / per_sample))
 
 
-def _what_fits(outcome: Outcome) -> Iterator[MemoryRemedy]:
+def _what_fits(evaluation: Evaluation) -> Iterator[MemoryRemedy]:
     """Layouts of the same devices and global batch that do fit, the fastest first."""
-    found = search(outcome.question, outcome.attempt.global_batch)
+    found = search(evaluation.context, evaluation.configuration.global_batch)
     if isinstance(found, Infeasible):
-        yield MemoryRemedy(str(found), outcome.memory.bytes, fits=False)
+        yield MemoryRemedy(str(found), evaluation.memory.bytes, fits=False)
         return
-    for other in found.outcomes[:_MOST_SUGGESTED]:
+    for other in found.evaluations[:_MOST_SUGGESTED]:
         yield MemoryRemedy(_named(other), other.memory.bytes, fits=True)
 
 
-def _named(outcome: Outcome) -> str:
-    said = f"--strategy {outcome.attempt.layout.name} --micro-batches {outcome.attempt.micro_batches}"
-    if outcome.question.workload.options.checkpoint_activations:
+def _named(evaluation: Evaluation) -> str:
+    said = f"--strategy {evaluation.configuration.layout.name} --micro-batches {evaluation.configuration.micro_batches}"
+    if evaluation.context.workload.options.checkpoint_activations:
         said += " --checkpoint-activations"
     return said
 
 
-def _spread_answer(outcome: Outcome, ranking: Ranking | None, scaling: ScalingCurve | None) -> SpreadAnswer:
-    spread, attempt = outcome.spread, outcome.attempt
-    network = outcome.question.setting.network
+def _spread_answer(
+    evaluation: Evaluation, ranking: Ranking | None, scaling: ScalingCurve | None
+) -> ParallelismReport:
+    spread, configuration = evaluation.spread, evaluation.configuration
+    network = evaluation.context.environment.network
     tiers = {"inside a node": network.intra, "between nodes": network.inter}
-    return SpreadAnswer(
-        strategy=attempt.layout.name,
-        degrees={axis.value: degree for axis, degree in attempt.layout.degrees.items()},
-        replicas=attempt.layout.replicas,
-        global_batch=attempt.global_batch,
-        update_batch=outcome.update_batch,
-        micro_batches=attempt.micro_batches,
+    return ParallelismReport(
+        strategy=configuration.layout.name,
+        degrees={axis.value: degree for axis, degree in configuration.layout.degrees.items()},
+        replicas=configuration.layout.replicas,
+        global_batch=configuration.global_batch,
+        update_batch=evaluation.update_batch,
+        micro_batches=configuration.micro_batches,
         network={where: tier.name for where, tier in tiers.items() if tier is not None},
         coordination_ratio=spread.coordination_ratio,
         moved_bytes=spread.moved_bytes,
         bubble_seconds=spread.run.bubble_seconds,
-        utilisation=_utilisation(outcome),
+        utilisation=_utilisation(evaluation),
         exchanges=spread.traffic,
         stages=spread.run.stage_names,
-        fullest_stage=outcome.fullest[0],
+        fullest_stage=evaluation.fullest[0],
         staleness=spread.staleness,
         scaling=scaling,
         searched=len(ranking.candidates) if ranking else 0,
@@ -283,26 +290,26 @@ def _spread_answer(outcome: Outcome, ranking: Ranking | None, scaling: ScalingCu
     )
 
 
-def _utilisation(outcome: Outcome) -> dict[str, float]:
+def _utilisation(evaluation: Evaluation) -> dict[str, float]:
     """The share of the step that each kind of stream works, on the busiest device."""
-    run = outcome.spread.run
-    found = {COMPUTE: run.computing_seconds / outcome.seconds}
-    found["exchange"] = min(1.0, outcome.spread.communication_seconds / outcome.seconds)
+    run = evaluation.spread.run
+    found = {COMPUTE: run.computing_seconds / evaluation.seconds}
+    found["exchange"] = min(1.0, evaluation.spread.communication_seconds / evaluation.seconds)
     return found
 
 
-def _families(ranking: Ranking) -> Iterator[FamilyBest]:
+def _families(ranking: Ranking) -> Iterator[BestOfFamily]:
     found = ranking.best_with
     quickest = min((each.sketch.seconds for each in found.values()), default=1.0)
     for family, candidate in sorted(found.items(), key=lambda item: item[1].sketch.seconds):
-        yield FamilyBest(family, candidate.name, candidate.sketch.seconds / quickest)
+        yield BestOfFamily(family, candidate.name, candidate.sketch.seconds / quickest)
 
 
 def _runners_up(ranking: Ranking) -> Iterator[Runner]:
-    for other in ranking.outcomes[1:]:
+    for other in ranking.evaluations[1:]:
         yield Runner(
             strategy=_named(other),
-            micro_batch=other.attempt.micro_batch,
+            micro_batch=other.configuration.micro_batch,
             step_seconds=other.seconds,
             memory_bytes=other.memory.bytes,
             slower=other.seconds / ranking.best.seconds,

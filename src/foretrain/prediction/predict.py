@@ -17,8 +17,8 @@ from foretrain.prediction.answer import (
     memory_parts,
     step_parts,
 )
-from foretrain.prediction.cost_models.step_models import StepModel, step_model
-from foretrain.prediction.many_devices import Spreading, predict_spread, question_of
+from foretrain.prediction.cost_models.step_models import CostModel, cost_model
+from foretrain.prediction.many_devices import Parallelism, predict_parallel, step_context
 from foretrain.prediction.memory.estimate import estimate_memory
 from foretrain.prediction.memory.fitting import GraphAt, largest_batch
 from foretrain.prediction.memory.fitting import advice as remedies
@@ -34,30 +34,30 @@ from foretrain.workloads.workload import Workload, graph_at, graph_of
 def predict(
     workload: Workload,
     hardware: Hardware,
-    spreading: Spreading | None = None,
-    model: StepModel | str = DEFAULT,
+    parallelism: Parallelism | None = None,
+    model: CostModel | str = DEFAULT,
     input_options: InputOptions | None = None,
     with_advice: bool = True,
 ) -> Prediction:
     """Predict one training step of a workload on hardware.
 
-    `model` tells the time of the step: a name of `operators.catalogue`, or any `StepModel`.
+    `model` tells the time of the step: a name of `operators.catalogue`, or any `CostModel`.
     """
-    spreading, samples = spreading or Spreading(), input_options or InputOptions()
-    named = step_model(model, workload)
-    if hardware.devices > 1 or not spreading.is_plain:
-        question = question_of(workload, hardware, spreading, named, samples)
-        return predict_spread(question, spreading, with_advice)
-    if spreading.strategy != "auto":
-        layout_of(spreading.strategy, 1, 1)  # refuses what makes no sense
-    return _on_one_device(workload, hardware, spreading, named, samples, with_advice)
+    parallelism, samples = parallelism or Parallelism(), input_options or InputOptions()
+    named = cost_model(model, workload)
+    if hardware.devices > 1 or not parallelism.is_plain:
+        context = step_context(workload, hardware, parallelism, named, samples)
+        return predict_parallel(context, parallelism, with_advice)
+    if parallelism.strategy != "auto":
+        layout_of(parallelism.strategy, 1, 1)  # refuses what makes no sense
+    return _on_one_device(workload, hardware, parallelism, named, samples, with_advice)
 
 
 def _on_one_device(
     workload: Workload,
     hardware: Hardware,
-    spreading: Spreading,
-    model: StepModel,
+    parallelism: Parallelism,
+    model: CostModel,
     samples: InputOptions,
     with_advice: bool,
 ) -> Prediction:
@@ -73,7 +73,7 @@ def _on_one_device(
     return Prediction(
         workload=workload,
         hardware=hardware,
-        strategy=spreading.strategy,
+        strategy=parallelism.strategy,
         graph=graph,
         batch=graph.batch,
         memory=memory,

@@ -108,11 +108,11 @@ def test_torchrun_starts_what_the_plan_says(plan: LaunchPlan, run_shell: Any) ->
 
 def test_torchrun_on_several_nodes_asks_for_their_rank() -> None:
     text = launch_file("torchrun", PLANS["two nodes"]).text
-    outcome = subprocess.run(
+    evaluation = subprocess.run(
         ["bash", "-c", text], check=False, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True
     )
-    assert outcome.returncode != 0
-    assert "set NODE_RANK to 0 ... 1" in outcome.stderr
+    assert evaluation.returncode != 0
+    assert "set NODE_RANK to 0 ... 1" in evaluation.stderr
 
 
 @every_plan

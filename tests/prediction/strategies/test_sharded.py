@@ -6,7 +6,7 @@ import itertools
 from collections import Counter
 
 import pytest
-from tests.support.hand_made_steps import gpt2, graph, setting
+from tests.support.hand_made_steps import gpt2, graph, environment
 
 from foretrain.prediction.collectives._base import Verb
 from foretrain.prediction.cost_models.priced_step import call_times
@@ -115,7 +115,7 @@ def test_exchanges_lie_inside_the_step(stage: int) -> None:
 
 
 def test_a_sharded_optimizer_takes_its_share_of_the_time() -> None:
-    at, start = setting("a100-sxm-80gb"), optimizer_start(gpt2())
+    at, start = environment("a100-sxm-80gb"), optimizer_start(gpt2())
 
     def updating(degree: int) -> float:
         step = at.model.priced(with_sharded_optimizer(gpt2(), degree), at.device)

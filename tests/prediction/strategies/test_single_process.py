@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.support.hand_made_steps import graph, setting, spread_by
+from tests.support.hand_made_steps import graph, environment, spread_by
 
 from foretrain.prediction.collectives._base import Verb
 from foretrain.prediction.cost_models.priced_step import call_times
@@ -61,7 +61,7 @@ def test_samples_and_outputs_of_all_devices_move() -> None:
 
 
 def test_one_interpreter_replicates_modules_and_launches_all_forward_passes() -> None:
-    at = setting("gtx1080ti")
+    at = environment("gtx1080ti")
     alone = call_times(at.model.priced(VOICE, at.device))
     among_four = launched_by_one(alone, VOICE, 4)
     forward = np.array([call.phase is Phase.FORWARD for call in VOICE.calls])

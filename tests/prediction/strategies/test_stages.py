@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 from tests.support.divided_graphs import matrix_flop
-from tests.support.hand_made_steps import gpt2, graph, setting
+from tests.support.hand_made_steps import gpt2, graph, environment
 
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.cost_models.priced_step import call_times
@@ -28,7 +28,7 @@ def model(name: str) -> Graph:
 
 @cache
 def cutting(name: str, stages: int, chunks: int = 1) -> Pipeline:
-    of, at = model(name), setting("a100-sxm-80gb")
+    of, at = model(name), environment("a100-sxm-80gb")
     order = schedule("interleaved" if chunks > 1 else "1f1b", stages, 4, chunks)
     times = call_times(at.model.priced(of, at.device))
     return pipelined(Program(of, micro_batches=4), times.device, order, Link())
@@ -109,14 +109,14 @@ def test_a_stage_is_a_graph_of_its_own(name: str) -> None:
 
 
 def test_cuts_balance_the_stages() -> None:
-    at = setting("a100-sxm-80gb")
+    at = environment("a100-sxm-80gb")
     times = call_times(at.model.priced(gpt2(), at.device)).device
     busy = [times[stage.calls].sum() for stage in cutting("gpt2", 4).stages]
     assert max(busy) < 1.5 * sum(busy) / 4
 
 
 def test_more_stages_than_layers_are_refused() -> None:
-    of, at = graph("mnist-cnn"), setting("a100-sxm-80gb")
+    of, at = graph("mnist-cnn"), environment("a100-sxm-80gb")
     times = call_times(at.model.priced(of, at.device)).device
     with pytest.raises(
         InvalidRequest, match=r"500 stages for a model of \d+ layers .* use at most \d+ stages"

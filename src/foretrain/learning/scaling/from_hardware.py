@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from foretrain.errors import InvalidRequest
 from foretrain.facts.hardware import Hardware
 from foretrain.learning.scaling.configurations import Configuration, Placement
-from foretrain.prediction.cost_models.step_models import OperatorSteps
-from foretrain.prediction.evaluation import Outcome, evaluate
-from foretrain.prediction.many_devices import Spreading, attempt_of, question_of
+from foretrain.prediction.cost_models.step_models import OperatorCostModel
+from foretrain.prediction.evaluation import Evaluation, evaluate
+from foretrain.prediction.many_devices import Parallelism, step_configuration, step_context
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.workloads.workload import Workload
 
@@ -25,7 +25,7 @@ class PredictedJob:
 
     workload: Workload
     hardware: Hardware
-    spreading: Spreading
+    parallelism: Parallelism
 
     @property
     def devices_per_node(self) -> int:
@@ -44,14 +44,14 @@ class PredictedJob:
             widest = max(widest, math.log(told.p90 / max(told.p10, told.p50 / 10)) / _DEVIATIONS)
         return widest
 
-    def _outcome(self, placement: Placement, batch: int) -> Outcome:
+    def _outcome(self, placement: Placement, batch: int) -> Evaluation:
         hardware = self._filled(placement)
         workload = self.workload.at(batch=batch)
         even = replace(
-            self.spreading, jitter=self.spreading.jitter or 0.0
+            self.parallelism, jitter=self.parallelism.jitter or 0.0
         )  # timings tell how uneven they are
-        question = question_of(workload, hardware, even, OperatorSteps(), InputOptions())
-        return evaluate(question, attempt_of(question, self.spreading))
+        context = step_context(workload, hardware, even, OperatorCostModel(), InputOptions())
+        return evaluate(context, step_configuration(context, self.parallelism))
 
     def _filled(self, placement: Placement) -> Hardware:
         hardware, most = self.hardware, self.devices_per_node

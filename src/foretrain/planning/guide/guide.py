@@ -25,7 +25,7 @@ from foretrain.planning.guide.cells import Cell, cell_of
 from foretrain.planning.guide.machines import Machine, default_machines, one_of
 from foretrain.planning.guide.runs import Known, NoRun, Run, layout_on, runs
 from foretrain.planning.guide.summary import Summary, summarise
-from foretrain.prediction.cost_models.step_models import OperatorSteps, StepModel, step_model
+from foretrain.prediction.cost_models.step_models import CostModel, OperatorCostModel, cost_model
 from foretrain.prediction.operators.catalogue import DEFAULT
 from foretrain.prediction.operators.roofline import RooflineModel
 from foretrain.workloads.workload import Workload
@@ -142,8 +142,8 @@ class _Alone:
         return self._of_kind[kind]
 
 
-def _tells(workload: Workload, machine: Machine) -> StepModel:
-    return OperatorSteps(RooflineModel.name) if machine.is_bound else step_model(DEFAULT, workload)
+def _tells(workload: Workload, machine: Machine) -> CostModel:
+    return OperatorCostModel(RooflineModel.name) if machine.is_bound else cost_model(DEFAULT, workload)
 
 
 def _notes(machines: Sequence[Machine], models: Sequence[ModelGuide]) -> Iterator[str]:

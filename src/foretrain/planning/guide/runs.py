@@ -18,9 +18,9 @@ from foretrain.estimates import Quantiles
 from foretrain.facts.hardware import Hardware
 from foretrain.prediction.advice.bottleneck import Bottleneck, Limit, bottleneck
 from foretrain.prediction.advice.verdict import verdict
-from foretrain.prediction.cost_models.step_models import StepModel
-from foretrain.prediction.evaluation import Attempt, Outcome, Question, outcome_of
-from foretrain.prediction.many_devices import AUTO, Spreading, question_of
+from foretrain.prediction.cost_models.step_models import CostModel
+from foretrain.prediction.evaluation import Evaluation, StepConfiguration, StepContext, evaluation_of
+from foretrain.prediction.many_devices import AUTO, Parallelism, step_context
 from foretrain.prediction.memory.estimate import MemoryEstimate, estimate_memory, memory_options
 from foretrain.prediction.memory.lifetimes import MemoryOptions
 from foretrain.prediction.operators._base import Knowledge
@@ -79,23 +79,26 @@ class Known:
     _graphs: dict[int, Graph] = field(default_factory=dict)
     _memory: dict[tuple[str, int, MemoryOptions], MemoryEstimate] = field(default_factory=dict)
 
-    def outcome(self, question: Question, attempt: Attempt) -> Outcome:
+    def evaluation(self, context: StepContext, configuration: StepConfiguration) -> Evaluation:
         """What becomes of an attempt, as `outcomes.evaluate` tells it."""
-        if attempt.micro_batch not in self._graphs:
-            self._graphs[attempt.micro_batch] = graph_at(self.workload, attempt.micro_batch)
-        graph = self._graphs[attempt.micro_batch]
-        found = spread(graph, attempt.layout, attempt.micro_batches, question.setting)
-        outcome = outcome_of(question, attempt, graph, found)
-        outcome.__dict__["fullest"] = (0, self._memory_of(outcome))  # its own cached property, told already
-        return outcome
+        if configuration.micro_batch not in self._graphs:
+            self._graphs[configuration.micro_batch] = graph_at(self.workload, configuration.micro_batch)
+        graph = self._graphs[configuration.micro_batch]
+        found = spread(graph, configuration.layout, configuration.micro_batches, context.environment)
+        evaluation = evaluation_of(context, configuration, graph, found)
+        evaluation.__dict__["fullest"] = (
+            0,
+            self._memory_of(evaluation),
+        )  # its own cached property, told already
+        return evaluation
 
-    def _memory_of(self, outcome: Outcome) -> MemoryEstimate:
+    def _memory_of(self, evaluation: Evaluation) -> MemoryEstimate:
         """Memory of a device. Without sharding more than two devices need what two do."""
-        run, device = outcome.spread.run, outcome.question.setting.device
-        options = memory_options(run.stages[0], run.in_flight[0], outcome.attempt.layout)
+        run, device = evaluation.spread.run, evaluation.context.environment.device
+        options = memory_options(run.stages[0], run.in_flight[0], evaluation.configuration.layout)
         if options.zero_stage == 0:
             options = replace(options, data_parallel=min(2, options.data_parallel))
-        key = device.id, outcome.attempt.micro_batch, options
+        key = device.id, evaluation.configuration.micro_batch, options
         if key not in self._memory:
             self._memory[key] = estimate_memory(run.stages[0].graph, device, options)
         return self._memory[key]
@@ -113,12 +116,12 @@ def layout_on(strategy: str, hardware: Hardware) -> Layout:
 
 
 def runs(
-    known: Known, hardware: Hardware, strategy: str, batches: Sequence[int], model: StepModel
+    known: Known, hardware: Hardware, strategy: str, batches: Sequence[int], model: CostModel
 ) -> Iterator[Run | NoRun]:
     """A step of each global batch, in the order given (rising: a batch too large stays so)."""
     try:
         layout = layout_on(strategy, hardware)
-        question = question_of(known.workload, hardware, Spreading(strategy), model, InputOptions())
+        context = step_context(known.workload, hardware, Parallelism(strategy), model, InputOptions())
     except (InvalidRequest, MissingData) as error:
         yield from (NoRun(Blank.UNKNOWN, str(error)) for _ in batches)
         return
@@ -129,7 +132,7 @@ def runs(
             yield _uneven(batch, layout)
             continue
         if refused is None:
-            found, too_large = _or_unknown(known, question, layout, batch // layout.replicas, too_large)
+            found, too_large = _or_unknown(known, context, layout, batch // layout.replicas, too_large)
             refused = found if isinstance(found, NoRun) else None
         yield refused or found
 
@@ -143,54 +146,54 @@ def _uneven(batch: int, layout: Layout) -> NoRun:
 
 
 def _or_unknown(
-    known: Known, question: Question, layout: Layout, batch: int, too_large: float
+    known: Known, context: StepContext, layout: Layout, batch: int, too_large: float
 ) -> tuple[Run | NoRun, float]:
     try:
-        return _fitting(known, question, layout, batch, too_large)
+        return _fitting(known, context, layout, batch, too_large)
     except (InvalidRequest, MissingData) as error:
         return NoRun(Blank.UNKNOWN, str(error)), too_large
 
 
 def _fitting(
-    known: Known, question: Question, layout: Layout, batch: int, too_large: float
+    known: Known, context: StepContext, layout: Layout, batch: int, too_large: float
 ) -> tuple[Run | NoRun, float]:
     """A step of `batch` on each device in the fewest micro-batches that fit; and the least that does not."""
     for parts in (count for count in range(1, batch + 1) if batch % count == 0):
         if batch // parts >= too_large:
             continue
-        outcome = known.outcome(question, Attempt(layout, batch, parts))
-        if outcome.memory.fits:
-            return _run(outcome), too_large
+        evaluation = known.evaluation(context, StepConfiguration(layout, batch, parts))
+        if evaluation.memory.fits:
+            return _run(evaluation), too_large
         too_large = batch // parts
-    memory = outcome.memory
+    memory = evaluation.memory
     reason = (
-        f"not even a micro-batch of 1 fits into {question.setting.device.id}: it needs "
+        f"not even a micro-batch of 1 fits into {context.environment.device.id}: it needs "
         f"{format_bytes(memory.bytes)} of {format_bytes(memory.capacity_bytes)}"
     )
     return NoRun(Blank.MEMORY, reason), too_large
 
 
-def _run(outcome: Outcome) -> Run:
-    told, memory = _verdict(outcome), outcome.memory
+def _run(evaluation: Evaluation) -> Run:
+    told, memory = _verdict(evaluation), evaluation.memory
     return Run(
-        step_seconds=outcome.total.quantiles,
-        samples_per_second=outcome.samples_per_second,
+        step_seconds=evaluation.total.quantiles,
+        samples_per_second=evaluation.samples_per_second,
         memory_bytes=memory.bytes,
         capacity_bytes=memory.capacity_bytes,
-        micro_batches=outcome.attempt.micro_batches,
-        moved_bytes=outcome.spread.moved_bytes,
-        coordination_ratio=outcome.spread.coordination_ratio,
+        micro_batches=evaluation.configuration.micro_batches,
+        moved_bytes=evaluation.spread.moved_bytes,
+        coordination_ratio=evaluation.spread.coordination_ratio,
         limit=told.kind,
         verdict=told.verdict,
-        knowledge=outcome.spread.priced.knowledge,
-        notes=(*outcome.question.setting.network.notes, *outcome.spread.notes),
+        knowledge=evaluation.spread.priced.knowledge,
+        notes=(*evaluation.context.environment.network.notes, *evaluation.spread.notes),
     )
 
 
-def _verdict(outcome: Outcome) -> Bottleneck:
+def _verdict(evaluation: Evaluation) -> Bottleneck:
     """What sets the pace, as `predict` says it: of one device by its operators, of many by who waits."""
-    if outcome.attempt.layout.devices > 1 or outcome.attempt.micro_batches > 1:
-        return verdict(outcome, (), None)
-    at, memory = outcome.question, outcome.memory
-    timing = time_step(outcome.graph, at.setting.device, at.setting.model, at.input)
+    if evaluation.configuration.layout.devices > 1 or evaluation.configuration.micro_batches > 1:
+        return verdict(evaluation, (), None)
+    at, memory = evaluation.context, evaluation.memory
+    timing = time_step(evaluation.graph, at.environment.device, at.environment.model, at.input)
     return bottleneck(timing, memory.bytes, memory.capacity_bytes, memory.fits, ())

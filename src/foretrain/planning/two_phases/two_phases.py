@@ -14,7 +14,7 @@ import numpy as np
 
 from foretrain.facts.billing import BillingTerms
 from foretrain.facts.running import CHECKPOINT_FIXED, CHECKPOINT_RATE, STARTUP, default
-from foretrain.jobs.job import Running
+from foretrain.jobs.job import JobOptions
 from foretrain.planning.frontier import Plan, TwoPhases
 from foretrain.planning.selection import EVEN, Limits
 from foretrain.planning.two_phases.phases import (
@@ -38,7 +38,7 @@ def two_phases(
     plans: Sequence[Plan],
     terms: Sequence[BillingTerms],
     limits: Limits,
-    running: Running,
+    running: JobOptions,
     state_bytes: float,
     flattens_at_share: float | None,
 ) -> TwoPhases | None:
@@ -114,7 +114,7 @@ def _kept(plans: Sequence[Plan], runners: Sequence[Runner]) -> list[int]:
 
 
 def _hand_over(
-    plans: Sequence[Plan], terms: Sequence[BillingTerms], running: Running, state_bytes: float
+    plans: Sequence[Plan], terms: Sequence[BillingTerms], running: JobOptions, state_bytes: float
 ) -> HandOver:
     """Write here, read there; between clouds the checkpoint is paid for as it leaves."""
     given = running.checkpoint_bytes_per_second

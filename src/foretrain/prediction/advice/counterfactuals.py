@@ -12,7 +12,7 @@ from foretrain.facts.nodes import Node, nodes
 from foretrain.prediction.advice.scaling_curve import ScalingCurve, ScalingPoint, scaling_curve
 from foretrain.prediction.advice.speeding_up import Advice
 from foretrain.prediction.collectives.network import Network, network_of, with_factor
-from foretrain.prediction.evaluation import Attempt, Outcome, Question, evaluate
+from foretrain.prediction.evaluation import Evaluation, StepConfiguration, StepContext, evaluate
 from foretrain.prediction.strategies.layout import Layout, layout_of
 
 _FAST = ("nvlink", "nvswitch")
@@ -23,10 +23,10 @@ _MOST_POINTS = 8
 @dataclass(frozen=True)
 class _Change:
     name: str
-    made: Callable[[], tuple[Question, Attempt]]
+    made: Callable[[], tuple[StepContext, StepConfiguration]]
 
 
-def counterfactuals(now: Outcome, is_batch_fixed: bool = False) -> tuple[Advice, ...]:
+def counterfactuals(now: Evaluation, is_batch_fixed: bool = False) -> tuple[Advice, ...]:
     """What each change would bring, as samples per second of all devices over those of now.
 
     Other numbers of devices are tried at the same batch for each, or, if that `is_batch_fixed`, in all.
@@ -35,7 +35,7 @@ def counterfactuals(now: Outcome, is_batch_fixed: bool = False) -> tuple[Advice,
     return tuple(advice for advice in found if advice is not None)
 
 
-def _tried(now: Outcome, change: _Change) -> Advice | None:
+def _tried(now: Evaluation, change: _Change) -> Advice | None:
     """None where a change cannot be made: half of one device, a precision the device lacks."""
     try:
         then = evaluate(*change.made())
@@ -51,42 +51,48 @@ def _tried(now: Outcome, change: _Change) -> Advice | None:
     )
 
 
-def _changes(now: Outcome, is_batch_fixed: bool) -> Iterator[_Change]:
-    question, attempt = now.question, now.attempt
-    devices = question.hardware.devices
+def _changes(now: Evaluation, is_batch_fixed: bool) -> Iterator[_Change]:
+    context, configuration = now.context, now.configuration
+    devices = context.hardware.devices
     yield _Change("2x GPUs", lambda: _with_devices(now, 2 * devices, is_batch_fixed))
     if devices > 1:
         yield _Change("half the GPUs", lambda: _with_devices(now, devices // 2, is_batch_fixed))
-    yield _Change("2x batch", lambda: (question, replace(attempt, batch=2 * attempt.batch)))
-    yield _Change("accumulate 2 batches", lambda: (question, _accumulated(attempt)))
+    yield _Change("2x batch", lambda: (context, replace(configuration, batch=2 * configuration.batch)))
+    yield _Change("accumulate 2 batches", lambda: (context, _accumulated(configuration)))
     yield from _of_links(now)
-    precision = question.workload.options.precision
+    precision = context.workload.options.precision
     if precision in ("fp32", "tf32"):
-        sheet = question.setting.device.sheet
+        sheet = context.environment.device.sheet
         half = next((name for name in ("bf16", "fp16") if sheet.has(f"{name}_tensor_flop_per_second")), None)
         if half is not None:
-            yield _Change(half, lambda: (_in_precision(question, half), attempt))
+            yield _Change(half, lambda: (_in_precision(context, half), configuration))
 
 
-def _accumulated(attempt: Attempt) -> Attempt:
-    return replace(attempt, batch=2 * attempt.batch, micro_batches=2 * attempt.micro_batches)
+def _accumulated(configuration: StepConfiguration) -> StepConfiguration:
+    return replace(
+        configuration, batch=2 * configuration.batch, micro_batches=2 * configuration.micro_batches
+    )
 
 
-def _of_links(now: Outcome) -> Iterator[_Change]:
-    question, network = now.question, now.question.setting.network
+def _of_links(now: Evaluation) -> Iterator[_Change]:
+    context, network = now.context, now.context.environment.network
     if network.intra is not None and network.intra.kind not in _FAST:
-        link = fast_link(question.hardware)
+        link = fast_link(context.hardware)
         if link is not None:
-            one_node = replace(question.hardware, node=None, nodes=1)
+            one_node = replace(context.hardware, node=None, nodes=1)
             inside = replace(network, intra=network_of(one_node, intra=link).intra)
             yield _Change(
                 f"NVLink ({link}) instead of {network.intra.name}",
-                lambda: (_over(question, inside), now.attempt),
+                lambda: (_over(context, inside), now.configuration),
             )
     if network.inter is not None:
-        yield _Change("2x network", lambda: (_over(question, with_factor(network, inter=2.0)), now.attempt))
+        yield _Change(
+            "2x network", lambda: (_over(context, with_factor(network, inter=2.0)), now.configuration)
+        )
     elif network.intra is not None:
-        yield _Change("2x links", lambda: (_over(question, with_factor(network, intra=2.0)), now.attempt))
+        yield _Change(
+            "2x links", lambda: (_over(context, with_factor(network, intra=2.0)), now.configuration)
+        )
 
 
 def fast_link(hardware: Hardware) -> str | None:
@@ -106,18 +112,18 @@ def _links(node: Node) -> int:
     return int(node.sheet.number("intra_links_per_device"))
 
 
-def _over(question: Question, network: Network) -> Question:
-    return replace(question, setting=replace(question.setting, network=network))
+def _over(context: StepContext, network: Network) -> StepContext:
+    return replace(context, environment=replace(context.environment, network=network))
 
 
-def _in_precision(question: Question, precision: str) -> Question:
-    workload = question.workload
+def _in_precision(context: StepContext, precision: str) -> StepContext:
+    workload = context.workload
     return replace(
-        question, workload=replace(workload, options=replace(workload.options, precision=precision))
+        context, workload=replace(workload, options=replace(workload.options, precision=precision))
     )
 
 
-def curve(now: Outcome, is_batch_fixed: bool) -> ScalingCurve | None:
+def curve(now: Evaluation, is_batch_fixed: bool) -> ScalingCurve | None:
     """The same strategy on other numbers of devices, at the same batch for each, or in all."""
 
     def measure(devices: int) -> ScalingPoint | None:
@@ -132,9 +138,9 @@ def curve(now: Outcome, is_batch_fixed: bool) -> ScalingCurve | None:
     return None if found is None else _with_efficiency(found)
 
 
-def _counts(now: Outcome) -> list[int]:
+def _counts(now: Evaluation) -> list[int]:
     """Doublings from the fewest devices the layout takes to twice as many as there are, and these."""
-    layout, devices = now.attempt.layout, now.question.hardware.devices
+    layout, devices = now.configuration.layout, now.context.hardware.devices
     count = layout.tensor * layout.context * layout.pipeline
     most = min(max(2 * devices, 8), max(_MOST_DEVICES, devices))
     found = {number for number in (devices, 2 * devices) if number <= most}
@@ -144,12 +150,12 @@ def _counts(now: Outcome) -> list[int]:
     return sorted(found)[-_MOST_POINTS:]
 
 
-def _point(then: Outcome) -> ScalingPoint:
-    hardware = then.question.hardware
+def _point(then: Evaluation) -> ScalingPoint:
+    hardware = then.context.hardware
     return ScalingPoint(
         devices=hardware.devices,
         placement=f"{hardware.devices_per_node}x{hardware.nodes}",
-        global_batch=then.attempt.global_batch,
+        global_batch=then.configuration.global_batch,
         step_seconds=then.seconds,
         samples_per_second=then.samples_per_second,
         efficiency=1.0,
@@ -167,22 +173,26 @@ def _with_efficiency(found: ScalingCurve) -> ScalingCurve:
     return replace(found, points=points)
 
 
-def _with_devices(now: Outcome, devices: int, is_batch_fixed: bool) -> tuple[Question, Attempt]:
+def _with_devices(
+    now: Evaluation, devices: int, is_batch_fixed: bool
+) -> tuple[StepContext, StepConfiguration]:
     """The same question on so many devices of the same kind: fuller nodes first, then more of them."""
-    hardware = _resized(now.question.hardware, devices)
-    network = _resized_network(now.question, hardware)
-    layout = _resized_layout(now.attempt.layout, hardware)
-    question = _over(replace(now.question, hardware=hardware), network)
+    hardware = _resized(now.context.hardware, devices)
+    network = _resized_network(now.context, hardware)
+    layout = _resized_layout(now.configuration.layout, hardware)
+    context = _over(replace(now.context, hardware=hardware), network)
     if not is_batch_fixed:
-        return question, replace(now.attempt, layout=layout)
-    batch, left = divmod(now.attempt.global_batch, layout.replicas)
+        return context, replace(now.configuration, layout=layout)
+    batch, left = divmod(now.configuration.global_batch, layout.replicas)
     if left or not batch:
-        raise ForetrainError(f"{now.attempt.global_batch} samples do not share out over {layout.replicas}")
-    micro_batches = _as_small(now.attempt, batch)
-    return question, Attempt(layout, batch, micro_batches)
+        raise ForetrainError(
+            f"{now.configuration.global_batch} samples do not share out over {layout.replicas}"
+        )
+    micro_batches = _as_small(now.configuration, batch)
+    return context, StepConfiguration(layout, batch, micro_batches)
 
 
-def _as_small(now: Attempt, batch: int) -> int:
+def _as_small(now: StepConfiguration, batch: int) -> int:
     """Micro-batches that are as small as those of now, where a batch is trained in several at all."""
     if now.micro_batches == 1 or batch % now.micro_batch:
         return now.micro_batches if batch % now.micro_batches == 0 else 1
@@ -202,9 +212,9 @@ def _resized(hardware: Hardware, devices: int) -> Hardware:
     return replace(hardware, name=name, devices_per_node=per_node, nodes=count)
 
 
-def _resized_network(question: Question, hardware: Hardware) -> Network:
+def _resized_network(context: StepContext, hardware: Hardware) -> Network:
     """The same links where they are known; what only larger hardware needs is taken from facts."""
-    old = question.setting.network
+    old = context.environment.network
     several, many = hardware.devices_per_node > 1, hardware.nodes > 1
     known = old
     if (many and old.inter is None) or (several and old.intra is None):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from foretrain.errors import ForetrainError
 from foretrain.facts.datasets import datasets, storages
 from foretrain.facts.devices import Device
-from foretrain.prediction.cost_models.step_models import StepModel
+from foretrain.prediction.cost_models.step_models import CostModel
 from foretrain.prediction.memory.estimate import estimate_memory
 from foretrain.prediction.memory.lifetimes import MemoryOptions
 from foretrain.prediction.step.input_pipeline import STORAGE, InputOptions
@@ -51,7 +51,7 @@ class Situation:
     workload: Workload
     graph: Graph
     device: Device
-    model: StepModel
+    model: CostModel
     input: InputOptions
     memory: MemoryOptions
     largest_batch: int

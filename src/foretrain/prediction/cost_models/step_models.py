@@ -1,6 +1,6 @@
 """Ways to tell the time of a step on one device: swappable, and handed to `predict` by name or as an object.
 
-Most price the operators one by one (`OperatorSteps`). Others know whole steps only, such as a regression on a
+Most price the operators one by one (`OperatorCostModel`). Others know whole steps only, such as a regression on a
 user's own timings; they live where they are learned and are handed in.
 """
 
@@ -34,7 +34,7 @@ NO_HOST = HostModel(
 """A host that launches in no time: what models that know nothing of launching take."""
 
 
-class StepModel(ABC):
+class CostModel(ABC):
     """Tells the time of one training step on one device."""
 
     @abstractmethod
@@ -55,7 +55,7 @@ class StepModel(ABC):
 
 
 @dataclass(frozen=True)
-class OperatorSteps(StepModel):
+class OperatorCostModel(CostModel):
     """Operators priced by the models a name of `operators.catalogue` stands for, launched by a host.
 
     `host` None: the calibrated one for the default models on a GPU. The others are told as published, without
@@ -84,10 +84,10 @@ class OperatorSteps(StepModel):
 
 
 @dataclass(frozen=True)
-class TimedSteps(StepModel):
+class CorrectedCostModel(CostModel):
     """Another model's steps in the light of the user's own timings: of this model, this device, or both."""
 
-    inner: StepModel
+    inner: CostModel
     model: str
 
     def estimate(self, graph: Graph, device: Device) -> StepEstimate:
@@ -120,9 +120,9 @@ class TimedSteps(StepModel):
         return step.scale(estimate.value / told.value, basis) if basis else step
 
 
-def step_model(model: StepModel | str, workload: Workload) -> StepModel:
+def cost_model(model: CostModel | str, workload: Workload) -> CostModel:
     """The step model of a name; foretrain's own listens to the user's timings."""
     if not isinstance(model, str):
         return model
-    steps = OperatorSteps(model)
-    return TimedSteps(steps, workload.source.name) if model == DEFAULT else steps
+    steps = OperatorCostModel(model)
+    return CorrectedCostModel(steps, workload.source.name) if model == DEFAULT else steps

@@ -22,14 +22,14 @@ from foretrain.facts.devices import Device
 from foretrain.facts.hardware import Hardware
 from foretrain.prediction.collectives.network import Network
 from foretrain.prediction.cost_models.priced_step import PricedStep, StepEstimate
-from foretrain.prediction.cost_models.step_models import StepModel
-from foretrain.prediction.evaluation import Attempt, Outcome, Question, outcome_of
+from foretrain.prediction.cost_models.step_models import CostModel
+from foretrain.prediction.evaluation import Evaluation, StepConfiguration, StepContext, evaluation_of
 from foretrain.prediction.heterogeneous.batch_split import Worker, share_out
 from foretrain.prediction.memory.estimate import estimate_memory
 from foretrain.prediction.memory.fitting import largest_batch
 from foretrain.prediction.memory.lifetimes import MemoryOptions
 from foretrain.prediction.step.input_pipeline import InputOptions
-from foretrain.prediction.step.parallel import Setting, spread
+from foretrain.prediction.step.parallel import Environment, spread
 from foretrain.prediction.step.timing import Throughput, model_flop, peak
 from foretrain.prediction.strategies.layout import layout_of
 from foretrain.workloads.graph import Graph
@@ -53,7 +53,7 @@ class Division:
     groups: Groups
     network: Network
     batches: tuple[tuple[int, ...], ...]
-    outcomes: tuple[Outcome, ...]
+    evaluations: tuple[Evaluation, ...]
 
     @property
     def global_batch(self) -> int:
@@ -66,15 +66,15 @@ class Division:
         return sum(group.devices for group in self.groups)
 
     @property
-    def pace(self) -> Outcome:
+    def pace(self) -> Evaluation:
         """The device that all wait for."""
-        return max(self.outcomes, key=lambda outcome: outcome.seconds)
+        return max(self.evaluations, key=lambda evaluation: evaluation.seconds)
 
     @cached_property
     def total(self) -> Estimate:
         """The step: parts of the device that all wait for, and the risk that it is another one."""
         pace = self.pace.total
-        whole = longest(pace, *(each.total for each in self.outcomes if each is not self.pace))
+        whole = longest(pace, *(each.total for each in self.evaluations if each is not self.pace))
         return replace(whole, parts=(*whole.visible, *pace.hidden))
 
     @property
@@ -90,12 +90,12 @@ class Division:
     @property
     def fits(self) -> bool:
         """Whether every device holds its batch."""
-        return all(outcome.memory.fits for outcome in self.outcomes)
+        return all(evaluation.memory.fits for evaluation in self.evaluations)
 
     @property
-    def fullest(self) -> Outcome:
+    def fullest(self) -> Evaluation:
         """The device that has least memory to spare, in proportion to what it has."""
-        return max(self.outcomes, key=lambda each: each.memory.bytes / each.memory.capacity_bytes)
+        return max(self.evaluations, key=lambda each: each.memory.bytes / each.memory.capacity_bytes)
 
     @property
     def throughput(self) -> Throughput:
@@ -111,10 +111,10 @@ class Division:
 
 
 @dataclass(frozen=True, eq=False)
-class KeptSteps(StepModel):
+class CachedCostModel(CostModel):
     """Another model's steps of one workload, each told once for a device and batch."""
 
-    inner: StepModel
+    inner: CostModel
     told: dict[tuple[Device, int], PricedStep] = field(default_factory=dict)
 
     def estimate(self, graph: Graph, device: Device) -> StepEstimate:
@@ -138,13 +138,13 @@ class Divider:
         workload: Workload,
         global_batch: int,
         devices: int,
-        model: StepModel,
+        model: CostModel,
         samples: InputOptions,
         least_batch: int | None = None,
         jitter: float = 0.0,
     ) -> None:
         self.workload, self.global_batch, self.jitter = workload, global_batch, jitter
-        self._model, self._samples = KeptSteps(model), samples
+        self._model, self._samples = CachedCostModel(model), samples
         self._devices = devices
         self._graphs: dict[int, Graph] = {}
         self._limits: dict[tuple[Device, bool], int] = {}
@@ -212,8 +212,8 @@ class Divider:
             most = [max(given) for given in division.batches]
             if all(batch in curve.known for batch, curve in zip(most, curves, strict=True)):
                 break
-            for batch, curve, outcome in zip(most, curves, division.outcomes, strict=True):
-                curve.known[batch] = outcome.seconds
+            for batch, curve, evaluation in zip(most, curves, division.evaluations, strict=True):
+                curve.known[batch] = evaluation.seconds
         return best
 
     def evenly(self, groups: Groups, network: Network) -> Division | None:
@@ -234,18 +234,20 @@ class Divider:
     def divided(self, groups: Groups, batches: Sequence[int], network: Network) -> Division:
         """What becomes of given batches."""
         given = _by_group(groups, batches)
-        outcomes = tuple(
+        evaluations = tuple(
             self._outcome(groups, group, max(own), network) for group, own in zip(groups, given, strict=True)
         )
-        return Division(groups, network, given, outcomes)
+        return Division(groups, network, given, evaluations)
 
-    def _outcome(self, groups: Groups, group: Hardware, batch: int, network: Network) -> Outcome:
+    def _outcome(self, groups: Groups, group: Hardware, batch: int, network: Network) -> Evaluation:
         devices = sum(each.devices for each in groups)
-        setting = Setting(group.device, network, self._model)
-        question = Question(self.workload, group, setting, self._samples, self.jitter)
-        attempt = Attempt(layout_of(DDP, devices, network.devices_per_node), batch)
+        environment = Environment(group.device, network, self._model)
+        context = StepContext(self.workload, group, environment, self._samples, self.jitter)
+        configuration = StepConfiguration(layout_of(DDP, devices, network.devices_per_node), batch)
         graph = self._graph(batch)
-        return outcome_of(question, attempt, graph, spread(graph, attempt.layout, 1, setting))
+        return evaluation_of(
+            context, configuration, graph, spread(graph, configuration.layout, 1, environment)
+        )
 
     def _curves(self, groups: Groups, network: Network) -> list[_Curve]:
         key = groups, network

@@ -23,10 +23,10 @@ from foretrain.prediction.answer import (
     memory_parts,
 )
 from foretrain.prediction.collectives.network import Network, network_among, with_factor
-from foretrain.prediction.cost_models.step_models import StepModel
+from foretrain.prediction.cost_models.step_models import CostModel
 from foretrain.prediction.heterogeneous.division import DDP, Divider, Division, Groups
 from foretrain.prediction.heterogeneous.verdict import Comparison, Without, advice, split_verdict
-from foretrain.prediction.many_devices import Spreading, own_batch, step_answer
+from foretrain.prediction.many_devices import Parallelism, own_batch, step_answer
 from foretrain.prediction.operators._base import Knowledge
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.workloads.workload import Workload
@@ -46,33 +46,33 @@ class MixedRequest:
 
     workload: Workload
     cluster: Cluster
-    model: StepModel
-    spreading: Spreading
+    model: CostModel
+    parallelism: Parallelism
     input: InputOptions
     least_batch: int | None = None
 
     def __post_init__(self) -> None:
-        _refuse_other_ways(self.spreading)
+        _refuse_other_ways(self.parallelism)
         if self.least_batch is not None and self.least_batch < 1:
             raise InvalidRequest(f"the least batch of a device is {self.least_batch}; give at least 1")
 
     @property
     def global_batch(self) -> int:
         """Samples of a step on all devices: those asked for, or the batch of one device times all of them."""
-        return self.spreading.global_batch or own_batch(self.workload) * self.cluster.devices
+        return self.parallelism.global_batch or own_batch(self.workload) * self.cluster.devices
 
 
-def _refuse_other_ways(spreading: Spreading) -> None:
-    if spreading.strategy not in (DDP, "auto"):
+def _refuse_other_ways(parallelism: Parallelism) -> None:
+    if parallelism.strategy not in (DDP, "auto"):
         raise InvalidRequest(
-            f"--strategy {spreading.strategy} wants equal nodes; a cluster whose nodes differ trains by "
+            f"--strategy {parallelism.strategy} wants equal nodes; a cluster whose nodes differ trains by "
             f"--strategy {DDP} alone, or name the equal ones of its nodes in a file of their own"
         )
-    if spreading.micro_batches is not None and spreading.micro_batches > 1:
+    if parallelism.micro_batches is not None and parallelism.micro_batches > 1:
         raise InvalidRequest(
             "--micro-batches wants equal batches; on nodes that differ give a smaller --global-batch instead"
         )
-    if spreading.intra is not None:
+    if parallelism.intra is not None:
         raise InvalidRequest(
             "--links would join the devices of all nodes alike; say `links:` at each entry of the file"
         )
@@ -97,7 +97,7 @@ class _Choosing:
     def __init__(self, request: MixedRequest) -> None:
         self.groups = request.cluster.groups
         self.labels = request.cluster.labels
-        self.inter = request.spreading.inter
+        self.inter = request.parallelism.inter
         self.divider = Divider(
             request.workload,
             request.global_batch,
@@ -105,7 +105,7 @@ class _Choosing:
             request.model,
             request.input,
             request.least_batch,
-            max(request.spreading.jitter_of(group.device) for group in request.cluster.groups),
+            max(request.parallelism.jitter_of(group.device) for group in request.cluster.groups),
         )
         self.all = tuple(group.nodes for group in self.groups)
         speeds = [self.divider.speed(group) for group in self.groups]
@@ -202,7 +202,7 @@ def _answer(request: MixedRequest, choosing: _Choosing, counts: Counts, with_adv
             least_batch=choosing.divider.least_batch,
             shares=tuple(_shares(choosing, counts, best)),
             left_out=compared.idle,
-            paced_by=pace.question.hardware.device.id,
+            paced_by=pace.context.hardware.device.id,
             network=_tiers(best.network),
             moved_bytes=pace.spread.moved_bytes,
             verdict=said,
@@ -210,10 +210,12 @@ def _answer(request: MixedRequest, choosing: _Choosing, counts: Counts, with_adv
         step=step,
         throughput=best.throughput,
         memory=memory,
-        fullest=best.fullest.question.hardware.device.id,
-        knowledge=min((each.spread.priced.knowledge for each in best.outcomes), key=_RANK.index),
+        fullest=best.fullest.context.hardware.device.id,
+        knowledge=min((each.spread.priced.knowledge for each in best.evaluations), key=_RANK.index),
         bottleneck=Bottleneck(found.kind, found.verdict, advice(compared) if with_advice else ()),
-        coverage=Coverage(min(each.spread.modelled_share for each in best.outcomes), pace.spread.unmodelled),
+        coverage=Coverage(
+            min(each.spread.modelled_share for each in best.evaluations), pace.spread.unmodelled
+        ),
         sources=tuple(dict.fromkeys((*best.total.sources, memory.source))),
         notes=tuple(dict.fromkeys(notes)),
     )
@@ -265,17 +267,17 @@ def _too_small(choosing: _Choosing) -> Iterator[str]:
 def _full(choosing: _Choosing, counts: Counts, best: Division) -> Iterator[str]:
     """Groups whose memory is the reason that they do not take more: they finish before the others."""
     labels = [label for label, count in zip(choosing.labels, counts, strict=True) if count]
-    for label, given, outcome in zip(labels, best.batches, best.outcomes, strict=True):
-        group = outcome.question.hardware
+    for label, given, evaluation in zip(labels, best.batches, best.evaluations, strict=True):
+        group = evaluation.context.hardware
         is_full = max(given) == choosing.divider.largest(group, best.devices)
-        if is_full and len(best.groups) > 1 and outcome.seconds < _EARLY * best.seconds:
+        if is_full and len(best.groups) > 1 and evaluation.seconds < _EARLY * best.seconds:
             yield label
 
 
 def _shares(choosing: _Choosing, counts: Counts, best: Division) -> Iterator[Share]:
-    taking = iter(zip(best.batches, best.outcomes, strict=True))
+    taking = iter(zip(best.batches, best.evaluations, strict=True))
     for label, group, count in zip(choosing.labels, choosing.groups, counts, strict=True):
-        batches, outcome = next(taking) if count else ((), None)
+        batches, evaluation = next(taking) if count else ((), None)
         capacity = group.device.memory_bytes
         yield Share(
             group=label,
@@ -285,13 +287,13 @@ def _shares(choosing: _Choosing, counts: Counts, best: Division) -> Iterator[Sha
             nodes_used=count,
             batches=batches,
             samples=sum(batches),
-            seconds=None if outcome is None else outcome.seconds,
-            computing_seconds=None if outcome is None else outcome.spread.run.computing_seconds,
-            knowledge=None if outcome is None else outcome.spread.priced.knowledge,
-            memory_bytes=None if outcome is None else outcome.memory.bytes,
-            capacity_bytes=capacity if outcome is None else outcome.memory.capacity_bytes,
+            seconds=None if evaluation is None else evaluation.seconds,
+            computing_seconds=None if evaluation is None else evaluation.spread.run.computing_seconds,
+            knowledge=None if evaluation is None else evaluation.spread.priced.knowledge,
+            memory_bytes=None if evaluation is None else evaluation.memory.bytes,
+            capacity_bytes=capacity if evaluation is None else evaluation.memory.capacity_bytes,
             largest_batch=choosing.divider.largest(group, max(2, best.devices)),
-            fits=outcome is None or outcome.memory.fits,
+            fits=evaluation is None or evaluation.memory.fits,
         )
 
 
@@ -309,6 +311,6 @@ def _memory(best: Division, choosing: _Choosing) -> MemoryAnswer:
         fits=memory.fits,
         parts=memory_parts(memory),
         source=", ".join(memory.estimate.sources),
-        largest_batch=choosing.divider.largest(fullest.question.hardware, best.devices),
+        largest_batch=choosing.divider.largest(fullest.context.hardware, best.devices),
         advice=(),
     )

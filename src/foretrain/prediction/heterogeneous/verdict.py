@@ -99,8 +99,8 @@ def _why(at: Comparison, everyone: Division) -> Iterator[str]:
             f"with them devices wait for exchanges {format_duration(waits)}, at the pace of "
             f"{_slowest_link(everyone.network)}, and without them {instead}"
         )
-    elif everyone.pace.attempt.batch == at.least_batch:
-        slow = everyone.pace.question.hardware.device.id
+    elif everyone.pace.configuration.batch == at.least_batch:
+        slow = everyone.pace.context.hardware.device.id
         yield f"its least batch of {at.least_batch} takes {slow} that long"
 
 
@@ -122,7 +122,7 @@ def _of_even(at: Comparison) -> Iterator[str]:
     if at.even is None:
         return
     if not at.even.fits:
-        fullest = at.even.fullest.question.hardware.device.id
+        fullest = at.even.fullest.context.hardware.device.id
         yield f"an even split over all nodes does not fit the memory of {fullest}"
     else:
         ratio = at.even.seconds / at.best.seconds

@@ -25,7 +25,13 @@ from foretrain.facts.devices import Device
 from foretrain.prediction.collectives._base import Verb
 from foretrain.prediction.memory.allocator import FREE, RELEASE, Event, Footprint, simulate
 from foretrain.prediction.memory.calibration import MemoryCalibration, memory_calibration
-from foretrain.prediction.memory.lifetimes import MemoryOptions, Part, Piece, Tenancy, tenancy
+from foretrain.prediction.memory.lifetimes import (
+    MemoryOptions,
+    Part,
+    Piece,
+    TensorLifetimes,
+    tensor_lifetimes,
+)
 from foretrain.prediction.memory.workspace import uses_convolutions
 from foretrain.prediction.step.compose import forward_end
 from foretrain.prediction.strategies.layout import Layout
@@ -67,7 +73,7 @@ def estimate_memory(
     """The memory one device needs for the training step `graph`."""
     options = options or MemoryOptions()
     calibration = calibration or memory_calibration()
-    tenants = tenancy(graph, options, calibration.cublas_workspace_bytes(device.generation))
+    tenants = tensor_lifetimes(graph, options, calibration.cublas_workspace_bytes(device.generation))
     events, part_of = step_events(tenants, options)
     context = context_bytes(graph, device, calibration) + _loader_bytes(tenants, options)
     capacity = device.memory_bytes * calibration.usable_share
@@ -88,7 +94,7 @@ def estimate_memory(
 def live_bytes(graph: Graph, device: Device, options: MemoryOptions | None = None) -> float:
     """Context and what is alive at the fullest moment: quick, without the allocator's rounding and cache."""
     options, calibration = options or MemoryOptions(), memory_calibration()
-    tenants = tenancy(graph, options, calibration.cublas_workspace_bytes(device.generation))
+    tenants = tensor_lifetimes(graph, options, calibration.cublas_workspace_bytes(device.generation))
     lasting = (tenants.resident, tenants.state, tenants.inputs, tenants.handles)
     held = sum(piece.bytes for pieces in lasting for piece in pieces)
     change = np.zeros(tenants.calls + 3)
@@ -113,7 +119,7 @@ def context_bytes(graph: Graph, device: Device, calibration: MemoryCalibration) 
 def _estimate(
     peak: Footprint,
     part_of: list[Part],
-    tenants: Tenancy,
+    tenants: TensorLifetimes,
     options: MemoryOptions,
     context: float,
     calibration: MemoryCalibration,
@@ -145,7 +151,7 @@ def _estimate(
 
 
 def step_events(
-    tenants: Tenancy, options: MemoryOptions, steps: int = STEPS
+    tenants: TensorLifetimes, options: MemoryOptions, steps: int = STEPS
 ) -> tuple[list[Event], list[Part]]:
     """The first steps of training as allocator events, and the part each key belongs to."""
     timetable = _Timetable(tenants, options)
@@ -158,7 +164,7 @@ def step_events(
 class _Timetable:
     """Keys for all pieces, and the events of each step."""
 
-    def __init__(self, tenants: Tenancy, options: MemoryOptions) -> None:
+    def __init__(self, tenants: TensorLifetimes, options: MemoryOptions) -> None:
         self._tenants = tenants
         self._loads = options.prefetching_loaders == 0
         self.part_of: list[Part] = []
@@ -219,7 +225,7 @@ class _Calls:
                 self.ends.setdefault(piece.end, []).append((key, FREE))
 
 
-def _loader_bytes(tenants: Tenancy, options: MemoryOptions) -> int:
+def _loader_bytes(tenants: TensorLifetimes, options: MemoryOptions) -> int:
     """Batches that loaders keep in streams of their own, whose memory other streams cannot reuse.
 
     Three at a time - the one being copied, the one to be handed out, the one in use - and the raw bytes.

@@ -85,7 +85,7 @@ class Piece(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Tenancy:
+class TensorLifetimes:
     """All pieces by how long they stay.
 
     `resident` from before the first step; `state` from the first optimizer step; `inputs` from before a step
@@ -117,7 +117,7 @@ _PART_OF_ROLE = {
 }
 
 
-def tenancy(graph: Graph, options: MemoryOptions, cublas_workspace_bytes: int) -> Tenancy:
+def tensor_lifetimes(graph: Graph, options: MemoryOptions, cublas_workspace_bytes: int) -> TensorLifetimes:
     """Who lives in one device's memory during this step."""
     by_role = _by_role(graph)
     optimizer_start = _optimizer_start(graph)
@@ -135,7 +135,7 @@ def tenancy(graph: Graph, options: MemoryOptions, cublas_workspace_bytes: int) -
     if graph.settings.get("full_gradients"):  # added up and reduced in place, so they never leave
         lasting = [piece._replace(bytes=math.ceil(piece.bytes / sharded[2])) for piece in gradients]
         gradients = []
-    return Tenancy(
+    return TensorLifetimes(
         calls=len(graph.calls),
         optimizer_start=optimizer_start,
         resident=(

@@ -30,7 +30,7 @@ from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.search.sketch import Replicas
 from foretrain.prediction.step.compose import forward_end
 from foretrain.prediction.step.input_pipeline import InputPipeline
-from foretrain.prediction.step.parallel import EXPOSED, Setting
+from foretrain.prediction.step.parallel import EXPOSED, Environment
 from foretrain.prediction.stragglers import with_slowest
 from foretrain.prediction.strategies.gradients import (
     Bucket,
@@ -161,7 +161,7 @@ def sent_bytes(graph: Graph) -> float:
     return parameter_bytes(graph) * (item_bytes(graph, None) or _FULL_BYTES) / _FULL_BYTES
 
 
-def sharded_seconds(step: ReplicaStep, layout: Layout, rounds: int, sent: float, at: Setting) -> float:
+def sharded_seconds(step: ReplicaStep, layout: Layout, rounds: int, sent: float, at: Environment) -> float:
     """A step in so many micro-batches whose state is sharded over a layout's devices, from totals."""
     late = max(1.0, step.host[0] / step.body) if step.body else 1.0
     forward, backward = np.array([step.forward * late]), np.array([step.backward * late])

@@ -15,7 +15,7 @@ from functools import cached_property
 from itertools import product
 
 from foretrain.errors import ForetrainError, Infeasible, InvalidRequest
-from foretrain.prediction.evaluation import Attempt, Outcome, Question, evaluate
+from foretrain.prediction.evaluation import Evaluation, StepConfiguration, StepContext, evaluate
 from foretrain.prediction.search.blocks import Blocks, blocks_of
 from foretrain.prediction.search.sketch import BlockCosts, Sketch, block_costs, sketch
 from foretrain.prediction.strategies.context import feasible_context_degrees
@@ -50,14 +50,14 @@ _WAYS: dict[str, Callable[[Layout], bool]] = {
 class Candidate:
     """A way to spread the workload, and roughly what it would take."""
 
-    attempt: Attempt
+    configuration: StepConfiguration
     is_checkpointed: bool
     sketch: Sketch
 
     @property
     def name(self) -> str:
         """The strategy as one would write it, with its micro-batches."""
-        said = f"{self.attempt.layout.name}, micro-batch {self.attempt.micro_batch}"
+        said = f"{self.configuration.layout.name}, micro-batch {self.configuration.micro_batch}"
         return f"{said}, checkpointing" if self.is_checkpointed else said
 
 
@@ -78,31 +78,31 @@ class Shortfalls:
 
     @staticmethod
     def _alike(candidate: Candidate) -> tuple[int, bool]:
-        return candidate.attempt.layout.zero_stage, candidate.is_checkpointed
+        return candidate.configuration.layout.zero_stage, candidate.is_checkpointed
 
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
     """What was found: `best` first, all predicted in full; `candidates` are all that were sketched."""
 
-    outcomes: tuple[Outcome, ...]
+    evaluations: tuple[Evaluation, ...]
     candidates: tuple[Candidate, ...]
-    question: Question
+    context: StepContext
     shortfalls: Shortfalls
 
     @property
-    def best(self) -> Outcome:
+    def best(self) -> Evaluation:
         """The fastest that fits."""
-        return self.outcomes[0]
+        return self.evaluations[0]
 
     @property
     def best_with(self) -> dict[str, Candidate]:
         """The fastest sketch that fits, for each way to divide the model or not to."""
-        capacity = self.question.setting.device.memory_bytes
+        capacity = self.context.environment.device.memory_bytes
         fitting = [each for each in self.candidates if self.shortfalls.bytes(each) <= capacity]
         found: dict[str, Candidate] = {}
         for name, is_so in _WAYS.items():
-            mine = [candidate for candidate in fitting if is_so(candidate.attempt.layout)]
+            mine = [candidate for candidate in fitting if is_so(candidate.configuration.layout)]
             if mine:
                 found[name] = min(mine, key=lambda each: each.sketch.seconds)
         return found
@@ -113,10 +113,10 @@ class Ranking:
         return sum(candidate.sketch.fits for candidate in self.candidates)
 
 
-def search(question: Question, global_batch: int) -> Ranking | Infeasible:
+def search(context: StepContext, global_batch: int) -> Ranking | Infeasible:
     """The fastest ways to train with a global batch; `Infeasible` if none fits."""
     with _without_collecting():
-        return _search(question, global_batch)
+        return _search(context, global_batch)
 
 
 @contextmanager
@@ -131,60 +131,62 @@ def _without_collecting() -> Iterator[None]:
             gc.enable()
 
 
-def _search(question: Question, global_batch: int) -> Ranking | Infeasible:
-    candidates = sorted(_candidates(question, global_batch), key=lambda each: each.sketch.seconds)
+def _search(context: StepContext, global_batch: int) -> Ranking | Infeasible:
+    candidates = sorted(_candidates(context, global_batch), key=lambda each: each.sketch.seconds)
     if not candidates:
         raise InvalidRequest(
-            f"a global batch of {global_batch} cannot be shared out over {question.hardware.devices} devices "
-            f"in any way; {question.hardware.devices} or a multiple of it would do"
+            f"a global batch of {global_batch} cannot be shared out over {context.hardware.devices} devices "
+            f"in any way; {context.hardware.devices} or a multiple of it would do"
         )
     shortfalls = Shortfalls()
     sketched = [candidate for candidate in candidates if candidate.sketch.fits]
-    found = _predicted(question, sketched, shortfalls)
+    found = _predicted(context, sketched, shortfalls)
     if not found:  # sketches may be too careful
         leanest = sorted(candidates, key=lambda each: each.sketch.bytes)[:_LEANEST]
-        tried = [outcome for outcome in (_in_full(question, each) for each in leanest) if outcome]
-        found = [outcome for outcome in tried if outcome.memory.fits]
+        tried = [evaluation for evaluation in (_in_full(context, each) for each in leanest) if evaluation]
+        found = [evaluation for evaluation in tried if evaluation.memory.fits]
         if not found:
-            return _nothing_fits(candidates, question, tried)
-    fastest = sorted(found, key=lambda outcome: outcome.seconds)[:PREDICTED]
-    return Ranking(tuple(fastest), tuple(candidates), question, shortfalls)
+            return _nothing_fits(candidates, context, tried)
+    fastest = sorted(found, key=lambda evaluation: evaluation.seconds)[:PREDICTED]
+    return Ranking(tuple(fastest), tuple(candidates), context, shortfalls)
 
 
-def _predicted(question: Question, candidates: Sequence[Candidate], shortfalls: Shortfalls) -> list[Outcome]:
+def _predicted(
+    context: StepContext, candidates: Sequence[Candidate], shortfalls: Shortfalls
+) -> list[Evaluation]:
     """The first few that fit, predicted in full. What sketches leave out of memory is learnt on the way."""
-    found: list[Outcome] = []
+    found: list[Evaluation] = []
     tried = 0
     for candidate in candidates:
-        if shortfalls.bytes(candidate) > question.setting.device.memory_bytes:
+        if shortfalls.bytes(candidate) > context.environment.device.memory_bytes:
             continue
         tried += 1
-        outcome = _in_full(question, candidate)
-        if outcome is None:
+        evaluation = _in_full(context, candidate)
+        if evaluation is None:
             continue
-        shortfalls.learn(candidate, outcome.memory.bytes)
-        if outcome.memory.fits:
-            found.append(outcome)
-        enough = max(PREDICTED, min(_MOST_PREDICTED, _CALLS_PREDICTED // len(outcome.graph.calls)))
+        shortfalls.learn(candidate, evaluation.memory.bytes)
+        if evaluation.memory.fits:
+            found.append(evaluation)
+        enough = max(PREDICTED, min(_MOST_PREDICTED, _CALLS_PREDICTED // len(evaluation.graph.calls)))
         if len(found) >= enough or tried >= _MOST_PREDICTED:
             break
     return found
 
 
-def _in_full(question: Question, candidate: Candidate) -> Outcome | None:
+def _in_full(context: StepContext, candidate: Candidate) -> Evaluation | None:
     """A candidate predicted in full; None if the whole model cannot be spread so though its blocks could."""
     try:
-        return evaluate(_asked(question, candidate.is_checkpointed), candidate.attempt)
+        return evaluate(_asked(context, candidate.is_checkpointed), candidate.configuration)
     except ForetrainError:
         return None
 
 
 def _nothing_fits(
-    candidates: Sequence[Candidate], question: Question, tried: Sequence[Outcome]
+    candidates: Sequence[Candidate], context: StepContext, tried: Sequence[Evaluation]
 ) -> Infeasible:
     leanest = min(candidates, key=lambda each: each.sketch.bytes)
-    needed = min((outcome.memory.bytes for outcome in tried), default=leanest.sketch.bytes)
-    capacity = question.setting.device.memory_bytes
+    needed = min((evaluation.memory.bytes for evaluation in tried), default=leanest.sketch.bytes)
+    capacity = context.environment.device.memory_bytes
     return Infeasible(
         f"the leanest of {len(candidates)} layouts ({leanest.name})",
         f"{format_bytes(needed)} on each device",
@@ -193,19 +195,19 @@ def _nothing_fits(
     )
 
 
-def _asked(question: Question, is_checkpointed: bool) -> Question:
-    return replace(question, workload=_checkpointed(question.workload, is_checkpointed))
+def _asked(context: StepContext, is_checkpointed: bool) -> StepContext:
+    return replace(context, workload=_checkpointed(context.workload, is_checkpointed))
 
 
 def _checkpointed(workload: Workload, yes: bool) -> Workload:
     return replace(workload, options=replace(workload.options, checkpoint_activations=yes))
 
 
-def _candidates(question: Question, global_batch: int) -> Iterator[Candidate]:
-    devices = question.hardware.devices
-    for is_checkpointed in _checkpointing(question.workload):
-        pricing = _Pricing(_asked(question, is_checkpointed))
-        for layout in _layouts(devices, pricing, question):
+def _candidates(context: StepContext, global_batch: int) -> Iterator[Candidate]:
+    devices = context.hardware.devices
+    for is_checkpointed in _checkpointing(context.workload):
+        pricing = _Pricing(_asked(context, is_checkpointed))
+        for layout in _layouts(devices, pricing, context):
             if global_batch % layout.replicas:
                 continue
             batch = global_batch // layout.replicas
@@ -213,9 +215,9 @@ def _candidates(question: Question, global_batch: int) -> Iterator[Candidate]:
                 costs = pricing.costs(layout, micro_batch)
                 if costs is None:
                     break
-                attempt = Attempt(layout, batch, batch // micro_batch)
-                told = sketch(costs, layout, attempt.micro_batches, question.setting)
-                yield Candidate(attempt, is_checkpointed, told)
+                configuration = StepConfiguration(layout, batch, batch // micro_batch)
+                told = sketch(costs, layout, configuration.micro_batches, context.environment)
+                yield Candidate(configuration, is_checkpointed, told)
                 if not told.fits:  # nor would larger ones
                     break
 
@@ -231,8 +233,8 @@ def _checkpointing(workload: Workload) -> tuple[bool, ...]:
     return (False, True)
 
 
-def _layouts(devices: int, pricing: _Pricing, question: Question) -> Iterator[Layout]:
-    per_node = question.hardware.devices_per_node
+def _layouts(devices: int, pricing: _Pricing, at: StepContext) -> Iterator[Layout]:
+    per_node = at.hardware.devices_per_node
     degrees = product(pricing.tensor_degrees(per_node), pricing.context_degrees, pricing.expert_degrees)
     for tensor, context, expert in degrees:
         for pipeline in _divisors(devices // (tensor * context)):
@@ -288,12 +290,12 @@ def _several(degrees: Sequence[int]) -> list[int]:
 class _Pricing:
     """The costs of a workload's blocks, each way of dividing them priced once."""
 
-    def __init__(self, question: Question) -> None:
-        self._question = question
-        self._family = record_family(question.workload)
-        self._blocks = blocks_of(graph_at(question.workload, BATCHES[0]))
+    def __init__(self, context: StepContext) -> None:
+        self._question = context
+        self._family = record_family(context.workload)
+        self._blocks = blocks_of(graph_at(context.workload, BATCHES[0]))
         self._costs: dict[tuple[int, bool, int, int, int], BlockCosts | None] = {}
-        self._degrees = feasible_tensor_degrees(self._blocks.condensed, question.hardware.devices_per_node)
+        self._degrees = feasible_tensor_degrees(self._blocks.condensed, context.hardware.devices_per_node)
         self.divides_sequence = self._can_divide_sequence()
 
     @property
@@ -328,7 +330,7 @@ class _Pricing:
             only = replace(layout, pipeline=1, data=1, shard=1, zero_stage=0)
             try:
                 blocks = self._at(micro_batch)
-                self._costs[key] = block_costs(blocks, blocks.condensed, only, self._question.setting)
+                self._costs[key] = block_costs(blocks, blocks.condensed, only, self._question.environment)
             except ForetrainError:
                 self._costs[key] = None
         return self._costs[key]

@@ -21,7 +21,7 @@ from foretrain.prediction.memory.calibration import memory_calibration
 from foretrain.prediction.memory.estimate import context_bytes
 from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.search.blocks import Blocks
-from foretrain.prediction.step.parallel import Setting, divided, exchange_costs
+from foretrain.prediction.step.parallel import Environment, divided, exchange_costs
 from foretrain.prediction.strategies.gradients import BUCKET_BYTES, optimizer_start
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.pipeline.cuts import (
@@ -87,7 +87,7 @@ class Sketch:
     fits: bool
 
 
-def block_costs(blocks: Blocks, graph: Graph, layout: Layout, at: Setting) -> BlockCosts:
+def block_costs(blocks: Blocks, graph: Graph, layout: Layout, at: Environment) -> BlockCosts:
     """The costs of blocks whose condensed graph is `graph`, divided as a layout says."""
     program = divided(graph, layout)
     graph = program.graph
@@ -174,7 +174,7 @@ def _passing_bytes(graph: Graph) -> float:
     return float(np.cumsum(change).max(initial=0.0))
 
 
-def sketch(costs: BlockCosts, layout: Layout, micro_batches: int, at: Setting) -> Sketch:
+def sketch(costs: BlockCosts, layout: Layout, micro_batches: int, at: Environment) -> Sketch:
     """What a layout takes whose blocks have these costs."""
     bounds = np.array(costs.bounds(layout.pipeline), np.int64)
     forward, backward, parameters, saved = (
@@ -205,7 +205,7 @@ def _paced(
     return forward * late, backward * late
 
 
-def _sends(costs: BlockCosts, layout: Layout, bounds: NDArray[np.int64], at: Setting) -> Floats:
+def _sends(costs: BlockCosts, layout: Layout, bounds: NDArray[np.int64], at: Environment) -> Floats:
     """What each message from stage to stage takes."""
     if layout.pipeline == 1:
         return np.zeros(0)
@@ -219,7 +219,7 @@ class Replicas:
     """What exchanges between replicas add to a step."""
 
     layout: Layout
-    at: Setting
+    at: Environment
 
     def _seconds(self, verb: Verb, sizes: Floats, axes: tuple[Axis, ...]) -> Floats:
         """Exchanges of so many bytes, in buckets."""

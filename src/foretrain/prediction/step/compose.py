@@ -42,7 +42,7 @@ _EVERY = frozenset({When.EVERY})
 
 
 @dataclass(frozen=True, eq=False)
-class Composition:
+class ComposedStep:
     """A step of the busiest device.
 
     `phases` are computing and waiting for launches in each phase, all micro-batches together. The
@@ -96,7 +96,7 @@ class Passes:
     update_waiting: float = 0.0
 
 
-def compose(program: Program, times: CallTimes, exchange_seconds: ExchangeSeconds) -> Composition:
+def compose(program: Program, times: CallTimes, exchange_seconds: ExchangeSeconds) -> ComposedStep:
     """The step of a program that is not cut into stages."""
     score = _Score(program, times, exchange_seconds)
     run, seconds = score.whole(program.micro_batches)
@@ -113,7 +113,7 @@ def compose(program: Program, times: CallTimes, exchange_seconds: ExchangeSecond
         exposed = min(exposed, exchanging_seconds(program, exchange_seconds))
         waiting = max(0.0, seconds - computing - exposed)
     prepared = min(exposed, _preparing_seconds(program))
-    return Composition(
+    return ComposedStep(
         seconds=seconds,
         timeline=run,
         phases=with_waits(*phase_seconds(times, program), waiting + prepared),

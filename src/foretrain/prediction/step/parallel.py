@@ -26,8 +26,8 @@ from foretrain.prediction.cost_models.priced_step import (
     modelled_share,
     waiting_part,
 )
-from foretrain.prediction.cost_models.step_models import StepModel
-from foretrain.prediction.step.compose import Composition, compose, times_happening
+from foretrain.prediction.cost_models.step_models import CostModel
+from foretrain.prediction.step.compose import ComposedStep, compose, times_happening
 from foretrain.prediction.step.pipeline import compose_pipeline
 from foretrain.prediction.strategies.context import context_parallel
 from foretrain.prediction.strategies.data_parallel import data_parallel
@@ -48,12 +48,12 @@ BUBBLE = "waiting for other stages"
 
 
 @dataclass(frozen=True)
-class Setting:
+class Environment:
     """What stays the same while layouts vary: the device, the network, and what tells the time of calls."""
 
     device: Device
     network: Network
-    model: StepModel
+    model: CostModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Spread:
 
     layout: Layout
     estimate: Estimate
-    run: Composition
+    run: ComposedStep
     traffic: tuple[Traffic, ...]
     priced: PricedStep
     notes: tuple[str, ...] = ()
@@ -136,7 +136,7 @@ def replicated(program: Program, layout: Layout) -> Program:
     return program if layout.overlaps else reduced_last(program)
 
 
-def spread(graph: Graph, layout: Layout, micro_batches: int, at: Setting) -> Spread:
+def spread(graph: Graph, layout: Layout, micro_batches: int, at: Environment) -> Spread:
     """The step of `graph` (one micro-batch of one replica) spread by a layout."""
     whole = replace(divided(graph, layout), micro_batches=micro_batches)
     step = at.model.priced(whole.graph, at.device)
@@ -146,7 +146,7 @@ def spread(graph: Graph, layout: Layout, micro_batches: int, at: Setting) -> Spr
     return spread_priced(whole, step, _with_shares(times, whole, layout, at), layout, at)
 
 
-def _with_shares(times: CallTimes, program: Program, layout: Layout, at: Setting) -> CallTimes:
+def _with_shares(times: CallTimes, program: Program, layout: Layout, at: Environment) -> CallTimes:
     """The same times with an optimizer that updates only this device's share."""
     if layout.zero_stage == 0 or layout.shard == 1:
         return times
@@ -163,7 +163,7 @@ def spread_priced(
     step: PricedStep,
     times: CallTimes,
     layout: Layout,
-    at: Setting,
+    at: Environment,
     cutting: Pipeline | None = None,
 ) -> Spread:
     """The step of a divided program whose calls take the given times, cut into the stages of `cutting`."""
@@ -195,7 +195,7 @@ def spread_priced(
 Costs = Callable[[Exchange], CollectiveCost]
 
 
-def exchange_costs(layout: Layout, at: Setting) -> Costs:
+def exchange_costs(layout: Layout, at: Environment) -> Costs:
     """What each exchange of a layout costs."""
 
     @cache
@@ -205,14 +205,14 @@ def exchange_costs(layout: Layout, at: Setting) -> Costs:
     return lambda exchange: cost(exchange.verb, exchange.bytes, exchange.axes)
 
 
-def _group(verb: Verb, axes: tuple[Axis, ...], layout: Layout, at: Setting) -> Group:
+def _group(verb: Verb, axes: tuple[Axis, ...], layout: Layout, at: Environment) -> Group:
     per_node = at.network.devices_per_node
     if verb is Verb.SEND:
         return neighbours(axes[0], layout.degrees, per_node)
     return group_along(axes, layout.degrees, per_node)
 
 
-def _compute_parts(step: PricedStep, times: CallTimes, run: Composition, whole: Program) -> Iterator[Part]:
+def _compute_parts(step: PricedStep, times: CallTimes, run: ComposedStep, whole: Program) -> Iterator[Part]:
     """The device time of every kind in every phase, in all micro-batches of the busiest stage."""
     count, start = len(whole.graph.calls), optimizer_start(whole.graph)
     factor = np.full(count, float(whole.micro_batches))
@@ -224,7 +224,7 @@ def _compute_parts(step: PricedStep, times: CallTimes, run: Composition, whole: 
     yield from kind_parts(replace(step.priced, seconds=step.priced.seconds * of_op))
 
 
-def _waits(run: Composition, traffic: tuple[Traffic, ...], step: PricedStep) -> Iterator[Part]:
+def _waits(run: ComposedStep, traffic: tuple[Traffic, ...], step: PricedStep) -> Iterator[Part]:
     """What the busiest device waits for, and exchanges in the shadow of its computing."""
     communication = sum(each.seconds for each in traffic)
     if communication > 0:
@@ -261,7 +261,7 @@ _PURPOSES = {
 }
 
 
-def _traffic(program: Program, costs: Costs, layout: Layout, at: Setting) -> Iterator[Traffic]:
+def _traffic(program: Program, costs: Costs, layout: Layout, at: Environment) -> Iterator[Traffic]:
     """Exchanges that differ only in their number and size, together."""
     together: dict[tuple[str, Verb, tuple[Axis, ...]], list[Exchange]] = {}
     for exchange in program.exchanges:

@@ -13,7 +13,7 @@ from foretrain.estimates import Estimate, Part
 from foretrain.prediction.collectives._base import Collective, CollectiveCost, Group, Verb
 from foretrain.prediction.collectives.catalogue import collective_cost
 from foretrain.prediction.cost_models.priced_step import call_times
-from foretrain.prediction.step.parallel import EXPOSED, Setting, Spread, Traffic, spread
+from foretrain.prediction.step.parallel import EXPOSED, Environment, Spread, Traffic, spread
 from foretrain.prediction.stragglers import WorkerTimes
 from foretrain.prediction.strategies.gradients import gradients, optimizer_start
 from foretrain.prediction.strategies.layout import Layout
@@ -24,8 +24,8 @@ from foretrain.workloads.graph import Graph
 NOTE = "servers are taken to update parameters as quickly as a worker's device would"
 
 
-def spread_over_servers(
-    graph: Graph, layout: Layout, micro_batches: int, at: Setting, jitter: float
+def parameter_server_step(
+    graph: Graph, layout: Layout, micro_batches: int, at: Environment, jitter: float
 ) -> Spread:
     """The step of workers with parameter servers; `jitter` is how much their times vary."""
     plan = layout.servers
@@ -45,7 +45,7 @@ def spread_over_servers(
     return _at_that_pace(alone, layout, update, message, traffic)
 
 
-def _message(size: float, at: Setting) -> CollectiveCost:
+def _message(size: float, at: Environment) -> CollectiveCost:
     """Gradients up, or parameters down, alone on the link."""
     if at.network.inter is None and at.network.intra is None:
         return CollectiveCost(0.0, "none", "none", 1.0, 1.0, "nobody to talk to")

@@ -17,7 +17,7 @@ from foretrain.prediction.collectives._base import Verb
 from foretrain.prediction.cost_models.priced_step import CallTimes
 from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.step.compose import (
-    Composition,
+    ComposedStep,
     ExchangeSeconds,
     Passes,
     passes,
@@ -52,7 +52,7 @@ def compose_pipeline(
     exchange_seconds: ExchangeSeconds,
     room: Room | None = None,
     cutting: Pipeline | None = None,
-) -> Composition:
+) -> ComposedStep:
     """The step of a program cut into stages; `shape` is the schedule's name, stages and chunks.
 
     `cutting` is used if it is given, whatever its number of micro-batches.
@@ -73,7 +73,7 @@ def compose_pipeline(
     computing = running.computing(busiest)
     waiting = running.waiting(busiest)
     exposed = max(0.0, running.busy(busiest) - computing - waiting)
-    return Composition(
+    return ComposedStep(
         seconds=seconds,
         timeline=_timeline(run, running, transfers),
         phases=running.phases(busiest),

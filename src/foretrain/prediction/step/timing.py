@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from foretrain.estimates import Estimate, longest, sequence
 from foretrain.facts.devices import Device
 from foretrain.prediction.cost_models.priced_step import StepEstimate
-from foretrain.prediction.cost_models.step_models import StepModel
+from foretrain.prediction.cost_models.step_models import CostModel
 from foretrain.prediction.operators.pricing import peak_flop_per_second
 from foretrain.prediction.step.input_pipeline import InputOptions, InputPipeline, input_pipeline
 from foretrain.workloads.graph import Graph
@@ -50,7 +50,7 @@ class Throughput:
     mfu: float
 
 
-def time_step(graph: Graph, device: Device, model: StepModel, options: InputOptions) -> Timing:
+def time_step(graph: Graph, device: Device, model: CostModel, options: InputOptions) -> Timing:
     """The time of a step of `graph` on `device`."""
     computing, loading = model.estimate(graph, device), input_pipeline(graph, device, options)
     return Timing(computing, loading, _together(computing.estimate, loading))

@@ -161,7 +161,7 @@ def synchronous_seconds(
 
     One entry per worker (g of them) in the two sequences; each server serves n workers over a link of B.
     Reference: K. Sanghvi, "Prediction & Cost Analysis of Distributed Deep Learning Jobs in a Multi-GPU
-    Setting", section V.
+    Environment", section V.
     """
     workers = len(forward_seconds_per_sample)
     if not 1 <= workers_per_server <= workers or len(backward_seconds) != workers:

@@ -149,7 +149,7 @@ def _predicted(timing: StepTiming, file: Path) -> MeasuredStep:
 
 def _predicted_seconds(of: Configuration) -> float:
     from foretrain.facts.devices import device
-    from foretrain.prediction.cost_models.step_models import OperatorSteps
+    from foretrain.prediction.cost_models.step_models import OperatorCostModel
     from foretrain.workloads.requests import WorkloadRequest, workload_of
     from foretrain.workloads.workload import graph_at
 
@@ -158,7 +158,7 @@ def _predicted_seconds(of: Configuration) -> float:
         channels_last=of.channels_last, compile=of.compile,
     )  # fmt: skip
     graph = graph_at(workload_of(request), of.batch)
-    return OperatorSteps().estimate(graph, device(of.device)).seconds
+    return OperatorCostModel().estimate(graph, device(of.device)).seconds
 
 
 def _as_object(steps: list[MeasuredStep], kept: int) -> dict[str, Any]:

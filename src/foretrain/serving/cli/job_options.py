@@ -13,8 +13,8 @@ from foretrain.serving.cli.parameters import bandwidth, duration, money
 
 if TYPE_CHECKING:
     from foretrain.convergence.from_log import LogRequest
-    from foretrain.jobs.job import Job, Running
-    from foretrain.jobs.length import StepsRequest
+    from foretrain.jobs.job import Job, JobOptions
+    from foretrain.jobs.length import LengthRequest
     from foretrain.prediction.answer import MixedPrediction, Prediction
 
 StepCount = Annotated[int | None, typer.Option("--steps", help="Steps of the whole job.")]
@@ -86,8 +86,8 @@ Region = Annotated[
 class Asked:
     """The length of a job, and how it is run."""
 
-    length: StepsRequest
-    running: Running
+    length: LengthRequest
+    running: JobOptions
 
 
 def asked(arguments: Mapping[str, Any]) -> Asked | None:
@@ -96,12 +96,12 @@ def asked(arguments: Mapping[str, Any]) -> Asked | None:
     Options that a command does not have count as not given.
     """
     from foretrain.errors import InvalidRequest
-    from foretrain.jobs.job import Running
+    from foretrain.jobs.job import JobOptions
 
     length, running = length_and_running(arguments)
     if length.is_known:
         return Asked(length, running)
-    if running != Running():
+    if running != JobOptions():
         raise InvalidRequest(
             "how a job is run matters once its length is known: give --steps, or --epochs with --samples, or "
             "--target with --log"
@@ -109,16 +109,16 @@ def asked(arguments: Mapping[str, Any]) -> Asked | None:
     return None
 
 
-def length_and_running(arguments: Mapping[str, Any]) -> tuple[StepsRequest, Running]:
+def length_and_running(arguments: Mapping[str, Any]) -> tuple[LengthRequest, JobOptions]:
     """What a command's arguments say of a job, whether that is enough or not."""
     return _length(arguments), _running(arguments)
 
 
-def _length(arguments: Mapping[str, Any]) -> StepsRequest:
+def _length(arguments: Mapping[str, Any]) -> LengthRequest:
     from foretrain.jobs.epochs_by_batch import parse_batch_point
-    from foretrain.jobs.length import StepsRequest
+    from foretrain.jobs.length import LengthRequest
 
-    return StepsRequest(
+    return LengthRequest(
         steps=arguments.get("steps"),
         epochs=arguments.get("epochs"),
         samples=arguments.get("samples"),
@@ -148,13 +148,13 @@ def _log(arguments: Mapping[str, Any]) -> LogRequest | None:
     return None
 
 
-def _running(arguments: Mapping[str, Any]) -> Running:
+def _running(arguments: Mapping[str, Any]) -> JobOptions:
     from foretrain.errors import InvalidRequest
-    from foretrain.jobs.job import Running
+    from foretrain.jobs.job import JobOptions
 
     if arguments.get("eval_every") is not None and arguments.get("eval_samples") is None:
         raise InvalidRequest("--eval-every is about evaluations: say of how many samples, --eval-samples")
-    return Running(
+    return JobOptions(
         startup_seconds=arguments.get("startup"),
         checkpoint_every_seconds=arguments.get("checkpoint_every"),
         checkpoint_bytes_per_second=arguments.get("checkpoint_rate"),

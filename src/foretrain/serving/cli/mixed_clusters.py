@@ -14,9 +14,9 @@ from foretrain.facts.devices import device
 from foretrain.jobs.epoch import Epoch, epoch_in_steps
 from foretrain.jobs.job import Job
 from foretrain.prediction.answer import MixedPrediction, Share
-from foretrain.prediction.cost_models.step_models import StepModel, step_model
+from foretrain.prediction.cost_models.step_models import CostModel, cost_model
 from foretrain.prediction.heterogeneous.predict import MixedRequest, predict_mixed
-from foretrain.prediction.many_devices import Spreading
+from foretrain.prediction.many_devices import Parallelism
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.serving.cli import job_options
 from foretrain.serving.cli import workload_options as given
@@ -39,8 +39,8 @@ class Asked:
 
     options: dict[str, Any]
     cluster: Cluster
-    model: StepModel | str
-    spreading: Spreading
+    model: CostModel | str
+    parallelism: Parallelism
     input: InputOptions
     least_batch: int | None
     samples: int | None
@@ -60,8 +60,8 @@ def predict_on_cluster(
         request = MixedRequest(
             workload=workload,
             cluster=asked.cluster,
-            model=step_model(asked.model, workload),
-            spreading=asked.spreading,
+            model=cost_model(asked.model, workload),
+            parallelism=asked.parallelism,
             input=asked.input,
             least_batch=asked.least_batch,
         )

@@ -13,7 +13,7 @@ from foretrain.serving.cli.parameters import Json, complete_device
 
 if TYPE_CHECKING:
     from foretrain.prediction.answer import Prediction
-    from foretrain.prediction.cost_models.step_models import StepModel
+    from foretrain.prediction.cost_models.step_models import CostModel
 
 END_TO_END = "end-to-end"
 On = Annotated[
@@ -154,7 +154,7 @@ def predict(
     options, whole = given.chosen(locals()), job.asked(locals())
     from foretrain.facts.clusters import Cluster, machines
     from foretrain.jobs.epoch import epoch_of
-    from foretrain.prediction.many_devices import Spreading
+    from foretrain.prediction.many_devices import Parallelism
     from foretrain.prediction.predict import predict as core
     from foretrain.prediction.step.input_pipeline import InputOptions
     from foretrain.serving.cli.terminal import print_json, spinner
@@ -162,12 +162,12 @@ def predict(
     machine = machines(on)
     tells_time = _step_model(pricing, timings, model)
     samples_from = InputOptions(dataset, storage, loader_workers, prefetch)
-    spreading = Spreading(strategy, micro_batches, global_batch, links, network, jitter)
+    parallelism = Parallelism(strategy, micro_batches, global_batch, links, network, jitter)
     if isinstance(machine, Cluster):
         from foretrain.serving.cli.mixed_clusters import Asked, predict_on_cluster
 
         equal_only = {"--timeline": timeline, "--plot": plot}
-        asked = Asked(options, machine, tells_time, spreading, samples_from, least_batch, samples, whole)
+        asked = Asked(options, machine, tells_time, parallelism, samples_from, least_batch, samples, whole)
         predict_on_cluster(asked, equal_only, advice, json, check)
         return
     if least_batch is not None:
@@ -178,7 +178,7 @@ def predict(
         progress("reading the model")
         workload = given.workload(options)
         progress("walking through the step")
-        prediction = core(workload, machine, spreading, tells_time, samples_from, with_advice=advice)
+        prediction = core(workload, machine, parallelism, tells_time, samples_from, with_advice=advice)
     if timeline is not None:
         _write_timeline(prediction, timeline)
     if plot is not None:
@@ -222,7 +222,7 @@ def _draw_scaling(prediction: Prediction, file: Path) -> None:
     draw_scaling_curve(prediction.spread.scaling, prediction.workload.source.name, file)
 
 
-def _step_model(pricing: str, timings: Path | None, model: str) -> StepModel | str:
+def _step_model(pricing: str, timings: Path | None, model: str) -> CostModel | str:
     """What tells the time of a step; a regression on whole steps needs timings, and nothing else does."""
     from foretrain.errors import InvalidRequest
     from foretrain.prediction.operators.catalogue import CHOICES
@@ -235,7 +235,7 @@ def _step_model(pricing: str, timings: Path | None, model: str) -> StepModel | s
         return pricing
     if timings is None:
         raise InvalidRequest(f"--model {END_TO_END} is fitted to your own timings: give --timings FILE")
-    from foretrain.learning.regression.step_model import end_to_end_steps
+    from foretrain.learning.regression.cost_model import end_to_end_steps
 
     return end_to_end_steps(timings, model)
 

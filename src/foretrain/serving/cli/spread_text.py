@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from foretrain.prediction.advice.scaling_curve import ScalingCurve, ScalingPoint
-from foretrain.prediction.answer import SpreadAnswer
+from foretrain.prediction.answer import ParallelismReport
 from foretrain.serving.cli.terminal import Column, print_line, print_table
 from foretrain.units import format_bytes, format_duration
 
@@ -11,7 +11,7 @@ _BAR = 24
 """Characters of a bar for perfect scaling."""
 
 
-def show_layout(spread: SpreadAnswer) -> None:
+def show_layout(spread: ParallelismReport) -> None:
     """The strategy and the network in a line each."""
     said = f"Strategy: {spread.strategy}"
     if spread.searched:
@@ -21,7 +21,7 @@ def show_layout(spread: SpreadAnswer) -> None:
         print_line("Network: " + ", ".join(f"{name} {where}" for where, name in spread.network.items()))
 
 
-def show_spread(spread: SpreadAnswer) -> None:
+def show_spread(spread: ParallelismReport) -> None:
     """What is exchanged, what each stage holds, and what more or fewer devices would do."""
     print_line(
         f"Exchanges take {spread.coordination_ratio:.0%} as long as computing and move "
@@ -41,7 +41,7 @@ def show_spread(spread: SpreadAnswer) -> None:
         _show_scaling(spread.scaling)
 
 
-def _show_exchanges(spread: SpreadAnswer) -> None:
+def _show_exchanges(spread: ParallelismReport) -> None:
     print_line()
     print_table(
         [
@@ -62,14 +62,14 @@ def _show_exchanges(spread: SpreadAnswer) -> None:
     )  # fmt: skip
 
 
-def _show_stages(spread: SpreadAnswer) -> None:
+def _show_stages(spread: ParallelismReport) -> None:
     print_line()
     for number, name in enumerate(spread.stages):
         fullest = " (needs most memory)" if number == spread.fullest_stage else ""
         print_line(f"Stage {number + 1}: {name}{fullest}")
 
 
-def _show_runners_up(spread: SpreadAnswer) -> None:
+def _show_runners_up(spread: ParallelismReport) -> None:
     print_line()
     print_table(
         [
@@ -88,7 +88,7 @@ def _show_runners_up(spread: SpreadAnswer) -> None:
     )  # fmt: skip
 
 
-def _show_families(spread: SpreadAnswer) -> None:
+def _show_families(spread: ParallelismReport) -> None:
     print_line()
     print_table(
         [Column("best with", least=20), Column("layout", least=24), Column("slower", right=True)],

@@ -252,7 +252,7 @@ class _Problem:
 
 
 def _summed(values: ArrayLike) -> Floats:
-    """Running sums with a leading 0: the sum of positions i ... j-1 is s[j] - s[i]."""
+    """JobOptions sums with a leading 0: the sum of positions i ... j-1 is s[j] - s[i]."""
     return np.concatenate([[0.0], np.cumsum(np.asarray(values, dtype=np.float64))])
 
 

@@ -16,7 +16,7 @@ from foretrain.facts.devices import Device
 from foretrain.learning.regression.end_to_end import EndToEndModel, fit
 from foretrain.learning.regression.timings import Configuration, of_model, read_timings
 from foretrain.prediction.cost_models.priced_step import PricedStep, StepEstimate
-from foretrain.prediction.cost_models.step_models import OperatorSteps, StepModel
+from foretrain.prediction.cost_models.step_models import CostModel, OperatorCostModel
 from foretrain.prediction.operators._base import Knowledge
 from foretrain.prediction.operators.roofline import RooflineModel
 from foretrain.workloads.graph import Graph
@@ -25,7 +25,7 @@ NAME = "end-to-end"
 
 
 @dataclass(frozen=True)
-class EndToEndSteps(StepModel):
+class EndToEndSteps(CostModel):
     """Steps as a fitted regression tells them.
 
     `threads` and `disk_delay_seconds` None: those of all timings, which then must not differ in them.
@@ -48,7 +48,7 @@ class EndToEndSteps(StepModel):
         )
         told = self.model.predict(run).scale(1 / iterations)
         part = Part("whole step", told.p50, self.source, told.p50 - told.p10, told.p90 - told.p50)
-        bound = OperatorSteps(RooflineModel.name).estimate(graph, device)
+        bound = OperatorCostModel(RooflineModel.name).estimate(graph, device)
         return StepEstimate(
             estimate=Estimate("s", (part,)),
             knowledge=Knowledge.MEASURED if device.id in self.model.devices else Knowledge.EXTRAPOLATED,
