@@ -41,7 +41,7 @@ def _step(prediction: Prediction | None) -> tuple[Markup, ...]:
     """What the chosen plan's step consists of, where that was predicted in full."""
     if prediction is None:
         return ()
-    curve = None if prediction.spread is None else prediction.spread.scaling
+    curve = prediction.parallelism.scaling
     return step_section(prediction), memory_section(prediction), scaling_section(curve)
 
 
