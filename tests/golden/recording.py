@@ -14,7 +14,7 @@ import json
 import math
 import os
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -102,7 +102,7 @@ class Difference:
 
     def __str__(self) -> str:
         size = f", relative difference {self.relative:.3g}" if math.isfinite(self.relative) else ""
-        return f"{self.section} {self.key}: golden {self.golden}, now {self.now}{size}"
+        return f"{self.key}: golden {self.golden}, now {self.now}{size}"
 
 
 def requests() -> tuple[Request, ...]:
@@ -206,14 +206,25 @@ def tolerance() -> float:
 
 
 def differences(golden: Answer, now: Answer, relative_tolerance: float) -> list[Difference]:
-    """Where two answers differ by more than the tolerance, the largest differences first."""
+    """Where two answers differ by more than the tolerance: `numbers` before `advice`, the largest first."""
     found: list[Difference] = []
     if golden.exit_code != now.exit_code:
         found.append(Difference("exit", "code", str(golden.exit_code), str(now.exit_code), math.inf))
     present = now.sections()
     for section, expected in golden.sections().items():
-        found += _section_differences(section, expected, present[section], relative_tolerance)
-    return sorted(found, key=lambda difference: -difference.relative)
+        here = _section_differences(section, expected, present[section], relative_tolerance)
+        found += sorted(here, key=lambda difference: -difference.relative)
+    return found
+
+
+def report(found: Sequence[Difference], shown: int) -> list[str]:
+    """The number of differences in each section, and the first of each."""
+    lines = []
+    for section in dict.fromkeys(difference.section for difference in found):
+        here = [difference for difference in found if difference.section == section]
+        lines.append(f"{section}: {len(here)} difference{'s' if len(here) > 1 else ''}")
+        lines += [f"  {difference}" for difference in here[:shown]]
+    return lines
 
 
 def _section_differences(
