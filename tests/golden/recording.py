@@ -156,7 +156,9 @@ def flatten(answer: object) -> Numbers:
         if "[]" not in path:
             (numbers[path],) = values
         elif _is_unordered(path):
-            numbers[path] = sorted(values, key=_descending)
+            kept = [value for value in values if not _is_negligible(value)]
+            if kept:
+                numbers[path] = sorted(kept, key=_descending)
         else:
             numbers[path] = values
     return numbers
@@ -192,6 +194,11 @@ def _is_unused_option(path: str, values: list[Scalar]) -> bool:
 def _is_unordered(path: str) -> bool:
     names = {name.removesuffix("[]") for name in path.split(".") if name.endswith("[]")}
     return bool(names & (UNORDERED_LISTS | UNNAMED_MAPPINGS))
+
+
+def _is_negligible(value: Scalar) -> bool:
+    """A part of nothing, or what rounding leaves of one: whether it is listed does not matter."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= ABSOLUTE_TOLERANCE
 
 
 def _descending(value: Scalar) -> tuple[int, float, str]:

@@ -15,6 +15,10 @@ def test_parts_are_sorted_and_nameless() -> None:
     assert flatten(STEP) == {"step.seconds.p50": 0.5, "step.parts[].seconds": [2, 1]}
 
 
+def test_a_part_of_nothing_is_dropped() -> None:
+    assert flatten({"parts": [*PARTS, {"name": "c", "seconds": 3e-17}]}) == flatten({"parts": PARTS})
+
+
 def test_texts_are_dropped_and_enumerations_kept() -> None:
     found = flatten({"knowledge": "measured", "verdict": "fast", "network": {"inside a node": "nvlink4"}})
     assert found == {"knowledge": "measured", "network[]": ["nvlink4"]}
