@@ -61,13 +61,13 @@ def fail(sentence: str, exit_code: int) -> NoReturn:
 
 
 def _flush_stdout() -> None:
-    """Write what is buffered while an error can still be reported: at interpreter exit it is exit code 120."""
+    """Write what is buffered while an error can still be reported: at interpreter exit its code is 120."""
     if sys.__stdout__ is not None:
         sys.__stdout__.flush()
 
 
 def _discard_stdout() -> None:
-    """Drop what is buffered: a stream that failed once fails again when the interpreter flushes it at exit."""
+    """Drop what is buffered: a stream that failed fails again when the interpreter flushes it at exit."""
     if sys.__stdout__ is None:
         return
     nowhere = os.open(os.devnull, os.O_WRONLY)
