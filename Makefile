@@ -38,6 +38,7 @@ coverage: setup tools  ## The tests again, with what they cover (half as fast)
 	sh scripts/in_mount_namespace.sh $(BIN)/pytest -n 2 --cov --cov-report=term --cov-report=xml:build/coverage.xml
 
 validate: setup  ## Accuracy on public measurements (SUITE=name for one; FORETRAIN_DATA names the data)
+	$(if $(SUITE),,$(BIN)/python scripts/refresh_offers.py --data $(DATA) --check)
 	$(BIN)/python -m validation $(if $(SUITE),--suite $(SUITE))
 
 calibrate: setup  ## Fit the shipped calibrations anew to the public measurements (an hour or two)
