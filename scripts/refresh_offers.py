@@ -1,7 +1,7 @@
 """Rebuild the shipped offers from a price snapshot.
 
     python scripts/refresh_offers.py --data DIR
-    python scripts/refresh_offers.py --data DIR --check     # only say whether the shipped offers are up to date
+    python scripts/refresh_offers.py --data DIR --check    # say whether the shipped offers are up to date
 
 DIR holds `prices/gpu_offers_<YYYY>_<MM>.csv.gz` in the layout `foretrain.facts.price_catalog` describes. For
 each cloud in it, the file its `provider.toml` lists as current (not historical) is written anew, with that

@@ -11,8 +11,7 @@ import pytest
 
 from foretrain.errors import InvalidData, InvalidRequest
 from foretrain.facts import price_import
-from foretrain.facts.offers import OfferQuery, all_offers, offers_named, search
-from foretrain.facts.price_catalog import convert, read_price_file
+from foretrain.facts.offers import OfferQuery, all_offers, offers_named, search, shipped_offers
 from foretrain.facts.price_import import import_prices
 
 HEADER = "cloud,InstanceType,AcceleratorName,AcceleratorCount,Region,vCPUs,MemoryGiB,Price,SpotPrice"
