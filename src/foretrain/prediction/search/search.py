@@ -254,7 +254,6 @@ def _layouts(devices: int, pricing: _Pricing, at: StepContext) -> Iterator[Layou
                     data=1 if stage else data // expert,
                     shard=data // expert if stage else 1,
                     zero_stage=stage,
-                    replication="zero" if stage else "ddp",
                     sequence_parallel=pricing.divides_sequence and tensor > 1,
                 )
 
