@@ -14,23 +14,13 @@ from typing import Any
 import torch
 
 from foretrain.workloads.graph import Role
+from foretrain.workloads.tracing.nested import map_tensors
 from foretrain.workloads.tracing.recorder import Recorder
 
 
-def halved(value: Any, half: torch.dtype) -> Any:
-    """Inputs with floating-point tensors in half precision."""
-    if isinstance(value, torch.Tensor):
-        return value.to(half) if value.is_floating_point() else value
-    if isinstance(value, list | tuple):
-        return type(value)(halved(item, half) for item in value)
-    if isinstance(value, dict):
-        return {key: halved(item, half) for key, item in value.items()}
-    return value
-
-
-def in_full(value: Any) -> Any:
-    """A model's output as losses take it: in FP32."""
-    return halved(value, torch.float32)
+def cast_floats(value: Any, dtype: torch.dtype) -> Any:
+    """Inputs or outputs of a module with their floating-point tensors in another precision."""
+    return map_tensors(value, lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor)
 
 
 class MasterOptimizer:
