@@ -70,7 +70,9 @@ def test_weights_in_half_precision(tmp_path: Path, config: Any) -> None:
         for half_weights in (False, True)
     )
     for role in (Role.PARAMETER, Role.GRADIENT):
-        assert {half.specs[buffer.spec].dtype for buffer in half.buffers if buffer.role is role} == {"bfloat16"}
+        assert {half.specs[buffer.spec].dtype for buffer in half.buffers if buffer.role is role} == {
+            "bfloat16"
+        }
         assert 2 * _bytes(half, role) == _bytes(mixed, role) > 0
 
 
