@@ -35,10 +35,11 @@ from foretrain.prediction.strategies.expert import expert_parallel
 from foretrain.prediction.strategies.gradients import optimizer_start, reduced_last
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.pipeline.pipeline import Pipeline, Room
-from foretrain.prediction.strategies.program import Axis, Exchange, Program, group_along, neighbours
+from foretrain.prediction.strategies.program import Axis, Exchange, Program, compiled, group_along, neighbours
 from foretrain.prediction.strategies.sharded import sharded, with_sharded_optimizer
 from foretrain.prediction.strategies.single_process import launched_by_one, single_process
 from foretrain.prediction.strategies.tensor import tensor_parallel
+from foretrain.workloads.fusion import unfused
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.rules import unknown_names
 
@@ -119,10 +120,12 @@ class Spread:
 
 
 def divided(graph: Graph, layout: Layout) -> Program:
-    """The program of one device, divided along the axes that cut through layers."""
-    program = tensor_parallel(Program(graph), layout.tensor, layout.sequence_parallel)
+    """The program of one device, divided along the axes that cut through layers, then compiled if it is."""
+    if layout.tensor * layout.context * layout.expert == 1:
+        return compiled(Program(graph))
+    program = tensor_parallel(Program(unfused(graph)), layout.tensor, layout.sequence_parallel)
     program = context_parallel(program, layout.context)
-    return expert_parallel(program, layout.expert)
+    return compiled(expert_parallel(program, layout.expert))
 
 
 def replicated(program: Program, layout: Layout) -> Program:

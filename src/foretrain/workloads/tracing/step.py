@@ -15,7 +15,7 @@ from foretrain.workloads.example import Example
 from foretrain.workloads.graph import Graph, Layer, Phase, Role
 from foretrain.workloads.options import StepOptions
 from foretrain.workloads.tracing.checkpointing import checkpoint_blocks
-from foretrain.workloads.tracing.half_weights import MasterOptimizer, cast_floats
+from foretrain.workloads.tracing.half_weights import MasterOptimizer, cast_floats, own_state
 from foretrain.workloads.tracing.nested import map_tensors, tensors_in
 from foretrain.workloads.tracing.optimizers import optimizer as build_optimizer
 from foretrain.workloads.tracing.reality import Reality
@@ -151,10 +151,8 @@ def _own_what_exists(
     if isinstance(optimizer, MasterOptimizer):
         optimizer.own(recorder)
     elif optimizer is not None:
-        for state in optimizer.state.values():
-            for name, value in state.items():
-                if isinstance(value, torch.Tensor):
-                    recorder.own(value, Role.OPTIMIZER_STATE, name)
+        for name, parameter in module.named_parameters():
+            own_state(recorder, name, optimizer.state.get(parameter, {}))
 
 
 def _note(layers: list[Layer], recorder: Recorder, path: str, leaf: torch.nn.Module, output: Any) -> None:
