@@ -1,11 +1,11 @@
 """Every optimizer by name: it traces for convolutions and transformers, and its state has the right size."""
 
 import pytest
+from tests.support.small_models import graph
 
 from foretrain.workloads.graph import Graph, Phase, Role
 from foretrain.workloads.rules import operators, unknown_names
 from foretrain.workloads.tracing.optimizers import OPTIMIZERS
-from tests.support.small_models import graph
 
 WEIGHTS = {
     "conv": (8 * 3 * 3 * 3 + 8) + (8 + 8) + (5 * 128 + 5),  # convolution, batch norm, linear

@@ -226,7 +226,7 @@ def _between_parts(reduction: Exchange, degree: int, axes: tuple[Axis, ...]) -> 
 def with_sharded_optimizer(graph: Graph, degree: int) -> Graph:
     """The same step where each optimizer call works on a share of its tensors. For its time alone.
 
-    Updates work on a share of the elements. Products and means, as Adafactor has, work on a share of the rows.
+    Updates work on a share of the elements, products and means (of Adafactor) on a share of the rows.
     """
     if degree == 1:
         return graph

@@ -342,7 +342,7 @@ class Walk:
         return False
 
     def _divide_states(self) -> None:
-        """Optimizer state is divided as its parameter, where it has the divided axis: a row of means has not."""
+        """State is divided as its parameter, where it has the divided axis; a row may not."""
         for state, parameter in owners_of_states(self.graph).items():
             if parameter in self.held:
                 whole, kept = (self.shapes[self.buffers[index].spec] for index in (parameter, state))
