@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
+from foretrain.prediction.many_devices import Parallelism, step_configuration, step_context
 from tests.support.hand_made_steps import graph
 
 from foretrain.errors import InvalidRequest
 from foretrain.facts.hardware import hardware
 from foretrain.prediction.cost_models.step_models import OperatorCostModel
 from foretrain.prediction.evaluation import Evaluation, StepConfiguration, evaluate
-from foretrain.prediction.many_devices import Parallelism, step_configuration, step_context
 from foretrain.prediction.memory.estimate import layout_memory, memory_options
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.stragglers import SLOWEST, expected_maximum

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from foretrain.prediction.step.timing import model_flop, throughput
 from tests.support.step_models import FixedSteps
 
 from foretrain.errors import InvalidRequest
@@ -15,7 +16,6 @@ from foretrain.prediction.operators._base import Knowledge
 from foretrain.prediction.operators.host import HostModel
 from foretrain.prediction.predict import predict
 from foretrain.prediction.step.input_pipeline import InputOptions
-from foretrain.prediction.step.timing import model_flop, throughput
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 from foretrain.workloads.workload import traced
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
+from foretrain.prediction.advice.counterfactuals import fast_link
+from foretrain.prediction.many_devices import Parallelism
 from tests.support.smaller_devices import with_memory
 
 from foretrain.errors import InvalidRequest
 from foretrain.facts.hardware import hardware
 from foretrain.prediction.advice.bottleneck import Limit
-from foretrain.prediction.advice.counterfactuals import fast_link
 from foretrain.prediction.answer import ParallelismReport, Prediction
-from foretrain.prediction.many_devices import Parallelism
 from foretrain.prediction.predict import predict
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.workloads.requests import WorkloadRequest, workload_of

@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from foretrain.prediction.heterogeneous.predict import MixedRequest, predict_mixed
+from foretrain.prediction.many_devices import Parallelism
 from tests.support.convolving import workload_named
 
 from foretrain.errors import Infeasible, InvalidRequest
@@ -17,8 +19,6 @@ from foretrain.prediction.answer import MixedPrediction
 from foretrain.prediction.collectives.network import network_among
 from foretrain.prediction.cost_models.step_models import OperatorCostModel
 from foretrain.prediction.heterogeneous.division import Divider
-from foretrain.prediction.heterogeneous.predict import MixedRequest, predict_mixed
-from foretrain.prediction.many_devices import Parallelism
 from foretrain.prediction.predict import predict
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.workloads.workload import Workload

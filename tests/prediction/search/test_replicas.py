@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from foretrain.prediction.many_devices import Parallelism, step_context
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretrain.facts.hardware import hardware
 from foretrain.prediction.cost_models.step_models import OperatorCostModel
 from foretrain.prediction.evaluation import Evaluation, StepConfiguration, evaluate
-from foretrain.prediction.many_devices import Parallelism, step_context
 from foretrain.prediction.search.replicas import (
     Reduction,
     ReplicaStep,

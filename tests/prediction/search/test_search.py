@@ -7,15 +7,15 @@ from functools import cache
 
 import numpy as np
 import pytest
+from foretrain.prediction.many_devices import Parallelism, step_context
 from tests.support.divided_graphs import matrix_flop
-from tests.support.hand_made_steps import gpt2, graph, environment
+from tests.support.hand_made_steps import environment, gpt2, graph
 from tests.support.smaller_devices import with_memory
 
 from foretrain.errors import Infeasible, InvalidRequest
 from foretrain.facts.hardware import hardware
 from foretrain.prediction.cost_models.step_models import OperatorCostModel
 from foretrain.prediction.evaluation import Evaluation, StepConfiguration, StepContext, evaluate
-from foretrain.prediction.many_devices import Parallelism, step_context
 from foretrain.prediction.search.blocks import AFTER, BEFORE, blocks_of
 from foretrain.prediction.search.search import PREDICTED, Ranking, search
 from foretrain.prediction.search.sketch import block_costs, sketch

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.hand_made_steps import by_bytes, exchange, gpt2, graph, program, environment, times
+from tests.support.hand_made_steps import by_bytes, environment, exchange, gpt2, graph, program, times
 
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.collectives._base import Verb

@@ -6,14 +6,14 @@ import math
 from dataclasses import replace
 
 import pytest
-from tests.support.hand_made_steps import gpt2, graph, environment, spread_by
+from tests.support.hand_made_steps import environment, gpt2, graph, parallel_step_on
 
 from foretrain.facts.hardware import hardware
 from foretrain.prediction.collectives.network import with_factor
 from foretrain.prediction.cost_models.priced_step import step_estimate
 from foretrain.prediction.step.parallel import BUBBLE, EXPOSED, OVERLAPPED, spread
-from foretrain.prediction.strategies.gradients import parameter_bytes
 from foretrain.prediction.strategies.catalogue import layout_of
+from foretrain.prediction.strategies.gradients import parameter_bytes
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.program import Axis
 from foretrain.workloads.graph import Phase
@@ -32,7 +32,7 @@ STRATEGIES = [
 def test_parts_sum_to_the_step_and_exposed_is_part_of_all(strategy: str, micro_batches: int) -> None:
     if "chunks" in strategy and micro_batches == 1:
         micro_batches = 2  # one for each stage
-    found = spread_by(gpt2(), strategy, ON, micro_batches)
+    found = parallel_step_on(gpt2(), strategy, ON, micro_batches)
     run = found.run
     assert found.seconds == pytest.approx(run.seconds)
     spent = run.computing_seconds + run.exposed_seconds + run.bubble_seconds + run.waiting_seconds
@@ -72,17 +72,20 @@ def test_one_device_is_one_device(strategy: str) -> None:
 
 
 def test_compression_moves_half_and_is_never_slower() -> None:
-    whole, half = (spread_by(gpt2(), strategy, ON) for strategy in ("dp=4", "dp=4,compress=fp16"))
+    whole, half = (parallel_step_on(gpt2(), strategy, ON) for strategy in ("dp=4", "dp=4,compress=fp16"))
     assert half.moved_bytes == whole.moved_bytes / 2 == parameter_bytes(gpt2()) / 2
     assert half.seconds <= whole.seconds
 
 
 def test_overlapping_is_never_slower() -> None:
-    assert spread_by(gpt2(), "dp=4", ON).seconds <= spread_by(gpt2(), "dp=4,overlap=no", ON).seconds
+    assert (
+        parallel_step_on(gpt2(), "dp=4", ON).seconds
+        <= parallel_step_on(gpt2(), "dp=4,overlap=no", ON).seconds
+    )
 
 
 def test_accumulation_exchanges_as_much_in_a_longer_step() -> None:
-    one, four = (spread_by(gpt2(), "ddp", ON, count) for count in (1, 4))
+    one, four = (parallel_step_on(gpt2(), "ddp", ON, count) for count in (1, 4))
     assert four.moved_bytes == one.moved_bytes
     assert four.run.computing_seconds > 2 * one.run.computing_seconds
     assert four.run.exposed_seconds == pytest.approx(one.run.exposed_seconds)
@@ -91,13 +94,13 @@ def test_accumulation_exchanges_as_much_in_a_longer_step() -> None:
 
 def test_bytes_of_the_sharded_strategies() -> None:
     whole = parameter_bytes(gpt2())
-    assert spread_by(gpt2(), "zero1", ON).moved_bytes == 2 * whole
-    assert spread_by(gpt2(), "zero2", ON, 3).moved_bytes == (3 + 1) * whole
-    assert 2.5 * whole < spread_by(gpt2(), "zero3", ON).moved_bytes <= 3 * whole
+    assert parallel_step_on(gpt2(), "zero1", ON).moved_bytes == 2 * whole
+    assert parallel_step_on(gpt2(), "zero2", ON, 3).moved_bytes == (3 + 1) * whole
+    assert 2.5 * whole < parallel_step_on(gpt2(), "zero3", ON).moved_bytes <= 3 * whole
 
 
 def test_a_sharded_optimizer_is_quicker_and_nothing_else_is() -> None:
-    ddp, zero = spread_by(gpt2(), "ddp", ON), spread_by(gpt2(), "zero1", ON)
+    ddp, zero = parallel_step_on(gpt2(), "ddp", ON), parallel_step_on(gpt2(), "zero1", ON)
     assert zero.run.phases[Phase.FORWARD] == pytest.approx(ddp.run.phases[Phase.FORWARD])
     updates = [
         sum(part.value for part in found.estimate.parts if part.name.startswith("optimizer"))
@@ -109,19 +112,19 @@ def test_a_sharded_optimizer_is_quicker_and_nothing_else_is() -> None:
 def test_more_bytes_never_take_less() -> None:
     small, large = graph("voice-conv", batch=20), graph("voice-linear", batch=20)
     assert parameter_bytes(small) < parameter_bytes(large)
-    found = [spread_by(of, "ddp", "gtx1080ti:4") for of in (small, large)]
+    found = [parallel_step_on(of, "ddp", "gtx1080ti:4") for of in (small, large)]
     assert found[0].communication_seconds < found[1].communication_seconds
 
 
 def test_gradients_of_sequences_in_parts_are_averaged() -> None:
-    found = spread_by(gpt2(), "cp=4", ON)
+    found = parallel_step_on(gpt2(), "cp=4", ON)
     (reduction,) = [each for each in found.traffic if "gradients" in each.name]
     assert reduction.bytes == parameter_bytes(gpt2())
     assert reduction.members == 4
 
 
 def test_exchanges_inside_a_node_do_not_touch_the_network() -> None:
-    found = spread_by(gpt2(), "tp=2,dp=2", "a100-sxm-80gb:2x2").traffic
+    found = parallel_step_on(gpt2(), "tp=2,dp=2", "a100-sxm-80gb:2x2").traffic
     inside, between = (
         environment("a100-sxm-80gb:2x2").network.intra,
         environment("a100-sxm-80gb:2x2").network.inter,
@@ -135,4 +138,4 @@ def test_exchanges_inside_a_node_do_not_touch_the_network() -> None:
 
 def test_devices_of_a_layout_are_all_of_the_hardware() -> None:
     assert hardware(ON).devices == layout_of("ddp", 4, 4).devices
-    assert spread_by(gpt2(), "tp=2,pp=2", ON).layout == Layout("tp=2,pp=2", tensor=2, pipeline=2)
+    assert parallel_step_on(gpt2(), "tp=2,pp=2", ON).layout == Layout("tp=2,pp=2", tensor=2, pipeline=2)

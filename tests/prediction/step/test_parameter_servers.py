@@ -5,15 +5,15 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
-from tests.support.hand_made_steps import graph, environment
+from tests.support.hand_made_steps import environment, graph
 
 from foretrain.prediction.collectives._base import Collective, Group, Verb
 from foretrain.prediction.collectives.catalogue import collective_cost
 from foretrain.prediction.cost_models.priced_step import call_times
 from foretrain.prediction.step.parallel import Spread, spread
 from foretrain.prediction.step.parameter_servers import NOTE, parameter_server_step
-from foretrain.prediction.strategies.gradients import optimizer_start, parameter_bytes
 from foretrain.prediction.strategies.catalogue import layout_of
+from foretrain.prediction.strategies.gradients import optimizer_start, parameter_bytes
 from foretrain.prediction.strategies.layout import Layout
 
 ON = "t4:1x4"
