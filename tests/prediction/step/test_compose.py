@@ -14,12 +14,12 @@ from foretrain.prediction.cost_models.priced_step import CallTimes, call_times
 from foretrain.prediction.step.compose import (
     compose,
     exchanging_seconds,
-    forward_end,
     passes,
     per_step,
     times_happening,
 )
 from foretrain.prediction.step.pipeline import compose_pipeline
+from foretrain.prediction.strategies.gradients import forward_end
 from foretrain.prediction.strategies.pipeline.schedules import even_pipeline_seconds
 from foretrain.prediction.strategies.program import Axis, Exchange, Program, When
 from foretrain.workloads.graph import Phase
