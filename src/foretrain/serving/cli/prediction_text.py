@@ -121,7 +121,8 @@ def show_bottleneck(limit: Bottleneck, device: Device) -> None:
     kind = device.kind if limit.kind == "gpu" else limit.kind
     print_line(f"Bottleneck: {kind} - {limit.verdict}", "magenta")
     for title, is_what_if in (("what would help", False), ("what if", True)):
-        rows = [_advice_row(each) for each in limit.advice if each.is_what_if == is_what_if]
+        with_gain = (each for each in limit.advice if each.gain is not None)  # others are in the memory table
+        rows = [_advice_row(each) for each in with_gain if each.is_what_if == is_what_if]
         if rows:
             print_line()
             print_table(

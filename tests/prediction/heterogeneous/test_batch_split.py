@@ -1,4 +1,4 @@
-"""Uneven splits: the seed's two nodes by hand, limits, verdicts, and all splits tried."""
+"""Uneven splits: two nodes by hand, limits, verdicts, and all splits tried."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ FAST = Worker("fast", Affine(0.0, 0.001), 10_000)
 SLOW = Worker("slow", Affine(0.0, 0.020), 10_000)
 
 
-def found(answer: Split | Infeasible) -> Split:
+def split_of(answer: Split | Infeasible) -> Split:
     assert isinstance(answer, Split), answer
     return answer
 
 
-def test_the_seeds_slow_node_takes_one_of_21() -> None:
-    split = found(split_batch(210, [FAST, SLOW]))
+def test_a_slow_node_takes_one_of_21_samples() -> None:
+    split = split_of(split_batch(210, [FAST, SLOW]))
     assert split.batches == (200, 10)
     assert split.seconds == pytest.approx(0.2)
     assert split.left_out == ()
@@ -31,39 +31,39 @@ def test_the_seeds_slow_node_takes_one_of_21() -> None:
     )
 
 
-def test_whole_samples_go_to_whom_they_cost_least() -> None:
+def test_whole_samples_go_where_they_cost_least() -> None:
     """22 samples: 21 ms with one slow sample; none or two of them take 22 and 40."""
-    assert found(split_batch(22, [FAST, SLOW])).batches == (21, 1)
+    assert split_of(split_batch(22, [FAST, SLOW])).batches == (21, 1)
 
 
 def test_synchronising_can_cost_more_than_the_slow_node_brings() -> None:
-    split = found(split_batch(210, [FAST, SLOW], lambda workers: 0.05 * (workers - 1)))
+    split = split_of(split_batch(210, [FAST, SLOW], lambda workers: 0.05 * (workers - 1)))
     assert split.batches == (210, 0)
     assert split.left_out == ("slow",)
     assert split.verdict == "slow does not help: a step takes 250 ms with all workers, 210 ms without"
 
 
-def test_below_its_least_useful_batch_the_slow_node_only_hinders() -> None:
-    """The seed's forecast: 32 samples take it 640 ms, while the fast one is done with all in 210."""
-    split = found(split_batch(210, [FAST, Worker("slow", SLOW.seconds_at, 10_000, least_batch=32)]))
+def test_below_its_least_useful_batch_the_slow_node_is_left_out() -> None:
+    """32 samples take it 640 ms, while the fast one is done with all in 210."""
+    split = split_of(split_batch(210, [FAST, Worker("slow", SLOW.seconds_at, 10_000, least_batch=32)]))
     assert split.left_out == ("slow",)
     assert split.seconds == pytest.approx(0.21)
 
 
 def test_least_batches_larger_than_the_whole_leave_workers_out() -> None:
-    split = found(split_batch(8, [Worker("a", Affine(0, 1), 8, 6), Worker("b", Affine(0, 2), 8, 6)]))
+    split = split_of(split_batch(8, [Worker("a", Affine(0, 1), 8, 6), Worker("b", Affine(0, 2), 8, 6)]))
     assert split.batches == (8, 0)
     assert "more than 8 samples" in split.verdict
 
 
 def test_memory_forces_samples_onto_the_slow_node() -> None:
-    split = found(split_batch(210, [Worker("fast", FAST.seconds_at, 150), SLOW]))
+    split = split_of(split_batch(210, [Worker("fast", FAST.seconds_at, 150), SLOW]))
     assert split.batches == (150, 60)
     assert split.seconds == pytest.approx(1.2)
     assert split.verdict.endswith("without it the others cannot hold the batch")
 
 
-def test_a_batch_that_fits_nowhere_says_what_would() -> None:
+def test_a_batch_that_fits_nowhere_is_infeasible() -> None:
     answer = split_batch(100, [Worker("a", Affine(0, 1), 30), Worker("b", Affine(0, 1), 40)])
     assert isinstance(answer, Infeasible)
     assert "at most 70" in str(answer)
@@ -77,7 +77,7 @@ def test_a_batch_that_fits_nowhere_says_what_would() -> None:
 
 def test_equal_workers_share_evenly() -> None:
     pace = Affine(0.1, 0.01)
-    split = found(split_batch(30, [Worker(f"gpu{index}", pace, 100) for index in range(4)]))
+    split = split_of(split_batch(30, [Worker(f"gpu{index}", pace, 100) for index in range(4)]))
     assert sorted(split.batches) == [7, 7, 8, 8]
 
 
@@ -89,19 +89,19 @@ def test_flat_step_times_and_large_batches_are_quick() -> None:
         asked.append(batch)
         return max(1.0, batch / 1000)
 
-    split = found(split_batch(1_000_000, [Worker("a", saturating, 10**6), Worker("b", saturating, 10**6)]))
+    split = split_of(split_batch(1_000_000, [Worker("a", saturating, 10**6), Worker("b", saturating, 10**6)]))
     assert split.seconds == pytest.approx(500)
     assert len(asked) < 400
 
 
 def test_many_kinds_are_dropped_slowest_first() -> None:
     workers = [Worker(f"w{index}", Affine(0.0, 1.0 + index), 1000) for index in range(14)]
-    split = found(split_batch(1000, workers, lambda count: 20.0 * count))
+    split = split_of(split_batch(1000, workers, lambda count: 20.0 * count))
     assert 1 < len(split.left_out) < 13
     assert split.left_out == tuple(f"w{index}" for index in range(14 - len(split.left_out), 14))
 
 
-def test_nonsense_is_refused() -> None:
+def test_invalid_limits_are_refused() -> None:
     with pytest.raises(InvalidRequest):
         split_batch(0, [FAST])
     with pytest.raises(InvalidRequest, match="least"):
@@ -136,7 +136,7 @@ def test_no_split_is_faster(data: st.DataObject) -> None:
     if best is None:
         assert isinstance(answer, Infeasible)
         return
-    split = found(answer)
+    split = split_of(answer)
     assert split.seconds == pytest.approx(best)
     assert sum(split.batches) == batch
     for worker, given_batch in zip(workers, split.batches, strict=True):

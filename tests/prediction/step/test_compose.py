@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.hand_made_steps import by_bytes, exchange, gpt2, graph, program, environment, times
+from tests.support.hand_made_steps import by_bytes, environment, exchange, gpt2, graph, program, times
 
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.collectives._base import Verb
@@ -14,12 +14,12 @@ from foretrain.prediction.cost_models.priced_step import CallTimes, call_times
 from foretrain.prediction.step.compose import (
     compose,
     exchanging_seconds,
-    forward_end,
     passes,
     per_step,
     times_happening,
 )
 from foretrain.prediction.step.pipeline import compose_pipeline
+from foretrain.prediction.strategies.gradients import forward_end
 from foretrain.prediction.strategies.pipeline.schedules import even_pipeline_seconds
 from foretrain.prediction.strategies.program import Axis, Exchange, Program, When
 from foretrain.workloads.graph import Phase

@@ -1,14 +1,13 @@
-"""Choices of a layout: when gradients are reduced, what is kept of gathered activations."""
+"""Options of a layout: when gradients are reduced, what is kept of gathered activations."""
 
 import pytest
 
 from foretrain.prediction.collectives._base import Verb
 from foretrain.prediction.memory.estimate import memory_options
 from foretrain.prediction.memory.lifetimes import tensor_lifetimes
-from foretrain.prediction.strategies.memory_options import MemoryOptions
-from foretrain.prediction.step.parallel import replicated
-from foretrain.prediction.strategies.catalogue import layout_of
+from foretrain.prediction.strategies.catalogue import layout_of, replication
 from foretrain.prediction.strategies.layout import Layout
+from foretrain.prediction.strategies.memory_options import MemoryOptions
 from foretrain.prediction.strategies.program import Axis, Exchange, Program
 from foretrain.workloads.graph import Buffer, Call, Graph, Phase, Role, Spec
 
@@ -26,6 +25,10 @@ def _graph(**settings: object) -> Graph:
         Buffer(0, 0, 4, Role.GRADIENT, "a"),
     )
     return Graph((Spec((1 << 20,), "float32"),), calls, buffers, (), 1, 1, 0, dict(settings))
+
+
+def replicated(program: Program, layout: Layout) -> Program:
+    return replication(layout).replicate(program, layout)
 
 
 def test_gradients_are_reduced_as_they_become_ready_or_after_all() -> None:
@@ -54,6 +57,6 @@ def test_what_layers_gather_may_be_kept_for_every_micro_batch_in_flight(keeps: b
     assert memory_options(Program(_graph(), tuple(gathers)), 2.0, layout).gathered_bytes == kept
 
 
-def test_keeping_is_said_by_sp() -> None:
+def test_sp_keep_keeps_gathered_activations() -> None:
     assert layout_of("tp=4,sp=keep", 4, 4).keeps_gathered
     assert not layout_of("tp=4,sp", 4, 4).keeps_gathered

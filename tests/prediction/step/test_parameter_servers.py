@@ -1,19 +1,19 @@
-"""Steps with parameter servers: the seed's synchronous formula, and how the variants compare."""
+"""Steps with parameter servers: the synchronous formula by hand, and how the variants compare."""
 
 from __future__ import annotations
 
 from functools import cache
 
 import pytest
-from tests.support.hand_made_steps import graph, environment
+from tests.support.hand_made_steps import environment, graph
 
 from foretrain.prediction.collectives._base import Collective, Group, Verb
 from foretrain.prediction.collectives.catalogue import collective_cost
 from foretrain.prediction.cost_models.priced_step import call_times
-from foretrain.prediction.step.parallel import Spread, spread
+from foretrain.prediction.step.parallel import ParallelStep, parallel_step
 from foretrain.prediction.step.parameter_servers import NOTE, parameter_server_step
-from foretrain.prediction.strategies.gradients import optimizer_start, parameter_bytes
 from foretrain.prediction.strategies.catalogue import layout_of
+from foretrain.prediction.strategies.gradients import optimizer_start, parameter_bytes
 from foretrain.prediction.strategies.layout import Layout
 
 ON = "t4:1x4"
@@ -21,7 +21,7 @@ VOICE = graph("voice-conv", batch=20)
 
 
 @cache
-def over_servers(strategy: str, jitter: float = 0.0, on: str = ON, micro_batches: int = 1) -> Spread:
+def over_servers(strategy: str, jitter: float = 0.0, on: str = ON, micro_batches: int = 1) -> ParallelStep:
     nodes = 4 if on == ON else 1
     layout = layout_of(strategy, 4, 4 // nodes)
     return parameter_server_step(VOICE, layout, micro_batches, environment(on), jitter)
@@ -29,21 +29,21 @@ def over_servers(strategy: str, jitter: float = 0.0, on: str = ON, micro_batches
 
 def alone() -> tuple[float, float]:
     """A worker's step without its update, and the update."""
-    found = spread(VOICE, Layout("one"), 1, environment(ON))
-    updating = float(call_times(found.priced).device[optimizer_start(VOICE) :].sum())
-    return found.seconds - updating, updating
+    step = parallel_step(VOICE, Layout("one"), 1, environment(ON))
+    updating = float(call_times(step.priced).device[optimizer_start(VOICE) :].sum())
+    return step.seconds - updating, updating
 
 
-def test_the_seeds_synchronous_step_by_hand() -> None:
+def test_a_synchronous_step_by_hand() -> None:
     """T = t_fwd + t_bwd + 2 S / (B / n) + t_agg."""
     at = environment(ON)
     message = Collective(Verb.SEND, parameter_bytes(VOICE), Group(2, 1))
     seconds = collective_cost(message, at.network, at.device).seconds
     computing, updating = alone()
-    found = over_servers("ps-sync")
-    assert found.seconds == pytest.approx(computing + 2 * 4 * seconds + updating)
-    assert found.run.exposed_seconds == pytest.approx(8 * seconds + updating)
-    assert found.staleness == 0
+    step = over_servers("ps-sync")
+    assert step.seconds == pytest.approx(computing + 2 * 4 * seconds + updating)
+    assert step.run.exposed_seconds == pytest.approx(8 * seconds + updating)
+    assert step.staleness == 0
 
 
 @pytest.mark.parametrize(
@@ -51,16 +51,16 @@ def test_the_seeds_synchronous_step_by_hand() -> None:
     ["ps-sync", "ps-async", "ps-ksync=2", "ps-kbatchsync=2", "ps-kasync=2", "ps-kbatchasync=2"],
 )
 def test_parts_sum_to_the_time_between_updates(strategy: str) -> None:
-    found = over_servers(strategy, 0.1)
-    assert found.estimate.value == pytest.approx(found.run.seconds)
-    assert found.estimate.quantiles.p10 <= found.seconds <= found.estimate.quantiles.p90
-    push, pull = found.traffic
+    step = over_servers(strategy, 0.1)
+    assert step.estimate.value == pytest.approx(step.run.seconds)
+    assert step.estimate.quantiles.p10 <= step.seconds <= step.estimate.quantiles.p90
+    push, pull = step.traffic
     assert (push.verb, pull.verb) == (Verb.PUSH, Verb.PULL)
-    assert push.bytes == pull.bytes == parameter_bytes(VOICE) * found.layout.contributions
-    assert NOTE in found.notes
+    assert push.bytes == pull.bytes == parameter_bytes(VOICE) * step.layout.contributions
+    assert NOTE in step.notes
 
 
-def test_gradients_that_wait_for_nobody_come_more_often_and_are_stale() -> None:
+def test_asynchronous_gradients_come_more_often_and_are_stale() -> None:
     sync, asynchronous = over_servers("ps-sync", 0.1), over_servers("ps-async", 0.1)
     assert asynchronous.seconds < sync.seconds / 2
     assert asynchronous.staleness == 3
@@ -91,6 +91,6 @@ def test_micro_batches_are_pushed_once() -> None:
 
 
 def test_workers_of_one_node_meet_in_the_hosts_memory() -> None:
-    found = over_servers("ps-sync", on="t4:4")
-    assert found.seconds < over_servers("ps-sync").seconds
-    assert {each.members for each in found.traffic} == {4}
+    step = over_servers("ps-sync", on="t4:4")
+    assert step.seconds < over_servers("ps-sync").seconds
+    assert {each.members for each in step.traffic} == {4}

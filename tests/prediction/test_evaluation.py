@@ -1,24 +1,24 @@
-"""Outcomes: memory by strategy, throughput of all devices, stragglers, and batches that do not split."""
+"""Evaluations: memory by strategy, throughput of all devices, stragglers, and batches that do not split."""
 
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import pytest
 from tests.support.hand_made_steps import graph
+from tests.support.scenarios import context_on, workload
 
 from foretrain.errors import InvalidRequest
 from foretrain.facts.hardware import hardware
-from foretrain.prediction.cost_models.step_models import OperatorCostModel
-from foretrain.prediction.evaluation import Evaluation, StepConfiguration, evaluate
-from foretrain.prediction.many_devices import Parallelism, step_configuration, step_context
-from foretrain.prediction.memory.estimate import layout_memory, memory_options
-from foretrain.prediction.step.input_pipeline import InputOptions
+from foretrain.prediction.evaluation import Evaluation, evaluate
+from foretrain.prediction.memory.estimate import fullest_stage, memory_options
+from foretrain.prediction.predict import configured
+from foretrain.prediction.scenario import Parallelism, StepConfiguration
 from foretrain.prediction.stragglers import SLOWEST, expected_maximum
 from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.program import Program
-from foretrain.workloads.requests import WorkloadRequest, workload_of
 
 ON = "gtx1080ti:4"
 
@@ -32,14 +32,12 @@ def evaluation(
     model: str = "voice-linear",
     jitter: float = 0.0,
 ) -> Evaluation:
-    machine = hardware(on)
-    workload = workload_of(WorkloadRequest(model, batch=batch, seq_len=64 if model == "gpt2" else None))
-    parallelism = Parallelism(strategy, micro_batches, jitter=jitter)
-    context = step_context(workload, machine, parallelism, OperatorCostModel(), InputOptions())
-    return evaluate(context, step_configuration(context, parallelism))
+    of = workload(model, batch=batch, seq_len=64 if model == "gpt2" else None)
+    context = context_on(of, on, strategy=strategy, jitter=jitter)
+    return evaluate(context, configured(context, Parallelism(strategy, micro_batches)))
 
 
-def test_the_more_is_shared_the_less_is_needed() -> None:
+def test_more_sharing_needs_less_memory() -> None:
     def needed(strategy: str) -> float:
         return evaluation(strategy, model="gpt2", on="a100-sxm-80gb:4").memory.bytes
 
@@ -70,22 +68,24 @@ def test_micro_batches_save_activations_and_keep_gradients() -> None:
 def test_stages_hold_the_micro_batches_in_flight() -> None:
     of, device = graph("voice-linear", batch=8192), hardware(ON).device
     one, three = (
-        layout_memory((Program(of, micro_batches=4),), (held,), Layout("ddp"), device)[1].bytes
+        fullest_stage((Program(of, micro_batches=4),), (held,), Layout("ddp"), device)[1].bytes
         for held in (1.0, 3.0)
     )
     assert three > one
     gpipe, in_turn = (evaluation(f"pp=2,dp=2,schedule={name}", 8, 8192) for name in ("gpipe", "1f1b"))
-    assert list(gpipe.spread.run.in_flight) == [8, 8]
-    assert list(in_turn.spread.run.in_flight) == [2, 1]
+    assert list(gpipe.step.run.in_flight) == [8, 8]
+    assert list(in_turn.step.run.in_flight) == [2, 1]
     assert gpipe.memory.bytes > in_turn.memory.bytes
 
 
-def test_the_fullest_stage_is_told() -> None:
-    found = evaluation("pp=4", 4)
-    stage, memory = found.fullest
-    run = found.spread.run
+def test_the_fullest_stage_is_that_with_most_memory() -> None:
+    result = evaluation("pp=4", 4)
+    stage, memory = result.fullest
+    run = result.step.run
     each = [
-        layout_memory((part,), (held,), found.configuration.layout, found.context.environment.device)[1].bytes
+        fullest_stage((part,), (held,), result.configuration.layout, result.context.environment.device)[
+            1
+        ].bytes
         for part, held in zip(run.stages, run.in_flight, strict=True)
     ]
     assert memory.bytes == pytest.approx(max(each), rel=0.02)
@@ -104,13 +104,13 @@ def test_throughput_counts_all_replicas() -> None:
 
 
 def test_tokens_of_all_replicas_and_micro_batches_are_counted() -> None:
-    found = evaluation("ddp", 2, model="gpt2", on="a100-sxm-80gb:2")
-    assert found.throughput.tokens_per_second == pytest.approx(64 * 4 * 2 / found.seconds)
+    result = evaluation("ddp", 2, model="gpt2", on="a100-sxm-80gb:2")
+    assert result.throughput.tokens_per_second == pytest.approx(64 * 4 * 2 / result.seconds)
 
 
 def test_servers_that_wait_for_fewer_train_on_fewer() -> None:
-    found = evaluation("ps-ksync=2", on="t4:1x4", model="voice-conv", batch=20)
-    assert found.samples_per_second == pytest.approx(2 * 20 / found.seconds)
+    result = evaluation("ps-ksync=2", on="t4:1x4", model="voice-conv", batch=20)
+    assert result.samples_per_second == pytest.approx(2 * 20 / result.seconds)
 
 
 def test_jitter_makes_every_step_wait_for_the_slowest() -> None:
@@ -123,25 +123,24 @@ def test_jitter_makes_every_step_wait_for_the_slowest() -> None:
     assert not [part for part in alone.total.parts if part.name == SLOWEST]
 
 
-def test_batches_that_do_not_split_say_what_would() -> None:
-    with pytest.raises(InvalidRequest, match=r"6 samples .* into 4 equal micro-batches; 1, 2, 3, 6 would do"):
+def test_batches_that_do_not_split_into_micro_batches_are_refused() -> None:
+    with pytest.raises(
+        InvalidRequest, match=r"6 samples .* into 4 equal micro-batches; micro_batches can be 1, 2, 3, 6"
+    ):
         StepConfiguration(layout_of("ddp", 4, 4), 6, 4)
 
 
-def test_a_global_batch_that_does_not_share_out_says_what_would() -> None:
-    machine = hardware(ON)
-    parallelism = Parallelism("ddp", global_batch=10)
-    workload = workload_of(WorkloadRequest("mnist-cnn"))
-    context = step_context(workload, machine, parallelism, OperatorCostModel(), InputOptions())
-    with pytest.raises(InvalidRequest, match="10 does not share out over 4 replicas; 8 would"):
-        step_configuration(context, parallelism)
-    assert step_configuration(context, Parallelism("ddp", global_batch=12)).batch == 3
+def test_a_global_batch_that_does_not_divide_over_replicas_is_refused() -> None:
+    context = context_on(workload("mnist-cnn"), ON)
+    message = "global_batch 10 does not divide over 4 replicas; use a multiple of 4, such as 8"
+    with pytest.raises(InvalidRequest, match=message):
+        configured(context, Parallelism("ddp", global_batch=10))
+    assert configured(context, Parallelism("ddp", global_batch=12)).batch == 3
 
 
 def test_a_pipeline_splits_its_batch_by_itself() -> None:
-    workload = workload_of(WorkloadRequest("voice-conv", batch=64))
-    context = step_context(workload, hardware(ON), Parallelism("pp=4"), OperatorCostModel(), InputOptions())
-    chosen = step_configuration(context, Parallelism("pp=4"))
+    context = context_on(workload("voice-conv", batch=64), ON)
+    chosen = configured(context, Parallelism("pp=4"))
     every = {
         count: evaluate(context, StepConfiguration(chosen.layout, 64, count)).seconds
         for count in (1, 2, 4, 8, 16, 32, 64)
@@ -155,9 +154,9 @@ def test_a_pipeline_splits_its_batch_by_itself() -> None:
     [
         ({"micro_batches": 0}, "micro_batches must be at least 1"),
         ({"global_batch": -1}, "global_batch must be at least 1"),
-        ({"jitter": 1.5}, "between 0 and 1"),
+        ({"jitter": 1.5}, "jitter must be at least 0 and below 1, got 1.5"),
     ],
 )
-def test_nonsense_is_refused(wrong: dict[str, float], message: str) -> None:
+def test_invalid_parallelism_is_refused(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidRequest, match=message):
-        Parallelism(**wrong)  # type: ignore[arg-type]
+        Parallelism(**wrong)

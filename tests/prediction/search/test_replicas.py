@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.scenarios import context_on
 
 from foretrain.facts.hardware import hardware
 from foretrain.prediction.cost_models.step_models import OperatorCostModel
-from foretrain.prediction.evaluation import Evaluation, StepConfiguration, evaluate
-from foretrain.prediction.many_devices import Parallelism, step_context
+from foretrain.prediction.evaluation import Evaluation, evaluate
+from foretrain.prediction.scenario import StepConfiguration
 from foretrain.prediction.search.replicas import (
     Reduction,
     ReplicaStep,
@@ -32,9 +33,9 @@ def workload(model: str, precision: str = "fp32") -> Workload:
 
 
 def in_full(of: Workload, on: str, batch: int, micro_batches: int) -> Evaluation:
-    """The step as `evaluate` tells it."""
+    """The step as `evaluate` composes it."""
     machine = hardware(on)
-    context = step_context(of, machine, Parallelism(), OperatorCostModel(), InputOptions())
+    context = context_on(of, machine)
     layout = layout_of("ddp", machine.devices, machine.devices_per_node)
     return evaluate(context, StepConfiguration(layout, batch * micro_batches, micro_batches))
 
@@ -42,10 +43,10 @@ def in_full(of: Workload, on: str, batch: int, micro_batches: int) -> Evaluation
 def in_closed_form(of: Workload, on: str, batch: int) -> tuple[ReplicaStep, Reduction]:
     """The same step's replica and the reduction of its gradients."""
     machine, graph = hardware(on), graph_at(of, batch)
-    context = step_context(of, machine, Parallelism(), OperatorCostModel(), InputOptions())
-    found = gradient_buckets(graph)
-    step = replica_step(OperatorCostModel().priced(graph, machine.device), machine.device, found)
-    return step, reduction(found, machine, context.environment.network)
+    context = context_on(of, machine)
+    gathered = gradient_buckets(graph)
+    step = replica_step(OperatorCostModel().priced(graph, machine.device), machine.device, gathered)
+    return step, reduction(gathered, machine, context.environment.network)
 
 
 @pytest.mark.parametrize("micro_batches", [1, 2, 3, 8])
@@ -64,17 +65,17 @@ def test_the_closed_form_is_the_timeline(
 ) -> None:
     """Time, parts and interval are those of a full evaluation."""
     of = workload(model, precision)
-    told = in_full(of, on, batch, micro_batches)
+    full = in_full(of, on, batch, micro_batches)
     step, group = in_closed_form(of, on, batch)
     machine = hardware(on)
     one = input_pipeline(graph_at(of, batch), machine.device, InputOptions(), machine.devices_per_node)
-    assert one.seconds * micro_batches < told.seconds  # input is hidden in these cases
-    found = step.estimate(group, micro_batches, None, default_jitter(machine.device)).quantiles
-    expected = told.total.quantiles
-    assert found.p50 == pytest.approx(expected.p50, rel=1e-6)
-    assert found.p90 == pytest.approx(expected.p90, rel=1e-3)
-    assert found.p10 == pytest.approx(expected.p10, rel=1e-3)
-    passing = told.spread.run.phases[Phase.FORWARD]
+    assert one.seconds * micro_batches < full.seconds  # input is hidden in these cases
+    estimate = step.estimate(group, micro_batches, None, default_jitter(machine.device)).quantiles
+    expected = full.total.quantiles
+    assert estimate.p50 == pytest.approx(expected.p50, rel=1e-6)
+    assert estimate.p90 == pytest.approx(expected.p90, rel=1e-3)
+    assert estimate.p10 == pytest.approx(expected.p10, rel=1e-3)
+    passing = full.step.run.phases[Phase.FORWARD]
     assert step.forward_seconds(micro_batches) == pytest.approx(passing, rel=1e-6)
 
 

@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 from tests.support.divided_graphs import matrix_flop
-from tests.support.hand_made_steps import gpt2, graph, environment
+from tests.support.hand_made_steps import environment, gpt2, graph
 
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.cost_models.priced_step import call_times
