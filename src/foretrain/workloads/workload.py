@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from foretrain.encoding import encode
 from foretrain.errors import InvalidRequest
 from foretrain.workloads import cache
 from foretrain.workloads.family import Axis, Family, NotDerivable, family
@@ -40,6 +41,18 @@ class Workload:
         return replace(self, sizes=sizes)
 
 
+def description(workload: Workload, samples: int, tokens: int) -> dict[str, Any]:
+    """A workload as plain data, with the samples and tokens of a step."""
+    return {
+        "model": workload.source.name,
+        "source": workload.source.kind,
+        "batch": samples,
+        "tokens": tokens,
+        **encode(workload.options),
+        "lora": encode(workload.lora),
+    }
+
+
 def graph_of(workload: Workload) -> Graph:
     """The graph of a workload: from the cache, re-derived, or traced (and then kept)."""
     entry = _key(workload, "graph")
@@ -50,7 +63,7 @@ def graph_of(workload: Workload) -> Graph:
     if derived is not None:
         return derived
     graph = traced(workload)
-    cache.keep(entry, graph)
+    cache.keep(entry, graph, workload.source.is_kept)
     return graph
 
 
@@ -89,7 +102,7 @@ def record_family(workload: Workload, seq_lens: tuple[int, int] | None = None) -
         recorded = family(axes, graphs)
     except (NotDerivable, InvalidRequest):
         return None
-    cache.keep(entry, recorded)
+    cache.keep(entry, recorded, workload.source.is_kept)
     return recorded
 
 
