@@ -11,7 +11,7 @@ import pytest
 import foretrain
 from foretrain import errors
 
-HEAVY = ("torch", "fastapi", "sklearn", "scipy", "matplotlib", "plotext", "numpy", "rich", "typer", "yaml")
+HEAVY = ("torch", "fastapi", "sklearn", "scipy", "matplotlib", "plotext", "numpy", "rich", "click", "yaml")
 
 
 def documented() -> list[str]:
@@ -68,7 +68,7 @@ def test_import_and_help_load_nothing_heavy(arguments: list[str]) -> None:
     )
     loaded = {line.rpartition("|")[2].strip().partition(".")[0] for line in run.stderr.splitlines()}
     assert "foretrain" in loaded
-    allowed = {"typer"} if "--help" in arguments else set()
+    allowed = {"click"} if "--help" in arguments else set()
     assert loaded & set(HEAVY) <= allowed
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from foretrain.errors import InvalidData, InvalidRequest, MissingData, nearest
-from foretrain.units import parse_bandwidth, parse_duration, parse_money
+from foretrain.units import UnitError, parse_bandwidth, parse_duration, parse_money
 
 T = TypeVar("T")
 
@@ -27,11 +27,15 @@ WORKLOAD_SUFFIXES = (".yaml", ".yml")
 _OPTION = "option"
 
 
+class Unreadable(ValueError):
+    """A value that an option does not take, with the reason where there is more to say than what it takes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """What values an option takes.
 
-    `read` turns a value into the field's type and raises ValueError for any other; `wanted` completes "it
+    `read` turns a value into the field's type and raises `Unreadable` for any other; `wanted` completes "it
     must be ..." where that error has no text. `many` options may be repeated and take lists. `beside` makes a
     value of a file relative to the folder of that file.
     """
@@ -113,9 +117,9 @@ def whole_number(at_least: int | None = None) -> Kind:
         if isinstance(value, str):
             value = _number(value)
         if isinstance(value, bool) or not isinstance(value, int | float) or value != math.floor(value):
-            raise ValueError
+            raise Unreadable
         if at_least is not None and value < at_least:
-            raise ValueError
+            raise Unreadable
         return int(value)
 
     return Kind("INT", f"a whole number{_bound(at_least)}", read)
@@ -130,10 +134,10 @@ def number(at_least: float | None = None, above: float | None = None, at_most: f
         if isinstance(value, str):
             value = _number(value)
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise ValueError
+            raise Unreadable
         too_small = (at_least is not None and value < at_least) or (above is not None and value <= above)
         if too_small or (at_most is not None and value > at_most):
-            raise ValueError
+            raise Unreadable
         return float(value)
 
     return Kind("NUMBER", wanted, read)
@@ -154,37 +158,39 @@ def _quantity(metavar: str, wanted: str, parse: Callable[[str], float]) -> Kind:
     def read(value: Any) -> float:
         if isinstance(value, str):
             if value.lstrip().startswith("-"):
-                raise ValueError(f"{value!r} is negative; it must be at least 0")
+                raise Unreadable(f"{value!r} is negative; it must be at least 0")
             return parse(value)
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ValueError
+            raise Unreadable
         if not (math.isfinite(value) and value >= 0):
-            raise ValueError(f"{value!r} is no amount of at least 0")
+            raise Unreadable(f"{value!r} is no amount of at least 0")
         return float(value)
 
     return Kind(metavar, wanted, read)
 
 
-DURATION = _quantity("DURATION", "a duration such as 90s, 12h30m or 1.5d; numbers are seconds", parse_duration)
+DURATION = _quantity(
+    "DURATION", "a duration such as 90s, 12h30m or 1.5d; numbers are seconds", parse_duration
+)
 MONEY = _quantity("USD", "an amount of money such as 200usd, $1,500 or 8k$", parse_money)
 BANDWIDTH = _quantity("RATE", "a bandwidth such as 100Gbit/s or 900GB/s", parse_bandwidth)
 
 
 def _read_text(value: Any) -> str:
     if not isinstance(value, str):
-        raise ValueError
+        raise Unreadable
     return value
 
 
 def _read_path(value: Any) -> Path:
     if not isinstance(value, str | Path):
-        raise ValueError
+        raise Unreadable
     return Path(value).expanduser()
 
 
 def _read_switch(value: Any) -> bool:
     if not isinstance(value, bool):
-        raise ValueError
+        raise Unreadable
     return value
 
 
@@ -198,7 +204,7 @@ def choice(*allowed: str) -> Kind:
 
     def read(value: Any) -> str:
         if value not in allowed:
-            raise ValueError
+            raise Unreadable
         return str(value)
 
     return Kind("NAME", f"one of {', '.join(allowed)}", read, choices=allowed)
@@ -210,7 +216,7 @@ def texts(wanted: str = "names, as a list or comma-separated", *, by_comma: bool
     def read(value: Any) -> tuple[str, ...]:
         items = [value] if isinstance(value, str) else value
         if not isinstance(items, list | tuple) or not all(isinstance(item, str) for item in items):
-            raise ValueError
+            raise Unreadable
         return tuple(part for item in items for part in (_parts(item) if by_comma else (item,)))
 
     return Kind("NAMES", wanted, read, many=True)
@@ -235,15 +241,15 @@ def _counted(item: Any) -> list[int]:
     if isinstance(item, int) and not isinstance(item, bool) and item > 0:
         return [item]
     if not isinstance(item, str):
-        raise ValueError
+        raise Unreadable
     found: list[int] = []
     for part in _parts(item):
         first, dots, last = part.partition("..")
         if not first.isdecimal() or (dots and not last.isdecimal()) or int(first) < 1:
-            raise ValueError
+            raise Unreadable
         count = int(first)
         if dots and int(last) < count:
-            raise ValueError(f"{part} ends before it begins; write {last}..{first}")
+            raise Unreadable(f"{part} ends before it begins; write {last}..{first}")
         found.append(count)
         while dots and 2 * count <= int(last):
             count *= 2
@@ -275,9 +281,7 @@ def values(
     for key in mapping:
         if key not in known:
             raise error(_unknown(str(key), tuple(known), refuse), file)
-    return {
-        key: _value(known[key], value, file) for key, value in mapping.items() if value is not None
-    }
+    return {key: _value(known[key], value, file) for key, value in mapping.items() if value is not None}
 
 
 def build(cls: type[T], checked: Mapping[str, Any], file: Path | None = None) -> T:
@@ -308,18 +312,14 @@ def _value(declared: Option, value: Any, file: Path | None) -> Any:
         read = kind.read(value)
     except InvalidRequest as reason:
         raise error(f"{declared.name}, {reason}", file) from reason
-    except (ValueError, OverflowError) as reason:
-        why = str(reason) if reason.args and not _is_python_text(reason) else ""
-        raise error(_complaint(declared, value, why), file) from reason
+    except (Unreadable, UnitError) as reason:
+        raise error(_complaint(declared, value, str(reason)), file) from reason
+    except (ValueError, OverflowError) as reason:  # as `float` raises them
+        raise error(_complaint(declared, value), file) from reason
     return read if file is None or kind.beside is None else kind.beside(read, file.parent)
 
 
-def _is_python_text(reason: Exception) -> bool:
-    """Whether Python itself raised it (`could not convert string to float`), which explains nothing."""
-    return str(reason).startswith(("could not convert", "invalid literal", "cannot convert"))
-
-
-def _complaint(declared: Option, value: Any, why: str) -> str:
+def _complaint(declared: Option, value: Any, why: str = "") -> str:
     if why:
         return f"`{declared.name}`: {why}"
     message = f"`{declared.name}` is {value!r}; it must be {declared.kind.wanted}"
@@ -349,4 +349,6 @@ def parse_mapping(text: str, path: Path, example: str) -> dict[str, Any]:
         raise InvalidData(str(path), f"is not YAML: {reason}") from reason
     if not isinstance(content, Mapping):
         raise InvalidData(str(path), f"is not a list of `key: value` lines; the least is `{example}`")
-    return {str(key): value for key, value in content.items()}
+    return {
+        "on" if key is True else str(key): value for key, value in content.items()
+    }  # YAML 1.1: on is true

@@ -18,7 +18,6 @@ from foretrain.workloads.family import Family
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.storage import FORMAT, Corrupt, dump, load
 
-
 _unkept: dict[str, Graph | Family] = {}
 """Entries of this process alone, oldest first."""
 _MOST_UNKEPT = 64

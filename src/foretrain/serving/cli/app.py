@@ -35,11 +35,11 @@ class CommandGroup(click.Group):
         super().__init__(**attributes)
         self._summaries = summaries
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - of click
         """In the order of declaration."""
         return list(self._summaries)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         """The command, whose module is imported now."""
         if cmd_name not in self._summaries:
             return None
@@ -59,7 +59,7 @@ class CommandGroup(click.Group):
             ctx.fail(f"No such command {name!r}.{hint}")
         return super().resolve_command(ctx, args)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """Summaries come from the table: no command is imported for them."""
         with formatter.section("Commands"):
             formatter.write_dl(list(self._summaries.items()))
@@ -89,7 +89,12 @@ def _install_completion(ctx: click.Context, _: click.Parameter, wanted: bool) ->
 
 def _eager(name: str, help: str, callback: object, **attributes: object) -> click.Option:  # noqa: A002
     return click.Option(
-        [name], help=help, callback=callback, is_eager=True, expose_value=False, **attributes  # type: ignore[arg-type]
+        [name],
+        help=help,
+        callback=callback,
+        is_eager=True,
+        expose_value=False,
+        **attributes,  # type: ignore[arg-type]
     )
 
 

@@ -93,9 +93,7 @@ class PanelCommand(click.Command):
         chosen = {name: value for name, value in given.items() if value not in (None, ())}
         cls, output = self.declared.request, self.declared.output
         of_output = {each.name for each in options(output)}
-        request = request_from(
-            cls, {name: value for name, value in chosen.items() if name not in of_output}
-        )
+        request = request_from(cls, {name: value for name, value in chosen.items() if name not in of_output})
         printed = decode(output, {name: value for name, value in chosen.items() if name in of_output})
         return self.declared.run(request, printed)
 
@@ -103,14 +101,12 @@ class PanelCommand(click.Command):
         """`Usage: foretrain predict MODEL [OPTIONS]`."""
         named = [each for each in options(self.declared.request) if each.positional]
         pieces = [
-            f"{each.metavar}{'...' if each.kind.many else ''}"
-            if each.is_required
-            else f"[{each.metavar}]"
+            f"{each.metavar}{'...' if each.kind.many else ''}" if each.is_required else f"[{each.metavar}]"
             for each in named
         ]
         formatter.write_usage(ctx.command_path, " ".join([*pieces, "[OPTIONS]"]))
 
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """The panels."""
         request = self.declared.request
         listed = [*options(request), *options(self.declared.output)]
@@ -129,8 +125,7 @@ class PanelCommand(click.Command):
             _write(formatter, title, rows)
 
     def _row(self, declared: Option) -> Row:
-        names = [part for part in _declarations(declared, with_negatives=False)]
-        written = ", ".join(names).replace("/", " / ")
+        written = ", ".join(_declarations(declared, with_negatives=False)).replace("/", " / ")
         text = as_flags(declared.text)
         if declared.is_required:
             text += "  [required]"

@@ -123,7 +123,7 @@ COMMAND = Command(
     (
         "foretrain plan resnet50 --samples 1281167 --epochs 90 --precision fp16 --deadline 24h",
         "foretrain plan bert-large --steps 7038 --global-batch 256 --precision fp16 --budget 200usd --spot",
-        "foretrain plan llama3-8b --steps 2000 --global-batch 64 --precision bf16 --gpu h100,a100 --max-gpus 16",
-        "foretrain plan resnet50 --samples 1281167 --epochs 90 --deadline 6h --html plan.html --emit skypilot",
+        "foretrain plan llama3-8b --steps 2000 --global-batch 64 --precision bf16 --gpu h100 --max-gpus 16",
+        "foretrain plan resnet50 --samples 1281167 --epochs 90 --deadline 6h --html plan.html --emit ray",
     ),
 )

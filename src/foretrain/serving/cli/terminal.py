@@ -14,8 +14,8 @@ from typing import Any
 
 import click
 
-from foretrain.errors import Infeasible
 from foretrain.encoding import to_json
+from foretrain.errors import Infeasible
 
 _GAP = 2
 """Spaces between the columns of a table."""

@@ -41,7 +41,8 @@ class LiveModule(ModelSource):
 
     def example(self, options: BuildOptions) -> Example:
         refuse_size(self.name, options, "seq_len", "image_size")
-        return example_of((_without_data(self.module), self.inputs, self.loss), options, self.name, resize=True)
+        parts = _without_data(self.module), self.inputs, self.loss
+        return example_of(parts, options, self.name, resize=True)
 
 
 def live_module(module: Any, inputs: Any, loss: Any = None) -> LiveModule:
@@ -54,7 +55,7 @@ def live_module(module: Any, inputs: Any, loss: Any = None) -> LiveModule:
         )
     if inputs is None:
         raise InvalidRequest(
-            f"{type(module).__name__} needs example inputs: give `inputs`, a tensor, a tuple or a dict of them"
+            f"{type(module).__name__} needs example inputs: give `inputs`, a tensor, a tuple or a dict"
         )
     return LiveModule(type(module).__name__, module, inputs, loss)
 
