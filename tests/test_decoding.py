@@ -108,9 +108,9 @@ def test_values_are_typed_or_text(key: str, value: Any, read: Any) -> None:
         ("counts", "0", r"`counts` is '0'; it must be whole numbers above 0"),
         ("counts", "4..2", r"`counts`: 4\.\.2 ends before it begins; write 2\.\.4"),
         ("name", 3, r"`name` is 3; it must be text"),
-        ("bach", 3, r"no option 'bach'; did you mean batch\?"),
-        ("quick_", True, r"no option 'quick_'; did you mean quick"),
-        ("xyz", 3, r"no option 'xyz'; known are batch, name, rate"),
+        ("bach", 3, r"no field 'bach'; did you mean batch\?"),
+        ("quick_", True, r"no field 'quick_'; did you mean quick"),
+        ("xyz", 3, r"no field 'xyz'; known are batch, name, rate"),
     ],
 )
 def test_what_cannot_be_read_is_an_error_that_names_field_value_and_what_works(

@@ -18,12 +18,11 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from foretrain.errors import InvalidData, InvalidRequest, MissingData, nearest
+from foretrain.errors import InvalidData, InvalidRequest, MissingData, UnknownName, nearest
 from foretrain.units import UnitError, parse_bandwidth, parse_duration, parse_money
 
 T = TypeVar("T")
 
-WORKLOAD_SUFFIXES = (".yaml", ".yml")
 _OPTION = "option"
 
 
@@ -257,6 +256,26 @@ def _counted(item: Any) -> list[int]:
     return found
 
 
+def records(cls: type[T], form: str) -> Kind:
+    """A list of entries, each a mapping that `cls` describes; `form` shows one."""
+
+    def read(value: Any) -> tuple[T, ...]:
+        if not isinstance(value, list) or not value:
+            raise Unreadable
+        return tuple(_record(cls, entry, f"entry {place}", form) for place, entry in enumerate(value, 1))
+
+    return Kind("LIST", f"a list of at least one entry, e.g. {form}", read, many=True)
+
+
+def _record(cls: type[T], entry: Any, place: str, form: str) -> T:
+    if not isinstance(entry, Mapping):
+        raise Unreadable(f"{place}: {entry!r} is not of the form {form}")
+    try:
+        return decode(cls, {str(key): value for key, value in entry.items()})
+    except InvalidRequest as reason:
+        raise Unreadable(f"{place}: {reason}") from reason
+
+
 def decode(
     cls: type[T],
     mapping: Mapping[str, Any],
@@ -303,16 +322,14 @@ def _unknown(key: str, known: tuple[str, ...], refuse: Callable[[str], str]) -> 
         return reason
     near = nearest(key.replace("-", "_"), known)
     hint = f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(known)}"
-    return f"no option {key!r}; {hint}"
+    return f"no field {key!r}; {hint}"
 
 
 def _value(declared: Option, value: Any, file: Path | None) -> Any:
     kind = declared.kind
     try:
         read = kind.read(value)
-    except InvalidRequest as reason:
-        raise error(f"{declared.name}, {reason}", file) from reason
-    except (Unreadable, UnitError) as reason:
+    except (Unreadable, UnitError, UnknownName) as reason:
         raise error(_complaint(declared, value, str(reason)), file) from reason
     except (ValueError, OverflowError) as reason:  # as `float` raises them
         raise error(_complaint(declared, value), file) from reason

@@ -19,6 +19,7 @@ from foretrain.serving.cli.output import Output
 from foretrain.serving.requests import COMMON, OUTPUT, PANELS, REQUESTS, Request, request_from
 
 Row = tuple[str, str]
+REQUIRED = "required"
 
 
 @dataclass(frozen=True)
@@ -108,30 +109,57 @@ class PanelCommand(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """The panels."""
-        request = self.declared.request
-        listed = [*options(request), *options(self.declared.output)]
-        arguments = [(each.metavar, as_flags(each.text)) for each in listed if each.positional]
-        _write(formatter, "Arguments", arguments)
-        panels: dict[str, list[Row]] = {name: [] for name in PANELS}
-        named = {each.name: each for each in listed if not each.positional}
-        common = [named.pop(name) for name in request.COMMON if name in named]
-        for each in common:
-            panels[COMMON].append(self._row(each))
-        for each in named.values():
-            panels[each.panel or COMMON].append(self._row(each))
-        last = OUTPUT if panels[OUTPUT] else COMMON
-        panels[last].append(("-h, --help", "Show this message and exit."))
-        for title, rows in panels.items():
+        positional = [(each.name, each.text) for each in arguments(self.declared)]
+        _write(formatter, "Arguments", positional)
+        listed = [(title, [each.row for each in rows]) for title, rows in panels(self.declared).items()]
+        listed[-1][1].append(("-h, --help", "Show this message and exit."))
+        for title, rows in listed:
             _write(formatter, title, rows)
 
-    def _row(self, declared: Option) -> Row:
-        written = ", ".join(_declarations(declared, with_negatives=False)).replace("/", " / ")
-        text = as_flags(declared.text)
-        if declared.is_required:
-            text += "  [required]"
-        elif declared.default not in (None, False, (), "", 0.0):
-            text += f"  [default: {_default(declared)}]"
-        return f"{written} {declared.metavar}".rstrip(), text
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """An argument or option as help and documentation list it."""
+
+    name: str
+    metavar: str
+    default: str
+    text: str
+
+    @property
+    def row(self) -> Row:
+        """Its two columns in a help text."""
+        after = "  [required]" if self.default == REQUIRED else f"  [default: {self.default}]"
+        return f"{self.name} {self.metavar}".rstrip(), self.text + (after if self.default else "")
+
+
+def arguments(declared: Command) -> list[Listed]:
+    """The arguments without a name."""
+    return [
+        Listed(each.metavar, "", REQUIRED if each.is_required else "", as_flags(each.text))
+        for each in options(declared.request)
+        if each.positional
+    ]
+
+
+def panels(declared: Command) -> dict[str, list[Listed]]:
+    """The options under their headings, the common ones first."""
+    named = {
+        each.name: each
+        for each in (*options(declared.request), *options(declared.output))
+        if not each.positional
+    }
+    common = [named.pop(name) for name in declared.request.COMMON if name in named]
+    listed: dict[str, list[Listed]] = {name: [] for name in PANELS}
+    listed[COMMON] += map(_listed, common)
+    for each in named.values():
+        listed[each.panel or COMMON].append(_listed(each))
+    return {title: rows for title, rows in listed.items() if rows}
+
+
+def _listed(declared: Option) -> Listed:
+    name = ", ".join(_declarations(declared, with_negatives=False)).replace("/", " / ")
+    return Listed(name, declared.metavar, _default(declared), as_flags(declared.text))
 
 
 def _declarations(declared: Option, with_negatives: bool) -> tuple[str, ...]:
@@ -148,8 +176,12 @@ def _declarations(declared: Option, with_negatives: bool) -> tuple[str, ...]:
 
 def _default(declared: Option) -> str:
     value = declared.default
+    if declared.is_required:
+        return REQUIRED
+    if value in (None, False, (), "", 0.0):
+        return ""
     if declared.kind.is_switch:
-        return declared.flags[0].partition("/")[0].removeprefix("--") if declared.flags else "on"
+        return declared.flags[0].partition("/")[0].removeprefix("--")
     if isinstance(value, tuple):
         return ",".join(map(str, value))
     return f"{value:g}" if isinstance(value, float) else str(value)

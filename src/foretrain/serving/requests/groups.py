@@ -98,7 +98,9 @@ class StepFields:
     optimizer: str | None = option(
         TEXT, "sgd, momentum, adam, adamw (default), adafactor ...", panel=MODEL, metavar="NAME"
     )
-    attention: str | None = option(choice(*ATTENTIONS), "Attention kernel (default: sdpa).", panel=MODEL)
+    attention: str | None = option(
+        choice(*ATTENTIONS), "Attention kernel: eager, sdpa (default) or flash.", panel=MODEL
+    )
     channels_last: bool = option(SWITCH, "Images in NHWC layout.", default=False, panel=MODEL)
     compile: bool = option(SWITCH, "Run the step as torch.compile does.", default=False, panel=MODEL)
     cuda_graphs: bool = option(
