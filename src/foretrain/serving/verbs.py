@@ -215,14 +215,16 @@ def _with_prediction(problem: Any, request: ScalingRequest, progress: Progress) 
 
     from foretrain.facts.hardware import hardware
     from foretrain.learning.scaling.from_hardware import PredictedJob
-    from foretrain.prediction.many_devices import Parallelism
+    from foretrain.prediction.scenario import Parallelism
 
     if request.workload is None or request.on is None:
         raise InvalidRequest("a prediction needs both `workload` and `on`")
     progress(f"predicting {request.workload}")
     options = {"model": request.workload, **_chosen(request, ScalingRequest, ("precision",))}
     predicted = PredictedJob(
-        workload(request_from(GuideModel, options)), hardware(request.on), Parallelism(inter=request.network)
+        workload(request_from(GuideModel, options)),
+        hardware(request.on),
+        Parallelism(network=request.network),
     )
     return replace(
         problem,

@@ -15,11 +15,16 @@ Rajbhandari et al. 2020, arXiv:1910.02054; Zhao et al. 2023, arXiv:2304.11277.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+import numpy as np
+
+from foretrain.errors import InvalidRequest
 from foretrain.prediction.collectives._base import Verb
+from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.strategies._base import ExchangeSeconds, Shards, Strategy
 from foretrain.prediction.strategies.gradients import (
     AVERAGING,
     BUCKET_BYTES,
@@ -27,7 +32,10 @@ from foretrain.prediction.strategies.gradients import (
     averaged,
     buckets,
     optimizer_start,
+    reduced_last,
 )
+from foretrain.prediction.strategies.layout import Layout, divisors, one_of, whole_number
+from foretrain.prediction.strategies.memory_options import MemoryOptions
 from foretrain.prediction.strategies.program import Axis, Exchange, Program, When
 from foretrain.workloads.graph import ITEM_BYTES, NO_TENSOR, Buffer, Call, Graph, Phase, Role, Spec
 
@@ -260,3 +268,92 @@ def with_sharded_optimizer(graph: Graph, degree: int) -> Graph:
 
     calls = tuple(divided(call) if call.phase is Phase.OPTIMIZER else call for call in graph.calls)
     return replace(graph, calls=calls, specs=tuple(specs), buffers=tuple(buffers))
+
+
+STAGES = {"zero1": 1, "zero2": 2, "zero3": 3, "fsdp": 3}
+HYBRID = "hsdp"
+
+
+class Sharded(Strategy):
+    """`zero1` to `zero3`, `fsdp`, `hsdp`, or `zero=S[,shard=N]` in a list: replicas that share state."""
+
+    name = "zero"
+    words = (*STAGES, HYBRID)
+    keys = ("zero", "shard")
+    form = "zero1, zero2, zero3, fsdp, hsdp"
+    plan_words = ("zero1", "zero2", "zero3")
+    order = 70
+
+    def parse(self, text: str, devices: int, devices_per_node: int) -> Layout:
+        """Over all devices; `hsdp` within each node."""
+        if text == HYBRID:
+            nodes = devices // devices_per_node
+            return Layout(text, shard=devices_per_node, data=nodes, zero_stage=3, replication=self.name)
+        return Layout(text, shard=devices, zero_stage=STAGES[text], replication=self.name)
+
+    def read(self, given: Mapping[str, str], layout: Layout) -> Layout:
+        """`zero`, and `shard` for the devices that share state (all data-parallel ones by default)."""
+        stage = int(one_of("zero", given.get("zero", "0"), ("0", "1", "2", "3")))
+        if not stage:
+            if "shard" in given:
+                raise InvalidRequest("shard=N requires zero=1, zero=2 or zero=3")
+            return layout
+        shard = whole_number("shard", given["shard"]) if "shard" in given else layout.data
+        if layout.data % shard:
+            raise InvalidRequest(
+                f"shard={shard} does not divide {layout.data} data-parallel devices ({divisors(layout.data)})"
+            )
+        return replace(
+            layout, shard=shard, data=layout.data // shard, zero_stage=stage, replication=self.name
+        )
+
+    def replicate(self, program: Program, layout: Layout) -> Program:
+        """State gathered and gradients scattered, during the backward pass or after it."""
+        replicated = sharded(program, layout.shard, layout.zero_stage, layout.data)
+        return replicated if layout.overlaps else reduced_last(replicated)
+
+    def shards(self, layout: Layout) -> Shards:
+        """By stage: optimizer state, gradients, parameters."""
+        parameters, gradients, optimizer = (
+            layout.shard if layout.zero_stage >= stage else 1 for stage in (3, 2, 1)
+        )
+        return Shards(parameters, gradients, optimizer)
+
+    def memory(self, options: MemoryOptions, program: Program, layout: Layout) -> MemoryOptions:
+        """State divided by stage."""
+        del program
+        return replace(options, data_parallel=layout.shard, zero_stage=layout.zero_stage)
+
+    def exposed_seconds(
+        self,
+        layout: Layout,
+        sent_bytes: Floats,
+        forward: Floats,
+        backward: Floats,
+        micro_batches: int,
+        exchange: ExchangeSeconds,
+    ) -> Floats:
+        """By stage: the gather after an update, or what gathers and scatters outlast the passes by."""
+        gather = exchange(Verb.ALL_GATHER, sent_bytes, (Axis.SHARD,))
+        scatter = exchange(Verb.REDUCE_SCATTER, sent_bytes, (Axis.SHARD,))
+        across = exchange(Verb.ALL_REDUCE, sent_bytes / layout.shard, ACROSS)
+        if layout.zero_stage < 3:
+            scatters = micro_batches if layout.zero_stage > 1 else 1
+            late: Floats = np.maximum(0.0, scatter - backward) * (scatters - 1)
+            last: Floats = np.maximum(0.0, scatter + across - backward)
+            return gather + last + late
+        each: Floats = np.maximum(0.0, gather - forward) + np.maximum(0.0, gather + scatter - backward)
+        after_all: Floats = np.maximum(0.0, across - backward)
+        return micro_batches * each + after_all
+
+    def environment(self, layout: Layout) -> tuple[tuple[str, str, str], ...]:
+        """The stage, and the devices that share state."""
+        stage = "what is sharded: 1 optimizer state, 2 and gradients, 3 and parameters (FSDP)"
+        return (
+            (
+                ("ZERO_STAGE", str(layout.zero_stage), stage),
+                ("SHARD", str(layout.shard), "devices that share parameters, gradients or optimizer state"),
+            )
+            if layout.zero_stage
+            else ()
+        )

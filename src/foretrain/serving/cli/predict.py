@@ -54,14 +54,9 @@ def run(request: PredictRequest, output: PredictOutput) -> int:
 def _write_timeline(prediction: Prediction, file: Path) -> None:
     """The streams of the step, as a Chrome trace."""
     from foretrain.encoding import to_json
-    from foretrain.errors import InvalidRequest
     from foretrain.prediction.timeline import chrome_trace
     from foretrain.serving.cli.output import write_file
 
-    if prediction.cluster.devices == 1 or prediction.split is not None:
-        raise InvalidRequest(
-            "--timeline shows how work and exchanges overlap: name more than one device, on equal nodes"
-        )
     title = f"{prediction.workload.source.name} on {prediction.cluster.name}, {prediction.strategy}"
     write_file("--timeline", file, to_json(chrome_trace(prediction.timeline, title)))
 
@@ -72,9 +67,7 @@ def _draw_scaling(prediction: Prediction, file: Path) -> None:
 
     curve = prediction.parallelism.scaling
     if curve is None:
-        raise InvalidRequest(
-            "--plot draws how a step scales: name more than one device, on equal nodes, with --advice"
-        )
+        raise InvalidRequest("--plot draws how a step scales: name more than one device, with --advice")
     draw_scaling_curve(curve, prediction.workload.source.name, file)
 
 

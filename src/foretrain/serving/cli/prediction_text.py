@@ -2,112 +2,63 @@
 
 from __future__ import annotations
 
-from foretrain.facts.devices import device
+from foretrain.facts.devices import Device, device
 from foretrain.jobs.epoch import Epoch
 from foretrain.jobs.predict import JobPrediction
+from foretrain.prediction.advice.bottleneck import Bottleneck
 from foretrain.prediction.advice.changes import Advice
-from foretrain.prediction.advice.scaling_curve import ScalingCurve, ScalingPoint
-from foretrain.prediction.answer import MemoryAnswer, ParallelismReport, Prediction, StepAnswer, StepPart
-from foretrain.prediction.heterogeneous.report import BatchSplit, GroupShare
+from foretrain.prediction.answer import MemoryAnswer, Prediction, StepAnswer, StepPart
 from foretrain.prediction.step.input_pipeline import COPYING, DECODING, READING
 from foretrain.serving.cli.frame import as_flags
 from foretrain.serving.cli.job_text import show_job, show_job_parts
+from foretrain.serving.cli.parallelism_text import show_layout, show_parallelism, show_split
 from foretrain.serving.cli.terminal import Column, print_line, print_table
 from foretrain.units import format_bytes, format_duration
 
 _INPUT = (READING, DECODING, COPYING)
 _MOST_PARTS = 12
 _SMALLEST_SHARE = 0.001
-_BAR = 24
-"""Characters of a bar for perfect scaling."""
 
 
 def show(prediction: JobPrediction) -> None:
     """Print a prediction."""
-    many = prediction.cluster.devices > 1
-    print_line(_heading(prediction), "bold")
-    if many:
-        _show_layout(prediction)
+    report = prediction.parallelism
+    is_parallel = prediction.cluster.devices > 1
+    print_line(
+        f"{prediction.workload.source.name} on {prediction.cluster.name}, {_batch(prediction)}", "bold"
+    )
+    if is_parallel:
+        show_layout(report)
     if prediction.split is not None:
-        _show_split(prediction.split)
+        show_split(prediction.split)
     _show_step(prediction)
     if prediction.epoch is not None:
         _show_epoch(prediction.epoch)
     if prediction.job is not None:
         show_job(prediction.job)
     _show_memory_line(prediction.memory, prediction.fullest_device)
-    _show_bottleneck(prediction)
+    _show_bottleneck(prediction.bottleneck, device(prediction.pacing_device))
     for note in prediction.notes:
         print_line(f"Note: {as_flags(note)}", "yellow")
-    if many and prediction.split is None:
-        _show_parallelism(prediction.parallelism)
+    if is_parallel:
+        show_parallelism(report)
     if prediction.job is not None:
         show_job_parts(prediction.job)
     _show_step_parts(prediction.step)
     _show_memory(prediction.memory)
 
 
-def _heading(prediction: Prediction) -> str:
-    cluster, report = prediction.cluster, prediction.parallelism
-    named = f"{prediction.workload.source.name} on {cluster.name}"
+def _batch(prediction: Prediction) -> str:
+    report = prediction.parallelism
     if prediction.split is not None:
         return (
-            f"{named}: heterogeneous cluster of {cluster.devices} devices in {cluster.nodes} nodes, "
-            f"{report.global_batch} samples in all"
+            f"global batch {report.global_batch} on {prediction.cluster.devices} devices of different kinds"
         )
-    of = "replica" if report.replicas < cluster.devices else "device"
-    text = f"{named}, batch {prediction.batch} per {of}"
-    if cluster.devices > 1:
-        text += f", {report.global_batch} in all"
+    of = "replica" if report.replicas < prediction.cluster.devices else "device"
+    text = f"batch {prediction.batch} per {of}"
+    if report.global_batch != prediction.batch:
+        text += f", global batch {report.global_batch}"
     return f"{text}, {report.micro_batches} micro-batches" if report.micro_batches > 1 else text
-
-
-def _show_layout(prediction: Prediction) -> None:
-    """The strategy and the network in a line each."""
-    report = prediction.parallelism
-    text = f"Strategy: {report.strategy}"
-    if report.searched:
-        text += f", the fastest of {report.fitting} that fit ({report.searched} tried)"
-    print_line(text)
-    if report.network:
-        title = "Network" if prediction.split is None else "Slowest links"
-        print_line(f"{title}: " + ", ".join(f"{name} {where}" for where, name in report.network.items()))
-
-
-def _show_split(split: BatchSplit) -> None:
-    """Which group trains on how many samples."""
-    print_line(f"Verdict: {split.verdict}", "magenta")
-    print_line()
-    print_table(
-        [
-            Column("nodes", least=16), Column("device"), Column("used", right=True),
-            Column("batch of each", right=True), Column("samples", right=True),
-            Column("step", right=True), Column("computing", right=True, expendable=2),
-            Column("memory", right=True, expendable=1), Column("holds", right=True, expendable=3),
-        ],
-        [_share_row(share, split.global_batch) for share in split.shares],
-    )  # fmt: skip
-    print_line()
-
-
-def _share_row(share: GroupShare, global_batch: int) -> tuple[str, ...]:
-    used = f"{share.nodes_used} of {share.nodes}"
-    holds = f"{share.largest_batch}" + ("" if share.largest_batch < global_batch else " or more")
-    if share.seconds is None or share.computing_seconds is None or share.memory_bytes is None:
-        return share.group, share.device, used, "left out", "0", "", "", "", holds
-    fewest, most = min(share.batches), max(share.batches)
-    memory = format_bytes(share.memory_bytes)
-    return (
-        share.group,
-        share.device,
-        used,
-        f"{most}" if fewest == most else f"{fewest} to {most}",
-        f"{share.samples} ({share.samples / global_batch:.0%})",
-        format_duration(share.seconds),
-        format_duration(share.computing_seconds),
-        f"{memory}, fits" if share.fits else f"{memory}: does not fit",
-        holds,
-    )
 
 
 def _show_step(prediction: Prediction) -> None:
@@ -126,7 +77,7 @@ def _show_step(prediction: Prediction) -> None:
         "input": step.input_seconds,
     }
     if step.communication_seconds > 0:
-        times["waiting for exchanges"] = step.exposed_communication_seconds
+        times["exposed communication"] = step.exposed_communication_seconds
     is_hidden = step.input_seconds > 0 and not any(part.name in _INPUT for part in step.parts)
     phases = [f"{name} {format_duration(time)}" for name, time in times.items()]
     if is_hidden:
@@ -154,34 +105,33 @@ def _show_epoch(epoch: Epoch) -> None:
     )
 
 
-def _show_memory_line(memory: MemoryAnswer, fullest: str) -> None:
+def _show_memory_line(memory: MemoryAnswer, device: str) -> None:
     """What the fullest device needs, and the largest batch."""
     verdict = "fits" if memory.fits else "does not fit"
     print_line(
         f"Memory: {format_bytes(memory.bytes.p50)} "
         f"(80 % between {format_bytes(memory.bytes.p10)} and {format_bytes(memory.bytes.p90)}), {verdict} "
-        f"into the {format_bytes(memory.capacity_bytes)} of {fullest}",
+        f"into the {format_bytes(memory.capacity_bytes)} of {device}",
         "green" if memory.fits else "red",
     )
     print_line(f"Largest batch that fits: {memory.largest_batch or 'none'}")
 
 
-def _show_bottleneck(prediction: Prediction) -> None:
-    """What limits the step, and what would change it."""
-    limit = prediction.bottleneck
-    kind = device(prediction.pacing_device).kind if limit.kind == "gpu" else limit.kind
+def _show_bottleneck(limit: Bottleneck, device: Device) -> None:
+    """What limits the step, what would make it faster, and what other hardware would do."""
+    kind = device.kind if limit.kind == "gpu" else limit.kind
     print_line(f"Bottleneck: {kind} - {as_flags(limit.verdict)}", "magenta")
-    listed = [advice for advice in limit.advice if advice.gain is not None]
-    if listed:
-        print_line()
-        title = "what would help" if prediction.cluster.devices == 1 else "what if"
-        print_table(
-            [
-                Column(title, least=20), Column("gain", right=True), Column("step", right=True),
-                Column("samples/s", right=True), Column("memory", right=True, expendable=1),
-            ],
-            [_advice_row(advice) for advice in listed],
-        )  # fmt: skip
+    for title, is_what_if in (("what would help", False), ("what if", True)):
+        rows = [_advice_row(each) for each in limit.advice if each.is_what_if == is_what_if]
+        if rows:
+            print_line()
+            print_table(
+                [
+                    Column(title, least=20), Column("gain", right=True), Column("step", right=True),
+                    Column("samples/s", right=True), Column("memory", right=True, expendable=1),
+                ],
+                rows,
+            )  # fmt: skip
 
 
 def _advice_row(advice: Advice) -> tuple[str, ...]:
@@ -192,99 +142,6 @@ def _advice_row(advice: Advice) -> tuple[str, ...]:
         "" if advice.step_seconds is None else format_duration(advice.step_seconds),
         "" if advice.samples_per_second is None else f"{advice.samples_per_second:,.1f}",
         memory if advice.fits else f"{memory}: does not fit",
-    )
-
-
-def _show_parallelism(report: ParallelismReport) -> None:
-    """What is exchanged, what each stage holds, and what more or fewer devices would do."""
-    print_line(
-        f"Exchanges take {report.coordination_ratio:.0%} as long as computing and move "
-        f"{format_bytes(report.moved_bytes)} in a step"
-    )
-    if report.staleness is not None:
-        print_line(f"Gradients are on average {report.staleness:.1f} updates old when they are used")
-    if report.exchanges:
-        _show_exchanges(report)
-    if report.stages:
-        print_line()
-        for number, name in enumerate(report.stages):
-            fullest = " (needs most memory)" if number == report.fullest_stage else ""
-            print_line(f"Stage {number + 1}: {name}{fullest}")
-    if report.runners_up:
-        _show_runners_up(report)
-    if report.families:
-        print_line()
-        print_table(
-            [Column("best with", least=20), Column("layout", least=24), Column("slower", right=True)],
-            [(best.family, best.layout, f"{best.slower:.2f}x") for best in report.families],
-        )
-    if report.scaling is not None:
-        _show_scaling(report.scaling)
-
-
-def _show_exchanges(report: ParallelismReport) -> None:
-    print_line()
-    print_table(
-        [
-            Column("exchange", least=16), Column("among", right=True), Column("times", right=True),
-            Column("bytes", right=True), Column("time", right=True), Column("by", expendable=1),
-        ],
-        [
-            (
-                each.name,
-                str(each.members),
-                str(each.count),
-                format_bytes(each.bytes),
-                format_duration(each.seconds),
-                f"{each.algorithm}, {each.tier}",
-            )
-            for each in sorted(report.exchanges, key=lambda each: -each.seconds)
-        ],
-    )  # fmt: skip
-
-
-def _show_runners_up(report: ParallelismReport) -> None:
-    print_line()
-    print_table(
-        [
-            Column("next best", least=24), Column("step", right=True), Column("slower", right=True),
-            Column("memory", right=True),
-        ],
-        [
-            (
-                other.strategy,
-                format_duration(other.step_seconds),
-                f"{other.slower:.2f}x",
-                format_bytes(other.memory_bytes),
-            )
-            for other in report.runners_up
-        ],
-    )  # fmt: skip
-
-
-def _show_scaling(curve: ScalingCurve) -> None:
-    print_line()
-    print_table(
-        [
-            Column("GPUs", right=True), Column("batch", right=True, expendable=1), Column("step", right=True),
-            Column("samples/s", right=True), Column("efficiency", right=True), Column("", expendable=2),
-        ],
-        [_scaling_row(point) for point in curve.points],
-    )  # fmt: skip
-    fixed = "in all" if curve.is_batch_fixed else "for each"
-    best = f"Best number of GPUs: {curve.best} (same batch {fixed})"
-    print_line(f"{best}; doubling is worth it up to {curve.knee}")
-
-
-def _scaling_row(point: ScalingPoint) -> tuple[str, ...]:
-    bar = "█" * max(1, round(min(1.0, point.efficiency) * _BAR))
-    return (
-        str(point.devices),
-        str(point.global_batch),
-        format_duration(point.step_seconds),
-        f"{point.samples_per_second:,.1f}" if point.fits else "does not fit",
-        f"{point.efficiency:.0%}",
-        bar,
     )
 
 
