@@ -57,8 +57,10 @@ HARDWARE = Kind("HARDWARE", f"hardware: {HARDWARE_FORMS}", TEXT.read, beside=_ha
 
 
 def strategy_help() -> str:
-    """The strategies by name."""
-    return "ddp, dp, fsdp, hsdp, zero1-3, ps-sync, ps-async, ps-ksync=K ..., tp=T,pp=P,dp=D[,...] or auto."
+    """How strategies are written, as their registry lists them."""
+    from foretrain.prediction.strategies.catalogue import forms
+
+    return f"{forms()}."
 
 
 @dataclass(frozen=True, kw_only=True)
