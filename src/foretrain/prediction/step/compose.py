@@ -25,8 +25,7 @@ from numpy.typing import NDArray
 from foretrain.prediction.cost_models.priced_step import CallTimes
 from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.strategies.gradients import forward_end, optimizer_start
-from foretrain.prediction.strategies.program import Exchange, Program, When
-from foretrain.prediction.strategies.sharded import unit_of
+from foretrain.prediction.strategies.program import Exchange, Program, When, unit_of
 from foretrain.prediction.timeline import COMPUTE, Stream, Task, Timeline, simulate
 from foretrain.workloads.graph import Graph, Phase
 

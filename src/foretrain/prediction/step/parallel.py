@@ -124,7 +124,7 @@ def parallel_step(graph: Graph, layout: Layout, micro_batches: int, at: Environm
             "cost_model foretrain, roofline or per-layer, or `foretrain scaling` on timings of several "
             "placements"
         )
-    whole = replace(divided(Program(graph), layout), micro_batches=micro_batches)
+    whole = replace(divided(graph, layout), micro_batches=micro_batches)
     step = at.model.priced(whole.graph, at.device)
     times = replication(layout).call_times(call_times(step), whole, layout)
     return composed_step(whole, step, _with_shares(times, whole, layout, at), layout, at)
@@ -160,7 +160,7 @@ def composed_step(
         if layout.devices == 1 and whole.micro_batches == 1:
             run = replace(run, phases=launched_phases(step))
     else:
-        room = Room(at.device.memory_bytes, layout.zero_stage, layout.shard)
+        room = Room(at.device.memory_bytes, layout.zero_stage, strategy.shards(layout).optimizer)
         shape = (layout.schedule, layout.pipeline, layout.chunks)
         run = compose_pipeline(
             whole, times, shape, lambda part: strategy.replicate(part, layout), seconds, room, pipeline
@@ -236,7 +236,8 @@ _PURPOSES = {
 
 def _purpose(exchange: Exchange) -> str:
     """What an exchange is for, whichever block it belongs to."""
-    purpose = None if exchange.also else _PURPOSES.get(exchange.axis)
+    is_averaging = bool(exchange.also) and exchange.axis is not Axis.SHARD
+    purpose = None if is_averaging else _PURPOSES.get(exchange.axis)
     if purpose:
         return f"{exchange.verb} {purpose}"
     before, gradients, _ = exchange.name.partition("gradients")

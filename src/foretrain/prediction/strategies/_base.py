@@ -34,11 +34,12 @@ ExchangeSeconds = Callable[[Verb, Floats, tuple[Axis, ...]], Floats]
 
 @dataclass(frozen=True, slots=True)
 class Shards:
-    """Over how many devices each kind of state is divided."""
+    """Over how many devices each kind of state is divided; outside experts over `dense` times as many."""
 
     parameters: int = 1
     gradients: int = 1
     optimizer: int = 1
+    dense: int = 1
 
 
 class Strategy(ABC):

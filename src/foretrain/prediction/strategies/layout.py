@@ -27,7 +27,8 @@ class ServerPlan:
 class Layout:
     """The degrees of every axis, and how the work along them is run.
 
-    `replication` names the strategy that decides what replicas exchange. `data` counts replicas that share
+    `replication` names the strategy that decides what replicas exchange: by default `zero` with a
+    `zero_stage`, else `ddp`. `data` counts replicas that share
     nothing, `shard` those that share state under ZeRO or FSDP. `options` are further settings of a strategy.
     """
 
@@ -38,7 +39,7 @@ class Layout:
     shard: int = 1
     data: int = 1
     pipeline: int = 1
-    replication: str = "ddp"
+    replication: str = ""
     zero_stage: int = 0
     sequence_parallel: bool = False
     keeps_gathered: bool = False
@@ -48,6 +49,10 @@ class Layout:
     compression: str | None = None
     servers: ServerPlan | None = None
     options: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.replication:
+            object.__setattr__(self, "replication", "zero" if self.zero_stage else "ddp")
 
     @property
     def degrees(self) -> Mapping[Axis, int]:

@@ -17,6 +17,7 @@ class MemoryOptions:
     their own; without one, a batch is copied when it is needed. `bucket_bytes` is how much of the gradients
     is reduced at once (DistributedDataParallel's `bucket_cap_mb`, 25 by default). `in_flight` micro-batches
     have their activations kept at once, as in a pipeline; `gathered_bytes` are outputs of other devices.
+    Under ZeRO, state outside experts is divided over `dense_shards` times as many devices.
     """
 
     data_parallel: int = 1
@@ -28,6 +29,7 @@ class MemoryOptions:
     bucket_bytes: int = 25 << 20
     in_flight: float = 1.0
     gathered_bytes: int = 0
+    dense_shards: int = 1
 
     def __post_init__(self) -> None:
         if self.data_parallel < 1:

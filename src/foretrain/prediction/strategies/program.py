@@ -22,6 +22,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from foretrain.prediction.collectives._base import Group, Verb
+from foretrain.workloads.fusion import fused, fusion, is_fused
 from foretrain.workloads.graph import Graph
 
 
@@ -115,6 +116,25 @@ class Program:
         )
 
 
+def compiled(program: Program) -> Program:
+    """The program with its kernels fused, where its step is compiled: none spans an exchange."""
+    graph = program.graph
+    if not graph.settings.get("compile") or is_fused(graph):
+        return program
+    if not program.exchanges:
+        return replace(program, graph=fused(graph))
+    breaks = {call for exchange in program.exchanges for call in (exchange.after + 1, exchange.before)}
+    found = fusion(graph, breaks)
+    exchanges = tuple(
+        exchange._replace(
+            after=found.place[exchange.after] if exchange.after >= 0 else exchange.after,
+            before=found.place[exchange.before],
+        )
+        for exchange in program.exchanges
+    )
+    return replace(program, graph=found.graph, exchanges=exchanges)
+
+
 def group_along(axes: tuple[Axis, ...], degrees: Mapping[Axis, int], devices_per_node: int) -> Group:
     """The group that spans some axes, seen from one of its members."""
     size = members = 1
@@ -138,3 +158,16 @@ def neighbours(axis: Axis, degrees: Mapping[Axis, int], devices_per_node: int) -
     together = apart < devices_per_node
     on_node = min(devices_per_node, math.prod(degrees.values()))
     return Group(2, 2 if together else 1, min(apart, on_node))
+
+
+ROOT = ""
+"""The unit of the parameters outside any repeated block; it stays gathered throughout."""
+
+
+def unit_of(parameter: str) -> str:
+    """The block a parameter belongs to: its path up to the first number, `layers.3` of `layers.3.mlp.up`."""
+    components = parameter.split(".")
+    for position, component in enumerate(components[:-1]):
+        if component.isdigit():
+            return ".".join(components[: position + 1])
+    return ROOT

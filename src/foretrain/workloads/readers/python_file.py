@@ -119,14 +119,14 @@ def example_of(returned: Any, options: BuildOptions, name: str, resize: bool) ->
     module, inputs, loss = _parts(returned, name)
     module, positional = all_by_position(module.train(), inputs)
     batch = batch_of(positional, name)
-    if resize and options.batch is not None and options.batch != batch:
-        positional = resized(positional, batch, chosen_batch(options, batch))
-        batch = options.batch
+    samples = chosen_batch(options, batch) if resize else batch
+    if samples != batch:
+        positional = resized(positional, batch, samples)
     return Example(
         module,
         positional,
-        None if loss is None else following(loss),
-        samples=batch,
+        None if loss is None else following(loss, batch, samples),
+        samples=samples,
         tokens=tokens_of(positional),
     )
 
