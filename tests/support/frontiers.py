@@ -11,7 +11,7 @@ from foretrain.facts.billing import BillingTerms
 from foretrain.facts.hardware import hardware
 from foretrain.facts.providers import providers
 from foretrain.jobs.job import Job, Steps, job_of
-from foretrain.planning.frontier import Frontier, LeftOut, Plan, TwoPhases, Way
+from foretrain.planning.frontier import Frontier, Exclusion, Plan, TwoPhases, Way
 from foretrain.planning.job_stream import JobStreamRequest, rent_or_buy_for_jobs
 from foretrain.planning.selection import (
     cheapest_within,
@@ -67,8 +67,8 @@ def example(deadline_seconds: float | None = None, budget_usd: float | None = No
             JobStreamRequest(prediction.hardware, job.seconds, 120, plans[shown].usd_per_hour, 30_000)
         ),
         left_out=(
-            LeftOut("the provider does not say which GPU it rents out", 3, ("x:a100", "y:h100")),
-            LeftOut("the step does not fit into memory at any batch size", 2, ("x:k80",)),
+            Exclusion("the provider does not say which GPU it rents out", 3, ("x:a100", "y:h100")),
+            Exclusion("the step does not fit into memory at any batch size", 2, ("x:k80",)),
         ),
         considered=12_345,
         notes=("prices change daily",),

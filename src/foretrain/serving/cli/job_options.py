@@ -181,7 +181,6 @@ def answer(prediction: Prediction | MixedPrediction, job: Asked | None) -> Job |
         return None
     from foretrain.jobs.job import evaluated_each_epoch, job_of
     from foretrain.jobs.length import steps_of, with_staleness
-    from foretrain.jobs.mixed_job import mixed_job_of
     from foretrain.prediction.answer import MixedPrediction
 
     if isinstance(prediction, MixedPrediction):
@@ -192,6 +191,6 @@ def answer(prediction: Prediction | MixedPrediction, job: Asked | None) -> Job |
     assert steps is not None, "an `Asked` has a length"
     running = evaluated_each_epoch(job.running, job.length.samples, batch)
     if isinstance(prediction, MixedPrediction):
-        return mixed_job_of(prediction, steps, running)
+        return job_of(prediction, steps, running)
     old = None if prediction.spread is None else prediction.spread.staleness
     return job_of(prediction, with_staleness(steps, old or 0.0, job.length.is_to_a_target), running)

@@ -183,9 +183,7 @@ def _show(answer: Frontier, arguments: dict[str, Any], written: list[str]) -> No
     from foretrain.serving.cli.terminal import print_json, print_line
 
     if arguments["json"]:
-        from foretrain.serving.plan_object import frontier_object
-
-        print_json(frontier_object(answer))
+        print_json(answer.to_dict())
         return
     from foretrain.serving.cli.plan_text import show
 
@@ -205,7 +203,7 @@ def _request(arguments: dict[str, Any]) -> PlanRequest:
     return PlanRequest(
         workload=workload,
         length=length,
-        running=running,
+        options=running,
         machines=MachinesRequest(
             gpus=comma_separated(arguments["gpu"]),
             clouds=comma_separated(arguments["cloud"]),
@@ -222,7 +220,7 @@ def _request(arguments: dict[str, Any]) -> PlanRequest:
         ),
         stream=_stream(arguments),
         layouts=arguments["layouts"],
-        in_full=arguments["html"] is not None,
+        with_prediction=arguments["html"] is not None,
     )
 
 
@@ -234,10 +232,10 @@ def _batches(arguments: dict[str, Any]) -> BatchLimits:
 
 
 def _strategies(text: str) -> tuple[str, ...]:
-    from foretrain.jobs.configurations import STRATEGIES
+    from foretrain.jobs.configurations import strategies_in_plan
 
     if text.strip() == "auto":
-        return STRATEGIES
+        return strategies_in_plan()
     return tuple("zero3" if name == "fsdp" else name for name in comma_separated(text))
 
 
@@ -295,8 +293,7 @@ def _emitted(answer: Frontier, arguments: dict[str, Any], precision: str) -> str
     import shlex
 
     from foretrain.errors import InvalidRequest
-    from foretrain.planning.launch_files.catalogue import launch_file, launch_targets
-    from foretrain.planning.launching import launch_plan
+    from foretrain.planning.launch_files.catalogue import launch_file, launch_plan, launch_targets
     from foretrain.serving.cli.output_files import write_file
 
     target = launch_targets()[arguments["emit"]]

@@ -203,7 +203,7 @@ def _write_timeline(prediction: Prediction, file: Path) -> None:
     from foretrain.errors import InvalidRequest
     from foretrain.facts.user_data import write_atomically
     from foretrain.prediction.timeline import chrome_trace
-    from foretrain.serving.encoding import to_json
+    from foretrain.encoding import to_json
 
     if prediction.timeline is None:
         raise InvalidRequest("--timeline shows how work and exchanges overlap: name more than one device")

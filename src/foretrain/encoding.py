@@ -1,4 +1,4 @@
-"""The core's frozen dataclasses as JSON: one encoding for the command line and REST."""
+"""The core's frozen dataclasses as JSON: one encoding for Python, the command line and REST."""
 
 from __future__ import annotations
 
