@@ -10,7 +10,7 @@ import pytest
 from tests.support.calibrated_cpu import CALIBRATION
 
 from foretrain.errors import InvalidRequest, UnknownName
-from foretrain.planning.guide.cells import Figures
+from foretrain.planning.guide.cells import Blank, Figures
 from foretrain.planning.guide.guide import BATCHES, Guide, GuideRequest, ModelGuide, guide
 from foretrain.planning.guide.machines import (
     CPU_BY_DATA_SHEET,
@@ -19,7 +19,6 @@ from foretrain.planning.guide.machines import (
     machine_of,
     machines_named,
 )
-from foretrain.planning.guide.runs import Blank
 from foretrain.prediction.advice.bottleneck import Limit
 from foretrain.prediction.many_devices import Parallelism
 from foretrain.prediction.operators.cpu import keep

@@ -10,8 +10,9 @@ from foretrain.estimates import Quantiles
 from foretrain.facts.billing import BillingTerms
 from foretrain.facts.hardware import hardware
 from foretrain.facts.providers import providers
+from foretrain.jobs.configurations import RunConfiguration
 from foretrain.jobs.job import Job, Steps, job_of
-from foretrain.planning.frontier import Frontier, Exclusion, Plan, TwoPhases, Way
+from foretrain.planning.frontier import Exclusion, Frontier, Plan, TwoPhases
 from foretrain.planning.job_stream import JobStreamRequest, rent_or_buy_for_jobs
 from foretrain.planning.selection import (
     cheapest_within,
@@ -46,8 +47,8 @@ def example(deadline_seconds: float | None = None, budget_usd: float | None = No
     seconds, usd = [plan.seconds.p50 for plan in plans], [plan.usd.p50 for plan in plans]
     cheapest, middle = cheapest_within(seconds, usd, *limits), knee(seconds, usd)
     chosen = middle if limits == (math.inf, math.inf) else cheapest
-    shown = middle if chosen is None else chosen
-    prediction, job = answers[shown]
+    reported = middle if chosen is None else chosen
+    prediction, job = answers[reported]
     return Frontier(
         model=prediction.workload.source.name,
         deadline_seconds=deadline_seconds,
@@ -59,16 +60,16 @@ def example(deadline_seconds: float | None = None, budget_usd: float | None = No
         fastest=fastest_within(seconds, usd, limits[1], limits[0]),
         knee=middle,
         chosen=chosen,
-        shown=shown,
+        reported=reported,
         job=job,
         prediction=_in_full(prediction.hardware.name),
         two_phases=_two_phases(plans) if budget_usd else None,
         job_stream=rent_or_buy_for_jobs(
-            JobStreamRequest(prediction.hardware, job.seconds, 120, plans[shown].usd_per_hour, 30_000)
+            JobStreamRequest(prediction.hardware, job.seconds, 120, plans[reported].usd_per_hour, 30_000)
         ),
-        left_out=(
-            Exclusion("the provider does not say which GPU it rents out", 3, ("x:a100", "y:h100")),
-            Exclusion("the step does not fit into memory at any batch size", 2, ("x:k80",)),
+        excluded=(
+            Exclusion("A100 variant not specified", 3, ("x:a100", "y:h100")),
+            Exclusion("the model does not fit into GPU memory", 2, ("x:k80",)),
         ),
         considered=12_345,
         notes=("prices change daily",),
@@ -106,15 +107,17 @@ def _plan(prediction: Prediction, job: Job, deadline: float, budget: float) -> P
         hardware=machines,
         offer=machines.offer,
         spot=False,
-        way=Way(
+        configuration=RunConfiguration(
             strategy=prediction.strategy,
             batch=prediction.batch,
             micro_batches=1,
             global_batch=_global_batch(prediction),
             checkpoint_activations=False,
-            steps=job.steps,
+            job_steps=Steps(job.steps_interval, job.steps_source),
             step_seconds=prediction.step.seconds,
+            forward_seconds=prediction.step.forward_seconds,
             memory_bytes=prediction.memory.bytes.p50,
+            state_bytes=job.saving.bytes,
             knowledge=prediction.knowledge,
         ),
         seconds=job.seconds,

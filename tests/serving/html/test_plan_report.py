@@ -91,7 +91,7 @@ def test_without_a_prediction_in_full_the_job_is_still_told() -> None:
 
 
 def test_without_variants_there_are_no_sections_of_them() -> None:
-    bare = replace(limited(), two_phases=None, job_stream=None, left_out=(), notes=())
+    bare = replace(limited(), two_phases=None, job_stream=None, excluded=(), notes=())
     headings = HEADINGS.findall(plan_report(bare))
     assert not {"In two phases", "Rent or buy", "Left out"} & set(headings)
 

@@ -89,7 +89,6 @@ def guide(
     from foretrain.planning.guide.machines import default_machines, machines_named
     from foretrain.serving.cli.output_files import check_file, write_file
     from foretrain.serving.cli.terminal import print_json, print_line, spinner
-    from foretrain.serving.guide_object import guide_object
     from foretrain.serving.guide_views import check_names
 
     names = tuple(name for text in show or () for name in comma_separated(text))
@@ -121,7 +120,7 @@ def guide(
 
         write_file("--html", html, guide_report(answer, as_typed(), date.today().isoformat()))
     if json:
-        print_json(guide_object(answer))
+        print_json(answer.to_dict())
         return
     from foretrain.serving.cli import guide_text
 

@@ -58,16 +58,16 @@ def _answer(frontier: Frontier) -> None:
 
 
 def _manner(plan: Plan) -> str:
-    configuration = plan.configuration
-    spread = f"{configuration.strategy}, " if plan.devices > 1 else ""
-    said = f"  {spread}batch {configuration.batch:,} a GPU".lstrip()
-    if configuration.micro_batches > 1:
-        said += f" in {configuration.micro_batches} micro-batches"
-    if configuration.checkpoint_activations:
+    how = plan.configuration
+    spread = f"{how.strategy}, " if plan.devices > 1 else ""
+    said = f"  {spread}batch {how.batch:,} a GPU".lstrip()
+    if how.micro_batches > 1:
+        said += f" in {how.micro_batches} micro-batches"
+    if how.checkpoint_activations:
         said += ", activations recomputed"
-    memory = f"{format_bytes(configuration.memory_bytes)} of {format_bytes(capacity_bytes(plan.hardware.device))}"
-    step = format_duration(configuration.step_seconds.p50)
-    return f"{said}, global batch {configuration.global_batch:,}; {step} a step; {memory} a GPU; {configuration.knowledge}"
+    memory = f"{format_bytes(how.memory_bytes)} of {format_bytes(capacity_bytes(plan.hardware.device))}"
+    step = format_duration(how.step_seconds.p50)
+    return f"{said}, global batch {how.global_batch:,}; {step} a step; {memory} a GPU; {how.knowledge}"
 
 
 def _front(frontier: Frontier) -> None:

@@ -200,10 +200,10 @@ def predict(
 
 def _write_timeline(prediction: Prediction, file: Path) -> None:
     """The streams of the step, as a Chrome trace."""
+    from foretrain.encoding import to_json
     from foretrain.errors import InvalidRequest
     from foretrain.facts.user_data import write_atomically
     from foretrain.prediction.timeline import chrome_trace
-    from foretrain.encoding import to_json
 
     if prediction.timeline is None:
         raise InvalidRequest("--timeline shows how work and exchanges overlap: name more than one device")

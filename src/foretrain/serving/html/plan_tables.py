@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from foretrain.planning.frontier import Frontier, Exclusion, Plan
+from foretrain.planning.frontier import Exclusion, Frontier, Plan
 from foretrain.planning.selection import Verdict
 from foretrain.serving import plan_words as words
 from foretrain.serving.html.markup import Markup
