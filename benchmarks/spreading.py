@@ -14,7 +14,7 @@ from foretrain.prediction.evaluation import StepConfiguration, StepContext, eval
 from foretrain.prediction.many_devices import Parallelism, step_context
 from foretrain.prediction.search.search import Ranking, search
 from foretrain.prediction.step.input_pipeline import InputOptions
-from foretrain.prediction.strategies.layout import layout_of
+from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 
 _GLOBAL_BATCH = 1024

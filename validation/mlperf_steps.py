@@ -20,7 +20,7 @@ from foretrain.prediction.cost_models.step_models import OperatorCostModel
 from foretrain.prediction.evaluation import Evaluation, StepConfiguration, evaluate
 from foretrain.prediction.many_devices import Parallelism, step_context
 from foretrain.prediction.step.input_pipeline import InputOptions
-from foretrain.prediction.strategies.layout import layout_of
+from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 from foretrain.workloads.workload import Workload, graph_at
 from validation.mlperf_cases import BERT, RESNET, Submission, facts

@@ -22,7 +22,7 @@ from foretrain.prediction.collectives import network_of
 from foretrain.prediction.cost_models.step_models import OperatorCostModel
 from foretrain.prediction.step.parallel import Environment, spread
 from foretrain.prediction.strategies.gradients import parameter_bytes
-from foretrain.prediction.strategies.layout import layout_of
+from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.prediction.strategies.single_process import FILE as FILE
 from foretrain.prediction.strategies.single_process import parameters, replicating_seconds
 from foretrain.workloads.graph import Graph

@@ -8,6 +8,7 @@ from functools import cache
 
 import pytest
 from tests.support.planned import workload
+from tests.support.scenarios import predicted
 from tests.support.shared_home import own_home
 from tests.support.smaller_devices import with_memory
 
@@ -23,21 +24,19 @@ from foretrain.jobs.configurations import (
     candidates,
     configuration_space,
     configure,
-    strategies_in_plan,
     verify,
 )
 from foretrain.jobs.device_memory import capacity_bytes
 from foretrain.jobs.job import job
 from foretrain.jobs.length import LengthRequest, length_of
 from foretrain.prediction.cost_models.step_models import OperatorCostModel
-from foretrain.prediction.many_devices import Parallelism
-from foretrain.prediction.predict import predict
 from foretrain.prediction.step.input_pipeline import InputOptions
+from foretrain.prediction.strategies.catalogue import plan_words
 from foretrain.units import GIB
 
 __all__ = ("own_home",)
 
-STRATEGIES = strategies_in_plan()
+STRATEGIES = plan_words()
 EPOCHS = LengthRequest(epochs=10, samples=100_000)
 TIGHT = 1.65 * GIB
 """Too little for the state of `voice-linear` on one device, enough for an eighth of it."""
@@ -153,17 +152,17 @@ def test_a_sharded_configuration_is_verified_by_its_full_prediction() -> None:
     on = device_of(TIGHT)
     chosen = verified(space_on(on), on)
     assert chosen.strategy.startswith("zero")
-    told = predict(
+    expected = predicted(
         workload("voice-linear").at(batch=chosen.batch),
         on,
-        Parallelism(chosen.strategy, chosen.micro_batches if chosen.micro_batches > 1 else None),
         OperatorCostModel(),
-        with_advice=False,
+        strategy=chosen.strategy,
+        micro_batches=chosen.micro_batches,
     )
-    assert told.memory.fits
-    assert chosen.step_seconds.p50 == pytest.approx(told.step.seconds.p50)
-    assert chosen.memory_bytes == pytest.approx(told.memory.bytes.p50)
-    assert chosen.forward_seconds == pytest.approx(told.step.forward_seconds)
+    assert expected.memory.fits
+    assert chosen.step_seconds.p50 == pytest.approx(expected.step.seconds.p50)
+    assert chosen.memory_bytes == pytest.approx(expected.memory.bytes.p50)
+    assert chosen.forward_seconds == pytest.approx(expected.step.forward_seconds)
     assert chosen.steps == 10 * math.ceil(100_000 / chosen.global_batch)
 
 
@@ -177,14 +176,14 @@ def test_on_request_all_layouts_are_searched_where_state_must_be_sharded() -> No
 def test_the_estimate_of_a_sharded_step_is_near_its_full_prediction() -> None:
     on = device_of(TIGHT)
     for each in fitting(space_on(on), on)[:3]:
-        told = predict(
+        expected = predicted(
             workload("voice-linear").at(batch=each.micro_batch * each.micro_batches),
             on,
-            Parallelism(each.strategy, each.micro_batches if each.micro_batches > 1 else None),
             OperatorCostModel(),
-            with_advice=False,
+            strategy=each.strategy,
+            micro_batches=each.micro_batches,
         )
-        assert each.seconds == pytest.approx(told.step.seconds.p50, rel=0.25)
+        assert each.seconds == pytest.approx(expected.step.seconds.p50, rel=0.25)
 
 
 def test_batches_that_do_not_divide_evenly_have_no_candidate() -> None:

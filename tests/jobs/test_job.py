@@ -168,7 +168,7 @@ def test_evaluated_once_an_epoch_unless_said() -> None:
     [{"checkpoint_bytes_per_second": 0.0}, {"evaluation_samples": 0}, {"evaluate_every": 0}],
 )
 def test_nonsense_is_refused(options: dict[str, float]) -> None:
-    with pytest.raises(InvalidRequest, match="at least 1|above 0"):
+    with pytest.raises(InvalidRequest, match=r"at least 1|above 0"):
         JobOptions(**options)  # type: ignore[arg-type]
     with pytest.raises(InvalidRequest, match="at least 1"):
         exactly(0)

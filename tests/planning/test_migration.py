@@ -14,10 +14,11 @@ from foretrain.convergence.curves import Floats
 from foretrain.facts.providers import providers
 from foretrain.facts.running import CHECKPOINT_FIXED, CHECKPOINT_RATE, STARTUP, default
 from foretrain.jobs.bill import billed_seconds_each
-from foretrain.jobs.job import JobOptions, state_bytes
+from foretrain.jobs.job import JobOptions
 from foretrain.planning.frontier import Frontier, Plan, TwoPhases
 from foretrain.planning.selection import Limits
 from foretrain.units import GIGA, HOUR
+from foretrain.workloads.graph import state_bytes
 from foretrain.workloads.workload import graph_at
 
 __all__ = ("own_home",)

@@ -17,7 +17,6 @@ from foretrain.jobs.configurations import (
     NoConfiguration,
     best_layout,
     configuration_space,
-    strategies_in_plan,
 )
 from foretrain.jobs.length import LengthRequest, length_of
 from foretrain.planning.launch_files.catalogue import launch_plan
@@ -26,6 +25,7 @@ from foretrain.planning.model_parallel import search_layouts
 from foretrain.planning.plan import plan
 from foretrain.prediction.cost_models.step_models import OperatorCostModel
 from foretrain.prediction.step.input_pipeline import InputOptions
+from foretrain.prediction.strategies.catalogue import plan_words
 from foretrain.units import GIB, HOUR
 
 __all__ = ("own_home",)
@@ -49,7 +49,7 @@ def searched(machines: Iterable[Machines], batch: int = BATCH) -> dict[Shape, Co
         [each.hardware for each in listed],
         length,
         BatchLimits(global_batch=batch),
-        strategies_in_plan(),
+        plan_words(),
         OperatorCostModel(),
         InputOptions(),
     )

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.planned import EPOCHS, FEW, planned, request, workload
+from tests.support.scenarios import predicted
 from tests.support.shared_home import own_home
 
 from foretrain.convergence.from_log import LogRequest
@@ -27,11 +28,9 @@ from foretrain.planning.frontier import Frontier, Plan
 from foretrain.planning.machines import MachinesRequest
 from foretrain.planning.plan import PlanRequest, StreamOptions, plan
 from foretrain.planning.selection import Limits, Verdict
-from foretrain.prediction.many_devices import Parallelism
 from foretrain.prediction.memory.estimate import estimate_memory
-from foretrain.prediction.memory.lifetimes import MemoryOptions
-from foretrain.prediction.predict import predict
 from foretrain.prediction.step.input_pipeline import InputOptions
+from foretrain.prediction.strategies.memory_options import MemoryOptions
 from foretrain.units import DAY, HOUR
 from foretrain.workloads.workload import Workload, graph_at
 
@@ -87,14 +86,13 @@ def check_bills(found: Frontier) -> None:
 
 
 def check_step(found: Plan, of: Workload, seconds_within: float = 1e-6) -> None:
-    """A plan's step is the one `predict` tells of the same machines, strategy and batch."""
+    """The step of a plan is that of `predict` for the same machines, strategy and batch."""
     configuration = found.configuration
-    micro_batches = configuration.micro_batches if configuration.micro_batches > 1 else None
-    told = predict(
+    told = predicted(
         of.at(batch=configuration.batch),
         found.hardware,
-        Parallelism(configuration.strategy, micro_batches),
-        with_advice=False,
+        strategy=configuration.strategy,
+        micro_batches=configuration.micro_batches,
     )
     assert configuration.step_seconds.p50 == pytest.approx(told.step.seconds.p50, rel=seconds_within)
     assert configuration.step_seconds.p90 == pytest.approx(told.step.seconds.p90, rel=1e-3)
@@ -164,11 +162,11 @@ def test_jobs_are_those_of_predict(spot: bool) -> None:
     assert length is not None
     for each in {found.plans[index].hardware.name: found.plans[index] for index in found.front}.values():
         configuration = each.configuration
-        parallelism = Parallelism(
-            configuration.strategy, configuration.micro_batches if configuration.micro_batches > 1 else None
-        )
-        told = predict(
-            workload().at(batch=configuration.batch), each.hardware, parallelism, with_advice=False
+        told = predicted(
+            workload().at(batch=configuration.batch),
+            each.hardware,
+            strategy=configuration.strategy,
+            micro_batches=configuration.micro_batches,
         )
         each_epoch = evaluated_each_epoch(options, 60_000, configuration.global_batch)
         job = job_of(
@@ -506,6 +504,6 @@ def test_the_prediction_in_full_is_of_the_plan_shown() -> None:
     found = planned(request(machines=replace(T4, most_devices=4), with_prediction=True))
     assert found.prediction is not None
     shown = found.plans[found.reported]
-    assert found.prediction.hardware == shown.hardware
+    assert found.prediction.cluster.groups == (shown.hardware,)
     told: Quantiles = found.prediction.step.seconds
     assert told.p50 == pytest.approx(shown.configuration.step_seconds.p50, rel=1e-6)

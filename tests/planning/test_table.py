@@ -18,8 +18,8 @@ from foretrain.planning.machines import Machines, MachinesRequest, enumerate_mac
 from foretrain.planning.table import JobConditions, evaluate, verify
 from foretrain.prediction.cost_models.step_models import OperatorCostModel
 from foretrain.prediction.memory.estimate import estimate_memory
-from foretrain.prediction.memory.lifetimes import MemoryOptions
 from foretrain.prediction.step.input_pipeline import InputOptions
+from foretrain.prediction.strategies.memory_options import MemoryOptions
 from foretrain.workloads.workload import graph_at
 
 __all__ = ("own_home",)

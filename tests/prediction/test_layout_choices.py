@@ -4,9 +4,11 @@ import pytest
 
 from foretrain.prediction.collectives._base import Verb
 from foretrain.prediction.memory.estimate import memory_options
-from foretrain.prediction.memory.lifetimes import MemoryOptions, tensor_lifetimes
+from foretrain.prediction.memory.lifetimes import tensor_lifetimes
+from foretrain.prediction.strategies.memory_options import MemoryOptions
 from foretrain.prediction.step.parallel import replicated
-from foretrain.prediction.strategies.layout import Layout, layout_of
+from foretrain.prediction.strategies.catalogue import layout_of
+from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.program import Axis, Exchange, Program
 from foretrain.workloads.graph import Buffer, Call, Graph, Phase, Role, Spec
 

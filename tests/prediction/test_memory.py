@@ -21,7 +21,8 @@ from foretrain.prediction.memory.calibration import (
 )
 from foretrain.prediction.memory.estimate import MemoryEstimate, estimate_memory
 from foretrain.prediction.memory.fitting import advice, largest_batch
-from foretrain.prediction.memory.lifetimes import MemoryOptions, Part
+from foretrain.prediction.memory.lifetimes import Part
+from foretrain.prediction.strategies.memory_options import MemoryOptions
 from foretrain.prediction.memory.workspace import convolution_workspaces, tuned_calls
 from foretrain.prediction.strategies.sharded import gathered_units, unit_of
 from foretrain.workloads.example import Example

@@ -15,7 +15,8 @@ from foretrain.prediction.many_devices import Parallelism, step_configuration, s
 from foretrain.prediction.memory.estimate import layout_memory, memory_options
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.stragglers import SLOWEST, expected_maximum
-from foretrain.prediction.strategies.layout import Layout, layout_of
+from foretrain.prediction.strategies.catalogue import layout_of
+from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.program import Program
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 

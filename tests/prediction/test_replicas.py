@@ -19,8 +19,8 @@ from foretrain.prediction.search.replicas import (
     replica_step,
 )
 from foretrain.prediction.step.input_pipeline import InputOptions, input_pipeline
-from foretrain.prediction.stragglers import usual_jitter
-from foretrain.prediction.strategies.layout import layout_of
+from foretrain.prediction.stragglers import default_jitter
+from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.workloads.graph import Phase
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 from foretrain.workloads.workload import Workload, graph_at
@@ -69,7 +69,7 @@ def test_the_closed_form_is_the_timeline(
     machine = hardware(on)
     one = input_pipeline(graph_at(of, batch), machine.device, InputOptions(), machine.devices_per_node)
     assert one.seconds * micro_batches < told.seconds  # input is hidden in these cases
-    found = step.estimate(group, micro_batches, None, usual_jitter(machine.device)).quantiles
+    found = step.estimate(group, micro_batches, None, default_jitter(machine.device)).quantiles
     expected = told.total.quantiles
     assert found.p50 == pytest.approx(expected.p50, rel=1e-6)
     assert found.p90 == pytest.approx(expected.p90, rel=1e-3)

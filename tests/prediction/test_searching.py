@@ -21,7 +21,8 @@ from foretrain.prediction.search.search import PREDICTED, Ranking, search
 from foretrain.prediction.search.sketch import block_costs, sketch
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.step.parallel import spread
-from foretrain.prediction.strategies.layout import Layout, layout_of
+from foretrain.prediction.strategies.catalogue import layout_of
+from foretrain.prediction.strategies.layout import Layout
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 
 

@@ -13,7 +13,8 @@ from foretrain.prediction.cost_models.priced_step import call_times
 from foretrain.prediction.step.parallel import Spread, spread
 from foretrain.prediction.step.parameter_servers import NOTE, parameter_server_step
 from foretrain.prediction.strategies.gradients import optimizer_start, parameter_bytes
-from foretrain.prediction.strategies.layout import Layout, layout_of
+from foretrain.prediction.strategies.catalogue import layout_of
+from foretrain.prediction.strategies.layout import Layout
 
 ON = "t4:1x4"
 VOICE = graph("voice-conv", batch=20)

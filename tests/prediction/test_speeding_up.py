@@ -10,7 +10,7 @@ from tests.support.step_models import FixedSteps
 from foretrain.facts.devices import device
 from foretrain.prediction.advice.speeding_up import WORTH_SAYING, Advice, Situation, faster
 from foretrain.prediction.cost_models.step_models import CostModel, OperatorCostModel
-from foretrain.prediction.memory.lifetimes import MemoryOptions
+from foretrain.prediction.strategies.memory_options import MemoryOptions
 from foretrain.prediction.operators.host import HostModel
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.step.timing import time_step

@@ -13,7 +13,8 @@ from foretrain.prediction.collectives.network import with_factor
 from foretrain.prediction.cost_models.priced_step import step_estimate
 from foretrain.prediction.step.parallel import BUBBLE, EXPOSED, OVERLAPPED, spread
 from foretrain.prediction.strategies.gradients import parameter_bytes
-from foretrain.prediction.strategies.layout import Layout, layout_of
+from foretrain.prediction.strategies.catalogue import layout_of
+from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.program import Axis
 from foretrain.workloads.graph import Phase
 

@@ -13,7 +13,7 @@ from foretrain.prediction.collectives.network import network_of
 from foretrain.prediction.cost_models.priced_step import CallTimes
 from foretrain.prediction.cost_models.step_models import OperatorCostModel
 from foretrain.prediction.step.parallel import Environment, Spread, spread
-from foretrain.prediction.strategies.layout import layout_of
+from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.prediction.strategies.program import Axis, Exchange, Program, When
 from foretrain.workloads.graph import Buffer, Call, Graph, Phase, Role, Spec
 from foretrain.workloads.requests import WorkloadRequest, workload_of

@@ -27,21 +27,22 @@ from foretrain.estimates import Quantiles
 from foretrain.facts.hardware import Hardware
 from foretrain.jobs.batch_limits import BatchLimits, largest_batch
 from foretrain.jobs.device_memory import capacity_bytes
-from foretrain.jobs.job import Steps, StepSummary, state_bytes
+from foretrain.jobs.job import Steps, StepSummary
 from foretrain.jobs.length import Length
 from foretrain.jobs.step_table import StepTable, network_on, step_table
 from foretrain.prediction.cost_models.step_models import CostModel, cost_model
 from foretrain.prediction.memory.estimate import estimate_memory
-from foretrain.prediction.memory.lifetimes import MemoryOptions
 from foretrain.prediction.operators._base import Knowledge
 from foretrain.prediction.operators.catalogue import DEFAULT
 from foretrain.prediction.search.replicas import sharded_seconds
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.step.parallel import Environment
-from foretrain.prediction.stragglers import slowdown, usual_jitter
-from foretrain.prediction.strategies.layout import ZERO_STAGES, layout_of
+from foretrain.prediction.stragglers import default_jitter, slowdown
+from foretrain.prediction.strategies.catalogue import layout_of, plan_words
+from foretrain.prediction.strategies.memory_options import MemoryOptions
+from foretrain.prediction.strategies.sharded import STAGES as ZERO_STAGES
 from foretrain.units import format_bytes
-from foretrain.workloads.graph import Phase
+from foretrain.workloads.graph import Phase, state_bytes
 from foretrain.workloads.workload import Workload
 
 if TYPE_CHECKING:
@@ -54,16 +55,6 @@ _WORTH_SHARDING = 0.05
 """The gain from a larger batch below which sharding is not considered."""
 _NEAR_CAPACITY = 0.9
 """Share of the memory of a device from which memory is simulated for that device."""
-
-
-def strategies_in_plan() -> tuple[str, ...]:
-    """The strategies that `configure` compares."""
-    return (PLAIN, "zero1", "zero2", "zero3")
-
-
-def strategies_in_guide() -> tuple[str, ...]:
-    """The strategies of a buyer's guide: those that share the batch over all devices."""
-    return (PLAIN, "dp", "zero1", "zero2", "zero3", "fsdp", "hsdp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +215,7 @@ def best_configuration(
 
     Where nothing fits at a given global batch, tensor, pipeline and other layouts are searched.
     """
-    strategies = strategies or strategies_in_plan()
+    strategies = strategies or plan_words()
     limits = (limits or BatchLimits()).up_to(largest_batch(workload, length.epoch_samples))
     prices, samples = cost_model(model, workload), input_options or InputOptions()
     space = configuration_space(
@@ -254,7 +245,7 @@ def _infeasible(workload: Workload, hardware: Hardware, why: NoConfiguration) ->
 def may_search_layouts(limits: BatchLimits, strategies: Iterable[str]) -> bool:
     """Whether a model too large for data parallelism may use other layouts: at one global batch only."""
     is_free = limits.global_batch is not None and limits.micro_batches is None
-    return is_free and set(strategies) == set(strategies_in_plan())
+    return is_free and set(strategies) == set(plan_words())
 
 
 def configure(space: ConfigurationSpace, hardware: Hardware) -> Configured | NoConfiguration:
@@ -356,7 +347,7 @@ def _candidate(
     computing: float,
 ) -> Candidate:
     devices, loading = hardware.devices, space.table.loading(batch, hardware)
-    computing *= slowdown(devices, usual_jitter(hardware.device))
+    computing *= slowdown(devices, default_jitter(hardware.device))
     waiting = loading.seconds * micro_batches
     seconds = max(computing, waiting) if loading.overlaps else computing + waiting
     steps = space.steps_at(batch * micro_batches * devices).quantiles.p50
@@ -389,7 +380,7 @@ def _estimated(space: ConfigurationSpace, hardware: Hardware, candidate: Candida
     step = table.replica(candidate.micro_batch, hardware.device)
     group, rounds = table.reduction(hardware), candidate.micro_batches
     loading = table.loading(candidate.micro_batch, hardware).times(rounds)
-    seconds = step.estimate(group, rounds, loading, usual_jitter(hardware.device)).quantiles
+    seconds = step.estimate(group, rounds, loading, default_jitter(hardware.device)).quantiles
     if candidate.is_sharded:
         seconds = seconds.scale(candidate.seconds / seconds.p50)
     return RunConfiguration(
@@ -447,10 +438,10 @@ def _with_memory(
 
 
 def _evaluated(table: StepTable, hardware: Hardware, candidate: Candidate) -> Evaluation | None:
-    from foretrain.prediction.evaluation import StepConfiguration, evaluate
-    from foretrain.prediction.many_devices import Parallelism, step_context
+    from foretrain.prediction.evaluation import evaluate
+    from foretrain.prediction.scenario import Parallelism, StepConfiguration, step_context
 
-    parallelism = Parallelism(intra=hardware.links, inter=hardware.network)
+    parallelism = Parallelism(links=hardware.links, network=hardware.network)
     context = step_context(table.workload, hardware, parallelism, table.cost_model, table.input)
     layout = layout_of(candidate.strategy, hardware.devices, hardware.devices_per_node)
     batch = candidate.micro_batch * candidate.micro_batches
@@ -464,10 +455,10 @@ def best_layout(
     workload: Workload, model: CostModel, hardware: Hardware, global_batch: int, input_options: InputOptions
 ) -> Evaluation | None:
     """The fastest of all layouts (data, tensor, pipeline ...) on some hardware; None if none fits."""
-    from foretrain.prediction.many_devices import Parallelism, step_context
+    from foretrain.prediction.scenario import Parallelism, step_context
     from foretrain.prediction.search.search import search
 
-    parallelism = Parallelism(intra=hardware.links, inter=hardware.network)
+    parallelism = Parallelism(links=hardware.links, network=hardware.network)
     context = step_context(workload, hardware, parallelism, model, input_options)
     try:
         ranking = search(context, global_batch)
@@ -487,8 +478,8 @@ def configuration_of(evaluation: Evaluation, steps: Steps) -> RunConfiguration:
         checkpoint_activations=evaluation.context.workload.options.checkpoint_activations,
         job_steps=steps,
         step_seconds=evaluation.total.quantiles,
-        forward_seconds=evaluation.spread.run.phases[Phase.FORWARD],
+        forward_seconds=evaluation.step.run.phases[Phase.FORWARD],
         memory_bytes=evaluation.memory.bytes,
         state_bytes=state_bytes(evaluation.graph),
-        knowledge=evaluation.spread.priced.knowledge,
+        knowledge=evaluation.step.priced.knowledge,
     )

@@ -22,14 +22,11 @@ from foretrain.facts.sheets import Kind
 from foretrain.jobs.bill import Price, price_of_all
 from foretrain.jobs.energy import Energy, energy_of_all
 from foretrain.jobs.interruptions import Interrupted, best_interval, interrupted, interruptions, losses
-from foretrain.prediction.answer import MixedPrediction, Prediction
-from foretrain.workloads.graph import Graph, Role
-from foretrain.workloads.workload import graph_at
+from foretrain.prediction.answer import Prediction
 
 TRAINING, PERHAPS = "training", "training that may be needed"
 STARTING, EVALUATING, SAVING = "start-up", "evaluation", "checkpoints"
 STEP_TIME = "time of a step"
-_SAVED = (Role.PARAMETER, Role.MODULE_BUFFER, Role.OPTIMIZER_STATE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,15 +172,17 @@ def job(
     )
 
 
-def job_of(prediction: Prediction | MixedPrediction, steps: Steps, options: JobOptions | None = None) -> Job:
+def job_of(prediction: Prediction, steps: Steps, options: JobOptions | None = None) -> Job:
     """The job of `steps` predicted steps, on the nodes that take part in them.
 
-    Nodes that receive no share of the batch add neither cost nor energy.
+    Nodes that receive no share of the batch of a heterogeneous cluster add neither cost nor energy.
     """
-    groups, saved, batch = _groups(prediction), _checkpoint_bytes(prediction), _update_batch(prediction)
-    step = StepSummary(prediction.step.seconds, prediction.step.forward_seconds, batch, saved)
+    one, groups, nodes = prediction.step, prediction.cluster.groups, prediction.cluster.nodes
+    if prediction.split is not None:
+        shares = zip(groups, prediction.split.shares, strict=True)
+        groups = tuple(replace(each, nodes=share.nodes_used) for each, share in shares if share.nodes_used)
+    step = StepSummary(one.seconds, one.forward_seconds, prediction.update_batch, prediction.state_bytes)
     answer = job(step, steps, groups, options)
-    nodes = prediction.cluster.nodes if isinstance(prediction, MixedPrediction) else prediction.hardware.nodes
     idle = nodes - sum(group.nodes for group in groups)
     if not idle:
         return answer
@@ -191,41 +190,11 @@ def job_of(prediction: Prediction | MixedPrediction, steps: Steps, options: JobO
     return replace(answer, notes=(*answer.notes, note))
 
 
-def _groups(prediction: Prediction | MixedPrediction) -> tuple[Hardware, ...]:
-    """The nodes that take part in a predicted step."""
-    if not isinstance(prediction, MixedPrediction):
-        return (prediction.hardware,)
-    return tuple(
-        replace(group, nodes=share.nodes_used)
-        for group, share in zip(prediction.cluster.groups, prediction.split.shares, strict=True)
-        if share.nodes_used
-    )
-
-
-def _checkpoint_bytes(prediction: Prediction | MixedPrediction) -> float:
-    if not isinstance(prediction, MixedPrediction):
-        return state_bytes(prediction.graph)
-    largest = max(max(share.batches) for share in prediction.split.shares if share.batches)
-    return state_bytes(graph_at(prediction.workload, largest))
-
-
-def _update_batch(prediction: Prediction | MixedPrediction) -> int:
-    if isinstance(prediction, MixedPrediction):
-        return prediction.split.global_batch
-    return prediction.update_batch
-
-
 def evaluated_each_epoch(options: JobOptions, samples: int | None, global_batch: int) -> JobOptions:
     """The same options with one evaluation per epoch of `samples`, unless `evaluate_every` is given."""
     if options.evaluation_samples is None or options.evaluate_every is not None or samples is None:
         return options
     return replace(options, evaluate_every=math.ceil(samples / global_batch))
-
-
-def state_bytes(graph: Graph) -> float:
-    """What a checkpoint holds: parameters, buffers and optimizer state of the whole model."""
-    saved = (index for index, buffer in enumerate(graph.buffers) if buffer.role in _SAVED)
-    return float(sum(graph.buffer_bytes(index) for index in saved))
 
 
 def job_time(step: StepSummary, steps: Steps, devices: int, nodes: int, options: JobOptions) -> JobTime:

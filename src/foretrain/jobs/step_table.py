@@ -16,7 +16,6 @@ from foretrain.facts.devices import Device
 from foretrain.facts.hardware import Hardware
 from foretrain.jobs.batch_limits import BatchLimits, smallest_batch
 from foretrain.jobs.device_memory import DeviceMemory, capacity_bytes
-from foretrain.jobs.job import state_bytes
 from foretrain.prediction.collectives.network import Network, network_of
 from foretrain.prediction.cost_models.step_models import CostModel
 from foretrain.prediction.search.replicas import (
@@ -29,8 +28,8 @@ from foretrain.prediction.search.replicas import (
 )
 from foretrain.prediction.step.input_pipeline import InputOptions, InputPipeline, input_pipeline
 from foretrain.prediction.strategies.gradients import Bucket
-from foretrain.prediction.strategies.layout import ZERO_STAGES
-from foretrain.workloads.graph import Graph
+from foretrain.prediction.strategies.sharded import STAGES as ZERO_STAGES
+from foretrain.workloads.graph import Graph, state_bytes
 from foretrain.workloads.workload import BATCHES, Workload, graph_at
 
 _SMALL = 64

@@ -25,10 +25,11 @@ from foretrain.jobs.configurations import (
     configuration_of,
 )
 from foretrain.jobs.device_memory import capacity_bytes
-from foretrain.jobs.job import Steps, state_bytes
+from foretrain.jobs.job import Steps
 from foretrain.planning.machines import Machines, Shape
-from foretrain.prediction.step.timing import model_flop, peak
+from foretrain.prediction.step.throughput import model_flop, peak
 from foretrain.units import HOUR
+from foretrain.workloads.graph import state_bytes
 from foretrain.workloads.workload import Workload
 
 _MOST_SEARCHED = 12

@@ -21,7 +21,6 @@ from foretrain.jobs.configurations import (
     ConfigurationSpace,
     configuration_space,
     may_search_layouts,
-    strategies_in_plan,
 )
 from foretrain.jobs.interruptions import interruptions
 from foretrain.jobs.job import Job, JobOptions
@@ -40,6 +39,7 @@ from foretrain.planning.table import JobConditions, PlanTable, evaluate, plan_ta
 from foretrain.prediction.cost_models.step_models import CostModel, cost_model
 from foretrain.prediction.operators.catalogue import DEFAULT
 from foretrain.prediction.step.input_pipeline import InputOptions
+from foretrain.prediction.strategies.catalogue import plan_words
 from foretrain.units import format_bytes
 from foretrain.workloads.workload import Workload
 
@@ -77,7 +77,7 @@ class PlanRequest:
     options: JobOptions = field(default_factory=JobOptions)
     machines: MachinesRequest = field(default_factory=MachinesRequest)
     batches: BatchLimits = field(default_factory=BatchLimits)
-    strategies: tuple[str, ...] = field(default_factory=strategies_in_plan)
+    strategies: tuple[str, ...] = field(default_factory=plan_words)
     limits: Limits = field(default_factory=Limits)
     input: InputOptions = field(default_factory=InputOptions)
     cost_model: CostModel | str = DEFAULT
@@ -91,9 +91,9 @@ class PlanRequest:
         return may_search_layouts(self.batches, self.strategies)
 
     def __post_init__(self) -> None:
-        unknown = [name for name in self.strategies if name not in strategies_in_plan()]
+        unknown = [name for name in self.strategies if name not in plan_words()]
         if unknown:
-            known = ", ".join(strategies_in_plan())
+            known = ", ".join(plan_words())
             raise InvalidRequest(f"plan compares the strategies {known}, not {unknown[0]!r}")
         if not self.length.is_known:
             raise InvalidRequest(
@@ -276,8 +276,9 @@ def _frontier(
 
 def _predicted(request: PlanRequest, reported: Plan) -> Prediction:
     """The full prediction of the reported plan's step."""
-    from foretrain.prediction.many_devices import Parallelism
+    from foretrain.facts.clusters import Cluster
     from foretrain.prediction.predict import predict
+    from foretrain.prediction.scenario import Parallelism, Scenario
 
     configuration, options = reported.configuration, request.workload.options
     workload = replace(
@@ -288,10 +289,13 @@ def _predicted(request: PlanRequest, reported: Plan) -> Prediction:
     parallelism = Parallelism(
         configuration.strategy,
         micro_batches=configuration.micro_batches if configuration.micro_batches > 1 else None,
-        intra=reported.hardware.links,
-        inter=reported.hardware.network,
+        links=reported.hardware.links,
+        network=reported.hardware.network,
     )
-    return predict(workload, reported.hardware, parallelism, request.cost_model, request.input)
+    cluster = Cluster(reported.hardware.name, (reported.hardware,))
+    answer = predict(Scenario(workload, cluster, parallelism, request.cost_model, request.input))
+    assert not isinstance(answer, Infeasible), "the plan was verified"
+    return answer
 
 
 def _stream(request: PlanRequest, reported: Plan, job: Job) -> tuple[JobStream | None, tuple[str, ...]]:

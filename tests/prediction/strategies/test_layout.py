@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretrain.errors import InvalidRequest
-from foretrain.prediction.strategies.layout import Layout, layout_of
+from foretrain.prediction.strategies.catalogue import layout_of
+from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.parameter_server import ServerPlan, server_plan
 
 

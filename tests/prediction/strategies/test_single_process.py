@@ -10,7 +10,7 @@ from foretrain.prediction.collectives._base import Verb
 from foretrain.prediction.cost_models.priced_step import call_times
 from foretrain.prediction.memory.estimate import memory_options
 from foretrain.prediction.strategies.gradients import optimizer_start, parameter_bytes
-from foretrain.prediction.strategies.layout import layout_of
+from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.prediction.strategies.program import Program
 from foretrain.prediction.strategies.single_process import (
     first_device_bytes,

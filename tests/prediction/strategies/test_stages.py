@@ -73,11 +73,12 @@ def test_a_tied_embedding_is_held_by_both_of_its_stages() -> None:
     assert found == whole + gpt2().specs[table.spec].elements
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize(("stages", "chunks"), [(2, 1), (4, 1), (2, 2)])
+CUTS = [(name, *cut) for name in MODELS for cut in ((2, 1), (4, 1), (2, 2))]
+CUTS.remove(("voice-linear", 2, 2))  # it has too few layers for two chunks on each device
+
+
+@pytest.mark.parametrize(("name", "stages", "chunks"), CUTS)
 def test_shares_of_the_update_sum_to_one(name: str, stages: int, chunks: int) -> None:
-    if name == "voice-linear" and chunks > 1:
-        pytest.skip("it has too few layers")
     assert sum(cutting(name, stages, chunks).update_shares) == pytest.approx(1.0)
 
 

@@ -17,7 +17,6 @@ from functools import cache, cached_property, partial
 from foretrain.errors import InvalidRequest, MissingData
 from foretrain.estimates import Quantiles
 from foretrain.facts.hardware import Hardware
-from foretrain.jobs.configurations import strategies_in_guide
 from foretrain.jobs.epoch import Epoch, epoch_in_steps
 from foretrain.planning.guide.machines import Machine
 from foretrain.planning.speedup import (
@@ -27,18 +26,16 @@ from foretrain.planning.speedup import (
     speedup,
     speedup_per_fold_of_cost,
 )
-from foretrain.prediction.advice.bottleneck import Bottleneck, Limit, bottleneck
-from foretrain.prediction.advice.verdict import verdict
+from foretrain.prediction.advice.bottleneck import Limit, bottleneck
 from foretrain.prediction.cost_models.step_models import CostModel
-from foretrain.prediction.evaluation import Evaluation, StepConfiguration, StepContext, evaluation_of
-from foretrain.prediction.many_devices import AUTO, Parallelism, step_context
+from foretrain.prediction.evaluation import Evaluation, evaluate
 from foretrain.prediction.memory.estimate import MemoryEstimate, estimate_memory, memory_options
-from foretrain.prediction.memory.lifetimes import MemoryOptions
 from foretrain.prediction.operators._base import Knowledge
+from foretrain.prediction.scenario import Parallelism, StepConfiguration, StepContext, step_context
 from foretrain.prediction.step.input_pipeline import InputOptions
-from foretrain.prediction.step.parallel import spread
-from foretrain.prediction.step.timing import time_step
-from foretrain.prediction.strategies.layout import Layout, layout_of
+from foretrain.prediction.strategies.catalogue import AUTO, layout_of, words
+from foretrain.prediction.strategies.layout import Layout
+from foretrain.prediction.strategies.memory_options import MemoryOptions
 from foretrain.units import HOUR, format_bytes
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.workload import Workload, graph_at
@@ -174,11 +171,8 @@ class GuideSteps:
 
     def evaluation(self, context: StepContext, configuration: StepConfiguration) -> Evaluation:
         """The step in one configuration, as `prediction.evaluation.evaluate` predicts it."""
-        graph = self._graph(configuration.micro_batch)
-        step = spread(graph, configuration.layout, configuration.micro_batches, context.environment)
-        evaluation = evaluation_of(context, configuration, graph, step)
-        evaluation.__dict__["fullest"] = (0, self._memory_of(evaluation))
-        return evaluation
+        evaluation = evaluate(context, configuration, self._graph(configuration.micro_batch))
+        return replace(evaluation, known_memory=self._memory_of(evaluation))
 
     @cached_property
     def _graph(self) -> Callable[[int], Graph]:
@@ -190,7 +184,7 @@ class GuideSteps:
 
     def _memory_of(self, evaluation: Evaluation) -> MemoryEstimate:
         """Memory of a device. Without sharding, more than two devices need the same as two."""
-        run, device = evaluation.spread.run, evaluation.context.environment.device
+        run, device = evaluation.step.run, evaluation.context.environment.device
         options = memory_options(run.stages[0], run.in_flight[0], evaluation.configuration.layout)
         if options.zero_stage == 0:
             options = replace(options, data_parallel=min(2, options.data_parallel))
@@ -204,13 +198,27 @@ def layout_on(strategy: str, hardware: Hardware) -> Layout:
     """The layout that shares the batch over all devices; other strategies raise `InvalidRequest`."""
     if strategy != AUTO:
         layout = layout_of(strategy, hardware.devices, hardware.devices_per_node)
-        if layout.servers is None and layout.replicas == hardware.devices:
+        if _shares_the_batch(layout, hardware):
             return layout
-    *most, last = strategies_in_guide()
     raise InvalidRequest(
-        f"a guide shares the batch over all devices: `strategy` must be {', '.join(most)} or {last}, "
-        f"not {strategy}"
+        f"a guide shares the batch over all devices, which `strategy` {strategy} does not: choose one of "
+        f"{', '.join(_strategies_on(hardware))}"
     )
+
+
+def _shares_the_batch(layout: Layout, hardware: Hardware) -> bool:
+    return layout.servers is None and layout.replicas == hardware.devices
+
+
+def _strategies_on(hardware: Hardware) -> Iterator[str]:
+    """The strategies of one word that share the batch over all devices."""
+    for word in words():
+        try:
+            layout = layout_of(word, hardware.devices, hardware.devices_per_node)
+        except InvalidRequest:
+            continue
+        if _shares_the_batch(layout, hardware):
+            yield word
 
 
 def runs(
@@ -272,26 +280,17 @@ def _fitting(
 
 
 def _run(evaluation: Evaluation) -> Run:
-    limit, memory = _verdict(evaluation), evaluation.memory
+    limit, memory = bottleneck(evaluation), evaluation.memory
     return Run(
         step_seconds=evaluation.total.quantiles,
         samples_per_second=evaluation.samples_per_second,
         memory_bytes=memory.bytes,
         capacity_bytes=memory.capacity_bytes,
         micro_batches=evaluation.configuration.micro_batches,
-        moved_bytes=evaluation.spread.moved_bytes,
-        coordination_ratio=evaluation.spread.coordination_ratio,
+        moved_bytes=evaluation.step.moved_bytes,
+        coordination_ratio=evaluation.step.coordination_ratio,
         limit=limit.kind,
         verdict=limit.verdict,
-        knowledge=evaluation.spread.priced.knowledge,
-        notes=(*evaluation.context.environment.network.notes, *evaluation.spread.notes),
+        knowledge=evaluation.step.priced.knowledge,
+        notes=(*evaluation.context.environment.network.notes, *evaluation.step.notes),
     )
-
-
-def _verdict(evaluation: Evaluation) -> Bottleneck:
-    """The bottleneck as in `predict`."""
-    if evaluation.configuration.layout.devices > 1 or evaluation.configuration.micro_batches > 1:
-        return verdict(evaluation, (), None)
-    at, memory = evaluation.context, evaluation.memory
-    timing = time_step(evaluation.graph, at.environment.device, at.environment.model, at.input)
-    return bottleneck(timing, memory.bytes, memory.capacity_bytes, memory.fits, ())

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from foretrain.errors import InvalidRequest
+from foretrain.prediction.strategies.catalogue import plan_words, strategies, taking_part
 from foretrain.prediction.strategies.layout import Layout
 
 MASTER_PORT = 29500
@@ -60,10 +61,10 @@ class LaunchPlan:
         self._check_layout()
 
     def _check_layout(self) -> None:
-        if self.layout.servers is not None:
+        if not launchers_of(self.layout):
             raise InvalidRequest(
-                f"no launcher can start parameter servers ({self.layout.name}); choose ddp, fsdp, zero1 to "
-                "zero3 or degrees of parallelism"
+                f"no launcher can start {self.layout.name}; choose {', '.join(plan_words())} or degrees of "
+                "parallelism"
             )
         if self.layout.devices != self.devices:
             raise InvalidRequest(
@@ -95,6 +96,11 @@ class LaunchPlan:
     def micro_batch(self) -> int:
         """Samples of one micro-batch on one replica."""
         return self.global_batch // (self.layout.replicas * self.micro_batches)
+
+
+def launchers_of(layout: Layout) -> frozenset[str]:
+    """The names of the launch targets that can start a layout."""
+    return frozenset.intersection(*(each.launchers for each in taking_part(layout)))
 
 
 class LaunchTarget(ABC):
@@ -130,40 +136,12 @@ def environment(plan: LaunchPlan) -> tuple[Variable, ...]:
         Variable("FORETRAIN_MICRO_BATCH", str(plan.micro_batch), "samples of a micro-batch on one replica"),
         Variable("FORETRAIN_MICRO_BATCHES", str(plan.micro_batches), "micro-batches of a step"),
     )
-    return (*always, *_degrees(plan), *_library_switches(plan))
-
-
-def _degrees(plan: LaunchPlan) -> tuple[Variable, ...]:
-    """The degrees of parallelism above 1, and the other options of the layout."""
-    layout = plan.layout
-    numbers = (
-        ("TENSOR_PARALLEL", layout.tensor, "devices each layer is split over"),
-        ("CONTEXT_PARALLEL", layout.context, "devices each sequence is split over"),
-        ("PIPELINE_PARALLEL", layout.pipeline, "stages the layers are split into"),
-        ("PIPELINE_CHUNKS", layout.chunks, "parts of the model on each stage"),
-        ("EXPERT_PARALLEL", layout.expert, "devices the experts are split over"),
-        ("SHARD", layout.shard, "devices that share parameters, gradients or optimizer state"),
-        ("DATA_PARALLEL", layout.data, "replicas with their own parameters and state"),
+    own = (
+        Variable(f"FORETRAIN_{name}", value, purpose)
+        for strategy in strategies().values()
+        for name, value, purpose in strategy.environment(layout)
     )
-    variables = [
-        Variable(f"FORETRAIN_{name}", str(number), purpose) for name, number, purpose in numbers if number > 1
-    ]
-    if layout.zero_stage:
-        stage = "what is sharded: 1 optimizer state, 2 and gradients, 3 and parameters (FSDP)"
-        variables.append(Variable("FORETRAIN_ZERO_STAGE", str(layout.zero_stage), stage))
-    if layout.pipeline > 1:
-        variables.append(
-            Variable("FORETRAIN_PIPELINE_SCHEDULE", layout.schedule, "order of micro-batches in the pipeline")
-        )
-    if layout.sequence_parallel:
-        variables.append(
-            Variable("FORETRAIN_SEQUENCE_PARALLEL", "1", "norms and dropouts are split along the sequence")
-        )
-    if layout.compression:
-        variables.append(
-            Variable("FORETRAIN_GRADIENT_COMPRESSION", layout.compression, "communication hook of DDP")
-        )
-    return tuple(variables)
+    return (*always, *own, *_library_switches(plan))
 
 
 def _library_switches(plan: LaunchPlan) -> tuple[Variable, ...]:

@@ -9,12 +9,12 @@ from functools import cache
 
 from foretrain.errors import InvalidRequest
 from foretrain.planning.frontier import Frontier
-from foretrain.planning.launch_files._base import LaunchPlan, LaunchTarget
+from foretrain.planning.launch_files._base import LaunchPlan, LaunchTarget, launchers_of
 from foretrain.planning.launch_files.ray import Ray
 from foretrain.planning.launch_files.skypilot import SkyPilot
 from foretrain.planning.launch_files.slurm import Slurm
 from foretrain.planning.launch_files.torchrun import Torchrun
-from foretrain.prediction.strategies.layout import layout_of
+from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.registry import Registry
 
 
@@ -45,7 +45,9 @@ def launch_targets() -> Registry[LaunchTarget]:
 
 def launch_file(target: str, plan: LaunchPlan) -> LaunchFile:
     """The launch file of a plan for the target of that name."""
-    chosen = launch_targets()[target]
+    chosen, able = launch_targets()[target], launchers_of(plan.layout)
+    if chosen.name not in able:
+        raise InvalidRequest(f"{chosen.name} cannot start {plan.layout.name}; {', '.join(sorted(able))} can")
     return LaunchFile(f"{plan.name}{chosen.suffix}", chosen.text(plan))
 
 

@@ -1,6 +1,4 @@
-"""Peak memory.
-
-Peak memory of one device: a walk over the life of every buffer through PyTorch's allocator.
+"""Peak memory of one device: a walk over the life of every buffer through PyTorch's allocator.
 
     memory = framework context + what the caching allocator has reserved at its peak
 
@@ -8,8 +6,6 @@ The walk covers the first steps of training, since later ones repeat the last: i
 optimizer state yet while activations come and go; the state is then carved out of cached memory, and the
 next step's activations no longer fit into the holes. The parts of the estimate are what is alive when most
 is allocated; what has been reserved beyond that is rounding and fragmentation.
-
-Memory of the fullest device of a spread step.
 """
 
 from __future__ import annotations
@@ -22,21 +18,19 @@ import numpy as np
 from foretrain.estimates import Estimate
 from foretrain.estimates import Part as EstimatePart
 from foretrain.facts.devices import Device
-from foretrain.prediction.collectives._base import Verb
 from foretrain.prediction.memory.allocator import FREE, RELEASE, Event, Footprint, simulate
 from foretrain.prediction.memory.calibration import MemoryCalibration, memory_calibration
 from foretrain.prediction.memory.lifetimes import (
-    MemoryOptions,
     Part,
     Piece,
     TensorLifetimes,
     tensor_lifetimes,
 )
 from foretrain.prediction.memory.workspace import uses_convolutions
-from foretrain.prediction.step.compose import forward_end
+from foretrain.prediction.strategies.catalogue import taking_part
 from foretrain.prediction.strategies.layout import Layout
-from foretrain.prediction.strategies.program import Axis, Program
-from foretrain.prediction.strategies.single_process import first_device_bytes
+from foretrain.prediction.strategies.memory_options import MemoryOptions
+from foretrain.prediction.strategies.program import Program
 from foretrain.workloads.graph import Graph
 
 STEPS = 3
@@ -237,10 +231,10 @@ def _loader_bytes(tenants: TensorLifetimes, options: MemoryOptions) -> int:
     return options.prefetching_loaders * alive.peak_reserved_bytes
 
 
-def layout_memory(
+def fullest_stage(
     stages: tuple[Program, ...], in_flight: tuple[float, ...], layout: Layout, device: Device
 ) -> tuple[int, MemoryEstimate]:
-    """The stage whose devices need most, and what they need."""
+    """The stage whose devices need most memory, and what they need."""
     options = [memory_options(stage, held, layout) for stage, held in zip(stages, in_flight, strict=True)]
     fullest = 0
     if len(stages) > 1:
@@ -253,27 +247,7 @@ def layout_memory(
 
 def memory_options(stage: Program, in_flight: float, layout: Layout) -> MemoryOptions:
     """How a device of a stage spends memory; with several micro-batches, gradients stay between them."""
-    sharded = layout.zero_stage > 0
-    in_buckets = not sharded and not layout.is_single_process and layout.servers is None
-    return MemoryOptions(
-        data_parallel=layout.shard if sharded else (layout.data if in_buckets else 1),
-        zero_stage=layout.zero_stage,
-        keep_gradients=stage.micro_batches > 1,
-        in_flight=in_flight,
-        gathered_bytes=int(_gathered_bytes(stage, in_flight, layout)),
-    )
-
-
-def _gathered_bytes(stage: Program, in_flight: float, layout: Layout) -> float:
-    """What a device keeps of others: outputs of all replicas, or the other parts of what layers gathered."""
-    if layout.is_single_process:
-        return first_device_bytes(stage.graph, layout.data)
-    if not layout.keeps_gathered or layout.tensor == 1:
-        return 0.0
-    end = forward_end(stage.graph)
-    kept = sum(
-        exchange.bytes
-        for exchange in stage.exchanges
-        if exchange.verb is Verb.ALL_GATHER and exchange.axis is Axis.TENSOR and exchange.after < end
-    )
-    return in_flight * kept * (1 - 1 / layout.tensor)
+    options = MemoryOptions(keep_gradients=stage.micro_batches > 1, in_flight=in_flight)
+    for strategy in taking_part(layout):
+        options = strategy.memory(options, stage, layout)
+    return options

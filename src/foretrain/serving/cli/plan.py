@@ -232,10 +232,10 @@ def _batches(arguments: dict[str, Any]) -> BatchLimits:
 
 
 def _strategies(text: str) -> tuple[str, ...]:
-    from foretrain.jobs.configurations import strategies_in_plan
+    from foretrain.prediction.strategies.catalogue import plan_words
 
     if text.strip() == "auto":
-        return strategies_in_plan()
+        return plan_words()
     return tuple("zero3" if name == "fsdp" else name for name in comma_separated(text))
 
 

@@ -1,7 +1,7 @@
-"""A prediction for a cluster whose nodes differ: which nodes take part, with how many samples, and why.
+"""Which nodes of a heterogeneous cluster take part in a step, with how many samples, and why.
 
 Choices of nodes are compared by the step that all their devices finish together: the fastest group's nodes
-first, then those of the next; and of few groups all subsets, for a fast node may sit behind a slow link.
+first, then those of the next; and of few groups all subsets, since a fast node may sit behind a slow link.
 """
 
 from __future__ import annotations
@@ -11,80 +11,38 @@ from dataclasses import dataclass, replace
 from itertools import chain, combinations
 
 from foretrain.errors import Infeasible, InvalidRequest
-from foretrain.facts.clusters import Cluster
-from foretrain.prediction.advice.bottleneck import Bottleneck
-from foretrain.prediction.advice.verdict import verdict
-from foretrain.prediction.answer import (
-    Coverage,
-    MemoryAnswer,
-    MixedPrediction,
-    Share,
-    SplitAnswer,
-    memory_parts,
-)
+from foretrain.prediction.advice.changes import Advice
 from foretrain.prediction.collectives.network import Network, network_among, with_factor
 from foretrain.prediction.cost_models.step_models import CostModel
 from foretrain.prediction.heterogeneous.division import DDP, Divider, Division, Groups
+from foretrain.prediction.heterogeneous.report import BatchSplit, GroupShare
 from foretrain.prediction.heterogeneous.verdict import Comparison, Without, advice, split_verdict
-from foretrain.prediction.many_devices import Parallelism, own_batch, step_answer
-from foretrain.prediction.operators._base import Knowledge
-from foretrain.prediction.step.input_pipeline import InputOptions
-from foretrain.workloads.workload import Workload
+from foretrain.prediction.scenario import Parallelism, Scenario, global_batch
+from foretrain.prediction.strategies.catalogue import AUTO
 
 _FEW_GROUPS = 3
 _NEARLY = 1.05
-"""Choices that look no slower than this times the fastest are told exactly."""
+"""Choices whose coarse estimate is within this factor of the fastest are evaluated in full."""
 _EARLY = 0.98
-"""Who finishes before this share of the step could do more."""
+"""A group that finishes before this share of the step could take more samples."""
 _WEIGHTS = "average gradients by samples: scale each device's loss by its batch x devices / global batch"
-_RANK = (Knowledge.EXTRAPOLATED, Knowledge.CALIBRATED, Knowledge.MEASURED)
 
 
-@dataclass(frozen=True)
-class MixedRequest:
-    """What is asked of a workload on nodes that differ; `least_batch` None: the least that can be trained."""
-
-    workload: Workload
-    cluster: Cluster
-    model: CostModel
-    parallelism: Parallelism
-    input: InputOptions
-    least_batch: int | None = None
-
-    def __post_init__(self) -> None:
-        _refuse_other_ways(self.parallelism)
-        if self.least_batch is not None and self.least_batch < 1:
-            raise InvalidRequest(f"the least batch of a device is {self.least_batch}; give at least 1")
-
-    @property
-    def global_batch(self) -> int:
-        """Samples of a step on all devices: those asked for, or the batch of one device times all of them."""
-        return self.parallelism.global_batch or own_batch(self.workload) * self.cluster.devices
-
-
-def _refuse_other_ways(parallelism: Parallelism) -> None:
-    if parallelism.strategy not in (DDP, "auto"):
+def _check_parallelism(parallelism: Parallelism) -> None:
+    if parallelism.strategy not in (DDP, AUTO):
         raise InvalidRequest(
-            f"--strategy {parallelism.strategy} wants equal nodes; a cluster whose nodes differ trains by "
-            f"--strategy {DDP} alone, or name the equal ones of its nodes in a file of their own"
+            f"strategy {parallelism.strategy} requires equal nodes; a heterogeneous cluster supports "
+            f"strategy {DDP} only, or name its equal nodes in a file of their own"
         )
     if parallelism.micro_batches is not None and parallelism.micro_batches > 1:
         raise InvalidRequest(
-            "--micro-batches wants equal batches; on nodes that differ give a smaller --global-batch instead"
+            "micro_batches requires equal batches; on a heterogeneous cluster use a smaller global_batch"
         )
-    if parallelism.intra is not None:
+    if parallelism.links is not None:
         raise InvalidRequest(
-            "--links would join the devices of all nodes alike; say `links:` at each entry of the file"
+            "links would join the devices of all nodes in the same way; give `links:` at each entry of the "
+            "cluster file"
         )
-
-
-def predict_mixed(request: MixedRequest, with_advice: bool = True) -> MixedPrediction | Infeasible:
-    """The fastest division of a batch over nodes that differ, and whether all of them are worth having."""
-    choosing = _Choosing(request)
-    best = choosing.best()
-    if best is None:
-        return choosing.why_not()
-    return _answer(request, choosing, best, with_advice)
 
 
 Counts = tuple[int, ...]
@@ -94,18 +52,19 @@ Counts = tuple[int, ...]
 class _Choosing:
     """Compares choices of nodes for one request."""
 
-    def __init__(self, request: MixedRequest) -> None:
-        self.groups = request.cluster.groups
-        self.labels = request.cluster.labels
-        self.inter = request.parallelism.inter
+    def __init__(self, scenario: Scenario, model: CostModel) -> None:
+        cluster, parallelism = scenario.cluster, scenario.parallelism
+        self.groups = cluster.groups
+        self.labels = cluster.labels
+        self.inter = parallelism.network
         self.divider = Divider(
-            request.workload,
-            request.global_batch,
-            request.cluster.devices,
-            request.model,
-            request.input,
-            request.least_batch,
-            max(request.parallelism.jitter_of(group.device) for group in request.cluster.groups),
+            scenario.workload,
+            global_batch(scenario.workload, cluster.devices, parallelism),
+            cluster.devices,
+            model,
+            scenario.input,
+            parallelism.min_batch,
+            max(parallelism.jitter_on(group.device) for group in cluster.groups),
         )
         self.all = tuple(group.nodes for group in self.groups)
         speeds = [self.divider.speed(group) for group in self.groups]
@@ -133,8 +92,8 @@ class _Choosing:
             return None
         near = _NEARLY * min(about.values())
         exactly = {counts: self.fastest(counts) for counts, seconds in about.items() if seconds <= near}
-        told = {counts: found.seconds for counts, found in exactly.items() if found is not None}
-        return min(told, key=lambda counts: (told[counts], sum(counts)))
+        seconds_of = {counts: each.seconds for counts, each in exactly.items() if each is not None}
+        return min(seconds_of, key=lambda counts: (seconds_of[counts], sum(counts)))
 
     def _choices(self) -> list[Counts]:
         found = [*self._fastest_first(), *self._subsets()]
@@ -176,48 +135,46 @@ class _Choosing:
         least = min(divider.least([node]) for node in nodes)
         return Infeasible(
             "the smallest node",
-            f"{least} samples, {divider.least_batch} for each device",
+            f"{least} samples, {divider.min_batch} for each device",
             f"{batch}",
             f"use a global batch of {least} or more",
         )
 
 
-def _answer(request: MixedRequest, choosing: _Choosing, counts: Counts, with_advice: bool) -> MixedPrediction:
+@dataclass(frozen=True, eq=False)
+class SplitStep:
+    """The fastest split of a batch over a heterogeneous cluster, beside the others it was compared with."""
+
+    division: Division
+    report: BatchSplit
+    largest_batch: int
+    advice: tuple[Advice, ...]
+    notes: tuple[str, ...]
+
+
+def split_step(scenario: Scenario, model: CostModel) -> SplitStep | Infeasible:
+    """The fastest split of a batch over unequal nodes, and whether all of them are worth using."""
+    _check_parallelism(scenario.parallelism)
+    choosing = _Choosing(scenario, model)
+    counts = choosing.best()
+    if counts is None:
+        return choosing.why_not()
     compared = _compared(choosing, counts)
-    best, pace = compared.best, compared.best.pace
-    said = split_verdict(compared)
-    found = verdict(pace, (), None)
-    step = step_answer(replace(pace, total=best.total))
-    tokens = pace.graph.tokens * best.global_batch // pace.graph.batch
-    memory = _memory(best, choosing)
-    weights = (_WEIGHTS,) if len(set(chain(*best.batches))) > 1 else ()
-    notes = (*best.network.notes, *pace.spread.notes, *weights)
-    return MixedPrediction(
-        workload=request.workload,
-        cluster=request.cluster,
-        strategy=DDP,
-        tokens=tokens,
-        split=SplitAnswer(
-            global_batch=best.global_batch,
-            least_batch=choosing.divider.least_batch,
-            shares=tuple(_shares(choosing, counts, best)),
-            left_out=compared.idle,
-            paced_by=pace.context.hardware.device.id,
-            network=_tiers(best.network),
-            moved_bytes=pace.spread.moved_bytes,
-            verdict=said,
-        ),
-        step=step,
-        throughput=best.throughput,
-        memory=memory,
-        fullest=best.fullest.context.hardware.device.id,
-        knowledge=min((each.spread.priced.knowledge for each in best.evaluations), key=_RANK.index),
-        bottleneck=Bottleneck(found.kind, found.verdict, advice(compared) if with_advice else ()),
-        coverage=Coverage(
-            min(each.spread.modelled_share for each in best.evaluations), pace.spread.unmodelled
-        ),
-        sources=tuple(dict.fromkeys((*best.total.sources, memory.source))),
-        notes=tuple(dict.fromkeys(notes)),
+    best = compared.best
+    report = BatchSplit(
+        global_batch=best.global_batch,
+        min_batch=choosing.divider.min_batch,
+        shares=tuple(_shares(choosing, counts, best)),
+        excluded=compared.idle,
+        pacing_device=best.pace.context.hardware.device.id,
+        verdict=split_verdict(compared),
+    )
+    return SplitStep(
+        division=best,
+        report=report,
+        largest_batch=choosing.divider.largest(best.fullest.context.hardware, best.devices),
+        advice=advice(compared) if scenario.advice else (),
+        notes=(_WEIGHTS,) if len(set(chain(*best.batches))) > 1 else (),
     )
 
 
@@ -243,7 +200,7 @@ def _compared(choosing: _Choosing, counts: Counts) -> Comparison:
             for index in least_first
         ),
         twice_the_network=divider.fastest(taking, faster) if best.devices > 1 else None,
-        least_batch=divider.least_batch,
+        min_batch=divider.min_batch,
         needed_by_everyone=divider.least(choosing.groups),
         too_small=tuple(_too_small(choosing)),
         full=tuple(_full(choosing, counts, best)),
@@ -260,7 +217,7 @@ def _idle(choosing: _Choosing, counts: Counts) -> Iterator[str]:
 
 def _too_small(choosing: _Choosing) -> Iterator[str]:
     for label, group in zip(choosing.labels, choosing.groups, strict=True):
-        if choosing.divider.largest(group, 2) < choosing.divider.least_batch:
+        if choosing.divider.largest(group, 2) < choosing.divider.min_batch:
             yield label
 
 
@@ -274,12 +231,12 @@ def _full(choosing: _Choosing, counts: Counts, best: Division) -> Iterator[str]:
             yield label
 
 
-def _shares(choosing: _Choosing, counts: Counts, best: Division) -> Iterator[Share]:
+def _shares(choosing: _Choosing, counts: Counts, best: Division) -> Iterator[GroupShare]:
     taking = iter(zip(best.batches, best.evaluations, strict=True))
     for label, group, count in zip(choosing.labels, choosing.groups, counts, strict=True):
         batches, evaluation = next(taking) if count else ((), None)
         capacity = group.device.memory_bytes
-        yield Share(
+        yield GroupShare(
             group=label,
             device=group.device.id,
             devices_per_node=group.devices_per_node,
@@ -288,29 +245,10 @@ def _shares(choosing: _Choosing, counts: Counts, best: Division) -> Iterator[Sha
             batches=batches,
             samples=sum(batches),
             seconds=None if evaluation is None else evaluation.seconds,
-            computing_seconds=None if evaluation is None else evaluation.spread.run.computing_seconds,
-            knowledge=None if evaluation is None else evaluation.spread.priced.knowledge,
+            computing_seconds=None if evaluation is None else evaluation.step.run.computing_seconds,
+            knowledge=None if evaluation is None else evaluation.step.priced.knowledge,
             memory_bytes=None if evaluation is None else evaluation.memory.bytes,
             capacity_bytes=capacity if evaluation is None else evaluation.memory.capacity_bytes,
             largest_batch=choosing.divider.largest(group, max(2, best.devices)),
             fits=evaluation is None or evaluation.memory.fits,
         )
-
-
-def _tiers(network: Network) -> dict[str, str]:
-    tiers = {"inside a node": network.intra, "between nodes": network.inter}
-    return {where: tier.name for where, tier in tiers.items() if tier is not None}
-
-
-def _memory(best: Division, choosing: _Choosing) -> MemoryAnswer:
-    fullest = best.fullest
-    memory = fullest.memory
-    return MemoryAnswer(
-        bytes=memory.estimate.quantiles,
-        capacity_bytes=memory.capacity_bytes,
-        fits=memory.fits,
-        parts=memory_parts(memory),
-        source=", ".join(memory.estimate.sources),
-        largest_batch=choosing.divider.largest(fullest.context.hardware, best.devices),
-        advice=(),
-    )
