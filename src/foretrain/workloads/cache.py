@@ -56,7 +56,7 @@ def keep(entry: str, item: Graph | Family) -> None:
 def _recorder() -> str:
     """A digest of the code that makes graphs: what another version of it recorded is not trusted."""
     here = Path(__file__).parent
-    files = [*sorted((here / "tracing").glob("*.py")), here / "fusion.py", here / "graph.py"]
+    files = [*sorted((here / "tracing").glob("*.py")), here / "graph.py"]
     return hashlib.blake2b(b"".join(file.read_bytes() for file in files), digest_size=8).hexdigest()
 
 

@@ -6,6 +6,7 @@ import itertools
 from collections import Counter
 
 import pytest
+from tests.support import divided_graphs
 from tests.support.hand_made_steps import gpt2, graph, environment
 
 from foretrain.prediction.collectives._base import Verb
@@ -14,6 +15,7 @@ from foretrain.prediction.strategies.gradients import optimizer_start, parameter
 from foretrain.prediction.strategies.program import Axis, Program, When
 from foretrain.prediction.strategies.sharded import ROOT, sharded, unit_of, with_sharded_optimizer
 from foretrain.workloads.graph import Phase, Role
+from foretrain.workloads.rules import operators
 
 
 def moved(of: Program) -> Counter[Verb]:
@@ -140,3 +142,13 @@ def test_a_sharded_optimizer_works_on_as_many_elements_in_all() -> None:
                     assert divided.specs[after].elements == -(-elements // 8)
         else:
             assert share == whole
+
+
+def test_adafactor_updates_a_share_of_the_rows() -> None:
+    whole = divided_graphs.graph("gpt2", optimizer="adafactor", seq_len=64)
+    share = with_sharded_optimizer(whole, 4)
+    flop = [
+        sum(op.work.flop for op in operators(of) if op.phase is Phase.OPTIMIZER and op.name == "aten.mm")
+        for of in (whole, share)
+    ]
+    assert flop[0] / 4 == pytest.approx(flop[1], rel=0.01)

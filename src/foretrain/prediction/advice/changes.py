@@ -21,7 +21,6 @@ from foretrain.prediction.collectives.network import network_of, with_factor
 from foretrain.prediction.evaluation import Evaluation, evaluate
 from foretrain.prediction.scenario import StepContext
 from foretrain.prediction.step.input_pipeline import STORAGE, InputOptions
-from foretrain.workloads.fusion import fuse
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.workload import graph_of
 
@@ -116,7 +115,7 @@ def _of_precision(now: Evaluation) -> Iterator[_Change]:
 def _of_execution(now: Evaluation) -> Iterator[_Change]:
     options = now.context.workload.options
     if not options.compile:
-        yield _Change("compile (torch.compile)", lambda: _compiled(now))
+        yield _Change("compile (torch.compile)", lambda: _with_settings(now, compile=True))
     if now.step.run.waiting_seconds > 0 and not options.cuda_graphs:
         yield _Change("CUDA graphs", lambda: _with_settings(now, cuda_graphs=True))
     if not options.channels_last and any(call.name == "aten.convolution" for call in now.graph.calls):
@@ -128,10 +127,6 @@ def _of_execution(now: Evaluation) -> Iterator[_Change]:
 def _with_settings(now: Evaluation, **settings: object) -> Evaluation:
     """The graph at hand with other settings."""
     return _with_graph(now, replace(now.graph, settings={**now.graph.settings, **settings}))
-
-
-def _compiled(now: Evaluation) -> Evaluation:
-    return _with_graph(now, replace(fuse(now.graph), settings={**now.graph.settings, "compile": True}))
 
 
 def _with_graph(now: Evaluation, graph: Graph) -> Evaluation:

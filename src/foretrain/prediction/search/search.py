@@ -24,6 +24,7 @@ from foretrain.prediction.strategies.expert import feasible_expert_degrees
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.tensor import feasible_tensor_degrees
 from foretrain.units import format_bytes
+from foretrain.workloads.fusion import unfused
 from foretrain.workloads.workload import BATCHES, Workload, graph_at, record_family
 
 PREDICTED = 3
@@ -294,7 +295,7 @@ class _Pricing:
     def __init__(self, context: StepContext) -> None:
         self._question = context
         self._family = record_family(context.workload)
-        self._blocks = blocks_of(graph_at(context.workload, BATCHES[0]))
+        self._blocks = blocks_of(unfused(graph_at(context.workload, BATCHES[0])))
         self._costs: dict[tuple[int, bool, int, int, int], BlockCosts | None] = {}
         self._degrees = feasible_tensor_degrees(self._blocks.condensed, context.hardware.devices_per_node)
         self.divides_sequence = self._can_divide_sequence()
@@ -339,7 +340,7 @@ class _Pricing:
     def _at(self, micro_batch: int) -> Blocks:
         """The same blocks at another size, where a family says how their tensors change with it."""
         if self._family is None:
-            return blocks_of(graph_at(self._question.workload, micro_batch))
+            return blocks_of(unfused(graph_at(self._question.workload, micro_batch)))
         sized = self._family.at({"batch": micro_batch})
         condensed = self._blocks.condensed.with_specs(
             sized.specs, batch=sized.batch, samples=sized.samples, tokens=sized.tokens

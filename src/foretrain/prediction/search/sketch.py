@@ -34,7 +34,7 @@ from foretrain.prediction.strategies.pipeline.cuts import (
     cut,
     position_of_every_call,
 )
-from foretrain.prediction.strategies.program import Axis, Program, group_along, neighbours
+from foretrain.prediction.strategies.program import Axis, group_along, neighbours
 from foretrain.prediction.strategies.sharded import item_bytes
 from foretrain.workloads.graph import Graph, Phase, Role
 
@@ -88,7 +88,7 @@ class Sketch:
 
 def block_costs(blocks: Blocks, graph: Graph, layout: Layout, at: Environment) -> BlockCosts:
     """The costs of blocks whose condensed graph is `graph`, divided as a layout says."""
-    program = divided(Program(graph), layout)
+    program = divided(graph, layout)
     graph = program.graph
     step = at.model.priced(graph, at.device)
     times = call_times(step)

@@ -124,7 +124,7 @@ def parallel_step(graph: Graph, layout: Layout, micro_batches: int, at: Environm
             "cost_model foretrain, roofline or per-layer, or `foretrain scaling` on timings of several "
             "placements"
         )
-    whole = replace(divided(Program(graph), layout), micro_batches=micro_batches)
+    whole = replace(divided(graph, layout), micro_batches=micro_batches)
     step = at.model.priced(whole.graph, at.device)
     times = replication(layout).call_times(call_times(step), whole, layout)
     return composed_step(whole, step, _with_shares(times, whole, layout, at), layout, at)

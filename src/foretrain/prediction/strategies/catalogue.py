@@ -15,8 +15,10 @@ from foretrain.errors import InvalidRequest, nearest
 from foretrain.prediction import strategies as package
 from foretrain.prediction.strategies._base import Strategy
 from foretrain.prediction.strategies.layout import Layout
-from foretrain.prediction.strategies.program import Program
+from foretrain.prediction.strategies.program import Program, compiled
 from foretrain.registry import Registry
+from foretrain.workloads.fusion import unfused
+from foretrain.workloads.graph import Graph
 
 AUTO = "auto"
 _known: list[Strategy] = []
@@ -104,11 +106,15 @@ def layout_of(text: str, devices: int, devices_per_node: int) -> Layout:
     return layout
 
 
-def divided(program: Program, layout: Layout) -> Program:
-    """The program of one device, divided along the axes that cut through layers."""
+def divided(graph: Graph, layout: Layout) -> Program:
+    """The program of one device, divided along the axes that cut through layers, then compiled if it is.
+
+    Fused kernels hide the dimensions they work on, so the graph is divided first and fused afterwards.
+    """
+    whole = program = Program(unfused(graph))
     for each in strategies().values():
         program = each.divide(program, layout)
-    return program
+    return compiled(Program(graph) if program is whole else program)
 
 
 def _unknown(text: str) -> str:

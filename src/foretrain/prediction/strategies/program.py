@@ -22,6 +22,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from foretrain.prediction.collectives._base import Group, Verb
+from foretrain.workloads.fusion import fused, fusion, is_fused
 from foretrain.workloads.graph import Graph
 
 
@@ -113,6 +114,25 @@ class Program:
             exchanges=(*self.exchanges, *added),
             degrees={**self.degrees, axis: degree},
         )
+
+
+def compiled(program: Program) -> Program:
+    """The program with its kernels fused, where its step is compiled: none spans an exchange."""
+    graph = program.graph
+    if not graph.settings.get("compile") or is_fused(graph):
+        return program
+    if not program.exchanges:
+        return replace(program, graph=fused(graph))
+    breaks = {call for exchange in program.exchanges for call in (exchange.after + 1, exchange.before)}
+    found = fusion(graph, breaks)
+    exchanges = tuple(
+        exchange._replace(
+            after=found.place[exchange.after] if exchange.after >= 0 else exchange.after,
+            before=found.place[exchange.before],
+        )
+        for exchange in program.exchanges
+    )
+    return replace(program, graph=found.graph, exchanges=exchanges)
 
 
 def group_along(axes: tuple[Axis, ...], degrees: Mapping[Axis, int], devices_per_node: int) -> Group:

@@ -39,6 +39,8 @@ from foretrain.prediction.strategies.layout import Layout, divisors, one_of, who
 from foretrain.prediction.strategies.memory_options import MemoryOptions
 from foretrain.prediction.strategies.program import ROOT, Axis, Exchange, Program, When, unit_of
 from foretrain.workloads.graph import ITEM_BYTES, NO_TENSOR, Buffer, Call, Graph, Phase, Role, Spec
+from foretrain.workloads.ops import MATRIX_KINDS, Kind
+from foretrain.workloads.rules import operators
 
 _HALF = {"fp16": "float16", "bf16": "bfloat16", "fp8": "bfloat16"}
 
@@ -253,44 +255,62 @@ def _between_parts(reduction: Exchange, members: int) -> Exchange:
 
 
 def with_sharded_optimizer(graph: Graph, degree: int) -> Graph:
-    """The same step where each optimizer call works on a share of its tensors. For its time alone."""
+    """The same step where each optimizer call works on a share of its tensors. For its time alone.
+
+    Updates work on a share of the elements, products and means (of Adafactor) on a share of the rows.
+    """
     if degree == 1:
         return graph
-    specs, buffers = list(graph.specs), list(graph.buffers)
-    numbers: dict[Spec, int] = {}
+    shares = _Shares(graph, degree)
+    by_rows = {op.call for op in operators(graph) if op.work.kind in _BY_ROWS}
+    calls = tuple(
+        shares.call(call, index in by_rows) if call.phase is Phase.OPTIMIZER else call
+        for index, call in enumerate(graph.calls)
+    )
+    return replace(graph, calls=calls, specs=tuple(shares.specs), buffers=tuple(shares.buffers))
 
-    def share(index: int) -> int:
-        spec = specs[index]
-        part = Spec((math.ceil(spec.elements / degree),), spec.dtype)
-        if part not in numbers:
-            numbers[part] = len(specs)
-            specs.append(part)
-        return numbers[part]
 
-    spec_shares: dict[int, int] = {NO_TENSOR: NO_TENSOR}
-    buffer_shares: dict[int, int] = {}
+_BY_ROWS = frozenset({*MATRIX_KINDS, Kind.REDUCTION})
 
-    def spec_share(index: int) -> int:
-        if index not in spec_shares:
-            spec_shares[index] = share(index)
-        return spec_shares[index]
 
-    def buffer_share(index: int) -> int:
-        if index not in buffer_shares:
-            buffers.append(buffers[index]._replace(spec=share(buffers[index].spec)))
-            buffer_shares[index] = len(buffers) - 1
-        return buffer_shares[index]
+class _Shares:
+    """Specs and buffers of shares, each kept once."""
 
-    def divided(call: Call) -> Call:
+    def __init__(self, graph: Graph, degree: int) -> None:
+        self.specs, self.buffers = list(graph.specs), list(graph.buffers)
+        self._degree = degree
+        self._number: dict[Spec, int] = {}
+        self._of_buffer: dict[tuple[int, bool], int] = {}
+
+    def call(self, call: Call, by_rows: bool) -> Call:
+        """A call on shares of its tensors."""
         return call._replace(
-            inputs=tuple([spec_share(index) for index in call.inputs]),
-            outputs=tuple([spec_share(index) for index in call.outputs]),
-            reads=tuple([buffer_share(index) for index in call.reads]),
-            writes=tuple([buffer_share(index) for index in call.writes]),
+            inputs=tuple([self._spec(index, by_rows) for index in call.inputs]),
+            outputs=tuple([self._spec(index, by_rows) for index in call.outputs]),
+            reads=tuple([self._buffer(index, by_rows) for index in call.reads]),
+            writes=tuple([self._buffer(index, by_rows) for index in call.writes]),
         )
 
-    calls = tuple(divided(call) if call.phase is Phase.OPTIMIZER else call for call in graph.calls)
-    return replace(graph, calls=calls, specs=tuple(specs), buffers=tuple(buffers))
+    def _spec(self, index: int, by_rows: bool) -> int:
+        if index == NO_TENSOR:
+            return NO_TENSOR
+        whole = self.specs[index]
+        shape: tuple[int, ...] = (math.ceil(whole.elements / self._degree),)
+        if by_rows and whole.shape:
+            shape = (math.ceil(whole.shape[0] / self._degree), *whole.shape[1:])
+        part = Spec(shape, whole.dtype)
+        if part not in self._number:
+            self._number[part] = len(self.specs)
+            self.specs.append(part)
+        return self._number[part]
+
+    def _buffer(self, index: int, by_rows: bool) -> int:
+        key = index, by_rows
+        if key not in self._of_buffer:
+            self._of_buffer[key] = len(self.buffers)
+            buffer = self.buffers[index]
+            self.buffers.append(buffer._replace(spec=self._spec(buffer.spec, by_rows)))
+        return self._of_buffer[key]
 
 
 STAGES = {"zero1": 1, "zero2": 2, "zero3": 3, "fsdp": 3}

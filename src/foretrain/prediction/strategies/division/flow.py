@@ -19,6 +19,7 @@ from foretrain.prediction.strategies.division.shapes import (
     Shape,
     outer_at,
     relocated,
+    same_axis,
     size_at,
 )
 from foretrain.workloads.fusion import FUSED
@@ -341,12 +342,13 @@ class Walk:
         return False
 
     def _divide_states(self) -> None:
-        """Optimizer state is divided as its parameter."""
+        """State is divided as its parameter, where it has the divided axis; a row may not."""
         for state, parameter in owners_of_states(self.graph).items():
             if parameter in self.held:
-                spec = self.buffers[parameter].spec
-                if self.shapes[spec] == self.shapes[self.buffers[state].spec]:
-                    self.held[state] = self.held[parameter]
+                whole, kept = (self.shapes[self.buffers[index].spec] for index in (parameter, state))
+                outer = same_axis(whole, kept, self.held[parameter])
+                if outer != WHOLE:
+                    self.held[state] = outer
 
     def _settle_gradients(self, update: int) -> None:
         """Gradients of parameters that are whole become whole."""
@@ -376,7 +378,7 @@ class Walk:
         outputs = [
             inputs[position]
             if position < len(inputs) and spec == call.inputs[position] and spec != NO_TENSOR
-            else WHOLE
+            else self._updated_mark(call, inputs, spec)
             for position, spec in enumerate(call.outputs)
         ]
         self.flow.inputs[index], self.flow.outputs[index] = tuple(inputs), tuple(outputs)
@@ -384,6 +386,18 @@ class Walk:
             for buffer, outer in zip(call.writes, outputs, strict=True):
                 if outer != WHOLE:
                     self.held[buffer] = outer
+
+    def _updated_mark(self, call: Call, inputs: list[int], output: int) -> int:
+        """Where a result of another shape is divided, such as means of rows, or rows times columns."""
+        if output == NO_TENSOR:
+            return WHOLE
+        to = self.specs[output]
+        for spec, outer in zip(call.inputs, inputs, strict=True):
+            if outer != WHOLE and self.specs[spec].dtype == to.dtype:
+                found = same_axis(self.shapes[spec], to.shape, outer)
+                if found != WHOLE:
+                    return found
+        return WHOLE
 
 
 Rule = Callable[[Walk, int, Call], None]

@@ -6,22 +6,13 @@ from foretrain.workloads.graph import NO_TENSOR, Call, Graph, Role
 
 
 def owners_of_states(graph: Graph) -> dict[int, int]:
-    """The parameter each state belongs to. Each parameter's states follow one another, in the order of the
-    trained parameters, and begin with the same name."""
-    states = [i for i, buffer in enumerate(graph.buffers) if buffer.role is Role.OPTIMIZER_STATE]
-    trained = [
-        index
+    """The parameter each state belongs to: the one it is named after."""
+    parameters = {b.name: index for index, b in enumerate(graph.buffers) if b.role is Role.PARAMETER}
+    return {
+        index: parameters[buffer.name]
         for index, buffer in enumerate(graph.buffers)
-        if buffer.role is Role.PARAMETER and buffer.name in graph.trained_names
-    ]
-    first = graph.buffers[states[0]].name if states else ""
-    found: dict[int, int] = {}
-    owner = -1
-    for state in states:
-        owner += graph.buffers[state].name == first
-        if owner < len(trained):
-            found[state] = trained[owner]
-    return found
+        if buffer.role is Role.OPTIMIZER_STATE and buffer.name in parameters
+    }
 
 
 def updated(call: Call) -> list[int]:

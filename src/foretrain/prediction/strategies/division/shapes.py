@@ -119,6 +119,15 @@ def broadcast(before: Shape, after: Shape, outer: int) -> int:
 
 
 @lru_cache(maxsize=65536)
+def same_axis(before: Shape, after: Shape, outer: int) -> int:
+    """Where a tensor of as many axes is divided that has the divided axis at the same place; else `WHOLE`."""
+    axis = axis_of(before, outer)
+    if axis < 0 or len(after) != len(before) or after[axis] != before[axis]:
+        return WHOLE
+    return outer_at(after, axis, outer // math.prod(before[:axis]))
+
+
+@lru_cache(maxsize=65536)
 def resized(before: Shape, after: Shape, outer: int) -> int:
     """Where a tensor is divided that was put together from divided ones, perhaps along the divided axis."""
     axis = axis_of(before, outer)
