@@ -105,21 +105,21 @@ def plan(
     request: PlanRequest,
     progress: Progress = no_progress,
     source: ModelSource | None = None,
-    in_full: bool = False,
+    with_prediction: bool = False,
 ) -> Frontier | Infeasible:
-    """Which machines to rent for a job; `in_full` adds the prediction of the chosen plan's step."""
+    """Which machines to rent for a job; `with_prediction` adds the prediction of the chosen plan's step."""
     from foretrain.jobs.batch_limits import BatchLimits
     from foretrain.planning.machines import MachinesRequest
     from foretrain.planning.plan import PlanRequest as Problem
     from foretrain.planning.plan import plan as core
     from foretrain.planning.selection import Limits
 
-    running = job_options(request)
+    options = job_options(request)
     progress("reading the model")
     problem = Problem(
         workload=workload(request, source, batch=None),
         length=job_length(request),
-        running=running,
+        options=options,
         machines=MachinesRequest(
             gpus=request.gpu,
             clouds=request.cloud,
@@ -136,16 +136,16 @@ def plan(
         input=input_options(request),
         stream=_stream(request),
         layouts=request.layouts,
-        in_full=in_full,
+        with_prediction=with_prediction,
     )
     return core(problem, progress)
 
 
 def _plan_strategies(names: tuple[str, ...]) -> tuple[str, ...]:
-    from foretrain.jobs.configurations import STRATEGIES
+    from foretrain.prediction.strategies.catalogue import AUTO, plan_words
 
-    if names == ("auto",):
-        return STRATEGIES
+    if names == (AUTO,):
+        return plan_words()
     return tuple("zero3" if name == "fsdp" else name for name in names)
 
 

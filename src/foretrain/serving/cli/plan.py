@@ -44,7 +44,7 @@ def run(request: PlanRequest, output: PlanOutput) -> int:
 
     _check_files(output)
     with spinner(f"Planning {request.model}") as progress:
-        answer = verbs.plan(request, progress, in_full=output.html is not None)
+        answer = verbs.plan(request, progress, with_prediction=output.html is not None)
     if isinstance(answer, Infeasible):
         print_infeasible(answer, output.json)
         return EXIT_INFEASIBLE if output.check else 0
@@ -101,8 +101,7 @@ def _write_launch_file(answer: Frontier, output: PlanOutput, launcher: str, prec
     import shlex
 
     from foretrain.errors import InvalidRequest
-    from foretrain.planning.launch_files.catalogue import launch_file, launch_targets
-    from foretrain.planning.launching import launch_plan
+    from foretrain.planning.launch_files.catalogue import launch_file, launch_plan, launch_targets
 
     launched = launch_file(launcher, launch_plan(answer, precision, output.script))
     file = output.emit_to or Path(launched.file_name)
