@@ -50,17 +50,17 @@ def test_steps_until_a_target(tmp_path: Path) -> None:
     assert found.quantiles.p10 <= found.quantiles.p50 <= found.quantiles.p90 < math.inf
 
 
-def test_a_log_in_epochs_wants_the_samples_of_one(tmp_path: Path) -> None:
+def test_a_log_in_epochs_requires_samples(tmp_path: Path) -> None:
     request = LogRequest(log_of(tmp_path, "epoch"), "loss=0.4")
     answer = converge(request)
     found = length_to_target(answer, 320).steps_at(32)
     assert found.quantiles.p50 == pytest.approx(10 * answer.steps.p50)
-    with pytest.raises(InvalidRequest, match="--samples"):
+    with pytest.raises(InvalidRequest, match="`samples`"):
         length_to_target(answer, None)
 
 
 def test_a_target_out_of_reach_is_no_job(tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequest, match="no known end"):
+    with pytest.raises(InvalidRequest, match="the job never ends"):
         steps_of(LengthRequest(log=LogRequest(log_of(tmp_path, "step"), "loss=-5")), 32)
 
 
@@ -107,7 +107,7 @@ def test_epochs_at_batches_of_ones_own() -> None:
     assert found.source == "epochs to target by the epochs at 4 batch sizes"
     assert len(found.notes) == 1
     assert "batch 2,048 takes 49" in found.notes[0]
-    assert "beyond those" in length.steps_at(16384).notes[1]
+    assert "outside the known batches" in length.steps_at(16384).notes[1]
     # the steps fall, the samples rise
     steps = [length.steps_at(batch).quantiles.p50 for batch in (256, 1024, 4096, 16384)]
     assert steps == sorted(steps, reverse=True)
@@ -167,35 +167,35 @@ def test_points_are_batch_and_epochs(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("known_of_it", "said"),
+    ("fields", "message"),
     [
         ({"epochs": 3, "samples": 9, "epochs_at": POINTS}, "once"),
-        ({"epochs_at": POINTS}, "--epochs-at wants --samples"),
-        ({"epochs_at": POINTS, "samples": 9, "reference_batch": 4}, "leave it out"),
-        ({"epochs_at": POINTS, "steps": 9}, "wants --reference-batch"),
+        ({"epochs_at": POINTS}, "`epochs_at` requires `samples`"),
+        ({"epochs_at": POINTS, "samples": 9, "reference_batch": 4}, "omit it"),
+        ({"epochs_at": POINTS, "steps": 9}, "requires `reference_batch`"),
         ({"epochs_at": POINTS, "steps": 9, "reference_batch": 4, "critical_batch": 4}, "one of them"),
-        ({"steps": 9, "critical_batch": 4}, "wants --reference-batch"),
+        ({"steps": 9, "critical_batch": 4}, "requires `reference_batch`"),
         ({"steps": 9, "reference_batch": 0}, "at least 1"),
         ({"reference_batch": 4}, "give one of them"),
     ],
 )
-def test_batch_sizes_that_say_nothing_are_refused(known_of_it: dict[str, Any], said: str) -> None:
-    with pytest.raises(InvalidRequest, match=said):
-        LengthRequest(**known_of_it)
+def test_contradictory_lengths_are_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidRequest, match=message):
+        LengthRequest(**fields)
 
 
 def test_points_that_make_no_law_are_refused() -> None:
     for points in ((POINTS[0],), (POINTS[0], POINTS[0])):
         with pytest.raises(InvalidRequest, match="two or more"):
             length_of(LengthRequest(samples=9, epochs_at=points))
-    with pytest.raises(InvalidRequest, match="critical batch"):
+    with pytest.raises(InvalidRequest, match="`critical_batch`"):
         length_of(LengthRequest(steps=9, reference_batch=4, critical_batch=0))
 
 
 def test_contradictions_are_refused() -> None:
     with pytest.raises(InvalidRequest, match="once"):
         LengthRequest(steps=1, epochs=1, samples=1)
-    with pytest.raises(InvalidRequest, match="--samples"):
+    with pytest.raises(InvalidRequest, match="`samples`"):
         LengthRequest(epochs=1)
     with pytest.raises(InvalidRequest, match="above 0"):
         LengthRequest(epochs=0, samples=1)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.scenarios import predicted
 
 from foretrain.estimates import Quantiles
-from foretrain.facts.hardware import hardware
 from foretrain.jobs.epoch import epoch_of
 from foretrain.jobs.job import Steps
 from foretrain.jobs.length import with_staleness
-from foretrain.prediction.many_devices import Parallelism
-from foretrain.prediction.predict import predict
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 
 EXACT = Steps(Quantiles(100.0, 100.0, 100.0), "steps as given")
@@ -40,6 +38,6 @@ def test_three_updates_old() -> None:
 def test_an_epoch_takes_its_samples_at_the_pace_of_the_step(strategy: str) -> None:
     """Whatever an update waits for, samples over throughput is the time of an epoch."""
     workload = workload_of(WorkloadRequest("mnist-cnn", batch=32))
-    told = predict(workload, hardware("t4:4"), Parallelism(strategy), with_advice=False)
-    epoch = epoch_of(told, 128_000)
-    assert epoch.seconds.p50 == pytest.approx(128_000 / told.throughput.samples_per_second, rel=1e-9)
+    prediction = predicted(workload, "t4:4", strategy=strategy)
+    epoch = epoch_of(prediction, 128_000)
+    assert epoch.seconds.p50 == pytest.approx(128_000 / prediction.throughput.samples_per_second, rel=1e-9)

@@ -60,25 +60,25 @@ def test_every_device_count_that_shares_a_global_batch_out_has_a_size_for_it(
     sizes = list(limits.sizes(counts))
     assert sizes == sorted(set(sizes))
     for count in counts:
-        ways = [(size, rounds) for size in sizes for rounds in limits.rounds(size, count)]
-        assert all(size * rounds * count == global_batch for size, rounds in ways)
+        parts = [(size, rounds) for size in sizes for rounds in limits.rounds(size, count)]
+        assert all(size * rounds * count == global_batch for size, rounds in parts)
         if global_batch % count == 0:
-            assert (global_batch // count, 1) in ways
-            assert (1, global_batch // count) in ways
+            assert (global_batch // count, 1) in parts
+            assert (1, global_batch // count) in parts
         else:
-            assert not ways
+            assert not parts
 
 
 @pytest.mark.parametrize(
     ("asked", "sentence"),
     [
-        ({"batch": 0}, "batch must be at least 1, got 0"),
-        ({"micro_batches": -1}, "micro batches must be at least 1, got -1"),
-        ({"most": 0}, "the largest global batch must be at least 1, got 0"),
-        ({"batch": 8, "global_batch": 64}, "give --batch .* or --global-batch, not both"),
-        ({"batch": 64, "micro_batches": 3}, "64 samples of each device do not split into 3 equal"),
-        ({"global_batch": 64, "micro_batches": 3}, "64 samples of all devices do not split into 3 equal"),
-        ({"global_batch": 64, "most": 32}, "a global batch of 64 is above the largest allowed, 32"),
+        ({"batch": 0}, "`batch` must be at least 1, got 0"),
+        ({"micro_batches": -1}, "`micro_batches` must be at least 1, got -1"),
+        ({"most": 0}, "`max_global_batch` must be at least 1, got 0"),
+        ({"batch": 8, "global_batch": 64}, "give `batch` .* or `global_batch`, not both"),
+        ({"batch": 64, "micro_batches": 3}, "`batch` 64 does not split into 3 equal"),
+        ({"global_batch": 64, "micro_batches": 3}, "`global_batch` 64 does not split into 3 equal"),
+        ({"global_batch": 64, "most": 32}, "`global_batch` 64 exceeds `max_global_batch` 32"),
     ],
 )
 def test_limits_that_make_no_sense(asked: dict[str, int], sentence: str) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Quantiles
-from foretrain.planning.selection import Choice, Limits, choose, numbers
+from foretrain.planning.selection import Limits, Selection, numbers, select
 
 
 def around(middle: float, below: float = 0.8, above: float = 1.5) -> Quantiles:
@@ -23,8 +23,8 @@ amounts = st.builds(
 limits = st.one_of(st.none(), st.integers(1, 45).map(float))
 
 
-def choice_of(pairs: list[tuple[Quantiles, Quantiles]], within: Limits) -> Choice:
-    return choose(numbers([time for time, _ in pairs], [money for _, money in pairs]), within)
+def choice_of(pairs: list[tuple[Quantiles, Quantiles]], within: Limits) -> Selection:
+    return select(numbers([time for time, _ in pairs], [money for _, money in pairs]), within)
 
 
 @given(st.lists(st.tuples(amounts, amounts), min_size=1, max_size=12), limits, limits)
@@ -56,7 +56,7 @@ def test_the_choice_is_that_of_brute_force(
     }
     assert set(told.front) == front
     assert told.knee in front
-    assert {*front, told.shown} <= told.told
+    assert {*front, told.reported} <= told.named
 
 
 @given(
@@ -74,7 +74,7 @@ def test_a_chosen_plan_keeps_both_limits_as_surely_as_asked(
     ]
     if not sure:
         assert told.chosen is None
-        assert told.both[told.shown] >= told.both.max() - 1e-3, "the nearest miss is the likeliest"
+        assert told.both[told.reported] >= told.both.max() - 1e-3, "the nearest miss is the likeliest"
     else:
         assert told.chosen in sure
         assert pairs[told.chosen][1].p50 == min(pairs[index][1].p50 for index in sure)
@@ -96,8 +96,8 @@ def test_of_hopeless_plans_the_one_that_exceeds_the_limits_least_is_shown() -> N
     pairs.append((around(25, 1, 1), around(25, 1, 1)))
     told = choice_of(pairs, Limits(10, 10))
     assert told.chosen is None
-    assert told.shown == 0
-    assert told.told == {0, 1}
+    assert told.reported == 0
+    assert told.named == {0, 1}
 
 
 def test_equals_in_money_are_decided_by_time_and_the_other_way_round() -> None:
@@ -113,8 +113,8 @@ def test_equals_in_money_are_decided_by_time_and_the_other_way_round() -> None:
         ((math.inf, None), "deadline must be above 0, got inf"),
         ((None, -1.0), "budget must be above 0, got -1"),
         ((None, math.nan), "budget must be above 0, got nan"),
-        ((None, None, 1.0), "confidence lies between 0 and 1, got 1"),
-        ((None, None, 0.0), "confidence lies between 0 and 1, got 0"),
+        ((None, None, 1.0), "`confidence` must be between 0 and 1, got 1"),
+        ((None, None, 0.0), "`confidence` must be between 0 and 1, got 0"),
     ],
 )
 def test_limits_that_make_no_sense(arguments: tuple[float | None, ...], sentence: str) -> None:

@@ -9,8 +9,7 @@ from tests.support.planned import planned, request
 from tests.support.shared_home import own_home
 
 from foretrain.planning.frontier import Frontier
-from foretrain.planning.launch_files.catalogue import launch_file, launch_targets
-from foretrain.planning.launching import launch_plan
+from foretrain.planning.launch_files.catalogue import launch_file, launch_plan, launch_targets
 
 __all__ = ("own_home",)
 
@@ -22,12 +21,12 @@ def frontier() -> Frontier:
 
 
 def test_the_plan_shown_is_launched_as_it_was_planned(frontier: Frontier) -> None:
-    told, shown = launch_plan(frontier, "fp16", "run.py"), frontier.plans[frontier.shown]
+    told, shown = launch_plan(frontier, "fp16", "run.py"), frontier.plans[frontier.reported]
     assert (told.provider, told.instance) == (shown.offer.provider, shown.offer.instance)
     assert (told.nodes, told.devices_per_node) == (shown.machines, shown.hardware.devices_per_node)
     assert told.devices == shown.devices
-    assert told.global_batch == shown.way.global_batch
-    assert told.micro_batch * told.micro_batches == shown.way.batch
+    assert told.global_batch == shown.configuration.global_batch
+    assert told.micro_batch * told.micro_batches == shown.configuration.batch
     assert (told.precision, told.script, told.spot) == ("fp16", "run.py", False)
     assert told.limit_seconds == shown.seconds.p90, "killed in one case of ten, and not in five"
 
@@ -37,8 +36,8 @@ def test_every_strategy_that_is_planned_can_be_launched(frontier: Frontier, stra
     index = next(place for place, each in enumerate(frontier.plans) if each.machines == 2)
     plan = frontier.plans[index]
     plans = list(frontier.plans)
-    plans[index] = replace(plan, spot=True, way=replace(plan.way, strategy=strategy))
-    told = launch_plan(replace(frontier, plans=tuple(plans), shown=index), "bf16", "train.py")
+    plans[index] = replace(plan, spot=True, configuration=replace(plan.configuration, strategy=strategy))
+    told = launch_plan(replace(frontier, plans=tuple(plans), reported=index), "bf16", "train.py")
     assert (told.layout.name, told.layout.devices, told.spot) == (strategy, plan.devices, True)
     for target in launch_targets().values():
         file = launch_file(target.name, told)

@@ -1,8 +1,8 @@
-"""Moving a job: the first part on one plan's machines, the rest on another's, where that beats every one.
+"""Moving a job: the first part on the machines of one plan, the rest on another's, where that beats both.
 
-The checkpoint is written by the first machines, fetched over the network by the second once they are up, and
-paid for where it leaves a cloud. Each machine makes progress evenly over its own plan, so the loss curve
-decides only how long that is, and where it flattens is told beside the switch.
+The first machines write the checkpoint, the second fetch it over the network once they are up, and it is paid
+for where it leaves a cloud. Every machine makes progress evenly over its own plan, so the loss curve only
+decides how long that is; where the curve flattens is reported beside the switch.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ from foretrain.planning.two_phases.phases import (
 from foretrain.units import GIGA
 
 _WORTH_MOVING = 0.01
-"""The share of money or time saved from which a job is moved: below it the trouble is not worth it."""
+"""The least share of cost or time that a move must save."""
 _PROGRESS_STEPS = 10_000
-"""The job in equal parts: a switch is placed to a hundredth of a percent of it."""
+"""The job in equal parts: the resolution of the switch."""
 
 
 def two_phases(
     plans: Sequence[Plan],
     terms: Sequence[BillingTerms],
     limits: Limits,
-    running: JobOptions,
+    options: JobOptions,
     state_bytes: float,
     flattens_at_share: float | None,
 ) -> TwoPhases | None:
     """The best two-phase plan within the limits, by medians, if it wins; None without a limit.
 
-    Two phases fill a limit to the brim, so they are not offered to those who want to be surer than even.
+    Two phases leave no slack to the limit, so they are not offered at a higher confidence.
     """
     if limits.confidence != EVEN or not limits.any:
         return None
-    start = default(STARTUP).quantiles.p50 if running.startup_seconds is None else running.startup_seconds
+    start = default(STARTUP).quantiles.p50 if options.startup_seconds is None else options.startup_seconds
     runners = [_runner(plan, terms[index], start) for index, plan in enumerate(plans)]
     kept = _kept(plans, runners)
     moving = _hand_over(
-        [plans[index] for index in kept], [terms[index] for index in kept], running, state_bytes
+        [plans[index] for index in kept], [terms[index] for index in kept], options, state_bytes
     )
     job = PhasedJob((_PROGRESS_STEPS,), tuple(runners[index] for index in kept), moving)
     answer = _answer(job, limits)
@@ -73,7 +73,7 @@ def two_phases(
 
 
 def _is_worth_it(answer: PhaseAnswer, limits: Limits) -> bool:
-    """Whether two phases keep the budget too, and save enough of what is to be least."""
+    """Whether two phases meet the budget too, and save enough cost (with a deadline) or time."""
     single, two = answer.single, answer.two_phase
     if single is None or two is None or two.usd > limits.budget:
         return False
@@ -83,10 +83,10 @@ def _is_worth_it(answer: PhaseAnswer, limits: Limits) -> bool:
 
 
 def _uncounted(first: Plan, second: Plan, terms: BillingTerms) -> str:
-    """That leaving a cloud may cost what nobody has looked up."""
+    """A note on an unknown price of leaving a cloud."""
     if first.offer.provider == second.offer.provider or terms.egress_usd_per_gb is not None:
         return ""
-    return f"what sending the checkpoint out of {first.offer.provider} costs is not known, and not counted"
+    return f"the price of sending the checkpoint out of {first.offer.provider} is unknown and not counted"
 
 
 def _answer(job: PhasedJob, limits: Limits) -> PhaseAnswer:
@@ -96,13 +96,13 @@ def _answer(job: PhasedJob, limits: Limits) -> PhaseAnswer:
 
 
 def _runner(plan: Plan, terms: BillingTerms, start: float) -> Runner:
-    """All that is not start-up, spread evenly over the job."""
+    """Everything but start-up, spread evenly over the job."""
     working = max(plan.seconds.p50 - start, 1e-9)
     return Runner(plan.hardware.name, (working / _PROGRESS_STEPS,), plan.usd_per_hour, terms, start)
 
 
 def _kept(plans: Sequence[Plan], runners: Sequence[Runner]) -> list[int]:
-    """The plans worth pairing: of each provider, since leaving costs the same from all its machines."""
+    """The plans worth pairing, by provider: leaving costs the same from all its machines."""
     by_provider: dict[str, list[int]] = defaultdict(list)
     for index, plan in enumerate(plans):
         by_provider[plan.offer.provider].append(index)
@@ -114,12 +114,12 @@ def _kept(plans: Sequence[Plan], runners: Sequence[Runner]) -> list[int]:
 
 
 def _hand_over(
-    plans: Sequence[Plan], terms: Sequence[BillingTerms], running: JobOptions, state_bytes: float
+    plans: Sequence[Plan], terms: Sequence[BillingTerms], options: JobOptions, state_bytes: float
 ) -> HandOver:
-    """Write here, read there; between clouds the checkpoint is paid for as it leaves."""
-    given = running.checkpoint_bytes_per_second
+    """Write, then read; between clouds the checkpoint is paid for as it leaves."""
+    given = options.checkpoint_bytes_per_second
     rate = default(CHECKPOINT_RATE).quantiles.p50 if given is None else given
-    fixed = running.checkpoint_fixed_seconds
+    fixed = options.checkpoint_fixed_seconds
     if fixed is None:
         fixed = default(CHECKPOINT_FIXED).quantiles.p50
     moved = fixed + state_bytes / rate

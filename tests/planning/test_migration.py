@@ -13,11 +13,12 @@ from tests.support.shared_home import own_home
 from foretrain.convergence.curves import Floats
 from foretrain.facts.providers import providers
 from foretrain.facts.running import CHECKPOINT_FIXED, CHECKPOINT_RATE, STARTUP, default
-from foretrain.jobs.job import JobOptions, state_bytes
+from foretrain.jobs.bill import billed_seconds_each
+from foretrain.jobs.job import JobOptions
 from foretrain.planning.frontier import Frontier, Plan, TwoPhases
 from foretrain.planning.selection import Limits
-from foretrain.planning.speedup import billed_seconds_each
 from foretrain.units import GIGA, HOUR
+from foretrain.workloads.graph import state_bytes
 from foretrain.workloads.workload import graph_at
 
 __all__ = ("own_home",)
@@ -78,7 +79,7 @@ def test_within_a_deadline_no_move_is_cheaper(every_move: tuple[Floats, Floats])
     seconds, usd = every_move
     for hours in (2.0, 5.0):
         limited = planned(request(limits=Limits(hours * HOUR)))
-        found, single = limited.two_phases, limited.plans[limited.shown]
+        found, single = limited.two_phases, limited.plans[limited.reported]
         assert found is not None
         check_sums(found)
         assert found.plan.seconds <= hours * HOUR
@@ -91,7 +92,7 @@ def test_within_a_deadline_no_move_is_cheaper(every_move: tuple[Floats, Floats])
 def test_within_a_budget_no_move_is_faster(every_move: tuple[Floats, Floats]) -> None:
     seconds, usd = every_move
     limited = planned(request(limits=Limits(budget_usd=25.0)))
-    found, single = limited.two_phases, limited.plans[limited.shown]
+    found, single = limited.two_phases, limited.plans[limited.reported]
     assert found is not None
     check_sums(found)
     assert found.plan.usd <= 25
