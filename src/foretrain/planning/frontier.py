@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from foretrain.answers import Answer
 from foretrain.encoding import encode
+from foretrain.units import format_duration, format_money
 
 if TYPE_CHECKING:  # nouns only: nothing is called here
     from foretrain.estimates import Quantiles
@@ -140,7 +142,7 @@ class TwoPhases:
 
 
 @dataclass(frozen=True)
-class Frontier:
+class Frontier(Answer):
     """The answer. `plans` are ordered by cost; indices point into them; `reasons` belong to `plans`.
 
     `chosen` is the cheapest plan that meets the deadline, else the fastest within the budget, else the knee
@@ -200,6 +202,18 @@ class Frontier:
             "considered": self.considered,
             "notes": list(self.notes),
         }
+
+    def summary(self) -> tuple[tuple[str, str], ...]:
+        """The plan to take, the limits, and the front."""
+        rows = [("model", self.model), ("plan", _line(self.plans[self.reported]))]
+        if not self.meets_limits:
+            rows.append(("limits", "no plan meets them; this one is nearest"))
+        rows += [(f"front, {place}", _line(plan)) for place, plan in enumerate(self.on_front(), 1)]
+        return tuple(rows)
+
+
+def _line(plan: Plan) -> str:
+    return f"{plan.hardware.name}: {format_duration(plan.seconds.p50)}, {format_money(plan.usd.p50)}"
 
 
 def _verdict(reason: Reason) -> dict[str, Any]:

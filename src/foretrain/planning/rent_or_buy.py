@@ -18,7 +18,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
+from foretrain.answers import Answer
+from foretrain.encoding import encode
 from foretrain.errors import InvalidRequest
 from foretrain.facts.devices import device
 from foretrain.facts.offers import offer_named
@@ -106,8 +109,8 @@ class CostCurves:
     rent_usd: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RentOrBuy:
+@dataclass(frozen=True)
+class RentOrBuy(Answer):
     """The answer: break-even, its components, the break-even by utilisation, and the curves to draw."""
 
     request: RentOrBuyRequest
@@ -120,6 +123,16 @@ class RentOrBuy:
     verdict: str
     by_utilisation: tuple[BreakEven, ...]
     curves: CostCurves
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer as plain data."""
+        encoded: dict[str, Any] = encode(self)
+        return encoded
+
+    def summary(self) -> tuple[tuple[str, str], ...]:
+        """Break-even and verdict."""
+        hours = "never" if self.break_even_hours is None else f"{self.break_even_hours:,.0f} h of use"
+        return (("break-even", hours), ("verdict", self.verdict))
 
 
 def rent_or_buy(request: RentOrBuyRequest) -> RentOrBuy:

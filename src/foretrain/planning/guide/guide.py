@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from foretrain.answers import Answer
 from foretrain.encoding import encode
 from foretrain.errors import InvalidRequest
 from foretrain.planning.guide.cells import Cell, GuideSteps, NoRun, Run, cell_of, layout_on, runs
@@ -70,7 +71,7 @@ class ModelGuide:
 
 
 @dataclass(frozen=True)
-class Guide:
+class Guide(Answer):
     """The whole guide. `batches` are global, ascending; rows of cells belong to `machines`."""
 
     machines: tuple[Machine, ...]
@@ -90,6 +91,12 @@ class Guide:
             "models": [_model_to_dict(self, model) for model in self.models],
             "notes": list(self.notes),
         }
+
+    def summary(self) -> tuple[tuple[str, str], ...]:
+        """The verdict on each model."""
+        machines = ", ".join(machine.name for machine in self.machines)
+        verdicts = ((model.name, model.summary.verdict) for model in self.models)
+        return (("machines", machines), *verdicts)
 
 
 def guide(request: GuideRequest, progress: Progress = lambda _: None) -> Guide:
