@@ -264,7 +264,7 @@ class _Shares:
         if index == NO_TENSOR:
             return NO_TENSOR
         whole = self.specs[index]
-        shape = (math.ceil(whole.elements / self._degree),)
+        shape: tuple[int, ...] = (math.ceil(whole.elements / self._degree),)
         if by_rows and whole.shape:
             shape = (math.ceil(whole.shape[0] / self._degree), *whole.shape[1:])
         part = Spec(shape, whole.dtype)

@@ -67,7 +67,7 @@ class Adafactor(torch.optim.Adafactor):
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """Update all parameters that have a gradient, one after another."""
         with _UnitScalars():  # type: ignore[no-untyped-call]
-            super().step(closure)
+            super().step(closure)  # type: ignore[no-untyped-call]
 
 
 OPTIMIZERS: Mapping[str, Callable[[Parameters], torch.optim.Optimizer]] = {
