@@ -13,7 +13,8 @@ that `import foretrain` stays light.
     hardware                    where it is trained: `h100-sxm:8x4`, `aws:p4d.24xlarge:2`
     Hardware                    equal nodes of equal devices
     predict                     a training step of a workload on hardware
-    Parallelism                   how `predict` is to spread it over many devices
+    Scenario                    a workload on a cluster, and how the step is parallelised
+    Parallelism                 strategy, micro-batches, links ... of a scenario
     Prediction                  what `predict` answers
     job_of                      the whole job of so many predicted steps
     Steps, JobOptions, Job         how many steps; how it is run; what `job_of` answers
@@ -75,8 +76,8 @@ if TYPE_CHECKING:
     from foretrain.planning.selection import Limits
     from foretrain.planning.speedup import TimeAndCost, speedup_per_fold_of_cost
     from foretrain.prediction.answer import Prediction
-    from foretrain.prediction.many_devices import Parallelism
     from foretrain.prediction.predict import predict
+    from foretrain.prediction.scenario import Parallelism, Scenario
     from foretrain.workloads.requests import WorkloadRequest, workload_of
     from foretrain.workloads.workload import Workload
 
@@ -112,6 +113,7 @@ __all__ = (
     "Quantiles",
     "RentOrBuy",
     "RentOrBuyRequest",
+    "Scenario",
     "Steps",
     "TimeAndCost",
     "UnknownName",
@@ -140,7 +142,8 @@ _HOMES = {
     "hardware": "foretrain.facts.hardware.hardware",
     "Hardware": "foretrain.facts.hardware.Hardware",
     "predict": "foretrain.prediction.predict.predict",
-    "Parallelism": "foretrain.prediction.many_devices.Parallelism",
+    "Parallelism": "foretrain.prediction.scenario.Parallelism",
+    "Scenario": "foretrain.prediction.scenario.Scenario",
     "Prediction": "foretrain.prediction.answer.Prediction",
     "job_of": "foretrain.jobs.job.job_of",
     "Steps": "foretrain.jobs.job.Steps",

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from foretrain.errors import InvalidData, InvalidRequest, MissingData
-from foretrain.facts.clusters import Cluster, cluster, machines
+from foretrain.facts.clusters import Cluster, cluster
 from foretrain.facts.hardware import hardware
 
 
@@ -28,15 +28,15 @@ def test_every_kind_of_entry(tmp_path: Path) -> None:
         network: infiniband-ndr:8
         """,
     )
-    found = machines(file)
-    assert isinstance(found, Cluster)
-    assert [group.name for group in found.groups] == ["rtx2080ti:4x2", "dgx-h100", "aws:p4d.24xlarge:2"]
-    assert [group.devices for group in found.groups] == [8, 8, 16]
-    assert (found.devices, found.nodes) == (32, 5)
-    assert [group.links for group in found.groups] == ["pcie3-x16", None, None]
-    assert {group.network for group in found.groups} == {"infiniband-ndr:8"}
-    assert found.groups[1].node is not None
-    assert found.groups[2].offer is not None
+    lab = cluster(file)
+    assert isinstance(lab, Cluster)
+    assert [group.name for group in lab.groups] == ["rtx2080ti:4x2", "dgx-h100", "aws:p4d.24xlarge:2"]
+    assert [group.devices for group in lab.groups] == [8, 8, 16]
+    assert (lab.devices, lab.nodes) == (32, 5)
+    assert [group.links for group in lab.groups] == ["pcie3-x16", None, None]
+    assert {group.network for group in lab.groups} == {"infiniband-ndr:8"}
+    assert lab.groups[1].node is not None
+    assert lab.groups[2].offer is not None
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_every_kind_of_entry(tmp_path: Path) -> None:
 def test_equal_nodes_are_plain_hardware(tmp_path: Path, entries: str, same: str) -> None:
     file = written(tmp_path, f"nodes: {entries}")
     assert hardware(file) == hardware(same)
-    assert machines(file) == machines(same) == hardware(same)
+    assert cluster(file) == cluster(same) == Cluster(same, (hardware(same),))
 
 
 def test_nodes_with_other_links_are_not_equal(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_nodes_with_other_links_are_not_equal(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_malformed_files_are_explained(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(InvalidData, match=message):
-        machines(written(tmp_path, text))
+        cluster(written(tmp_path, text))
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import tempfile
 import time
 import warnings
 
-from tests.golden.recording import Answer, answer, differences, read_golden, requests, write_golden
+from tests.golden.recording import Answer, answer, differences, read_golden, report, requests, write_golden
 
 SHOWN = 8
 
@@ -48,10 +48,8 @@ def _report(name: str, golden: Answer | None, now: Answer, seconds: float) -> bo
         return True
     found = differences(golden, now, 1e-12)
     print(f"{'changed  ' if found else 'unchanged'} {summary}")  # noqa: T201 - a command prints
-    for difference in found[:SHOWN]:
-        print(f"    {difference}")  # noqa: T201 - a command prints
-    if len(found) > SHOWN:
-        print(f"    and {len(found) - SHOWN} more")  # noqa: T201 - a command prints
+    for line in report(found, SHOWN):
+        print(f"    {line}")  # noqa: T201 - a command prints
     return bool(found)
 
 

@@ -14,7 +14,7 @@ import json
 import math
 import os
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -102,7 +102,7 @@ class Difference:
 
     def __str__(self) -> str:
         size = f", relative difference {self.relative:.3g}" if math.isfinite(self.relative) else ""
-        return f"{self.section} {self.key}: golden {self.golden}, now {self.now}{size}"
+        return f"{self.key}: golden {self.golden}, now {self.now}{size}"
 
 
 def requests() -> tuple[Request, ...]:
@@ -156,7 +156,9 @@ def flatten(answer: object) -> Numbers:
         if "[]" not in path:
             (numbers[path],) = values
         elif _is_unordered(path):
-            numbers[path] = sorted(values, key=_descending)
+            kept = [value for value in values if not _is_negligible(value)]
+            if kept:
+                numbers[path] = sorted(kept, key=_descending)
         else:
             numbers[path] = values
     return numbers
@@ -194,6 +196,11 @@ def _is_unordered(path: str) -> bool:
     return bool(names & (UNORDERED_LISTS | UNNAMED_MAPPINGS))
 
 
+def _is_negligible(value: Scalar) -> bool:
+    """A part of nothing, or what rounding leaves of one: whether it is listed does not matter."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= ABSOLUTE_TOLERANCE
+
+
 def _descending(value: Scalar) -> tuple[int, float, str]:
     if value is None:
         return 2, 0.0, ""
@@ -206,14 +213,25 @@ def tolerance() -> float:
 
 
 def differences(golden: Answer, now: Answer, relative_tolerance: float) -> list[Difference]:
-    """Where two answers differ by more than the tolerance, the largest differences first."""
+    """Where two answers differ by more than the tolerance: `numbers` before `advice`, the largest first."""
     found: list[Difference] = []
     if golden.exit_code != now.exit_code:
         found.append(Difference("exit", "code", str(golden.exit_code), str(now.exit_code), math.inf))
     present = now.sections()
     for section, expected in golden.sections().items():
-        found += _section_differences(section, expected, present[section], relative_tolerance)
-    return sorted(found, key=lambda difference: -difference.relative)
+        here = _section_differences(section, expected, present[section], relative_tolerance)
+        found += sorted(here, key=lambda difference: -difference.relative)
+    return found
+
+
+def report(found: Sequence[Difference], shown: int) -> list[str]:
+    """The number of differences in each section, and the first of each."""
+    lines = []
+    for section in dict.fromkeys(difference.section for difference in found):
+        here = [difference for difference in found if difference.section == section]
+        lines.append(f"{section}: {len(here)} difference{'s' if len(here) > 1 else ''}")
+        lines += [f"  {difference}" for difference in here[:shown]]
+    return lines
 
 
 def _section_differences(

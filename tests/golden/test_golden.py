@@ -8,7 +8,16 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from tests.golden.recording import Answer, Request, answer, differences, read_golden, requests, tolerance
+from tests.golden.recording import (
+    Answer,
+    Request,
+    answer,
+    differences,
+    read_golden,
+    report,
+    requests,
+    tolerance,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
@@ -36,9 +45,7 @@ def test_numbers_are_as_recorded(request_: Request) -> None:
 def _compare(request: Request, golden: Answer, now: Answer) -> None:
     found = differences(golden, now, tolerance())
     if found:
-        more = [f"and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
-        lines = [f"foretrain {request.command}", *map(str, found[:SHOWN]), *more]
-        pytest.fail("\n".join(lines), pytrace=False)
+        pytest.fail("\n".join([f"foretrain {request.command}", *report(found, SHOWN)]), pytrace=False)
 
 
 def test_every_recorded_answer_has_a_request() -> None:

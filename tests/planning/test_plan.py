@@ -29,7 +29,7 @@ from foretrain.planning.plan import PlanRequest, StreamOptions, plan
 from foretrain.planning.selection import Limits, Verdict
 from foretrain.prediction.many_devices import Parallelism
 from foretrain.prediction.memory.estimate import estimate_memory
-from foretrain.prediction.memory.lifetimes import MemoryOptions
+from foretrain.prediction.strategies.memory_options import MemoryOptions
 from foretrain.prediction.predict import predict
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.units import DAY, HOUR

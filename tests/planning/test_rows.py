@@ -17,7 +17,7 @@ from foretrain.planning.machines import Machines, MachinesRequest, Reasons, mach
 from foretrain.planning.table import Rows
 from foretrain.prediction.cost_models.step_models import OperatorCostModel
 from foretrain.prediction.memory.estimate import estimate_memory
-from foretrain.prediction.memory.lifetimes import MemoryOptions
+from foretrain.prediction.strategies.memory_options import MemoryOptions
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.workloads.workload import graph_at
 

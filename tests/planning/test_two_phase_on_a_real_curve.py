@@ -34,7 +34,7 @@ from foretrain.prediction.evaluation import StepConfiguration, evaluate
 from foretrain.prediction.many_devices import Parallelism, step_context
 from foretrain.prediction.operators.catalogue import DEFAULT
 from foretrain.prediction.step.input_pipeline import InputOptions
-from foretrain.prediction.strategies.layout import layout_of
+from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 
 FILE = Path(__file__).parent / "data" / "dawnbench_imagenet_resnet50.csv"

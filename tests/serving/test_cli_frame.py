@@ -180,8 +180,10 @@ def test_a_reader_that_leaves_early_is_no_error(arguments: str) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-def test_a_full_disk_is_a_sentence_too() -> None:
-    command = [sys.executable, "-m", "foretrain", "devices"]
+@pytest.mark.parametrize("arguments", ["devices", "devices --json", "--version", "--help"])
+def test_a_full_disk_is_a_sentence_too(arguments: str) -> None:
+    """Long output fails while it is written, short output when it is flushed."""
+    command = [sys.executable, "-m", "foretrain", *arguments.split()]
     with Path("/dev/full").open("w") as full:
         run = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert run.returncode == BackendFailed.exit_code

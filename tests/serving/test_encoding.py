@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretrain.estimates import Estimate, Part
-from foretrain.serving.encoding import encode, to_json
+from foretrain.encoding import encode, to_json
 
 
 class Colour(StrEnum):

@@ -6,9 +6,11 @@ import math
 from collections.abc import Sequence
 from functools import cache
 
+from tests.support.scenarios import predicted
+
 from foretrain.estimates import Quantiles
 from foretrain.facts.billing import BillingTerms
-from foretrain.facts.hardware import hardware
+from foretrain.facts.hardware import Hardware
 from foretrain.facts.providers import providers
 from foretrain.jobs.job import Job, Steps, job_of
 from foretrain.planning.frontier import Frontier, LeftOut, Plan, TwoPhases, Way
@@ -24,7 +26,6 @@ from foretrain.planning.selection import (
 )
 from foretrain.planning.two_phases.phases import PhasedJob, Runner, plan_in_phases
 from foretrain.prediction.answer import Prediction
-from foretrain.prediction.predict import predict
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 from foretrain.workloads.workload import Workload
 
@@ -61,10 +62,10 @@ def example(deadline_seconds: float | None = None, budget_usd: float | None = No
         chosen=chosen,
         shown=shown,
         job=job,
-        prediction=_in_full(prediction.hardware.name),
+        prediction=_in_full(_machines(prediction).name),
         two_phases=_two_phases(plans) if budget_usd else None,
         job_stream=rent_or_buy_for_jobs(
-            JobStreamRequest(prediction.hardware, job.seconds, 120, plans[shown].usd_per_hour, 30_000)
+            JobStreamRequest(_machines(prediction), job.seconds, 120, plans[shown].usd_per_hour, 30_000)
         ),
         left_out=(
             LeftOut("the provider does not say which GPU it rents out", 3, ("x:a100", "y:h100")),
@@ -82,13 +83,13 @@ def _workload() -> Workload:
 
 @cache
 def _in_full(machines: str) -> Prediction:
-    return predict(_workload(), hardware(machines))
+    return predicted(_workload(), machines, advice=True)
 
 
 @cache
 def _answers() -> tuple[tuple[Prediction, Job], ...]:
     """Predictions and jobs on all machines, the cheapest first."""
-    found = [_answer(predict(_workload(), hardware(name), with_advice=False)) for name in MACHINES]
+    found = [_answer(predicted(_workload(), name)) for name in MACHINES]
     return tuple(sorted(found, key=lambda answer: _usd(answer[1]).p50))
 
 
@@ -98,7 +99,7 @@ def _answer(prediction: Prediction) -> tuple[Prediction, Job]:
 
 
 def _plan(prediction: Prediction, job: Job, deadline: float, budget: float) -> Plan:
-    machines, usd = prediction.hardware, _usd(job)
+    machines, usd = _machines(prediction), _usd(job)
     assert machines.offer is not None
     in_time = probability_within(*_three(job.seconds), deadline)
     in_budget = probability_within(*_three(usd), budget)
@@ -128,7 +129,12 @@ def _plan(prediction: Prediction, job: Job, deadline: float, budget: float) -> P
 
 
 def _global_batch(prediction: Prediction) -> int:
-    return prediction.batch if prediction.spread is None else prediction.spread.global_batch
+    return prediction.parallelism.global_batch
+
+
+def _machines(prediction: Prediction) -> Hardware:
+    (machines,) = prediction.cluster.groups
+    return machines
 
 
 def _usd(job: Job) -> Quantiles:

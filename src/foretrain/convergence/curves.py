@@ -143,7 +143,7 @@ def without_spikes(curve: Curve, window: int = 5, threshold: float = 6.0) -> Cur
 
 
 def smoothed(values: Floats) -> Floats:
-    """JobOptions median of three; the ends stay."""
+    """Running median of three; the ends stay."""
     if len(values) < 3:
         return values
     triples = sliding_window_view(values, 3)

@@ -38,9 +38,10 @@ from foretrain.prediction.search.replicas import (
 )
 from foretrain.prediction.step.input_pipeline import InputOptions, InputPipeline, input_pipeline
 from foretrain.prediction.step.parallel import Environment
-from foretrain.prediction.stragglers import slowdown, usual_jitter
+from foretrain.prediction.stragglers import default_jitter, slowdown
+from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.prediction.strategies.gradients import Bucket
-from foretrain.prediction.strategies.layout import ZERO_STAGES, layout_of
+from foretrain.prediction.strategies.sharded import STAGES as ZERO_STAGES
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.workload import BATCHES, Workload, graph_at
 
@@ -236,7 +237,7 @@ class Ways:
         self, strategy: str, batch: int, micro_batches: int, hardware: Hardware, computing: float
     ) -> Candidate:
         devices, loading = hardware.devices, self.loading(batch, hardware)
-        computing *= slowdown(devices, usual_jitter(hardware.device))
+        computing *= slowdown(devices, default_jitter(hardware.device))
         waiting = loading.seconds * micro_batches
         seconds = max(computing, waiting) if loading.overlaps else computing + waiting
         steps = self.steps_at(batch * micro_batches * devices).quantiles.p50

@@ -22,8 +22,7 @@ class Epoch:
 
 def epoch_of(prediction: Prediction, samples: int) -> Epoch:
     """An epoch of so many samples; the last step may be smaller, and counts as one."""
-    spread = prediction.spread
-    moved = 0.0 if spread is None else spread.moved_bytes
+    moved = prediction.parallelism.moved_bytes
     return epoch_in_steps(samples, prediction.update_batch, prediction.step.seconds, moved)
 
 

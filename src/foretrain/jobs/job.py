@@ -27,12 +27,10 @@ from foretrain.jobs.bill import Price, price_of_all
 from foretrain.jobs.energy import Energy, energy_of_all
 from foretrain.jobs.interruptions import Interrupted, best_interval, interrupted, interruptions, losses
 from foretrain.prediction.answer import Prediction
-from foretrain.workloads.graph import Graph, Role
 
 TRAINING, PERHAPS = "training", "training that may be needed"
 STARTING, EVALUATING, SAVING = "start-up", "evaluation", "checkpoints"
 STEP_TIME = "time of a step"
-_SAVED = (Role.PARAMETER, Role.MODULE_BUFFER, Role.OPTIMIZER_STATE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +140,21 @@ class Job:
 
 
 def job_of(prediction: Prediction, steps: Steps, running: JobOptions | None = None) -> Job:
-    """The job of so many of the steps predicted."""
-    step = prediction.step
-    one = StepSummary(
-        step.seconds, step.forward_seconds, prediction.update_batch, state_bytes(prediction.graph)
-    )
-    return job_in_steps(one, steps, prediction.hardware, running)
+    """The job of a number of predicted steps, on the nodes that take part in them.
+
+    Nodes that a heterogeneous cluster excludes cost nothing and draw no power here.
+    """
+    step, groups = prediction.step, prediction.cluster.groups
+    if prediction.split is not None:
+        used = zip(groups, prediction.split.shares, strict=True)
+        groups = tuple(replace(each, nodes=share.nodes_used) for each, share in used if share.nodes_used)
+    one = StepSummary(step.seconds, step.forward_seconds, prediction.update_batch, prediction.state_bytes)
+    job = job_on_groups(one, steps, groups, running)
+    idle = prediction.cluster.nodes - sum(group.nodes for group in groups)
+    if not idle:
+        return job
+    note = f"{idle} of {prediction.cluster.nodes} nodes do not train: their price and power are not counted"
+    return replace(job, notes=(*job.notes, note))
 
 
 def evaluated_each_epoch(running: JobOptions, samples: int | None, global_batch: int) -> JobOptions:
@@ -155,12 +162,6 @@ def evaluated_each_epoch(running: JobOptions, samples: int | None, global_batch:
     if running.evaluation_samples is None or running.evaluate_every is not None or samples is None:
         return running
     return replace(running, evaluate_every=math.ceil(samples / global_batch))
-
-
-def state_bytes(graph: Graph) -> float:
-    """What a checkpoint holds: parameters, buffers and optimizer state of the whole model."""
-    saved = (index for index, buffer in enumerate(graph.buffers) if buffer.role in _SAVED)
-    return float(sum(graph.buffer_bytes(index) for index in saved))
 
 
 def job_in_steps(

@@ -8,7 +8,7 @@ import shlex
 from foretrain.errors import InvalidRequest
 from foretrain.planning.frontier import Frontier
 from foretrain.planning.launch_files._base import LaunchPlan
-from foretrain.prediction.strategies.layout import layout_of
+from foretrain.prediction.strategies.catalogue import layout_of
 
 
 def launch_plan(frontier: Frontier, precision: str, script: str) -> LaunchPlan:

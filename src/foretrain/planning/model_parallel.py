@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING
 from foretrain.errors import ForetrainError, Infeasible, MissingData
 from foretrain.facts.hardware import Hardware
 from foretrain.jobs.device_memory import capacity_bytes
-from foretrain.jobs.job import Steps, state_bytes
+from foretrain.jobs.job import Steps
 from foretrain.jobs.length import Length
 from foretrain.jobs.smallest_step import small_step
 from foretrain.planning.frontier import Way
 from foretrain.planning.machines import Machines, Reasons, Shape
 from foretrain.prediction.cost_models.step_models import CostModel
 from foretrain.prediction.step.input_pipeline import InputOptions
-from foretrain.prediction.step.timing import model_flop, peak
+from foretrain.prediction.step.throughput import model_flop, peak
 from foretrain.units import HOUR
-from foretrain.workloads.graph import Phase
+from foretrain.workloads.graph import Phase, state_bytes
 from foretrain.workloads.workload import Workload
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def divided(
         if evaluation is None:
             left_out.add("no layout of the model fits", bound.hardware.name)
             continue
-        forward = evaluation.spread.run.phases[Phase.FORWARD]
+        forward = evaluation.step.run.phases[Phase.FORWARD]
         training = steps.quantiles.p50 * evaluation.seconds
         known.append((training, training * bound.usd / bound.seconds))
         yield bound.shape, Divided(bound.hardware, way_of(evaluation, steps), forward, steps)
@@ -140,10 +140,10 @@ def best_layout(
     samples_from: InputOptions,
 ) -> Evaluation | None:
     """The fastest of all layouts on some hardware; None if none fits."""
-    from foretrain.prediction.many_devices import Parallelism, step_context
+    from foretrain.prediction.scenario import Parallelism, step_context
     from foretrain.prediction.search.search import search
 
-    parallelism = Parallelism(intra=hardware.links, inter=hardware.network)
+    parallelism = Parallelism(links=hardware.links, network=hardware.network)
     context = step_context(workload, hardware, parallelism, model, samples_from)
     try:
         found = search(context, global_batch)
@@ -164,5 +164,5 @@ def way_of(evaluation: Evaluation, steps: Steps) -> Way:
         steps=round(steps.quantiles.p50),
         step_seconds=evaluation.total.quantiles,
         memory_bytes=evaluation.memory.bytes,
-        knowledge=evaluation.spread.priced.knowledge,
+        knowledge=evaluation.step.priced.knowledge,
     )

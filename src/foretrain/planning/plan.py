@@ -213,8 +213,9 @@ def _with_probabilities(plans: list[Plan], choice: Choice) -> list[Plan]:
 
 def _predicted(request: PlanRequest, shown: Plan) -> Prediction:
     """The chosen plan's step in full."""
-    from foretrain.prediction.many_devices import Parallelism
+    from foretrain.facts.clusters import Cluster
     from foretrain.prediction.predict import predict
+    from foretrain.prediction.scenario import Parallelism, Scenario
 
     way, options = shown.way, request.workload.options
     workload = replace(
@@ -225,10 +226,13 @@ def _predicted(request: PlanRequest, shown: Plan) -> Prediction:
     parallelism = Parallelism(
         way.strategy,
         micro_batches=way.micro_batches if way.micro_batches > 1 else None,
-        intra=shown.hardware.links,
-        inter=shown.hardware.network,
+        links=shown.hardware.links,
+        network=shown.hardware.network,
     )
-    return predict(workload, shown.hardware, parallelism, request.model, request.input)
+    cluster = Cluster(shown.hardware.name, (shown.hardware,))
+    answer = predict(Scenario(workload, cluster, parallelism, request.model, request.input))
+    assert not isinstance(answer, Infeasible), "the plan was verified"
+    return answer
 
 
 def _two_phases(request: PlanRequest, rows: Rows, plans: list[Plan], length: Length) -> TwoPhases | None:

@@ -26,7 +26,6 @@ from foretrain.jobs.job import (
     evaluated_each_epoch,
     job_in_steps,
     notes_of,
-    state_bytes,
 )
 from foretrain.jobs.length import Length
 from foretrain.jobs.smallest_step import small_step
@@ -37,6 +36,7 @@ from foretrain.planning.verification import Chosen
 from foretrain.prediction.cost_models.step_models import CostModel
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.units import format_bytes
+from foretrain.workloads.graph import state_bytes
 from foretrain.workloads.workload import Workload
 
 

@@ -18,9 +18,9 @@ from foretrain.jobs.job import Steps
 from foretrain.planning.frontier import Way
 from foretrain.planning.model_parallel import best_layout, way_of
 from foretrain.prediction.memory.estimate import estimate_memory
-from foretrain.prediction.memory.lifetimes import MemoryOptions
-from foretrain.prediction.stragglers import usual_jitter
-from foretrain.prediction.strategies.layout import layout_of
+from foretrain.prediction.stragglers import default_jitter
+from foretrain.prediction.strategies.catalogue import layout_of
+from foretrain.prediction.strategies.memory_options import MemoryOptions
 from foretrain.workloads.workload import Workload
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Chosen:
         step = ways.replica(candidate.micro_batch, hardware.device)
         group, rounds = ways.reduction(hardware), candidate.micro_batches
         loading = ways.loading(candidate.micro_batch, hardware).times(rounds)
-        told = step.estimate(group, rounds, loading, usual_jitter(hardware.device)).quantiles
+        told = step.estimate(group, rounds, loading, default_jitter(hardware.device)).quantiles
         if candidate.strategy != PLAIN:
             told = told.scale(candidate.seconds / told.p50)
         return Way(
@@ -122,11 +122,11 @@ class Chosen:
         return replace(sketched, memory_bytes=tight.bytes) if tight.fits else None
 
     def _evaluated(self, candidate: Candidate) -> Evaluation | None:
-        from foretrain.prediction.evaluation import StepConfiguration, evaluate
-        from foretrain.prediction.many_devices import Parallelism, step_context
+        from foretrain.prediction.evaluation import evaluate
+        from foretrain.prediction.scenario import Parallelism, StepConfiguration, step_context
 
         hardware = self.hardware
-        parallelism = Parallelism(intra=hardware.links, inter=hardware.network)
+        parallelism = Parallelism(links=hardware.links, network=hardware.network)
         context = step_context(self.ways.workload, hardware, parallelism, self.ways.model, self.ways.input)
         layout = layout_of(candidate.strategy, hardware.devices, hardware.devices_per_node)
         configuration = StepConfiguration(

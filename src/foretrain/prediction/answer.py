@@ -1,27 +1,24 @@
-"""What predict answers.
-
-What `predict` answers: frozen, and the same on every face.
-
-What is told of a step spread over devices, besides its time and memory.
-
-What `predict` answers for a cluster whose nodes differ.
-"""
+"""What `predict` answers, for one device, many, or a heterogeneous cluster: frozen, complete when built."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+from foretrain.answers import Answer
+from foretrain.encoding import encode
 from foretrain.estimates import Part, Quantiles
 from foretrain.facts.clusters import Cluster
-from foretrain.facts.hardware import Hardware
 from foretrain.prediction.advice.bottleneck import Bottleneck
+from foretrain.prediction.advice.remedies import MemoryRemedy
 from foretrain.prediction.advice.scaling_curve import ScalingCurve
+from foretrain.prediction.heterogeneous.report import BatchSplit
 from foretrain.prediction.memory.estimate import MemoryEstimate
 from foretrain.prediction.operators._base import Knowledge
 from foretrain.prediction.step.parallel import Traffic
-from foretrain.prediction.step.timing import Throughput
+from foretrain.prediction.step.throughput import Throughput
 from foretrain.prediction.timeline import Timeline
-from foretrain.workloads.graph import Graph
+from foretrain.units import format_bytes, format_duration
 from foretrain.workloads.workload import Workload
 
 
@@ -31,15 +28,6 @@ class MemoryPart:
 
     name: str
     bytes: float
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryRemedy:
-    """A change, what the step would then need, and whether that fits."""
-
-    change: str
-    bytes: float
-    fits: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +54,7 @@ class StepPart:
 
 @dataclass(frozen=True, slots=True)
 class StepAnswer:
-    """The time of a step. `parts` sum to the median; `hidden_parts` happen in their shadow.
+    """The time of a step. `parts` sum to the median; `hidden_parts` overlap them.
 
     Forward, backward and optimizer are the device's time from phase to phase, waits for launches included.
     """
@@ -85,60 +73,15 @@ class StepAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How much of the device's time is told by a model, and the operators no rule knows."""
+    """Share of the device's time that a model predicts, and the operators without a rule."""
 
     modelled_share: float
     unmodelled: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Prediction:
-    """What is predicted of a workload on hardware.
-
-    `graph` is one micro-batch of the whole model; `batch` the samples of each replica in a step. `spread`
-    says how the step is spread over devices, and is None on one device; so is the `timeline` of streams.
-    """
-
-    workload: Workload
-    hardware: Hardware
-    strategy: str
-    graph: Graph
-    batch: int
-    memory: MemoryAnswer
-    step: StepAnswer
-    throughput: Throughput
-    knowledge: Knowledge
-    bottleneck: Bottleneck
-    coverage: Coverage
-    sources: tuple[str, ...]
-    notes: tuple[str, ...]
-    spread: ParallelismReport | None = None
-    timeline: Timeline | None = None
-
-    @property
-    def update_batch(self) -> int:
-        """Samples that enter the model in one step."""
-        return self.batch if self.spread is None else self.spread.update_batch
-
-
-def step_parts(parts: tuple[Part, ...]) -> tuple[StepPart, ...]:
-    """The parts that take time, longest first."""
-    ordered = sorted(parts, key=lambda part: -part.value)
-    return tuple(StepPart(part.name, part.value, part.source) for part in ordered if part.value > 0)
-
-
-def memory_parts(estimate: MemoryEstimate) -> tuple[MemoryPart, ...]:
-    """Parts of one name together, largest first."""
-    by_name: dict[str, float] = {}
-    for part in estimate.estimate.visible:
-        by_name[part.name] = by_name.get(part.name, 0.0) + part.value
-    ordered = sorted(by_name.items(), key=lambda item: -item[1])
-    return tuple(MemoryPart(name, size) for name, size in ordered if size > 0)
-
-
 @dataclass(frozen=True, slots=True)
-class Runner:
-    """Another layout that was predicted in full, and how it compares."""
+class RankedLayout:
+    """Another layout that was predicted in full, and how much slower it is than the best."""
 
     strategy: str
     micro_batch: int
@@ -149,7 +92,7 @@ class Runner:
 
 @dataclass(frozen=True, slots=True)
 class BestOfFamily:
-    """The best layout of one way to divide a model, and how much slower it is than the best of all."""
+    """The best layout of one family of strategies, and how much slower it is than the best of all."""
 
     family: str
     layout: str
@@ -158,13 +101,13 @@ class BestOfFamily:
 
 @dataclass(frozen=True, slots=True)
 class ParallelismReport:
-    """How a step is spread, what is exchanged, and what more or fewer devices would do.
+    """How a step is parallelised, what is exchanged, and how it scales; on one device all degrees are 1.
 
     `update_batch` are the samples of `global_batch` that enter the model in a step: fewer where servers wait
-    for some replicas only. `coordination_ratio` is time on exchanges over time computing; `bubble_seconds` a
-    stage's wait for the others; `moved_bytes` all messages of a step. `staleness` is for asynchronous
-    updates: how many updates old the parameters are that a gradient was computed with. `runners_up` are from
-    a search, `families` the best that each way to divide the model would do there, sketched.
+    for some replicas only. `coordination_ratio` is time of exchanges over time of computing;
+    `bubble_seconds` a stage's wait for the others; `moved_bytes` all messages of a step. `staleness` is for
+    asynchronous updates: the age, in updates, of the parameters that a gradient was computed with.
+    `runners_up` are from a search, `families` the best that each family of strategies would do there.
     """
 
     strategy: str
@@ -185,71 +128,115 @@ class ParallelismReport:
     scaling: ScalingCurve | None
     searched: int
     fitting: int
-    runners_up: tuple[Runner, ...]
+    runners_up: tuple[RankedLayout, ...]
     families: tuple[BestOfFamily, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
-    """What one group of equal nodes does in a step.
-
-    `nodes_used` of its `nodes` take part; `batches` are those of their devices. `seconds` is the step of the
-    device with most samples if it waited for none that is slower, `computing_seconds` what of it is not spent
-    on exchanges. `largest_batch` is what its memory holds, at most the global batch. A group that is left out
-    has no batches, and no times or memory to tell.
-    """
-
-    group: str
-    device: str
-    devices_per_node: int
-    nodes: int
-    nodes_used: int
-    batches: tuple[int, ...]
-    samples: int
-    seconds: float | None
-    computing_seconds: float | None
-    knowledge: Knowledge | None
-    memory_bytes: float | None
-    capacity_bytes: float
-    largest_batch: int
-    fits: bool
-
-
-@dataclass(frozen=True, slots=True)
-class SplitAnswer:
-    """Who trains on how many samples, who is left out, and whether the slow ones help.
-
-    `paced_by` is the device all wait for, `moved_bytes` all messages of a step.
-    """
-
-    global_batch: int
-    least_batch: int
-    shares: tuple[Share, ...]
-    left_out: tuple[str, ...]
-    paced_by: str
-    network: dict[str, str]
-    moved_bytes: float
-    verdict: str
-
-
 @dataclass(frozen=True)
-class MixedPrediction:
-    """What is predicted of a workload on a cluster whose nodes differ.
+class Prediction(Answer):
+    """What is predicted of a training step on a cluster.
 
-    `step` is that of the device all others wait for; `memory` that of the `fullest` device.
+    `batch` are the samples of each replica in a step, or of all where a heterogeneous cluster `split`s them;
+    `fullest_device` is the device that `memory` is about, `pacing_device` the one all others wait for.
+    `state_bytes` is the size of a checkpoint of the whole model.
     """
 
     workload: Workload
     cluster: Cluster
     strategy: str
+    batch: int
     tokens: int
-    split: SplitAnswer
+    state_bytes: float
     step: StepAnswer
     throughput: Throughput
     memory: MemoryAnswer
-    fullest: str
     knowledge: Knowledge
     bottleneck: Bottleneck
     coverage: Coverage
+    parallelism: ParallelismReport
+    split: BatchSplit | None
+    fullest_device: str
+    pacing_device: str
     sources: tuple[str, ...]
     notes: tuple[str, ...]
+    timeline: Timeline
+
+    @property
+    def update_batch(self) -> int:
+        """Samples that enter the model in one step."""
+        return self.parallelism.update_batch
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer as plain data."""
+        return {
+            "workload": _workload(self.workload, self.batch, self.tokens),
+            "hardware": _hardware(self.cluster, self.strategy),
+            **{
+                name: encode(getattr(self, name))
+                for name in (
+                    "knowledge", "step", "throughput", "memory", "bottleneck", "parallelism", "split",
+                    "coverage", "sources", "notes",
+                )
+            },
+        }  # fmt: skip
+
+    def summary(self) -> tuple[tuple[str, str], ...]:
+        """Time, throughput, memory and bottleneck."""
+        step, memory = self.step.seconds, self.memory
+        throughput = f"{self.throughput.samples_per_second:,.1f} samples/s, MFU {self.throughput.mfu:.1%}"
+        fits = "fits" if memory.fits else "does not fit"
+        return (
+            ("model", self.workload.source.name),
+            ("hardware", f"{self.cluster.name}, {self.strategy}"),
+            (
+                "step",
+                f"{format_duration(step.p50)} (80 % between {format_duration(step.p10)} and "
+                f"{format_duration(step.p90)}), {self.knowledge}",
+            ),
+            ("throughput", throughput),
+            ("memory", f"{format_bytes(memory.bytes.p50)} of {format_bytes(memory.capacity_bytes)}, {fits}"),
+            ("bottleneck", f"{self.bottleneck.kind}: {self.bottleneck.verdict}"),
+        )
+
+
+def _workload(workload: Workload, samples: int, tokens: int) -> dict[str, Any]:
+    return {
+        "model": workload.source.name,
+        "source": workload.source.kind,
+        "batch": samples,
+        "tokens": tokens,
+        **encode(workload.options),
+        "lora": encode(workload.lora),
+    }
+
+
+def _hardware(cluster: Cluster, strategy: str) -> dict[str, Any]:
+    groups = [
+        {
+            "name": label,
+            "device": group.device.id,
+            "devices_per_node": group.devices_per_node,
+            "nodes": group.nodes,
+        }
+        for label, group in zip(cluster.labels, cluster.groups, strict=True)
+    ]
+    whole = {"name": cluster.name, "devices": cluster.devices, "nodes": cluster.nodes, "strategy": strategy}
+    if not cluster.is_homogeneous:
+        return {**whole, "groups": groups}
+    only = cluster.groups[0]
+    return {**whole, "device": only.device.id, "devices_per_node": only.devices_per_node, "groups": groups}
+
+
+def step_parts(parts: tuple[Part, ...]) -> tuple[StepPart, ...]:
+    """The parts that take time, longest first."""
+    ordered = sorted(parts, key=lambda part: -part.value)
+    return tuple(StepPart(part.name, part.value, part.source) for part in ordered if part.value > 0)
+
+
+def memory_parts(estimate: MemoryEstimate) -> tuple[MemoryPart, ...]:
+    """Parts of one name together, largest first."""
+    by_name: dict[str, float] = {}
+    for part in estimate.estimate.visible:
+        by_name[part.name] = by_name.get(part.name, 0.0) + part.value
+    ordered = sorted(by_name.items(), key=lambda item: -item[1])
+    return tuple(MemoryPart(name, size) for name, size in ordered if size > 0)

@@ -314,7 +314,7 @@ FILE = "jitter.json"
 _CPU = "cpu"
 
 
-def usual_jitter(device: Device) -> float:
+def default_jitter(device: Device) -> float:
     """The coefficient of variation between devices of one step; none is known of CPUs."""
     return 0.0 if device.kind == _CPU else _fitted()
 

@@ -229,3 +229,12 @@ class Graph:
             edges.append(tuple(sorted({writer for writer in found if writer is not None})))
             last_writer.update(dict.fromkeys(call.writes, index))
         return tuple(edges)
+
+
+_SAVED = (Role.PARAMETER, Role.MODULE_BUFFER, Role.OPTIMIZER_STATE)
+
+
+def state_bytes(graph: Graph) -> float:
+    """Size of a checkpoint: parameters, buffers and optimizer state of the whole model."""
+    saved = (index for index, buffer in enumerate(graph.buffers) if buffer.role in _SAVED)
+    return float(sum(graph.buffer_bytes(index) for index in saved))

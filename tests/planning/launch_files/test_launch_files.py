@@ -19,7 +19,7 @@ from foretrain.planning.launch_files._base import LaunchPlan
 from foretrain.planning.launch_files.catalogue import launch_file, launch_targets
 from foretrain.planning.launch_files.environment import environment
 from foretrain.planning.launch_files.torchrun import Torchrun
-from foretrain.prediction.strategies.layout import layout_of
+from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.registry import DuplicateName, Registry
 
 AWKWARD = ("--note", 'it\'s "50 %" $HOME `id` {x} \\', "--lr=0.1")

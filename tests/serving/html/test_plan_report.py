@@ -67,7 +67,7 @@ def test_every_plan_of_the_front_is_in_the_table_and_one_is_ticked() -> None:
     assert report.count("✓") == 1
     (table,) = re.findall('aria-label="Plans on the front">(.*?)</table>', report)
     for plan in frontier.on_front():
-        assert plan.offer.instance in table
+        assert plan.offer.instance in table.replace("<wbr>", "")
     assert table.count("<tr") == 1 + len(frontier.front)
 
 

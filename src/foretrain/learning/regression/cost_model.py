@@ -1,4 +1,4 @@
-"""End-to-end regression as what tells the time of a step: `predict --model end-to-end --timings FILE`.
+"""End-to-end regression as what tells the time of a step: `predict --cost-model end-to-end --timings FILE`.
 
 A regression knows whole runs only. A step is a run of as many iterations as the longest timed, over their
 number; forward, backward and update share it as they share the roofline.
@@ -7,17 +7,17 @@ number; forward, backward and update share it as they share the roofline.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 from foretrain.errors import InvalidRequest
-from foretrain.estimates import Estimate, Part
 from foretrain.facts.devices import Device
 from foretrain.learning.regression.end_to_end import EndToEndModel, fit
 from foretrain.learning.regression.timings import Configuration, of_model, read_timings
-from foretrain.prediction.cost_models.priced_step import PricedStep, StepEstimate
+from foretrain.prediction.cost_models.priced_step import PricedStep
 from foretrain.prediction.cost_models.step_models import CostModel, OperatorCostModel
-from foretrain.prediction.operators._base import Knowledge
+from foretrain.prediction.operators._base import Confidence, Knowledge
 from foretrain.prediction.operators.roofline import RooflineModel
 from foretrain.workloads.graph import Graph
 
@@ -36,8 +36,13 @@ class EndToEndSteps(CostModel):
     threads: float | None = None
     disk_delay_seconds: float | None = None
 
-    def estimate(self, graph: Graph, device: Device) -> StepEstimate:
-        """The time of a step of the graph's batch on one device."""
+    knows_operators: ClassVar[bool] = False
+
+    def priced_all(self, graphs: Sequence[Graph], device: Device) -> tuple[PricedStep, ...]:
+        """Steps of the graphs' batches on one device; phases share the time as they share the roofline."""
+        return tuple(self._priced(graph, device) for graph in graphs)
+
+    def _priced(self, graph: Graph, device: Device) -> PricedStep:
         iterations = self._longest("iterations")
         run = Configuration(
             device.id,
@@ -46,27 +51,12 @@ class EndToEndSteps(CostModel):
             disk_delay_seconds=self._setting("disk_delay_seconds", self.disk_delay_seconds),
             iterations=iterations,
         )
-        told = self.model.predict(run).scale(1 / iterations)
-        part = Part("whole step", told.p50, self.source, told.p50 - told.p10, told.p90 - told.p50)
-        bound = OperatorCostModel(RooflineModel.name).estimate(graph, device)
-        return StepEstimate(
-            estimate=Estimate("s", (part,)),
-            knowledge=Knowledge.MEASURED if device.id in self.model.devices else Knowledge.EXTRAPOLATED,
-            phases={phase: told.p50 * share / bound.seconds for phase, share in bound.phases.items()},
-            device_seconds=told.p50,
-            host_seconds=0.0,
-            waiting_seconds=0.0,
-            unmodelled=(),
-            modelled_share=1.0,
-        )
-
-    def priced_all(self, graphs: Sequence[Graph], device: Device) -> tuple[PricedStep, ...]:
-        """A regression on whole steps does not know their operators."""
-        del graphs, device
-        raise InvalidRequest(
-            f"--model {NAME} knows whole steps on one device only; for many devices take foretrain, "
-            "roofline or per-layer, or `foretrain scaling` on timings of several placements"
-        )
+        seconds = self.model.predict(run).scale(1 / iterations)
+        knowledge = Knowledge.MEASURED if device.id in self.model.devices else Knowledge.EXTRAPOLATED
+        whole = Confidence(knowledge, seconds.p10 / seconds.p50, seconds.p90 / seconds.p50, self.source)
+        bound = OperatorCostModel(RooflineModel.name).priced(graph, device)
+        share = seconds.p50 / float(bound.priced.seconds.sum())
+        return replace(bound.scale(share), whole=whole)
 
     def _longest(self, name: str) -> float:
         """The largest value timed of a feature."""

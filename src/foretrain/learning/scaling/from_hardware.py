@@ -11,7 +11,8 @@ from foretrain.facts.hardware import Hardware
 from foretrain.learning.scaling.configurations import Configuration, Placement
 from foretrain.prediction.cost_models.step_models import OperatorCostModel
 from foretrain.prediction.evaluation import Evaluation, evaluate
-from foretrain.prediction.many_devices import Parallelism, step_configuration, step_context
+from foretrain.prediction.predict import configured
+from foretrain.prediction.scenario import Parallelism, step_context
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.workloads.workload import Workload
 
@@ -51,7 +52,7 @@ class PredictedJob:
             self.parallelism, jitter=self.parallelism.jitter or 0.0
         )  # timings tell how uneven they are
         context = step_context(workload, hardware, even, OperatorCostModel(), InputOptions())
-        return evaluate(context, step_configuration(context, self.parallelism))
+        return evaluate(context, configured(context, self.parallelism))
 
     def _filled(self, placement: Placement) -> Hardware:
         hardware, most = self.hardware, self.devices_per_node

@@ -16,18 +16,17 @@ from enum import StrEnum
 from foretrain.errors import InvalidRequest, MissingData
 from foretrain.estimates import Quantiles
 from foretrain.facts.hardware import Hardware
-from foretrain.prediction.advice.bottleneck import Bottleneck, Limit, bottleneck
-from foretrain.prediction.advice.verdict import verdict
+from foretrain.prediction.advice.bottleneck import Limit, bottleneck
 from foretrain.prediction.cost_models.step_models import CostModel
-from foretrain.prediction.evaluation import Evaluation, StepConfiguration, StepContext, evaluation_of
-from foretrain.prediction.many_devices import AUTO, Parallelism, step_context
+from foretrain.prediction.evaluation import Evaluation, evaluation_of
 from foretrain.prediction.memory.estimate import MemoryEstimate, estimate_memory, memory_options
-from foretrain.prediction.memory.lifetimes import MemoryOptions
 from foretrain.prediction.operators._base import Knowledge
+from foretrain.prediction.scenario import Parallelism, StepConfiguration, StepContext, step_context
 from foretrain.prediction.step.input_pipeline import InputOptions
-from foretrain.prediction.step.parallel import spread
-from foretrain.prediction.step.timing import time_step
-from foretrain.prediction.strategies.layout import Layout, layout_of
+from foretrain.prediction.step.parallel import parallel_step
+from foretrain.prediction.strategies.catalogue import AUTO, layout_of
+from foretrain.prediction.strategies.layout import Layout
+from foretrain.prediction.strategies.memory_options import MemoryOptions
 from foretrain.units import format_bytes
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.workload import Workload, graph_at
@@ -84,7 +83,7 @@ class Known:
         if configuration.micro_batch not in self._graphs:
             self._graphs[configuration.micro_batch] = graph_at(self.workload, configuration.micro_batch)
         graph = self._graphs[configuration.micro_batch]
-        found = spread(graph, configuration.layout, configuration.micro_batches, context.environment)
+        found = parallel_step(graph, configuration.layout, configuration.micro_batches, context.environment)
         evaluation = evaluation_of(context, configuration, graph, found)
         evaluation.__dict__["fullest"] = (
             0,
@@ -94,7 +93,7 @@ class Known:
 
     def _memory_of(self, evaluation: Evaluation) -> MemoryEstimate:
         """Memory of a device. Without sharding more than two devices need what two do."""
-        run, device = evaluation.spread.run, evaluation.context.environment.device
+        run, device = evaluation.step.run, evaluation.context.environment.device
         options = memory_options(run.stages[0], run.in_flight[0], evaluation.configuration.layout)
         if options.zero_stage == 0:
             options = replace(options, data_parallel=min(2, options.data_parallel))
@@ -174,26 +173,17 @@ def _fitting(
 
 
 def _run(evaluation: Evaluation) -> Run:
-    told, memory = _verdict(evaluation), evaluation.memory
+    told, memory = bottleneck(evaluation), evaluation.memory
     return Run(
         step_seconds=evaluation.total.quantiles,
         samples_per_second=evaluation.samples_per_second,
         memory_bytes=memory.bytes,
         capacity_bytes=memory.capacity_bytes,
         micro_batches=evaluation.configuration.micro_batches,
-        moved_bytes=evaluation.spread.moved_bytes,
-        coordination_ratio=evaluation.spread.coordination_ratio,
+        moved_bytes=evaluation.step.moved_bytes,
+        coordination_ratio=evaluation.step.coordination_ratio,
         limit=told.kind,
         verdict=told.verdict,
-        knowledge=evaluation.spread.priced.knowledge,
-        notes=(*evaluation.context.environment.network.notes, *evaluation.spread.notes),
+        knowledge=evaluation.step.priced.knowledge,
+        notes=(*evaluation.context.environment.network.notes, *evaluation.step.notes),
     )
-
-
-def _verdict(evaluation: Evaluation) -> Bottleneck:
-    """What sets the pace, as `predict` says it: of one device by its operators, of many by who waits."""
-    if evaluation.configuration.layout.devices > 1 or evaluation.configuration.micro_batches > 1:
-        return verdict(evaluation, (), None)
-    at, memory = evaluation.context, evaluation.memory
-    timing = time_step(evaluation.graph, at.environment.device, at.environment.model, at.input)
-    return bottleneck(timing, memory.bytes, memory.capacity_bytes, memory.fits, ())

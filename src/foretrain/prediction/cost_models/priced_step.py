@@ -1,11 +1,7 @@
-"""A priced step.
+"""One training step on one device: priced operators, launched in order by a host.
 
-One training step on one device: priced operators, launched in order by a host.
-
-The parts of the estimate are the device time of every kind of operator in every phase, and the time the
+The parts of its estimate are the device time of every kind of operator in every phase, and the time the
 device waits for launches; they sum to the step.
-
-How long each call of a step takes on the device, and on the host that launches it.
 """
 
 from __future__ import annotations
@@ -30,6 +26,7 @@ from foretrain.workloads.ops import Kind
 from foretrain.workloads.rules import unknown_names
 
 WAITING = "waiting for launches"
+WHOLE = "whole step"
 _SMALL = 0.1
 """An operator slower than ten times the roofline is bound by its own start, not by the device's limits."""
 
@@ -47,7 +44,7 @@ class StepEstimate:
     """Time of a step with its parts; `phases` are the device's time from phase to phase, waits included.
 
     `binding` is the device time of operators by what binds them: arithmetic, bandwidth, or neither; `basis`
-    says which of the user's own timings had a say.
+    names the user's own timings that corrected it.
     """
 
     estimate: Estimate
@@ -67,25 +64,79 @@ class StepEstimate:
         return self.estimate.value
 
 
+@dataclass(frozen=True, slots=True)
+class TimingEvidence:
+    """What the user's own timings add: their basis, the knowledge they give, and a narrower interval.
+
+    `narrowing` is the width of the interval against that of the prediction alone; `spread`, where known, the
+    standard deviation of the logarithm of measured over predicted.
+    """
+
+    basis: str
+    knowledge: Knowledge | None = None
+    narrowing: float = 1.0
+    spread: float | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class PricedStep:
-    """The operators of a step with their device time, and the time the host takes to launch each."""
+    """The operators of a step with their device time, and the time the host takes to launch each.
+
+    `whole`, if given, is the confidence of a step known only as a whole: its operators share the time as they
+    share the roofline.
+    """
 
     graph: Graph
     priced: PricedOps
     launching: Floats
     host: HostModel
-    basis: str = ""
+    evidence: TimingEvidence | None = None
+    whole: Confidence | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether only the sum of the operators means anything."""
+        return self.whole is not None
+
+    @property
+    def basis(self) -> str:
+        """The user's timings that corrected it; empty if none did."""
+        return "" if self.evidence is None else self.evidence.basis
 
     @property
     def knowledge(self) -> Knowledge:
         """What the least known of its kinds rests on."""
+        if self.whole is not None:
+            return self.whole.knowledge
+        if self.evidence is not None and self.evidence.knowledge is not None:
+            return self.evidence.knowledge
         return _knowledge(self.priced)
 
-    def scale(self, factor: float, basis: str) -> PricedStep:
-        """All times by a factor that somebody's own timings ask for."""
+    def scale(self, factor: float) -> PricedStep:
+        """All times by a factor."""
         priced = replace(self.priced, seconds=self.priced.seconds * factor)
-        return replace(self, priced=priced, launching=self.launching * factor, basis=basis)
+        return replace(self, priced=priced, launching=self.launching * factor)
+
+
+@dataclass(frozen=True, eq=False)
+class CallTimes:
+    """Seconds of each call. `device` and `host` have one entry for each call of the graph."""
+
+    device: Floats
+    host: Floats
+
+    def where(self, calls: NDArray[np.int64]) -> CallTimes:
+        """The times of some calls."""
+        return CallTimes(self.device[calls], self.host[calls])
+
+
+def call_times(step: PricedStep) -> CallTimes:
+    """The times of each call of a priced step."""
+    calls = step.priced.listing.calls
+    count = len(step.graph.calls)
+    device = np.bincount(calls, step.priced.seconds, count).astype(float)
+    host = np.bincount(calls, step.launching, count).astype(float)
+    return CallTimes(device, host)
 
 
 def price_step(
@@ -95,7 +146,7 @@ def price_step(
     host: HostModel,
     correction: Correction | None = None,
 ) -> PricedStep:
-    """Price the operators of a step; `correction` has the last word on the prices."""
+    """Price the operators of a step; `correction` is applied to the prices."""
     return price_steps((graph,), device, models, host, (correction,))[0]
 
 
@@ -108,11 +159,11 @@ def price_steps(
 ) -> tuple[PricedStep, ...]:
     """Several steps on one device, priced together."""
     listings = [listing_of(graph) for graph in graphs]
-    found = []
+    steps = []
     for graph, priced, correct in zip(graphs, price_all(listings, device, models), corrections, strict=True):
-        told = priced if correct is None else correct(priced, device)
-        found.append(PricedStep(graph, told, _launching(told.listing, host, graph), host))
-    return tuple(found)
+        final = priced if correct is None else correct(priced, device)
+        steps.append(PricedStep(graph, final, _launching(final.listing, host, graph), host))
+    return tuple(steps)
 
 
 def estimate_step(
@@ -129,24 +180,30 @@ def estimate_step(
 
 def step_estimate(step: PricedStep, synchronised: bool = False) -> StepEstimate:
     """The time of a priced step on one device."""
-    priced, launching, host = step.priced, step.launching, step.host
-    run = (synchronised_step if synchronised else steady_step)(launching, priced.seconds)
-    busy = float(priced.seconds.sum())
+    priced = step.priced
+    run = (synchronised_step if synchronised else steady_step)(step.launching, priced.seconds)
+    waiting = float(run.waits.sum())
     return StepEstimate(
-        estimate=Estimate("s", tuple(_parts(priced, run, host))),
-        knowledge=_knowledge(priced),
+        estimate=Estimate("s", computing_parts(step, priced.seconds, waiting)),
+        knowledge=step.knowledge,
         phases=_phases(priced.listing, run),
-        device_seconds=busy,
-        host_seconds=float(launching.sum()),
-        waiting_seconds=float(run.waits.sum()),
-        unmodelled=unknown_names(priced.ops),
-        modelled_share=modelled_share(priced),
-        binding=_binding(priced),
+        device_seconds=float(priced.seconds.sum()),
+        host_seconds=float(step.launching.sum()),
+        waiting_seconds=waiting,
+        unmodelled=() if step.is_whole else unknown_names(priced.ops),
+        modelled_share=1.0 if step.is_whole else modelled_share(priced),
+        binding=binding(step),
+        basis=step.basis,
     )
 
 
+def launched_phases(step: PricedStep) -> dict[Phase, float]:
+    """The device's time from phase to phase in a steady step, waits for launches included."""
+    return _phases(step.priced.listing, steady_step(step.launching, step.priced.seconds))
+
+
 def modelled_share(priced: PricedOps) -> float:
-    """How much of the device's time is that of operators some rule knows."""
+    """Share of the device's time in operators that have a rule."""
     busy = float(priced.seconds.sum())
     return 1 - float(priced.seconds[priced.listing.is_unknown].sum()) / busy if busy else 1.0
 
@@ -159,11 +216,17 @@ def _launching(listing: Listing, host: HostModel, graph: Graph) -> Floats:
     return each
 
 
-def _parts(priced: PricedOps, run: Execution, host: HostModel) -> Iterator[Part]:
-    yield from kind_parts(priced)
-    waiting = float(run.waits.sum())
+def computing_parts(step: PricedStep, seconds: Floats, waiting: float) -> tuple[Part, ...]:
+    """The device time of every kind of operator in every phase, and the wait for launches.
+
+    `seconds` are the times of the step's operators in a whole step, all micro-batches together.
+    """
+    if step.whole is not None:
+        return (_with_interval(WHOLE, float(seconds.sum()), step.whole),)
+    parts = [*kind_parts(replace(step.priced, seconds=seconds))]
     if waiting > 0:
-        yield waiting_part(waiting, host)
+        parts.append(waiting_part(waiting, step.host))
+    return tuple(parts) if step.evidence is None else _narrowed(parts, step.evidence)
 
 
 def kind_parts(priced: PricedOps) -> Iterator[Part]:
@@ -176,21 +239,41 @@ def kind_parts(priced: PricedOps) -> Iterator[Part]:
         phase, kind = PHASES[place // len(KINDS)], KINDS[place % len(KINDS)]
         if totals[place] > 0:
             name = f"{phase} {kind}" if kind is not Kind.OPTIMIZER else f"{phase} update"
-            yield _spread(name, float(totals[place]), priced.confidence[kind])
+            yield _with_interval(name, float(totals[place]), priced.confidence[kind])
 
 
 def waiting_part(seconds: float, host: HostModel) -> Part:
     """The time a device waits for launches."""
-    return _spread(WAITING, seconds, Confidence(Knowledge.CALIBRATED, host.p10, host.p90, host.source))
+    trust = Confidence(Knowledge.CALIBRATED, host.p10, host.p90, host.source)
+    return _with_interval(WAITING, seconds, trust)
+
+
+def _narrowed(parts: Sequence[Part], evidence: TimingEvidence) -> tuple[Part, ...]:
+    """Intervals as narrow as the evidence allows: by its factor, or to the spread of the user's ratios."""
+    factor = evidence.narrowing
+    if evidence.spread is not None:
+        quantiles = Estimate("s", tuple(parts)).quantiles
+        width = (quantiles.p90 - quantiles.p10) / 2
+        wanted = quantiles.p50 * np.sinh(_P90_SCORE * evidence.spread)
+        factor = min(1.0, float(wanted) / width) if width > 0 else 1.0
+    return tuple(replace(part, below=part.below * factor, above=part.above * factor) for part in parts)
+
+
+_P90_SCORE = 1.2816
+"""Standard deviations from the median to the 90th percentile of a normal distribution."""
 
 
 def _knowledge(priced: PricedOps) -> Knowledge:
     """What the least known of its kinds rests on."""
-    found = {trust.knowledge for trust in priced.confidence.values()}
-    return max(found, key=list(Knowledge).index, default=Knowledge.EXTRAPOLATED)
+    known = {trust.knowledge for trust in priced.confidence.values()}
+    return max(known, key=list(Knowledge).index, default=Knowledge.EXTRAPOLATED)
 
 
-def _binding(priced: PricedOps) -> dict[Binding, float]:
+def binding(step: PricedStep) -> dict[Binding, float]:
+    """Device time of operators by what binds them; nothing is known of a whole step."""
+    priced = step.priced
+    if step.is_whole:
+        return {}
     small = np.maximum(priced.computing, priced.moving) < _SMALL * priced.seconds
     by_arithmetic = priced.computing > priced.moving
     return {
@@ -200,38 +283,17 @@ def _binding(priced: PricedOps) -> dict[Binding, float]:
     }
 
 
-def _spread(name: str, seconds: float, trust: Confidence) -> Part:
+def _with_interval(name: str, seconds: float, trust: Confidence) -> Part:
     below = seconds * min(max(1 - trust.p10, 0.0), 1.0)
     return Part(name, seconds, trust.source, below, seconds * max(trust.p90 - 1, 0.0))
 
 
 def _phases(listing: Listing, run: Execution) -> dict[Phase, float]:
-    found: dict[Phase, float] = {}
+    phases: dict[Phase, float] = {}
     before = 0.0
     for index, phase in enumerate(PHASES):
         places = np.flatnonzero(listing.phases == index)
         end = float(run.ends[places[-1]]) if len(places) else 0.0
-        found[phase] = max(0.0, end - before)
+        phases[phase] = max(0.0, end - before)
         before = max(before, end)
-    return found
-
-
-@dataclass(frozen=True, eq=False)
-class CallTimes:
-    """Seconds of each call. `device` and `host` have one entry for each call of the graph."""
-
-    device: Floats
-    host: Floats
-
-    def where(self, kept: NDArray[np.int64]) -> CallTimes:
-        """The times of some calls."""
-        return CallTimes(self.device[kept], self.host[kept])
-
-
-def call_times(step: PricedStep) -> CallTimes:
-    """The times of each call of a priced step."""
-    calls = step.priced.listing.calls
-    count = len(step.graph.calls)
-    device = np.bincount(calls, step.priced.seconds, count).astype(float)
-    host = np.bincount(calls, step.launching, count).astype(float)
-    return CallTimes(device, host)
+    return phases

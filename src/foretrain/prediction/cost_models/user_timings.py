@@ -1,8 +1,4 @@
-"""The user's own timings.
-
-Training steps that a user timed, as `foretrain calibrate TIMINGS.csv` keeps them in the user's folder.
-
-What a user's own timings say about other predictions: of the same model, the same device, or both.
+"""Training steps that a user timed (`foretrain calibrate TIMINGS.csv`), and what they say of other steps.
 
 The logarithm of measured over predicted time is taken as a sum of what foretrain gets wrong about the device,
 about the model, about the two together, and of what differs from one configuration to the next:
@@ -25,7 +21,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from statistics import fmean, stdev
@@ -34,10 +30,8 @@ from typing import Any
 import numpy as np
 
 from foretrain.errors import InvalidData
-from foretrain.estimates import Estimate, Part
 from foretrain.facts.sheets import data_root
 from foretrain.facts.user_data import user_data_dir, write_atomically
-from foretrain.prediction.operators._base import Knowledge
 from foretrain.prediction.operators.listing import Flags, Floats
 
 FORMAT = 1
@@ -113,8 +107,6 @@ def remember(steps: Iterable[MeasuredStep]) -> tuple[MeasuredStep, ...]:
 
 FILE = "transfer.json"
 SOURCE = "your own timings"
-_P90 = 1.2816
-"""Standard deviations from the median to the 90th percentile of a normal distribution."""
 _ENOUGH_FOR_SPREAD = 2
 
 
@@ -232,36 +224,6 @@ def _covariance(same_model: Flags, same_device: Flags, components: VarianceCompo
     return covariance + components.interaction * (same_model & same_device)
 
 
-def corrected(
-    estimate: Estimate,
-    model: str,
-    device_id: str,
-    steps: Sequence[MeasuredStep] | None = None,
-    components: VarianceComponents | None = None,
-) -> tuple[Estimate, Knowledge | None, str]:
-    """A predicted step time in the light of the user's timings.
-
-    Returns the estimate, `Knowledge.MEASURED` if this model was timed on this device (else None: what it was
-    stays), and a sentence on what it rests on (empty if nothing was timed that bears on it). `steps` and
-    `components` are those kept and shipped unless given.
-    """
-    known = measured_steps() if steps is None else steps
-    found = correction(model, device_id, known, components or shipped_components())
-    if found is None:
-        return estimate, None, ""
-    scaled = estimate.scale(found.factor)
-    narrowing = found.narrowing if found.spread is None else _to_spread(scaled, found.spread)
-    parts = tuple(_narrowed(part, narrowing) for part in scaled.parts)
-    return Estimate(scaled.unit, parts), Knowledge.MEASURED if found.is_measured else None, found.basis
-
-
-def _to_spread(estimate: Estimate, spread: float) -> float:
-    """The factor that makes the interval as wide as the spread of the ratios, if it is wider."""
-    quantiles = estimate.quantiles
-    width = (quantiles.p90 - quantiles.p10) / 2
-    wanted = quantiles.p50 * math.sinh(_P90 * spread)
-    return min(1.0, wanted / width) if width > 0 else 1.0
-
-
-def _narrowed(part: Part, factor: float) -> Part:
-    return replace(part, below=part.below * factor, above=part.above * factor)
+def user_correction(model: str, device_id: str) -> Correction | None:
+    """What the stored timings say of `model` on `device_id`; None if they say nothing."""
+    return correction(model, device_id, measured_steps(), shipped_components())

@@ -21,17 +21,18 @@ from foretrain.estimates import Estimate, longest
 from foretrain.facts.devices import Device
 from foretrain.facts.hardware import Hardware
 from foretrain.prediction.collectives.network import Network
-from foretrain.prediction.cost_models.priced_step import PricedStep, StepEstimate
+from foretrain.prediction.cost_models.priced_step import PricedStep
 from foretrain.prediction.cost_models.step_models import CostModel
-from foretrain.prediction.evaluation import Evaluation, StepConfiguration, StepContext, evaluation_of
+from foretrain.prediction.evaluation import Evaluation, evaluation_of
 from foretrain.prediction.heterogeneous.batch_split import Worker, share_out
 from foretrain.prediction.memory.estimate import estimate_memory
-from foretrain.prediction.memory.fitting import largest_batch
-from foretrain.prediction.memory.lifetimes import MemoryOptions
+from foretrain.prediction.memory.largest_batch import largest_batch
+from foretrain.prediction.scenario import StepConfiguration, StepContext
 from foretrain.prediction.step.input_pipeline import InputOptions
-from foretrain.prediction.step.parallel import Environment, spread
-from foretrain.prediction.step.timing import Throughput, model_flop, peak
-from foretrain.prediction.strategies.layout import layout_of
+from foretrain.prediction.step.parallel import Environment, parallel_step
+from foretrain.prediction.step.throughput import Throughput, model_flop, peak
+from foretrain.prediction.strategies.catalogue import layout_of
+from foretrain.prediction.strategies.memory_options import MemoryOptions
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.workload import Workload, graph_at
 
@@ -115,19 +116,15 @@ class CachedCostModel(CostModel):
     """Another model's steps of one workload, each told once for a device and batch."""
 
     inner: CostModel
-    told: dict[tuple[Device, int], PricedStep] = field(default_factory=dict)
-
-    def estimate(self, graph: Graph, device: Device) -> StepEstimate:
-        """The time of a step."""
-        return self.inner.estimate(graph, device)
+    cached: dict[tuple[Device, int], PricedStep] = field(default_factory=dict)
 
     def priced_all(self, graphs: Sequence[Graph], device: Device) -> tuple[PricedStep, ...]:
         """The operators of steps with their times."""
         for graph in graphs:
             key = device, graph.batch
-            if key not in self.told:
-                self.told[key] = self.inner.priced(graph, device)
-        return tuple(self.told[device, graph.batch] for graph in graphs)
+            if key not in self.cached:
+                self.cached[key] = self.inner.priced(graph, device)
+        return tuple(self.cached[device, graph.batch] for graph in graphs)
 
 
 class Divider:
@@ -140,7 +137,7 @@ class Divider:
         devices: int,
         model: CostModel,
         samples: InputOptions,
-        least_batch: int | None = None,
+        min_batch: int | None = None,
         jitter: float = 0.0,
     ) -> None:
         self.workload, self.global_batch, self.jitter = workload, global_batch, jitter
@@ -149,9 +146,9 @@ class Divider:
         self._graphs: dict[int, Graph] = {}
         self._limits: dict[tuple[Device, bool], int] = {}
         self._coarse: dict[tuple[Groups, Network], list[_Curve]] = {}
-        self.least_batch = least_batch or self._least_trainable()
+        self.min_batch = min_batch or self._smallest_trainable()
 
-    def _least_trainable(self) -> int:
+    def _smallest_trainable(self) -> int:
         """One sample, or two where a model cannot be trained on one, as with batch norm of single values."""
         try:
             self._graph(1)
@@ -182,12 +179,12 @@ class Divider:
 
     def least(self, groups: Sequence[Hardware]) -> int:
         """Samples that the devices of some groups need together to be of use."""
-        return sum(group.devices for group in groups) * self.least_batch
+        return sum(group.devices for group in groups) * self.min_batch
 
     def can_divide(self, groups: Sequence[Hardware]) -> bool:
         """Whether limits let all of these groups take part."""
         devices = sum(group.devices for group in groups)
-        holding = all(self.largest(group, devices) >= self.least_batch for group in groups)
+        holding = all(self.largest(group, devices) >= self.min_batch for group in groups)
         return holding and self.least(groups) <= self.global_batch <= self.room(groups)
 
     def coarsely(self, groups: Groups, network: Network) -> float:
@@ -228,7 +225,7 @@ class Divider:
     def speed(self, group: Hardware) -> float:
         """Samples per second of one device of a group by itself, at its even share of those of all."""
         alone = replace(group, nodes=1, devices_per_node=1)
-        batch = max(self.least_batch, self.global_batch // self._devices)
+        batch = max(self.min_batch, self.global_batch // self._devices)
         return self.divided((alone,), [batch], Network(1, 1, None, None)).samples_per_second
 
     def divided(self, groups: Groups, batches: Sequence[int], network: Network) -> Division:
@@ -246,7 +243,7 @@ class Divider:
         configuration = StepConfiguration(layout_of(DDP, devices, network.devices_per_node), batch)
         graph = self._graph(batch)
         return evaluation_of(
-            context, configuration, graph, spread(graph, configuration.layout, 1, environment)
+            context, configuration, graph, parallel_step(graph, configuration.layout, 1, environment)
         )
 
     def _curves(self, groups: Groups, network: Network) -> list[_Curve]:
@@ -257,7 +254,7 @@ class Divider:
                 _Curve(
                     {
                         batch: self._outcome(groups, group, batch, network).seconds
-                        for batch in _ladder(self.least_batch, self.largest(group, devices))
+                        for batch in _ladder(self.min_batch, self.largest(group, devices))
                     }
                 )
                 for group in groups
@@ -267,7 +264,7 @@ class Divider:
     def _shared_out(self, groups: Groups, curves: Sequence[_Curve]) -> tuple[int, ...]:
         devices = sum(group.devices for group in groups)
         workers = [
-            Worker(group.name, curve, self.largest(group, devices), self.least_batch)
+            Worker(group.name, curve, self.largest(group, devices), self.min_batch)
             for group, curve in zip(groups, curves, strict=True)
             for _ in range(group.devices)
         ]

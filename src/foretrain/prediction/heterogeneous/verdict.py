@@ -1,11 +1,11 @@
-"""Whether all nodes of a cluster are worth having in a step: in words, and by predicting it otherwise."""
+"""Whether all nodes of a heterogeneous cluster are worth using: in words, and by evaluating alternatives."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from foretrain.prediction.advice.speeding_up import Advice
+from foretrain.prediction.advice.changes import Advice
 from foretrain.prediction.collectives.network import Network
 from foretrain.prediction.heterogeneous.division import Division
 from foretrain.units import format_duration
@@ -38,7 +38,7 @@ class Comparison:
     even: Division | None
     without: tuple[Without, ...]
     twice_the_network: Division | None
-    least_batch: int
+    min_batch: int
     needed_by_everyone: int
     too_small: tuple[str, ...]
     full: tuple[str, ...]
@@ -74,18 +74,19 @@ def _of_slow(at: Comparison) -> str:
 def _of_idle(at: Comparison) -> str:
     names = _listed(at.idle)
     if at.too_small:
-        return f"leave out {names}: {_listed(at.too_small)} cannot hold the model and a least batch"
+        return f"exclude {names}: {_listed(at.too_small)} cannot hold the model and a minimum batch"
     if at.everyone is None:
         return (
-            f"leave out {names}: all devices need {at.needed_by_everyone} samples together to be of use, "
-            f"and there are {at.global_batch}; without, a step takes {format_duration(at.best.seconds)}"
+            f"exclude {names}: the minimum batches of all devices add up to {at.needed_by_everyone} samples, "
+            f"above the global batch of {at.global_batch}; without, a step takes "
+            f"{format_duration(at.best.seconds)}"
         )
     return "; ".join((_with_and_without(at, at.everyone), *_why(at, at.everyone)))
 
 
 def _with_and_without(at: Comparison, everyone: Division) -> str:
     return (
-        f"leave out {_listed(at.idle)}: a step takes {format_duration(everyone.seconds)} with all nodes and "
+        f"exclude {_listed(at.idle)}: a step takes {format_duration(everyone.seconds)} with all nodes and "
         f"{format_duration(at.best.seconds)} without"
     )
 
@@ -96,12 +97,12 @@ def _why(at: Comparison, everyone: Division) -> Iterator[str]:
     if waits - waited >= (everyone.seconds - at.best.seconds) / 2:
         instead = format_duration(waited) if waited > 0 else "not at all"
         yield (
-            f"with them devices wait for exchanges {format_duration(waits)}, at the pace of "
-            f"{_slowest_link(everyone.network)}, and without them {instead}"
+            f"with them devices wait {format_duration(waits)} for communication over "
+            f"{_slowest_link(everyone.network)}, without them {instead}"
         )
-    elif everyone.pace.configuration.batch == at.least_batch:
+    elif everyone.pace.configuration.batch == at.min_batch:
         slow = everyone.pace.context.hardware.device.id
-        yield f"its least batch of {at.least_batch} takes {slow} that long"
+        yield f"{slow} takes that long for the minimum batch of {at.min_batch}"
 
 
 def _slowest_link(network: Network) -> str:
@@ -115,7 +116,7 @@ def _slowest_link(network: Network) -> str:
 
 
 def _waiting(division: Division) -> float:
-    return division.pace.spread.run.exposed_seconds
+    return division.pace.step.run.exposed_seconds
 
 
 def _of_even(at: Comparison) -> Iterator[str]:
@@ -127,12 +128,12 @@ def _of_even(at: Comparison) -> Iterator[str]:
     else:
         ratio = at.even.seconds / at.best.seconds
         even = format_duration(at.even.seconds)
-        yield f"an even split over all nodes takes {even}, {ratio:.2f} times as long"
+        yield f"an even split over all nodes takes {even} ({ratio:.2f}x)"
 
 
 def _of_memory(at: Comparison) -> Iterator[str]:
     if at.full:
-        yield f"{_listed(at.full)} would take more samples if memory held them"
+        yield f"memory limits the samples of {_listed(at.full)}"
 
 
 def _listed(names: Sequence[str]) -> str:

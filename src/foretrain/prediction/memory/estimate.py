@@ -1,6 +1,4 @@
-"""Peak memory.
-
-Peak memory of one device: a walk over the life of every buffer through PyTorch's allocator.
+"""Peak memory of one device: a walk over the life of every buffer through PyTorch's allocator.
 
     memory = framework context + what the caching allocator has reserved at its peak
 
@@ -8,8 +6,6 @@ The walk covers the first steps of training, since later ones repeat the last: i
 optimizer state yet while activations come and go; the state is then carved out of cached memory, and the
 next step's activations no longer fit into the holes. The parts of the estimate are what is alive when most
 is allocated; what has been reserved beyond that is rounding and fragmentation.
-
-Memory of the fullest device of a spread step.
 """
 
 from __future__ import annotations
@@ -22,21 +18,19 @@ import numpy as np
 from foretrain.estimates import Estimate
 from foretrain.estimates import Part as EstimatePart
 from foretrain.facts.devices import Device
-from foretrain.prediction.collectives._base import Verb
-from foretrain.prediction.memory.allocator import FREE, RELEASE, Event, Footprint, simulate
+from foretrain.prediction.memory.allocator import FREE, RELEASE, Event, simulate
 from foretrain.prediction.memory.calibration import MemoryCalibration, memory_calibration
 from foretrain.prediction.memory.lifetimes import (
-    MemoryOptions,
     Part,
     Piece,
     TensorLifetimes,
     tensor_lifetimes,
 )
 from foretrain.prediction.memory.workspace import uses_convolutions
-from foretrain.prediction.step.compose import forward_end
+from foretrain.prediction.strategies.catalogue import taking_part
 from foretrain.prediction.strategies.layout import Layout
-from foretrain.prediction.strategies.program import Axis, Program
-from foretrain.prediction.strategies.single_process import first_device_bytes
+from foretrain.prediction.strategies.memory_options import MemoryOptions
+from foretrain.prediction.strategies.program import Program
 from foretrain.workloads.graph import Graph
 
 STEPS = 3
@@ -76,19 +70,43 @@ def estimate_memory(
     tenants = tensor_lifetimes(graph, options, calibration.cublas_workspace_bytes(device.generation))
     events, part_of = step_events(tenants, options)
     context = context_bytes(graph, device, calibration) + _loader_bytes(tenants, options)
+    exchanged = simulate(_communication_events(tenants))
+    outside = context + exchanged.peak_reserved_bytes
     capacity = device.memory_bytes * calibration.usable_share
     peak = simulate(events)
-    fits = context + peak.peak_reserved_bytes <= capacity
-    if not fits and context + peak.peak_allocated_bytes <= capacity:
-        tight = simulate(events, capacity - context)
+    fits = outside + peak.peak_reserved_bytes <= capacity
+    if not fits and outside + peak.peak_allocated_bytes <= capacity:
+        tight = simulate(events, capacity - outside)
         fits = tight.failed_at is None
         peak = tight if fits else peak
+    sizes = dict.fromkeys(Part, 0.0)
+    for key, size in peak.live_at_peak.items():
+        sizes[part_of[key]] += size
+    for key, size in exchanged.live_at_peak.items():
+        sizes[tenants.communication[key].part] += size
+    reserved = peak.peak_reserved_bytes + exchanged.peak_reserved_bytes
+    sizes[Part.FRAGMENTATION] = reserved - sum(sizes.values())
     return MemoryEstimate(
-        _estimate(peak, part_of, tenants, options, context, calibration, device),
+        _estimate(sizes, _loader_bytes(tenants, options), context, calibration, device),
         capacity,
         fits,
-        peak.peak_allocated_bytes,
+        peak.peak_allocated_bytes + exchanged.peak_allocated_bytes,
     )
+
+
+def _communication_events(tenants: TensorLifetimes) -> list[Event]:
+    """A step's allocations on the streams of exchanges, by their place in `communication`.
+
+    PyTorch's allocator gives a block back to the stream it was allocated on, so gathered parameters and
+    activations do not fragment each other.
+    """
+    starts: dict[int, list[Event]] = {}
+    ends: dict[int, list[Event]] = {}
+    for key, piece in enumerate(tenants.communication):
+        starts.setdefault(piece.start, []).append((key, piece.bytes))
+        ends.setdefault(piece.end, []).append((key, FREE))
+    calls = sorted({*starts, *ends})
+    return [event for call in calls for event in (*starts.get(call, ()), *ends.get(call, ()))]
 
 
 def live_bytes(graph: Graph, device: Device, options: MemoryOptions | None = None) -> float:
@@ -98,7 +116,7 @@ def live_bytes(graph: Graph, device: Device, options: MemoryOptions | None = Non
     lasting = (tenants.resident, tenants.state, tenants.inputs, tenants.handles)
     held = sum(piece.bytes for pieces in lasting for piece in pieces)
     change = np.zeros(tenants.calls + 3)
-    passing = [*tenants.passing, *tenants.gradients]
+    passing = [*tenants.passing, *tenants.communication, *tenants.gradients]
     if options.keep_gradients:
         held += sum(piece.bytes for piece in tenants.gradients if piece.end >= tenants.calls)
         passing = [
@@ -117,19 +135,12 @@ def context_bytes(graph: Graph, device: Device, calibration: MemoryCalibration) 
 
 
 def _estimate(
-    peak: Footprint,
-    part_of: list[Part],
-    tenants: TensorLifetimes,
-    options: MemoryOptions,
+    sizes: dict[Part, float],
+    loader: float,
     context: float,
     calibration: MemoryCalibration,
     device: Device,
 ) -> Estimate:
-    sizes = dict.fromkeys(Part, 0.0)
-    for key, size in peak.live_at_peak.items():
-        sizes[part_of[key]] += size
-    sizes[Part.FRAGMENTATION] = peak.peak_reserved_bytes - sum(sizes.values())
-    loader = _loader_bytes(tenants, options)
     sizes[Part.INPUTS] += loader
     sizes[Part.CONTEXT] = context - loader
     spread = calibration.spread
@@ -237,10 +248,10 @@ def _loader_bytes(tenants: TensorLifetimes, options: MemoryOptions) -> int:
     return options.prefetching_loaders * alive.peak_reserved_bytes
 
 
-def layout_memory(
+def fullest_stage(
     stages: tuple[Program, ...], in_flight: tuple[float, ...], layout: Layout, device: Device
 ) -> tuple[int, MemoryEstimate]:
-    """The stage whose devices need most, and what they need."""
+    """The stage whose devices need most memory, and what they need."""
     options = [memory_options(stage, held, layout) for stage, held in zip(stages, in_flight, strict=True)]
     fullest = 0
     if len(stages) > 1:
@@ -253,27 +264,7 @@ def layout_memory(
 
 def memory_options(stage: Program, in_flight: float, layout: Layout) -> MemoryOptions:
     """How a device of a stage spends memory; with several micro-batches, gradients stay between them."""
-    sharded = layout.zero_stage > 0
-    in_buckets = not sharded and not layout.is_single_process and layout.servers is None
-    return MemoryOptions(
-        data_parallel=layout.shard if sharded else (layout.data if in_buckets else 1),
-        zero_stage=layout.zero_stage,
-        keep_gradients=stage.micro_batches > 1,
-        in_flight=in_flight,
-        gathered_bytes=int(_gathered_bytes(stage, in_flight, layout)),
-    )
-
-
-def _gathered_bytes(stage: Program, in_flight: float, layout: Layout) -> float:
-    """What a device keeps of others: outputs of all replicas, or the other parts of what layers gathered."""
-    if layout.is_single_process:
-        return first_device_bytes(stage.graph, layout.data)
-    if not layout.keeps_gathered or layout.tensor == 1:
-        return 0.0
-    end = forward_end(stage.graph)
-    kept = sum(
-        exchange.bytes
-        for exchange in stage.exchanges
-        if exchange.verb is Verb.ALL_GATHER and exchange.axis is Axis.TENSOR and exchange.after < end
-    )
-    return in_flight * kept * (1 - 1 / layout.tensor)
+    options = MemoryOptions(keep_gradients=stage.micro_batches > 1, in_flight=in_flight)
+    for strategy in taking_part(layout):
+        options = strategy.memory(options, stage, layout)
+    return options

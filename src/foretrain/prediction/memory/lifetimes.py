@@ -1,4 +1,4 @@
-"""Who lives in device memory and when: a recorded step as the allocator of one device sees it.
+"""Tensor lifetimes: what is in device memory and when, as the allocator of one device sees a step.
 
 A graph knows the life of every buffer within a steady step. Training adds what lies around the step: weights
 come first; optimizer state appears in the first optimizer step and stays; gradients stay until they are
@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from foretrain.errors import InvalidRequest
 from foretrain.prediction.memory.workspace import convolution_workspaces, first_products, tuned_calls
+from foretrain.prediction.strategies.division.optimizer_states import owners_of_states
+from foretrain.prediction.strategies.gradients import is_of_expert
+from foretrain.prediction.strategies.memory_options import MemoryOptions
 from foretrain.prediction.strategies.sharded import gathered_units
 from foretrain.workloads.graph import Graph, Phase, Role
 
@@ -46,42 +48,17 @@ class Part(StrEnum):
     FRAGMENTATION = "allocator rounding and fragmentation"
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryOptions:
-    """How the training around the graph is run.
-
-    `data_parallel` devices share the work; `zero_stage` 1 shards optimizer state over them, 2 also gradients,
-    3 also parameters. `keep_gradients` zeroes gradients in place (PyTorch before 2.0) instead of freeing
-    them. `tune_convolutions` is `cudnn.benchmark`. `prefetching_loaders` copy batches ahead in a stream of
-    their own; without one, a batch is copied when it is needed. `bucket_bytes` is how much of the gradients
-    is reduced at once (DistributedDataParallel's `bucket_cap_mb`, 25 by default). `in_flight` micro-batches
-    have their activations kept at once, as in a pipeline; `gathered_bytes` are outputs of other devices.
-    """
-
-    data_parallel: int = 1
-    zero_stage: int = 0
-    eight_bit_optimizer: bool = False
-    keep_gradients: bool = False
-    tune_convolutions: bool = False
-    prefetching_loaders: int = 0
-    bucket_bytes: int = 25 << 20
-    in_flight: float = 1.0
-    gathered_bytes: int = 0
-
-    def __post_init__(self) -> None:
-        if self.data_parallel < 1:
-            raise InvalidRequest(f"{self.data_parallel} data-parallel devices: give at least 1")
-        if self.zero_stage not in (0, 1, 2, 3):
-            raise InvalidRequest(f"ZeRO stage {self.zero_stage} does not exist; stages are 0, 1, 2 and 3")
-
-
 class Piece(NamedTuple):
-    """An allocation of a part, and the calls of a step it lives through."""
+    """An allocation of a part, and the calls of a step it lives through.
+
+    `shards` devices may divide it, if it is a parameter, a gradient or optimizer state.
+    """
 
     part: Part
     bytes: int
     start: int = -1
     end: int = -1
+    shards: int = 1
 
 
 @dataclass(frozen=True)
@@ -90,6 +67,7 @@ class TensorLifetimes:
 
     `resident` from before the first step; `state` from the first optimizer step; `inputs` from before a step
     until after the next ones have arrived; `passing` from call `start` to call `end` of every step;
+    `communication` likewise, but on the streams of exchanges, whose memory other streams cannot reuse;
     `gradients` likewise, but they stay until zeroed if `end` is the number of calls. `handles` are the calls
     at which a library takes a lasting workspace, `tuned` those after which the cache is emptied once.
     """
@@ -100,6 +78,7 @@ class TensorLifetimes:
     state: tuple[Piece, ...]
     inputs: tuple[Piece, ...]
     passing: tuple[Piece, ...]
+    communication: tuple[Piece, ...]
     gradients: tuple[Piece, ...]
     handles: tuple[Piece, ...]
     tuned: frozenset[int]
@@ -118,22 +97,23 @@ _PART_OF_ROLE = {
 
 
 def tensor_lifetimes(graph: Graph, options: MemoryOptions, cublas_workspace_bytes: int) -> TensorLifetimes:
-    """Who lives in one device's memory during this step."""
-    by_role = _by_role(graph)
+    """What is in one device's memory during a step."""
+    by_role = _by_role(graph, options)
     optimizer_start = _optimizer_start(graph)
-    shards = options.data_parallel
-    sharded = {stage: shards if options.zero_stage >= stage else 1 for stage in (1, 2, 3)}
+    sharded = {stage: options.zero_stage >= stage for stage in (1, 2, 3)}
+    gathers = sharded[3] and options.data_parallel * options.dense_shards > 1
+    scatters = sharded[2] and options.data_parallel * options.dense_shards > 1
     state = tuple(
-        Piece(piece.part, math.ceil(_state_bytes(graph, piece, index, options) / sharded[1]))
+        Piece(piece.part, _share(_state_bytes(graph, piece, index, options), piece, sharded[1]))
         for index, piece in by_role[Role.OPTIMIZER_STATE]
     )
     parameters = tuple(
-        piece._replace(bytes=math.ceil(piece.bytes / sharded[3])) for _, piece in by_role[Role.PARAMETER]
+        piece._replace(bytes=_share(piece.bytes, piece, sharded[3])) for _, piece in by_role[Role.PARAMETER]
     )
     gradients = [piece for _, piece in by_role[Role.GRADIENT]]
     lasting: list[Piece] = []
     if graph.settings.get("full_gradients"):  # added up and reduced in place, so they never leave
-        lasting = [piece._replace(bytes=math.ceil(piece.bytes / sharded[2])) for piece in gradients]
+        lasting = [piece._replace(bytes=_share(piece.bytes, piece, sharded[2])) for piece in gradients]
         gradients = []
     return TensorLifetimes(
         calls=len(graph.calls),
@@ -150,10 +130,12 @@ def tensor_lifetimes(graph: Graph, options: MemoryOptions, cublas_workspace_byte
         passing=(
             *_passing(by_role, optimizer_start, options),
             *_workspaces(graph),
-            *(_gathered(graph) if sharded[3] > 1 else ()),
-            *(_reduce_buckets(gradients, options) if sharded[2] > 1 else ()),
         ),
-        gradients=tuple(_reduced(gradients, options) if sharded[2] > 1 else gradients),
+        communication=(
+            *(_gathered(graph) if gathers else ()),
+            *(_reduce_buckets(gradients, options) if scatters else ()),
+        ),
+        gradients=tuple(_reduced(gradients, options) if scatters else gradients),
         handles=tuple(
             Piece(Part.WORKSPACE, cublas_workspace_bytes, call, call) for call in first_products(graph)
         ),
@@ -161,8 +143,14 @@ def tensor_lifetimes(graph: Graph, options: MemoryOptions, cublas_workspace_byte
     )
 
 
-def _by_role(graph: Graph) -> dict[Role, list[tuple[int, Piece]]]:
+def _share(size: int, piece: Piece, is_sharded: bool) -> int:
+    """A device's bytes of what `piece.shards` devices may divide."""
+    return math.ceil(size / piece.shards) if is_sharded else size
+
+
+def _by_role(graph: Graph, options: MemoryOptions) -> dict[Role, list[tuple[int, Piece]]]:
     found: dict[Role, list[tuple[int, Piece]]] = {role: [] for role in Role}
+    owners = owners_of_states(graph) if options.dense_shards > 1 else {}
     cast = {buffer.name for buffer in graph.buffers if buffer.role is Role.CAST_WEIGHT}
     for index, buffer in enumerate(graph.buffers):
         size = graph.specs[buffer.spec].bytes
@@ -170,7 +158,10 @@ def _by_role(graph: Graph) -> dict[Role, list[tuple[int, Piece]]]:
         if buffer.role is Role.PARAMETER and buffer.name in cast:
             part = Part.MASTER_WEIGHTS
         if size:
-            found[buffer.role].append((index, Piece(part, size, buffer.born, buffer.dies)))
+            shards = options.data_parallel
+            if options.dense_shards > 1 and not is_of_expert(graph.buffers[owners.get(index, index)].name):
+                shards *= options.dense_shards
+            found[buffer.role].append((index, Piece(part, size, buffer.born, buffer.dies, shards)))
     return found
 
 
@@ -195,7 +186,7 @@ def _passing(
 ) -> Iterator[Piece]:
     """Activations, temporaries and cast weights; an 8-bit optimizer updates in place, in one kernel."""
     roles = [Role.ACTIVATION, Role.TEMPORARY]
-    gathers_cast_weights = options.zero_stage == 3 and options.data_parallel > 1
+    gathers_cast_weights = options.zero_stage == 3 and options.data_parallel * options.dense_shards > 1
     if not gathers_cast_weights:
         roles.append(Role.CAST_WEIGHT)
     for role in roles:
@@ -257,7 +248,7 @@ def _reduced(gradients: Sequence[Piece], options: MemoryOptions) -> Iterator[Pie
         closed = bucket[-1].start
         for piece in bucket:
             yield piece._replace(end=closed)
-            share = math.ceil(piece.bytes / options.data_parallel)
+            share = math.ceil(piece.bytes / piece.shards)
             yield Piece(Part.GRADIENTS, share, closed, piece.end)
 
 

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretrain.prediction.strategies.pipeline.stages import stage_programs
-from foretrain.prediction.strategies.program import Program
-from foretrain.prediction.strategies.sharded import unit_of
+from foretrain.prediction.strategies.program import Program, unit_of
 from foretrain.workloads.graph import Graph, Phase
 
 BEFORE, AFTER = "(start)", "(end)"

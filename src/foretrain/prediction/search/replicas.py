@@ -27,14 +27,15 @@ from foretrain.prediction.collectives.catalogue import collective_cost, collecti
 from foretrain.prediction.collectives.network import Network
 from foretrain.prediction.cost_models.priced_step import PricedStep, call_times, kind_parts, waiting_part
 from foretrain.prediction.operators.listing import Floats
-from foretrain.prediction.search.sketch import Replicas
-from foretrain.prediction.step.compose import forward_end
+from foretrain.prediction.search.sketch import exposed_seconds
 from foretrain.prediction.step.input_pipeline import InputPipeline
 from foretrain.prediction.step.parallel import EXPOSED, Environment
 from foretrain.prediction.stragglers import with_slowest
+from foretrain.prediction.strategies.catalogue import replication
 from foretrain.prediction.strategies.gradients import (
     Bucket,
     buckets,
+    forward_end,
     gradients,
     optimizer_start,
     parameter_bytes,
@@ -165,8 +166,9 @@ def sharded_seconds(step: ReplicaStep, layout: Layout, rounds: int, sent: float,
     """A step in so many micro-batches whose state is sharded over a layout's devices, from totals."""
     late = max(1.0, step.host[0] / step.body) if step.body else 1.0
     forward, backward = np.array([step.forward * late]), np.array([step.backward * late])
-    after = Replicas(layout, at).seconds(np.array([sent]), forward, backward, rounds)
-    return float(rounds * (forward + backward)[0] + after[0] + step.update / layout.shard)
+    after = exposed_seconds(layout, at, np.array([sent]), forward, backward, rounds)
+    shards = replication(layout).shards(layout).optimizer
+    return float(rounds * (forward + backward)[0] + after[0] + step.update / shards)
 
 
 def replica_step(step: PricedStep, device: Device, found: Sequence[Bucket]) -> ReplicaStep:

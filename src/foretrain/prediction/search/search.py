@@ -15,7 +15,8 @@ from functools import cached_property
 from itertools import product
 
 from foretrain.errors import ForetrainError, Infeasible, InvalidRequest
-from foretrain.prediction.evaluation import Evaluation, StepConfiguration, StepContext, evaluate
+from foretrain.prediction.evaluation import Evaluation, evaluate
+from foretrain.prediction.scenario import StepConfiguration, StepContext
 from foretrain.prediction.search.blocks import Blocks, blocks_of
 from foretrain.prediction.search.sketch import BlockCosts, Sketch, block_costs, sketch
 from foretrain.prediction.strategies.context import feasible_context_degrees
@@ -97,7 +98,7 @@ class Ranking:
         return self.evaluations[0]
 
     @property
-    def best_with(self) -> dict[str, Candidate]:
+    def best_of_families(self) -> dict[str, Candidate]:
         """The fastest sketch that fits, for each way to divide the model or not to."""
         capacity = self.context.environment.device.memory_bytes
         fitting = [each for each in self.candidates if self.shortfalls.bytes(each) <= capacity]

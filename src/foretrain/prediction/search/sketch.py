@@ -21,7 +21,8 @@ from foretrain.prediction.memory.calibration import memory_calibration
 from foretrain.prediction.memory.estimate import context_bytes
 from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.search.blocks import Blocks
-from foretrain.prediction.step.parallel import Environment, divided, exchange_costs
+from foretrain.prediction.step.parallel import Environment, exchange_costs
+from foretrain.prediction.strategies.catalogue import divided, replication
 from foretrain.prediction.strategies.gradients import BUCKET_BYTES, optimizer_start
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.pipeline.cuts import (
@@ -37,9 +38,7 @@ from foretrain.prediction.strategies.program import Axis, group_along, neighbour
 from foretrain.prediction.strategies.sharded import item_bytes
 from foretrain.workloads.graph import Graph, Phase, Role
 
-_GRADIENTS = (Axis.CONTEXT, Axis.EXPERT, Axis.SHARD, Axis.DATA)
 _KEPT = (Role.ACTIVATION, Role.TEMPORARY)
-_BETWEEN_PARTS = (Axis.CONTEXT, Axis.EXPERT, Axis.DATA)
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,8 +186,8 @@ def sketch(costs: BlockCosts, layout: Layout, micro_batches: int, at: Environmen
     pace = max(float(passing.max()), float(sends.max(initial=0.0)))
     steady = (micro_batches - 1) * pace + passing.sum() + 2 * sends.sum()
     sent = parameters * (costs.sent_share if layout.zero_stage else 1.0)
-    after = Replicas(layout, at).seconds(sent, forward, backward, micro_batches)
-    updating = parameters * costs.optimizer_seconds_per_byte / (layout.shard if layout.zero_stage else 1)
+    after = exposed_seconds(layout, at, sent, forward, backward, micro_batches)
+    updating = parameters * costs.optimizer_seconds_per_byte / replication(layout).shards(layout).optimizer
     seconds = float(steady + (after + updating).max())
     needed = _bytes(costs, layout, parameters, saved, micro_batches)
     return Sketch(seconds, needed, needed <= at.device.memory_bytes * memory_calibration().usable_share)
@@ -214,53 +213,32 @@ def _sends(costs: BlockCosts, layout: Layout, bounds: NDArray[np.int64], at: Env
     return collective_seconds(Verb.SEND, sizes, pair, at.network, at.device)
 
 
-@dataclass(frozen=True)
-class Replicas:
-    """What exchanges between replicas add to a step."""
+def exposed_seconds(
+    layout: Layout, at: Environment, sent_bytes: Floats, forward: Floats, backward: Floats, rounds: int
+) -> Floats:
+    """What exchanges between replicas add to the step of each stage, in closed form."""
+    if layout.replicas * layout.context == 1:
+        return np.zeros(len(sent_bytes))
 
-    layout: Layout
-    at: Environment
-
-    def _seconds(self, verb: Verb, sizes: Floats, axes: tuple[Axis, ...]) -> Floats:
-        """Exchanges of so many bytes, in buckets."""
-        group = group_along(axes, self.layout.degrees, self.at.network.devices_per_node)
+    def exchange(verb: Verb, sizes: Floats, axes: tuple[Axis, ...]) -> Floats:
+        group = group_along(axes, layout.degrees, at.network.devices_per_node)
         count = np.maximum(1.0, sizes / BUCKET_BYTES)
-        return count * collective_seconds(verb, sizes / count, group, self.at.network, self.at.device)
+        return count * collective_seconds(verb, sizes / count, group, at.network, at.device)
 
-    def seconds(self, sent: Floats, forward: Floats, backward: Floats, rounds: int) -> Floats:
-        """What they outlast computing by, on stages that send so many bytes of parameters or gradients."""
-        layout = self.layout
-        if layout.replicas * layout.context == 1:
-            return np.zeros(len(sent))
-        if not layout.zero_stage:
-            whole = self._seconds(Verb.ALL_REDUCE, sent, _GRADIENTS)
-            last_bucket = whole * np.minimum(1.0, BUCKET_BYTES / np.maximum(sent, 1.0))
-            exposed: Floats = np.maximum(last_bucket, whole - backward)
-            return exposed
-        gather = self._seconds(Verb.ALL_GATHER, sent, (Axis.SHARD,))
-        scatter = self._seconds(Verb.REDUCE_SCATTER, sent, (Axis.SHARD,))
-        across = self._seconds(Verb.ALL_REDUCE, sent / layout.shard, _BETWEEN_PARTS)
-        if layout.zero_stage < 3:
-            often = rounds if layout.zero_stage > 1 else 1
-            late: Floats = np.maximum(0.0, scatter - backward) * (often - 1)
-            at_the_end: Floats = np.maximum(0.0, scatter + across - backward)
-            return gather + at_the_end + late
-        per_round: Floats = np.maximum(0.0, gather - forward) + np.maximum(0.0, gather + scatter - backward)
-        after_all: Floats = np.maximum(0.0, across - backward)
-        return rounds * per_round + after_all
+    strategy = replication(layout)
+    return strategy.exposed_seconds(layout, sent_bytes, forward, backward, rounds, exchange)
 
 
 def _bytes(costs: BlockCosts, layout: Layout, parameters: Floats, saved: Floats, micro_batches: int) -> float:
     """Memory of the fullest stage."""
-    stage = layout.zero_stage
-    shards = [layout.shard if stage >= least else 1 for least in (3, 2, 1)]
-    state = parameters * (1 / shards[0] + costs.state_ratio / shards[2])
-    gradients = parameters * costs.gradient_ratio / shards[1]
-    if stage == 3:
+    shards = replication(layout).shards(layout)
+    state = parameters * (1 / shards.parameters + costs.state_ratio / shards.optimizer)
+    gradients = parameters * costs.gradient_ratio / shards.gradients
+    if shards.parameters > 1 or layout.zero_stage == 3:
         state = state + 2 * costs.parameter_bytes.max() * costs.sent_share
     else:
         state = state + parameters * costs.cast_ratio
-    if stage < 2 and layout.replicas > 1:
+    if layout.zero_stage < 2 and layout.replicas > 1:
         state = state + parameters * costs.gradient_ratio  # buckets
     kept = np.minimum(micro_batches, np.arange(len(parameters), 0, -1)) * saved
     # gradients of one micro-batch take the place of its activations; of several they stay

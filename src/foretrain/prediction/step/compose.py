@@ -24,12 +24,10 @@ from numpy.typing import NDArray
 
 from foretrain.prediction.cost_models.priced_step import CallTimes
 from foretrain.prediction.operators.listing import Floats
-from foretrain.prediction.strategies.gradients import optimizer_start
-from foretrain.prediction.strategies.program import Exchange, Program, When
-from foretrain.prediction.strategies.sharded import unit_of
+from foretrain.prediction.strategies.gradients import forward_end, optimizer_start
+from foretrain.prediction.strategies.program import Exchange, Program, When, unit_of
 from foretrain.prediction.timeline import COMPUTE, Stream, Task, Timeline, simulate
 from foretrain.workloads.graph import Graph, Phase
-from foretrain.workloads.keeping import kept
 
 ExchangeSeconds = Callable[[Exchange], float]
 
@@ -144,16 +142,6 @@ def passes(program: Program, times: CallTimes, exchange_seconds: ExchangeSeconds
         waiting=sum(paced) - body,
         update_waiting=updated - optimizer,
     )
-
-
-def forward_end(graph: Graph) -> int:
-    """The first call that is not of the forward pass."""
-    return kept(graph, "forward_end", _first_after_forward)
-
-
-def _first_after_forward(graph: Graph) -> int:
-    calls = enumerate(graph.calls)
-    return next((index for index, call in calls if call.phase is not Phase.FORWARD), len(graph.calls))
 
 
 def _end(run: Timeline, phase: Phase) -> float:

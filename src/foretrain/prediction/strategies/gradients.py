@@ -89,6 +89,16 @@ def _first_update(graph: Graph) -> int:
     return next((index for index, call in calls if call.phase is Phase.OPTIMIZER), len(graph.calls))
 
 
+def forward_end(graph: Graph) -> int:
+    """The first call that is not of the forward pass."""
+    return kept(graph, "forward_end", _first_after_forward)
+
+
+def _first_after_forward(graph: Graph) -> int:
+    calls = enumerate(graph.calls)
+    return next((index for index, call in calls if call.phase is not Phase.FORWARD), len(graph.calls))
+
+
 def reduced_last(program: Program) -> Program:
     """The same program where gradients are reduced after the backward pass, and hide behind nothing."""
     start = optimizer_start(program.graph)

@@ -43,17 +43,10 @@ from foretrain.prediction.stragglers import (
     expected_order_statistic,
     simulated_first_k,
 )
+from foretrain.prediction.strategies._base import Strategy
+from foretrain.prediction.strategies.layout import Layout, ServerPlan
 
 FORM = re.compile(r"ps-(sync|async|ksync|kbatchsync|kasync|kbatchasync)(?:=(\d+))?(?:,servers=(\d+))?")
-
-
-@dataclass(frozen=True, slots=True)
-class ServerPlan:
-    """How servers wait: for all workers, for none, or for the first `k`; `servers` share the parameters."""
-
-    variant: str
-    k: int
-    servers: int
 
 
 def server_plan(strategy: str, workers: int) -> ServerPlan:
@@ -281,3 +274,29 @@ def closed_network_rate(workers: int, away_seconds: float, service_seconds: floa
         queue = rate * response
     assert math.isfinite(rate)
     return rate
+
+
+class ParameterServer(Strategy):
+    """`ps-sync`, `ps-async`, `ps-ksync=K` ...: workers exchange with servers. No launcher starts servers."""
+
+    name = "parameter-server"
+    words = ("ps-sync", "ps-async")
+    form = "ps-sync, ps-async, ps-ksync=K, ps-kbatchsync=K, ps-kasync=K, ps-kbatchasync=K"
+    launchers = frozenset()
+    order = 90
+
+    def claims(self, text: str) -> bool:
+        """Everything that begins with `ps-`."""
+        return text.startswith("ps-")
+
+    def parse(self, text: str, devices: int, devices_per_node: int) -> Layout:
+        """Every device is a worker."""
+        del devices_per_node
+        return Layout(text, data=devices, replication=self.name, servers=server_plan(text, devices))
+
+    def update(self, layout: Layout, worker: WorkerTimes, message: float, updating: float) -> PsUpdate | None:
+        """By how many gradients the servers wait for."""
+        plan = layout.servers
+        assert plan is not None, "parsed by this strategy"
+        server = Server(message, updating / plan.servers)
+        return ps_update(Variant(plan.variant), layout.data, plan.k, worker, server)

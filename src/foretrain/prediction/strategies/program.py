@@ -158,3 +158,16 @@ def neighbours(axis: Axis, degrees: Mapping[Axis, int], devices_per_node: int) -
     together = apart < devices_per_node
     on_node = min(devices_per_node, math.prod(degrees.values()))
     return Group(2, 2 if together else 1, min(apart, on_node))
+
+
+ROOT = ""
+"""The unit of the parameters outside any repeated block; it stays gathered throughout."""
+
+
+def unit_of(parameter: str) -> str:
+    """The block a parameter belongs to: its path up to the first number, `layers.3` of `layers.3.mlp.up`."""
+    components = parameter.split(".")
+    for position, component in enumerate(components[:-1]):
+        if component.isdigit():
+            return ".".join(components[: position + 1])
+    return ROOT

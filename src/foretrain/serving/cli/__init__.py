@@ -25,12 +25,16 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     given = sys.argv[1:] if arguments is None else list(arguments)
     try:
         exit_code = app(given or ["--help"], prog_name="foretrain", standalone_mode=False)
+        _flush_stdout()
     except ForetrainError as error:
         fail(str(error), error.exit_code)
     except UnitError as error:
         fail(str(error), 2)
     except TyperException as error:
         fail(_usage(error), error.exit_code)
+    except BrokenPipeError:
+        _discard_stdout()
+        sys.exit(0)
     except OSError as error:  # a full disk, a file that may not be read
         about = f" ({error.filename})" if error.filename else ""
         fail(f"the system refused: {error.strerror or error}{about}", BackendFailed.exit_code)
@@ -39,17 +43,36 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except SystemExit as leaving:
         if not isinstance(leaving.__context__, BrokenPipeError):
             raise
-        # The reader (head, less) went away, which typer reports as a failure: nobody wants the rest.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
+        # The reader (head, less) closed the pipe, which typer reports as a failure.
+        _discard_stdout()
         sys.exit(0)
     sys.exit(exit_code if isinstance(exit_code, int) else 0)
 
 
 def fail(sentence: str, exit_code: int) -> NoReturn:
     """Say what was wrong on stderr and leave."""
+    try:
+        _flush_stdout()
+    except OSError:
+        _discard_stdout()
     label = "\033[1;31merror:\033[0m" if sys.stderr.isatty() and "NO_COLOR" not in os.environ else "error:"
     sys.stderr.write(f"{label} {sentence}\n")
     sys.exit(exit_code)
+
+
+def _flush_stdout() -> None:
+    """Write what is buffered while an error can still be reported: at interpreter exit its code is 120."""
+    if sys.__stdout__ is not None:
+        sys.__stdout__.flush()
+
+
+def _discard_stdout() -> None:
+    """Drop what is buffered: a stream that failed fails again when the interpreter flushes it at exit."""
+    if sys.__stdout__ is None:
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.__stdout__.fileno())
+    os.close(nowhere)
 
 
 def _usage(error: Exception) -> str:

@@ -162,8 +162,8 @@ def _predicted_seconds(of: Configuration) -> float:
 
 
 def _as_object(steps: list[MeasuredStep], kept: int) -> dict[str, Any]:
+    from foretrain.encoding import encode
     from foretrain.prediction.cost_models.user_timings import measurements_file
-    from foretrain.serving.encoding import encode
 
     return {
         "steps": [

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from foretrain.convergence.from_log import LogRequest
     from foretrain.jobs.job import Job, JobOptions
     from foretrain.jobs.length import LengthRequest
-    from foretrain.prediction.answer import MixedPrediction, Prediction
+    from foretrain.prediction.answer import Prediction
 
 StepCount = Annotated[int | None, typer.Option("--steps", help="Steps of the whole job.")]
 Epochs = Annotated[float | None, typer.Option("--epochs", help="Epochs of the whole job, with --samples.")]
@@ -175,23 +175,16 @@ def _region(text: str | None) -> str | None:
     return found[0] if len(found) == 1 else text
 
 
-def answer(prediction: Prediction | MixedPrediction, job: Asked | None) -> Job | None:
-    """What the job asked for takes, by the prediction of its step."""
+def answer(prediction: Prediction, job: Asked | None) -> Job | None:
+    """The job of the request, by the prediction of its step."""
     if job is None:
         return None
     from foretrain.jobs.job import evaluated_each_epoch, job_of
     from foretrain.jobs.length import steps_of, with_staleness
-    from foretrain.jobs.mixed_job import mixed_job_of
-    from foretrain.prediction.answer import MixedPrediction
 
-    if isinstance(prediction, MixedPrediction):
-        batch = prediction.split.global_batch
-    else:
-        batch = prediction.update_batch
+    batch = prediction.update_batch
     steps = steps_of(job.length, batch)
     assert steps is not None, "an `Asked` has a length"
     running = evaluated_each_epoch(job.running, job.length.samples, batch)
-    if isinstance(prediction, MixedPrediction):
-        return mixed_job_of(prediction, steps, running)
-    old = None if prediction.spread is None else prediction.spread.staleness
-    return job_of(prediction, with_staleness(steps, old or 0.0, job.length.is_to_a_target), running)
+    staleness = prediction.parallelism.staleness or 0.0
+    return job_of(prediction, with_staleness(steps, staleness, job.length.is_to_a_target), running)

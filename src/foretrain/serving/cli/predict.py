@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -152,33 +152,33 @@ def predict(
       foretrain predict resnet50 --on aws:g5.xlarge --batch 64 --samples 1281167 --epochs 90 --spot
     """
     options, whole = given.chosen(locals()), job.asked(locals())
-    from foretrain.facts.clusters import Cluster, machines
+    from foretrain.errors import EXIT_INFEASIBLE, Infeasible
+    from foretrain.facts.clusters import cluster
     from foretrain.jobs.epoch import epoch_of
-    from foretrain.prediction.many_devices import Parallelism
     from foretrain.prediction.predict import predict as core
+    from foretrain.prediction.scenario import Parallelism, Scenario
     from foretrain.prediction.step.input_pipeline import InputOptions
-    from foretrain.serving.cli.terminal import print_json, spinner
+    from foretrain.serving.cli.terminal import print_json, print_line, spinner
 
-    machine = machines(on)
-    tells_time = _step_model(pricing, timings, model)
-    samples_from = InputOptions(dataset, storage, loader_workers, prefetch)
-    parallelism = Parallelism(strategy, micro_batches, global_batch, links, network, jitter)
-    if isinstance(machine, Cluster):
-        from foretrain.serving.cli.mixed_clusters import Asked, predict_on_cluster
-
-        equal_only = {"--timeline": timeline, "--plot": plot}
-        asked = Asked(options, machine, tells_time, parallelism, samples_from, least_batch, samples, whole)
-        predict_on_cluster(asked, equal_only, advice, json, check)
-        return
-    if least_batch is not None:
-        from foretrain.errors import InvalidRequest
-
-        raise InvalidRequest("--least-batch is for nodes that differ; equal ones all get the same batch")
+    parallelism = Parallelism(strategy, micro_batches, global_batch, least_batch, links, network, jitter)
     with spinner(f"Predicting {model}") as progress:
         progress("reading the model")
-        workload = given.workload(options)
-        progress("walking through the step")
-        prediction = core(workload, machine, parallelism, tells_time, samples_from, with_advice=advice)
+        scenario = Scenario(
+            given.workload(options),
+            cluster(on),
+            parallelism,
+            _step_model(pricing, timings, model),
+            InputOptions(dataset, storage, loader_workers, prefetch),
+            advice,
+        )
+        progress("simulating the step")
+        prediction = core(scenario)
+    if isinstance(prediction, Infeasible):
+        if json:
+            print_json({"infeasible": prediction})
+        else:
+            print_line(str(prediction), "bold red")
+        raise typer.Exit(EXIT_INFEASIBLE if check else 0)
     if timeline is not None:
         _write_timeline(prediction, timeline)
     if plot is not None:
@@ -187,29 +187,25 @@ def predict(
     answer = job.answer(prediction, whole)
     if json:
         more = {"epoch": epoch, "job": answer}
-        print_json(_as_object(prediction) | {key: value for key, value in more.items() if value is not None})
+        print_json(prediction.to_dict() | {key: value for key, value in more.items() if value is not None})
     else:
         from foretrain.serving.cli.prediction_text import show
 
         show(prediction, epoch, answer)
     if check and not prediction.memory.fits:
-        from foretrain.errors import EXIT_INFEASIBLE
-
         raise typer.Exit(EXIT_INFEASIBLE)
 
 
 def _write_timeline(prediction: Prediction, file: Path) -> None:
     """The streams of the step, as a Chrome trace."""
+    from foretrain.encoding import to_json
     from foretrain.errors import InvalidRequest
     from foretrain.facts.user_data import write_atomically
     from foretrain.prediction.timeline import chrome_trace
-    from foretrain.serving.encoding import to_json
 
-    if prediction.timeline is None:
-        raise InvalidRequest("--timeline shows how work and exchanges overlap: name more than one device")
     if not file.parent.is_dir():
         raise InvalidRequest(f"--timeline {file}: there is no folder {file.parent}")
-    title = f"{prediction.workload.source.name} on {prediction.hardware.name}, {prediction.strategy}"
+    title = f"{prediction.workload.source.name} on {prediction.cluster.name}, {prediction.strategy}"
     write_atomically(file, to_json(chrome_trace(prediction.timeline, title)).encode())
 
 
@@ -217,9 +213,9 @@ def _draw_scaling(prediction: Prediction, file: Path) -> None:
     from foretrain.errors import InvalidRequest
     from foretrain.serving.plots import draw_scaling_curve
 
-    if prediction.spread is None or prediction.spread.scaling is None:
+    if prediction.parallelism.scaling is None:
         raise InvalidRequest("--plot draws how a step scales: name more than one device, with --advice")
-    draw_scaling_curve(prediction.spread.scaling, prediction.workload.source.name, file)
+    draw_scaling_curve(prediction.parallelism.scaling, prediction.workload.source.name, file)
 
 
 def _step_model(pricing: str, timings: Path | None, model: str) -> CostModel | str:
@@ -238,28 +234,3 @@ def _step_model(pricing: str, timings: Path | None, model: str) -> CostModel | s
     from foretrain.learning.regression.cost_model import end_to_end_steps
 
     return end_to_end_steps(timings, model)
-
-
-def _as_object(prediction: Prediction) -> dict[str, Any]:
-    graph, hardware = prediction.graph, prediction.hardware
-    return {
-        "workload": given.description(
-            prediction.workload, prediction.batch, graph.tokens * prediction.batch // graph.batch
-        ),
-        "hardware": {
-            "name": hardware.name,
-            "device": hardware.device.id,
-            "devices_per_node": hardware.devices_per_node,
-            "nodes": hardware.nodes,
-            "strategy": prediction.strategy,
-        },
-        "knowledge": prediction.knowledge,
-        "step": prediction.step,
-        "throughput": prediction.throughput,
-        "memory": prediction.memory,
-        "bottleneck": prediction.bottleneck,
-        "spread": prediction.spread,
-        "coverage": prediction.coverage,
-        "sources": prediction.sources,
-        "notes": prediction.notes,
-    }

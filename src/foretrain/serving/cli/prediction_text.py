@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from foretrain.facts.devices import Device
+from foretrain.facts.devices import Device, device
 from foretrain.jobs.epoch import Epoch
 from foretrain.jobs.job import Job
 from foretrain.prediction.advice.bottleneck import Bottleneck
-from foretrain.prediction.advice.speeding_up import Advice
-from foretrain.prediction.answer import MemoryAnswer, MixedPrediction, Prediction, StepAnswer, StepPart
+from foretrain.prediction.advice.changes import Advice
+from foretrain.prediction.answer import MemoryAnswer, Prediction, StepAnswer, StepPart
 from foretrain.prediction.step.input_pipeline import COPYING, DECODING, READING
 from foretrain.serving.cli.job_text import show_job, show_job_parts
-from foretrain.serving.cli.spread_text import show_layout, show_spread
+from foretrain.serving.cli.parallelism_text import show_layout, show_parallelism, show_split
 from foretrain.serving.cli.terminal import Column, print_line, print_table
 from foretrain.units import format_bytes, format_duration
 
@@ -21,22 +21,26 @@ _SMALLEST_SHARE = 0.001
 
 def show(prediction: Prediction, epoch: Epoch | None = None, job: Job | None = None) -> None:
     """Print a prediction."""
-    hardware, spread = prediction.hardware, prediction.spread
-    print_line(f"{prediction.workload.source.name} on {hardware.name}, {_batch(prediction)}", "bold")
-    if spread is not None:
-        show_layout(spread)
+    report = prediction.parallelism
+    is_parallel = prediction.cluster.devices > 1
+    print_line(
+        f"{prediction.workload.source.name} on {prediction.cluster.name}, {_batch(prediction)}", "bold"
+    )
+    if is_parallel:
+        show_layout(report)
+    if prediction.split is not None:
+        show_split(prediction.split)
     show_step(prediction)
     if epoch is not None:
         show_epoch(epoch)
     if job is not None:
         show_job(job)
-    show_memory_line(prediction.memory, hardware.device.id)
-    title = "what would help" if spread is None else "what if"
-    show_bottleneck(prediction.bottleneck, hardware.device, title)
+    show_memory_line(prediction.memory, prediction.fullest_device)
+    show_bottleneck(prediction.bottleneck, device(prediction.pacing_device))
     for note in prediction.notes:
         print_line(f"Note: {note}", "yellow")
-    if spread is not None:
-        show_spread(spread)
+    if is_parallel:
+        show_parallelism(report)
     if job is not None:
         show_job_parts(job)
     show_step_parts(prediction.step)
@@ -44,15 +48,19 @@ def show(prediction: Prediction, epoch: Epoch | None = None, job: Job | None = N
 
 
 def _batch(prediction: Prediction) -> str:
-    spread = prediction.spread
-    if spread is None:
-        return f"batch {prediction.batch} per device"
-    of = "replica" if spread.replicas < prediction.hardware.devices else "device"
-    said = f"batch {prediction.batch} per {of}, {spread.global_batch} in all"
-    return f"{said}, {spread.micro_batches} micro-batches" if spread.micro_batches > 1 else said
+    report = prediction.parallelism
+    if prediction.split is not None:
+        return (
+            f"global batch {report.global_batch} on {prediction.cluster.devices} devices of different kinds"
+        )
+    of = "replica" if report.replicas < prediction.cluster.devices else "device"
+    text = f"batch {prediction.batch} per {of}"
+    if report.global_batch != prediction.batch:
+        text += f", global batch {report.global_batch}"
+    return f"{text}, {report.micro_batches} micro-batches" if report.micro_batches > 1 else text
 
 
-def show_step(prediction: Prediction | MixedPrediction) -> None:
+def show_step(prediction: Prediction) -> None:
     """The step, its phases, what gets done in a second, and what no model tells."""
     step, throughput = prediction.step, prediction.throughput
     seconds = step.seconds
@@ -68,7 +76,7 @@ def show_step(prediction: Prediction | MixedPrediction) -> None:
         "input": step.input_seconds,
     }
     if step.communication_seconds > 0:
-        times["waiting for exchanges"] = step.exposed_communication_seconds
+        times["exposed communication"] = step.exposed_communication_seconds
     is_hidden = step.input_seconds > 0 and not any(part.name in _INPUT for part in step.parts)
     said = [f"{name} {format_duration(time)}" for name, time in times.items()]
     if is_hidden:
@@ -108,19 +116,22 @@ def show_memory_line(memory: MemoryAnswer, device: str) -> None:
     print_line(f"Largest batch that fits: {memory.largest_batch or 'none'}")
 
 
-def show_bottleneck(found: Bottleneck, device: Device, title: str) -> None:
-    kind = device.kind if found.kind == "gpu" else found.kind
-    print_line(f"Bottleneck: {kind} - {found.verdict}", "magenta")
-    told = [advice for advice in found.advice if advice.gain is not None]
-    if told:
-        print_line()
-        print_table(
-            [
-                Column(title, least=20), Column("gain", right=True), Column("step", right=True),
-                Column("samples/s", right=True), Column("memory", right=True, expendable=1),
-            ],
-            [_advice_row(advice) for advice in told],
-        )  # fmt: skip
+def show_bottleneck(limit: Bottleneck, device: Device) -> None:
+    """What limits the step, what would make it faster, and what other hardware would do."""
+    kind = device.kind if limit.kind == "gpu" else limit.kind
+    print_line(f"Bottleneck: {kind} - {limit.verdict}", "magenta")
+    for title, is_what_if in (("what would help", False), ("what if", True)):
+        with_gain = (each for each in limit.advice if each.gain is not None)  # others are in the memory table
+        rows = [_advice_row(each) for each in with_gain if each.is_what_if == is_what_if]
+        if rows:
+            print_line()
+            print_table(
+                [
+                    Column(title, least=20), Column("gain", right=True), Column("step", right=True),
+                    Column("samples/s", right=True), Column("memory", right=True, expendable=1),
+                ],
+                rows,
+            )  # fmt: skip
 
 
 def _advice_row(advice: Advice) -> tuple[str, ...]:

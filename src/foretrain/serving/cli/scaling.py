@@ -91,7 +91,7 @@ def _with_prediction(
     from foretrain.errors import InvalidRequest
     from foretrain.facts.hardware import hardware
     from foretrain.learning.scaling.from_hardware import PredictedJob
-    from foretrain.prediction.many_devices import Parallelism
+    from foretrain.prediction.scenario import Parallelism
     from foretrain.serving.cli.terminal import spinner
     from foretrain.workloads.requests import WorkloadRequest, workload_of
 
@@ -101,7 +101,7 @@ def _with_prediction(
         job = PredictedJob(
             workload_of(WorkloadRequest(model, precision=precision)),
             hardware(on),
-            Parallelism(inter=network),
+            Parallelism(network=network),
         )
         return replace(
             request,

@@ -14,7 +14,7 @@ from typing import Any
 
 import typer
 
-from foretrain.serving.encoding import to_json
+from foretrain.encoding import to_json
 
 _GAP = 2
 """Spaces between the columns of a table."""

@@ -59,7 +59,7 @@ def trace(
 
 
 def _as_object(workload: Workload, summary: TraceSummary, layers: bool) -> dict[str, Any]:
-    from foretrain.serving.encoding import encode
+    from foretrain.encoding import encode
 
     found: dict[str, Any] = encode(summary)
     if not layers:

@@ -69,7 +69,7 @@ def workload(options: dict[str, Any]) -> Workload:
 
 def description(workload: Workload, samples: int, tokens: int) -> dict[str, Any]:
     """The workload as it appears in JSON."""
-    from foretrain.serving.encoding import encode
+    from foretrain.encoding import encode
 
     return {
         "model": workload.source.name,

@@ -83,7 +83,7 @@ def _times(
 
 def memory_section(prediction: Prediction) -> Markup:
     """What the memory of the fullest device goes to, against what it has."""
-    memory, device = prediction.memory, prediction.hardware.device
+    memory, device = prediction.memory, prediction.cluster.groups[0].device
     capacity = format_bytes(memory.capacity_bytes)
     verdict = "fits into" if memory.fits else "does not fit into"
     stack = Stack(

@@ -53,7 +53,7 @@ def section(title: str, *blocks: str) -> Markup:
 
 
 def paragraph(*content: str, class_: str = "") -> Markup:
-    """JobOptions text."""
+    """Running text."""
     return element("p", *content, class_=class_ or None)
 
 

@@ -6,7 +6,7 @@ from foretrain.planning.frontier import Frontier
 from foretrain.prediction.answer import Prediction
 from foretrain.serving import plan_words as words
 from foretrain.serving.html.job_sections import job_section, memory_section, scaling_section, step_section
-from foretrain.serving.html.markup import Markup, element
+from foretrain.serving.html.markup import Markup, element, ranged
 from foretrain.serving.html.page import KeyFigure, code, key_figures, notes, page, paragraph, section
 from foretrain.serving.html.plan_chart import front_chart
 from foretrain.serving.html.plan_sources import sources_section
@@ -41,7 +41,7 @@ def _step(prediction: Prediction | None) -> tuple[Markup, ...]:
     """What the chosen plan's step consists of, where that was predicted in full."""
     if prediction is None:
         return ()
-    curve = None if prediction.spread is None else prediction.spread.scaling
+    curve = prediction.parallelism.scaling
     return step_section(prediction), memory_section(prediction), scaling_section(curve)
 
 
@@ -69,8 +69,8 @@ def _answer(frontier: Frontier) -> Markup:
 def _figures(frontier: Frontier) -> Markup:
     plan = frontier.plans[frontier.shown]
     figures = [
-        KeyFigure("time", format_duration(plan.seconds.p50), words.between_times(plan.seconds)),
-        KeyFigure("money", format_money(plan.usd.p50), words.between_money(plan.usd)),
+        KeyFigure("time", format_duration(plan.seconds.p50), ranged(words.between_times(plan.seconds))),
+        KeyFigure("money", format_money(plan.usd.p50), ranged(words.between_money(plan.usd))),
     ]
     if frontier.deadline_seconds is not None or frontier.budget_usd is not None:
         figures.append(KeyFigure("chance", probability(plan.both), _kept(frontier)))

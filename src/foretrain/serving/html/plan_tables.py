@@ -10,7 +10,7 @@ from foretrain.serving import plan_words as words
 from foretrain.serving.html.markup import Markup
 from foretrain.serving.html.page import paragraph, section
 from foretrain.serving.html.tables import Cell, Column, table
-from foretrain.serving.wording import amount, probability
+from foretrain.serving.wording import SPACE, amount, probability
 from foretrain.units import format_duration, format_money
 
 _LOSERS = 10
@@ -24,17 +24,14 @@ def front_section(frontier: Frontier, chart: Markup) -> Markup:
         indices.append(frontier.shown)
     limited = frontier.deadline_seconds is not None or frontier.budget_usd is not None
     columns = [
-        Column("", class_="tick-column"), Column("#", right=True, class_="rank"),
-        Column("machines", class_="name title"), Column("GPUs, strategy", class_="keep"),
+        Column("#", right=True, class_="rank"), Column("machines", class_="name title"),
+        Column("GPUs, strategy", class_="keep"),
         Column("where", class_="where"), Column("batch", right=True),
         Column("time", right=True, class_="key"), Column("cost", right=True, class_="key"),
         Column("kWh", right=True), Column("kg CO2", right=True),
         *([Column("chance", right=True)] if limited else []),
     ]  # fmt: skip
-    rows = [
-        _front_row(frontier, index, str(number) if index in frontier.front else "", limited)
-        for number, index in enumerate(indices, start=1)
-    ]
+    rows = [_front_row(frontier, index, rank, limited) for rank, index in enumerate(indices, start=1)]
     over = {place for place, index in enumerate(indices) if frontier.reasons[index].verdict in _OVER}
     return section(
         "The choice",
@@ -82,14 +79,14 @@ def left_out_section(left_out: Sequence[LeftOut]) -> Markup:
     return section("Left out", table(columns, rows))
 
 
-def _front_row(frontier: Frontier, index: int, number: str, limited: bool) -> tuple[Cell | str, ...]:
+def _front_row(frontier: Frontier, index: int, rank: int, limited: bool) -> tuple[Cell | str, ...]:
     plan = frontier.plans[index]
+    number = str(rank) if index in frontier.front else ""
     known = {"knee": frontier.knee, "cheapest": frontier.cheapest, "fastest": frontier.fastest}
     tags = [name for name, marked in known.items() if marked == index]
     chance = (Cell(probability(plan.both), plan.both),) if limited else ()
     return (
-        "✓" if index == frontier.chosen else "",
-        number,
+        Cell(f"✓{SPACE}{number}".strip() if index == frontier.chosen else number, sort_by=rank),
         Cell(words.machines(plan), minor=" · ".join((words.renting(plan), *tags))),
         Cell(words.gpus(plan), minor=plan.way.strategy if plan.devices > 1 else ""),
         words.where(plan) or "–",

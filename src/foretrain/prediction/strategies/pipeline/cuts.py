@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -44,6 +44,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from foretrain.errors import Infeasible, InvalidRequest
 from foretrain.prediction.strategies.pipeline.stages import StageTerms, best_bounds
+from foretrain.prediction.strategies.program import unit_of
 from foretrain.units import format_bytes
 from foretrain.workloads.graph import Call, Graph, Nature, Phase, Role
 
@@ -252,7 +253,7 @@ class _Problem:
 
 
 def _summed(values: ArrayLike) -> Floats:
-    """JobOptions sums with a leading 0: the sum of positions i ... j-1 is s[j] - s[i]."""
+    """Running sums with a leading 0: the sum of positions i ... j-1 is s[j] - s[i]."""
     return np.concatenate([[0.0], np.cumsum(np.asarray(values, dtype=np.float64))])
 
 
@@ -284,6 +285,30 @@ def chain_of(graph: Graph, seconds: Sequence[float]) -> Chain:
         optimizer_seconds=share * sum(updating),
         names=_names(graph, position_of, count),
         tied=tied,
+    )
+
+
+def block_starts(chain: Chain) -> tuple[int, ...]:
+    """The first position of each block (`layers.3`), and of what lies before, between and after blocks."""
+    blocks = [unit_of(f"{name}.") for name in chain.names]
+    return tuple(i for i, block in enumerate(blocks) if i == 0 or block != blocks[i - 1])
+
+
+def merged(chain: Chain, starts: Sequence[int]) -> Chain:
+    """The chain with all positions from one start to the next as one, so that it is cut at starts only."""
+
+    def total(values: Floats) -> Floats:
+        return np.add.reduceat(np.asarray(values, dtype=np.float64), starts)
+
+    return replace(
+        chain,
+        forward_seconds=total(chain.forward_seconds),
+        backward_seconds=total(chain.backward_seconds),
+        parameter_bytes=total(chain.parameter_bytes),
+        saved_bytes=total(chain.saved_bytes),
+        crossing_bytes=np.asarray(chain.crossing_bytes)[np.asarray(starts[1:], dtype=np.int64) - 1],
+        optimizer_seconds=None if chain.optimizer_seconds is None else total(chain.optimizer_seconds),
+        names=tuple(chain.names[start] for start in starts),
     )
 
 

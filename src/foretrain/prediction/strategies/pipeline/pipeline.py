@@ -1,8 +1,9 @@
 """Pipeline parallelism: the model cut into parts, the parts dealt out to stages, and a schedule.
 
-With v chunks to a device the model is cut into v · stages parts, and part i lives on stage i mod stages. Cuts
-are those of `layer_cuts`: the slowest part with its traffic as fast as possible, within each stage's memory
-where that can be done.
+With v chunks per device the model is cut into v · stages parts, and part i lives on stage i mod stages. Cuts
+(`cuts`) make the slowest part with its traffic as fast as possible, within each stage's memory where that is
+possible. They lie between blocks, as frameworks place them; a model with fewer blocks than parts is cut
+between any two layers.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from foretrain.prediction.strategies.pipeline.cuts import (
     Cuts,
     Link,
     StageMemory,
+    block_starts,
     chain_of,
     cut,
+    merged,
     position_of_every_call,
 )
 from foretrain.prediction.strategies.pipeline.schedules import Schedule, peak_in_flight, schedule
@@ -144,11 +147,16 @@ def _cuts(chain: Chain, order: Schedule, link: Link, graph: Graph, room: Room | 
             _state_ratio(graph, room),
             lambda stages: peak_in_flight(schedule(order.name, stages, order.micro_batches)),
         )
-    found = cut(chain, order.parts, link, memory)
-    if isinstance(found, Infeasible):  # told as memory that does not fit, by those who look at memory
-        found = cut(chain, order.parts, link, UNLIMITED)
-    assert isinstance(found, Cuts)
-    return found
+    starts = block_starts(chain)
+    whole = chain if len(starts) < order.parts else merged(chain, starts)
+    cuts = cut(whole, order.parts, link, memory)
+    if isinstance(cuts, Infeasible):  # reported as memory that does not fit, where memory is estimated
+        cuts = cut(whole, order.parts, link, UNLIMITED)
+    assert isinstance(cuts, Cuts)
+    if whole is chain:
+        return cuts
+    ends = (*starts, len(chain))
+    return replace(cuts, bounds=tuple(ends[bound] for bound in cuts.bounds))
 
 
 def _state_ratio(graph: Graph, room: Room) -> float:
