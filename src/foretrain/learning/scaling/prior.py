@@ -1,6 +1,6 @@
 """What is known of a form's parameters before a job was timed: a normal distribution, and timings' noise.
 
-The shipped prior of the physical form is the population of jobs it was fitted to (`population.py`). A
+The shipped prior of the physical form is the population of jobs it was fitted to (`calibration.scaling`). A
 prediction of the job, from its model and hardware, makes a sharper one: `prior_from_prediction`.
 """
 
