@@ -139,7 +139,7 @@ def fit_framework(
 
     Errors are logarithms, with a loss that forgives runs that something else held up.
     """
-    from scipy.optimize import least_squares  # type: ignore[import-untyped]
+    from scipy.optimize import least_squares
 
     names = list(free or (field.name for field in fields(Framework) if field.name != "overlaps"))
     measured = np.log([seconds for _, seconds in timed])

@@ -163,7 +163,7 @@ def _wires(x: Floats) -> Wires:
 
 def _least(loss: Loss, starts: Sequence[Floats], bounds: Sequence[tuple[float, float]]) -> Floats:
     """The arguments of the least loss that Powell's method finds from any of the starts."""
-    from scipy.optimize import minimize  # type: ignore[import-untyped]
+    from scipy.optimize import minimize
 
     found = []
     for start in starts:

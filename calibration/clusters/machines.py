@@ -53,7 +53,7 @@ def terms(runs: Sequence[ScalingRun]) -> Floats:
 
 def fit_extras(runs: Sequence[ScalingRun]) -> Extras:
     """The extras of runs on as many GPUs each; of no runs, none."""
-    from scipy.optimize import nnls  # type: ignore[import-untyped]
+    from scipy.optimize import nnls
 
     if not runs:
         return Extras(0.0, 0.0, 0.0)

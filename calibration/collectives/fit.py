@@ -184,7 +184,7 @@ def link_of(device: Device | str, found: Sequence[Block]) -> str:
 
 def fit(found: Sequence[Block], kind: str) -> Calibration:
     """The calibration of one technology from blocks of devices of it."""
-    from scipy.optimize import least_squares  # type: ignore[import-untyped]
+    from scipy.optimize import least_squares
 
     names = tuple(dict.fromkeys(link_of(block.device_id, found) for block in found))
     topologies = () if kind == NVLINK else tuple(dict.fromkeys(block.topology for block in found))

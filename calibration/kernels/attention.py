@@ -73,7 +73,7 @@ def fit(found: Measurements) -> AttentionFit:
         ]
         return np.concatenate([*off, _PULL * x[len(_START) :]])
 
-    x = minimise(residuals, np.concatenate([_START, np.zeros(len(works))]), iterations=30)
+    x = minimise(residuals, np.concatenate([_START, np.zeros(len(works))]), evaluations=30)
     departures = np.exp(x[len(_START) :]).tolist()
     return AttentionFit(constants(x), dict(zip(found.devices, departures, strict=True)))
 

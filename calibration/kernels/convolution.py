@@ -127,7 +127,7 @@ def fit(parts: Sequence[Sample], start_cycles: float, most: int = 300) -> Convol
         drawn = [0.05 * (x[: len(_START)] - _START), 0.3 * (x[len(_START) :] - 1.5)]
         return np.concatenate(errors + drawn)
 
-    return at(minimise(residuals, np.concatenate([_START, np.ones(len(keys))]), scale=0.1, iterations=25))
+    return at(minimise(residuals, np.concatenate([_START, np.ones(len(keys))]), scale=0.1, evaluations=25))
 
 
 def _sigmoid(x: Floats) -> Floats:

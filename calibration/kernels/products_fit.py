@@ -181,7 +181,7 @@ def fit(parts: Sequence[Sample], start_cycles: float, extra: Sequence[Sample] = 
         return np.concatenate([*off, *held])
 
     with np.errstate(divide="ignore", invalid="ignore"):  # a step too far, which the search takes back
-        x = minimise(residuals, np.concatenate([_START, np.full(len(kept), _LIKELY_SHARE)]), iterations=20)
+        x = minimise(residuals, np.concatenate([_START, np.full(len(kept), _LIKELY_SHARE)]), evaluations=20)
     known = constants(x, start_cycles)
     shares = {part.device.id: float(np.exp(s)) for part, s in zip(kept, x[len(_START) :], strict=True)}
     for part in extra:

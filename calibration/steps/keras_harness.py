@@ -244,7 +244,7 @@ def fit_harness(steps: HarnessTable, measured: Floats, devices: int, prior_weigh
     def residuals(x: Floats) -> Floats:
         return np.concatenate([np.log(_seconds(x, steps)) - logs, weight * (x - start) / spread])
 
-    return Harness(minimise(residuals, start, scale=0.1, iterations=40))
+    return Harness(minimise(residuals, start, scale=0.1, evaluations=40))
 
 
 def _seconds(logs: Floats, steps: HarnessTable) -> Floats:

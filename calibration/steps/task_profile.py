@@ -141,7 +141,7 @@ def fit_profile(runs: Sequence[TaskRun]) -> TaskProfile:
     def residuals(x: Floats) -> Floats:
         return np.concatenate([np.log(_mix(x, rows, generations)) - logs, (x - start) / spread])
 
-    return TaskProfile(scale, minimise(residuals, start, scale=_RESIDUAL_SCALE, iterations=40))
+    return TaskProfile(scale, minimise(residuals, start, scale=_RESIDUAL_SCALE, evaluations=40))
 
 
 def _rows(runs: Sequence[TaskRun]) -> Floats:

@@ -13,62 +13,11 @@ import numpy as np
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.operators.cpu_calibration import CpuCalibration, FamilyFit
 from foretrain.prediction.operators.cpu_terms import family, fresh_bytes, terms
-from foretrain.prediction.operators.table import Flags, Floats, WorkTable, table
+from foretrain.prediction.operators.table import Floats, WorkTable, table
 from foretrain.workloads.ops import MATRIX_KINDS, Work
 
 _ROUNDS = 12
 _LEAST_RESIDUAL = 0.03
-_TOLERANCE = 1e-10
-
-
-def relative_fit(columns: Floats, times: Floats) -> Floats:
-    """One non-negative coefficient per column."""
-    scale = np.maximum(columns.max(axis=0), np.finfo(float).tiny)
-    design = columns / scale / times[:, None]
-    weights = np.ones(len(times))
-    found = np.zeros(columns.shape[1])
-    for _ in range(_ROUNDS):
-        root = np.sqrt(weights)
-        found = non_negative_least_squares(design * root[:, None], root)
-        weights = 1 / np.maximum(np.abs(design @ found - 1), _LEAST_RESIDUAL)
-    result: Floats = found / scale
-    return result
-
-
-def non_negative_least_squares(a: Floats, b: Floats) -> Floats:
-    """min |a x - b|² with x >= 0."""
-    count = a.shape[1]
-    x: Floats = np.zeros(count)
-    free: Flags = np.zeros(count, bool)
-    gradient = a.T @ b
-    limit = _TOLERANCE * max(1.0, float(np.abs(gradient).max()))
-    for _ in range(3 * count):
-        candidates = np.where(free, -np.inf, gradient)
-        best = int(np.argmax(candidates))
-        if candidates[best] <= limit:
-            break
-        free[best] = True
-        x = _on_face(a, b, x, free)
-        gradient = a.T @ (b - a @ x)
-    return x
-
-
-def _on_face(a: Floats, b: Floats, x: Floats, free: Flags) -> Floats:
-    """The least squares over the free coefficients, giving up those that would turn negative."""
-    while free.any():
-        trial = np.zeros(len(x))
-        trial[free] = np.linalg.lstsq(a[:, free], b, rcond=None)[0]
-        negative = free & (trial <= 0)
-        if not negative.any():
-            return trial
-        room = x[negative] - trial[negative]
-        step = float(np.min(np.where(room > 0, x[negative] / np.where(room > 0, room, 1.0), 0.0)))
-        x = x + step * (trial - x)
-        free &= x > _TOLERANCE
-        x = np.where(free, x, 0.0)
-    return np.zeros(len(x))
-
-
 _CACHES = tuple(2.0**power for power in range(19, 29))
 """Sizes tried for the cache that a stream of operators finds its data in."""
 _FEWEST_LEFT = 2
@@ -178,3 +127,22 @@ def _left_out(columns: Floats, times: Floats, found: Floats) -> Floats:
         others = np.arange(len(times)) != row
         told[row] = columns[row] @ relative_fit(columns[others], times[others])
     return np.maximum(told, np.finfo(float).tiny)
+
+
+def relative_fit(columns: Floats, times: Floats) -> Floats:
+    """One non-negative coefficient per column, with the least absolute relative errors of the times.
+
+    Non-negative least squares, reweighted so that residuals count linearly.
+    """
+    from scipy.optimize import nnls
+
+    scale = np.maximum(columns.max(axis=0), np.finfo(float).tiny)
+    design = columns / scale / times[:, None]
+    weights = np.ones(len(times))
+    found = np.zeros(columns.shape[1])
+    for _ in range(_ROUNDS):
+        root = np.sqrt(weights)
+        found = nnls(design * root[:, None], root)[0]
+        weights = 1 / np.maximum(np.abs(design @ found - 1), _LEAST_RESIDUAL)
+    result: Floats = found / scale
+    return result

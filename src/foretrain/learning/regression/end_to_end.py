@@ -32,7 +32,6 @@ from foretrain.errors import InvalidData, InvalidRequest, MissingData
 from foretrain.estimates import Quantiles
 from foretrain.facts.devices import device
 from foretrain.learning.regression.stepwise import ENTER, LEAVE, Selection, select
-from foretrain.learning.regression.tails import t_quantile
 from foretrain.learning.regression.timings import Configuration, Timing
 from foretrain.prediction.operators.table import Floats
 
@@ -114,8 +113,10 @@ class Deviation:
 
     @property
     def p90(self) -> float:
-        """How far above the median the 90th percentile lies."""
-        return t_quantile(0.9, self.freedom) * self.relative
+        """How far above the median the 90th percentile of Student's t lies."""
+        from scipy.special import stdtrit
+
+        return float(stdtrit(self.freedom, 0.9)) * self.relative
 
 
 @dataclass(frozen=True, eq=False)

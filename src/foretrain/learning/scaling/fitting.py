@@ -18,10 +18,11 @@ import numpy as np
 from foretrain.estimates import Quantiles
 from foretrain.learning.scaling.configurations import Columns, Configuration, Timing, columns, reference_batch
 from foretrain.learning.scaling.forms import LEVEL, Form
-from foretrain.learning.scaling.levenberg_marquardt import minimise
 from foretrain.prediction.operators.table import Floats
 
 _STEP = 1e-6
+_TOLERANCE = 1e-8
+"""Relative change of parameters and of squares at which the search ends."""
 _TRUST = 6.0
 """How many timings the prior's word on the noise is worth."""
 
@@ -70,6 +71,8 @@ def jacobian(form: Form, values: Floats, at: Columns) -> Floats:
 
 def fit(form: Form, at: Columns, log_seconds: Floats, prior: Prior, start: Floats | None = None) -> Fitted:
     """The posterior of the form's parameters; `start` is where to look for it first."""
+    from scipy.optimize import least_squares
+
     prior = _of_batches(form, prior, at)
     whitening = np.linalg.cholesky(np.linalg.inv(prior.covariance)).T
 
@@ -84,7 +87,8 @@ def fit(form: Form, at: Columns, log_seconds: Floats, prior: Prior, start: Float
     if start is None:
         level = form.names.index(LEVEL)
         first[level] += float(np.mean(log_seconds - form.log_seconds(first, at)))
-    found = minimise(residuals, slopes, first)
+    search = least_squares(residuals, first, slopes, method="lm", xtol=_TOLERANCE, ftol=_TOLERANCE)
+    found: Floats = search.x
     curvature = slopes(found)
     covariance: Floats = np.asarray(np.linalg.inv(curvature.T @ curvature), float)
     squares = float(np.sum(residuals(found)[: len(at)] ** 2))
