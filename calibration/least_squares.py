@@ -16,7 +16,7 @@ _TOLERANCE = 1e-7
 def minimise(
     residuals: Callable[[Floats], Floats], start: Floats, scale: float = 0.05, evaluations: int = 60
 ) -> Floats:
-    """The parameters near `start` with the least robust loss, after at most so many trial steps.
+    """The parameters near `start` with the least robust loss, after at most `evaluations` trial steps.
 
     Deterministic. Derivatives are finite differences: the models here have a few dozen parameters at most.
     """

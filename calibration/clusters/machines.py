@@ -34,10 +34,10 @@ class Extras:
     def seconds(self, runs: Sequence[ScalingRun]) -> Floats:
         """Steps on several GPUs."""
         single = np.array([run.single_seconds for run in runs])
-        told: Floats = single + terms(runs) @ np.array(
+        predicted: Floats = single + terms(runs) @ np.array(
             [self.slowdown, self.seconds_per_byte, self.seconds_per_gradient]
         )
-        return told
+        return predicted
 
 
 def terms(runs: Sequence[ScalingRun]) -> Floats:

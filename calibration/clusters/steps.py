@@ -32,6 +32,7 @@ DEVICES: Mapping[str, str] = {
     CLUSTERS["rtx"]: "rtx2080ti",
     CLUSTERS["azure"]: "v100-sxm2-32gb",
 }
+_SOFTWARE, _TASK, _PRECISION = "1.4", "resnet50", "fp16"
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +125,6 @@ def _fullest(row: SiaStep) -> int:
     return max(row.devices_per_node) if row.devices_per_node else -(-row.devices // row.nodes)
 
 
-_SOFTWARE, _TASK, _PRECISION = "1.4", "resnet50", "fp16"
 
 
 def mixed_precision_factor(data: Path, without: frozenset[str] = frozenset()) -> float:
@@ -137,6 +137,6 @@ def mixed_precision_factor(data: Path, without: frozenset[str] = frozenset()) ->
             continue
         target = device(run.device_id)
         step = lambda_labs.graph(run, target)
-        told = float(OperatorSteps().priced(step, target).priced.seconds.sum()) / step.samples
-        found.append(run.seconds / told)
+        priced = float(OperatorSteps().priced(step, target).priced.seconds.sum()) / step.samples
+        found.append(run.seconds / priced)
     return median(found)

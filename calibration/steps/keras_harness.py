@@ -32,6 +32,18 @@ from foretrain.workloads.ops import Direction, Kind, Op, Work
 
 _CONVOLUTION = "aten.convolution"
 _PRODUCTS = frozenset({Kind.LINEAR, Kind.MATMUL})
+_SHARPNESS = 4
+_REGULARISING_PASSES = 6
+_COPY_BYTES_PER_SECOND = 3e9
+_LAUNCH_SECONDS = 2e-5
+_STEP_SECONDS = 1e-3
+_START_CYCLES = 1e4
+COMPUTING, MEMORY, STARTING = range(3)
+_GROUPS = 3
+_GROUP_SPREAD = (0.15, 0.15, 0.3)
+_AROUND = 3
+"""Constants around the device: of a launch, of a step, of copying a byte; priors 1 in the units above."""
+_AROUND_SPREAD = 0.7
 
 
 @dataclass(frozen=True)
@@ -110,16 +122,7 @@ def composition(
     )
 
 
-_SHARPNESS = 4
-_REGULARISING_PASSES = 6
-_COPY_BYTES_PER_SECOND = 3e9
-_LAUNCH_SECONDS = 2e-5
-_STEP_SECONDS = 1e-3
-_START_CYCLES = 1e4
 
-COMPUTING, MEMORY, STARTING = range(3)
-_GROUPS = 3
-_GROUP_SPREAD = (0.15, 0.15, 0.3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +151,6 @@ TERMS = (
     Term("filter passes", 10.0, 1.0, MEMORY),
     Term("starting", 1.0, 1.0, STARTING),
 )
-_AROUND = 3
-"""Constants around the device: of a launch, of a step, of copying a byte; priors 1 in the units above."""
-_AROUND_SPREAD = 0.7
 _FILTERS = next(index for index, term in enumerate(TERMS) if term.name == "filter passes")
 
 

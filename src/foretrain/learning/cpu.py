@@ -28,7 +28,7 @@ _LEAST_SHARE = 0.1
 _NORMAL_DEVIATIONS, _P90 = 1.4826, 1.2816
 """Of a normal distribution: its standard deviation over its median deviation, and its 90th percentile."""
 _COPIES = "copy forward"
-"""Compute nothing, so they tell memory best."""
+"""Compute nothing, so they show memory best."""
 _STREAM = "elementwise forward"
 
 
@@ -43,12 +43,12 @@ class TimedWork:
 def calibrate(
     timed: Sequence[TimedWork], device_id: str, threads: int, torch_version: str = ""
 ) -> CpuCalibration:
-    """What the timed operators tell of a CPU."""
+    """The calibration of a CPU from timed operators."""
     groups: dict[str, list[TimedWork]] = {}
     for item in timed:
         groups.setdefault(family(item.work), []).append(item)
     if _STREAM not in groups:
-        raise InvalidRequest("no elementwise operator was timed, so nothing tells the caches of this machine")
+        raise InvalidRequest("no elementwise operator was timed, so the caches of this machine are unknown")
     cache_bytes, fresh = _memory(groups.get(_COPIES, groups[_STREAM]))
     sizes = [item.work.read_bytes + item.work.write_bytes for item in timed]
     rates = [(size / item.seconds, size) for size, item in zip(sizes, timed, strict=True)]
@@ -80,7 +80,7 @@ def _parts(group: Sequence[TimedWork]) -> tuple[WorkTable, Floats]:
 
 
 def _memory(group: Sequence[TimedWork]) -> tuple[float, float]:
-    """The size of cache, and the seconds of a byte mapped anew, that tell streaming operators best."""
+    """The size of cache, and the seconds of a byte mapped anew, that fit streaming operators best."""
     works, times = _parts(group)
     fresh = fresh_bytes(works)[:, None]
 
@@ -111,7 +111,7 @@ def _fit(group: Sequence[TimedWork], cache_bytes: float, fresh: float) -> Family
 
 
 def _robust_quantiles(ratio: Floats) -> tuple[float, float]:
-    """p10 and p90 of ratios by their median and median deviation: of a handful the tails tell nothing."""
+    """p10 and p90 of ratios by their median and median deviation: the tails of a handful are no estimate."""
     logs = np.log(ratio)
     middle = float(np.median(logs))
     deviation = _NORMAL_DEVIATIONS * float(np.median(np.abs(logs - middle)))
@@ -119,14 +119,14 @@ def _robust_quantiles(ratio: Floats) -> tuple[float, float]:
 
 
 def _left_out(columns: Floats, times: Floats, found: Floats) -> Floats:
-    """Each time as told by a fit to all the others; by the fit itself where there are too few."""
+    """Each time as predicted by a fit to all the others; by the fit itself where there are too few."""
     if len(times) <= _FEWEST_LEFT:
         return np.asarray(columns @ found)
-    told = np.empty(len(times))
+    predicted = np.empty(len(times))
     for row in range(len(times)):
         others = np.arange(len(times)) != row
-        told[row] = columns[row] @ relative_fit(columns[others], times[others])
-    return np.maximum(told, np.finfo(float).tiny)
+        predicted[row] = columns[row] @ relative_fit(columns[others], times[others])
+    return np.maximum(predicted, np.finfo(float).tiny)
 
 
 def relative_fit(columns: Floats, times: Floats) -> Floats:

@@ -50,6 +50,9 @@ _NATURAL = {
     ITERATIONS: 1,
 }
 """How time goes with each feature, the others kept: with the work, against the speed."""
+FORMAT = 1
+LEAST_CONFIGURATIONS = 3
+_SAME = 1e-9
 
 
 @dataclass(frozen=True)
@@ -86,15 +89,12 @@ def _terms(powers: Mapping[str, Sequence[int]]) -> Iterator[Term]:
 
 
 def powers_of(name: str, values: Sequence[float]) -> tuple[int, ...]:
-    """Both powers where there are values enough to tell a curve; the natural one where there are not."""
+    """Both powers where there are values enough for a curve; the natural one where there are not."""
     if min(values) <= 0:
         return (1,)
     return (1, -1) if len(set(values)) >= _TELL_A_CURVE else (_NATURAL[name],)
 
 
-FORMAT = 1
-LEAST_CONFIGURATIONS = 3
-_SAME = 1e-9
 
 
 def features_of(configuration: Configuration) -> dict[str, float]:
@@ -182,7 +182,7 @@ class EndToEndModel:
         off += [f"{name} 0 (timings: {self.ranges[name][0]:g} and more)" for name in dict.fromkeys(zero)]
         if off:
             raise InvalidRequest(
-                f"the end-to-end regression cannot tell {', '.join(off)}; add timings where that differs"
+                f"the end-to-end regression cannot predict {', '.join(off)}; add timings where that differs"
             )
 
     def _spans(self) -> str:

@@ -1,4 +1,4 @@
-"""End-to-end regression as what tells the time of a step: `predict --model end-to-end --timings FILE`.
+"""End-to-end regression as a cost model of steps: `predict --model end-to-end --timings FILE`.
 
 A regression knows whole runs only. A step is a run of as many iterations as the longest timed, over their
 number; forward, backward and update share it as they share the roofline.
@@ -26,7 +26,7 @@ NAME = "end-to-end"
 
 @dataclass(frozen=True)
 class EndToEndSteps(StepModel):
-    """Steps as a fitted regression tells them.
+    """Steps as a fitted regression predicts them.
 
     `threads` and `disk_delay_seconds` None: those of all timings, which then must not differ in them.
     """
@@ -46,14 +46,14 @@ class EndToEndSteps(StepModel):
             disk_delay_seconds=self._setting("disk_delay_seconds", self.disk_delay_seconds),
             iterations=iterations,
         )
-        told = self.model.predict(run).scale(1 / iterations)
-        part = Part("whole step", told.p50, self.source, told.p50 - told.p10, told.p90 - told.p50)
+        step_seconds = self.model.predict(run).scale(1 / iterations)
+        part = Part("whole step", step_seconds.p50, self.source, step_seconds.p50 - step_seconds.p10, step_seconds.p90 - step_seconds.p50)
         bound = OperatorSteps(RooflineModel.name).estimate(graph, device)
         return StepEstimate(
             estimate=Estimate("s", (part,)),
             knowledge=Knowledge.MEASURED if device.id in self.model.devices else Knowledge.EXTRAPOLATED,
-            phases={phase: told.p50 * share / bound.seconds for phase, share in bound.phases.items()},
-            device_seconds=told.p50,
+            phases={phase: step_seconds.p50 * share / bound.seconds for phase, share in bound.phases.items()},
+            device_seconds=step_seconds.p50,
             host_seconds=0.0,
             waiting_seconds=0.0,
             unmodelled=(),
@@ -78,13 +78,13 @@ class EndToEndSteps(StepModel):
         if name in self.model.fixed:
             return self.model.fixed[name]
         low, high = self.model.ranges[name]
-        raise InvalidRequest(f"the timings differ in {name} ({low:g} to {high:g}): say which of them to tell")
+        raise InvalidRequest(f"the timings differ in {name} ({low:g} to {high:g}): give the one to predict")
 
 
 def end_to_end_steps(
     file: Path, model: str = "", threads: float | None = None, disk_delay_seconds: float | None = None
 ) -> EndToEndSteps:
-    """What a file of timings tells of steps; `model` is needed where it has several networks."""
+    """The cost model fitted to a file of timings; `model` is needed where it has several networks."""
     timings = read_timings(file)
     if len({timing.model for timing in timings}) > 1:
         timings = of_model(timings, model)

@@ -64,7 +64,7 @@ def select(
     leave: float = LEAVE,
     most: int | None = None,
 ) -> Selection:
-    """Choose among `columns` (rows x candidates) those that tell `response`; at most `most` of them."""
+    """Choose among `columns` (rows x candidates) those that predict `response`; at most `most` of them."""
     if not 0 < enter <= leave < 1:
         raise ValueError(f"thresholds must keep 0 < enter <= leave < 1, got enter {enter}, leave {leave}")
     root = np.ones(len(response)) if weights is None else np.sqrt(weights)
