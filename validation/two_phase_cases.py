@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+from foretrain.prediction.many_devices import Parallelism, step_context
 
 from foretrain.convergence.curves import Floats
 from foretrain.errors import ForetrainError
@@ -27,7 +28,6 @@ from foretrain.jobs.stages import progress_step_seconds
 from foretrain.planning.two_phases.phases import HandOver, PhasedJob, Runner, worth_pairing
 from foretrain.prediction.cost_models.step_models import cost_model
 from foretrain.prediction.evaluation import StepConfiguration, evaluate
-from foretrain.prediction.many_devices import Parallelism, step_context
 from foretrain.prediction.operators.catalogue import DEFAULT
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.strategies.catalogue import layout_of
