@@ -10,8 +10,8 @@ import pytest
 from tests.support.divided_graphs import matrix_flop, role_bytes
 from tests.support.hand_made_steps import environment
 
-from foretrain.prediction.step.parallel import Spread, divided, spread
-from foretrain.prediction.strategies.layout import layout_of
+from foretrain.prediction.step.parallel import ParallelStep, parallel_step
+from foretrain.prediction.strategies.catalogue import divided, layout_of
 from foretrain.prediction.strategies.program import Axis, Program
 from foretrain.workloads.fusion import FUSED
 from foretrain.workloads.graph import Graph, Role
@@ -33,8 +33,8 @@ def program(strategy: str, compiled: bool) -> Program:
     return divided(graph(compiled), layout_of(strategy, 4, 4))
 
 
-def step(strategy: str, compiled: bool) -> Spread:
-    return spread(graph(compiled), layout_of(strategy, 4, 4), 1, environment(ON))
+def step(strategy: str, compiled: bool) -> ParallelStep:
+    return parallel_step(graph(compiled), layout_of(strategy, 4, 4), 1, environment(ON))
 
 
 @pytest.mark.parametrize("strategy", DIVISIONS)
