@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
+from foretrain.facts.assumptions import PLANNED_LINK_SHARE, assumption
 from foretrain.facts.entries import read_entries
 from foretrain.facts.sheets import Sheet, data_root
 from foretrain.registry import Registry
 
 _PLANS = "nccl-topology-model"
-PLANNED_SHARE = 0.8
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,11 @@ class Link:
 
     @property
     def planned_bytes_per_second_per_direction(self) -> float:
-        """Rate that NCCL's authors plan with; of links it does not know, 0.8 of nominal, as of others."""
+        """Rate that NCCL plans with; of links it does not list, `planned_share` of nominal."""
         for fact in self.sheet:
             if fact.quantity == "achievable_bytes_per_second_per_direction" and fact.source == _PLANS:
                 return float(fact.value)
-        return PLANNED_SHARE * self.nominal_bytes_per_second_per_direction
+        return planned_share() * self.nominal_bytes_per_second_per_direction
 
     @property
     def sums_in_switch(self) -> bool:
@@ -56,6 +56,11 @@ class Link:
     def latency_seconds(self) -> float:
         """Time of a small message, one way, software included."""
         return self.sheet.number("latency_seconds")
+
+
+def planned_share() -> float:
+    """Share of the nominal rate that collectives are planned with on links NCCL does not list."""
+    return assumption(PLANNED_LINK_SHARE).value
 
 
 @cache
