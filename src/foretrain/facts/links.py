@@ -11,12 +11,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from foretrain.facts.assumptions import PLANNED_LINK_SHARE, assumption
 from foretrain.facts.entries import read_entries
-from foretrain.facts.sheets import Sheet, data_root
+from foretrain.facts.sheets import Sheet, data_root, read_toml
 from foretrain.registry import Registry
 
 _PLANS = "nccl-topology-model"
+
+
+@cache
+def planned_share() -> float:
+    """The share of nominal that NCCL plans with on links it has no rate of."""
+    planned = read_toml(data_root() / "calibrations" / "links.toml")["planned"]
+    return float(planned["share_of_nominal"])
 
 
 @dataclass(frozen=True)
@@ -41,7 +47,7 @@ class Link:
 
     @property
     def planned_bytes_per_second_per_direction(self) -> float:
-        """Rate that NCCL plans with; of links it does not list, `planned_share` of nominal."""
+        """Rate that NCCL's authors plan with; of links they do not list, a share of nominal."""
         for fact in self.sheet:
             if fact.quantity == "achievable_bytes_per_second_per_direction" and fact.source == _PLANS:
                 return float(fact.value)
@@ -56,11 +62,6 @@ class Link:
     def latency_seconds(self) -> float:
         """Time of a small message, one way, software included."""
         return self.sheet.number("latency_seconds")
-
-
-def planned_share() -> float:
-    """Share of the nominal rate that collectives are planned with on links NCCL does not list."""
-    return assumption(PLANNED_LINK_SHARE).value
 
 
 @cache

@@ -23,9 +23,9 @@ from typing import Any
 from foretrain.answers import Answer
 from foretrain.encoding import encode
 from foretrain.errors import InvalidRequest
-from foretrain.facts.assumptions import FULL_TIME_HOURS, assumption
 from foretrain.facts.devices import device
 from foretrain.facts.offers import offer_named
+from foretrain.facts.running import OWNED_HOURS, default
 from foretrain.units import HOUR, YEAR
 
 HOURS_PER_CALENDAR_YEAR = YEAR / HOUR
@@ -36,7 +36,7 @@ UTILISATION_LEVELS = (0.05, 0.10, 0.20, 0.30, 0.40, 0.50, 0.60, 0.80, 1.00)
 
 def full_time_hours_per_year() -> float:
     """The default use of an owned machine."""
-    return assumption(FULL_TIME_HOURS).value
+    return default(OWNED_HOURS).quantiles.p50
 
 
 @dataclass(frozen=True, slots=True)

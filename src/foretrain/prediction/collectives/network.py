@@ -325,7 +325,7 @@ def _own_links(device: Device, kind: str) -> _Choice:
     if kind == "nvlink":
         note = "devices of a node assumed to be joined by all their NVLink links through a switch"
         return _Choice(kind, kind, rate, planned_share() * rate, 1, "nvswitch", source, True, note=note)
-    peers = int(device.sheet.number("xgmi_peers_per_device"))
+    peers = int(device.sheet.number("xgmi_peers"))
     note = f"devices of a node assumed to be joined by xGMI, each to {peers} others"
     each = rate / peers
     board = range(peers + 1)
@@ -340,7 +340,7 @@ def _lanes(device: Device) -> _Choice:
             f"{LINK_FORM}, e.g. pcie4-x16"
         )
     lanes = link(f"pcie{device.sheet.number('pcie_generation'):g}-x{device.sheet.number('pcie_lanes'):g}")
-    if device.sheet.has("pcie_peer_access") and device.sheet.number("pcie_peer_access") == 0:
+    if not device.has_pcie_peer_access:
         note = f"devices of a node assumed to be joined by {lanes.name} under one host bridge"
         return _chosen(lanes, 1, HOST_BRIDGE, assumed=True, note=note)
     note = f"devices of a node assumed to be joined by {lanes.name} through switches, as peers"
