@@ -85,4 +85,4 @@ def test_a_hugging_face_model_in_tensor_and_pipeline_parallel(tmp_path: Path, st
     layout = layout_of(strategy, 4, 4)
     assert matrix_flop(divided(compiled, layout).graph) == matrix_flop(divided(eager, layout).graph)
     at = environment(ON)
-    assert spread(compiled, layout, 1, at).seconds < spread(eager, layout, 1, at).seconds
+    assert parallel_step(compiled, layout, 1, at).seconds < parallel_step(eager, layout, 1, at).seconds
