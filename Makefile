@@ -7,7 +7,7 @@ SUITE ?=
 DATA ?= $(or $(FORETRAIN_DATA),../shared/datasets)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test browser coverage lint validate calibrate bench docs clean
+.PHONY: help setup demo test tools coverage lint validate calibrate bench docs clean
 
 help:  ## List the commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -28,16 +28,17 @@ lint: setup  ## Lint, format check, types, layer contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: lint browser  ## Everything CI checks
-	$(BIN)/pytest -n 2
+test: lint tools  ## Everything CI checks
+	sh scripts/in_mount_namespace.sh $(BIN)/pytest -n 2
 
-browser:  ## Install Debian's chromium unless a browser is there: the HTML reports are tested in it
-	@sh scripts/install_browser.sh
+tools:  ## Install what the tests run besides Python: a browser, fonts, iproute2, Slurm (as root on Debian)
+	@sh scripts/install_test_tools.sh
 
-coverage: setup browser  ## The tests again, with what they cover (half as fast)
-	$(BIN)/pytest -n 2 --cov --cov-report=term --cov-report=xml:build/coverage.xml
+coverage: setup tools  ## The tests again, with what they cover (half as fast)
+	sh scripts/in_mount_namespace.sh $(BIN)/pytest -n 2 --cov --cov-report=term --cov-report=xml:build/coverage.xml
 
 validate: setup  ## Accuracy on public measurements (SUITE=name for one; FORETRAIN_DATA names the data)
+	$(if $(SUITE),,$(BIN)/python scripts/refresh_offers.py --data $(DATA) --check)
 	$(BIN)/python -m validation $(if $(SUITE),--suite $(SUITE))
 
 calibrate: setup  ## Fit the shipped calibrations anew to the public measurements (an hour or two)

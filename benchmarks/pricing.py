@@ -12,8 +12,15 @@ from pathlib import Path
 
 from benchmarks.timing import benchmark
 from foretrain.facts.devices import device
-from foretrain.prediction import mixed_precision
-from foretrain.prediction.operators import attention, convolution, corrections, matrix, recurrent, streaming
+from foretrain.prediction.operators import (
+    attention,
+    convolution,
+    corrections,
+    matrix,
+    mixed_precision,
+    recurrent,
+    streaming,
+)
 from foretrain.prediction.operators.catalogue import operator_models
 from foretrain.prediction.operators.pricing import price
 from foretrain.workloads.graph import Graph

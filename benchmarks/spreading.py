@@ -1,4 +1,4 @@
-"""Spreading steps over many devices, with graphs that are stored already."""
+"""Steps on many devices, with graphs that are stored already."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from functools import cache
 
 from benchmarks.timing import benchmark
 from foretrain.facts.hardware import hardware
-from foretrain.prediction.input_pipeline import InputOptions
-from foretrain.prediction.many_devices import Spreading, question_of
-from foretrain.prediction.outcomes import Attempt, Question, evaluate
-from foretrain.prediction.searching import Ranking, search
-from foretrain.prediction.step_models import OperatorSteps
-from foretrain.prediction.strategies.layout import layout_of
+from foretrain.prediction.cost_models.step_models import OperatorCostModel
+from foretrain.prediction.evaluation import evaluate
+from foretrain.prediction.scenario import Parallelism, StepConfiguration, StepContext, step_context
+from foretrain.prediction.search.search import Ranking, search
+from foretrain.prediction.step.input_pipeline import InputOptions
+from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 
 _GLOBAL_BATCH = 1024
@@ -27,18 +27,18 @@ def _own_home() -> str:
 
 
 @cache
-def _question(model: str, on: str, seq_len: int) -> Question:
+def _context(model: str, on: str, seq_len: int) -> StepContext:
     os.environ["FORETRAIN_HOME"] = _own_home()
     workload = workload_of(WorkloadRequest(model, batch=1, seq_len=seq_len, precision="bf16"))
-    return question_of(workload, hardware(on), Spreading(), OperatorSteps(), InputOptions())
+    return step_context(workload, hardware(on), Parallelism(), OperatorCostModel(), InputOptions())
 
 
-def _llama() -> Question:
-    return _question("llama3-70b", "h100-sxm:8x64", 4096)
+def _llama() -> StepContext:
+    return _context("llama3-70b", "h100-sxm:8x64", 4096)
 
 
-def _gpt2_large() -> Question:
-    return _question("gpt2-large", "a100-sxm-80gb:8", 1024)
+def _gpt2_large() -> StepContext:
+    return _context("gpt2-large", "a100-sxm-80gb:8", 1024)
 
 
 def _search_llama() -> None:
@@ -67,5 +67,5 @@ def search_llama() -> None:
 def spread_gpt2_large() -> None:
     """tp=2,pp=2,dp=2 in full: divided, priced, cut into stages, composed, and its memory."""
     os.environ["FORETRAIN_HOME"] = _own_home()
-    question = _gpt2_large()
-    evaluate(question, Attempt(layout_of("tp=2,pp=2,dp=2", 8, 8), 8, 8)).memory.bytes  # noqa: B018
+    context = _gpt2_large()
+    evaluate(context, StepConfiguration(layout_of("tp=2,pp=2,dp=2", 8, 8), 8, 8)).memory.bytes  # noqa: B018

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from calibration.datasets.measurements import Measurements
-from foretrain.prediction.operators.table import Floats
+from foretrain.prediction.operators.listing import Floats
 
 FORMAT = 1
 _DIGITS = 6

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from foretrain.prediction.operators.table import Flags, Floats
+from foretrain.prediction.operators.listing import Flags, Floats
 
 MANY_NODES = 64
 _SOFT = 0.1
@@ -78,8 +78,6 @@ def summed(values: Floats, stage_of_call: np.ndarray, stages: int, where: Flags)
     """Seconds of some calls by stage; calls of no stage (-1) are left out."""
     chosen = where & (stage_of_call >= 0)
     return np.bincount(stage_of_call[chosen], values[chosen], stages).astype(np.float64)
-
-
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +190,8 @@ class Held:
 def fit_held_activations(seen: Sequence[tuple[Holding, Holding, float | None]]) -> Held:
     """The constants that fit the memory of runs best.
 
-    Each run is described by what its first and its fullest device hold, and what was measured on the first (None:
-    it did not run).
+    Each run is described by what its first and its fullest device hold, and what was measured on the first
+    (None: it did not run).
     """
     from scipy.optimize import least_squares
 

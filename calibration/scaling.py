@@ -35,7 +35,7 @@ from foretrain.learning.scaling.fitting import Prior, fit
 from foretrain.learning.scaling.forms import LEVEL, LEVEL_DEVIATION, Form, form
 from foretrain.learning.scaling.prior import FILE as FILE
 from foretrain.learning.scaling.prior import wide_prior
-from foretrain.prediction.operators.table import Floats
+from foretrain.prediction.operators.listing import Floats
 
 LEARNED = ("physical",)
 """Forms with a prior of their own; the others are the literature's, and fitted as they are."""
@@ -101,8 +101,6 @@ def gavel_jobs(steps: Sequence[GavelStep]) -> list[Job]:
         timing = gavel_timing(step)
         found.setdefault((step.model, step.cluster), {}).setdefault(timing.configuration, timing)
     return [Job(*key, tuple(timings.values()), gavel.SOURCE) for key, timings in found.items()]
-
-
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,6 +1,7 @@
 """Rebuild the shipped offers from a price snapshot.
 
     python scripts/refresh_offers.py --data DIR
+    python scripts/refresh_offers.py --data DIR --check    # say whether the shipped offers are up to date
 
 DIR holds `prices/gpu_offers_<YYYY>_<MM>.csv.gz` in the layout `foretrain.facts.price_catalog` describes. For
 each cloud in it, the file its `provider.toml` lists as current (not historical) is written anew, with that
@@ -12,8 +13,10 @@ from __future__ import annotations
 
 import argparse
 import csv
+import io
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 from foretrain.facts.offers import OFFER_COLUMNS, Offer, offer_fields
@@ -22,28 +25,44 @@ from foretrain.facts.providers import OfferFile, Provider, providers
 
 
 def main() -> None:
-    """Convert the newest snapshot under --data and say what was left out."""
+    """Convert the newest snapshot under --data, then write or compare the shipped offers."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path, required=True, help="directory of public data sets")
-    snapshots = sorted((parser.parse_args().data / "prices").glob("gpu_offers_*.csv.gz"))
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the offers differ")
+    arguments = parser.parse_args()
+    snapshots = sorted((arguments.data / "prices").glob("gpu_offers_*.csv.gz"))
     if not snapshots:
         parser.error("no prices/gpu_offers_*.csv.gz in that directory")
     rows = read_price_file(snapshots[-1])
     # Dates and sources stand in provider.toml, so none is given here.
     conversion = convert(rows, as_of="", source="")
-    for cloud in sorted({row.cloud for row in rows}):
-        _write(providers()[cloud], [offer for offer in conversion.offers if offer.provider == cloud])
+    files = {
+        cloud: (
+            Path(str(providers()[cloud].folder)) / _current(providers()[cloud]).file,
+            _text(offer for offer in conversion.offers if offer.provider == cloud),
+        )
+        for cloud in sorted({row.cloud for row in rows})
+    }
+    if arguments.check:
+        stale = [cloud for cloud, (file, text) in files.items() if file.read_text("utf-8") != text]
+        if stale:
+            sys.exit(f"the shipped offers of {', '.join(stale)} are not those of {snapshots[-1].name}")
+        sys.stdout.write(f"the shipped offers are those of {snapshots[-1].name}\n")
+        return
+    for file, text in files.values():
+        file.write_text(text, "utf-8")
     sys.stdout.write(_summary(snapshots[-1].name, len(rows), conversion))
 
 
-def _write(provider: Provider, offers: list[Offer]) -> None:
-    folder = Path(str(provider.folder))
-    with (folder / _current(provider).file).open("w", encoding="utf-8", newline="") as lines:
-        writer = csv.writer(lines, lineterminator="\n")
-        writer.writerow(OFFER_COLUMNS)
-        writer.writerows(offer_fields(offer) for offer in offers)
+def _text(offers: Iterable[Offer]) -> str:
+    """The offers as they are shipped."""
+    lines = io.StringIO()
+    writer = csv.writer(lines, lineterminator="\n")
+    writer.writerow(OFFER_COLUMNS)
+    writer.writerows(offer_fields(offer) for offer in offers)
+    return lines.getvalue()
 
 
 def _current(provider: Provider) -> OfferFile:

@@ -2,6 +2,7 @@
 # Run a command beside a real Slurm of two nodes with two pretended GPUs each:
 #
 #   scripts/slurm_for_tests.sh sbatch job.sbatch
+#   scripts/slurm_for_tests.sh --fetch               only download and unpack it, unless that was done
 #
 # Needs root on Debian. Nothing is installed: Debian's packages (3.5 MB) are unpacked once under build/slurm.
 # Munge, the controller and the nodes live in namespaces of their own, so they end with the command, and no
@@ -13,9 +14,12 @@ unpacked="$packages/unpacked"
 state="${SLURM_TEST_STATE:-}"
 address=10.84.0.1 # not a loopback address: Slurm resolves no names on a machine that has no other
 
+# Slurm, and the libraries it needs that this machine lacks.
 download() {
-  apt-get -qq download munge libmunge2 libhwloc15 liblua5.1-0 \
-    slurmctld slurmd slurm-client slurm-wlm-basic-plugins
+  local slurm=(munge slurmctld slurmd slurm-client slurm-wlm-basic-plugins) needed
+  mapfile -t needed < <(apt-get install --simulate --no-install-recommends "${slurm[@]}" |
+    sed -n 's/^Inst \([^ ]*\).*/\1/p')
+  printf '%s\n' "${slurm[@]}" "${needed[@]}" | sort -u | xargs apt-get -qq download
 }
 
 fetch() {
@@ -94,6 +98,7 @@ start() {
 if [ -z "$state" ]; then
   mkdir -p "$(dirname "$packages")"
   [ -d "$unpacked" ] || fetch
+  if [ "${1:-}" = --fetch ]; then exit; fi
   SLURM_TEST_STATE="$(mktemp -d)"
   export SLURM_TEST_STATE
   trap 'rm -rf "$SLURM_TEST_STATE"' EXIT

@@ -14,7 +14,7 @@ from foretrain.facts.devices import devices, measured_devices_dir
 from foretrain.measuring import this_machine
 from foretrain.serving.cli import main
 
-Outcome = subprocess.CompletedProcess[str]
+Evaluation = subprocess.CompletedProcess[str]
 
 
 @pytest.fixture(autouse=True)
@@ -28,26 +28,26 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.fixture
-def run_here(capfd: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
+def run_here(capfd: pytest.CaptureFixture[str]) -> Callable[..., Evaluation]:
     """Run the command line in this process: quick, for the many cases."""
 
-    def run(*arguments: str) -> Outcome:
+    def run(*arguments: str) -> Evaluation:
         capfd.readouterr()
         with pytest.raises(SystemExit) as leaving:
             main(arguments)
         printed = capfd.readouterr()
         code = leaving.value.code
         assert isinstance(code, int)
-        return Outcome(arguments, code, printed.out, printed.err)
+        return Evaluation(arguments, code, printed.out, printed.err)
 
     return run
 
 
 @pytest.fixture
-def run_command() -> Callable[..., Outcome]:
+def run_command() -> Callable[..., Evaluation]:
     """Run the real command in a process of its own; its output is a pipe, as in a script."""
 
-    def run(*arguments: str, **environment: str) -> Outcome:
+    def run(*arguments: str, **environment: str) -> Evaluation:
         return subprocess.run(
             [sys.executable, "-m", "foretrain", *arguments],
             capture_output=True,

@@ -18,10 +18,10 @@ from calibration.kernels import products, streaming
 from foretrain.facts.devices import device
 from foretrain.prediction.operators import matrix
 from foretrain.prediction.operators._base import OperatorModel
+from foretrain.prediction.operators.listing import Floats, table
 from foretrain.prediction.operators.matrix import MatrixModel
 from foretrain.prediction.operators.roofline import RooflineModel
 from foretrain.prediction.operators.streaming import StreamingModel
-from foretrain.prediction.operators.table import Floats, table
 from foretrain.workloads.ops import Direction, Kind, Work
 from validation.report import Case, SuiteReport, metrics
 from validation.splitting import worst

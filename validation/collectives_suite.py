@@ -20,7 +20,7 @@ from foretrain.facts.links import link
 from foretrain.prediction.collectives._base import Verb
 from foretrain.prediction.collectives.calibration import HOST_BRIDGE, Calibration, calibration, technology
 from foretrain.prediction.collectives.network import Tier, network_of
-from foretrain.prediction.operators.table import Floats
+from foretrain.prediction.operators.listing import Floats
 from validation.report import Case, Metrics, SuiteReport, metrics
 from validation.splitting import by_group, intervals, worst
 

@@ -19,8 +19,8 @@ from foretrain.learning.cpu import TimedWork, calibrate
 from foretrain.measuring.micro_benchmarks import run_trials, torch_version
 from foretrain.measuring.stopwatch import Stopwatch
 from foretrain.measuring.this_machine import DEVICE_ID, measure_this_machine
-from foretrain.prediction.operators.cpu_calibration import CpuCalibration, keep
-from foretrain.prediction.step_models import OperatorSteps
+from foretrain.prediction.cost_models.step_models import OperatorCostModel
+from foretrain.prediction.operators.cpu import CpuCalibration, keep
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 from foretrain.workloads.workload import graph_of
@@ -124,8 +124,8 @@ def _graph(training: Training) -> Graph:
 
 def _predictions(training: Training, here: Device) -> tuple[dict[str, float], Quantiles]:
     graph = _graph(training)
-    step = OperatorSteps().estimate(graph, here)
-    limit = OperatorSteps("roofline").estimate(graph, here)
+    step = OperatorCostModel().estimate(graph, here)
+    limit = OperatorCostModel("roofline").estimate(graph, here)
     return {FORETRAIN: step.seconds, ROOFLINE: limit.seconds}, step.estimate.quantiles
 
 

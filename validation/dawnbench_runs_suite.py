@@ -17,11 +17,11 @@ from pathlib import Path
 import numpy as np
 
 from foretrain.estimates import Quantiles
-from foretrain.prediction.input_pipeline import InputOptions
-from foretrain.prediction.many_devices import Spreading, question_of
-from foretrain.prediction.outcomes import Attempt, Outcome, evaluate
-from foretrain.prediction.step_models import OperatorSteps
-from foretrain.prediction.strategies.layout import layout_of
+from foretrain.prediction.cost_models.step_models import OperatorCostModel
+from foretrain.prediction.evaluation import Evaluation, evaluate
+from foretrain.prediction.scenario import Parallelism, StepConfiguration, step_context
+from foretrain.prediction.step.input_pipeline import InputOptions
+from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.units import HOUR
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 from validation.dawnbench_entries import (
@@ -80,11 +80,11 @@ def run(data: Path) -> SuiteReport:
 def _case(entry: Entry, log: Log) -> Case:
     seconds, busy = Quantiles(0, 0, 0), 0.0
     for phase in entry.over(log.epochs):
-        outcome = _outcome(entry, phase.image_size, phase.batch)
+        evaluation = _outcome(entry, phase.image_size, phase.batch)
         steps = phase.epochs * SAMPLES[entry.task] / phase.batch
-        step = outcome.total.quantiles.scale(steps)
+        step = evaluation.total.quantiles.scale(steps)
         seconds = Quantiles(seconds.p10 + step.p10, seconds.p50 + step.p50, seconds.p90 + step.p90)
-        busy += step.p50 * outcome.throughput.mfu
+        busy += step.p50 * evaluation.throughput.mfu
     name = (
         f"{entry.task} {entry.name}: {entry.model_name} in {entry.precision}, {log.epochs:.0f} epochs on "
         f"{entry.hardware.name}"
@@ -94,7 +94,7 @@ def _case(entry: Entry, log: Log) -> Case:
 
 
 @cache
-def _outcome(entry: Entry, image_size: int, batch: int) -> Outcome:
+def _outcome(entry: Entry, image_size: int, batch: int) -> Evaluation:
     """One step of a phase; all of its steps err together."""
     machines = entry.hardware
     request = WorkloadRequest(
@@ -105,11 +105,15 @@ def _outcome(entry: Entry, image_size: int, batch: int) -> Outcome:
         half_weights=entry.half_weights,
         compile=entry.compile,
     )
-    question = question_of(
-        workload_of(request), machines, Spreading(inter=entry.network), OperatorSteps(), InputOptions()
+    context = step_context(
+        workload_of(request),
+        machines,
+        Parallelism(network=entry.network),
+        OperatorCostModel(),
+        InputOptions(),
     )
     layout = layout_of("ddp", machines.devices, machines.devices_per_node)
-    return evaluate(question, Attempt(layout, batch // machines.devices, entry.micro_batches))
+    return evaluate(context, StepConfiguration(layout, batch // machines.devices, entry.micro_batches))
 
 
 def _with_age(cases: Sequence[Case]) -> list[Case]:

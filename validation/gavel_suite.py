@@ -32,7 +32,7 @@ def run(data: Path) -> SuiteReport:
     """Fit to one and two, tell four and eight."""
     steps = gavel.read(data)
     priors = Priors([*sia_jobs(sia.read(data)), *gavel_jobs(steps)])
-    cases = [case for question in _questions(steps) for case in answered(question, priors)]
+    cases = [case for context in _questions(steps) for case in answered(context, priors)]
     by_set: dict[str, dict[str, Metrics]] = {}
     for count in (4, 8):
         here = [case for case in cases if case.name.endswith(f" {count} GPUs")]
@@ -49,12 +49,12 @@ def _questions(steps: Sequence[GavelStep]) -> list[Question]:
     alike: dict[tuple[str, str, bool], list[GavelStep]] = {}
     for step in steps:
         alike.setdefault((step.model, step.cluster, step.together), []).append(step)
-    questions = []
+    contexts = []
     for (model, cluster, together), found in alike.items():
         batches = {step.batch for step in found if step.devices > 2}
         known = tuple(gavel_timing(step) for step in found if step.devices <= 2 and step.batch in batches)
         rest = [step for step in found if step.devices > 2]
         how = _TOGETHER if together else _APART
         labels = tuple(f"{how} {step.devices} GPUs" for step in rest)
-        questions.append(Question(model, cluster, known, tuple(map(gavel_timing, rest)), labels))
-    return questions
+        contexts.append(Question(model, cluster, known, tuple(map(gavel_timing, rest)), labels))
+    return contexts

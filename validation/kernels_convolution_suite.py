@@ -18,8 +18,8 @@ from foretrain.facts.devices import device
 from foretrain.prediction.operators import streaming
 from foretrain.prediction.operators.bandwidth import nearest_share
 from foretrain.prediction.operators.convolution import convolution_seconds, lower
-from foretrain.prediction.operators.limits import roofline_seconds
-from foretrain.prediction.operators.table import Floats
+from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import roofline_seconds
 from validation.report import Case, SuiteReport, metrics
 
 SHAPE, GPU, ROOFLINE = "foretrain, shape unseen", "foretrain, GPU unseen", "roofline"

@@ -19,9 +19,9 @@ from calibration.kernels.products_fit import least_seconds
 from calibration.datasets import aiconfigurator, deepbench, neusight
 from calibration.kernels import attention, products, recurrent
 from foretrain.facts.devices import device
-from foretrain.prediction.operators.limits import roofline_seconds
+from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.operators.matrix import MatrixModel
-from foretrain.prediction.operators.table import Floats
+from foretrain.prediction.operators.pricing import roofline_seconds
 from validation.report import Case, Metrics, SuiteReport, metrics
 
 SHAPE, GPU, ROOFLINE = "foretrain, shape unseen", "foretrain, GPU unseen", "roofline"

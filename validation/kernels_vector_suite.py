@@ -17,9 +17,9 @@ from calibration.kernels.streaming import Predictions, cross_validate, fit, samp
 
 from calibration.datasets import aiconfigurator, neusight
 from foretrain.facts.devices import device
-from foretrain.prediction.operators.limits import roofline_seconds
+from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import roofline_seconds
 from foretrain.prediction.operators.streaming import stream_seconds, streams
-from foretrain.prediction.operators.table import Floats
 from validation.report import Case, Metrics, SuiteReport, metrics
 
 SHAPE, GPU, ROOFLINE = "foretrain, shape unseen", "foretrain, GPU unseen", "roofline"

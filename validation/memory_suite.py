@@ -37,10 +37,10 @@ from calibration.datasets.timm_models import (
 from foretrain.errors import MissingData
 from foretrain.estimates import Quantiles
 from foretrain.facts.devices import device
-from foretrain.prediction.memory import MemoryEstimate, estimate_memory
-from foretrain.prediction.memory_calibration import MemoryCalibration, Spread, memory_calibration
-from foretrain.prediction.tenancy import MemoryOptions
-from foretrain.prediction.workspace import uses_convolutions
+from foretrain.prediction.memory.calibration import MemoryCalibration, Spread, memory_calibration
+from foretrain.prediction.memory.estimate import MemoryEstimate, estimate_memory
+from foretrain.prediction.memory.workspace import uses_convolutions
+from foretrain.prediction.strategies.memory_options import MemoryOptions
 from foretrain.workloads.family import Family, NotDerivable
 from validation import memory_baselines, mlp_cases
 from validation.report import Case, Metrics, SuiteReport, Verdicts, metrics, quantile
@@ -311,8 +311,8 @@ def _extrapolated(peaks: Mapping[int, float], batch: int) -> float:
     return half + 2 * (half - quarter)
 
 
-def _score(questions: Iterable[Question]) -> Verdicts:
-    listed = list(questions)
+def _score(contexts: Iterable[Question]) -> Verdicts:
+    listed = list(contexts)
     return Verdicts(sum(item.fitted == item.predicted for item in listed), len(listed))
 
 

@@ -16,11 +16,11 @@ from pathlib import Path
 from foretrain.convergence.batch_size import BatchSizeLaw
 from foretrain.estimates import Quantiles
 from foretrain.facts.hardware import hardware
-from foretrain.prediction.input_pipeline import InputOptions
-from foretrain.prediction.many_devices import Spreading, question_of
-from foretrain.prediction.outcomes import Attempt, Outcome, evaluate
-from foretrain.prediction.step_models import OperatorSteps
-from foretrain.prediction.strategies.layout import layout_of
+from foretrain.prediction.cost_models.step_models import OperatorCostModel
+from foretrain.prediction.evaluation import Evaluation, evaluate
+from foretrain.prediction.scenario import Parallelism, StepConfiguration, step_context
+from foretrain.prediction.step.input_pipeline import InputOptions
+from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 from foretrain.workloads.workload import Workload, graph_at
 from validation.mlperf_cases import BERT, RESNET, Submission, facts
@@ -112,25 +112,25 @@ def time_to_train(one: Submission, told: Told, law: BatchSizeLaw) -> Quantiles:
 @cache
 def tell(one: Submission, stack: Stack = SUBMITTED) -> Told:
     """The step and the evaluation of a submission whose software is like `stack`."""
-    outcome = _outcome(one, stack)
+    evaluation = _outcome(one, stack)
     return Told(
-        outcome.total.quantiles,
-        _evaluation_seconds(one, stack, outcome.attempt.micro_batch),
-        outcome.throughput.mfu,
-        outcome.attempt.micro_batches,
-        outcome.question.workload.options.precision == "fp8",
+        evaluation.total.quantiles,
+        _evaluation_seconds(one, stack, evaluation.configuration.micro_batch),
+        evaluation.throughput.mfu,
+        evaluation.configuration.micro_batches,
+        evaluation.context.workload.options.precision == "fp8",
     )
 
 
-def _outcome(one: Submission, stack: Stack) -> Outcome:
+def _outcome(one: Submission, stack: Stack) -> Evaluation:
     """The step in as few micro-batches as memory allows."""
     machines = hardware(one.hardware)
-    spreading = Spreading(inter=one.network if one.nodes > 1 else None, jitter=stack.jitter)
-    question = question_of(_workload(one, stack), machines, spreading, OperatorSteps(), InputOptions())
+    parallelism = Parallelism(network=one.network if one.nodes > 1 else None, jitter=stack.jitter)
+    context = step_context(_workload(one, stack), machines, parallelism, OperatorCostModel(), InputOptions())
     layout = layout_of(_strategy(one, stack), one.devices, one.devices_per_node)
     own_batch = one.batch // one.devices
     for count in _divisors(own_batch):
-        found = evaluate(question, Attempt(layout, own_batch, count))
+        found = evaluate(context, StepConfiguration(layout, own_batch, count))
         if found.memory.fits:
             break
     return found
@@ -176,7 +176,7 @@ def _evaluation_seconds(one: Submission, stack: Stack, most: int) -> float:
     rounds = math.ceil(share / most)
     graph = graph_at(_workload(one, stack, forward_only=True), math.ceil(share / rounds))
     device = hardware(one.hardware).device
-    return rounds * OperatorSteps().estimate(graph, device).estimate.value
+    return rounds * OperatorCostModel().estimate(graph, device).estimate.value
 
 
 def _divisors(number: int) -> Iterator[int]:

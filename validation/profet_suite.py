@@ -21,7 +21,7 @@ from foretrain.estimates import Quantiles
 from foretrain.facts.devices import device
 from foretrain.learning.regression import end_to_end
 from foretrain.learning.regression.timings import Configuration, Timing
-from foretrain.prediction.operators.table import Flags, Floats
+from foretrain.prediction.operators.listing import Flags, Floats
 from validation.report import Case, Metrics, SuiteReport, metrics
 from validation.splitting import by_group, intervals, leave_out, worst
 

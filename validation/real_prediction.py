@@ -17,19 +17,18 @@ from pathlib import Path
 import numpy as np
 
 from foretrain.measuring import distributed_trials
-from foretrain.prediction.call_times import CallTimes
 from foretrain.prediction.collectives._base import Verb
-from foretrain.prediction.composition import compose
-from foretrain.prediction.operators.table import Floats
-from foretrain.prediction.shared_cores import simulate_on_cores
+from foretrain.prediction.cost_models.priced_step import CallTimes
+from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.step.compose import compose
+from foretrain.prediction.step.shared_cores import simulate_on_cores
+from foretrain.prediction.stragglers import WorkerTimes
 from foretrain.prediction.strategies.data_parallel import data_parallel
 from foretrain.prediction.strategies.gradients import gradients, optimizer_start
 from foretrain.prediction.strategies.parameter_server import Server, Variant, ps_update
-from foretrain.prediction.strategies.pipeline_schedules import schedule
-from foretrain.prediction.strategies.pipeline_tasks import pipeline_tasks
+from foretrain.prediction.strategies.pipeline.schedules import pipeline_tasks, schedule
 from foretrain.prediction.strategies.program import Exchange, Program
 from foretrain.prediction.strategies.sharded import sharded
-from foretrain.prediction.strategies.worker_times import WorkerTimes
 from foretrain.prediction.timeline import COMPUTE, Stream, Task
 from foretrain.workloads.graph import Graph, Phase
 from foretrain.workloads.requests import WorkloadRequest, workload_of

@@ -24,7 +24,7 @@ from foretrain.estimates import Quantiles
 from foretrain.facts.devices import device
 from foretrain.learning.regression.end_to_end import EndToEndModel, fit
 from foretrain.learning.regression.timings import Configuration, Timing
-from foretrain.prediction.operators.table import Floats
+from foretrain.prediction.operators.listing import Floats
 from validation.report import Case, Metrics, SuiteReport, metrics
 
 ONE_GPU, ALL_GPUS = "end-to-end, this GPU's timings", "end-to-end, all GPUs' timings"

@@ -56,35 +56,35 @@ class Priors:
         return population.by_cluster[cluster] if method == HERE else population.prior
 
 
-def answered(question: Question, priors: Priors) -> list[Case]:
+def answered(context: Question, priors: Priors) -> list[Case]:
     """What each method tells of the timings wanted."""
     told: dict[str, Sequence[Quantiles]] = {}
     for method in (HERE, ANY, NEVER):
-        prior = priors.of(method, question.model, question.cluster)
-        told[method] = _told(form("physical"), prior, question)
+        prior = priors.of(method, context.model, context.cluster)
+        told[method] = _told(form("physical"), prior, context)
     for name, method in PEERS.items():
-        told[method] = _told(FORMS[name], _wide(name), question)
-    told[CHOSEN] = told[_best(question, priors)]
+        told[method] = _told(FORMS[name], _wide(name), context)
+    told[CHOSEN] = told[_best(context, priors)]
     return [
         Case(
-            f"{question.model} on {timing.configuration}, {label}",
-            question.cluster,
+            f"{context.model} on {timing.configuration}, {label}",
+            context.cluster,
             timing.step_seconds,
             {method: quantiles[row].p50 for method, quantiles in told.items()},
             told[HERE][row],
         )
-        for row, (timing, label) in enumerate(zip(question.wanted, question.labels, strict=True))
+        for row, (timing, label) in enumerate(zip(context.wanted, context.labels, strict=True))
     ]
 
 
-def _best(question: Question, priors: Priors) -> str:
+def _best(context: Question, priors: Priors) -> str:
     """The method whose form is least off on the timings fitted to, each left out in turn."""
-    if len(question.known) < 2:
+    if len(context.known) < 2:
         return HERE
-    ours = leave_out(form("physical"), question.known, priors.of(HERE, question.model, question.cluster))
+    ours = leave_out(form("physical"), context.known, priors.of(HERE, context.model, context.cluster))
     errors = {HERE: ours.mean_error}
     for name, method in PEERS.items():
-        errors[method] = leave_out(FORMS[name], question.known, _wide(name)).mean_error
+        errors[method] = leave_out(FORMS[name], context.known, _wide(name)).mean_error
     return min(errors, key=lambda method: errors[method])
 
 
@@ -93,12 +93,12 @@ def _wide(name: str) -> Prior:
     return wide_prior(FORMS[name], NOISE)
 
 
-def _told(of: Form, prior: Prior, question: Question) -> tuple[Quantiles, ...]:
-    places = [item.configuration for item in question.known]
+def _told(of: Form, prior: Prior, context: Question) -> tuple[Quantiles, ...]:
+    places = [item.configuration for item in context.known]
     middle = reference_batch(places)
-    seconds = np.log([item.step_seconds for item in question.known])
+    seconds = np.log([item.step_seconds for item in context.known])
     fitted = fit(of, columns(places, middle), seconds, prior)
-    wanted: list[Configuration] = [item.configuration for item in question.wanted]
+    wanted: list[Configuration] = [item.configuration for item in context.wanted]
     return step_seconds(fitted, wanted, middle)
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
-from foretrain.planning.epoch_accounting import relative_error
+from foretrain.planning.speedup import relative_error
 from foretrain.units import HOUR
 from validation.convergence_methods import HERE, reaching_case, table
 from validation.convergence_runs import Run, dawnbench

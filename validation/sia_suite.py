@@ -54,7 +54,7 @@ def run(data: Path) -> SuiteReport:
     """Fit to six, tell the rest."""
     steps = sia.read(data)
     priors = Priors([*sia_jobs(steps), *gavel_jobs(gavel.read(data))])
-    cases = [case for question in _questions(steps, _six) for case in answered(question, priors)]
+    cases = [case for context in _questions(steps, _six) for case in answered(context, priors)]
     by_set: dict[str, dict[str, Metrics]] = {}
     placed = [case for case in cases if case.name.endswith(PLACEMENTS)]
     for cluster, group in by_group(placed).items():
@@ -65,7 +65,7 @@ def run(data: Path) -> SuiteReport:
     for cluster, group in by_group([case for case in cases if case.name.endswith(SCALABILITY)]).items():
         by_set[f"{cluster}, more nodes than fitted to"] = by_method(group)
     for count, chosen in ((1, _one), (3, _three)):
-        few = [case for question in _questions(steps, chosen) for case in answered(question, priors)]
+        few = [case for context in _questions(steps, chosen) for case in answered(context, priors)]
         few = [case for case in few if case.name.endswith(PLACEMENTS)]
         for cluster, group in by_group(few).items():
             by_set[f"{cluster}, {count} timing{'s' if count > 1 else ''}"] = by_method(group)
@@ -83,14 +83,14 @@ def _questions(steps: Sequence[SiaStep], chosen: Choice) -> list[Question]:
     alike: dict[tuple[str, str], list[SiaStep]] = {}
     for step in steps:
         alike.setdefault((step.model, step.cluster), []).append(step)
-    questions = []
+    contexts = []
     for (model, cluster), found in alike.items():
         known = chosen(found)
         rest = [step for step in found if step not in known]
         told: tuple[Timing, ...] = tuple(map(sia_timing, rest))
         labels = tuple(step.table for step in rest)
-        questions.append(Question(model, cluster, tuple(map(sia_timing, known)), told, labels))
-    return questions
+        contexts.append(Question(model, cluster, tuple(map(sia_timing, known)), told, labels))
+    return contexts
 
 
 def _six(found: Sequence[SiaStep]) -> list[SiaStep]:

@@ -10,24 +10,28 @@ from calibration.datasets.transformer_graphs import Transformer, graph_at
 from calibration.frameworks import LayoutParts, StageParts, summed
 
 from foretrain.facts.devices import Device
-from foretrain.prediction.call_times import CallTimes, call_times
 from foretrain.prediction.collectives.network import Network
-from foretrain.prediction.layout_memory import layout_memory
-from foretrain.prediction.memory import MemoryEstimate
-from foretrain.prediction.operators.table import Flags, Floats
-from foretrain.prediction.pipeline_step import link_of
-from foretrain.prediction.spreading import Setting, Spread, divided, exchange_costs, replicated, spread_priced
-from foretrain.prediction.step import PricedStep
-from foretrain.prediction.step_models import StepModel
+from foretrain.prediction.cost_models.priced_step import CallTimes, PricedStep, call_times
+from foretrain.prediction.cost_models.step_models import CostModel
+from foretrain.prediction.memory.estimate import MemoryEstimate, fullest_stage
+from foretrain.prediction.operators.listing import Flags, Floats
+from foretrain.prediction.step.parallel import (
+    Environment,
+    ParallelStep,
+    composed_step,
+    exchange_costs,
+)
+from foretrain.prediction.step.pipeline import link_of
+from foretrain.prediction.strategies.catalogue import divided, replication
 from foretrain.prediction.strategies.gradients import optimizer_start, parameter_bytes
 from foretrain.prediction.strategies.layout import Layout
-from foretrain.prediction.strategies.pipeline import (
+from foretrain.prediction.strategies.pipeline.pipeline import (
     Pipeline,
     feasible_schedule,
     pipelined,
     pipelined_before,
 )
-from foretrain.prediction.strategies.pipeline_schedules import peak_in_flight
+from foretrain.prediction.strategies.pipeline.schedules import peak_in_flight
 from foretrain.prediction.strategies.program import Axis, Program, When
 from foretrain.prediction.strategies.sharded import with_sharded_optimizer
 from foretrain.workloads.graph import Graph, Phase
@@ -111,7 +115,7 @@ class Divided:
 class Bench:
     """Programs are kept for the last (model, tensor degree, batch) alone: hand runs in in that order."""
 
-    def __init__(self, device: Device, model: StepModel) -> None:
+    def __init__(self, device: Device, model: CostModel) -> None:
         self._device, self._model = device, model
         self._key: tuple[object, ...] = ()
         self._divided: Divided | None = None
@@ -120,7 +124,7 @@ class Bench:
         """The program of a micro-batch, divided and priced."""
         key = (run.model, run.layout.tensor, run.layout.sequence_parallel, run.batch)
         if key != self._key or self._divided is None:
-            whole = divided(graph_at(run.model, run.batch), run.layout)
+            whole = divided(Program(graph_at(run.model, run.batch)), run.layout)
             step = self._model.priced(whole.graph, self._device)
             self._key, self._divided = key, Divided(whole, step, call_times(step), {}, {})
         return self._divided
@@ -139,16 +143,16 @@ class Bench:
         order = feasible_schedule(layout.schedule, layout.pipeline, 2 * layout.pipeline, layout.chunks)
         if len(run.starts) == layout.pipeline - 1:
             return pipelined_before(found.program, found.times.device, order, run.starts)
-        costs = exchange_costs(layout, Setting(self._device, run.network, self._model))
+        costs = exchange_costs(layout, Environment(self._device, run.network, self._model))
         link = link_of(lambda exchange: costs(exchange).seconds)
         return pipelined(found.program, found.times.device, order, link)
 
-    def spread(self, run: Run) -> Spread:
+    def spread(self, run: Run) -> ParallelStep:
         """The step of a run."""
         found = self.divided(run)
-        at = Setting(self._device, run.network, self._model)
+        at = Environment(self._device, run.network, self._model)
         whole = replace(found.program, micro_batches=run.micro_batches)
-        return spread_priced(whole, found.step, self._times(found, run.layout), run.layout, at, self.cut(run))
+        return composed_step(whole, found.step, self._times(found, run.layout), run.layout, at, self.cut(run))
 
     def memory(self, run: Run) -> Memory:
         """What devices of a run hold."""
@@ -160,11 +164,11 @@ class Bench:
             stages = tuple(stage.program for stage in cutting.stages)
             held = tuple(float(count) for count in peak_in_flight(order))
         stages = tuple(replace(stage, micro_batches=run.micro_batches) for stage in stages)
-        number, estimate = layout_memory(stages, held, run.layout, self._device)
+        number, estimate = fullest_stage(stages, held, run.layout, self._device)
         fullest = Held(estimate, held[number], _blocks(stages[number].graph))
         if number == 0:
             return Memory(fullest, fullest)
-        _, estimate = layout_memory(stages[:1], held[:1], run.layout, self._device)
+        _, estimate = fullest_stage(stages[:1], held[:1], run.layout, self._device)
         return Memory(Held(estimate, held[0], _blocks(stages[0].graph)), fullest)
 
     def parts(self, run: Run) -> LayoutParts:
@@ -176,13 +180,13 @@ class Bench:
             for number, part in enumerate(cutting.parts):
                 stage[part.calls] = number
         stage[found.update :] = -1
-        at = Setting(self._device, run.network, self._model)
+        at = Environment(self._device, run.network, self._model)
         costs = exchange_costs(run.layout, at)
         programs = [found.program] if cutting is None else [part.program for part in cutting.parts]
         between = [[one for one in part.exchanges if one.axis is Axis.TENSOR] for part in programs]
         device, everything = found.times.device, np.ones(len(stage), bool)
         fullest = int(np.argmax([parameter_bytes(part.graph) for part in programs]))
-        whole = replicated(programs[fullest], run.layout)
+        whole = replication(run.layout).replicate(programs[fullest], run.layout)
         return LayoutParts(
             stages=StageParts(
                 products=summed(found.products, stage, count, found.in_blocks),

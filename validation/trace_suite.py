@@ -93,31 +93,41 @@ def trace_all(pairs: list[tuple[Case, TimmModel]]) -> list[Outcome]:
     with ProcessPoolExecutor(PROCESSES) as pool:
         waiting = [pool.submit(trace_case, case, source) for case, source in pairs]
         done = track(as_completed(waiting), "Tracing", total=len(waiting), console=Console(stderr=True))
-        outcomes = [future.result() for future in done]
-    return sorted(outcomes, key=lambda outcome: outcome.model)
+        evaluations = [future.result() for future in done]
+    return sorted(evaluations, key=lambda evaluation: evaluation.model)
 
 
-def write(outcomes: Iterable[Outcome], report: Path) -> None:
+def write(evaluations: Iterable[Outcome], report: Path) -> None:
     """The cases that failed or met an operator nobody knows."""
     report.parent.mkdir(parents=True, exist_ok=True)
     with report.open("w", newline="") as rows:
         writer = csv.DictWriter(rows, [field.name for field in fields(Outcome)])
         writer.writeheader()
-        writer.writerows(asdict(outcome) for outcome in outcomes if not outcome.traced or outcome.unknown)
+        writer.writerows(
+            asdict(evaluation) for evaluation in evaluations if not evaluation.traced or evaluation.unknown
+        )
 
 
 def run(data: Path) -> SuiteReport:
     """Trace every known model of the benchmark; the report lists those that failed, and why."""
     all_cases = cases(data)
     pairs = list(known(all_cases))
-    outcomes = trace_all(pairs)
-    write(outcomes, REPORT)
-    traced = sum(outcome.traced for outcome in outcomes)
-    names = f"timm names known to the installed timm ({len(outcomes)} of {len(all_cases)})"
+    evaluations = trace_all(pairs)
+    write(evaluations, REPORT)
+    traced = sum(evaluation.traced for evaluation in evaluations)
+    names = f"timm names known to the installed timm ({len(evaluations)} of {len(all_cases)})"
     notes = [
         f"target: {TARGET_SHARE:.0%} traced; every step in mixed precision at the benchmark's image size"
     ]
-    notes += [f"not traced: {outcome.model}: {outcome.reason}" for outcome in outcomes if not outcome.traced]
-    notes += [f"no rule: {outcome.unknown} in {outcome.model}" for outcome in outcomes if outcome.unknown]
-    verdicts = {names: {"foretrain": Verdicts(traced, len(outcomes))}}
+    notes += [
+        f"not traced: {evaluation.model}: {evaluation.reason}"
+        for evaluation in evaluations
+        if not evaluation.traced
+    ]
+    notes += [
+        f"no rule: {evaluation.unknown} in {evaluation.model}"
+        for evaluation in evaluations
+        if evaluation.unknown
+    ]
+    verdicts = {names: {"foretrain": Verdicts(traced, len(evaluations))}}
     return SuiteReport("Tracing timm models", (), {}, verdicts, tuple(notes))

@@ -21,16 +21,16 @@ from foretrain.facts.nodes import nodes
 from foretrain.facts.offers import Offer, OfferQuery, search
 from foretrain.facts.providers import providers
 from foretrain.facts.running import CHECKPOINT_FIXED, CHECKPOINT_RATE, STARTUP, default
-from foretrain.planning.bills import billed_seconds_each
-from foretrain.planning.phases import HandOver, PhasedJob, Runner, worth_pairing
-from foretrain.planning.stages import progress_step_seconds
-from foretrain.prediction.input_pipeline import InputOptions
-from foretrain.prediction.job import state_bytes
-from foretrain.prediction.many_devices import Spreading, question_of
+from foretrain.jobs.bill import billed_seconds_each
+from foretrain.jobs.job import state_bytes
+from foretrain.jobs.stages import progress_step_seconds
+from foretrain.planning.two_phases.phases import HandOver, PhasedJob, Runner, worth_pairing
+from foretrain.prediction.cost_models.step_models import cost_model
+from foretrain.prediction.evaluation import StepConfiguration, evaluate
+from foretrain.prediction.many_devices import Parallelism, step_context
 from foretrain.prediction.operators.catalogue import DEFAULT
-from foretrain.prediction.outcomes import Attempt, evaluate
-from foretrain.prediction.step_models import step_model
-from foretrain.prediction.strategies.layout import layout_of
+from foretrain.prediction.step.input_pipeline import InputOptions
+from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.units import GIGA, HOUR
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 from foretrain.workloads.workload import graph_at
@@ -85,16 +85,19 @@ def priced_offers(network: Network) -> tuple[tuple[PricedOffer, ...], float]:
         channels_last=True,
     )
     workload = workload_of(request)
-    model = step_model(DEFAULT, workload)
+    model = cost_model(DEFAULT, workload)
 
     @cache
     def seconds(machine: Hardware) -> tuple[float, float] | None:
-        question = question_of(workload, machine, Spreading(), model, InputOptions())
+        context = step_context(workload, machine, Parallelism(), model, InputOptions())
         layout = layout_of("ddp", machine.devices, machine.devices)
         each = network.global_batch // machine.devices
-        attempts = Attempt(layout, each, max(1, each // MICRO_BATCH)), Attempt(layout, MICRO_BATCH)
+        configurations = (
+            StepConfiguration(layout, each, max(1, each // MICRO_BATCH)),
+            StepConfiguration(layout, MICRO_BATCH),
+        )
         try:
-            same, own = (evaluate(question, attempt) for attempt in attempts)
+            same, own = (evaluate(context, configuration) for configuration in configurations)
         except ForetrainError:  # an operation has no price on that device, or its links are not known
             return None
         return (same.seconds, own.seconds) if same.memory.fits and own.memory.fits else None

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from foretrain.planning.phases import (
+from foretrain.planning.two_phases.phases import (
     HandOver,
     PhaseAnswer,
     PhasedJob,
@@ -132,13 +132,13 @@ def run(data: Path) -> SuiteReport:
             for curve in curves:
                 market = markets[curve.network, name]
                 found[kind] += _outcomes(curve, market, job_of(market, curve))
-            here = [outcome for outcome in found[kind] if outcome.market == name]
-            wins = sum(outcome.saving > 0 for outcome in here)
+            here = [evaluation for evaluation in found[kind] if evaluation.market == name]
+            wins = sum(evaluation.saving > 0 for evaluation in here)
             verdicts[f"two phases win, {kind}"][name] = Verdicts(wins, len(here))
             by_set[f"money above the optimum, {kind}, {name}"] = _table([one.case for one in here])
-        cases += [outcome.case for outcome in found[kind]]
+        cases += [evaluation.case for evaluation in found[kind]]
     verdicts["planned from half of the log, run as it happened"] = _as_told(data, curves, markets)
-    notes = tuple(note for kind, outcomes in found.items() for note in _figures(kind, outcomes))
+    notes = tuple(note for kind, evaluations in found.items() for note in _figures(kind, evaluations))
     return SuiteReport("two_phase", tuple(cases), by_set, verdicts, (*notes, *_NOTES))
 
 
@@ -199,18 +199,18 @@ def _table(cases: Sequence[Case]) -> dict[str, Metrics]:
     return {name: metrics(cases, name) for name in (HERE, SINGLE, FLATTENS)}
 
 
-def _figures(kind: str, outcomes: Sequence[Outcome]) -> list[str]:
+def _figures(kind: str, evaluations: Sequence[Outcome]) -> list[str]:
     """How often and by how much two phases win, the best case, and how far from brute force."""
-    largest = max(outcome.error for outcome in outcomes)
+    largest = max(evaluation.error for evaluation in evaluations)
     lines = [f"{kind}: largest difference of the search to brute force {largest:.1e} of the bill."]
-    for task in sorted({outcome.curve.run.task for outcome in outcomes}):
-        here = [outcome for outcome in outcomes if outcome.curve.run.task == task]
-        won = [outcome for outcome in here if outcome.saving > 0]
+    for task in sorted({evaluation.curve.run.task for evaluation in evaluations}):
+        here = [evaluation for evaluation in evaluations if evaluation.curve.run.task == task]
+        won = [evaluation for evaluation in here if evaluation.saving > 0]
         lines.append(f"{kind}, {task}: two phases win {len(won)} of {len(here)} cases")
         if won:
-            saved = statistics.median(outcome.saving for outcome in won)
-            growing = sum(outcome.smaller_first for outcome in won)
-            best = max(won, key=lambda outcome: outcome.saving)
+            saved = statistics.median(evaluation.saving for evaluation in won)
+            growing = sum(evaluation.smaller_first for evaluation in won)
+            best = max(won, key=lambda evaluation: evaluation.saving)
             lines[-1] += f" and save {saved:.1%} of the money there in the median; {growing} of them go from "
             lines[-1] += f"fewer GPUs to more. The largest saving: {_described(best)}"
             same_run = (best.curve.name, best.market)
@@ -218,28 +218,29 @@ def _figures(kind: str, outcomes: Sequence[Outcome]) -> list[str]:
     return lines
 
 
-def _sweep(outcomes: Sequence[Outcome]) -> str:
+def _sweep(evaluations: Sequence[Outcome]) -> str:
     """All deadlines of one entry on one market."""
     told = []
-    for outcome in outcomes:
-        single, two = outcome.answer.single, outcome.answer.two_phase
+    for evaluation in evaluations:
+        single, two = evaluation.answer.single, evaluation.answer.two_phase
         assert single is not None
-        cost = f"in {outcome.deadline / HOUR:.2f} h {single.usd:.2f} USD"
+        cost = f"in {evaluation.deadline / HOUR:.2f} h {single.usd:.2f} USD"
         if two is not None:
-            cost += f" or {two.usd:.2f} USD ({outcome.saving:.1%} less) moving at epoch {outcome.epochs:.1f}"
+            cost += f" or {two.usd:.2f} USD ({evaluation.saving:.1%} less)"
+            cost += f" moving at epoch {evaluation.epochs:.1f}"
         told.append(cost)
     return f"The same run at each deadline, one offer or two: {'; '.join(told)}."
 
 
-def _described(outcome: Outcome) -> str:
-    curve, single, two = outcome.curve, outcome.answer.single, outcome.answer.two_phase
+def _described(evaluation: Outcome) -> str:
+    curve, single, two = evaluation.curve, evaluation.answer.single, evaluation.answer.two_phase
     assert single is not None
     assert two is not None
     first, second = (phase.runner.name for phase in two.phases)
     return (
-        f"{curve.name} in {outcome.deadline / HOUR:.2f} h: {single.usd:.2f} USD on "
-        f"{single.phases[0].runner.name}, {two.usd:.2f} USD on {first} up to epoch {outcome.epochs:.1f} of "
-        f"{curve.run.meets_at:.0f} and {second} after ({outcome.saving:.1%} less); the curve flattens at "
+        f"{curve.name} in {evaluation.deadline / HOUR:.2f} h: {single.usd:.2f} USD on "
+        f"{single.phases[0].runner.name}, {two.usd:.2f} USD on {first} up to epoch {evaluation.epochs:.1f} "
+        f"of {curve.run.meets_at:.0f} and {second} after ({evaluation.saving:.1%} less); the curve flattens at "
         f"epoch {curve.flattens_at:.0f}."
     )
 

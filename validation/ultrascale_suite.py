@@ -21,7 +21,7 @@ from foretrain.facts.devices import Device
 from foretrain.facts.hardware import hardware
 from foretrain.prediction.collectives import network_of
 from foretrain.prediction.collectives.network import Network
-from foretrain.prediction.step_models import OperatorSteps
+from foretrain.prediction.cost_models.step_models import OperatorCostModel
 from foretrain.prediction.strategies.layout import Layout
 from validation.report import Case, Metrics, SuiteReport, Verdicts, metrics
 from validation.splitting import intervals
@@ -81,7 +81,7 @@ def run(data: Path) -> SuiteReport:
 def _told(runs: Sequence[NanotronRun]) -> list[Told]:
     """All that nanotron can run, told from the model alone."""
     device, _ = _hardware(1)
-    bench = Bench(device, OperatorSteps())
+    bench = Bench(device, OperatorCostModel())
     found = []
     for one in sorted(filter(can_run, runs), key=lambda one: (one.pipeline > 1, *_bench_order(one))):
         asked = _asked(one)

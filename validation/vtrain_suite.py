@@ -19,8 +19,8 @@ from calibration.frameworks import Framework, LayoutParts, fit_framework, step_s
 from foretrain.facts.hardware import hardware
 from foretrain.prediction.collectives import network_of
 from foretrain.prediction.collectives.network import Network
-from foretrain.prediction.operators.table import Flags, Floats
-from foretrain.prediction.step_models import OperatorSteps
+from foretrain.prediction.cost_models.step_models import OperatorCostModel
+from foretrain.prediction.operators.listing import Flags, Floats
 from foretrain.prediction.strategies.layout import Layout
 from validation.report import Case, Metrics, SuiteReport, metrics
 from validation.splitting import intervals, leave_out
@@ -84,7 +84,7 @@ def run(data: Path) -> SuiteReport:
 
 
 def _told(runs: Sequence[MegatronRun]) -> list[Told]:
-    bench = Bench(hardware(f"{DEVICE}:8").device, OperatorSteps())
+    bench = Bench(hardware(f"{DEVICE}:8").device, OperatorCostModel())
     ordered = sorted(runs, key=lambda one: (one.shape, one.tensor, one.micro_batch, one.pipeline))
     found = []
     for one in ordered:

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from calibration.clusters.steps import ClusterSteps
-from foretrain.prediction.operators.table import Floats
+from foretrain.prediction.operators.listing import Floats
 
 _MOST_ROWS = 400
 _MOST_RING_ROWS = 400
@@ -100,9 +100,6 @@ def exposed_seconds(steps: ClusterSteps, reductions: Floats) -> Floats:
 def step_seconds(steps: ClusterSteps, hosts: Hosts, wires: Wires) -> Floats:
     """The whole step."""
     return computing_seconds(steps, hosts) + exposed_seconds(steps, ring_seconds(steps, wires))
-
-
-
 
 
 def fit_hosts(steps: ClusterSteps) -> dict[str, Hosts]:

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from calibration.datasets import lambda_labs, sia_models
 from calibration.datasets.sia import CLUSTERS, SiaStep
 from foretrain.facts.devices import device
-from foretrain.prediction.call_times import call_times
-from foretrain.prediction.operators.table import Flags, Floats
-from foretrain.prediction.step_models import OperatorSteps
+from foretrain.prediction.cost_models.priced_step import call_times
+from foretrain.prediction.cost_models.step_models import OperatorCostModel
+from foretrain.prediction.operators.listing import Flags, Floats
 from foretrain.prediction.strategies.gradients import buckets, gradients, optimizer_start
 
 Names = NDArray[np.str_]
@@ -79,7 +79,7 @@ class _Work:
 @cache
 def _work(model: str, batch: int, device_id: str, frames: int | None) -> _Work:
     graph = sia_models.graph(model, batch, frames)
-    times = call_times(OperatorSteps().priced(graph, device(device_id))).device
+    times = call_times(OperatorCostModel().priced(graph, device(device_id))).device
     ends = np.cumsum(times)
     last = ends[optimizer_start(graph) - 1]
     ready = gradients(graph)
@@ -125,8 +125,6 @@ def _fullest(row: SiaStep) -> int:
     return max(row.devices_per_node) if row.devices_per_node else -(-row.devices // row.nodes)
 
 
-
-
 def mixed_precision_factor(data: Path, without: frozenset[str] = frozenset()) -> float:
     """The median of measured over priced, of all GPUs but some."""
     found = []
@@ -137,6 +135,6 @@ def mixed_precision_factor(data: Path, without: frozenset[str] = frozenset()) ->
             continue
         target = device(run.device_id)
         step = lambda_labs.graph(run, target)
-        priced = float(OperatorSteps().priced(step, target).priced.seconds.sum()) / step.samples
+        priced = float(OperatorCostModel().priced(step, target).priced.seconds.sum()) / step.samples
         found.append(run.seconds / priced)
     return median(found)

@@ -21,7 +21,7 @@ from foretrain.prediction.collectives._base import Group, Verb
 from foretrain.prediction.collectives.calibration import NVLINK, Behaviour, Calibration, LinkFit, technology
 from foretrain.prediction.collectives.catalogue import collective_seconds
 from foretrain.prediction.collectives.network import Network, network_of
-from foretrain.prediction.operators.table import Floats
+from foretrain.prediction.operators.listing import Floats
 
 START = Behaviour(
     share=1.0,
@@ -108,8 +108,6 @@ def merged(parts: Sequence[Calibration]) -> Calibration:
         {name: value for part in parts for name, value in part.behaviours.items()},
         {name: value for part in parts for name, value in part.links.items()},
     )
-
-
 
 
 @dataclass(frozen=True, eq=False)

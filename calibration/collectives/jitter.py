@@ -1,7 +1,7 @@
 """How much step times vary between GPUs, from Lambda's runs on two to eight of them.
 
-A run on n GPUs is predicted from the same run on one: what the exchange of gradients over the shipped links takes
-beyond the backward pass, and the wait for the slowest of n workers whose times vary by a coefficient of
+A run on n GPUs is predicted from the same run on one: what the exchange of gradients over the shipped links
+takes beyond the backward pass, and the wait for the slowest of n workers whose times vary by a coefficient of
 variation cv,
 
     t_n = t_1 + exposed + t_1 (E[max of n] - 1)
@@ -24,10 +24,10 @@ from foretrain.errors import MissingData
 from foretrain.facts.devices import device
 from foretrain.facts.hardware import hardware
 from foretrain.prediction.collectives import Group, Network, Verb, collective_seconds, network_of
-from foretrain.prediction.operators.table import Flags, Floats
+from foretrain.prediction.operators.listing import Flags, Floats
+from foretrain.prediction.stragglers import FILE as FILE
+from foretrain.prediction.stragglers import expected_maximum
 from foretrain.prediction.strategies.gradients import BUCKET_BYTES
-from foretrain.prediction.strategies.jitter import FILE as FILE
-from foretrain.prediction.strategies.stragglers import expected_maximum
 
 CANDIDATES = np.arange(0.0, 0.0801, 0.005)
 _BACKWARD_SHARE = 2 / 3

@@ -34,7 +34,7 @@ from foretrain.prediction.collectives.calibration import (
     Behaviour,
     Calibration,
 )
-from foretrain.prediction.operators.table import Floats
+from foretrain.prediction.operators.listing import Floats
 
 _DEVICES = (2, 4, 8)
 _MIB = 2**20
@@ -63,8 +63,6 @@ def unseen_spread(machines: Mapping[str, float]) -> dict[str, float]:
     ]
     p10, p50, p90 = np.quantile(ratios, [0.1, 0.5, 0.9]).tolist()
     return {"p10": p10, "p50": p50, "p90": p90, "cases": len(ratios)}
-
-
 
 
 def corpus(data: Path) -> Mapping[str, tuple[Block, ...]]:

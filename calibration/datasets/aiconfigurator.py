@@ -27,8 +27,8 @@ from calibration.datasets.measurements import CollectiveTime, Measurements, meas
 from calibration.datasets.works import product
 from foretrain.facts.devices import device
 from foretrain.prediction.collectives._base import Verb
-from foretrain.prediction.operators.limits import peak_flop_per_second
-from foretrain.prediction.operators.table import Flags
+from foretrain.prediction.operators.listing import Flags
+from foretrain.prediction.operators.pricing import peak_flop_per_second
 from foretrain.workloads.ops import Direction, Kind, Work
 
 GEMM_FILE = Path("aiconfigurator/gemm.csv.gz")
@@ -83,8 +83,6 @@ def read_products(data: Path) -> Measurements:
     )
 
 
-
-
 def start_cycles(data: Path) -> float:
     """Cycles at boost clock of the shortest hundredth of kernels, the median over devices."""
     seconds: dict[str, list[float]] = {}
@@ -95,8 +93,6 @@ def start_cycles(data: Path) -> float:
         float(np.quantile(found, _SHORTEST)) * device(DEVICES[name]).sheet.number("boost_clock_hertz")
         for name, found in seconds.items()
     )
-
-
 
 
 def attention_work(batch: int, length: int, heads: int, kv_heads: int, head: int) -> Work:
@@ -147,8 +143,6 @@ def _is_plausible(every: Measurements) -> Flags:
         moved = every.table.bytes / every.seconds < _PLAUSIBLE_SHARE * target.memory_bytes_per_second
         fits |= here & (every.table.flop / every.seconds < _PLAUSIBLE_SHARE * peak) & (cached | moved)
     return fits
-
-
 
 
 def read_collectives(data: Path, dtype: str = "half") -> tuple[CollectiveTime, ...]:

@@ -74,8 +74,6 @@ def _product_cases(file: Path) -> Iterator[tuple[Work, str, float, str]]:
                 yield product(1, m, n, k, dtype, is_linear=True), _DEVICES[row["file"]], seconds, layout
 
 
-
-
 def read_convolutions(data: Path) -> Measurements:
     """All convolutions on known devices."""
     return measurements_of(SOURCE, _by_direction(_convolution_cases(data / FILE)))
@@ -127,8 +125,6 @@ def _convolution_works(row: dict[str, str], header: dict[str, str]) -> Iterator[
             yield layer.work(direction, dtype), _DEVICES[row["file"]], seconds
 
 
-
-
 def recurrent_work(gates: int, hidden: int, batch: int, steps: int, dtype: str, direction: Direction) -> Work:
     """A layer without the product with its input: `in` is 0."""
     dims = {"steps": steps, "batch": batch, "in": 0, "hidden": hidden}
@@ -174,8 +170,6 @@ def _recurrent_works(
         if total > 0:
             done = recurrent_work(gates, hidden, batch, steps, dtype, direction)
             yield done, _DEVICES[row["file"]], total * 1e-3
-
-
 
 
 def _by_direction(cases: Iterable[tuple[Work, str, float]]) -> Iterator[tuple[Work, str, float, str]]:

@@ -193,8 +193,6 @@ def _batch(task: str, precision: str, device_id: str) -> float | None:
     return max(1.0, known[nearest] * memory / device(nearest).memory_bytes)
 
 
-
-
 @dataclass(frozen=True)
 class SquadBert(ModelSource):
     """BERT as it is fine-tuned on SQuAD."""

@@ -75,8 +75,6 @@ def read_products(data: Path) -> Measurements:
     )
 
 
-
-
 def vector_work(op: str, rows_count: int, length: int) -> Work:
     """The work of one operator of the data set on a matrix of `rows_count` by `length`."""
     kind = _VECTOR_KINDS.get(op, Kind.ELEMENTWISE)
@@ -128,8 +126,6 @@ def _convolution(row: dict[str, str]) -> Convolution:
         stride=(stride, stride),
         padding=(padding, padding),
     )
-
-
 
 
 def read_layer_products(data: Path) -> Measurements:
@@ -194,8 +190,6 @@ def _layer_product(row: dict[str, str]) -> Work | None:
     return None
 
 
-
-
 def read_vector_gradients(data: Path) -> Measurements:
     """Backward of softmax, norms, activations, products by a number or a tensor, and dropout."""
     return measurements_of(SOURCE, _vector_gradients(data / LAYER_FILE))
@@ -243,8 +237,6 @@ def _vector_gradient(label: str, shape: tuple[int, ...], tensors: int) -> Work:
         mask = float(_MASK_ITEM_BYTES * elements)
         kind, read, write, kernels = Kind.DROPOUT, mask + 3 * tensor, 3 * tensor, _DROPOUT_KERNELS
     return Work(kind, Direction.BACKWARD, dims, "float32", float(elements), read, write, kernels)
-
-
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,8 +65,6 @@ def _step(row: Mapping[str, str]) -> SiaStep:
     )
 
 
-
-
 @dataclass(frozen=True, slots=True)
 class Waiting:
     """Seconds that a model's gradients took on a number of devices of one node."""

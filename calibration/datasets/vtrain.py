@@ -94,8 +94,6 @@ def model_of(run: MegatronRun) -> Transformer:
     return Transformer("gpt", run.seq_len, _OPTIONS, config, f"GPT of {run.shape}")
 
 
-
-
 def read_all_reduces(data: Path) -> tuple[CollectiveTime, ...]:
     """All sizes, 1 MiB to 1 GiB in steps of 1 MiB."""
     return tuple(

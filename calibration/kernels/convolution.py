@@ -32,7 +32,7 @@ from foretrain.prediction.operators.convolution import (
     least_seconds,
     lower,
 )
-from foretrain.prediction.operators.table import Floats
+from foretrain.prediction.operators.listing import Floats
 from foretrain.workloads.ops import Direction
 
 DEPTHWISE_SHARE = 0.15
@@ -153,8 +153,6 @@ def _constants(x: Floats, start_cycles: float) -> ConvolutionConstants:
         conversion=2 * bounded[_N + 11],
         depthwise_share=DEPTHWISE_SHARE,
     )
-
-
 
 
 def read(data: Path) -> tuple[Measurements, ...]:

@@ -27,10 +27,10 @@ from foretrain.facts.devices import Device
 from foretrain.prediction.operators import streaming
 from foretrain.prediction.operators.corrections import FILE as TREES_FILE
 from foretrain.prediction.operators.corrections import apply, key
+from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.operators.matrix import FILE as FILE
 from foretrain.prediction.operators.matrix import Calibration, Unit, calibration
 from foretrain.prediction.operators.products import ProductConstants
-from foretrain.prediction.operators.table import Floats
 from foretrain.prediction.operators.trees import Forest
 
 FOLDS = 3
@@ -40,7 +40,7 @@ Shape = tuple[float, float, float, float]
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """All measured products: those the constants are fitted to, and those that only determine a device's share."""
+    """Measured products: those that constants are fitted to, and those that only give a device's share."""
 
     found: tuple[Measurements, ...]
     fitted: Mapping[str, tuple[Sample, ...]]
@@ -111,7 +111,9 @@ def forests_of(part: Sample, known: ProductConstants, share: float) -> dict[bool
     """The corrections fitted to a sample: of plain products and of layers, where it has them."""
     predicted = modelled(part, known, share)
     return {
-        is_plain: fit_trees(part.at(part.work.is_plain == is_plain), predicted[part.work.is_plain == is_plain])
+        is_plain: fit_trees(
+            part.at(part.work.is_plain == is_plain), predicted[part.work.is_plain == is_plain]
+        )
         for is_plain in sorted(set(part.work.is_plain.tolist()))
     }
 

@@ -20,6 +20,7 @@ from foretrain.facts.devices import Device, device
 from foretrain.prediction.operators import streaming
 from foretrain.prediction.operators.bandwidth import nearest_share, published
 from foretrain.prediction.operators.corrections import BOUND, features
+from foretrain.prediction.operators.listing import Flags, Floats
 from foretrain.prediction.operators.products import (
     TILES,
     PowerLimit,
@@ -30,13 +31,12 @@ from foretrain.prediction.operators.products import (
     products,
     unit_of,
 )
-from foretrain.prediction.operators.table import Flags, Floats
 from foretrain.prediction.operators.trees import Forest, from_lightgbm
 
 ROWS_PER_DEVICE = 1000
 """How many measurements of a device the constants are fitted to: there are 18 of them."""
 BEFORE_KERNEL = 0.75
-"""How much of the host's dispatch is over before the kernel starts: the value that fits NeuSight's products best."""
+"""How much of the host's dispatch is over before the kernel starts: what fits NeuSight's products best."""
 _SHORTEST = 0.005
 _COUNT = len(TILES)
 _START = np.concatenate([np.full(2 * _COUNT, -0.15), [np.log(30.0), 1.0, np.log(256.0), np.log(48.0)]])
@@ -232,8 +232,6 @@ def power_limit(shares: Mapping[str, float], unit: str) -> PowerLimit:
         return np.concatenate([predicted - logs, (x - start) * [0.3, 0.2, 1.0]])
 
     return limit(minimise(residuals, start, scale=0.2))
-
-
 
 
 def fit_trees(part: Sample, modelled: Floats) -> Forest:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from calibration.datasets.measurements import Measurements
 from calibration.files import HeldOut, data_used
 from calibration.least_squares import minimise
 from foretrain.facts.devices import device
+from foretrain.prediction.operators.listing import Flags, Floats
 from foretrain.prediction.operators.products import unit_of
 from foretrain.prediction.operators.recurrent import FILE as FILE
 from foretrain.prediction.operators.recurrent import (
@@ -23,7 +24,6 @@ from foretrain.prediction.operators.recurrent import (
     parts,
     recurrent_seconds,
 )
-from foretrain.prediction.operators.table import Flags, Floats
 
 FOLDS = 3
 _START = np.log(np.array([2e-5, 2e-5, 0.7]))
@@ -72,7 +72,7 @@ def on_tensor_cores(found: Measurements) -> Flags:
 
 
 def cross_validate(found: Measurements) -> HeldOut:
-    """Each measurement as predicted by a fit that had not seen its shape, and by one that had not seen its GPU.
+    """Predictions of each measurement by a fit without its shape, and by one without its GPU.
 
     FP16 was measured on one GPU only: without it, the constants of FP32 must do.
     """

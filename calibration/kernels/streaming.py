@@ -22,6 +22,7 @@ from calibration.kernels.harness import floors, observed
 from calibration.least_squares import minimise
 from foretrain.facts.devices import Device, device
 from foretrain.prediction.operators.bandwidth import DeviceShare, nearest_share, published
+from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.operators.streaming import FILE as FILE
 from foretrain.prediction.operators.streaming import (
     GROUPS,
@@ -33,7 +34,6 @@ from foretrain.prediction.operators.streaming import (
     stream_seconds,
     streams,
 )
-from foretrain.prediction.operators.table import Floats
 
 _HARNESSES = ("elementwise", "softmax", "norm")
 _HARNESS_OF_WAY = np.array([_HARNESSES.index(group) for group in GROUPS])
@@ -189,8 +189,6 @@ def _errors(found: StreamFit, parts: Sequence[Sample]) -> Floats:
     return np.concatenate([np.log(found.shown(part) / part.seconds) for part in parts])
 
 
-
-
 @dataclass(frozen=True, eq=False)
 class Predictions:
     """Out-of-sample predictions of every measurement, in their order, as the harness would show them.
@@ -204,7 +202,7 @@ class Predictions:
 
 
 def cross_validate(found: Measurements, start_cycles: float) -> Predictions:
-    """Each measurement as predicted by a fit that had not seen its shape, and by one that had not seen its GPU."""
+    """Predictions of each measurement by a fit without its shape, and by one without its GPU."""
     parts = samples(found)
     by_shape, by_device, strict = (np.full(len(found), np.nan) for _ in range(3))
     fold = found.fold(FOLDS)

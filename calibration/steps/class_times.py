@@ -12,12 +12,10 @@ from numpy.typing import NDArray
 from calibration.datasets.timm_benchmark import TimmStep
 from calibration.datasets.timm_models import families
 from foretrain.facts.devices import Device, device
-from foretrain.prediction.host import host_model
 from foretrain.prediction.operators.catalogue import operator_models
-from foretrain.prediction.operators.kernel_classes import kernel_class
-from foretrain.prediction.operators.limits import roofline_seconds
-from foretrain.prediction.operators.pricing import PricedOps, price
-from foretrain.prediction.operators.table import Flags, Floats, table
+from foretrain.prediction.operators.host import host_model
+from foretrain.prediction.operators.listing import Flags, Floats, kernel_class, table
+from foretrain.prediction.operators.pricing import PricedOps, price, roofline_seconds
 from foretrain.workloads.graph import Graph, Role
 from foretrain.workloads.rules import operators
 

@@ -19,10 +19,10 @@ from calibration.datasets.ryujaehun import SmallStep
 from foretrain.facts.devices import device
 from foretrain.facts.hardware import hardware
 from foretrain.prediction.collectives import network_of
-from foretrain.prediction.spreading import Setting, spread
-from foretrain.prediction.step_models import OperatorSteps
+from foretrain.prediction.cost_models.step_models import OperatorCostModel
+from foretrain.prediction.step.parallel import Environment, parallel_step
+from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.prediction.strategies.gradients import parameter_bytes
-from foretrain.prediction.strategies.layout import layout_of
 from foretrain.prediction.strategies.single_process import FILE as FILE
 from foretrain.prediction.strategies.single_process import parameters, replicating_seconds
 from foretrain.workloads.graph import Graph
@@ -46,7 +46,9 @@ class Replicated:
     @property
     def seconds_per_parameter(self) -> float:
         """What is left for each parameter and device."""
-        beyond = self.step.seconds - self.single_seconds - (self.predicted_seconds - self.single_predicted_seconds)
+        beyond = (
+            self.step.seconds - self.single_seconds - (self.predicted_seconds - self.single_predicted_seconds)
+        )
         return beyond / (self.step.devices * self.parameters)
 
 
@@ -83,7 +85,7 @@ def _predicted_seconds(step: SmallStep, graph: Graph) -> float:
     target = device(step.device_id)
     network = network_of(hardware(f"{step.device_id}:{step.devices}"))
     layout = layout_of("dp" if step.devices > 1 else "ddp", step.devices, step.devices)
-    return spread(graph, layout, 1, Setting(target, network, OperatorSteps())).seconds
+    return parallel_step(graph, layout, 1, Environment(target, network, OperatorCostModel())).seconds
 
 
 def fit(steps: Sequence[Replicated]) -> float:

@@ -24,9 +24,9 @@ import numpy as np
 from calibration.steps import mixed_precision as mixed
 from calibration.steps.class_times import ClassTimes, class_times
 from foretrain.errors import InvalidRequest
-from foretrain.prediction.operators.table import Floats
-from foretrain.prediction.user_calibration import FILE as FILE
-from foretrain.prediction.user_calibration import VarianceComponents
+from foretrain.prediction.cost_models.user_timings import FILE as FILE
+from foretrain.prediction.cost_models.user_timings import VarianceComponents
+from foretrain.prediction.operators.listing import Floats
 
 _WILD = 1.0
 """Residuals beyond e to this power are cut to it: a few networks run kernels no class knows."""
@@ -73,8 +73,6 @@ def _products(residuals: Floats, group: np.ndarray) -> np.ndarray:
 
 def _mean(products: np.ndarray) -> float:
     return float(products[0] / products[1]) if products[1] > 0 else float("nan")
-
-
 
 
 def calibrate(data: Path, graphs: Path) -> Mapping[str, Any]:

@@ -24,9 +24,9 @@ from calibration.steps.generation_speed import generation_speed
 from calibration.steps.keras_harness import fit_harness
 from calibration.steps.profet_pricing import GPUS, PricedStep, measured, priced_steps, table
 from foretrain.facts.devices import device
-from foretrain.prediction.few_timings import FILE as FILE
-from foretrain.prediction.few_timings import Spreads, TimedSize, corrected
-from foretrain.prediction.operators.table import Floats
+from foretrain.prediction.cost_models.few_timings import FILE as FILE
+from foretrain.prediction.cost_models.few_timings import Spreads, TimedSize, corrected
+from foretrain.prediction.operators.listing import Floats
 
 KNOWN_UP_TO = 64
 _LEVEL, _NOISE = 0.3, 0.013
@@ -38,7 +38,7 @@ _WANTED_SHARE = 0.8
 
 @dataclass(frozen=True, slots=True)
 class SizePrediction:
-    """One size predicted from smaller ones: its place among the steps and its quantiles over the measurement."""
+    """A size predicted from smaller ones: its place among the steps, its quantiles over the measurement."""
 
     index: int
     p10: float

@@ -22,10 +22,10 @@ from calibration.datasets.ryujaehun import SmallStep
 from calibration.datasets.timm_models import families
 from calibration.least_squares import minimise
 from foretrain.facts.devices import device
-from foretrain.prediction.launching import ends_in_order
+from foretrain.prediction.cost_models.launches import ends_in_order
 from foretrain.prediction.operators.catalogue import operator_models
+from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.operators.pricing import price
-from foretrain.prediction.operators.table import Floats
 from foretrain.workloads.graph import Graph, Phase, Role
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 from foretrain.workloads.rules import operators

@@ -24,9 +24,8 @@ from calibration.least_squares import minimise
 from calibration.steps.generation_speed import Slowness
 from foretrain.facts.devices import Device
 from foretrain.prediction.operators import streaming
-from foretrain.prediction.operators.limits import peak_flop_per_second
-from foretrain.prediction.operators.pricing import PricedOps
-from foretrain.prediction.operators.table import Flags, Floats
+from foretrain.prediction.operators.listing import Flags, Floats
+from foretrain.prediction.operators.pricing import PricedOps, peak_flop_per_second
 from foretrain.workloads.graph import NO_TENSOR, Graph
 from foretrain.workloads.ops import Direction, Kind, Op, Work
 
@@ -120,9 +119,6 @@ def composition(
         filter_seconds=filters / bandwidth,
         depthwise_seconds=grouped / peak_flop_per_second(device, "float32", matrix=False),
     )
-
-
-
 
 
 @dataclass(frozen=True, slots=True)

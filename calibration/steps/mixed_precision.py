@@ -23,9 +23,9 @@ from calibration.datasets import timm_benchmark
 from calibration.datasets.timm_benchmark import TimmStep
 from calibration.datasets.timm_models import name_hash
 from calibration.steps.class_times import ClassTimes, class_times
-from foretrain.prediction.mixed_precision import BOUND, TREES, step_features
-from foretrain.prediction.mixed_precision import FILE as FILE
-from foretrain.prediction.operators.table import Flags, Floats
+from foretrain.prediction.operators.listing import Flags, Floats
+from foretrain.prediction.operators.mixed_precision import BOUND, TREES, step_features
+from foretrain.prediction.operators.mixed_precision import FILE as FILE
 from foretrain.prediction.operators.trees import Forest, from_lightgbm
 
 _FACTOR_ITERATIONS = 40
@@ -75,8 +75,6 @@ def fit_factors(seconds: Floats, measured: Floats, pull: float = 0.1, scale: flo
     return np.exp(x)
 
 
-
-
 @dataclass(frozen=True, eq=False)
 class Learned:
     """Factors by class (all columns of the times they were fitted on), and the trees of whole steps."""
@@ -120,8 +118,6 @@ def learn(times: ClassTimes) -> Learned:
     data = lightgbm.Dataset(bare.features(busy), left)
     forest = from_lightgbm(lightgbm.train(_SETTINGS, data, _ROUNDS).dump_model())
     return Learned(factors, bare.watched, forest)
-
-
 
 
 def steps(data: Path) -> list[TimmStep]:

@@ -27,11 +27,11 @@ from foretrain.prediction.operators._base import Confidence, Knowledge, Operator
 from foretrain.prediction.operators.bandwidth import nearest_share
 from foretrain.prediction.operators.catalogue import operator_models
 from foretrain.prediction.operators.convolution import convolution_seconds, least_seconds, lower
+from foretrain.prediction.operators.listing import Floats, WorkTable
 from foretrain.prediction.operators.matrix import MatrixModel
 from foretrain.prediction.operators.pricing import price
 from foretrain.prediction.operators.roofline import RooflineModel
 from foretrain.prediction.operators.streaming import StreamingModel
-from foretrain.prediction.operators.table import Floats, WorkTable
 from foretrain.workloads.ops import Kind, Op
 from foretrain.workloads.rules import operators
 from foretrain.workloads.workload import graph_at
@@ -69,8 +69,6 @@ def models_without_family(target: Device) -> tuple[OperatorModel, ...]:
     """The models of a convolutional network for a device whose family is forgotten."""
     known = matrix.calibration().without(target)
     return (MatrixModel(known), HeldOutConvolutionModel(), StreamingModel(known.memory), RooflineModel())
-
-
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ import pytest
 from foretrain.errors import InvalidData, InvalidRequest
 from foretrain.facts import price_import
 from foretrain.facts.offers import OfferQuery, all_offers, offers_named, search, shipped_offers
-from foretrain.facts.price_catalog import convert, read_price_file
 from foretrain.facts.price_import import import_prices
 
 HEADER = "cloud,InstanceType,AcceleratorName,AcceleratorCount,Region,vCPUs,MemoryGiB,Price,SpotPrice"
@@ -274,19 +273,3 @@ def test_concurrent_imports_keep_each_others_clouds(tmp_path: Path) -> None:
         pool.map(import_prices, files)
     dates = {offer.provider: offer.as_of for offer in all_offers() if offer.as_of == "2027-01"}
     assert dates.keys() == clouds.keys()
-
-
-# ---- the shipped snapshot, where it is at hand ------------------------------------------------------------
-
-SNAPSHOT = Path(__file__).parents[3] / "shared/datasets/prices/gpu_offers_2026_08.csv.gz"
-
-
-@pytest.mark.skipif(not SNAPSHOT.is_file(), reason="the public price snapshot is not here")
-def test_the_shipped_offers_are_what_the_snapshot_converts_to() -> None:
-    converted = convert(read_price_file(SNAPSHOT), "2026-08-22", "skypilot-catalog-2026-08").offers
-    shipped = {(o.provider, o.instance, o.region): o for o in shipped_offers() if not o.historical}
-    assert {(o.provider, o.instance, o.region) for o in converted} == shipped.keys()
-    for offer in converted:
-        same = shipped[offer.provider, offer.instance, offer.region]
-        assert (same.device, same.family, same.count) == (offer.device, offer.family, offer.count)
-        assert same.usd_per_hour == pytest.approx(offer.usd_per_hour, abs=1e-5)

@@ -3,8 +3,14 @@
 import pytest
 
 from foretrain.errors import InvalidRequest
-from foretrain.planning.epoch_accounting import job_by_epochs, relative_error, scaling_efficiency, speedup
-from foretrain.planning.speedup import TimeAndCost, at_hourly_price
+from foretrain.planning.speedup import (
+    TimeAndCost,
+    at_hourly_price,
+    job_by_epochs,
+    relative_error,
+    scaling_efficiency,
+    speedup,
+)
 
 P100_AS_PRINTED = TimeAndCost(48, 0.01947)
 TWO_K80_AS_PRINTED = TimeAndCost(55, 0.01375)

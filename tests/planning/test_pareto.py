@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretrain.errors import InvalidRequest
-from foretrain.planning.pareto import (
+from foretrain.planning.selection import (
     Reason,
     Verdict,
     cheapest_within,

@@ -20,15 +20,21 @@ from foretrain.facts.hardware import hardware
 from foretrain.facts.offers import OfferQuery, search
 from foretrain.facts.providers import providers
 from foretrain.facts.running import CHECKPOINT_FIXED, CHECKPOINT_RATE, STARTUP, default
-from foretrain.planning.phases import HandOver, PhasedJob, Runner, cheapest_in_phases, fastest_in_phases
-from foretrain.planning.stages import where_it_flattens
-from foretrain.prediction.input_pipeline import InputOptions
-from foretrain.prediction.job import state_bytes
-from foretrain.prediction.many_devices import Spreading, question_of
+from foretrain.jobs.stages import where_it_flattens
+from foretrain.planning.two_phases.phases import (
+    HandOver,
+    PhasedJob,
+    Runner,
+    cheapest_in_phases,
+    fastest_in_phases,
+)
+from foretrain.prediction.cost_models.step_models import cost_model
+from foretrain.prediction.evaluation import evaluate
 from foretrain.prediction.operators.catalogue import DEFAULT
-from foretrain.prediction.outcomes import Attempt, evaluate
-from foretrain.prediction.step_models import step_model
-from foretrain.prediction.strategies.layout import layout_of
+from foretrain.prediction.scenario import Parallelism, StepConfiguration, step_context
+from foretrain.prediction.step.input_pipeline import InputOptions
+from foretrain.prediction.strategies.catalogue import layout_of
+from foretrain.workloads.graph import state_bytes
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 
 FILE = Path(__file__).parent / "data" / "dawnbench_imagenet_resnet50.csv"
@@ -53,15 +59,15 @@ def the_job() -> PhasedJob:
         if BATCH % offer.count == 0
     ]
     workload = workload_of(WorkloadRequest("resnet50", precision="fp16", channels_last=True))
-    model = step_model(DEFAULT, workload)
+    model = cost_model(DEFAULT, workload)
     start = default(STARTUP).quantiles.p50
     runners, state = [], 0.0
     for offer in offers:
         name = f"lambda:{offer.instance}"
-        question = question_of(workload, hardware(name), Spreading(), model, InputOptions())
+        context = step_context(workload, hardware(name), Parallelism(), model, InputOptions())
         each = BATCH // offer.count
         layout = layout_of("ddp", offer.count, offer.count)
-        step = evaluate(question, Attempt(layout, each, max(1, each // 128)))
+        step = evaluate(context, StepConfiguration(layout, each, max(1, each // 128)))
         assert step.memory.fits
         state = state_bytes(step.graph)
         terms = providers()["lambda"].billing_terms(offer.instance)

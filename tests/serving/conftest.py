@@ -17,9 +17,9 @@ def predicted(run_here: Run) -> Callable[..., dict[str, Any]]:
     """What a command answers with `--json`; it must end well."""
 
     def run(*arguments: str) -> dict[str, Any]:
-        outcome = run_here(*arguments, "--json")
-        assert outcome.returncode == 0, outcome.stderr
-        found: dict[str, Any] = json.loads(outcome.stdout)
+        evaluation = run_here(*arguments, "--json")
+        assert evaluation.returncode == 0, evaluation.stderr
+        found: dict[str, Any] = json.loads(evaluation.stdout)
         return found
 
     return run

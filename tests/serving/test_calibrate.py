@@ -11,8 +11,8 @@ import pytest
 
 from foretrain.facts.devices import device
 from foretrain.measuring import micro_benchmarks, trials
-from foretrain.prediction.measured_steps import measured_steps, measurements_file
-from foretrain.prediction.operators.cpu_calibration import calibration_file, calibration_of
+from foretrain.prediction.cost_models.user_timings import measured_steps, measurements_file
+from foretrain.prediction.operators.cpu import calibration_file, calibration_of
 
 Run = Callable[..., CompletedProcess[str]]
 HEADER = "model,device,batch,step_seconds"

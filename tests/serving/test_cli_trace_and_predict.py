@@ -50,20 +50,20 @@ def test_what_does_not_fit_gets_advice_and_an_exit_code_on_request(run_here: Run
     ("arguments", "message"),
     [
         (("trace", "resnet-fifty"), "no model 'resnet-fifty'"),
-        (("trace", "resnet50", "--precision", "fp12"), "precision 'fp12' is not one of"),
+        (("trace", "resnet50", "--precision", "fp12"), "--precision is 'fp12'; it must be one of fp32"),
         (("trace", "resnet50", "--optimizer", "adamm"), "no optimizer 'adamm'; did you mean adam"),
-        (("trace", "resnet50", "--seq-len", "12"), "seq_len"),
-        (("trace", "resnet50", "--batch", "0"), "batch must be at least 1"),
+        (("trace", "resnet50", "--seq-len", "12"), "has no --seq-len"),
+        (("trace", "resnet50", "--batch", "0"), "--batch is '0'; it must be a whole number of at least 1"),
         (("predict", "resnet50", "--on", "h100"), "family of devices"),
         (("predict", "resnet50", "--on", "h100-sxm:8", "--strategy", "magic"), "strategy 'magic'"),
     ],
 )
 def test_bad_input(run_here: Run, arguments: tuple[str, ...], message: str) -> None:
-    outcome = run_here(*arguments)
-    assert outcome.returncode == 2
-    assert message in outcome.stderr
-    assert "Traceback" not in outcome.stderr
-    assert outcome.stdout == ""
+    evaluation = run_here(*arguments)
+    assert evaluation.returncode == 2
+    assert message in evaluation.stderr
+    assert "Traceback" not in evaluation.stderr
+    assert evaluation.stdout == ""
 
 
 def test_a_model_file_that_fails_is_told_with_its_layer(run_here: Run, tmp_path: Path) -> None:
@@ -74,6 +74,6 @@ def test_a_model_file_that_fails_is_told_with_its_layer(run_here: Run, tmp_path:
         "    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(9, 2))\n"
         "    return model, (torch.zeros(3, 4),), lambda out: out.sum()\n"
     )
-    outcome = run_here("trace", f"{file}:make")
-    assert outcome.returncode == 2
-    assert "in layer '1': RuntimeError" in outcome.stderr
+    evaluation = run_here("trace", f"{file}:make")
+    assert evaluation.returncode == 2
+    assert "in layer '1': RuntimeError" in evaluation.stderr

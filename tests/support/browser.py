@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,19 +27,47 @@ _FLAGS = (
     "--host-resolver-rules=MAP * ~NOTFOUND",
 )  # fmt: skip
 _PATIENCE_SECONDS = 30.0
+_INSTALL = "sh scripts/install_test_tools.sh"
+_IS_INSTALLED = """
+((family) => {
+  const text = document.body.appendChild(document.createElement("span"));
+  text.textContent = "Wide or narrow? 0123456789";
+  const width = (names) => {
+    text.style.setProperty("font-family", names, "important");
+    return text.offsetWidth;
+  };
+  const differs = ["monospace", "serif"].some((other) => width(`"${family}", ${other}`) !== width(other));
+  text.remove();
+  return differs;
+})
+"""
 
 
 class NoBrowser(AssertionError):
-    """There is none to test with; that is a failure, not a reason to skip."""
+    """No browser to test with: a failure, not a reason to skip."""
+
+
+@dataclass(frozen=True, slots=True)
+class Font:
+    """A font family the reader of a page may have, and what is added to each character's width, in em."""
+
+    name: str
+    family: str
+    spacing_em: float = 0.0
+
+
+NARROW = Font("narrow", "Yanone Kaffeesatz")
+COMMON = Font("common", "Liberation Sans")
+WIDE = Font("wide", "DejaVu Sans")
+WIDEST = Font("widest", "DejaVu Sans", 0.04)
+FONTS = (NARROW, COMMON, WIDE, WIDEST)
 
 
 def browser_path() -> str:
     """Where the browser is."""
     found = next((path for path in map(shutil.which, _NAMES) if path), None)
     if found is None:
-        raise NoBrowser(
-            "no chromium is installed, and reports are tested in one: sh scripts/install_browser.sh"
-        )
+        raise NoBrowser(f"no chromium is installed, and reports are tested in one: {_INSTALL}")
     return found
 
 
@@ -85,6 +114,16 @@ class Tab:
         )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", media=media, features=[scheme])
+
+    def use_font(self, font: Font) -> None:
+        """Set all text of the page in one font, whatever its style sheet asks for."""
+        assert self.evaluate(f"{_IS_INSTALLED}({json.dumps(font.family)})"), (
+            f"the font {font.family} is not installed, and reports are tested with it: {_INSTALL}"
+        )
+        style = (
+            f"* {{ font-family: '{font.family}' !important; letter-spacing: {font.spacing_em}em !important }}"
+        )
+        self.evaluate(f"document.head.appendChild(document.createElement('style')).textContent = {style!r}")
 
     def evaluate(self, script: str) -> Any:
         """The value of an expression in the page."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.support.plain_devices import plain_device
 
-from foretrain.prediction.operators.cpu_calibration import CpuCalibration, FamilyFit
+from foretrain.prediction.operators.cpu import CpuCalibration, FamilyFit
 
 HERE = replace(plain_device(), id="here", kind="cpu")
 

@@ -27,8 +27,8 @@ def of_class(tree: Element, name: str) -> list[Element]:
 
 
 def said(element: Element) -> str:
-    """All text of an element."""
-    return "".join(element.itertext())
+    """All text of an element, with plain spaces."""
+    return "".join(element.itertext()).replace("\xa0", " ")
 
 
 def size(chart: Element) -> tuple[float, float]:

@@ -9,13 +9,13 @@ from foretrain.prediction.operators import convolution, matrix
 from foretrain.prediction.operators.attention import AttentionModel
 from foretrain.prediction.operators.catalogue import CHOICES
 from foretrain.prediction.operators.convolution import ConvolutionModel
-from foretrain.prediction.operators.limits import roofline_seconds
+from foretrain.prediction.operators.listing import Floats, WorkTable
 from foretrain.prediction.operators.matrix import MatrixModel
 from foretrain.prediction.operators.per_layer import PerLayerModel
+from foretrain.prediction.operators.pricing import roofline_seconds
 from foretrain.prediction.operators.recurrent import RecurrentModel
 from foretrain.prediction.operators.roofline import RooflineModel
 from foretrain.prediction.operators.streaming import StreamingModel
-from foretrain.prediction.operators.table import Floats, WorkTable
 from foretrain.testing import OperatorModelSuite
 from foretrain.workloads.ops import Kind
 

@@ -17,7 +17,13 @@ from foretrain.convergence.curves import Direction, curve_of
 from foretrain.facts.billing import BillingTerms
 from foretrain.facts.offers import offer_named
 from foretrain.facts.sheets import Kind
-from foretrain.planning.phases import HandOver, PhasedJob, Runner, cheapest_in_phases, plan_in_phases
+from foretrain.planning.two_phases.phases import (
+    HandOver,
+    PhasedJob,
+    Runner,
+    cheapest_in_phases,
+    plan_in_phases,
+)
 
 
 def runner(name: str, step_seconds: tuple[float, ...], usd_per_hour: float) -> Runner:

@@ -5,7 +5,8 @@ import pytest
 from tests.support.small_models import MODELS, graph
 
 from foretrain.errors import InvalidRequest
-from foretrain.workloads.fusion import FUSED, fuse
+from foretrain.workloads.family import Axis, family
+from foretrain.workloads.fusion import FUSED, fuse, fused, fusion, is_fused, unfused
 from foretrain.workloads.graph import Graph, Nature
 from foretrain.workloads.grouping import group, nodes_in_proportion
 from foretrain.workloads.ops import MATRIX_KINDS
@@ -37,6 +38,33 @@ def test_fused_memory_stays_consistent(name: str) -> None:
         for buffer in (*call.reads, *call.writes):
             assert compiled.buffers[buffer].born <= index
             assert compiled.buffers[buffer].dies >= index or compiled.buffers[buffer].dies == index
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_no_kernel_spans_a_break(name: str) -> None:
+    eager = graph(name, optimizer=None)
+    whole = fusion(eager)
+    joined = [index for index in range(1, len(eager.calls)) if whole.place[index] == whole.place[index - 1]]
+    apart = fusion(eager, joined[::2])
+    for index in range(1, len(eager.calls)):
+        if apart.place[index] == apart.place[index - 1]:
+            assert index in joined[1::2]
+    assert len(apart.graph.calls) >= len(whole.graph.calls) + len(joined[::2])
+    assert matrix_flop(apart.graph) == matrix_flop(eager)
+    assert traffic(whole.graph) <= traffic(apart.graph)
+
+
+def test_every_size_of_a_family_is_fused_as_the_first() -> None:
+    recorded = family([Axis("batch", 2, 4)], [graph("blocks", batch) for batch in (2, 4)])
+    derived = recorded.at({"batch": 7})
+    assert fused(derived) == fuse(derived)
+    assert fused(derived) is fused(derived)
+    assert fused(derived).calls is fused(recorded.graph).calls
+    assert fused(derived).batch == 7
+    assert unfused(fused(derived)) is derived
+    assert unfused(derived) is derived
+    assert is_fused(fused(derived))
+    assert not is_fused(derived)
 
 
 def test_grouping_puts_every_operator_in_one_node() -> None:

@@ -34,12 +34,12 @@ class Net(nn.Module):
         return result
 
 
-def graph_of(options: LoraOptions, precision: str = "fp32") -> Graph:
+def graph_of(options: LoraOptions, precision: str = "fp32", half_weights: bool = False) -> Graph:
     with torch.device("meta"):
         module, inputs = Net(), torch.rand(4, WIDTH)
     return trace(
         Example(apply_lora(module, options), (inputs,), torch.sum, samples=4),
-        StepOptions(precision=precision),
+        StepOptions(precision=precision, half_weights=half_weights),
     )
 
 
@@ -168,3 +168,17 @@ def test_any_text_is_parsed_or_refused_with_a_sentence(text: str) -> None:
         assert parse_lora(text).rank >= 1
     except ForetrainError as error:
         assert str(error)
+
+
+def test_scales_of_four_bit_weights_stay_in_full_precision_among_half_weights() -> None:
+    graph = graph_of(LoraOptions(rank=8, quantised=True), "bf16", half_weights=True)
+    kinds = {
+        buffer.name: graph.specs[buffer.spec].dtype
+        for buffer in graph.buffers
+        if buffer.role is Role.PARAMETER
+    }
+    assert kinds["q_proj.base.packed"] == "uint8"
+    assert kinds["q_proj.base.scales"] == "float32"
+    assert kinds["q_proj.base.bias"] == kinds["q_proj.down.weight"] == kinds["head.weight"] == "bfloat16"
+    products = [call for call in graph.calls if call.name == "foretrain.dequantise"]
+    assert {graph.specs[call.outputs[0]].dtype for call in products} == {"bfloat16"}

@@ -7,6 +7,7 @@ import pytest
 
 from foretrain.errors import InvalidRequest, UnknownName
 from foretrain.workloads import workload as workload_module
+from foretrain.workloads.fusion import unfused
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 from foretrain.workloads.rules import operators
 from foretrain.workloads.summary import summarise
@@ -69,6 +70,32 @@ def test_options_make_different_graphs() -> None:
     compiled = graph_of(workload_of(WorkloadRequest("mnist-cnn", batch=8, compile=True)))
     forward = graph_of(workload_of(WorkloadRequest("mnist-cnn", batch=8, forward_only=True)))
     assert len(forward.calls) < len(compiled.calls) < len(plain.calls)
+
+
+def test_a_compiled_graph_leads_back_to_the_one_that_is_divided() -> None:
+    workload = workload_of(WorkloadRequest("mnist-cnn", batch=8, compile=True))
+    for batch in (8, 16):
+        expected = works(traced(workload.at(batch=batch)))
+        assert works(unfused(graph_at(workload, batch))) == expected
+        assert works(unfused(graph_of(workload.at(batch=batch)))) == expected
+
+
+def test_the_last_graphs_stay_in_memory() -> None:
+    request = WorkloadRequest("mnist-cnn", precision="bf16")
+    graphs = [graph_at(workload_of(request), batch) for batch in (8, 16)]
+    assert [graph_at(workload_of(request), batch) for batch in (8, 16)] == graphs
+    assert graph_at(workload_of(request), 8) is graphs[0]
+    assert graph_at(workload_of(request), 16) is graphs[1]
+
+
+def test_a_changed_file_is_traced_again(tmp_path: Path) -> None:
+    file = tmp_path / "net.py"
+    text = "import torch\ndef net():\n    return torch.nn.Linear(4, {}), torch.rand(2, 4), torch.sum\n"
+    sizes = []
+    for width in (3, 5):
+        file.write_text(text.format(width))
+        sizes.append(graph_at(workload_of(WorkloadRequest(f"{file}:net")), 8).parameters)
+    assert sizes == [4 * 3 + 3, 4 * 5 + 5]
 
 
 def test_a_workload_file_gives_what_the_request_leaves_open(tmp_path: Path) -> None:

@@ -1,9 +1,8 @@
-"""Clusters whose nodes may differ: groups of equal nodes, read from a file (its form: `cluster_files`)."""
+"""Clusters: groups of equal nodes. A homogeneous cluster has one group; one device is a node of one."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from foretrain.facts.cluster_files import is_cluster_file, read_cluster_file
 from foretrain.facts.hardware import Hardware, groups_of, hardware
@@ -11,7 +10,7 @@ from foretrain.facts.hardware import Hardware, groups_of, hardware
 
 @dataclass(frozen=True)
 class Cluster:
-    """Groups of equal nodes; no two groups are alike."""
+    """Groups of equal nodes; no two groups are the same."""
 
     name: str
     groups: tuple[Hardware, ...]
@@ -27,23 +26,23 @@ class Cluster:
         return sum(group.nodes for group in self.groups)
 
     @property
+    def is_homogeneous(self) -> bool:
+        """Whether all nodes are equal."""
+        return len(self.groups) == 1
+
+    @property
     def labels(self) -> tuple[str, ...]:
-        """A name for each group; with its links where another is called the same."""
+        """A name for each group; with its links where another group has the same name."""
         names = [group.name for group in self.groups]
         return tuple(
-            f"{group.name} ({group.links or 'usual links'})" if names.count(group.name) > 1 else group.name
+            f"{group.name} ({group.links or 'default links'})" if names.count(group.name) > 1 else group.name
             for group in self.groups
         )
 
 
-def cluster(path: str | Path) -> Cluster:
-    """The cluster that a file describes, be its nodes alike or not."""
-    return Cluster(str(path), groups_of(read_cluster_file(path)))
-
-
-def machines(text: str) -> Hardware | Cluster:
-    """The hardware that `text` names: plain hardware wherever nodes are equal, in a file too."""
-    if not is_cluster_file(text):
-        return hardware(text)
-    found = cluster(text)
-    return found.groups[0] if len(found.groups) == 1 else found
+def cluster(text: str) -> Cluster:
+    """The cluster that `text` names: a device, an instance, a node type, or a cluster file."""
+    if is_cluster_file(text):
+        groups = groups_of(read_cluster_file(text))
+        return Cluster(text if len(groups) > 1 else groups[0].name, groups)
+    return Cluster(text, (hardware(text),))

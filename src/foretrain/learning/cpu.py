@@ -11,9 +11,8 @@ from datetime import date
 import numpy as np
 
 from foretrain.errors import InvalidRequest
-from foretrain.prediction.operators.cpu_calibration import CpuCalibration, FamilyFit
-from foretrain.prediction.operators.cpu_terms import family, fresh_bytes, terms
-from foretrain.prediction.operators.table import Floats, WorkTable, table
+from foretrain.prediction.operators.cpu import CpuCalibration, FamilyFit, family, fresh_bytes, terms
+from foretrain.prediction.operators.listing import Floats, WorkTable, table
 from foretrain.workloads.ops import MATRIX_KINDS, Work
 
 _ROUNDS = 12

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from foretrain.errors import MissingData
 from foretrain.measuring.stopwatch import Stopwatch
-from foretrain.prediction.operators.cpu_terms import MAPPED_ANEW_BYTES
+from foretrain.prediction.operators.cpu import MAPPED_ANEW_BYTES
 from foretrain.workloads.ops import Work
 
 if TYPE_CHECKING:

@@ -1,7 +1,9 @@
-"""Is the faster machine worth its price? Speed-up per fold of cost.
+"""Speed-up, scaling efficiency, and speed-up per fold of cost: is the faster machine worth its price?
+
+    cost = epochs · cost of an epoch          time to accuracy = epochs · time of an epoch
 
 Reference: K. B. Sanghvi, "Prediction & Cost Analysis of Distributed Deep Learning Jobs in a Multi-GPU
-Setting", section VII (the Δ of its figure 7) and table I.
+Environment", sections V and VII (the Δ of its figure 7), table I.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from foretrain.units import HOUR
 
 @dataclass(frozen=True, slots=True)
 class TimeAndCost:
-    """What the same piece of work (an epoch, a job) takes on one offer."""
+    """Time and cost of the same work (an epoch, a job) on one offer."""
 
     seconds: float
     usd: float
@@ -38,3 +40,33 @@ def speedup_per_fold_of_cost(baseline: TimeAndCost, candidate: TimeAndCost) -> f
     speedup = baseline.seconds / candidate.seconds
     fold_of_cost = candidate.usd / baseline.usd
     return speedup / fold_of_cost
+
+
+def job_by_epochs(epochs: float, epoch: TimeAndCost) -> TimeAndCost:
+    """Time and cost of a job of `epochs` epochs."""
+    if not epochs > 0:
+        raise InvalidRequest(f"`epochs` must be above 0, got {epochs:g}")
+    return TimeAndCost(epochs * epoch.seconds, epochs * epoch.usd)
+
+
+def speedup(one_device_seconds: float, all_devices_seconds: float) -> float:
+    """Time on one device over time on all; the reference calls this ratio "scaling efficiency"."""
+    if not (one_device_seconds > 0 and all_devices_seconds > 0):
+        raise InvalidRequest(
+            f"times must be above 0, got {one_device_seconds:g} s and {all_devices_seconds:g} s"
+        )
+    return one_device_seconds / all_devices_seconds
+
+
+def scaling_efficiency(one_device_seconds: float, all_devices_seconds: float, devices: int) -> float:
+    """The speed-up per device: 1 is linear scaling."""
+    if devices < 1:
+        raise InvalidRequest(f"scaling needs at least 1 device, got {devices}")
+    return speedup(one_device_seconds, all_devices_seconds) / devices
+
+
+def relative_error(predicted: float, actual: float) -> float:
+    """|predicted - actual| / actual: 94 epochs against 25 are 2.76, or 276 %."""
+    if not actual > 0:
+        raise InvalidRequest(f"a relative error needs an actual value above 0, got {actual:g}")
+    return abs(predicted - actual) / actual

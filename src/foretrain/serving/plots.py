@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from foretrain.convergence.forecast import Convergence
     from foretrain.learning.scaling.answer import ScalingAnswer
     from foretrain.planning.rent_or_buy import RentOrBuy
-    from foretrain.prediction.scaling_curve import ScalingCurve
+    from foretrain.prediction.advice.scaling_curve import ScalingCurve
 
 FORMATS = (".png", ".svg", ".pdf")
 

@@ -9,9 +9,8 @@ import numpy as np
 
 from foretrain.facts.devices import Device, device
 from foretrain.prediction.operators._base import OperatorModel
-from foretrain.prediction.operators.limits import roofline_seconds
-from foretrain.prediction.operators.pricing import price
-from foretrain.prediction.operators.table import Floats, WorkTable, table
+from foretrain.prediction.operators.listing import Floats, WorkTable, table
+from foretrain.prediction.operators.pricing import price, roofline_seconds
 from foretrain.testing.faster_devices import doubled, with_twice_the_bandwidth
 from foretrain.testing.works import Row, empty_work, growing_works
 from foretrain.workloads.graph import Phase

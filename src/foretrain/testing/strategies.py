@@ -10,8 +10,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from foretrain.prediction.call_times import CallTimes
-from foretrain.prediction.composition import compose
+from foretrain.prediction.cost_models.priced_step import CallTimes
+from foretrain.prediction.step.compose import compose
 from foretrain.prediction.strategies.program import Exchange, Program
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.ops import MATRIX_KINDS

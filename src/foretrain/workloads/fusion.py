@@ -9,8 +9,8 @@ Not modelled: the partitioner's choice to recompute cheap operators in the backw
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 
 from foretrain.workloads.graph import Buffer, Call, Graph, Nature
 from foretrain.workloads.ops import Kind, Op
@@ -25,32 +25,79 @@ _FUSIBLE_COPIES = frozenset(
 )
 
 
-def fuse(graph: Graph) -> Graph:
-    """The graph as `torch.compile` would run it."""
+@dataclass(frozen=True, eq=False)
+class Fusion:
+    """A fused graph, and where each call of the graph it was made from went.
+
+    `place[i]` is the call that call `i` became part of; one more entry stands for the end of the step.
+    """
+
+    graph: Graph
+    place: tuple[int, ...]
+
+
+def fusion(graph: Graph, breaks: Collection[int] = ()) -> Fusion:
+    """The graph as `torch.compile` would run it, with no kernel spanning the start of the calls `breaks`.
+
+    Exchanges between devices are such breaks: a kernel cannot go on with a sum that other devices still send.
+    """
     stays = {op.call for op in operators(graph) if not _is_fusible(op)}
     last_read = _last_reads(graph)
     calls: list[Call] = []
-    place: list[int] = []  # for each old call, the index of the new call it became part of
-    for group in _groups(graph, stays):
+    place: list[int] = []
+    for group in _groups(graph, stays, frozenset(breaks)):
         place.extend([len(calls)] * len(group))
         calls.append(_fused(graph, group, last_read) if len(group) > 1 else graph.calls[group[0]])
     place.append(len(calls))
     calls = [call if call.forward is None else call._replace(forward=place[call.forward]) for call in calls]
-    return _without_inner_buffers(graph, tuple(calls), place)
+    return Fusion(_without_inner_buffers(graph, tuple(calls), place), tuple(place))
+
+
+def fuse(graph: Graph) -> Graph:
+    """The graph as `torch.compile` would run it."""
+    return fusion(graph).graph
+
+
+def fused(graph: Graph) -> Graph:
+    """The same as `fuse`, computed once for all graphs of a family; `unfused` leads back."""
+    found = graph.__dict__.get("fused")
+    if found is None:
+        root = graph.__dict__.get(Graph.ROOT)
+        found = fuse(graph) if root is None else fused(root).with_sizes_of(graph)
+        found.__dict__["unfused"] = graph
+        graph.__dict__["fused"] = found
+    result: Graph = found
+    return result
+
+
+def is_fused(graph: Graph) -> bool:
+    """Whether kernels of a graph were fused."""
+    return "unfused" in graph.__dict__ or any(call.name == FUSED for call in graph.calls)
+
+
+def unfused(graph: Graph) -> Graph:
+    """The graph before fusion: what strategies divide. A fused kernel hides which dimensions it works on."""
+    origin: Graph = graph.__dict__.get("unfused", graph)
+    assert not any(call.name == FUSED for call in origin.calls), (
+        "a fused graph was changed; change the original"
+    )
+    return origin
 
 
 def _is_fusible(op: Op) -> bool:
     return op.work.kind in FUSIBLE or op.name in _FUSIBLE_COPIES
 
 
-def _groups(graph: Graph, stays: set[int]) -> Iterator[list[int]]:
+def _groups(graph: Graph, stays: set[int], breaks: frozenset[int]) -> Iterator[list[int]]:
     """Runs of consecutive fusible calls of one phase, each connected to the run by what it reads."""
     run: list[int] = []
     touched: set[int] = set()
     for index, call in enumerate(graph.calls):
         fusible = index not in stays
         connected = not run or (
-            graph.calls[run[-1]].phase is call.phase and not touched.isdisjoint(call.reads)
+            graph.calls[run[-1]].phase is call.phase
+            and not touched.isdisjoint(call.reads)
+            and index not in breaks
         )
         if run and not (fusible and connected):
             yield run

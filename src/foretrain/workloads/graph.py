@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 ITEM_BYTES: Mapping[str, int] = {
     "float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1,
@@ -102,7 +102,10 @@ class Call(NamedTuple):
 
 class Buffer(NamedTuple):
     """A piece of device memory: its size, the call it is born at (-1: before the step), and the last call
-    it lives through (`len(calls)`: beyond the step)."""
+    it lives through (`len(calls)`: beyond the step).
+
+    Parameters, their gradients, half-precision copies and optimizer state have the name of the parameter.
+    """
 
     spec: int
     born: int
@@ -136,6 +139,9 @@ class Graph:
     tokens: int
     settings: Mapping[str, Any]
 
+    ROOT: ClassVar[str] = "root"
+    """Where a graph keeps the one whose calls it has on other specs."""
+
     @cached_property
     def parameters(self) -> int:
         """Number of parameters, each shared one counted once."""
@@ -168,7 +174,12 @@ class Graph:
         for structural in ("alike", "producers", "saved"):
             if structural in self.__dict__:
                 other.__dict__[structural] = self.__dict__[structural]
+        other.__dict__[self.ROOT] = self.__dict__.get(self.ROOT, self)
         return other
+
+    def with_sizes_of(self, other: Graph) -> Graph:
+        """The same calls on the specs and the batch of another graph of the family."""
+        return self.with_specs(other.specs, batch=other.batch, samples=other.samples, tokens=other.tokens)
 
     @cached_property
     def alike(self) -> tuple[int, ...]:
@@ -218,3 +229,12 @@ class Graph:
             edges.append(tuple(sorted({writer for writer in found if writer is not None})))
             last_writer.update(dict.fromkeys(call.writes, index))
         return tuple(edges)
+
+
+_SAVED = (Role.PARAMETER, Role.MODULE_BUFFER, Role.OPTIMIZER_STATE)
+
+
+def state_bytes(graph: Graph) -> float:
+    """Size of a checkpoint: parameters, buffers and optimizer state of the whole model."""
+    saved = (index for index, buffer in enumerate(graph.buffers) if buffer.role in _SAVED)
+    return float(sum(graph.buffer_bytes(index) for index in saved))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -58,6 +59,16 @@ class FourBitLinear(nn.Module):
         self.packed = nn.Parameter(packed, requires_grad=False)
         self.scales = nn.Parameter(scales, requires_grad=False)
         self.bias = bias
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> FourBitLinear:
+        """As `Module._apply`, but the scales keep FP32 where a module is converted to half precision."""
+
+        def convert(tensor: Tensor) -> Tensor:
+            converted = fn(tensor)
+            return tensor.to(converted.device) if tensor is self.scales else converted
+
+        super()._apply(convert, recurse)  # type: ignore[no-untyped-call]
+        return self
 
     def forward(self, x: Tensor) -> Tensor:
         computing = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else x.dtype

@@ -7,9 +7,11 @@ length differs, or are traced.
 from __future__ import annotations
 
 import itertools
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
+from foretrain.encoding import encode
 from foretrain.errors import InvalidRequest
 from foretrain.workloads import cache
 from foretrain.workloads.family import Axis, Family, NotDerivable, family
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 BATCHES = (2, 4)
 """Where families are recorded. Not at 1: tensors of size one take shortcuts that larger ones do not."""
+RECENT = 32
+"""Graphs that stay in memory: searches return to the same batch sizes."""
 
 
 @dataclass(frozen=True)
@@ -40,22 +44,77 @@ class Workload:
         return replace(self, sizes=sizes)
 
 
+def description(workload: Workload, samples: int, tokens: int) -> dict[str, Any]:
+    """A workload as plain data, with the samples and tokens of a step."""
+    return {
+        "model": workload.source.name,
+        "source": workload.source.kind,
+        "batch": samples,
+        "tokens": tokens,
+        **encode(workload.options),
+        "lora": encode(workload.lora),
+    }
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A workload under the digest of all its graph depends on: source texts, library versions, options."""
+
+    key: str
+    workload: Workload = field(compare=False)
+
+
 def graph_of(workload: Workload) -> Graph:
-    """The graph of a workload: from the cache, re-derived, or traced (and then kept)."""
-    entry = _key(workload, "graph")
-    found = cache.find(entry)
+    """The graph of a workload as it is executed: from a cache, re-derived from its family, or traced.
+
+    With `compile` the kernels are fused; `fusion.unfused` gives the graph that strategies divide.
+    """
+    return _executed(_graph_of(_Entry(_key(workload, "graph"), workload)))
+
+
+def graph_at(workload: Workload, batch: int) -> Graph:
+    """The graph of a workload at another batch size, as `graph_of`. The last graphs stay in memory."""
+    at_batch = workload.at(batch=batch)
+    return _executed(_graph_at(_Entry(_key(at_batch, "graph"), at_batch)))
+
+
+def _executed(graph: Graph) -> Graph:
+    if not graph.settings.get("compile"):
+        return graph
+    from foretrain.workloads.fusion import fused
+
+    return fused(graph)
+
+
+@lru_cache(maxsize=RECENT)
+def _graph_of(entry: _Entry) -> Graph:
+    found = cache.find(entry.key)
     if isinstance(found, Graph):
         return found
-    derived = _derived(workload)
+    derived = _derived(entry.workload)
     if derived is not None:
         return derived
-    graph = traced(workload)
-    cache.keep(entry, graph)
+    graph = traced(entry.workload)
+    cache.keep(entry.key, graph, entry.workload.source.is_kept)
     return graph
 
 
+@lru_cache(maxsize=RECENT)
+def _graph_at(entry: _Entry) -> Graph:
+    workload = entry.workload
+    assert workload.sizes.batch is not None
+    if workload.sizes.batch >= BATCHES[0]:
+        recorded = record_family(workload)
+        if recorded is not None:
+            try:
+                return recorded.at({"batch": workload.sizes.batch})
+            except NotDerivable:
+                pass
+    return _graph_of(entry)
+
+
 def traced(workload: Workload) -> Graph:
-    """The graph of a workload, recorded now. This is what needs torch. A forward pass alone is inference."""
+    """The graph of a workload, recorded now and not fused. This is what needs torch."""
     from foretrain.workloads.tracing.step import trace
 
     example = workload.source.example(workload.sizes)
@@ -65,12 +124,7 @@ def traced(workload: Workload) -> Graph:
         example = replace(example, module=apply_lora(example.module, workload.lora))
     if workload.options.forward_only:
         example.module.eval()
-    graph = trace(example, workload.options)
-    if workload.options.compile:
-        from foretrain.workloads.fusion import fuse
-
-        graph = fuse(graph)
-    return graph
+    return trace(example, workload.options)
 
 
 def record_family(workload: Workload, seq_lens: tuple[int, int] | None = None) -> Family | None:
@@ -89,21 +143,8 @@ def record_family(workload: Workload, seq_lens: tuple[int, int] | None = None) -
         recorded = family(axes, graphs)
     except (NotDerivable, InvalidRequest):
         return None
-    cache.keep(entry, recorded)
+    cache.keep(entry, recorded, workload.source.is_kept)
     return recorded
-
-
-def graph_at(workload: Workload, batch: int) -> Graph:
-    """The graph at a batch size, re-derived from the family where there is one. For searches over batches."""
-    at_batch = workload.at(batch=batch)
-    if batch >= BATCHES[0]:
-        recorded = record_family(workload)
-        if recorded is not None:
-            try:
-                return recorded.at({"batch": batch})
-            except NotDerivable:
-                pass
-    return graph_of(at_batch)
 
 
 def _derived(workload: Workload) -> Graph | None:

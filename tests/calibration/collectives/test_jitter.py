@@ -10,8 +10,7 @@ from calibration.collectives.jitter import CANDIDATES, best_candidate, by_links,
 from calibration.datasets.lambda_labs_scaling import ScalingRun
 
 from foretrain.facts.devices import device
-from foretrain.prediction.slowest import slowdown
-from foretrain.prediction.strategies.jitter import usual_jitter
+from foretrain.prediction.stragglers import default_jitter, slowdown
 
 RUN = ScalingRun("pytorch", "m", "v100-sxm2-16gb", False, False, "resnet50", "fp32", 4, 64, 0.2, 0.3)
 
@@ -38,5 +37,5 @@ def test_waits_are_those_of_the_slowest() -> None:
 
 def test_usual_variation_is_of_gpus() -> None:
     """CPUs were not among the runs."""
-    assert 0.03 < usual_jitter(device("h100-sxm")) < 0.08
-    assert usual_jitter(device("epyc-7742")) == 0
+    assert 0.03 < default_jitter(device("h100-sxm")) < 0.08
+    assert default_jitter(device("epyc-7742")) == 0

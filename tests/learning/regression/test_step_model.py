@@ -9,7 +9,7 @@ from tests.support.small_models import graph
 
 from foretrain.errors import InvalidRequest, UnknownName
 from foretrain.facts.devices import device
-from foretrain.learning.regression.step_model import end_to_end_steps
+from foretrain.learning.regression.cost_model import end_to_end_steps
 from foretrain.prediction.operators._base import Knowledge
 from foretrain.workloads.graph import Phase
 

@@ -17,7 +17,7 @@ from foretrain.learning.scaling.fitting import P90, Prior, fit, jacobian, leave_
 from foretrain.learning.scaling.forms import FORMS, LEVEL_DEVIATION, Form, form
 from foretrain.learning.scaling.prior import form_prior, prior_from_prediction, wide_prior
 from foretrain.learning.scaling.suggestion import suggest
-from foretrain.prediction.operators.table import Floats
+from foretrain.prediction.operators.listing import Floats
 
 BATCHES = (8, 32, 128)
 GRID = tuple(

@@ -15,11 +15,10 @@ import pytest
 import yaml
 
 from foretrain.errors import InvalidRequest, UnknownName
-from foretrain.planning.launch_files._base import LaunchPlan
+from foretrain.planning.launch_files._base import LaunchPlan, environment
 from foretrain.planning.launch_files.catalogue import launch_file, launch_targets
-from foretrain.planning.launch_files.environment import environment
 from foretrain.planning.launch_files.torchrun import Torchrun
-from foretrain.prediction.strategies.layout import layout_of
+from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.registry import DuplicateName, Registry
 
 AWKWARD = ("--note", 'it\'s "50 %" $HOME `id` {x} \\', "--lr=0.1")
@@ -108,11 +107,11 @@ def test_torchrun_starts_what_the_plan_says(plan: LaunchPlan, run_shell: Any) ->
 
 def test_torchrun_on_several_nodes_asks_for_their_rank() -> None:
     text = launch_file("torchrun", PLANS["two nodes"]).text
-    outcome = subprocess.run(
+    evaluation = subprocess.run(
         ["bash", "-c", text], check=False, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True
     )
-    assert outcome.returncode != 0
-    assert "set NODE_RANK to 0 ... 1" in outcome.stderr
+    assert evaluation.returncode != 0
+    assert "set NODE_RANK to 0 ... 1" in evaluation.stderr
 
 
 @every_plan

@@ -17,10 +17,9 @@ from typing import Any
 import pytest
 
 from foretrain.measuring.namespaces import why_not
-from foretrain.planning.launch_files._base import LaunchPlan
+from foretrain.planning.launch_files._base import LaunchPlan, environment
 from foretrain.planning.launch_files.catalogue import launch_file
-from foretrain.planning.launch_files.environment import environment
-from foretrain.prediction.strategies.layout import layout_of
+from foretrain.prediction.strategies.catalogue import layout_of
 
 ROOT = Path(__file__).parents[3]
 ARGUMENTS = ("--note", 'it\'s "50 %" $HOME')
@@ -88,7 +87,7 @@ def run(*command: str | Path, folder: Path) -> None:
     """With torchrun on the path, and processes that look no name up to meet."""
     search = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     told = {**os.environ, "PATH": search, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
-    outcome = subprocess.run(
+    evaluation = subprocess.run(
         [str(part) for part in command],
         cwd=folder,
         env=told,
@@ -97,7 +96,7 @@ def run(*command: str | Path, folder: Path) -> None:
         timeout=300,
         check=False,
     )
-    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+    assert evaluation.returncode == 0, evaluation.stdout + evaluation.stderr
 
 
 def check(plan: LaunchPlan, folder: Path) -> list[dict[str, Any]]:

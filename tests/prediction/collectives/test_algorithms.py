@@ -3,26 +3,29 @@
 import numpy as np
 import pytest
 
-from foretrain.prediction.collectives.all_to_all import direct_all_to_all_seconds, two_tier_all_to_all_seconds
-from foretrain.prediction.collectives.broadcast import (
+from foretrain.prediction.collectives.algorithms import (
     best_pieces,
+    can_sum,
     chain_broadcast_seconds,
-    pipelined_broadcast_seconds,
-    tree_broadcast_seconds,
-)
-from foretrain.prediction.collectives.hierarchical import (
+    chain_reduce_seconds,
+    direct_all_to_all_seconds,
     flat_ring,
     hierarchical_all_gather_seconds,
     hierarchical_all_reduce_seconds,
     hierarchical_reduce_scatter_seconds,
+    in_switch_all_reduce_seconds,
+    pipelined_broadcast_seconds,
+    pipelined_reduce_seconds,
+    ring_all_gather_seconds,
+    ring_all_reduce_seconds,
+    send_seconds,
+    shared_link_seconds,
+    tree_all_reduce_seconds,
+    tree_broadcast_seconds,
+    two_tier_all_to_all_seconds,
+    two_tier_server_seconds,
 )
-from foretrain.prediction.collectives.in_switch import can_sum, in_switch_all_reduce_seconds
 from foretrain.prediction.collectives.medium import Medium, carried_seconds
-from foretrain.prediction.collectives.parameter_server import shared_link_seconds, two_tier_server_seconds
-from foretrain.prediction.collectives.point_to_point import send_seconds
-from foretrain.prediction.collectives.reduce import chain_reduce_seconds, pipelined_reduce_seconds
-from foretrain.prediction.collectives.ring import ring_all_gather_seconds, ring_all_reduce_seconds
-from foretrain.prediction.collectives.tree import tree_all_reduce_seconds
 
 
 def medium(rate: float = 1.0, step: float = 0.0, **other: float) -> Medium:

@@ -3,7 +3,7 @@
 import pytest
 
 from foretrain.facts.nodes import node
-from foretrain.prediction.collectives.mesh import rings_by_size
+from foretrain.prediction.collectives.network import rings_by_size
 
 
 def test_the_cube_mesh_has_as_many_rings_as_its_measured_rates_are_links() -> None:

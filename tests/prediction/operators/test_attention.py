@@ -12,8 +12,8 @@ from tests.support.plain_devices import doubled, plain_device
 
 from foretrain.facts.devices import Device, devices
 from foretrain.prediction.operators.attention import AttentionConstants, AttentionModel, attention_seconds
-from foretrain.prediction.operators.limits import roofline_seconds
-from foretrain.prediction.operators.table import table
+from foretrain.prediction.operators.listing import table
+from foretrain.prediction.operators.pricing import roofline_seconds
 from foretrain.workloads.ops import Direction, Work
 
 IDEAL = AttentionConstants(0.0, 1.0, 0.0, 0.0, 1e30)

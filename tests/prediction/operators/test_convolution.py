@@ -22,7 +22,7 @@ from foretrain.prediction.operators.convolution import (
     least_seconds,
     lower,
 )
-from foretrain.prediction.operators.table import table
+from foretrain.prediction.operators.listing import table
 from foretrain.workloads.ops import Direction, Work
 
 GPUS = tuple(item for item in devices().values() if item.kind == "gpu")

@@ -13,15 +13,19 @@ from foretrain.errors import InvalidData, MissingData
 from foretrain.facts.devices import Device
 from foretrain.prediction.operators._base import Knowledge
 from foretrain.prediction.operators.catalogue import operator_models
-from foretrain.prediction.operators.cpu import CpuModel, least_seconds
-from foretrain.prediction.operators.cpu_calibration import (
+from foretrain.prediction.operators.cpu import (
+    MAPPED_ANEW_BYTES,
+    CpuModel,
     FamilyFit,
     calibration_file,
     calibration_of,
+    family,
     keep,
+    least_seconds,
+    nearest_family,
+    terms,
 )
-from foretrain.prediction.operators.cpu_terms import MAPPED_ANEW_BYTES, family, nearest_family, terms
-from foretrain.prediction.operators.table import table
+from foretrain.prediction.operators.listing import table
 from foretrain.workloads.ops import Direction, Kind, Work
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from foretrain.prediction.operators.kernel_classes import kernel_class
+from foretrain.prediction.operators.listing import kernel_class
 from foretrain.workloads.ops import Direction, Kind, Work
 
 

@@ -6,11 +6,18 @@ import numpy as np
 import pytest
 
 from foretrain.facts.devices import device
+from foretrain.prediction.cost_models.step_models import OperatorCostModel
 from foretrain.prediction.operators.catalogue import operator_models
-from foretrain.prediction.operators.kernel_classes import kernel_class
-from foretrain.prediction.operators.listing import KINDS, PHASES, Listing, bounds, listing_of, together
+from foretrain.prediction.operators.listing import (
+    KINDS,
+    PHASES,
+    Listing,
+    bounds,
+    kernel_class,
+    listing_of,
+    together,
+)
 from foretrain.prediction.operators.pricing import price, price_all
-from foretrain.prediction.step_models import OperatorSteps
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 from foretrain.workloads.rules import operators
@@ -59,7 +66,7 @@ def test_graphs_priced_together_cost_what_each_costs_alone(device_id: str) -> No
 
 def test_steps_told_together_are_those_told_alone() -> None:
     """Corrections of whole steps look at each step by itself, in company too."""
-    target, model = device("rtx3090"), OperatorSteps()
+    target, model = device("rtx3090"), OperatorCostModel()
     for graph, joint in zip(graphs(), model.priced_all(graphs(), target), strict=True):
         np.testing.assert_allclose(
             joint.priced.seconds, model.priced(graph, target).priced.seconds, rtol=1e-12

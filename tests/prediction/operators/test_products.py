@@ -14,8 +14,9 @@ from tests.support.plain_devices import doubled, plain_device
 from foretrain.facts.devices import Device, device, devices
 from foretrain.prediction.operators import corrections
 from foretrain.prediction.operators._base import Knowledge
-from foretrain.prediction.operators.limits import roofline_seconds
+from foretrain.prediction.operators.listing import table
 from foretrain.prediction.operators.matrix import MatrixModel, calibration
+from foretrain.prediction.operators.pricing import roofline_seconds
 from foretrain.prediction.operators.products import (
     TILES,
     PowerLimit,
@@ -25,7 +26,6 @@ from foretrain.prediction.operators.products import (
     products,
     unit_of,
 )
-from foretrain.prediction.operators.table import table
 from foretrain.workloads.ops import Kind, Work
 
 ONE_TILE = tuple(1.0 if tile == (128, 128) else 1e-6 for tile in TILES)

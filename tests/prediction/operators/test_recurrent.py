@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretrain.facts.devices import Device, device, devices
-from foretrain.prediction.operators.limits import roofline_seconds
+from foretrain.prediction.operators.listing import table
+from foretrain.prediction.operators.pricing import roofline_seconds
 from foretrain.prediction.operators.recurrent import (
     RecurrentConstants,
     RecurrentModel,
@@ -17,7 +18,6 @@ from foretrain.prediction.operators.recurrent import (
     nearest,
     recurrent_seconds,
 )
-from foretrain.prediction.operators.table import table
 from foretrain.workloads.ops import Direction
 
 GPUS = tuple(item for item in devices().values() if item.kind == "gpu" and item.vendor == "nvidia")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from calibration.datasets.works import product
 from tests.support.plain_devices import plain_device
 
+from foretrain.prediction.operators.listing import table
 from foretrain.prediction.operators.roofline import RooflineModel
-from foretrain.prediction.operators.table import table
 from foretrain.workloads.ops import Kind
 
 

@@ -11,7 +11,8 @@ from tests.support.plain_devices import doubled, plain_device
 
 from foretrain.facts.devices import Device, device, devices
 from foretrain.prediction.operators._base import Knowledge
-from foretrain.prediction.operators.limits import roofline_seconds
+from foretrain.prediction.operators.listing import table
+from foretrain.prediction.operators.pricing import roofline_seconds
 from foretrain.prediction.operators.streaming import (
     GROUPS,
     WAYS,
@@ -21,7 +22,6 @@ from foretrain.prediction.operators.streaming import (
     stream_seconds,
     streams,
 )
-from foretrain.prediction.operators.table import table
 from foretrain.workloads.ops import Direction, Kind, Work
 
 ONE_EACH = (1.0,) * len(WAYS)

@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.hand_made_steps import by_bytes, gpt2, step_of, times
 
-from foretrain.prediction.composition import compose
-from foretrain.prediction.strategies.averaging import AVERAGING, averaged
+from foretrain.prediction.step.compose import compose
 from foretrain.prediction.strategies.data_parallel import data_parallel
 from foretrain.prediction.strategies.gradients import (
+    AVERAGING,
     Gradient,
+    averaged,
     buckets,
     gradients,
     optimizer_start,

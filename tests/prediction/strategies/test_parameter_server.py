@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from foretrain.errors import InvalidRequest
+from foretrain.prediction.stragglers import Distribution, WorkerTimes
 from foretrain.prediction.strategies.parameter_server import (
     Server,
     Variant,
@@ -16,7 +17,6 @@ from foretrain.prediction.strategies.parameter_server import (
     server_on_link,
     synchronous_seconds,
 )
-from foretrain.prediction.strategies.worker_times import Distribution, WorkerTimes
 
 EXPONENTIAL = WorkerTimes(2.0, 1.0, Distribution.SHIFTED_EXPONENTIAL)
 SHIFTED = WorkerTimes(2.0, 0.5, Distribution.SHIFTED_EXPONENTIAL)

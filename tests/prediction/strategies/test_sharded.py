@@ -6,15 +6,16 @@ import itertools
 from collections import Counter
 
 import pytest
-from tests.support.hand_made_steps import gpt2, graph, setting
+from tests.support import divided_graphs
+from tests.support.hand_made_steps import environment, gpt2, graph
 
-from foretrain.prediction.call_times import call_times
 from foretrain.prediction.collectives._base import Verb
-from foretrain.prediction.sharding import ROOT, unit_of
+from foretrain.prediction.cost_models.priced_step import call_times
 from foretrain.prediction.strategies.gradients import optimizer_start, parameter_bytes
 from foretrain.prediction.strategies.program import Axis, Program, When
-from foretrain.prediction.strategies.sharded import sharded, with_sharded_optimizer
+from foretrain.prediction.strategies.sharded import ROOT, sharded, unit_of, with_sharded_optimizer
 from foretrain.workloads.graph import Phase, Role
+from foretrain.workloads.rules import operators
 
 
 def moved(of: Program) -> Counter[Verb]:
@@ -116,7 +117,7 @@ def test_exchanges_lie_inside_the_step(stage: int) -> None:
 
 
 def test_a_sharded_optimizer_takes_its_share_of_the_time() -> None:
-    at, start = setting("a100-sxm-80gb"), optimizer_start(gpt2())
+    at, start = environment("a100-sxm-80gb"), optimizer_start(gpt2())
 
     def updating(degree: int) -> float:
         step = at.model.priced(with_sharded_optimizer(gpt2(), degree), at.device)
@@ -141,3 +142,13 @@ def test_a_sharded_optimizer_works_on_as_many_elements_in_all() -> None:
                     assert divided.specs[after].elements == -(-elements // 8)
         else:
             assert share == whole
+
+
+def test_adafactor_updates_a_share_of_the_rows() -> None:
+    whole = divided_graphs.graph("gpt2", optimizer="adafactor", seq_len=64)
+    share = with_sharded_optimizer(whole, 4)
+    flop = [
+        sum(op.work.flop for op in operators(of) if op.phase is Phase.OPTIMIZER and op.name == "aten.mm")
+        for of in (whole, share)
+    ]
+    assert flop[0] / 4 == pytest.approx(flop[1], rel=0.01)

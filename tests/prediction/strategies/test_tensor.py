@@ -12,7 +12,7 @@ from tests.support.divided_graphs import check_parameters, check_shapes, graph, 
 from foretrain.errors import InvalidRequest
 from foretrain.facts.devices import device
 from foretrain.prediction.collectives._base import Verb
-from foretrain.prediction.memory import estimate_memory
+from foretrain.prediction.memory.estimate import estimate_memory
 from foretrain.prediction.strategies.program import Axis, Program
 from foretrain.prediction.strategies.tensor import feasible_tensor_degrees, tensor_flow, tensor_parallel
 from foretrain.workloads.graph import Graph, Phase, Role
@@ -198,3 +198,20 @@ def test_one_walk_serves_all_degrees_and_is_quick() -> None:
         tensor_parallel(Program(whole), degree)
     assert time.process_time() - start < 1.0
     assert tensor_flow(whole) is tensor_flow(whole)
+
+
+@pytest.mark.parametrize("half_weights", [False, True])
+def test_adafactors_rows_and_columns_are_divided_with_their_matrix(half_weights: bool) -> None:
+    options: dict[str, object] = {
+        "optimizer": "adafactor", "precision": "bf16", "seq_len": 64, "half_weights": half_weights,
+    }  # fmt: skip
+    whole, divided = graph("gpt2", **options), program("gpt2", 4, **options).graph
+    states = [index for index, buffer in enumerate(whole.buffers) if buffer.role is Role.OPTIMIZER_STATE]
+    parameters = {b.name: i for i, b in enumerate(whole.buffers) if b.role is Role.PARAMETER}
+    for index in states:
+        owner = parameters[whole.buffers[index].name]
+        before, after = (g.specs[g.buffers[index].spec].shape for g in (whole, divided))
+        matrix, share = (g.specs[g.buffers[owner].spec].shape for g in (whole, divided))
+        assert after == tuple(
+            kept if size == full else size for size, full, kept in zip(before, matrix, share, strict=True)
+        )

@@ -44,17 +44,17 @@ def test_parts_fill_the_bar() -> None:
     markup = drawn(stack(1, 2, 5))
     assert widths(markup) == [12.5, 25, 62.5]
     assert rows(markup) == [
-        ["part 0", "1 s", "12.5\u00a0%", "source"],
-        ["part 1", "2 s", "25.0\u00a0%", "source"],
-        ["part 2", "5 s", "62.5\u00a0%", "source"],
-        ["total", "all", "100\u00a0%", ""],
+        ["part 0", "1 s", "12.5 %", "source"],
+        ["part 1", "2 s", "25.0 %", "source"],
+        ["part 2", "5 s", "62.5 %", "source"],
+        ["total", "all", "100 %", ""],
     ]
 
 
 def test_parts_of_a_capacity_leave_room() -> None:
     markup = drawn(stack(1, 1, capacity=8))
     assert widths(markup) == [12.5, 12.5]
-    assert rows(markup)[-1][2] == "25\u00a0%of 8 s"
+    assert rows(markup)[-1][2] == "25 %of 8 s"
     assert not of_class(charts(markup)[0], "limit")
 
 
@@ -62,7 +62,7 @@ def test_what_does_not_fit_crosses_a_line() -> None:
     markup = drawn(stack(6, 4, capacity=8))
     (limit,) = of_class(charts(markup)[0], "limit")
     assert limit.get("x1") == "80.000%"
-    assert rows(markup)[-1][2] == "125\u00a0%of 8 s"
+    assert rows(markup)[-1][2] == "125 %of 8 s"
 
 
 def test_the_interval_may_end_beyond_the_parts() -> None:

@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.support.browser import opened_browser
+from tests.support.browser import FONTS, opened_browser
 
-from foretrain.planning.guide import Guide, GuideRequest, guide
-from foretrain.planning.guide_machines import machines_named
+from foretrain.planning.guide.guide import Guide, GuideRequest, guide
+from foretrain.planning.guide.machines import machines_named
 from foretrain.serving.guide_views import NAMES, best_cells, value, views, written
 from foretrain.serving.html.guide_report import guide_report
 from foretrain.workloads.requests import WorkloadRequest, workload_of
@@ -73,10 +73,14 @@ def test_tiny_costs_are_told_of_a_thousand_epochs(small: Guide) -> None:
 def test_a_browser_shows_it_whole_and_asks_for_nothing(small: Guide, tmp_path: Path) -> None:
     file = tmp_path / "guide.html"
     file.write_text(guide_report(small), encoding="utf-8")
+    wide_tables = "[...document.querySelectorAll('.scroll')].filter((b) => b.scrollWidth > b.clientWidth + 1)"
     with opened_browser() as tab:
-        for width in (1280, 400):
-            tab.show(width)
+        for font in FONTS:
             tab.open(file)
-            assert tab.evaluate("document.documentElement.scrollWidth") == width
+            tab.use_font(font)
+            for width, media in ((1280, ""), (800, ""), (400, ""), (700, "print")):
+                tab.show(width, media=media)
+                assert tab.evaluate("document.documentElement.scrollWidth") == width, font
+                assert width < 700 or tab.evaluate(f"{wide_tables}.length") == 0, font
             assert tab.complaints() == []
             assert tab.requests() == [file.resolve().as_uri()]

@@ -7,17 +7,31 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.browser import Tab, opened_browser
+from tests.support.browser import FONTS, WIDE, Font, Tab, opened_browser
 from tests.support.frontiers import example
 
+from foretrain.serving.html.drawing import FONT_SIZE
 from foretrain.serving.html.heat_map import HeatCell, HeatMap, heat_map
+from foretrain.serving.html.labels import text_width
 from foretrain.serving.html.lines import LineChart, Point, Series, line_chart
 from foretrain.serving.html.page import page, section
 from foretrain.serving.html.plan_report import plan_report
 from foretrain.serving.html.scales import Axis, Quantity
 from foretrain.units import HOUR
 
-WIDTHS = (1280, 800, 400)
+MACHINES = ("aws:p4d.24xlarge", "azure:Standard_NV36ads_A10_v5")
+WIDTHS = (1280, 1200, 800, 400)
+WIDE_ENOUGH = 800
+"""From this width on no table needs to be scrolled."""
+SCROLLED = """
+[...document.querySelectorAll(".scroll")].filter((box) => box.scrollWidth > box.clientWidth + 1)
+  .map((box) => box.textContent.slice(0, 40) + ": " + box.scrollWidth + " of " + box.clientWidth)
+"""
+TEXTS = """
+[...document.querySelectorAll("svg text")].filter((text) => text.getClientRects().length).map((text) =>
+  [text.textContent, Number(getComputedStyle(text).fontWeight) > 500, text.getComputedTextLength()])
+"""
+FONT = pytest.mark.parametrize("font", FONTS, ids=lambda font: font.name)
 OVERLAPS = """
 (() => {
   const shown = [...document.querySelectorAll("svg text")].filter((text) => text.getClientRects().length);
@@ -54,14 +68,40 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-def test_nothing_overflows_or_overlaps(tab: Tab, report: Path, width: int) -> None:
-    tab.open(report)
+def check_layout(tab: Tab, width: int) -> int:
+    """Nothing is wider than the window, clipped or overlapping; returns the number of texts in charts."""
     tab.show(width)
     assert tab.evaluate("document.documentElement.scrollWidth") == width
+    if width >= WIDE_ENOUGH:
+        assert tab.evaluate(SCROLLED) == []
     count, overlapping = tab.evaluate(OVERLAPS)
-    assert count > 15
     assert overlapping == []
+    return int(count)
+
+
+@FONT
+@pytest.mark.parametrize("width", WIDTHS)
+def test_nothing_overflows_or_overlaps(tab: Tab, report: Path, width: int, font: Font) -> None:
+    tab.open(report)
+    tab.use_font(font)
+    assert check_layout(tab, width) > 15
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_texts_of_charts_have_the_room_reserved_for_them(tab: Tab, report: Path, width: int) -> None:
+    tab.open(report)
+    tab.use_font(WIDE)
+    tab.show(width)
+    measured = tab.evaluate(TEXTS)
+    assert len(measured) > 15
+    for text, is_bold, pixels in measured:
+        assert pixels <= text_width(text, FONT_SIZE, is_bold=is_bold), text
+
+
+def test_a_font_that_is_missing_is_no_reason_to_skip(tab: Tab, report: Path) -> None:
+    tab.open(report)
+    with pytest.raises(AssertionError, match=r"install_test_tools\.sh"):
+        tab.use_font(Font("missing", "No Such Font"))
 
 
 def test_it_asks_for_nothing_and_complains_of_nothing(tab: Tab, report: Path) -> None:
@@ -84,8 +124,10 @@ def test_screenshots_differ_between_light_and_dark(tab: Tab, report: Path) -> No
         assert colours[0] != colours[1]
 
 
-def test_it_prints_in_light_on_a_few_pages(tab: Tab, report: Path) -> None:
+@FONT
+def test_it_prints_in_light_on_a_few_pages(tab: Tab, report: Path, font: Font) -> None:
     tab.open(report)
+    tab.use_font(font)
     colours = "[document.body, document.querySelector('svg text')].map((e) => getComputedStyle(e))"
     tab.show(1280)
     light = tab.evaluate(f"{colours}.map((s) => [s.backgroundColor, s.color, s.fill])")
@@ -101,7 +143,8 @@ def test_it_prints_in_light_on_a_few_pages(tab: Tab, report: Path) -> None:
 def test_tables_sort_by_a_click(tab: Tab, report: Path) -> None:
     tab.open(report)
     head = "[...document.querySelectorAll('.dense th button')].find((b) => b.textContent == 'cost')"
-    costs = "[...document.querySelectorAll('.dense tbody tr')].map((r) => Number(r.cells[7].dataset.sort))"
+    cells = "[...document.querySelectorAll('.dense td[data-head=cost]')]"
+    costs = f"{cells}.map((cell) => Number(cell.dataset.sort))"
     tab.evaluate(f"{head}.click()")
     rising = tab.evaluate(costs)
     tab.evaluate(f"{head}.click()")
@@ -115,29 +158,47 @@ def points(name: str, factor: float) -> tuple[Point, ...]:
     return tuple(Point(2.0**x, factor * 2**x * 1e-3, "tip", name if x == 5 else "") for x in range(9))
 
 
-def test_the_other_charts_fit_too(tab: Tab, tmp_path: Path) -> None:
+def heat(columns: int) -> HeatMap:
+    """Times on two machines at batch sizes that double."""
     cells = tuple(
-        HeatCell(None, reason="does not fit") if column > 6 else HeatCell(2.0**column, f"{2**column} min")
-        for column in range(9)
+        HeatCell(None, reason="does not fit") if column > 6 else HeatCell(2.0**column, f"{2**column}m 59s*")
+        for column in range(columns)
     )
-    batches = tuple(f"{32 * 2**place:,}" for place in range(9))
-    names = ("aws:p4d.24xlarge", "azure:Standard_NV36ads_A10_v5")
-    heat = HeatMap("Time of an epoch", "machine", "batch", "time", batches, tuple((n, cells) for n in names))
+    batches = tuple(f"{32 * 2**column:,}" for column in range(columns))
+    rows = tuple((name, cells) for name in MACHINES)
+    return HeatMap("Time of an epoch", "machine", "batch", "time", batches, rows)
+
+
+@FONT
+def test_the_other_charts_fit_too(tab: Tab, tmp_path: Path, font: Font) -> None:
     lines = LineChart(
         "Step", "by batch", Axis("batch", Quantity.POWERS_OF_TWO), Axis("time", Quantity.TIME),
-        tuple(Series(name, points(name, place + 1)) for place, name in enumerate(names)),
+        tuple(Series(name, points(name, place + 1)) for place, name in enumerate(MACHINES)),
     )  # fmt: skip
     file = tmp_path / "charts.html"
-    file.write_text(page("Charts", "", (), (section("All", heat_map(heat), line_chart(lines)),), ()), "utf-8")
+    file.write_text(
+        page("Charts", "", (), (section("All", heat_map(heat(9)), line_chart(lines)),), ()), "utf-8"
+    )
     tab.open(file)
+    tab.use_font(font)
     for width in WIDTHS:
-        tab.show(width)
-        assert tab.evaluate("document.documentElement.scrollWidth") == width
-        assert tab.evaluate(OVERLAPS)[1] == []
+        check_layout(tab, width)
+    tab.show(700, media="print")
+    assert tab.evaluate("document.documentElement.scrollWidth") == 700
     assert tab.complaints() == []
+
+
+@FONT
+def test_a_heat_map_of_many_columns_fits_on_paper(tab: Tab, tmp_path: Path, font: Font) -> None:
+    file = tmp_path / "many.html"
+    file.write_text(page("Charts", "", (), (section("All", heat_map(heat(16))),), ()), "utf-8")
+    tab.open(file)
+    tab.use_font(font)
+    tab.show(700, media="print")
+    assert tab.evaluate("document.documentElement.scrollWidth") == 700
 
 
 def test_a_browser_that_is_missing_is_no_reason_to_skip(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(AssertionError, match=r"install_browser\.sh"), opened_browser():
+    with pytest.raises(AssertionError, match=r"install_test_tools\.sh"), opened_browser():
         pass

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from foretrain.errors import InvalidData, InvalidRequest, UnknownName
-from foretrain.workloads.graph import Graph
+from foretrain.workloads.graph import Graph, Role
 from foretrain.workloads.options import StepOptions
 from foretrain.workloads.readers import ModelSource, read_model
 from foretrain.workloads.rules import operators, unknown_names
@@ -60,6 +60,24 @@ def test_bert_by_task(tmp_path: Path, architecture: str) -> None:
     graph = graph_of(tmp_path, {**BERT, "architectures": [architecture]}, seq_len=8)
     assert graph.tokens == 16
     assert sum(call.name == "foretrain.attention" for call in graph.calls) == 2
+
+
+@pytest.mark.parametrize("config", [LLAMA, {**BERT, "architectures": ["BertForMaskedLM"]}, T5, VIT])
+def test_weights_in_half_precision(tmp_path: Path, config: Any) -> None:
+    source = source_of(tmp_path, config)
+    mixed, half = (
+        trace(source.example(BuildOptions(batch=2)), StepOptions(precision="bf16", half_weights=half_weights))
+        for half_weights in (False, True)
+    )
+    for role in (Role.PARAMETER, Role.GRADIENT):
+        assert {half.specs[buffer.spec].dtype for buffer in half.buffers if buffer.role is role} == {
+            "bfloat16"
+        }
+        assert 2 * _bytes(half, role) == _bytes(mixed, role) > 0
+
+
+def _bytes(graph: Graph, role: Role) -> int:
+    return sum(graph.specs[buffer.spec].bytes for buffer in graph.buffers if buffer.role is role)
 
 
 def test_an_encoder_decoder_counts_the_tokens_of_both_sides(tmp_path: Path) -> None:

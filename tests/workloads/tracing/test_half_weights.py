@@ -1,6 +1,8 @@
 """Modules that live in half precision, with FP32 copies of their weights in the optimizer."""
 
-from collections import Counter
+from collections import Counter, OrderedDict
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -64,6 +66,54 @@ def test_fused_adam_reads_four_tensors_and_writes_three() -> None:
     steps = 2 * 4
     assert update.work.read_bytes == 16 * WEIGHTS + steps
     assert update.work.write_bytes == 0.75 * update.work.read_bytes
+
+
+class Pair(NamedTuple):
+    """An output by name."""
+
+    logits: torch.Tensor
+    extra: list[int]
+
+
+@dataclass
+class Result:
+    """An output with attributes."""
+
+    logits: torch.Tensor
+    extra: int = 0
+
+
+class Output(OrderedDict[str, Any]):
+    """An output that is read by key and by attribute, as those of transformers."""
+
+    def __getattr__(self, name: str) -> Any:
+        return self[name]
+
+
+class Returning(torch.nn.Module):
+    """A linear layer that returns its result in a container."""
+
+    def __init__(self, container: Any) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 3)
+        self.container = container
+
+    def forward(self, inputs: torch.Tensor) -> Any:
+        return self.container(self.linear(inputs))
+
+
+@pytest.mark.parametrize(
+    "container",
+    [lambda x: Pair(x, [1]), lambda x: Result(x, 2), lambda x: Output(logits=x, extra=3)],
+    ids=["named tuple", "data class", "dictionary with attributes"],
+)
+def test_outputs_keep_their_type(container: Any) -> None:
+    example = Example(
+        Returning(container), (torch.rand(2, 4),), lambda output: output.logits.square().mean(), samples=2
+    )
+    graph = trace(example, StepOptions(precision="bf16", half_weights=True))
+    casts = [call for call in graph.calls if call.name == "aten._to_copy" and call.phase is Phase.FORWARD]
+    assert [graph.specs[call.outputs[0]] for call in casts] == [((2, 3), "float32")]
 
 
 def test_half_weights_of_full_precision_make_no_sense() -> None:

@@ -33,7 +33,7 @@ from foretrain.estimates import Quantiles
 from foretrain.facts.devices import device
 from foretrain.learning.regression.stepwise import ENTER, LEAVE, Selection, select
 from foretrain.learning.regression.timings import Configuration, Timing
-from foretrain.prediction.operators.table import Floats
+from foretrain.prediction.operators.listing import Floats
 
 ITERATIONS = "iterations"
 FEATURES = ("batch", "gpus", "gflop_per_second", "threads", "disk_delay_seconds", ITERATIONS)
@@ -93,8 +93,6 @@ def powers_of(name: str, values: Sequence[float]) -> tuple[int, ...]:
     if min(values) <= 0:
         return (1,)
     return (1, -1) if len(set(values)) >= _TELL_A_CURVE else (_NATURAL[name],)
-
-
 
 
 def features_of(configuration: Configuration) -> dict[str, float]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from foretrain.prediction.operators.table import Floats
+from foretrain.prediction.operators.listing import Floats
 
 ENTER, LEAVE = 0.15, 0.15
 """Chosen among four pairs (0.05 to 0.25) on PROFET: with nine repeats they do not differ; from three single

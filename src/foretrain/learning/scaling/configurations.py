@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from foretrain.errors import ForetrainError, InvalidData, InvalidRequest, nearest
-from foretrain.prediction.operators.table import Floats
+from foretrain.prediction.operators.listing import Floats
 
 _MOST = 1_000_000
 Row = TypeVar("Row")
@@ -76,8 +76,6 @@ def spread(nodes: int, devices: int) -> Placement:
     return Placement(tuple(each + (index < over) for index in range(nodes)))
 
 
-
-
 @dataclass(frozen=True, slots=True)
 class Configuration:
     """A placement and the batch of each device."""
@@ -113,7 +111,7 @@ def read_timings(file: Path) -> tuple[Timing, ...]:
 
 
 def read_configurations(file: Path) -> tuple[Configuration, ...]:
-    """The configurations of a CSV file. A column of times is ignored, so that a file of timings works, too."""
+    """The configurations of a CSV file. A column of times is ignored, so a file of timings works, too."""
     return tuple(_rows(file, (), (_TIME,), _configuration, lambda item: item))
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from foretrain.estimates import Quantiles
 from foretrain.learning.scaling.configurations import Columns, Configuration, Timing, columns, reference_batch
 from foretrain.learning.scaling.forms import LEVEL, Form
-from foretrain.prediction.operators.table import Floats
+from foretrain.prediction.operators.listing import Floats
 
 _STEP = 1e-6
 _TOLERANCE = 1e-8
@@ -109,8 +109,6 @@ def _of_batches(form: Form, prior: Prior, at: Columns) -> Prior:
     return replace(prior, covariance=covariance)
 
 
-
-
 def step_seconds(
     fitted: Fitted, configurations: Sequence[Configuration], reference_batch: float
 ) -> tuple[Quantiles, ...]:
@@ -119,8 +117,6 @@ def step_seconds(
     middle, wide = fitted.log_seconds(at), P90 * fitted.deviations(at)
     low, median, high = np.exp(middle - wide), np.exp(middle), np.exp(middle + wide)
     return tuple(Quantiles(*each) for each in zip(low.tolist(), median.tolist(), high.tolist(), strict=True))
-
-
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import numpy as np
 
 from foretrain.errors import UnknownName
 from foretrain.learning.scaling.configurations import Columns
-from foretrain.prediction.operators.table import Floats
+from foretrain.prediction.operators.listing import Floats
 
 LEVEL = "level"
 LEVEL_DEVIATION = 10.0
@@ -74,8 +74,6 @@ def overlapped(log_power: float, one: Floats, other: Floats) -> Floats:
     longer = np.maximum(one, other)
     result: Floats = longer * ((one / longer) ** power + (other / longer) ** power) ** (1 / power)
     return result
-
-
 
 
 class Physical(Form):
@@ -160,8 +158,6 @@ class Ring(Form):
         sync = np.where(at.nodes > 1, np.exp(network), np.exp(local)) * passed
         log_seconds: Floats = level + np.log(overlapped(overlap, compute, sync))
         return log_seconds
-
-
 
 
 class Pollux(Form):
@@ -252,7 +248,9 @@ class Seed(Form):
 
     def log_seconds(self, values: Floats, at: Columns) -> Floats:
         level, per_device, constant = values.tolist()
-        log_seconds: Floats = level + np.log(at.relative_batch + np.exp(per_device) * at.devices + np.exp(constant))
+        log_seconds: Floats = level + np.log(
+            at.relative_batch + np.exp(per_device) * at.devices + np.exp(constant)
+        )
         return log_seconds
 
 

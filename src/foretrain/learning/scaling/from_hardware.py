@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from foretrain.errors import InvalidRequest
 from foretrain.facts.hardware import Hardware
 from foretrain.learning.scaling.configurations import Configuration, Placement
-from foretrain.prediction.input_pipeline import InputOptions
-from foretrain.prediction.many_devices import Spreading, attempt_of, question_of
-from foretrain.prediction.outcomes import Outcome, evaluate
-from foretrain.prediction.step_models import OperatorSteps
+from foretrain.prediction.cost_models.step_models import OperatorCostModel
+from foretrain.prediction.evaluation import Evaluation, evaluate
+from foretrain.prediction.predict import configured
+from foretrain.prediction.scenario import Parallelism, step_context
+from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.workloads.workload import Workload
 
 _DEVIATIONS = 2.563
@@ -25,7 +26,7 @@ class PredictedJob:
 
     workload: Workload
     hardware: Hardware
-    spreading: Spreading
+    parallelism: Parallelism
 
     @property
     def devices_per_node(self) -> int:
@@ -44,14 +45,14 @@ class PredictedJob:
             widest = max(widest, math.log(total.p90 / max(total.p10, total.p50 / 10)) / _DEVIATIONS)
         return widest
 
-    def _outcome(self, placement: Placement, batch: int) -> Outcome:
+    def _outcome(self, placement: Placement, batch: int) -> Evaluation:
         hardware = self._filled(placement)
         workload = self.workload.at(batch=batch)
         even = replace(
-            self.spreading, jitter=self.spreading.jitter or 0.0
+            self.parallelism, jitter=self.parallelism.jitter or 0.0
         )  # timings show how uneven they are
-        question = question_of(workload, hardware, even, OperatorSteps(), InputOptions())
-        return evaluate(question, attempt_of(question, self.spreading))
+        context = step_context(workload, hardware, even, OperatorCostModel(), InputOptions())
+        return evaluate(context, configured(context, self.parallelism))
 
     def _filled(self, placement: Placement) -> Hardware:
         hardware, most = self.hardware, self.devices_per_node

@@ -19,7 +19,7 @@ from foretrain.facts.sheets import data_root
 from foretrain.learning.scaling.configurations import Configuration, Placement, Timing, columns
 from foretrain.learning.scaling.fitting import Fitted, Prior, fit
 from foretrain.learning.scaling.forms import LEVEL, LEVEL_DEVIATION, Form
-from foretrain.prediction.operators.table import Floats
+from foretrain.prediction.operators.listing import Floats
 
 FILE = "scaling.json"
 FORMAT = 1

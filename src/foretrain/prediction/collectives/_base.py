@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from foretrain.errors import InvalidRequest
-from foretrain.prediction.operators.table import Floats
+from foretrain.prediction.operators.listing import Floats
 
 FloatArray = Floats
 

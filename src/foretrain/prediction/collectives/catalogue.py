@@ -7,45 +7,40 @@ from collections.abc import Iterator
 import numpy as np
 
 from foretrain.facts.devices import Device
-from foretrain.prediction.collectives import (
-    all_to_all,
-    broadcast,
-    hierarchical,
-    in_switch,
-    reduce,
-    ring,
-    tree,
-)
+from foretrain.prediction.collectives import algorithms
 from foretrain.prediction.collectives._base import Collective, CollectiveCost, FloatArray, Group, Verb
+from foretrain.prediction.collectives.algorithms import (
+    send_seconds,
+    shared_link_seconds,
+    two_tier_server_seconds,
+)
 from foretrain.prediction.collectives.calibration import Calibration, calibration
 from foretrain.prediction.collectives.media import Media, media_of
 from foretrain.prediction.collectives.medium import Medium
 from foretrain.prediction.collectives.network import Network, Tier, clock_hertz
-from foretrain.prediction.collectives.parameter_server import shared_link_seconds, two_tier_server_seconds
-from foretrain.prediction.collectives.point_to_point import send_seconds
 
 Ways = Iterator[tuple[str, FloatArray]]
 _ROOTED = {
     Verb.BROADCAST: (
-        ("chain", broadcast.chain_broadcast_seconds),
-        ("pipelined", broadcast.pipelined_broadcast_seconds),
-        ("tree", broadcast.tree_broadcast_seconds),
+        ("chain", algorithms.chain_broadcast_seconds),
+        ("pipelined", algorithms.pipelined_broadcast_seconds),
+        ("tree", algorithms.tree_broadcast_seconds),
     ),
     Verb.REDUCE: (
-        ("chain", reduce.chain_reduce_seconds),
-        ("pipelined", reduce.pipelined_reduce_seconds),
-        ("tree", reduce.tree_reduce_seconds),
+        ("chain", algorithms.chain_reduce_seconds),
+        ("pipelined", algorithms.pipelined_reduce_seconds),
+        ("tree", algorithms.tree_reduce_seconds),
     ),
 }
 _RINGS = {
-    Verb.ALL_REDUCE: ring.ring_all_reduce_seconds,
-    Verb.ALL_GATHER: ring.ring_all_gather_seconds,
-    Verb.REDUCE_SCATTER: ring.ring_reduce_scatter_seconds,
+    Verb.ALL_REDUCE: algorithms.ring_all_reduce_seconds,
+    Verb.ALL_GATHER: algorithms.ring_all_gather_seconds,
+    Verb.REDUCE_SCATTER: algorithms.ring_reduce_scatter_seconds,
 }
 _HIERARCHICAL = {
-    Verb.ALL_REDUCE: hierarchical.hierarchical_all_reduce_seconds,
-    Verb.ALL_GATHER: hierarchical.hierarchical_all_gather_seconds,
-    Verb.REDUCE_SCATTER: hierarchical.hierarchical_reduce_scatter_seconds,
+    Verb.ALL_REDUCE: algorithms.hierarchical_all_reduce_seconds,
+    Verb.ALL_GATHER: algorithms.hierarchical_all_gather_seconds,
+    Verb.REDUCE_SCATTER: algorithms.hierarchical_reduce_scatter_seconds,
 }
 
 
@@ -100,10 +95,10 @@ def ways(verb: Verb, message_bytes: FloatArray, group: Group, media: Media) -> W
 def _inside(verb: Verb, message_bytes: FloatArray, size: int, medium: Medium) -> Ways:
     if verb in _RINGS:
         yield "ring", _RINGS[verb](message_bytes, size, medium)
-        if verb is Verb.ALL_REDUCE and in_switch.can_sum(size, medium):
-            yield "in switch", in_switch.in_switch_all_reduce_seconds(message_bytes, size, medium)
+        if verb is Verb.ALL_REDUCE and algorithms.can_sum(size, medium):
+            yield "in switch", algorithms.in_switch_all_reduce_seconds(message_bytes, size, medium)
     elif verb is Verb.ALL_TO_ALL:
-        yield "direct", all_to_all.direct_all_to_all_seconds(message_bytes, size, medium)
+        yield "direct", algorithms.direct_all_to_all_seconds(message_bytes, size, medium)
     else:
         yield "direct", shared_link_seconds(message_bytes, size - 1, medium)
 
@@ -111,7 +106,7 @@ def _inside(verb: Verb, message_bytes: FloatArray, size: int, medium: Medium) ->
 def _across(verb: Verb, message_bytes: FloatArray, group: Group, media: Media, outside: Medium) -> Ways:
     here, inside = group.per_node, media.inside
     if verb is Verb.ALL_TO_ALL:
-        told = all_to_all.two_tier_all_to_all_seconds(message_bytes, group.size, here, inside, outside)
+        told = algorithms.two_tier_all_to_all_seconds(message_bytes, group.size, here, inside, outside)
         yield "direct", told
     elif verb in (Verb.PUSH, Verb.PULL):
         away = group.size - here
@@ -122,7 +117,7 @@ def _across(verb: Verb, message_bytes: FloatArray, group: Group, media: Media, o
         if inside is not None:
             yield "hierarchical", _HIERARCHICAL[verb](message_bytes, here, group.nodes, inside, outside)
         elif verb is Verb.ALL_REDUCE:
-            yield "tree", tree.tree_all_reduce_seconds(message_bytes, group.size, outside)
+            yield "tree", algorithms.tree_all_reduce_seconds(message_bytes, group.size, outside)
 
 
 def _bottleneck(group: Group, network: Network) -> Tier:

@@ -7,8 +7,8 @@ from functools import lru_cache
 
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.collectives._base import Group
+from foretrain.prediction.collectives.algorithms import flat_ring
 from foretrain.prediction.collectives.calibration import NETWORK, Calibration, technology
-from foretrain.prediction.collectives.hierarchical import flat_ring
 from foretrain.prediction.collectives.medium import Medium
 from foretrain.prediction.collectives.network import MESH, Network, Tier
 

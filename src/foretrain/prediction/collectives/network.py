@@ -1,4 +1,14 @@
-"""The network of some hardware: one tier of links inside a node, one between nodes, at achieved rates.
+"""The network of a cluster.
+
+Rings through a mesh of direct links: how many an all-reduce can use at once.
+
+Where devices are joined by links of their own (DGX-1: a hybrid cube mesh) the rate depends on which devices
+take part. A ring needs a Hamiltonian cycle through them; each cycle is used in both directions, so a set of
+link-disjoint cycles gives twice as many rings, each at the rate of one link. Two devices have no cycle: their
+links count once. Where no cycle exists a tree is left, whose n bytes go up and down every link of it: that
+is 2(p-1)/p rings.
+
+The network of some hardware: one tier of links inside a node, one between nodes, at achieved rates.
 
 A node's facts decide where the node is known. Otherwise the machines known to hold that device do (an H100
 SXM sits on an NVSwitch), else the device's own PCI Express lanes: through switches, or under a host bridge if
@@ -11,15 +21,23 @@ for an ideal bus of fixed capacity, 0 for a switch, and is fitted.
 
 Between nodes a ring is one flow in each direction. Clouds limit what one TCP flow gets: on EC2, 5 Gbit/s of
 50. So much, 0.5 to 0.8 GB/s, the gradients of Sia's four-GPU T4 nodes got.
+
+The network among nodes that differ, as one of equal nodes that is no quicker.
+
+A ring, and each rail of a hierarchy, passes through every node, so the slowest sets its pace: of each tier
+the smallest rates and the largest latencies count. Nodes that hold different numbers of devices are taken as
+about as many nodes of equal size; what a node's network carries does not depend on how many of its devices
+share it.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import pairwise, permutations
 
 from foretrain.errors import InvalidRequest, MissingData
 from foretrain.facts.devices import Device
@@ -34,8 +52,74 @@ from foretrain.prediction.collectives.calibration import (
     calibration,
     technology,
 )
-from foretrain.prediction.collectives.mesh import rings_by_size
 from foretrain.units import GBIT
+
+Links = Mapping[tuple[int, int], int]
+
+
+@cache
+def rings_by_size(text: str) -> tuple[float, ...]:
+    """Rings among the first 1, 2, 3 ... devices of a mesh written as `0-1:1 0-2:1 0-3:2 ...`."""
+    links = _read(text)
+    devices = 1 + max(end for pair in links for end in pair)
+    return (0.0, *(rings(links, size) for size in range(2, devices + 1)))
+
+
+def rings(links: Links, size: int) -> float:
+    """Rings of one link's rate that `size` devices can use at once."""
+    if size == 2:
+        return float(links.get((0, 1), 0))
+    found = _disjoint(dict(links), _cycles(size), _most(links, size))
+    return 2.0 * found if found else 2 * (size - 1) / size
+
+
+def _most(links: Links, size: int) -> int:
+    """At most so many disjoint cycles: each takes two links of every device."""
+    ends = [0] * size
+    for (first, second), count in links.items():
+        if second < size:
+            ends[first] += count
+            ends[second] += count
+    return min(ends) // 2
+
+
+def _read(text: str) -> dict[tuple[int, int], int]:
+    links: dict[tuple[int, int], int] = {}
+    for item in text.split():
+        ends, _, count = item.partition(":")
+        first, second = sorted(int(end) for end in ends.split("-"))
+        links[first, second] = int(count)
+    return links
+
+
+@cache
+def _cycles(size: int) -> tuple[tuple[tuple[int, int], ...], ...]:
+    """All cycles through all devices, each once, as sorted pairs of neighbours."""
+    found = []
+    for rest in permutations(range(1, size)):
+        if rest[0] < rest[-1]:
+            order = (0, *rest, 0)
+            found.append(tuple((min(pair), max(pair)) for pair in pairwise(order)))
+    return tuple(found)
+
+
+def _disjoint(
+    free: dict[tuple[int, int], int], cycles: tuple[tuple[tuple[int, int], ...], ...], most: int
+) -> int:
+    """The most cycles that can be taken out of the free links; the search ends at `most`."""
+    possible = [cycle for cycle in cycles if all(free.get(pair, 0) > 0 for pair in cycle)]
+    if not possible or most == 0:
+        return 0
+    best = 1
+    for index, cycle in enumerate(possible):
+        left = dict(free)
+        for pair in cycle:
+            left[pair] -= 1
+        best = max(best, 1 + _disjoint(left, tuple(possible[index:]), most - 1))
+        if best >= most:
+            break
+    return best
+
 
 LINK_FORM = "LINK[:COUNT]"
 MESH, PCIE_SWITCH = "nvlink-mesh", "pcie-switch"
@@ -355,3 +439,63 @@ def _lane_rate(device: Device, otherwise: float) -> float:
 def clock_hertz(device: Device) -> float:
     """The clock that latencies are counted in; a device without one raises `MissingData`."""
     return device.sheet.number("boost_clock_hertz")
+
+
+def network_among(groups: Sequence[Hardware], inter: str | None = None) -> Network:
+    """The network of all nodes of some groups; `inter` names the link between nodes."""
+    if len(groups) == 1:
+        (only,) = groups
+        return network_of(only, only.links, inter or only.network)
+    own = [
+        network_of(replace(group, nodes=max(2, group.nodes)), group.links, inter or group.network)
+        for group in groups
+    ]
+    devices, nodes = sum(group.devices for group in groups), sum(group.nodes for group in groups)
+    per_node = _even_size(devices, nodes)
+    differ = len({group.devices_per_node for group in groups}) > 1
+    count = -(-devices // per_node)
+    notes = [note for network in own for note in network.notes]
+    if differ:
+        notes.append(f"exchanges are timed as among {count} nodes of {per_node} devices")
+    return Network(
+        devices_per_node=per_node,
+        nodes=count,
+        intra=_slowest([network.intra for network in own]) if per_node > 1 else None,
+        inter=_slowest([network.inter for network in own]),
+        notes=tuple(dict.fromkeys(notes)),
+    )
+
+
+def _even_size(devices: int, nodes: int) -> int:
+    """Devices of a node such that the number of nodes comes closest."""
+    sizes = (devices // nodes, -(-devices // nodes))
+    return min(sizes, key=lambda size: abs(-(-devices // size) - nodes))
+
+
+def _slowest(tiers: Sequence[Tier | None]) -> Tier | None:
+    """The slowest of some tiers with the worst that any of them has; None if there are none."""
+    present = [tier for tier in tiers if tier is not None]
+    if not present:
+        return None
+    worst = min(present, key=_rate)
+    if all(tier == worst for tier in present):
+        return worst
+    each = min(tier.bytes_per_second_per_device for tier in present)
+    by_node = [tier.bytes_per_second_per_node for tier in present if tier.bytes_per_second_per_node]
+    is_network = bool(by_node)
+    alone = min(tier.bytes_per_second_alone for tier in present) if is_network else each
+    return replace(
+        worst,
+        bytes_per_second_per_device=each,
+        bytes_per_second_per_node=min(by_node) if is_network else None,
+        bytes_per_second_alone=alone,
+        latency_seconds=max(tier.latency_seconds for tier in present),
+        startup_seconds=max(tier.startup_seconds for tier in present),
+        contention=0.0,  # in the rates above
+        rings=(),
+        in_switch_bytes_per_second=min(tier.in_switch_bytes_per_second for tier in present),
+    )
+
+
+def _rate(tier: Tier) -> float:
+    return tier.bytes_per_second_per_node or tier.bytes_per_second_per_device

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import ClassVar
 
 from foretrain.facts.devices import Device
-from foretrain.prediction.operators.table import Floats, WorkTable
+from foretrain.prediction.operators.listing import Floats, WorkTable
 from foretrain.workloads.ops import Kind
 
 

@@ -26,9 +26,9 @@ from foretrain.facts.devices import Device
 from foretrain.facts.sheets import data_root
 from foretrain.prediction.operators import streaming
 from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
-from foretrain.prediction.operators.limits import peaks, roofline_seconds
+from foretrain.prediction.operators.listing import Floats, WorkTable
+from foretrain.prediction.operators.pricing import peaks, roofline_seconds
 from foretrain.prediction.operators.products import norm
-from foretrain.prediction.operators.table import Floats, WorkTable
 from foretrain.workloads.ops import Direction, Kind
 
 FILE = "attention.json"

@@ -31,8 +31,8 @@ from foretrain.facts.sheets import data_root
 from foretrain.prediction.operators import matrix, streaming
 from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
 from foretrain.prediction.operators.bandwidth import DeviceShare, nearest_share
-from foretrain.prediction.operators.limits import peak_flop_per_second, peaks
-from foretrain.prediction.operators.table import Flags, Floats, WorkTable
+from foretrain.prediction.operators.listing import Flags, Floats, WorkTable
+from foretrain.prediction.operators.pricing import peak_flop_per_second, peaks
 from foretrain.workloads.ops import Direction, Kind
 
 TILES = ((128, 128), (128, 64), (64, 64), (128, 32), (32, 32), (128, 8))

@@ -16,8 +16,8 @@ import numpy as np
 
 from foretrain.facts.devices import Device
 from foretrain.facts.sheets import data_root
+from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.operators.products import TILES, Products
-from foretrain.prediction.operators.table import Floats
 from foretrain.prediction.operators.trees import Forest, stored
 
 FILE = "products_trees.npz"

@@ -1,4 +1,21 @@
-"""CPUs are devices too: every kind of operator, priced by what `foretrain calibrate --here` measured.
+"""Operators on a CPU.
+
+What the time of an operator on a CPU is made of: a few terms for each family of operators.
+
+A CPU runs operators one after the other, each with its own call:
+
+    t = Σ_i c_i · x_i,   c_i >= 0
+
+over terms x_i that grow with the work: calls, multiplications, the borders of a product's blocks, bytes
+within and beyond the caches. A product of m x n x k that fills its blocks badly costs
+mnk (1 + m0/m) (1 + n0/n) (1 + k0/k), which to first order is a sum over mnk, nk, mk and mn: so one set of
+non-negative seconds per term, measured on the machine itself, tells all shapes of a family, and more work of
+it never takes less time. Why the terms are these: K. Goto, R. van de Geijn, "Anatomy of high-performance
+matrix multiplication", TOMS 34 (3), 2008.
+
+What was learned of a CPU, as `foretrain calibrate --here` keeps it in the user's own folder.
+
+CPUs are devices too: every kind of operator, priced by what `foretrain calibrate --here` measured.
 
 The terms of `cpu_terms` times the seconds fitted to each, but never less than the best the machine was seen
 to do: FLOP at its highest rate, bytes at that of its fastest cache. Calls are part of the price, because
@@ -7,17 +24,284 @@ a CPU launches nothing: it computes, then goes on to the next operator.
 
 from __future__ import annotations
 
-from typing import ClassVar
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 
-from foretrain.errors import MissingData
+from foretrain.errors import InvalidData, MissingData
 from foretrain.facts.devices import Device
+from foretrain.facts.user_data import user_data_dir, write_atomically
 from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
-from foretrain.prediction.operators.cpu_calibration import CpuCalibration, calibration_of
-from foretrain.prediction.operators.cpu_terms import family, fresh_bytes, nearest_family, terms
-from foretrain.prediction.operators.table import Floats, WorkTable
-from foretrain.workloads.ops import MATRIX_KINDS, Kind
+from foretrain.prediction.operators.listing import Floats, WorkTable
+from foretrain.workloads.ops import MATRIX_KINDS, Direction, Kind, Work
+
+Terms = dict[str, Floats]
+
+CALLS = "call"
+"""Every operator is called; a recurrent network's steps count as terms of their own."""
+MAPPED_ANEW_BYTES = 32 * 2**20
+"""Larger tensors glibc maps anew each time, page by page (DEFAULT_MMAP_THRESHOLD_MAX in malloc.c)."""
+_IN_PLACE = frozenset({Kind.OPTIMIZER})
+_VECTOR_CHANNELS = 8
+"""Channels of a block in oneDNN's convolutions with 256-bit vectors; images of fewer are kept plain."""
+_DEPTHWISE_CHANNELS = 2
+_SMALL_KERNEL = 9
+_LSTM_GATES = 4
+_FORWARD, _BACKWARD = "forward", "backward"
+_PASSES = {
+    Direction.INPUT_GRADIENT: "input gradient",
+    Direction.WEIGHT_GRADIENT: "weight gradient",
+    Direction.BACKWARD: _BACKWARD,
+}
+_TRANSPOSED = {_FORWARD: "input gradient", "input gradient": _FORWARD}
+
+
+def family(work: Work) -> str:
+    """Which operators a work is timed with: its kind, the sort of it that matters, its direction."""
+    sort = _SORTS.get(work.kind)
+    passes = _PASSES.get(work.direction, _FORWARD)
+    if work.kind is Kind.MATMUL or work.kind is Kind.OPTIMIZER:
+        return work.kind.value
+    if work.kind is Kind.CONVOLUTION and work.dims.get("transposed"):
+        passes = _TRANSPOSED.get(passes, passes)
+    elif work.kind not in (Kind.CONVOLUTION, Kind.LINEAR) and passes != _FORWARD:
+        passes = _BACKWARD
+    return f"{sort(work) if sort else work.kind.value} {passes}"
+
+
+def _convolution_sort(work: Work) -> str:
+    """What oneDNN has code of its own for: few channels, single pixels, larger kernels, groups."""
+    groups, inputs = work.dims.get("groups", 1), work.dims["in_channels"]
+    pixels = math.prod(work.dims.get(f"kernel_{axis}", 1) for axis in ("depth", "height", "width"))
+    if groups == 1:
+        first = "first " if inputs < _VECTOR_CHANNELS else ""
+        return f"{first}convolution" if first or pixels > 1 else "pointwise convolution"
+    if inputs // groups > _DEPTHWISE_CHANNELS:
+        return "grouped convolution"
+    return "depthwise convolution" if pixels <= _SMALL_KERNEL else "wide depthwise convolution"
+
+
+def _norm_sort(work: Work) -> str:
+    return "batch normalisation" if work.dims.get("over_batch") else "normalisation"
+
+
+def _attention_sort(work: Work) -> str:
+    return "attention with dropout" if work.dims.get("dropout") else "attention"
+
+
+def _recurrent_sort(work: Work) -> str:
+    """oneDNN runs whole LSTM layers; other cells are called step by step."""
+    return "lstm" if work.dims["gates"] == _LSTM_GATES else "other rnn"
+
+
+_SORTS: Mapping[Kind, Callable[[Work], str]] = {
+    Kind.CONVOLUTION: _convolution_sort,
+    Kind.NORMALISATION: _norm_sort,
+    Kind.ATTENTION: _attention_sort,
+    Kind.RNN: _recurrent_sort,
+}
+
+
+_LIKE = {
+    "first convolution": "convolution",
+    "pointwise convolution": "convolution",
+    "grouped convolution": "convolution",
+    "wide depthwise convolution": "depthwise convolution",
+    "depthwise convolution": "grouped convolution",
+    "batch normalisation": "normalisation",
+    "attention with dropout": "attention",
+    "lstm": "other rnn",
+}
+"""By what a sort is told that was not timed itself."""
+_DIRECTIONS = (" input gradient", " weight gradient", " backward", " forward", "")
+
+
+def nearest_family(wanted: str, known: Mapping[str, object]) -> str | None:
+    """The family itself if it was timed, else its sort in another direction, else a sort like it."""
+    direction = next(end for end in _DIRECTIONS if wanted.endswith(end))
+    sort: str | None = wanted.removesuffix(direction)
+    while sort is not None:
+        for end in (direction, *_DIRECTIONS):
+            if sort + end in known:
+                return sort + end
+        sort = _LIKE.get(sort)
+    return None
+
+
+def terms(works: WorkTable, cache_bytes: float) -> Terms:
+    """The terms of works of one family."""
+    kind = works.works[0].kind
+    build = _TERMS.get(kind, _streaming)
+    return {CALLS: np.ones(len(works)), **build(works, cache_bytes)}
+
+
+def fresh_bytes(works: WorkTable) -> Floats:
+    """Bytes written to memory that is mapped for the purpose, so that every page of it is a fault."""
+    in_place = works.where(_IN_PLACE)
+    return np.where((works.write_bytes > MAPPED_ANEW_BYTES) & ~in_place, works.write_bytes, 0.0)
+
+
+def _moving(works: WorkTable, cache_bytes: float) -> Terms:
+    within = np.minimum(works.bytes, cache_bytes)
+    return {"byte in cache": within, "byte in memory": works.bytes - within}
+
+
+def _streaming(works: WorkTable, cache_bytes: float) -> Terms:
+    elements = np.maximum(works.flop, works.dim("elements", 0))
+    return {"element": elements, "tensor": works.dim("tensors", 0), **_moving(works, cache_bytes)}
+
+
+def _product(works: WorkTable, cache_bytes: float) -> Terms:
+    batch, m, n, k = (works.dim(name) for name in ("batch", "m", "n", "k"))
+    return {
+        "FLOP": works.flop,
+        "product": batch,
+        "m x n": batch * m * n,
+        "m x k": batch * m * k,
+        "n x k": batch * n * k,
+        **_moving(works, cache_bytes),
+    }
+
+
+def _padding(channels: Floats, groups: Floats) -> Floats:
+    """How much oneDNN pads channels to whole vectors; few channels of ungrouped images stay as they are."""
+    padded = np.ceil(channels / _VECTOR_CHANNELS) * _VECTOR_CHANNELS
+    is_plain = (channels < _VECTOR_CHANNELS) & ((groups == 1) | (channels <= _DEPTHWISE_CHANNELS))
+    return np.where(is_plain, 1.0, padded / channels)
+
+
+def _convolution(works: WorkTable, cache_bytes: float) -> Terms:
+    flop = works.flop
+    groups = works.dim("groups")
+    inputs, outputs = works.dim("in_channels") / groups, works.dim("out_channels") / groups
+    kernel = works.dim("kernel_depth") * works.dim("kernel_height") * works.dim("kernel_width")
+    weights = works.dim("out_channels") * inputs * kernel
+    padded = flop * _padding(inputs, groups) * _padding(outputs, groups)
+    return {
+        "FLOP": padded,
+        "FLOP / in": flop / inputs,
+        "FLOP / out": flop / outputs,
+        "FLOP / row": flop / works.dim("out_width"),
+        "FLOP / kernel": flop / kernel,
+        "strided FLOP": np.where(works.dim("stride_width") > 1, flop, 0.0),
+        "weight": weights,
+        **_moving(works, cache_bytes),
+    }
+
+
+def _attention(works: WorkTable, cache_bytes: float) -> Terms:
+    """PyTorch's CPU kernels skip next to nothing of a causal mask, so all scores are computed."""
+    computed = works.flop * np.where(works.dim("causal", 0) > 0, 2.0, 1.0)
+    scores = works.dim("batch") * works.dim("heads") * works.dim("queries") * works.dim("keys")
+    return {"FLOP": computed, "score": scores, "head": works.dim("batch") * works.dim("heads"),
+            **_moving(works, cache_bytes)}  # fmt: skip
+
+
+def _recurrent(works: WorkTable, cache_bytes: float) -> Terms:
+    steps = works.dim("steps") * works.dim("layers") * works.dim("directions")
+    hidden, gates = works.dim("hidden"), works.dim("gates")
+    return {
+        "FLOP": works.flop,
+        "step": steps,
+        "gate": steps * works.dim("batch") * hidden * gates,
+        "weight of a step": steps * hidden * hidden * gates,
+        **_moving(works, cache_bytes),
+    }
+
+
+_TERMS: Mapping[Kind, Callable[[WorkTable, float], Terms]] = {
+    Kind.LINEAR: _product,
+    Kind.MATMUL: _product,
+    Kind.CONVOLUTION: _convolution,
+    Kind.ATTENTION: _attention,
+    Kind.RNN: _recurrent,
+}
+
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class FamilyFit:
+    """Seconds per term of one family of operators, and how far off they were on shapes left out.
+
+    `p10` and `p90` are quantiles of measured / predicted, each shape predicted by a fit to the others.
+    """
+
+    seconds_per: Mapping[str, float]
+    cases: int
+    mean_absolute_error: float
+    p10: float
+    p90: float
+
+
+@dataclass(frozen=True)
+class CpuCalibration:
+    """What a CPU's operators take.
+
+    The peaks are the best any operator reached, bytes in any cache and in memory: no prediction is faster.
+    `seconds_per_fresh_byte` is what
+    memory costs that the system maps anew. `threads` and `software` say what was timed.
+    """
+
+    device_id: str
+    threads: int
+    flop_per_second: float
+    bytes_per_second: float
+    memory_bytes_per_second: float
+    cache_bytes: float
+    seconds_per_fresh_byte: float
+    families: Mapping[str, FamilyFit]
+    software: Mapping[str, str]
+    measured_on: str
+
+
+def calibration_file(device_id: str) -> Path:
+    """Where the calibration of a CPU is kept."""
+    return user_data_dir() / "calibrations" / f"cpu-{device_id}.json"
+
+
+def keep(calibration: CpuCalibration) -> Path:
+    """Store a calibration, replacing the one before whole or not at all."""
+    file = calibration_file(calibration.device_id)
+    write_atomically(file, json.dumps({"format": FORMAT, **asdict(calibration)}, indent=1) + "\n")
+    return file
+
+
+def calibration_of(device: Device) -> CpuCalibration:
+    """The calibration of a CPU; one that was never calibrated raises `MissingData`."""
+    file = calibration_file(device.id)
+    try:
+        changed = file.stat().st_mtime_ns
+    except FileNotFoundError:
+        what = "this machine's CPU: run `foretrain calibrate --here`"
+        other = f"{device.id} has not been timed; only the machine's own CPU can be, as the device `here`: "
+        sentence = "nothing was timed on " + what if device.id == "here" else (
+            other + "run `foretrain calibrate --here` on it, then predict with --on here"
+        )  # fmt: skip
+        raise MissingData(sentence) from None
+    return _read(file, changed)
+
+
+@lru_cache(maxsize=4)
+def _read(file: Path, changed: int) -> CpuCalibration:
+    del changed  # part of the key: a file written anew is read anew
+    try:
+        raw: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        if raw.pop("format") != FORMAT:
+            raise ValueError("another version of foretrain wrote it")
+        raw["families"] = {name: FamilyFit(**content) for name, content in raw["families"].items()}
+        return CpuCalibration(**raw)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        problem = f"cannot be read ({error}); run `foretrain calibrate --here` again"
+        raise InvalidData(str(file), problem) from error
+
 
 KIND = "cpu"
 """What devices of this sort say they are."""

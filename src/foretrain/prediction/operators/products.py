@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretrain.facts.devices import Device
-from foretrain.prediction.operators.limits import peak_flop_per_second, peaks
-from foretrain.prediction.operators.table import Flags, Floats, WorkTable
+from foretrain.prediction.operators.listing import Flags, Floats, WorkTable
+from foretrain.prediction.operators.pricing import peak_flop_per_second, peaks
 from foretrain.workloads.ops import Direction, Kind
 
 TILES = (

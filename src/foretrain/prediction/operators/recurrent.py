@@ -25,9 +25,9 @@ from foretrain.facts.devices import Device, devices
 from foretrain.facts.sheets import data_root
 from foretrain.prediction.operators import matrix
 from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
-from foretrain.prediction.operators.limits import peaks, roofline_seconds
+from foretrain.prediction.operators.listing import Floats, WorkTable
+from foretrain.prediction.operators.pricing import peaks, roofline_seconds
 from foretrain.prediction.operators.products import Products, unit_of
-from foretrain.prediction.operators.table import Floats, WorkTable
 from foretrain.workloads.ops import Direction, Kind
 
 FILE = "recurrent.json"

@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from foretrain.facts.devices import Device
 from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
-from foretrain.prediction.operators.limits import roofline_seconds
-from foretrain.prediction.operators.table import Floats, WorkTable
+from foretrain.prediction.operators.listing import Floats, WorkTable
+from foretrain.prediction.operators.pricing import roofline_seconds
 from foretrain.workloads.ops import Kind
 
 _P10, _P90 = 1.0, 10.0

@@ -27,8 +27,8 @@ from foretrain.facts.devices import Device, devices
 from foretrain.facts.sheets import data_root, read_toml
 from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
 from foretrain.prediction.operators.bandwidth import DeviceShare, nearest_share, published
-from foretrain.prediction.operators.limits import roofline_seconds
-from foretrain.prediction.operators.table import Flags, Floats, WorkTable
+from foretrain.prediction.operators.listing import Flags, Floats, WorkTable
+from foretrain.prediction.operators.pricing import roofline_seconds
 from foretrain.workloads.ops import Direction, Kind
 
 _BACKWARD = (Direction.BACKWARD, Direction.INPUT_GRADIENT, Direction.WEIGHT_GRADIENT)

@@ -17,13 +17,8 @@ from dataclasses import replace
 
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.collectives._base import Verb
-from foretrain.prediction.strategies.divided_graph import divide
-from foretrain.prediction.strategies.divided_shapes import WHOLE, outer_at, size_at
-from foretrain.prediction.strategies.division_rules import COMMON_RULES, keep_division, work_on_whole
-from foretrain.prediction.strategies.feasible_degrees import common_degrees, nearest_degrees
-from foretrain.prediction.strategies.matrix_products import matrix_product
-from foretrain.prediction.strategies.program import Axis, Exchange, Program
-from foretrain.prediction.strategies.sharding_flow import (
+from foretrain.prediction.strategies._base import Strategy
+from foretrain.prediction.strategies.division.flow import (
     GATHER,
     GRADIENTS_OF_WHOLE,
     RING,
@@ -33,6 +28,16 @@ from foretrain.prediction.strategies.sharding_flow import (
     Rule,
     Walk,
 )
+from foretrain.prediction.strategies.division.graph import common_degrees, divide, nearest_degrees
+from foretrain.prediction.strategies.division.rules import (
+    COMMON_RULES,
+    keep_division,
+    matrix_product,
+    work_on_whole,
+)
+from foretrain.prediction.strategies.division.shapes import WHOLE, outer_at, size_at
+from foretrain.prediction.strategies.layout import Layout, whole_number
+from foretrain.prediction.strategies.program import Axis, Exchange, Program
 from foretrain.workloads.graph import NO_TENSOR, Call, Graph, Phase, Role
 
 _ATTENTION = "foretrain.attention"
@@ -228,3 +233,25 @@ _RULES: Mapping[str, Rule] = {
     _ATTENTION: _attention,
     f"{_ATTENTION}_backward": _attention_backward,
 }
+
+
+class ContextParallel(Strategy):
+    """`cp=C` divides every sequence between C devices."""
+
+    name = "context"
+    keys = ("cp",)
+    form = "cp=C"
+    order = 20
+
+    def read(self, given: Mapping[str, str], layout: Layout) -> Layout:
+        """`cp`."""
+        return replace(layout, context=whole_number("cp", given.get("cp", "1")))
+
+    def divide(self, program: Program, layout: Layout) -> Program:
+        """Sequences divided, keys and values exchanged."""
+        return context_parallel(program, layout.context)
+
+    def environment(self, layout: Layout) -> tuple[tuple[str, str, str], ...]:
+        """The degree, if above 1."""
+        purpose = "devices each sequence is divided over"
+        return () if layout.context == 1 else (("CONTEXT_PARALLEL", str(layout.context), purpose),)

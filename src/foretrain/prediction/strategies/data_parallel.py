@@ -10,11 +10,25 @@ Li et al. 2020, PyTorch Distributed (VLDB), arXiv:2006.15704.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
+import numpy as np
+
+from foretrain.errors import InvalidRequest
 from foretrain.prediction.collectives._base import Verb
-from foretrain.prediction.strategies.averaging import AVERAGING, averaged
-from foretrain.prediction.strategies.gradients import BUCKET_BYTES, buckets, optimizer_start
+from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.strategies._base import ExchangeSeconds, Strategy
+from foretrain.prediction.strategies.gradients import (
+    AVERAGING,
+    BUCKET_BYTES,
+    averaged,
+    buckets,
+    optimizer_start,
+    reduced_last,
+)
+from foretrain.prediction.strategies.layout import Layout, divisors, one_of, whole_number
+from foretrain.prediction.strategies.memory_options import MemoryOptions
 from foretrain.prediction.strategies.program import Axis, Exchange, Program, When
 from foretrain.workloads.graph import ITEM_BYTES
 
@@ -47,3 +61,73 @@ def _reductions(program: Program, bucket_bytes: float, compression: str | None) 
                 when=When.LAST,
                 also=axes[1:],
             )
+
+
+class DataParallel(Strategy):
+    """`ddp`, or `dp=D` in a list: replicas that hold everything and average their gradients."""
+
+    name = "ddp"
+    words = ("ddp",)
+    keys = ("dp", "compress", "overlap")
+    form = "ddp"
+    plan_words = ("ddp",)
+    order = 40
+
+    def parse(self, text: str, devices: int, devices_per_node: int) -> Layout:
+        """Every device is a replica."""
+        del devices_per_node
+        return Layout(text, data=devices)
+
+    def read(self, given: Mapping[str, str], layout: Layout) -> Layout:
+        """`dp` (what the other degrees leave, by default), `compress=fp16|bf16`, `overlap=yes|no`."""
+        devices, model = layout.data, layout.model_degree
+        data = whole_number("dp", given["dp"]) if "dp" in given else max(1, devices // model)
+        if model * data != devices:
+            raise InvalidRequest(_does_not_multiply(layout, data, devices))
+        compression = given.get("compress")
+        if compression is not None:
+            one_of("compress", compression, tuple(HOOKS))
+        overlaps = one_of("overlap", given.get("overlap", "yes"), ("yes", "no")) == "yes"
+        return replace(layout, data=data, compression=compression, overlaps=overlaps)
+
+    def replicate(self, program: Program, layout: Layout) -> Program:
+        """Gradients averaged in buckets, during the backward pass or after it."""
+        replicated = data_parallel(program, layout.data, compression=layout.compression)
+        return replicated if layout.overlaps else reduced_last(replicated)
+
+    def memory(self, options: MemoryOptions, program: Program, layout: Layout) -> MemoryOptions:
+        """Buckets, where gradients are averaged."""
+        del program
+        return replace(options, data_parallel=layout.data)
+
+    def exposed_seconds(
+        self,
+        layout: Layout,
+        sent_bytes: Floats,
+        forward: Floats,
+        backward: Floats,
+        micro_batches: int,
+        exchange: ExchangeSeconds,
+    ) -> Floats:
+        """max(last bucket, all-reduce - backward pass)."""
+        del layout, forward, micro_batches
+        whole = exchange(Verb.ALL_REDUCE, sent_bytes, AVERAGING)
+        last_bucket = whole * np.minimum(1.0, BUCKET_BYTES / np.maximum(sent_bytes, 1.0))
+        exposed: Floats = np.maximum(last_bucket, whole - backward)
+        return exposed
+
+    def environment(self, layout: Layout) -> tuple[tuple[str, str, str], ...]:
+        """The number of replicas, and the communication hook."""
+        data = ("DATA_PARALLEL", str(layout.data), "replicas that share nothing")
+        hook = ("GRADIENT_COMPRESSION", str(layout.compression), "communication hook of DDP")
+        return (*((data,) if layout.data > 1 else ()), *((hook,) if layout.compression else ()))
+
+
+def _does_not_multiply(layout: Layout, data: int, devices: int) -> str:
+    model = layout.model_degree
+    degrees = {"tensor": layout.tensor, "context": layout.context, "pipeline": layout.pipeline, "data": data}
+    product = " x ".join(f"{name} {n}" for name, n in degrees.items() if n > 1 or name == "data")
+    problem = f"{product} = {model * data} devices, but the hardware has {devices}"
+    if devices % model == 0:
+        return f"{problem}; dp={devices // model} uses all of them"
+    return f"{problem}; tensor x context x pipeline must divide {devices} ({divisors(devices)})"

@@ -15,20 +15,21 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.collectives._base import Verb
+from foretrain.prediction.strategies._base import Strategy
 from foretrain.prediction.strategies.context import TOKEN_RULES
-from foretrain.prediction.strategies.divided_graph import divide
-from foretrain.prediction.strategies.divided_shapes import WHOLE, multiplied, outer_at
-from foretrain.prediction.strategies.division_rules import keep_division
-from foretrain.prediction.strategies.feasible_degrees import common_degrees, nearest_degrees
+from foretrain.prediction.strategies.division.flow import Walk
+from foretrain.prediction.strategies.division.graph import common_degrees, divide, nearest_degrees
+from foretrain.prediction.strategies.division.rules import keep_division
+from foretrain.prediction.strategies.division.shapes import WHOLE, multiplied, outer_at
+from foretrain.prediction.strategies.layout import Layout, divisors, whole_number
+from foretrain.prediction.strategies.pipeline.stages import pruned
 from foretrain.prediction.strategies.program import Axis, Exchange, Program
-from foretrain.prediction.strategies.pruned_graph import pruned
-from foretrain.prediction.strategies.sharding_flow import Walk
 from foretrain.workloads.graph import Call, Graph, Phase, Role
 
 NOTE = "experts are assumed to be used alike; their gradients are averaged between devices with the same ones"
@@ -262,3 +263,30 @@ def _grouped(walk: Walk, index: int, call: Call) -> None:
         marks[2] = 1
     outputs = [1 if len(walk.shapes[out]) == 3 else WHOLE for out in call.outputs]
     walk.emit(index, marks, outputs)
+
+
+class ExpertParallel(Strategy):
+    """`ep=E` gives each of E data-parallel devices some of the experts."""
+
+    name = "expert"
+    keys = ("ep",)
+    form = "ep=E"
+    order = 60
+
+    def read(self, given: Mapping[str, str], layout: Layout) -> Layout:
+        """`ep`, which takes its devices from the data-parallel ones."""
+        expert = whole_number("ep", given.get("ep", "1"))
+        if layout.data % expert:
+            raise InvalidRequest(
+                f"ep={expert} must divide the {layout.data} data-parallel devices ({divisors(layout.data)})"
+            )
+        return replace(layout, expert=expert, data=layout.data // expert)
+
+    def divide(self, program: Program, layout: Layout) -> Program:
+        """Experts divided, tokens exchanged."""
+        return expert_parallel(program, layout.expert)
+
+    def environment(self, layout: Layout) -> tuple[tuple[str, str, str], ...]:
+        """The degree, if above 1."""
+        purpose = "devices the experts are divided over"
+        return () if layout.expert == 1 else (("EXPERT_PARALLEL", str(layout.expert), purpose),)

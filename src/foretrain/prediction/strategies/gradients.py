@@ -1,4 +1,12 @@
-"""When the gradients of a step are ready, and in which buckets they are reduced."""
+"""Gradients.
+
+When the gradients of a step are ready, and in which buckets they are reduced.
+
+Which devices average which gradients.
+
+Devices along the axes of context, expert, shard and data have gradients of the same parameters. Experts are
+the exception: along the expert axis every device has others, and nothing to average (see `expert`).
+"""
 
 from __future__ import annotations
 
@@ -6,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from foretrain.prediction.strategies.program import Program, When
+from foretrain.prediction.strategies.program import Axis, Program, When
 from foretrain.workloads.graph import Graph, Phase, Role
 from foretrain.workloads.keeping import kept
 
@@ -81,6 +89,16 @@ def _first_update(graph: Graph) -> int:
     return next((index for index, call in calls if call.phase is Phase.OPTIMIZER), len(graph.calls))
 
 
+def forward_end(graph: Graph) -> int:
+    """The first call that is not of the forward pass."""
+    return kept(graph, "forward_end", _first_after_forward)
+
+
+def _first_after_forward(graph: Graph) -> int:
+    calls = enumerate(graph.calls)
+    return next((index for index, call in calls if call.phase is not Phase.FORWARD), len(graph.calls))
+
+
 def reduced_last(program: Program) -> Program:
     """The same program where gradients are reduced after the backward pass, and hide behind nothing."""
     start = optimizer_start(program.graph)
@@ -96,3 +114,24 @@ def reduced_last(program: Program) -> Program:
 def parameter_bytes(graph: Graph) -> int:
     """Bytes of all parameters."""
     return sum(graph.specs[buffer.spec].bytes for buffer in graph.buffers if buffer.role is Role.PARAMETER)
+
+
+AVERAGING = (Axis.CONTEXT, Axis.EXPERT, Axis.SHARD, Axis.DATA)
+
+
+def averaged(
+    program: Program, axes: tuple[Axis, ...] = AVERAGING
+) -> Iterator[tuple[tuple[Axis, ...], list[Gradient]]]:
+    """The gradients that are averaged along the same of some axes, each list in the order they are ready."""
+    all_of_them = gradients(program.graph)
+    if program.degree(Axis.EXPERT) == 1:
+        yield axes, all_of_them
+        return
+    yield axes, [gradient for gradient in all_of_them if not is_of_expert(gradient.parameter)]
+    without = tuple(axis for axis in axes if axis is not Axis.EXPERT)
+    yield without, [gradient for gradient in all_of_them if is_of_expert(gradient.parameter)]
+
+
+def is_of_expert(parameter: str) -> bool:
+    """Whether a parameter belongs to one expert, or to the stack of them."""
+    return "experts" in parameter.split(".")

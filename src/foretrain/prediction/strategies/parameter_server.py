@@ -1,4 +1,8 @@
-"""Parameter servers: time per update, throughput and staleness, by how many gradients the server waits for.
+"""Parameter servers.
+
+Which kind of parameter server, and how many of them: `ps-sync`, `ps-ksync=3`, `ps-async,servers=2`.
+
+Parameter servers: time per update, throughput and staleness, by how many gradients the server waits for.
 
 n workers with independent times X per gradient; one gradient or one set of parameters takes c seconds through
 the server's link when it is alone there, and as many times that as there are at once (the seed's S / (B/n)).
@@ -26,14 +30,44 @@ computing (any distribution) and one processor-sharing server, solved exactly by
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from foretrain.errors import InvalidRequest
-from foretrain.prediction.strategies.first_of_many import simulated_first_k
-from foretrain.prediction.strategies.renewals import expected_completion
-from foretrain.prediction.strategies.worker_times import Distribution, WorkerTimes, expected_order_statistic
+from foretrain.prediction.stragglers import (
+    Distribution,
+    WorkerTimes,
+    expected_completion,
+    expected_order_statistic,
+    simulated_first_k,
+)
+from foretrain.prediction.strategies._base import Strategy
+from foretrain.prediction.strategies.layout import Layout, ServerPlan
+
+FORM = re.compile(r"ps-(sync|async|ksync|kbatchsync|kasync|kbatchasync)(?:=(\d+))?(?:,servers=(\d+))?")
+
+
+def server_plan(strategy: str, workers: int) -> ServerPlan:
+    """The plan a strategy's name stands for, with so many workers."""
+    found = FORM.fullmatch(strategy)
+    if not found:
+        raise InvalidRequest(
+            f"strategy {strategy!r}: write ps-sync, ps-async, ps-ksync=K, ps-kbatchsync=K, ps-kasync=K or "
+            "ps-kbatchasync=K, each with ,servers=S for several servers"
+        )
+    variant, k, servers = found.group(1), found.group(2), int(found.group(3) or 1)
+    waits_for_some = variant.startswith("k")
+    if waits_for_some != (k is not None):
+        need = f"needs a number: ps-{variant}=K" if waits_for_some else "takes no number"
+        raise InvalidRequest(f"strategy {strategy!r}: ps-{variant} {need}")
+    wanted = int(k) if k else (workers if variant == "sync" else 1)
+    if not 1 <= wanted <= workers:
+        raise InvalidRequest(f"{strategy}: waiting for {wanted} of {workers} workers; K is 1 to {workers}")
+    if servers < 1:
+        raise InvalidRequest(f"{strategy}: give at least one server")
+    return ServerPlan(variant, wanted, servers)
 
 
 class Variant(StrEnum):
@@ -120,7 +154,7 @@ def synchronous_seconds(
 
     One entry per worker (g of them) in the two sequences; each server serves n workers over a link of B.
     Reference: K. Sanghvi, "Prediction & Cost Analysis of Distributed Deep Learning Jobs in a Multi-GPU
-    Setting", section V.
+    Environment", section V.
     """
     workers = len(forward_seconds_per_sample)
     if not 1 <= workers_per_server <= workers or len(backward_seconds) != workers:
@@ -240,3 +274,29 @@ def closed_network_rate(workers: int, away_seconds: float, service_seconds: floa
         queue = rate * response
     assert math.isfinite(rate)
     return rate
+
+
+class ParameterServer(Strategy):
+    """`ps-sync`, `ps-async`, `ps-ksync=K` ...: workers exchange with servers. No launcher starts servers."""
+
+    name = "parameter-server"
+    words = ("ps-sync", "ps-async")
+    form = "ps-sync, ps-async, ps-ksync=K, ps-kbatchsync=K, ps-kasync=K, ps-kbatchasync=K"
+    launchers = frozenset()
+    order = 90
+
+    def claims(self, text: str) -> bool:
+        """Everything that begins with `ps-`."""
+        return text.startswith("ps-")
+
+    def parse(self, text: str, devices: int, devices_per_node: int) -> Layout:
+        """Every device is a worker."""
+        del devices_per_node
+        return Layout(text, data=devices, replication=self.name, servers=server_plan(text, devices))
+
+    def update(self, layout: Layout, worker: WorkerTimes, message: float, updating: float) -> PsUpdate | None:
+        """By how many gradients the servers wait for."""
+        plan = layout.servers
+        assert plan is not None, "parsed by this strategy"
+        server = Server(message, updating / plan.servers)
+        return ps_update(Variant(plan.variant), layout.data, plan.k, worker, server)

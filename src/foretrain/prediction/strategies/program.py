@@ -1,8 +1,16 @@
-"""What one device runs of a training step, and what it exchanges with the others.
+"""Programs.
+
+What one device runs of a training step, and what it exchanges with the others.
 
 A `Program` begins as the whole step on one device. A strategy turns it into that of one device among many:
 it divides dimensions of the graph's tensors, and adds exchanges between calls. A strategy of degree 1
 returns the program it was given; of degree d it leaves each of d devices its share of the work.
+
+Which devices exchange data along an axis, and how many of them share a node.
+
+Devices are numbered with the first axis of `Axis` fastest, node by node: tensor-parallel neighbours sit
+together, pipeline stages farthest apart. Along an axis of stride s (the product of the degrees before it),
+a node of N devices holds min(degree, N / s) members of a group, at least one.
 """
 
 from __future__ import annotations
@@ -13,7 +21,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from foretrain.prediction.collectives._base import Verb
+from foretrain.prediction.collectives._base import Group, Verb
+from foretrain.workloads.fusion import fused, fusion, is_fused
 from foretrain.workloads.graph import Graph
 
 
@@ -105,3 +114,60 @@ class Program:
             exchanges=(*self.exchanges, *added),
             degrees={**self.degrees, axis: degree},
         )
+
+
+def compiled(program: Program) -> Program:
+    """The program with its kernels fused, where its step is compiled: none spans an exchange."""
+    graph = program.graph
+    if not graph.settings.get("compile") or is_fused(graph):
+        return program
+    if not program.exchanges:
+        return replace(program, graph=fused(graph))
+    breaks = {call for exchange in program.exchanges for call in (exchange.after + 1, exchange.before)}
+    found = fusion(graph, breaks)
+    exchanges = tuple(
+        exchange._replace(
+            after=found.place[exchange.after] if exchange.after >= 0 else exchange.after,
+            before=found.place[exchange.before],
+        )
+        for exchange in program.exchanges
+    )
+    return replace(program, graph=found.graph, exchanges=exchanges)
+
+
+def group_along(axes: tuple[Axis, ...], degrees: Mapping[Axis, int], devices_per_node: int) -> Group:
+    """The group that spans some axes, seen from one of its members."""
+    size = members = 1
+    for axis in axes:
+        degree = degrees.get(axis, 1)
+        size *= degree
+        members *= min(degree, max(1, devices_per_node // stride(axis, degrees)))
+    on_node = min(devices_per_node, math.prod(degrees.values()))
+    return Group(size, min(members, size), max(1, on_node // members))
+
+
+def stride(axis: Axis, degrees: Mapping[Axis, int]) -> int:
+    """How far apart neighbours along an axis are numbered."""
+    before = list(Axis)[: list(Axis).index(axis)]
+    return math.prod(degrees.get(other, 1) for other in before)
+
+
+def neighbours(axis: Axis, degrees: Mapping[Axis, int], devices_per_node: int) -> Group:
+    """Two devices next to each other along an axis, as pipeline stages are."""
+    apart = stride(axis, degrees)
+    together = apart < devices_per_node
+    on_node = min(devices_per_node, math.prod(degrees.values()))
+    return Group(2, 2 if together else 1, min(apart, on_node))
+
+
+ROOT = ""
+"""The unit of the parameters outside any repeated block; it stays gathered throughout."""
+
+
+def unit_of(parameter: str) -> str:
+    """The block a parameter belongs to: its path up to the first number, `layers.3` of `layers.3.mlp.up`."""
+    components = parameter.split(".")
+    for position, component in enumerate(components[:-1]):
+        if component.isdigit():
+            return ".".join(components[: position + 1])
+    return ROOT

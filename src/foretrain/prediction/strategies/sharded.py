@@ -1,4 +1,8 @@
-"""ZeRO and FSDP: replicas share what they would otherwise all hold.
+"""Sharded.
+
+Sharded parameters: which of them a device gathers together, and for which calls.
+
+ZeRO and FSDP: replicas share what they would otherwise all hold.
 
 Stage 1 shards the optimizer's state: gradients are reduce-scattered, each device updates its share, and the
 new parameters are all-gathered. Stage 2 also drops the gradients of others. Stage 3 (FSDP) holds only a share
@@ -11,54 +15,185 @@ Rajbhandari et al. 2020, arXiv:1910.02054; Zhao et al. 2023, arXiv:2304.11277.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
+import numpy as np
+
+from foretrain.errors import InvalidRequest
 from foretrain.prediction.collectives._base import Verb
-from foretrain.prediction.sharding import gathered_units, item_bytes, unit_of
-from foretrain.prediction.strategies.averaging import AVERAGING, averaged
-from foretrain.prediction.strategies.gradients import BUCKET_BYTES, Gradient, buckets, optimizer_start
-from foretrain.prediction.strategies.program import Axis, Exchange, Program, When
-from foretrain.workloads.graph import NO_TENSOR, Buffer, Call, Graph, Phase, Role, Spec
+from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.strategies._base import ExchangeSeconds, Shards, Strategy
+from foretrain.prediction.strategies.gradients import (
+    AVERAGING,
+    BUCKET_BYTES,
+    Gradient,
+    buckets,
+    gradients,
+    is_of_expert,
+    optimizer_start,
+    reduced_last,
+)
+from foretrain.prediction.strategies.layout import Layout, divisors, one_of, whole_number
+from foretrain.prediction.strategies.memory_options import MemoryOptions
+from foretrain.prediction.strategies.program import ROOT, Axis, Exchange, Program, When, unit_of
+from foretrain.workloads.graph import ITEM_BYTES, NO_TENSOR, Buffer, Call, Graph, Phase, Role, Spec
+from foretrain.workloads.ops import MATRIX_KINDS, Kind
+from foretrain.workloads.rules import operators
 
-ACROSS = (Axis.CONTEXT, Axis.EXPERT, Axis.DATA)
-"""The axes along which shares of gradients are still to be added up."""
+_HALF = {"fp16": "float16", "bf16": "bfloat16", "fp8": "bfloat16"}
+
+
+class Gathered(NamedTuple):
+    """A unit's whole parameters, from the call they are gathered before to the last that needs them.
+
+    `needed` is the first call that needs them.
+    """
+
+    unit: str
+    bytes: int
+    start: int
+    end: int
+    needed: int
+
+
+def item_bytes(graph: Graph, spec: Spec | None) -> int:
+    """Bytes of one element of a parameter as it is sent: half precision under mixed precision.
+
+    Without a spec: those of half precision, or 0 where parameters are sent as they are.
+    """
+    half = ITEM_BYTES.get(_HALF.get(str(graph.settings.get("precision")), ""), 0)
+    return half or (ITEM_BYTES[spec.dtype] if spec else 0)
+
+
+def gathered_units(graph: Graph, is_member: Callable[[str], bool] = lambda _: True) -> list[Gathered]:
+    """Every gathering of a step: each block once forward and once backward, one block prefetched.
+
+    Under mixed precision units are gathered in half precision, as FSDP does with a `param_dtype`. Only
+    parameters for which `is_member` holds are gathered.
+    """
+    sizes: dict[str, int] = {}
+    unit_of_buffer: dict[int, str] = {}
+    for index, buffer in enumerate(graph.buffers):
+        if buffer.role is Role.PARAMETER and is_member(buffer.name):
+            unit = unit_of(buffer.name)
+            unit_of_buffer[index] = unit
+            spec = graph.specs[buffer.spec]
+            sizes[unit] = sizes.get(unit, 0) + spec.elements * item_bytes(graph, spec)
+    return _prefetched(_uses(graph, unit_of_buffer), sizes)
+
+
+def _uses(graph: Graph, unit_of_buffer: dict[int, str]) -> dict[tuple[str, Phase], tuple[int, int]]:
+    """First and last call that reads each unit, forward and backward, or makes gradients of it.
+
+    A first block may make gradients without reading its weights; it is gathered for its backward pass too.
+    """
+    found: dict[tuple[str, Phase], tuple[int, int]] = {}
+    units_gathered = set(unit_of_buffer.values())
+    gradient_of = {
+        index: unit_of(buffer.name)
+        for index, buffer in enumerate(graph.buffers)
+        if buffer.role is Role.GRADIENT and unit_of(buffer.name) in units_gathered
+    }
+    for index, call in enumerate(graph.calls):
+        if call.phase is Phase.OPTIMIZER:
+            break
+        units = {unit_of_buffer[buffer] for buffer in call.reads if buffer in unit_of_buffer}
+        if call.phase is Phase.BACKWARD:
+            units |= {gradient_of[buffer] for buffer in call.writes if buffer in gradient_of} - {ROOT}
+        for unit in units:
+            phase = Phase.FORWARD if unit == ROOT else call.phase
+            start, _ = found.get((unit, phase), (index, index))
+            found[unit, phase] = (start, index)
+    return found
+
+
+def _prefetched(uses: dict[tuple[str, Phase], tuple[int, int]], sizes: dict[str, int]) -> list[Gathered]:
+    """Each unit is gathered when the one before it starts."""
+    gathered: list[Gathered] = []
+    for phase in (Phase.FORWARD, Phase.BACKWARD):
+        blocks: Iterable[tuple[str, tuple[int, int]]] = sorted(
+            ((unit, span) for (unit, at), span in uses.items() if at is phase and unit != ROOT),
+            key=lambda item: item[1],
+        )
+        previous: int | None = None
+        for unit, (start, end) in blocks:
+            gathered.append(Gathered(unit, sizes[unit], start if previous is None else previous, end, start))
+            previous = start
+    if (ROOT, Phase.FORWARD) in uses:
+        start, end = uses[ROOT, Phase.FORWARD]
+        gathered.append(Gathered(ROOT, sizes[ROOT], start, end, start))
+    return gathered
+
+
+SHARING = (Axis.SHARD, Axis.CONTEXT, Axis.EXPERT)
+"""The axes whose devices hold equal parameters, and so divide their state: for experts all but the last."""
 
 
 def sharded(program: Program, degree: int, stage: int, replicas: int = 1) -> Program:
-    """The program of one of `degree` devices that share state, `replicas` times over."""
+    """The program of one of `degree` devices that share state, `replicas` times over.
+
+    Devices that divide a sequence share state too, and outside experts those that divide the experts.
+    """
     if degree == 1 and replicas == 1 and math.prod(program.degree(axis) for axis in AVERAGING) == 1:
         return program
     spread = program.spread(Axis.SHARD, degree).spread(Axis.DATA, replicas)
     graph = program.graph
-    added = [*(_gathered_blocks(graph) if stage == 3 else _gathered_parameters(graph))]
-    for across, same in averaged(spread, ACROSS):
-        reductions = [*_reductions(graph, same, stage)]
+    added: list[Exchange] = []
+    for axes, is_member in _groups(spread):
+        gathered = _gathered_blocks(graph, axes, is_member) if stage == 3 else ()
+        added += gathered or _gathered_parameters(graph, axes, is_member)
+        own = [gradient for gradient in gradients(graph) if is_member(gradient.parameter)]
+        reductions = [*_reductions(graph, own, stage, axes)]
         added += reductions
-        if math.prod(spread.degree(axis) for axis in across) > 1:
-            added += [_between_parts(reduction, degree, across) for reduction in reductions]
+        if replicas > 1:
+            members = math.prod(spread.degree(axis) for axis in axes)
+            added += [_between_parts(reduction, members) for reduction in reductions]
     return replace(spread, exchanges=(*spread.exchanges, *added), zero_stage=stage)
 
 
-def _gathered_blocks(graph: Graph) -> Iterator[Exchange]:
+def _groups(program: Program) -> Iterator[tuple[tuple[Axis, ...], Callable[[str], bool]]]:
+    """Parameters whose state is shared along the same axes: all, or experts apart from the others."""
+    axes = tuple(axis for axis in SHARING if axis is Axis.SHARD or program.degree(axis) > 1)
+    if program.degree(Axis.EXPERT) == 1:
+        yield axes, lambda _: True
+        return
+    yield axes, lambda parameter: not is_of_expert(parameter)
+    yield tuple(axis for axis in axes if axis is not Axis.EXPERT), is_of_expert
+
+
+def _gathered_blocks(
+    graph: Graph, axes: tuple[Axis, ...], is_member: Callable[[str], bool]
+) -> tuple[Exchange, ...]:
     """Blocks one after the other, each ahead of the call that needs it by the block before it."""
-    for unit in gathered_units(graph):
-        yield Exchange(
+    return tuple(
+        Exchange(
             name=f"all-gather {unit.unit or 'other parameters'}",
             verb=Verb.ALL_GATHER,
             bytes=unit.bytes,
-            axis=Axis.SHARD,
+            axis=axes[0],
             after=unit.start - 1,
             before=unit.needed,
             when=When.EVERY,
+            also=axes[1:],
         )
+        for unit in gathered_units(graph, is_member)
+    )
 
 
-def _gathered_parameters(graph: Graph) -> Iterator[Exchange]:
+def _gathered_parameters(
+    graph: Graph, axes: tuple[Axis, ...], is_member: Callable[[str], bool]
+) -> tuple[Exchange, ...]:
     """All parameters, once they are updated."""
-    size = sum(_sent(graph, buffer) for buffer in graph.buffers if buffer.role is Role.PARAMETER)
+    size = sum(
+        _sent(graph, buffer)
+        for buffer in graph.buffers
+        if buffer.role is Role.PARAMETER and is_member(buffer.name)
+    )
     end = len(graph.calls)
-    yield Exchange("all-gather parameters", Verb.ALL_GATHER, size, Axis.SHARD, end - 1, end, When.LAST)
+    name = "all-gather parameters"
+    return (Exchange(name, Verb.ALL_GATHER, size, axes[0], end - 1, end, When.LAST, axes[1:]),)
 
 
 def _sent(graph: Graph, buffer: Buffer) -> float:
@@ -66,7 +201,9 @@ def _sent(graph: Graph, buffer: Buffer) -> float:
     return spec.elements * item_bytes(graph, spec)
 
 
-def _reductions(graph: Graph, ready_gradients: list[Gradient], stage: int) -> Iterator[Exchange]:
+def _reductions(
+    graph: Graph, ready_gradients: list[Gradient], stage: int, axes: tuple[Axis, ...]
+) -> Iterator[Exchange]:
     """Gradients by bucket, or by block where the parameters come and go by block."""
     waiting = optimizer_start(graph)
     sent = [_in_sent_precision(graph, gradient) for gradient in ready_gradients]
@@ -75,10 +212,11 @@ def _reductions(graph: Graph, ready_gradients: list[Gradient], stage: int) -> It
             name=f"reduce-scatter gradients {name}",
             verb=Verb.REDUCE_SCATTER,
             bytes=size,
-            axis=Axis.SHARD,
+            axis=axes[0],
             after=ready,
             before=waiting,
             when=When.LAST if stage < 2 else When.EVERY,
+            also=axes[1:],
         )
 
 
@@ -104,54 +242,165 @@ def _in_sent_precision(graph: Graph, gradient: Gradient) -> Gradient:
     return gradient._replace(bytes=gradient.elements * half) if half else gradient
 
 
-def _between_parts(reduction: Exchange, degree: int, axes: tuple[Axis, ...]) -> Exchange:
-    """The shares of a reduction, added up between the parts; it waits its turn on a stream of its own."""
+def _between_parts(reduction: Exchange, members: int) -> Exchange:
+    """The shares of a reduction, added up between replicas; it waits its turn on a stream of its own."""
     return reduction._replace(
         name=reduction.name.replace("reduce-scatter", "all-reduce shares of"),
         verb=Verb.ALL_REDUCE,
-        bytes=reduction.bytes / degree,
-        axis=axes[0],
-        also=axes[1:],
+        bytes=reduction.bytes / members,
+        axis=Axis.DATA,
+        also=(),
         when=When.LAST,
     )
 
 
 def with_sharded_optimizer(graph: Graph, degree: int) -> Graph:
-    """The same step where each optimizer call works on a share of its tensors. For its time alone."""
+    """The same step where each optimizer call works on a share of its tensors. For its time alone.
+
+    Updates work on a share of the elements, products and means (of Adafactor) on a share of the rows.
+    """
     if degree == 1:
         return graph
-    specs, buffers = list(graph.specs), list(graph.buffers)
-    numbers: dict[Spec, int] = {}
+    shares = _Shares(graph, degree)
+    by_rows = {op.call for op in operators(graph) if op.work.kind in _BY_ROWS}
+    calls = tuple(
+        shares.call(call, index in by_rows) if call.phase is Phase.OPTIMIZER else call
+        for index, call in enumerate(graph.calls)
+    )
+    return replace(graph, calls=calls, specs=tuple(shares.specs), buffers=tuple(shares.buffers))
 
-    def share(index: int) -> int:
-        spec = specs[index]
-        part = Spec((math.ceil(spec.elements / degree),), spec.dtype)
-        if part not in numbers:
-            numbers[part] = len(specs)
-            specs.append(part)
-        return numbers[part]
 
-    spec_shares: dict[int, int] = {NO_TENSOR: NO_TENSOR}
-    buffer_shares: dict[int, int] = {}
+_BY_ROWS = frozenset({*MATRIX_KINDS, Kind.REDUCTION})
 
-    def spec_share(index: int) -> int:
-        if index not in spec_shares:
-            spec_shares[index] = share(index)
-        return spec_shares[index]
 
-    def buffer_share(index: int) -> int:
-        if index not in buffer_shares:
-            buffers.append(buffers[index]._replace(spec=share(buffers[index].spec)))
-            buffer_shares[index] = len(buffers) - 1
-        return buffer_shares[index]
+class _Shares:
+    """Specs and buffers of shares, each kept once."""
 
-    def divided(call: Call) -> Call:
+    def __init__(self, graph: Graph, degree: int) -> None:
+        self.specs, self.buffers = list(graph.specs), list(graph.buffers)
+        self._degree = degree
+        self._number: dict[Spec, int] = {}
+        self._of_buffer: dict[tuple[int, bool], int] = {}
+
+    def call(self, call: Call, by_rows: bool) -> Call:
+        """A call on shares of its tensors."""
         return call._replace(
-            inputs=tuple([spec_share(index) for index in call.inputs]),
-            outputs=tuple([spec_share(index) for index in call.outputs]),
-            reads=tuple([buffer_share(index) for index in call.reads]),
-            writes=tuple([buffer_share(index) for index in call.writes]),
+            inputs=tuple([self._spec(index, by_rows) for index in call.inputs]),
+            outputs=tuple([self._spec(index, by_rows) for index in call.outputs]),
+            reads=tuple([self._buffer(index, by_rows) for index in call.reads]),
+            writes=tuple([self._buffer(index, by_rows) for index in call.writes]),
         )
 
-    calls = tuple(divided(call) if call.phase is Phase.OPTIMIZER else call for call in graph.calls)
-    return replace(graph, calls=calls, specs=tuple(specs), buffers=tuple(buffers))
+    def _spec(self, index: int, by_rows: bool) -> int:
+        if index == NO_TENSOR:
+            return NO_TENSOR
+        whole = self.specs[index]
+        shape: tuple[int, ...] = (math.ceil(whole.elements / self._degree),)
+        if by_rows and whole.shape:
+            shape = (math.ceil(whole.shape[0] / self._degree), *whole.shape[1:])
+        part = Spec(shape, whole.dtype)
+        if part not in self._number:
+            self._number[part] = len(self.specs)
+            self.specs.append(part)
+        return self._number[part]
+
+    def _buffer(self, index: int, by_rows: bool) -> int:
+        key = index, by_rows
+        if key not in self._of_buffer:
+            self._of_buffer[key] = len(self.buffers)
+            buffer = self.buffers[index]
+            self.buffers.append(buffer._replace(spec=self._spec(buffer.spec, by_rows)))
+        return self._of_buffer[key]
+
+
+STAGES = {"zero1": 1, "zero2": 2, "zero3": 3, "fsdp": 3}
+HYBRID = "hsdp"
+
+
+class Sharded(Strategy):
+    """`zero1` to `zero3`, `fsdp`, `hsdp`, or `zero=S[,shard=N]` in a list: replicas that share state."""
+
+    name = "zero"
+    words = (*STAGES, HYBRID)
+    keys = ("zero", "shard")
+    form = "zero1, zero2, zero3, fsdp, hsdp"
+    plan_words = ("zero1", "zero2", "zero3")
+    order = 70
+
+    def parse(self, text: str, devices: int, devices_per_node: int) -> Layout:
+        """Over all devices; `hsdp` within each node."""
+        if text == HYBRID:
+            nodes = devices // devices_per_node
+            return Layout(text, shard=devices_per_node, data=nodes, zero_stage=3, replication=self.name)
+        return Layout(text, shard=devices, zero_stage=STAGES[text], replication=self.name)
+
+    def read(self, given: Mapping[str, str], layout: Layout) -> Layout:
+        """`zero`, and `shard` for the devices that share state (all data-parallel ones by default)."""
+        stage = int(one_of("zero", given.get("zero", "0"), ("0", "1", "2", "3")))
+        if not stage:
+            if "shard" in given:
+                raise InvalidRequest("shard=N requires zero=1, zero=2 or zero=3")
+            return layout
+        shard = whole_number("shard", given["shard"]) if "shard" in given else layout.data
+        if layout.data % shard:
+            raise InvalidRequest(
+                f"shard={shard} does not divide {layout.data} data-parallel devices ({divisors(layout.data)})"
+            )
+        return replace(
+            layout, shard=shard, data=layout.data // shard, zero_stage=stage, replication=self.name
+        )
+
+    def replicate(self, program: Program, layout: Layout) -> Program:
+        """State gathered and gradients scattered, during the backward pass or after it."""
+        replicated = sharded(program, layout.shard, layout.zero_stage, layout.data)
+        return replicated if layout.overlaps else reduced_last(replicated)
+
+    def shards(self, layout: Layout) -> Shards:
+        """By stage: optimizer state, gradients, parameters."""
+        members = layout.shard * layout.context
+        parameters, gradients, optimizer = (
+            members if layout.zero_stage >= stage else 1 for stage in (3, 2, 1)
+        )
+        return Shards(parameters, gradients, optimizer, dense=layout.expert)
+
+    def memory(self, options: MemoryOptions, program: Program, layout: Layout) -> MemoryOptions:
+        """State divided by stage."""
+        del program
+        members = layout.shard * layout.context
+        return replace(
+            options, data_parallel=members, zero_stage=layout.zero_stage, dense_shards=layout.expert
+        )
+
+    def exposed_seconds(
+        self,
+        layout: Layout,
+        sent_bytes: Floats,
+        forward: Floats,
+        backward: Floats,
+        micro_batches: int,
+        exchange: ExchangeSeconds,
+    ) -> Floats:
+        """By stage: the gather after an update, or what gathers and scatters outlast the passes by."""
+        gather = exchange(Verb.ALL_GATHER, sent_bytes, SHARING)
+        scatter = exchange(Verb.REDUCE_SCATTER, sent_bytes, SHARING)
+        across = exchange(Verb.ALL_REDUCE, sent_bytes / (layout.shard * layout.context), (Axis.DATA,))
+        if layout.zero_stage < 3:
+            scatters = micro_batches if layout.zero_stage > 1 else 1
+            late: Floats = np.maximum(0.0, scatter - backward) * (scatters - 1)
+            last: Floats = np.maximum(0.0, scatter + across - backward)
+            return gather + last + late
+        each: Floats = np.maximum(0.0, gather - forward) + np.maximum(0.0, gather + scatter - backward)
+        after_all: Floats = np.maximum(0.0, across - backward)
+        return micro_batches * each + after_all
+
+    def environment(self, layout: Layout) -> tuple[tuple[str, str, str], ...]:
+        """The stage, and the devices that share state."""
+        stage = "what is sharded: 1 optimizer state, 2 and gradients, 3 and parameters (FSDP)"
+        return (
+            (
+                ("ZERO_STAGE", str(layout.zero_stage), stage),
+                ("SHARD", str(layout.shard), "devices that share parameters, gradients or optimizer state"),
+            )
+            if layout.zero_stage
+            else ()
+        )

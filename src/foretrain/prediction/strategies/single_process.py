@@ -18,10 +18,14 @@ from functools import cache
 
 import numpy as np
 
+from foretrain.errors import InvalidRequest
 from foretrain.facts.sheets import data_root
-from foretrain.prediction.call_times import CallTimes
 from foretrain.prediction.collectives._base import Verb
+from foretrain.prediction.cost_models.priced_step import CallTimes
+from foretrain.prediction.strategies._base import Strategy
 from foretrain.prediction.strategies.gradients import gradients, optimizer_start, parameter_bytes
+from foretrain.prediction.strategies.layout import Layout
+from foretrain.prediction.strategies.memory_options import MemoryOptions
 from foretrain.prediction.strategies.program import Axis, Exchange, Program
 from foretrain.workloads.graph import Graph, Phase, Role
 
@@ -113,3 +117,35 @@ def _output_bytes(graph: Graph) -> float:
     if not graph.layers:
         return 0.0
     return float(sum(graph.specs[index].bytes for index in graph.layers[-1].outputs if index >= 0))
+
+
+class SingleProcess(Strategy):
+    """`dp`: PyTorch's DataParallel. Nothing is known of the jitter between devices of one process."""
+
+    name = "dp"
+    words = ("dp",)
+    form = "dp"
+    has_jitter = False
+    order = 80
+
+    def parse(self, text: str, devices: int, devices_per_node: int) -> Layout:
+        """The devices of one node."""
+        if devices > devices_per_node:
+            raise InvalidRequest(
+                f"dp is PyTorch's DataParallel, one process with the devices of one node; for {devices} "
+                f"devices, {devices_per_node} per node, use ddp"
+            )
+        return Layout(text, data=devices, replication=self.name)
+
+    def replicate(self, program: Program, layout: Layout) -> Program:
+        """Everything through the first device."""
+        return single_process(program, layout.data)
+
+    def call_times(self, times: CallTimes, program: Program, layout: Layout) -> CallTimes:
+        """Forward passes launched one after the other."""
+        return launched_by_one(times, program.graph, layout.data)
+
+    def memory(self, options: MemoryOptions, program: Program, layout: Layout) -> MemoryOptions:
+        """The outputs of all replicas on the first device."""
+        gathered = int(first_device_bytes(program.graph, layout.data))
+        return replace(options, gathered_bytes=options.gathered_bytes + gathered)

@@ -15,22 +15,25 @@ Activation Recomputation in Large Transformer Models", arXiv:2205.05198, section
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.collectives._base import Verb
-from foretrain.prediction.strategies.divided_graph import divide
-from foretrain.prediction.strategies.feasible_degrees import common_degrees, nearest_degrees
-from foretrain.prediction.strategies.megatron import Megatron
-from foretrain.prediction.strategies.program import Axis, Exchange, Program
-from foretrain.prediction.strategies.sharding_flow import (
+from foretrain.prediction.strategies._base import Strategy
+from foretrain.prediction.strategies.division.flow import (
     GATHER,
     SUM,
     SUM_TO_SHARES,
     Constraint,
     Flow,
 )
+from foretrain.prediction.strategies.division.graph import common_degrees, divide, nearest_degrees
+from foretrain.prediction.strategies.division.megatron import Megatron
+from foretrain.prediction.strategies.gradients import forward_end
+from foretrain.prediction.strategies.layout import Layout, one_of, whole_number
+from foretrain.prediction.strategies.memory_options import MemoryOptions
+from foretrain.prediction.strategies.program import Axis, Exchange, Program
 from foretrain.workloads.graph import Graph
 
 _VERBS = {SUM: Verb.ALL_REDUCE, SUM_TO_SHARES: Verb.REDUCE_SCATTER, GATHER: Verb.ALL_GATHER}
@@ -98,3 +101,45 @@ def _notes(flow: Flow, degree: int) -> Iterable[str]:
             padded = math.ceil(size / degree) * degree
             yield f"vocabulary (or classes) padded from {size} to {padded} to be divided by {degree}"
     yield from flow.notes
+
+
+class TensorParallel(Strategy):
+    """`tp=T` divides every layer between T devices, `sp` divides what lies between the layers too."""
+
+    name = "tensor"
+    keys = ("tp", "sp")
+    form = "tp=T"
+    order = 10
+
+    def read(self, given: Mapping[str, str], layout: Layout) -> Layout:
+        """`tp`, and `sp` or `sp=keep`, which keeps what layers gather for their backward pass."""
+        tensor = whole_number("tp", given.get("tp", "1"))
+        if "sp" in given and tensor == 1:
+            raise InvalidRequest("sp requires tensor parallelism: give tp=2 or more, or leave sp out")
+        keeps = one_of("sp", given.get("sp", ""), ("", "keep")) == "keep"
+        return replace(layout, tensor=tensor, sequence_parallel="sp" in given, keeps_gathered=keeps)
+
+    def divide(self, program: Program, layout: Layout) -> Program:
+        """Each layer divided as Megatron does."""
+        return tensor_parallel(program, layout.tensor, layout.sequence_parallel)
+
+    def memory(self, options: MemoryOptions, program: Program, layout: Layout) -> MemoryOptions:
+        """The other devices' parts of what layers gathered, where they are kept."""
+        if not layout.keeps_gathered or layout.tensor == 1:
+            return options
+        end = forward_end(program.graph)
+        gathered = sum(
+            exchange.bytes
+            for exchange in program.exchanges
+            if exchange.verb is Verb.ALL_GATHER and exchange.axis is Axis.TENSOR and exchange.after < end
+        )
+        of_others = options.in_flight * gathered * (1 - 1 / layout.tensor)
+        return replace(options, gathered_bytes=options.gathered_bytes + int(of_others))
+
+    def environment(self, layout: Layout) -> tuple[tuple[str, str, str], ...]:
+        """Degrees above 1."""
+        if layout.tensor == 1:
+            return ()
+        degree = (("TENSOR_PARALLEL", str(layout.tensor), "devices each layer is divided over"),)
+        divided = ("SEQUENCE_PARALLEL", "1", "norms and dropouts are divided along the sequence")
+        return (*degree, divided) if layout.sequence_parallel else degree

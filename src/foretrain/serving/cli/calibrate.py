@@ -5,57 +5,63 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from foretrain.serving.cli.parameters import Json
+from foretrain.decoding import FILE, SWITCH, number, option
+from foretrain.serving.cli.frame import Command
+from foretrain.serving.cli.output import Output
+from foretrain.serving.requests import Request
 
 if TYPE_CHECKING:
     from foretrain.measuring.step_timings import StepTiming
-    from foretrain.prediction.measured_steps import Configuration, MeasuredStep
-    from foretrain.prediction.operators.cpu_calibration import CpuCalibration
-
-Timings = Annotated[
-    Path | None,
-    typer.Argument(help="CSV of model,device,batch,step_seconds and optional columns of options."),
-]
-Here = Annotated[
-    bool, typer.Option("--here", help="Time operators on this machine's CPU, the device `here`.")
-]
-Seconds = Annotated[float, typer.Option("--seconds", min=0.1, help="With --here: how long to measure.")]
+    from foretrain.prediction.cost_models.user_timings import Configuration, MeasuredStep
+    from foretrain.prediction.operators.cpu import CpuCalibration
 
 
-def calibrate(
-    timings: Timings = None, here: Here = False, seconds: Seconds = 75.0, json: Json = False
-) -> None:
-    """Learn from your own timings, or time this machine.
+@dataclass(frozen=True, kw_only=True)
+class CalibrateRequest(Request):
+    """Your own timings, or this machine."""
 
-    What is learned stays in your own folder and corrects later predictions of the same model or device.
-    Columns of TIMINGS.csv besides the four: precision, seq_len, image_size, optimizer, attention,
-    channels_last, compile.
+    VERB = "calibrate"
 
-    \b
-    Examples:
-      foretrain calibrate --here
-      foretrain calibrate timings.csv
-    """
+    timings: Path | None = option(
+        FILE, "CSV of model,device,batch,step_seconds and optional columns of options.", positional=True,
+        metavar="TIMINGS",
+    )  # fmt: skip
+    here: bool = option(SWITCH, "Time operators on this machine's CPU, the device `here`.", default=False)
+    seconds: float = option(number(at_least=0.1), "With `here`: how long to measure.", default=75.0)
+
+
+def run(request: CalibrateRequest, output: Output) -> None:
+    """Learn from a file of timings, or time this machine."""
     from foretrain.errors import InvalidRequest
 
-    if here == (timings is not None):
+    if request.here == (request.timings is not None):
         raise InvalidRequest("calibrate takes either a file of timings or --here")
-    if here:
-        _calibrate_here(seconds, json)
-    elif timings is not None:
-        _learn_from(timings, json)
+    if request.timings is None:
+        _calibrate_here(request.seconds, output.json)
+    else:
+        _learn_from(request.timings, output.json)
+
+
+COMMAND = Command(
+    CalibrateRequest,
+    Output,
+    run,
+    "What is learned is kept in your own folder and corrects later predictions of the same model or device. "
+    "Optional columns of TIMINGS: precision, seq_len, image_size, optimizer, attention, channels_last, "
+    "compile.",
+    ("foretrain calibrate --here", "foretrain calibrate timings.csv"),
+)
 
 
 def _calibrate_here(seconds: float, json: bool) -> None:
     from foretrain.learning.cpu import TimedWork, calibrate
     from foretrain.measuring.micro_benchmarks import run_trials, torch_threads, torch_version
     from foretrain.measuring.this_machine import DEVICE_ID, measure_this_machine
-    from foretrain.prediction.operators.cpu_calibration import keep
+    from foretrain.prediction.operators.cpu import keep
     from foretrain.serving.cli.terminal import print_json
 
     with _progress_bar("Timing this machine") as progress:
@@ -119,7 +125,7 @@ def _show_machine(found: CpuCalibration, file: Path) -> None:
 
 def _learn_from(file: Path, json: bool) -> None:
     from foretrain.measuring.step_timings import read_timings
-    from foretrain.prediction.measured_steps import remember
+    from foretrain.prediction.cost_models.user_timings import remember
     from foretrain.serving.cli.terminal import print_json, spinner
 
     read = read_timings(file)
@@ -138,7 +144,7 @@ def _learn_from(file: Path, json: bool) -> None:
 def _predicted(timing: StepTiming, file: Path) -> MeasuredStep:
     """The timing with what is predicted of it; what cannot be predicted is told with its line."""
     from foretrain.errors import ForetrainError, InvalidData
-    from foretrain.prediction.measured_steps import MeasuredStep
+    from foretrain.prediction.cost_models.user_timings import MeasuredStep
 
     try:
         seconds = _predicted_seconds(timing.configuration)
@@ -149,7 +155,7 @@ def _predicted(timing: StepTiming, file: Path) -> MeasuredStep:
 
 def _predicted_seconds(of: Configuration) -> float:
     from foretrain.facts.devices import device
-    from foretrain.prediction.step_models import OperatorSteps
+    from foretrain.prediction.cost_models.step_models import OperatorCostModel
     from foretrain.workloads.requests import WorkloadRequest, workload_of
     from foretrain.workloads.workload import graph_at
 
@@ -158,12 +164,12 @@ def _predicted_seconds(of: Configuration) -> float:
         channels_last=of.channels_last, compile=of.compile,
     )  # fmt: skip
     graph = graph_at(workload_of(request), of.batch)
-    return OperatorSteps().estimate(graph, device(of.device)).seconds
+    return OperatorCostModel().estimate(graph, device(of.device)).seconds
 
 
 def _as_object(steps: list[MeasuredStep], kept: int) -> dict[str, Any]:
-    from foretrain.prediction.measured_steps import measurements_file
-    from foretrain.serving.encoding import encode
+    from foretrain.encoding import encode
+    from foretrain.prediction.cost_models.user_timings import measurements_file
 
     return {
         "steps": [
@@ -177,7 +183,7 @@ def _as_object(steps: list[MeasuredStep], kept: int) -> dict[str, Any]:
 
 
 def _show_steps(steps: list[MeasuredStep], kept: int) -> None:
-    from foretrain.prediction.measured_steps import measurements_file
+    from foretrain.prediction.cost_models.user_timings import measurements_file
     from foretrain.serving.cli.terminal import Column, print_line, print_table
     from foretrain.units import format_duration
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from foretrain.planning.guide import Guide, ModelGuide
-from foretrain.planning.guide_machines import Machine
+from foretrain.planning.guide.guide import Guide, ModelGuide
+from foretrain.planning.guide.machines import Machine
 from foretrain.serving.cli.heat_table import Shaded, print_heat_table
 from foretrain.serving.cli.terminal import Column, print_line, print_table
 from foretrain.serving.guide_views import View, best_cells, has_prices, picks, reasons, value, views, written

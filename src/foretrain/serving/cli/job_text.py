@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from foretrain.prediction.job import Job, JobPart
-from foretrain.prediction.job_bill import Price
+from foretrain.jobs.bill import Price
+from foretrain.jobs.job import Job, JobPart
 from foretrain.serving.cli.terminal import Column, print_line, print_table
 from foretrain.units import format_bytes, format_duration, format_money
 

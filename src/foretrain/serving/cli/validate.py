@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from foretrain.errors import MissingData
-from foretrain.serving.cli.parameters import Json
+from foretrain.serving.cli.frame import Command
+from foretrain.serving.cli.output import Output
+from foretrain.serving.requests import Request
 
 
-def validate(json: Json = False) -> None:
-    """Compare predictions with your own stored runs.
+@dataclass(frozen=True, kw_only=True)
+class ValidateRequest(Request):
+    """All stored runs: there is nothing to choose yet."""
 
-    No command stores runs yet, so the answer is exit code 3. The accuracy suites on public measurements run
-    with `make validate` in a source checkout.
+    VERB = "validate"
 
-    \b
-    Examples:
-      foretrain validate
-    """
-    del json
+
+def run(request: ValidateRequest, output: Output) -> int:
+    """Answer that no runs are stored, and where the public suites are."""
+    del request, output
     raise MissingData(
         "there are no stored runs to compare predictions with, and no command stores them yet; the accuracy "
         "suites on public measurements run with `make validate` in a source checkout"
     )
+
+
+COMMAND = Command(
+    ValidateRequest,
+    Output,
+    run,
+    details="No command stores runs yet, so the answer is exit code 3. The accuracy suites on public "
+    "measurements run with `make validate` in a source checkout.",
+    examples=("foretrain validate",),
+)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from foretrain.facts.sources import sources
-from foretrain.planning.guide import Guide, ModelGuide
-from foretrain.planning.guide_cells import Cell
-from foretrain.planning.guide_machines import Machine
+from foretrain.planning.guide.cells import Cell
+from foretrain.planning.guide.guide import Guide, ModelGuide
+from foretrain.planning.guide.machines import Machine
 from foretrain.serving.guide_views import View, best_cells, has_prices, picks, value, views, written
 from foretrain.serving.html.heat_map import HeatCell, HeatMap, heat_map
 from foretrain.serving.html.markup import Markup

@@ -15,6 +15,8 @@ from foretrain.serving.html.markup import Markup, element, join
 
 SHADES = 9
 """Classes `h0` to `h8` of the style sheet, from pale to deep."""
+_MANY = 10
+"""A table of more columns than this is printed smaller."""
 _MUCH = 10.0
 """Values that differ by more than this factor are coloured by their logarithm."""
 
@@ -71,7 +73,7 @@ def heat_map(chart: HeatMap) -> Markup:
         _legend(chart, values),
         element(
             "div",
-            element("table", head, element("tbody", *body), class_="heat"),
+            element("table", head, element("tbody", *body), class_="heat many" if width > _MANY else "heat"),
             class_="scroll", tabindex="0", role="region", aria_label=chart.title,
         ),
         _reasons(letters),

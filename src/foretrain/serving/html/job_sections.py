@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from foretrain.estimates import Quantiles
-from foretrain.prediction.answers import Prediction, StepPart
-from foretrain.prediction.job import Job, JobPart, Saving
-from foretrain.prediction.scaling_curve import ScalingCurve, ScalingPoint
+from foretrain.jobs.job import Job, JobPart, Saving
+from foretrain.prediction.advice.scaling_curve import ScalingCurve, ScalingPoint
+from foretrain.prediction.answer import Prediction, StepPart
 from foretrain.serving.html.bars import Slice, Stack, stacked_bar
 from foretrain.serving.html.lines import LineChart, Point, Series, line_chart
 from foretrain.serving.html.markup import Markup
@@ -83,7 +83,7 @@ def _times(
 
 def memory_section(prediction: Prediction) -> Markup:
     """What the memory of the fullest device goes to, against what it has."""
-    memory, device = prediction.memory, prediction.hardware.device
+    memory, device = prediction.memory, prediction.cluster.groups[0].device
     capacity = format_bytes(memory.capacity_bytes)
     verdict = "fits into" if memory.fits else "does not fit into"
     stack = Stack(

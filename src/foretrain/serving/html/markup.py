@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 
-_VOID = frozenset({"meta", "br", "col"})
+from foretrain.serving.wording import SPACE
+
+_VOID = frozenset({"meta", "br", "col", "wbr"})
 
 Attribute = str | float | None
 
@@ -29,6 +31,11 @@ def element(tag: str, *children: str, **attributes: Attribute) -> Markup:
 def join(children: Iterable[str]) -> Markup:
     """Children one after the other; what is not `Markup` is escaped."""
     return Markup("".join(child if isinstance(child, Markup) else escape(child) for child in children))
+
+
+def ranged(text: str) -> str:
+    """A range such as `4h 50m – 6h 30m`, which may be broken after its dash only, not inside a quantity."""
+    return text.replace(" ", SPACE).replace(f"–{SPACE}", "– ")
 
 
 def _attribute(name: str, value: Attribute) -> str:

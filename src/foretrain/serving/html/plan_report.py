@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from foretrain.planning.frontier import Frontier
-from foretrain.prediction.answers import Prediction
+from foretrain.prediction.answer import Prediction
 from foretrain.serving import plan_words as words
 from foretrain.serving.html.job_sections import job_section, memory_section, scaling_section, step_section
-from foretrain.serving.html.markup import Markup, element
+from foretrain.serving.html.markup import Markup, element, ranged
 from foretrain.serving.html.page import KeyFigure, code, key_figures, notes, page, paragraph, section
 from foretrain.serving.html.plan_chart import front_chart
 from foretrain.serving.html.plan_sources import sources_section
@@ -29,7 +29,7 @@ def plan_report(frontier: Frontier, command: str = "", made_on: str = "") -> str
             *_step(frontier.prediction),
             job_stream_section(frontier.job_stream),
             losers_section(frontier),
-            left_out_section(frontier.left_out),
+            left_out_section(frontier.excluded),
             _notes(frontier),
             sources_section(frontier),
         ),
@@ -41,13 +41,13 @@ def _step(prediction: Prediction | None) -> tuple[Markup, ...]:
     """What the chosen plan's step consists of, where that was predicted in full."""
     if prediction is None:
         return ()
-    curve = None if prediction.spread is None else prediction.spread.scaling
+    curve = prediction.parallelism.scaling
     return step_section(prediction), memory_section(prediction), scaling_section(curve)
 
 
 def _answer(frontier: Frontier) -> Markup:
     """The answer in a sentence or two."""
-    plan = frontier.plans[frontier.shown]
+    plan = frontier.plans[frontier.reported]
     region = words.where(plan)
     where = (" in ", element("span", region, class_="keep")) if region else ()
     kind = "spot" if plan.spot else "on demand"
@@ -67,10 +67,10 @@ def _answer(frontier: Frontier) -> Markup:
 
 
 def _figures(frontier: Frontier) -> Markup:
-    plan = frontier.plans[frontier.shown]
+    plan = frontier.plans[frontier.reported]
     figures = [
-        KeyFigure("time", format_duration(plan.seconds.p50), words.between_times(plan.seconds)),
-        KeyFigure("money", format_money(plan.usd.p50), words.between_money(plan.usd)),
+        KeyFigure("time", format_duration(plan.seconds.p50), ranged(words.between_times(plan.seconds))),
+        KeyFigure("money", format_money(plan.usd.p50), ranged(words.between_money(plan.usd))),
     ]
     if frontier.deadline_seconds is not None or frontier.budget_usd is not None:
         figures.append(KeyFigure("chance", probability(plan.both), _kept(frontier)))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from foretrain.planning.frontier import Frontier, LeftOut, Plan
-from foretrain.planning.pareto import Verdict
+from foretrain.planning.frontier import Exclusion, Frontier, Plan
+from foretrain.planning.selection import Verdict
 from foretrain.serving import plan_words as words
 from foretrain.serving.html.markup import Markup
 from foretrain.serving.html.page import paragraph, section
 from foretrain.serving.html.tables import Cell, Column, table
-from foretrain.serving.wording import amount, probability
+from foretrain.serving.wording import SPACE, amount, probability
 from foretrain.units import format_duration, format_money
 
 _LOSERS = 10
@@ -20,21 +20,18 @@ _OVER = (Verdict.OVER_DEADLINE, Verdict.OVER_BUDGET)
 def front_section(frontier: Frontier, chart: Markup) -> Markup:
     """The plans nothing beats, fastest first, as a chart and as a table; the chosen one is ticked."""
     indices = list(frontier.front)
-    if frontier.shown not in indices:
-        indices.append(frontier.shown)
+    if frontier.reported not in indices:
+        indices.append(frontier.reported)
     limited = frontier.deadline_seconds is not None or frontier.budget_usd is not None
     columns = [
-        Column("", class_="tick-column"), Column("#", right=True, class_="rank"),
-        Column("machines", class_="name title"), Column("GPUs, strategy", class_="keep"),
+        Column("#", right=True, class_="rank"), Column("machines", class_="name title"),
+        Column("GPUs, strategy", class_="keep"),
         Column("where", class_="where"), Column("batch", right=True),
         Column("time", right=True, class_="key"), Column("cost", right=True, class_="key"),
         Column("kWh", right=True), Column("kg CO2", right=True),
         *([Column("chance", right=True)] if limited else []),
     ]  # fmt: skip
-    rows = [
-        _front_row(frontier, index, str(number) if index in frontier.front else "", limited)
-        for number, index in enumerate(indices, start=1)
-    ]
+    rows = [_front_row(frontier, index, rank, limited) for rank, index in enumerate(indices, start=1)]
     over = {place for place, index in enumerate(indices) if frontier.reasons[index].verdict in _OVER}
     return section(
         "The choice",
@@ -46,7 +43,7 @@ def front_section(frontier: Frontier, chart: Markup) -> Markup:
         table(
             columns,
             rows,
-            marked=frozenset({indices.index(frontier.shown)}),
+            marked=frozenset({indices.index(frontier.reported)}),
             faded=frozenset(over),
             sortable=True,
             label="Plans on the front",
@@ -58,7 +55,7 @@ def front_section(frontier: Frontier, chart: Markup) -> Markup:
 def losers_section(frontier: Frontier) -> Markup:
     """The cheapest plans that lost, and to what."""
     lost = [index for index in range(len(frontier.plans)) if index not in frontier.front]
-    shown = [index for index in lost if index != frontier.shown][:_LOSERS]
+    shown = [index for index in lost if index != frontier.reported][:_LOSERS]
     if not shown:
         return Markup("")
     columns = [
@@ -71,7 +68,7 @@ def losers_section(frontier: Frontier) -> Markup:
     return section(title, table(columns, rows, sortable=True, label=title, class_="cards"))
 
 
-def left_out_section(left_out: Sequence[LeftOut]) -> Markup:
+def left_out_section(left_out: Sequence[Exclusion]) -> Markup:
     """Offers that were not planned, and why."""
     if not left_out:
         return Markup("")
@@ -82,18 +79,18 @@ def left_out_section(left_out: Sequence[LeftOut]) -> Markup:
     return section("Left out", table(columns, rows))
 
 
-def _front_row(frontier: Frontier, index: int, number: str, limited: bool) -> tuple[Cell | str, ...]:
+def _front_row(frontier: Frontier, index: int, rank: int, limited: bool) -> tuple[Cell | str, ...]:
     plan = frontier.plans[index]
+    number = str(rank) if index in frontier.front else ""
     known = {"knee": frontier.knee, "cheapest": frontier.cheapest, "fastest": frontier.fastest}
     tags = [name for name, marked in known.items() if marked == index]
     chance = (Cell(probability(plan.both), plan.both),) if limited else ()
     return (
-        "✓" if index == frontier.chosen else "",
-        number,
+        Cell(f"✓{SPACE}{number}".strip() if index == frontier.chosen else number, sort_by=rank),
         Cell(words.machines(plan), minor=" · ".join((words.renting(plan), *tags))),
-        Cell(words.gpus(plan), minor=plan.way.strategy if plan.devices > 1 else ""),
+        Cell(words.gpus(plan), minor=plan.configuration.strategy if plan.devices > 1 else ""),
         words.where(plan) or "–",
-        Cell(words.batch(plan), plan.way.global_batch, minor=words.batch_parts(plan)),
+        Cell(words.batch(plan), plan.configuration.global_batch, minor=words.batch_parts(plan)),
         *_time_and_money(plan, with_intervals=True),
         _amount(plan.kwh),
         _amount(plan.co2_kg),

@@ -202,7 +202,10 @@ def _labels(shown: Sequence[Dot], frame: Frame, taken: Sequence[Box]) -> Iterato
     """Texts of the points that have some: the most important points first, and names before numbers."""
     named = [dot for dot in shown if dot.labels]
     named.sort(key=lambda dot: (-_ORDER[dot.standing], -len(dot.labels[0])))
-    wanted = [Wanted(*frame.point(dot.x, dot.y), _RADIUS[dot.standing], dot.labels) for dot in named]
+    wanted = [
+        Wanted(*frame.point(dot.x, dot.y), _RADIUS[dot.standing], dot.labels, dot.standing is Standing.CHOSEN)
+        for dot in named
+    ]
     placed = place_labels(wanted, FONT_SIZE, _labelled(frame), taken)
     for dot, place in zip(named, placed, strict=True):
         if place is not None:

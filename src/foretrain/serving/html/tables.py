@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from foretrain.serving.html.markup import Markup, element
+from foretrain.serving.html.markup import Markup, element, join, ranged
 
 _SHORT = 24
 """Rows that are kept together on a printed page."""
@@ -13,7 +14,10 @@ _SHORT = 24
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its head, whether it holds numbers, and a class of its own."""
+    """A column: its head, whether it holds numbers, and classes of its own.
+
+    A column of class `name` holds names of machines, which may be broken after `_` and `:`.
+    """
 
     head: str
     right: bool = False
@@ -80,8 +84,8 @@ def _cells(columns: Sequence[Column], row: Row) -> list[Markup]:
         made.append(
             element(
                 "td",
-                cell.text,
-                element("small", cell.minor) if cell.minor else "",
+                _name(cell.text) if "name" in column.class_.split() else cell.text,
+                element("small", ranged(cell.minor) if column.right else cell.minor) if cell.minor else "",
                 class_=_class(column),
                 data_head=column.head or None,
                 data_sort=None if cell.sort_by is None else repr(float(cell.sort_by)),
@@ -89,6 +93,12 @@ def _cells(columns: Sequence[Column], row: Row) -> list[Markup]:
             )
         )
     return made
+
+
+def _name(text: str) -> Markup:
+    """A name with places to break it."""
+    first, *others = re.split(r"(?<=[_:])(?=.)", text)
+    return join((first, *(piece for part in others for piece in (element("wbr"), part))))
 
 
 def _class(column: Column) -> str | None:

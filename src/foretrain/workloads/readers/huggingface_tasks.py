@@ -127,16 +127,17 @@ TASKS = (
 
 
 class Step(torch.nn.Module):
-    """A model that is handed its inputs by name, and asks nothing of their values."""
+    """A model that takes its inputs by name and returns its own loss."""
 
     def __init__(self, model: torch.nn.Module, names: tuple[str, ...]) -> None:
         super().__init__()
         self.model = model
         self.names = names
 
-    def forward(self, *inputs: torch.Tensor) -> Any:
+    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
         with PlainBatch():
-            return self.model(**dict(zip(self.names, inputs, strict=True)))
+            loss: torch.Tensor = self.model(**dict(zip(self.names, inputs, strict=True))).loss
+            return loss
 
 
 def task_of(name: str, config: Mapping[str, Any]) -> Task:
@@ -185,7 +186,7 @@ def build(name: str, entries: Mapping[str, Any], task: Task, options: BuildOptio
     model = _created(name, create, attention)
     inputs = tuple(batch.values())
     tokens = sum(value.numel() for key, value in batch.items() if value.dim() == 2 and _counts(task, key))
-    return Example(Step(model, tuple(batch)), inputs, _own_loss, samples=inputs[0].shape[0], tokens=tokens)
+    return Example(Step(model, tuple(batch)), inputs, None, samples=inputs[0].shape[0], tokens=tokens)
 
 
 def _counts(task: Task, key: str) -> bool:
@@ -222,8 +223,3 @@ def _created(name: str, create: Callable[[str], torch.nn.Module], attention: str
         if "scaled_dot_product_attention" in str(error) and attention != "eager":
             return _created(name, create, "eager")
         raise InvalidData(name, f"transformers cannot build this model: {error}") from error
-
-
-def _own_loss(output: Any) -> torch.Tensor:
-    loss: torch.Tensor = output.loss
-    return loss

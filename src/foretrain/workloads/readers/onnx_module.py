@@ -110,7 +110,7 @@ class OnnxModule(nn.Module):
             raise InvalidData(tensor.name, f"cannot be read from the ONNX file: {error}") from error
         return _from_numpy(array)
 
-    # Running
+    # JobOptions
 
     def forward(self, *inputs: Tensor) -> Any:
         values: dict[str, Tensor] = dict(zip(self._inputs, inputs, strict=True))

@@ -8,29 +8,26 @@ Micikevicius et al. 2018, arXiv:1710.03740; Narayanan et al. 2021, arXiv:2104.04
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 
 from foretrain.workloads.graph import Role
+from foretrain.workloads.tracing.nested import map_tensors
 from foretrain.workloads.tracing.recorder import Recorder
 
 
-def halved(value: Any, half: torch.dtype) -> Any:
-    """Inputs with floating-point tensors in half precision."""
-    if isinstance(value, torch.Tensor):
-        return value.to(half) if value.is_floating_point() else value
-    if isinstance(value, list | tuple):
-        return type(value)(halved(item, half) for item in value)
-    if isinstance(value, dict):
-        return {key: halved(item, half) for key, item in value.items()}
-    return value
+def cast_floats(value: Any, dtype: torch.dtype) -> Any:
+    """Inputs or outputs of a module with their floating-point tensors in another precision."""
+    return map_tensors(value, lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor)
 
 
-def in_full(value: Any) -> Any:
-    """A model's output as losses take it: in FP32."""
-    return halved(value, torch.float32)
+def own_state(recorder: Recorder, parameter: str, state: Mapping[str, Any]) -> None:
+    """Make an optimizer's state of one parameter known, under the parameter's name."""
+    for value in state.values():
+        if isinstance(value, torch.Tensor):
+            recorder.own(value, Role.OPTIMIZER_STATE, parameter)
 
 
 class MasterOptimizer:
@@ -65,11 +62,9 @@ class MasterOptimizer:
         """Make masters, state and lasting gradients known."""
         for gradient_of, gradient in self._kept.items():
             recorder.own(gradient, Role.GRADIENT, gradient_of)
-        for master in self._masters:  # the states of one parameter follow one another
-            recorder.own(master, Role.OPTIMIZER_STATE, "master")
-            for name, value in self._optimizer.state[master].items():
-                if isinstance(value, torch.Tensor):
-                    recorder.own(value, Role.OPTIMIZER_STATE, name)
+        for name, master in zip(self._parameters, self._masters, strict=True):
+            recorder.own(master, Role.OPTIMIZER_STATE, name)
+            own_state(recorder, name, self._optimizer.state.get(master, {}))
 
     def step(self) -> None:
         """Gradients to FP32, the update, and the weights back to half precision."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from foretrain.errors import UnknownName
 
@@ -44,6 +45,31 @@ class FusedAdamW(torch.optim.Optimizer):
         )  # fmt: skip
 
 
+class _UnitScalars(TorchDispatchMode):
+    """Answers `.item()` on a meta tensor with 1.0."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        del types
+        if func is torch.ops.aten._local_scalar_dense.default and args[0].is_meta:
+            return 1.0
+        return func(*args, **(kwargs or {}))
+
+
+class Adafactor(torch.optim.Adafactor):
+    """PyTorch's Adafactor on any device: second moments of matrices as one row and one column of means.
+
+    The host reads two norms per parameter for the size of its step. A trace has no values to read; which
+    kernels run does not depend on them. Shazeer and Stern 2018, arXiv:1804.04235.
+    """
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Update all parameters that have a gradient, one after another."""
+        with _UnitScalars():  # type: ignore[no-untyped-call]
+            super().step(closure)  # type: ignore[no-untyped-call]
+
+
 OPTIMIZERS: Mapping[str, Callable[[Parameters], torch.optim.Optimizer]] = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1, foreach=True),
     "momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, foreach=True),
@@ -59,7 +85,7 @@ OPTIMIZERS: Mapping[str, Callable[[Parameters], torch.optim.Optimizer]] = {
     "adagrad": lambda parameters: torch.optim.Adagrad(parameters, foreach=True),
     "adadelta": lambda parameters: torch.optim.Adadelta(parameters, foreach=True),
     "rmsprop": lambda parameters: torch.optim.RMSprop(parameters, foreach=True),
-    "adafactor": lambda parameters: torch.optim.Adafactor(parameters, foreach=False),
+    "adafactor": lambda parameters: Adafactor(parameters, foreach=False),
 }
 
 

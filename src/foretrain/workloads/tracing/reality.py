@@ -17,6 +17,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from foretrain.workloads.tracing import fused
+from foretrain.workloads.tracing.nested import map_tensors
 
 LOWER_PRECISION = frozenset(
     (
@@ -106,13 +107,9 @@ class Reality(TorchFunctionMode):
         return func(*args, **kwargs)
 
     def _lowered(self, value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            return self._to_half(value) if value.dtype in (torch.float32, *_HALF) else value
-        if isinstance(value, list | tuple):
-            return type(value)(self._lowered(item) for item in value)
-        if isinstance(value, dict):
-            return {key: self._lowered(item) for key, item in value.items()}
-        return value
+        return map_tensors(
+            value, lambda tensor: self._to_half(tensor) if tensor.dtype in (torch.float32, *_HALF) else tensor
+        )
 
     def _to_half(self, tensor: torch.Tensor) -> torch.Tensor:
         assert self._half is not None
@@ -172,13 +169,7 @@ def _is_half(value: Any) -> bool:
 
 
 def _raised(value: Any) -> Any:
-    if _is_half(value):
-        return value.float()
-    if isinstance(value, list | tuple):
-        return type(value)(_raised(item) for item in value)
-    if isinstance(value, dict):
-        return {key: _raised(item) for key, item in value.items()}
-    return value
+    return map_tensors(value, lambda tensor: tensor.float() if tensor.dtype in _HALF else tensor)
 
 
 def _promoted(value: Any) -> Any:

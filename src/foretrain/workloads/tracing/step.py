@@ -15,7 +15,8 @@ from foretrain.workloads.example import Example
 from foretrain.workloads.graph import Graph, Layer, Phase, Role
 from foretrain.workloads.options import StepOptions
 from foretrain.workloads.tracing.checkpointing import checkpoint_blocks
-from foretrain.workloads.tracing.half_weights import MasterOptimizer, halved, in_full
+from foretrain.workloads.tracing.half_weights import MasterOptimizer, cast_floats, own_state
+from foretrain.workloads.tracing.nested import map_tensors, tensors_in
 from foretrain.workloads.tracing.optimizers import optimizer as build_optimizer
 from foretrain.workloads.tracing.reality import Reality
 from foretrain.workloads.tracing.recorder import ModuleStack, Recorder
@@ -29,12 +30,12 @@ def trace(example: Example, options: StepOptions, device: str = "meta") -> Graph
     """Record one step of `example` as a GPU would run it. On `meta` nothing is computed or allocated."""
     ensure_ctc_shapes()
     module = _moved(example.module, torch.device(device))
-    inputs = tuple(_to(value, device) for value in example.inputs)
+    inputs = map_tensors(example.inputs, lambda tensor: tensor.to(device))
     if options.channels_last:
         module, inputs = _channels_last(module, inputs)
     if options.half_weights:
         half = _AUTOCAST[options.precision]
-        module, inputs = module.to(half), halved(inputs, half)
+        module, inputs = module.to(half), cast_floats(inputs, half)
     optimizer = None
     if options.optimizer is not None and not options.forward_only:
         optimizer = _ready_optimizer(options, module)
@@ -64,7 +65,7 @@ def _run(
         with torch.set_grad_enabled(not options.forward_only):
             output = module(*inputs)
             if options.half_weights:
-                output = in_full(output)
+                output = cast_floats(output, torch.float32)
             loss = output if example.loss is None else example.loss(output)
         del output
         if options.forward_only:
@@ -145,15 +146,13 @@ def _own_what_exists(
         recorder.own(parameter, Role.PARAMETER, name)
     for name, buffer in module.named_buffers():
         recorder.own(buffer, Role.MODULE_BUFFER, name)
-    for tensor in _flatten(inputs):
+    for tensor in tensors_in(inputs):
         recorder.own(tensor, Role.INPUT)
     if isinstance(optimizer, MasterOptimizer):
         optimizer.own(recorder)
     elif optimizer is not None:
-        for state in optimizer.state.values():
-            for name, value in state.items():
-                if isinstance(value, torch.Tensor):
-                    recorder.own(value, Role.OPTIMIZER_STATE, name)
+        for name, parameter in module.named_parameters():
+            own_state(recorder, name, optimizer.state.get(parameter, {}))
 
 
 def _note(layers: list[Layer], recorder: Recorder, path: str, leaf: torch.nn.Module, output: Any) -> None:
@@ -163,20 +162,9 @@ def _note(layers: list[Layer], recorder: Recorder, path: str, leaf: torch.nn.Mod
 
 
 def _layer(recorder: Recorder, path: str, leaf: torch.nn.Module, output: Any) -> Layer:
-    outputs = tuple(recorder.spec_index(tensor) for tensor in _flatten(output))
+    outputs = tuple(recorder.spec_index(tensor) for tensor in tensors_in(output))
     own = sum(parameter.numel() for parameter in leaf.parameters(recurse=False))
     return Layer(path, type(leaf).__name__, outputs, own)
-
-
-def _flatten(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _flatten(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _flatten(item)
 
 
 def _moved(module: torch.nn.Module, device: torch.device) -> torch.nn.Module:
@@ -194,16 +182,6 @@ def _moved(module: torch.nn.Module, device: torch.device) -> torch.nn.Module:
             if buffer is not None and buffer.device != device:
                 part._buffers[name] = moved.setdefault(id(buffer), buffer.to(device))
     return module
-
-
-def _to(value: Any, device: str) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.to(device)
-    if isinstance(value, list | tuple):
-        return type(value)(_to(item, device) for item in value)
-    if isinstance(value, dict):
-        return {key: _to(item, device) for key, item in value.items()}
-    return value
 
 
 def _channels_last(

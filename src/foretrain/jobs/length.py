@@ -1,0 +1,316 @@
+"""The steps of a job: as given, by epochs of a data set, or until a training log meets its target.
+
+The length holds at a reference batch B_0, if one is named. At another global batch B
+
+    epochs(B) = epochs(B_0) · growth(B, B_0)        steps(B) = steps(B_0) · B_0 / B · growth(B, B_0)
+
+with the growth of `epochs_by_batch`. Without a reference batch, epochs and steps are the same at every batch.
+
+Asynchronous training with stale gradients needs more updates to make the same progress. The factor of
+`convergence.staleness` applies where the length follows from a target; a given length only gets a note.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from foretrain.convergence.staleness import KIND, penalty_of
+from foretrain.errors import InvalidRequest
+from foretrain.estimates import Quantiles
+from foretrain.jobs.epochs_by_batch import (
+    BatchPoint,
+    CriticalBatch,
+    EpochsByBatch,
+    FittedEpochs,
+    fitted_epochs,
+)
+from foretrain.jobs.job import Steps
+from foretrain.jobs.stages import where_it_flattens
+
+if TYPE_CHECKING:
+    from foretrain.convergence.forecast import Convergence
+    from foretrain.convergence.from_log import LogRequest
+
+
+_CURVE_POINTS = 400
+_ROUNDING = 1e-12
+"""Rounding error of a whole number of steps."""
+_GROWTH_FIELDS = "; give `critical_batch` and `reference_batch`, or `epochs_at`, to model how epochs grow"
+
+
+@dataclass(frozen=True)
+class LengthRequest:
+    """The length of a job, given by at most one of `steps`, `epochs` and `log`.
+
+    `epochs_at` (epochs to target by global batch) may take their place. Together with `steps` or `log` and
+    their `reference_batch`, its points only state how epochs grow, as `critical_batch` does.
+    """
+
+    steps: int | None = None
+    epochs: float | None = None
+    samples: int | None = None
+    log: LogRequest | None = None
+    epochs_at: tuple[BatchPoint, ...] = ()
+    critical_batch: float | None = None
+    reference_batch: int | None = None
+
+    def __post_init__(self) -> None:
+        given = [name for name in ("steps", "epochs", "log") if getattr(self, name) is not None]
+        if self.steps is not None and self.steps < 1:
+            raise InvalidRequest(f"`steps` must be at least 1, got {self.steps}")
+        if len(given) > 1 or (self.epochs is not None and self.epochs_at):
+            raise InvalidRequest(
+                "give the length of the job once: `steps`, `epochs`, `epochs_at`, or `target` with `log`"
+            )
+        if self.epochs is not None and not (math.isfinite(self.epochs) and self.epochs > 0):
+            raise InvalidRequest(f"`epochs` must be finite and above 0, got {self.epochs:g}")
+        if self.samples is not None and self.samples < 1:
+            raise InvalidRequest(f"`samples` must be at least 1, got {self.samples}")
+        if self.samples is None and (self.epochs is not None or (self.epochs_at and not given)):
+            field = "epochs" if self.epochs is not None else "epochs_at"
+            raise InvalidRequest(f"`{field}` requires `samples`, the samples of an epoch; or give `steps`")
+        self._check_batches(bool(given))
+
+    def _check_batches(self, holds_at_a_batch: bool) -> None:
+        reference = self.reference_batch
+        if reference is not None and reference < 1:
+            raise InvalidRequest(f"`reference_batch` must be at least 1, got {reference}")
+        if self.critical_batch is not None and self.epochs_at:
+            raise InvalidRequest("`critical_batch` and `epochs_at` state the same: give one of them")
+        if self.critical_batch is not None and reference is None:
+            raise InvalidRequest(
+                "`critical_batch` requires `reference_batch`, the global batch at which the length holds"
+            )
+        if reference is not None and not holds_at_a_batch:
+            raise InvalidRequest(
+                "`reference_batch` is the global batch of `steps`, `epochs` or `log`: give one of them"
+                + (", or omit it: `epochs_at` names its own batch sizes" if self.epochs_at else "")
+            )
+        if self.epochs_at and holds_at_a_batch and reference is None:
+            raise InvalidRequest(
+                "`epochs_at` with `steps` or `log` requires `reference_batch`, the global batch of these"
+            )
+
+    @property
+    def is_to_a_target(self) -> bool:
+        """Whether the job ends at a target rather than after a given number of steps."""
+        return self.log is not None or bool(self.epochs_at) or self.critical_batch is not None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the length of the job is given."""
+        return bool(self.epochs_at) or any(given is not None for given in (self.steps, self.epochs, self.log))
+
+
+class Length(ABC):
+    """How long a job is at any global batch. Cheap to evaluate.
+
+    `epoch_samples` are the samples of an epoch, if known.
+    """
+
+    epoch_samples: int | None
+
+    @abstractmethod
+    def steps_at(self, global_batch: int) -> Steps:
+        """The steps of a job with `global_batch` samples per step."""
+
+    @property
+    @abstractmethod
+    def notes_where_batch_is_chosen(self) -> tuple[str, ...]:
+        """Caveats where batch sizes are compared by this length."""
+
+    @property
+    @abstractmethod
+    def flattens_at_share(self) -> float | None:
+        """The share of the job after which its curve is flat; None without a log."""
+
+
+@dataclass(frozen=True)
+class KnownLength(Length):
+    """Steps, or epochs of `epoch_samples`, at a reference batch or the same at every batch."""
+
+    amount: Quantiles
+    source: str
+    epoch_samples: int | None = None
+    reference_batch: int | None = None
+    growth: EpochsByBatch | None = None
+    """None: epochs are the same at every batch."""
+    flat_after: float | None = None
+
+    def steps_at(self, global_batch: int) -> Steps:
+        """By the epochs or samples of the reference batch and how epochs grow."""
+        _check_batch(global_batch)
+        reference = self.reference_batch or global_batch
+        per = reference / global_batch
+        if self.epoch_samples is not None:
+            per = math.ceil(self.epoch_samples / global_batch)
+        if reference == global_batch:
+            return Steps(_whole(self.amount.scale(per)), self.source)
+        if self.growth is None:
+            note = (
+                f"from batch {reference:,} to {global_batch:,} at equal epochs; a larger batch usually needs "
+                "more: give `critical_batch` or `epochs_at`"
+            )
+            return Steps(_whole(self.amount.scale(per)), self.source, (note,))
+        growth = self.growth.growth(global_batch, reference)
+        note = (
+            f"batch {global_batch:,} takes {growth.p50:.3g} times the epochs of batch {reference:,}, by "
+            f"{self.growth.source}"
+        )
+        return Steps(
+            _whole(self.amount.times(growth).scale(per)),
+            f"{self.source}, by {self.growth.source}",
+            (note, *self.growth.notes_at(reference, global_batch)),
+        )
+
+    @property
+    def notes_where_batch_is_chosen(self) -> tuple[str, ...]:
+        """That epochs or steps are the same at every batch, unless their growth is given."""
+        if self.growth is not None:
+            return ()
+        if self.epoch_samples is None and self.reference_batch is None:
+            return (
+                f"the same steps are counted at every batch size{_GROWTH_FIELDS}; or `reference_batch` "
+                "alone, for the same number of samples",
+            )
+        return (f"the same epochs are counted at every batch size{_GROWTH_FIELDS}",)
+
+    @property
+    def flattens_at_share(self) -> float | None:
+        """The share found in the log, if there is one."""
+        return self.flat_after
+
+
+@dataclass(frozen=True)
+class FittedLength(Length):
+    """Epochs fitted to points at several batch sizes."""
+
+    epochs: FittedEpochs
+    epoch_samples: int
+
+    def steps_at(self, global_batch: int) -> Steps:
+        """Epochs of the law, in whole steps per epoch."""
+        _check_batch(global_batch)
+        epochs = self.epochs.law.epochs_at(global_batch)
+        note = (
+            f"batch {global_batch:,} takes {epochs.p50:.3g} epochs (80 % between {epochs.p10:.3g} and "
+            f"{epochs.p90:.3g}), by {self.epochs.source}"
+        )
+        return Steps(
+            _whole(epochs.scale(math.ceil(self.epoch_samples / global_batch))),
+            f"epochs to target by {self.epochs.source}",
+            (note, *self.epochs.notes_at(global_batch)),
+        )
+
+    @property
+    def notes_where_batch_is_chosen(self) -> tuple[str, ...]:
+        """None: the steps at each batch have their own."""
+        return ()
+
+    @property
+    def flattens_at_share(self) -> float | None:
+        """Unknown: there is no log."""
+        return None
+
+
+def length_of(request: LengthRequest) -> Length | None:
+    """The length of the job; None if it is not given. Reads and extrapolates the log once."""
+    growth: EpochsByBatch | None = None
+    if request.epochs_at:
+        growth = fitted_epochs(request.epochs_at)
+    elif request.critical_batch is not None:
+        growth = CriticalBatch(request.critical_batch)
+    at = request.reference_batch
+    if request.steps is not None:
+        return KnownLength(_exactly(request.steps), "steps as given", None, at, growth)
+    if request.epochs is not None:
+        return KnownLength(_exactly(request.epochs), "epochs as given", request.samples, at, growth)
+    if request.log is not None:
+        from foretrain.convergence.from_log import converge
+
+        return length_to_target(converge(request.log), request.samples, at, growth)
+    if isinstance(growth, FittedEpochs) and request.samples is not None:
+        return FittedLength(growth, request.samples)
+    return None
+
+
+def steps_of(request: LengthRequest, global_batch: int) -> Steps | None:
+    """The steps of a job with `global_batch` samples per step; None if its length is not given."""
+    length = length_of(request)
+    return None if length is None else length.steps_at(global_batch)
+
+
+def length_to_target(
+    answer: Convergence,
+    samples: int | None,
+    reference_batch: int | None = None,
+    growth: EpochsByBatch | None = None,
+) -> KnownLength:
+    """The length until a target is met; an epoch of a log in epochs has `samples` samples.
+
+    Without a reference batch the steps of the log are assumed to have the batch size of the job. Where p90 is
+    infinite, the job ends at the end of the extrapolation.
+    """
+    name = f"{answer.target.metric}={answer.target.value:g}"
+    if not (answer.reaches and math.isfinite(answer.steps.p50)):
+        raise InvalidRequest(f"the job never ends: {name} is not reached. {answer.verdict}")
+    in_epochs = answer.unit == "epoch"
+    if in_epochs and samples is None:
+        raise InvalidRequest("a log in epochs requires `samples`, the samples of an epoch")
+    most = max(answer.steps.p50, min(answer.steps.p90, answer.final_step))
+    amount = Quantiles(min(answer.steps.p10, answer.steps.p50), answer.steps.p50, most)
+    return KnownLength(
+        amount,
+        f"steps until {name}",
+        samples if in_epochs else None,
+        reference_batch,
+        growth,
+        _flat_after(answer),
+    )
+
+
+def _flat_after(answer: Convergence) -> float | None:
+    """The share of the way to the target after which the curve is flat; None if it never flattens."""
+    steps = np.linspace(answer.log.steps[0], max(answer.steps.p50, answer.seen_steps), _CURVE_POINTS)
+    try:
+        flat = where_it_flattens(steps, [answer.at(step) for step in steps.tolist()])
+    except InvalidRequest:
+        return None
+    return flat / float(steps[-1])
+
+
+def _exactly(amount: float) -> Quantiles:
+    return Quantiles(amount, amount, amount)
+
+
+def _whole(steps: Quantiles) -> Quantiles:
+    """Exact steps are rounded up; uncertain ones are at least 1."""
+    if steps.p10 == steps.p90:
+        return _exactly(math.ceil(steps.p50 * (1 - _ROUNDING)))
+    return Quantiles(*(max(1.0, count) for count in (steps.p10, steps.p50, steps.p90)))
+
+
+def _check_batch(global_batch: int) -> None:
+    if global_batch < 1:
+        raise InvalidRequest(f"`global_batch` must be at least 1, got {global_batch}")
+
+
+def with_staleness(steps: Steps, mean_staleness: float, to_a_target: bool) -> Steps:
+    """The steps where gradients are `mean_staleness` updates old on average; 0 changes nothing."""
+    if mean_staleness <= 0:
+        return steps
+    penalty = penalty_of(mean_staleness)
+    bounds = f"{KIND}; theory allows {penalty.p10:.2g} to {penalty.p90:.2g}"
+    old = f"gradients are {mean_staleness:.1f} updates old on average:"
+    if not to_a_target:
+        note = f"{old} the same progress takes {penalty.p50:.2g} times the updates ({bounds})"
+        return replace(steps, notes=(*steps.notes, note))
+    note = f"{old} {penalty.p50:.2g} times the updates are counted ({bounds})"
+    return Steps(
+        steps.quantiles.times(penalty), f"{steps.source}, and staleness ({KIND})", (*steps.notes, note)
+    )

@@ -1,0 +1,1 @@
+"""The buyer's guide: networks x hardware x global batch sizes."""

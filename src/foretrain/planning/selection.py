@@ -1,0 +1,283 @@
+"""Select: the plans within the limits, the Pareto front, the knee, the nearest miss, and why others lost.
+
+An alternative dominates another if it is neither slower nor more expensive, and better in one of the two. The
+Pareto front is what nothing dominates; alternatives that tie in both are on it together.
+
+The **knee** is the alternative with the least time x cost: against it, no other buys more than one fold of
+speed per fold of cost (Δ of `planning.speedup` is at most 1). It depends neither on units nor on the ends of
+the front, so an extreme alternative does not move it; it may itself be an end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from foretrain.convergence.curves import Floats
+from foretrain.errors import InvalidRequest
+from foretrain.estimates import Quantiles
+
+EVEN = 0.5
+"""By default a plan meets a limit if its median does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Deadline and budget of a job, and the probability with which they must be met."""
+
+    deadline_seconds: float | None = None
+    budget_usd: float | None = None
+    confidence: float = EVEN
+
+    def __post_init__(self) -> None:
+        for name in ("deadline_seconds", "budget_usd"):
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(value) and value > 0):
+                raise InvalidRequest(f"`{name.split('_')[0]}` must be above 0, got {value:g}")
+        if not 0 < self.confidence < 1:
+            raise InvalidRequest(f"`confidence` must be between 0 and 1, got {self.confidence:g}")
+
+    @property
+    def any(self) -> bool:
+        """Whether there is a limit."""
+        return self.deadline_seconds is not None or self.budget_usd is not None
+
+    @property
+    def deadline(self) -> float:
+        """Seconds; infinite without a deadline."""
+        return math.inf if self.deadline_seconds is None else self.deadline_seconds
+
+    @property
+    def budget(self) -> float:
+        """USD; infinite without a budget."""
+        return math.inf if self.budget_usd is None else self.budget_usd
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Time and cost of plans, as columns of p10, p50 and p90."""
+
+    seconds: Floats
+    usd: Floats
+
+    @property
+    def middle(self) -> tuple[Floats, Floats]:
+        """The medians."""
+        return self.seconds[:, 1], self.usd[:, 1]
+
+
+def numbers(seconds: Sequence[Quantiles], usd: Sequence[Quantiles]) -> Numbers:
+    """Quantiles of plans as columns."""
+    return Numbers(*(np.array([(q.p10, q.p50, q.p90) for q in column]) for column in (seconds, usd)))
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Indices of plans, and the probability of each to meet the limits.
+
+    `reported` is `chosen`, or the nearest miss where no plan meets the limits.
+    """
+
+    front: tuple[int, ...]
+    cheapest: int | None
+    fastest: int | None
+    knee: int
+    chosen: int | None
+    reported: int
+    in_time: Floats
+    in_budget: Floats
+    both: Floats
+
+    @property
+    def named(self) -> frozenset[int]:
+        """All plans that the answer names."""
+        indices = (*self.front, self.cheapest, self.fastest, self.knee, self.reported)
+        return frozenset(index for index in indices if index is not None)
+
+
+def select(of: Numbers, limits: Limits) -> Selection:
+    """The plan to take: the cheapest in time, else the fastest within the budget, else the knee."""
+    seconds, usd = of.middle
+    in_time, in_budget = (
+        probability_within(column[:, 0], column[:, 1], column[:, 2], limit)
+        for column, limit in ((of.seconds, limits.deadline), (of.usd, limits.budget))
+    )
+    both = probability_of_both(in_time, in_budget)
+    allowed = np.flatnonzero(both >= limits.confidence)
+    cheapest = _first(allowed, np.lexsort((seconds[allowed], usd[allowed])))
+    fastest = _first(allowed, np.lexsort((usd[allowed], seconds[allowed])))
+    middle = knee(seconds, usd)
+    if limits.deadline_seconds is not None:
+        chosen = cheapest
+    elif limits.budget_usd is not None:
+        chosen = fastest
+    else:
+        chosen = middle
+    return Selection(
+        front=tuple(pareto_front(seconds, usd).tolist()),
+        cheapest=cheapest,
+        fastest=fastest,
+        knee=middle,
+        chosen=chosen,
+        reported=_nearest(both, seconds, usd, limits) if chosen is None else chosen,
+        in_time=in_time,
+        in_budget=in_budget,
+        both=both,
+    )
+
+
+def _first(allowed: Indices, order: Indices) -> int | None:
+    return int(allowed[order[0]]) if len(allowed) else None
+
+
+def _nearest(both: Floats, seconds: Floats, usd: Floats, limits: Limits) -> int:
+    """The plan most likely to meet the limits; of equals the one that exceeds them least."""
+    excess = np.maximum(seconds / limits.deadline, usd / limits.budget)
+    return int(np.lexsort((excess, -np.round(both, 3)))[0])
+
+
+Indices = NDArray[np.intp]
+
+_NORMAL_P90 = NormalDist().inv_cdf(0.9)
+_normal_cdf = np.frompyfunc(lambda deviations: 0.5 * math.erfc(-deviations / math.sqrt(2)), 1, 1)
+
+
+class Verdict(StrEnum):
+    """The verdict on an alternative; the first that applies, in this order."""
+
+    OVER_DEADLINE = "over the deadline"
+    OVER_BUDGET = "over the budget"
+    DOMINATED = "dominated"
+    ON_FRONT = "on the front"
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why an alternative lost, and by how much.
+
+    Dominated: `better` is the cheapest that is no slower, and the excesses are over it. Over the deadline or
+    the budget: the excesses are over these (0 where the limit is met), and `better` still names a dominator.
+    """
+
+    index: int
+    verdict: Verdict
+    better: int | None
+    excess_seconds: float
+    excess_usd: float
+
+
+def pareto_front(seconds: ArrayLike, usd: ArrayLike) -> Indices:
+    """The indices nothing dominates, fastest first (equals by index); exact, O(n log n)."""
+    times, money = _checked(seconds, usd)
+    order = np.lexsort((money, times))
+    times, money = times[order], money[order]
+    # Within one time the first is the cheapest; it counts if it is cheaper than everything faster.
+    first_of_time = np.searchsorted(times, times, side="left")
+    cheapest_until = np.concatenate(([math.inf], np.minimum.accumulate(money)))
+    on_front: NDArray[np.bool_] = (money == money[first_of_time]) & (money < cheapest_until[first_of_time])
+    return np.asarray(order[on_front])
+
+
+def knee(seconds: ArrayLike, usd: ArrayLike) -> int:
+    """The alternative of the least time x cost; of equals the cheapest, then the fastest."""
+    times, money = _checked(seconds, usd)
+    if not len(times):
+        raise InvalidRequest("a knee needs at least one alternative")
+    return int(np.lexsort((times, money, times * money))[0])
+
+
+def cheapest_within(
+    seconds: ArrayLike, usd: ArrayLike, deadline: float = math.inf, budget: float = math.inf
+) -> int | None:
+    """The cheapest that takes at most `deadline` seconds (of equals the fastest), or None."""
+    times, money = _checked(seconds, usd)
+    return _first_allowed(np.lexsort((times, money)), (times <= deadline) & (money <= budget))
+
+
+def fastest_within(
+    seconds: ArrayLike, usd: ArrayLike, budget: float = math.inf, deadline: float = math.inf
+) -> int | None:
+    """The fastest that costs at most `budget` USD (of equals the cheapest), or None."""
+    times, money = _checked(seconds, usd)
+    return _first_allowed(np.lexsort((money, times)), (times <= deadline) & (money <= budget))
+
+
+def probability_within(p10: ArrayLike, p50: ArrayLike, p90: ArrayLike, limit: float) -> Floats:
+    """The probability that each quantity stays within the limit, from its three quantiles.
+
+    The logarithm is assumed normal on either side of the median, with the deviation of that side's quantile:
+    σ = ln(p90 / p50) / z above and ln(p50 / p10) / z below, z = 1.2816; P = Φ(ln(limit / p50) / σ).
+    So it is exactly 10, 50 and 90 % at p10, p50 and p90. Where a side has no width it is a step.
+    """
+    low, middle, high = np.broadcast_arrays(*(np.asarray(side, float) for side in (p10, p50, p90)))
+    if not ((low >= 0) & (low <= middle) & (middle <= high)).all():
+        raise InvalidRequest("quantiles must be at least 0 and in order: p10 <= p50 <= p90")
+    if math.isnan(limit):
+        raise InvalidRequest("the limit is not a number")
+    with np.errstate(divide="ignore", invalid="ignore"):
+        distance = np.log(limit / middle) if limit > 0 else np.full(middle.shape, -math.inf)
+        width = np.where(limit >= middle, np.log(high / middle), np.log(middle / low)) / _NORMAL_P90
+        deviations = distance / width
+    known = np.isfinite(width) & (width > 0)
+    share = np.asarray(_normal_cdf(np.where(known, deviations, 0.0)), dtype=float)
+    step = np.where(limit >= middle, 1.0, np.where(width > 0, 0.5, 0.0))
+    # A p10 (or a median) of 0 leaves the lower half anywhere in (0, p50).
+    return np.asarray(np.where(known, share, np.where(limit >= low, step, 0.0)), dtype=float)
+
+
+def probability_of_both(in_time: ArrayLike, in_budget: ArrayLike) -> Floats:
+    """The probability of meeting deadline and budget: the smaller of the two.
+
+    Cost is time at a known price, so a late job is also an expensive one; if the two were independent it
+    would be the product.
+    """
+    return np.asarray(np.minimum(np.asarray(in_time, float), np.asarray(in_budget, float)), dtype=float)
+
+
+def reasons(
+    seconds: ArrayLike, usd: ArrayLike, deadline: float = math.inf, budget: float = math.inf
+) -> tuple[Reason, ...]:
+    """The verdict on every alternative, in order, and by how much it lost."""
+    times, money = _checked(seconds, usd)
+    front = pareto_front(times, money)
+    on_front = np.isin(np.arange(len(times)), front)
+    # Along the front cost falls as time rises, so the last that is no slower is the cheapest of these.
+    better = front[np.searchsorted(times[front], times, side="right") - 1] if len(front) else front
+    return tuple(
+        _reason(index, times, money, None if on_front[index] else int(better[index]), (deadline, budget))
+        for index in range(len(times))
+    )
+
+
+def _reason(
+    index: int, times: Floats, money: Floats, better: int | None, limits: tuple[float, float]
+) -> Reason:
+    time, cost = float(times[index]), float(money[index])
+    late, dear = max(0.0, time - limits[0]), max(0.0, cost - limits[1])
+    if late or dear:
+        verdict = Verdict.OVER_DEADLINE if late else Verdict.OVER_BUDGET
+        return Reason(index, verdict, better, late, dear)
+    if better is None:
+        return Reason(index, Verdict.ON_FRONT, None, 0.0, 0.0)
+    return Reason(index, Verdict.DOMINATED, better, time - float(times[better]), cost - float(money[better]))
+
+
+def _first_allowed(order: Indices, allowed: NDArray[np.bool_]) -> int | None:
+    ranked = order[allowed[order]]
+    return int(ranked[0]) if len(ranked) else None
+
+
+def _checked(seconds: ArrayLike, usd: ArrayLike) -> tuple[Floats, Floats]:
+    times, money = np.asarray(seconds, float), np.asarray(usd, float)
+    if times.ndim != 1 or times.shape != money.shape:
+        raise InvalidRequest(f"one time and one cost per alternative; got {times.shape} and {money.shape}")
+    for name, values in (("times", times), ("prices", money)):
+        if not (np.isfinite(values) & (values >= 0)).all():
+            raise InvalidRequest(f"{name} must be finite and at least 0; omit what cannot run")
+    return times, money

@@ -1,0 +1,173 @@
+"""Evaluate and verify: the plan table, one row for every machine that can run the job.
+
+Machines of one shape take the same time, so configurations and times are computed once for a shape; bill and
+emissions differ from offer to offer. `evaluate` estimates all rows; `verify` predicts some of them in full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from foretrain.errors import InvalidRequest, MissingData
+from foretrain.estimates import Quantiles
+from foretrain.jobs.bill import Price, price_of_offer
+from foretrain.jobs.configurations import (
+    ConfigurationSpace,
+    Configured,
+    NoConfiguration,
+    configure,
+)
+from foretrain.jobs.configurations import verify as verify_configuration
+from foretrain.jobs.energy import Energy, energy_of
+from foretrain.jobs.job import (
+    Job,
+    JobOptions,
+    JobTime,
+    billed_job,
+    evaluated_each_epoch,
+    job_time,
+)
+from foretrain.planning.frontier import Plan
+from foretrain.planning.machines import Excluded, Machines, Shape
+
+Choices = Mapping[Shape, Configured | NoConfiguration]
+
+
+@dataclass(frozen=True, slots=True)
+class JobConditions:
+    """How the job is run, and the samples of its epochs: what turns a configuration into a job."""
+
+    options: JobOptions
+    epoch_samples: int | None
+
+    def time(self, chosen: Configured) -> JobTime:
+        """The time of the job in a configuration; `InvalidRequest` where it never ends."""
+        configuration, hardware = chosen.configuration, chosen.hardware
+        options = evaluated_each_epoch(self.options, self.epoch_samples, configuration.global_batch)
+        return job_time(
+            configuration.step, configuration.job_steps, hardware.devices, hardware.nodes, options
+        )
+
+
+@dataclass(frozen=True)
+class Row:
+    """Machines, the configuration chosen on them, and what the whole job takes there."""
+
+    machines: Machines
+    chosen: Configured
+    time: JobTime
+    price: Price
+    usd: Quantiles
+    energy: Energy | None
+
+    @property
+    def job(self) -> Job:
+        """The job with its parts, bill and energy."""
+        return billed_job(self.time, (self.machines.hardware,), self.price, self.energy, self.price.spot)
+
+    def plan(self, in_time: float, in_budget: float, both: float) -> Plan:
+        """The plan of these machines, with its probabilities to meet the limits."""
+        energy = self.energy
+        return Plan(
+            hardware=self.machines.hardware,
+            offer=self.machines.offer,
+            spot=self.price.spot,
+            configuration=self.chosen.configuration,
+            seconds=self.time.seconds,
+            usd=self.usd,
+            kwh=None if energy is None else energy.kwh.p50,
+            co2_kg=None if energy is None or energy.co2_kg is None else energy.co2_kg.p50,
+            in_time=in_time,
+            in_budget=in_budget,
+            both=both,
+        )
+
+
+@dataclass(frozen=True)
+class PlanTable:
+    """All machines that can run the job, those that cannot, and how many combinations were compared."""
+
+    rows: tuple[Row, ...]
+    excluded: tuple[Excluded, ...]
+    considered: int
+
+
+def evaluate(
+    space: ConfigurationSpace,
+    machines: Sequence[Machines],
+    conditions: JobConditions,
+    progress: Callable[[str], None],
+) -> PlanTable:
+    """The job on all machines, in the estimated best configuration of each."""
+    shapes = {each.shape: each.hardware for each in machines}
+    choices: dict[Shape, Configured | NoConfiguration] = {}
+    for number, (shape, hardware) in enumerate(shapes.items(), start=1):
+        progress(f"pricing {hardware.device.id} ({number} of {len(shapes)})")
+        try:
+            choices[shape] = configure(space, hardware)
+        except MissingData as error:  # e.g. the device does not have the precision
+            choices[shape] = NoConfiguration(str(error))
+    return plan_table(machines, choices, conditions)
+
+
+def plan_table(machines: Sequence[Machines], choices: Choices, conditions: JobConditions) -> PlanTable:
+    """The table of machines with the configuration chosen for each shape."""
+    times = {shape: _time(choice, conditions) for shape, choice in choices.items()}
+    built = [_row(each, choices[each.shape], times[each.shape], conditions.options.spot) for each in machines]
+    return PlanTable(
+        rows=tuple(each for each in built if isinstance(each, Row)),
+        excluded=tuple(each for each in built if isinstance(each, Excluded)),
+        considered=sum(choice.compared for choice in choices.values()),
+    )
+
+
+def verify(
+    space: ConfigurationSpace, table: PlanTable, indices: Collection[int], conditions: JobConditions
+) -> PlanTable:
+    """The table with these rows verified; the same object if they all are."""
+    unverified = {
+        table.rows[index].machines.shape: table.rows[index].chosen
+        for index in indices
+        if not table.rows[index].chosen.is_verified
+    }
+    if not unverified:
+        return table
+    verified = {shape: verify_configuration(space, chosen) for shape, chosen in unverified.items()}
+    again = [row.machines for row in table.rows if row.machines.shape in verified]
+    changed = plan_table(again, verified, conditions)
+    by_name = {row.machines.hardware.name: row for row in changed.rows}
+    kept = (
+        by_name.get(row.machines.hardware.name) if row.machines.shape in verified else row
+        for row in table.rows
+    )
+    return replace(
+        table,
+        rows=tuple(row for row in kept if row is not None),
+        excluded=(*table.excluded, *changed.excluded),
+        considered=table.considered + changed.considered,
+    )
+
+
+def _time(choice: Configured | NoConfiguration, conditions: JobConditions) -> JobTime | NoConfiguration:
+    if isinstance(choice, NoConfiguration):
+        return choice
+    try:
+        return conditions.time(choice)
+    except InvalidRequest as error:  # interruptions never let the job end
+        return NoConfiguration(str(error))
+
+
+def _row(
+    machines: Machines,
+    chosen: Configured | NoConfiguration,
+    time: JobTime | NoConfiguration,
+    spot: bool,
+) -> Row | Excluded:
+    hardware, offer = machines.hardware, machines.offer
+    if isinstance(time, NoConfiguration):
+        return Excluded(hardware.name, time.reason, time.needed_bytes, time.capacity_bytes)
+    assert isinstance(chosen, Configured), "only a configuration has a time"
+    price = price_of_offer(offer, hardware.nodes, spot)
+    energy = energy_of(hardware, time.seconds, offer.provider, offer.region, stated=False)
+    return Row(machines, chosen, time, price, price.bill(time.seconds), energy)

@@ -1,0 +1,95 @@
+"""From a few timings of a model on a device to its other sizes: the prediction, corrected.
+
+What is measured over what is predicted, as a logarithm, is taken for a random function of the size (batch,
+samples) in octaves x above the smallest size timed:
+
+    log(measured / predicted) = level + slope · x + wander(x) + noise
+
+with normal priors: a level of any likely size, a slope near 0 (the prediction knows how a step grows), a
+random walk, and the noise of repeated timings. The posterior at another size corrects the prediction there
+and gives its interval. Far from all timings the correction is that of the nearest ones, and the interval
+widens. The spreads are in `calibrations/few_timings.json`.
+
+Reference: Gaussian-process regression, C. E. Rasmussen and C. K. I. Williams, MIT Press, 2006, chapter 2.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from foretrain.errors import InvalidRequest
+from foretrain.estimates import Quantiles
+from foretrain.facts.sheets import data_root
+from foretrain.prediction.operators.listing import Floats
+
+FILE = "few_timings.json"
+_P90 = 1.2815515655446004
+"""Standard deviations from the median of a normal distribution to its 90th percentile."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimedSize:
+    """A step of one size: what was predicted of it and what was measured."""
+
+    size: float
+    predicted_seconds: float
+    measured_seconds: float
+
+    def __post_init__(self) -> None:
+        for name in ("size", "predicted_seconds", "measured_seconds"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise InvalidRequest(f"{name} of a timing is {value}; it must be above 0")
+
+
+@dataclass(frozen=True, slots=True)
+class Spreads:
+    """Standard deviations of log(measured / predicted): see the module. `slope` and `wander` per octave."""
+
+    level: float
+    slope: float
+    wander: float
+    noise: float
+
+
+@cache
+def spreads() -> Spreads:
+    """Those shipped."""
+    raw = json.loads((data_root() / "calibrations" / FILE).read_text(encoding="utf-8"))
+    return Spreads(**raw["spreads"])
+
+
+def corrected(
+    timings: Sequence[TimedSize], size: float, predicted_seconds: float, known: Spreads | None = None
+) -> Quantiles:
+    """The time of a step of another size (or of one that was timed), given its prediction."""
+    target = TimedSize(size, predicted_seconds, predicted_seconds)
+    if not timings:
+        raise InvalidRequest("no timings to correct a prediction with; give at least one")
+    known = known or spreads()
+    least = min(timing.size for timing in timings)
+    octaves = np.array([math.log2(timing.size / least) for timing in timings])
+    place = np.array([math.log2(target.size / least)])
+    off = np.array([math.log(timing.measured_seconds / timing.predicted_seconds) for timing in timings])
+    seen = _covariance(octaves, octaves, known) + known.noise**2 * np.eye(len(timings))
+    across = _covariance(place, octaves, known)
+    middle = float((across @ np.linalg.solve(seen, off))[0])
+    left = _covariance(place, place, known) - across @ np.linalg.solve(seen, across.T)
+    deviation = _P90 * math.sqrt(max(float(left[0, 0]), 0.0) + known.noise**2)
+    p50 = predicted_seconds * math.exp(middle)
+    return Quantiles(p50 * math.exp(-deviation), p50, p50 * math.exp(deviation))
+
+
+def _covariance(a: Floats, b: Floats, known: Spreads) -> Floats:
+    """Of the corrections at some octaves; the random walk starts at the smallest size, both ways."""
+    one, other = a[:, None], b[None, :]
+    same_side = one * other > 0
+    walked = np.where(same_side, np.minimum(np.abs(one), np.abs(other)), 0.0)
+    found: Floats = known.level**2 + known.slope**2 * one * other + known.wander**2 * walked
+    return found

@@ -1,0 +1,299 @@
+"""One training step on one device: priced operators, launched in order by a host.
+
+The parts of its estimate are the device time of every kind of operator in every phase, and the time the
+device waits for launches; they sum to the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretrain.estimates import Estimate, Part
+from foretrain.facts.devices import Device
+from foretrain.prediction.cost_models.launches import Execution, steady_step, synchronised_step
+from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
+from foretrain.prediction.operators.host import HostModel
+from foretrain.prediction.operators.listing import KINDS, PHASES, Floats, Listing, listing_of
+from foretrain.prediction.operators.mixed_precision import Correction
+from foretrain.prediction.operators.pricing import PricedOps, price_all
+from foretrain.workloads.graph import Graph, Phase
+from foretrain.workloads.ops import Kind
+from foretrain.workloads.rules import unknown_names
+
+WAITING = "waiting for launches"
+WHOLE = "whole step"
+_SMALL = 0.1
+"""An operator slower than ten times the roofline is bound by its own start, not by the device's limits."""
+
+
+class Binding(StrEnum):
+    """What binds an operator on a device."""
+
+    ARITHMETIC = "arithmetic"
+    BANDWIDTH = "bandwidth"
+    SIZE = "size"
+
+
+@dataclass(frozen=True)
+class StepEstimate:
+    """Time of a step with its parts; `phases` are the device's time from phase to phase, waits included.
+
+    `binding` is the device time of operators by what binds them: arithmetic, bandwidth, or neither; `basis`
+    names the user's own timings that corrected it.
+    """
+
+    estimate: Estimate
+    knowledge: Knowledge
+    phases: dict[Phase, float]
+    device_seconds: float
+    host_seconds: float
+    waiting_seconds: float
+    unmodelled: tuple[str, ...]
+    modelled_share: float
+    binding: Mapping[Binding, float] = field(default_factory=dict)
+    basis: str = ""
+
+    @property
+    def seconds(self) -> float:
+        """The median."""
+        return self.estimate.value
+
+
+@dataclass(frozen=True, slots=True)
+class TimingEvidence:
+    """What the user's own timings add: their basis, the knowledge they give, and a narrower interval.
+
+    `narrowing` is the width of the interval against that of the prediction alone; `spread`, where known, the
+    standard deviation of the logarithm of measured over predicted.
+    """
+
+    basis: str
+    knowledge: Knowledge | None = None
+    narrowing: float = 1.0
+    spread: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class PricedStep:
+    """The operators of a step with their device time, and the time the host takes to launch each.
+
+    `whole`, if given, is the confidence of a step known only as a whole: its operators share the time as they
+    share the roofline.
+    """
+
+    graph: Graph
+    priced: PricedOps
+    launching: Floats
+    host: HostModel
+    evidence: TimingEvidence | None = None
+    whole: Confidence | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether only the sum of the operators means anything."""
+        return self.whole is not None
+
+    @property
+    def basis(self) -> str:
+        """The user's timings that corrected it; empty if none did."""
+        return "" if self.evidence is None else self.evidence.basis
+
+    @property
+    def knowledge(self) -> Knowledge:
+        """What the least known of its kinds rests on."""
+        if self.whole is not None:
+            return self.whole.knowledge
+        if self.evidence is not None and self.evidence.knowledge is not None:
+            return self.evidence.knowledge
+        return _knowledge(self.priced)
+
+    def scale(self, factor: float) -> PricedStep:
+        """All times by a factor."""
+        priced = replace(self.priced, seconds=self.priced.seconds * factor)
+        return replace(self, priced=priced, launching=self.launching * factor)
+
+
+@dataclass(frozen=True, eq=False)
+class CallTimes:
+    """Seconds of each call. `device` and `host` have one entry for each call of the graph."""
+
+    device: Floats
+    host: Floats
+
+    def where(self, calls: NDArray[np.int64]) -> CallTimes:
+        """The times of some calls."""
+        return CallTimes(self.device[calls], self.host[calls])
+
+
+def call_times(step: PricedStep) -> CallTimes:
+    """The times of each call of a priced step."""
+    calls = step.priced.listing.calls
+    count = len(step.graph.calls)
+    device = np.bincount(calls, step.priced.seconds, count).astype(float)
+    host = np.bincount(calls, step.launching, count).astype(float)
+    return CallTimes(device, host)
+
+
+def price_step(
+    graph: Graph,
+    device: Device,
+    models: Sequence[OperatorModel],
+    host: HostModel,
+    correction: Correction | None = None,
+) -> PricedStep:
+    """Price the operators of a step; `correction` is applied to the prices."""
+    return price_steps((graph,), device, models, host, (correction,))[0]
+
+
+def price_steps(
+    graphs: Sequence[Graph],
+    device: Device,
+    models: Sequence[OperatorModel],
+    host: HostModel,
+    corrections: Sequence[Correction | None],
+) -> tuple[PricedStep, ...]:
+    """Several steps on one device, priced together."""
+    listings = [listing_of(graph) for graph in graphs]
+    steps = []
+    for graph, priced, correct in zip(graphs, price_all(listings, device, models), corrections, strict=True):
+        final = priced if correct is None else correct(priced, device)
+        steps.append(PricedStep(graph, final, _launching(final.listing, host, graph), host))
+    return tuple(steps)
+
+
+def estimate_step(
+    graph: Graph,
+    device: Device,
+    models: Sequence[OperatorModel],
+    host: HostModel,
+    synchronised: bool = False,
+    correction: Correction | None = None,
+) -> StepEstimate:
+    """The time of one training step of `graph` on `device`."""
+    return step_estimate(price_step(graph, device, models, host, correction), synchronised)
+
+
+def step_estimate(step: PricedStep, synchronised: bool = False) -> StepEstimate:
+    """The time of a priced step on one device."""
+    priced = step.priced
+    run = (synchronised_step if synchronised else steady_step)(step.launching, priced.seconds)
+    waiting = float(run.waits.sum())
+    return StepEstimate(
+        estimate=Estimate("s", computing_parts(step, priced.seconds, waiting)),
+        knowledge=step.knowledge,
+        phases=_phases(priced.listing, run),
+        device_seconds=float(priced.seconds.sum()),
+        host_seconds=float(step.launching.sum()),
+        waiting_seconds=waiting,
+        unmodelled=() if step.is_whole else unknown_names(priced.ops),
+        modelled_share=1.0 if step.is_whole else modelled_share(priced),
+        binding=binding(step),
+        basis=step.basis,
+    )
+
+
+def launched_phases(step: PricedStep) -> dict[Phase, float]:
+    """The device's time from phase to phase in a steady step, waits for launches included."""
+    return _phases(step.priced.listing, steady_step(step.launching, step.priced.seconds))
+
+
+def modelled_share(priced: PricedOps) -> float:
+    """Share of the device's time in operators that have a rule."""
+    busy = float(priced.seconds.sum())
+    return 1 - float(priced.seconds[priced.listing.is_unknown].sum()) / busy if busy else 1.0
+
+
+def _launching(listing: Listing, host: HostModel, graph: Graph) -> Floats:
+    """Host time of each operator; a captured graph is launched once, with its first one."""
+    each = host.seconds(listing, bool(graph.settings.get("compile")))
+    if graph.settings.get("cuda_graphs") and len(each):
+        each = np.append(each.max(), np.zeros(len(each) - 1))
+    return each
+
+
+def computing_parts(step: PricedStep, seconds: Floats, waiting: float) -> tuple[Part, ...]:
+    """The device time of every kind of operator in every phase, and the wait for launches.
+
+    `seconds` are the times of the step's operators in a whole step, all micro-batches together.
+    """
+    if step.whole is not None:
+        return (_with_interval(WHOLE, float(seconds.sum()), step.whole),)
+    parts = [*kind_parts(replace(step.priced, seconds=seconds))]
+    if waiting > 0:
+        parts.append(waiting_part(waiting, step.host))
+    return tuple(parts) if step.evidence is None else _narrowed(parts, step.evidence)
+
+
+def kind_parts(priced: PricedOps) -> Iterator[Part]:
+    """The device time of every kind of operator in every phase."""
+    listing = priced.listing
+    both = listing.phases * len(KINDS) + listing.kinds
+    totals = np.bincount(both, priced.seconds, len(PHASES) * len(KINDS))
+    _, first = np.unique(both, return_index=True)
+    for place in both[np.sort(first)].tolist():  # in the order they first run
+        phase, kind = PHASES[place // len(KINDS)], KINDS[place % len(KINDS)]
+        if totals[place] > 0:
+            name = f"{phase} {kind}" if kind is not Kind.OPTIMIZER else f"{phase} update"
+            yield _with_interval(name, float(totals[place]), priced.confidence[kind])
+
+
+def waiting_part(seconds: float, host: HostModel) -> Part:
+    """The time a device waits for launches."""
+    trust = Confidence(Knowledge.CALIBRATED, host.p10, host.p90, host.source)
+    return _with_interval(WAITING, seconds, trust)
+
+
+def _narrowed(parts: Sequence[Part], evidence: TimingEvidence) -> tuple[Part, ...]:
+    """Intervals as narrow as the evidence allows: by its factor, or to the spread of the user's ratios."""
+    factor = evidence.narrowing
+    if evidence.spread is not None:
+        quantiles = Estimate("s", tuple(parts)).quantiles
+        width = (quantiles.p90 - quantiles.p10) / 2
+        wanted = quantiles.p50 * np.sinh(_P90_SCORE * evidence.spread)
+        factor = min(1.0, float(wanted) / width) if width > 0 else 1.0
+    return tuple(replace(part, below=part.below * factor, above=part.above * factor) for part in parts)
+
+
+_P90_SCORE = 1.2816
+"""Standard deviations from the median to the 90th percentile of a normal distribution."""
+
+
+def _knowledge(priced: PricedOps) -> Knowledge:
+    """What the least known of its kinds rests on."""
+    known = {trust.knowledge for trust in priced.confidence.values()}
+    return max(known, key=list(Knowledge).index, default=Knowledge.EXTRAPOLATED)
+
+
+def binding(step: PricedStep) -> dict[Binding, float]:
+    """Device time of operators by what binds them; nothing is known of a whole step."""
+    priced = step.priced
+    if step.is_whole:
+        return {}
+    small = np.maximum(priced.computing, priced.moving) < _SMALL * priced.seconds
+    by_arithmetic = priced.computing > priced.moving
+    return {
+        Binding.ARITHMETIC: float(priced.seconds[by_arithmetic & ~small].sum()),
+        Binding.BANDWIDTH: float(priced.seconds[~by_arithmetic & ~small].sum()),
+        Binding.SIZE: float(priced.seconds[small].sum()),
+    }
+
+
+def _with_interval(name: str, seconds: float, trust: Confidence) -> Part:
+    below = seconds * min(max(1 - trust.p10, 0.0), 1.0)
+    return Part(name, seconds, trust.source, below, seconds * max(trust.p90 - 1, 0.0))
+
+
+def _phases(listing: Listing, run: Execution) -> dict[Phase, float]:
+    phases: dict[Phase, float] = {}
+    before = 0.0
+    for index, phase in enumerate(PHASES):
+        places = np.flatnonzero(listing.phases == index)
+        end = float(run.ends[places[-1]]) if len(places) else 0.0
+        phases[phase] = max(0.0, end - before)
+        before = max(before, end)
+    return phases

@@ -1,0 +1,125 @@
+"""Cost models of a step on one device, given to `predict` by name or as an object.
+
+Most price the operators one by one (`OperatorCostModel`). Others know whole steps only, such as a regression
+on a user's own timings; they live where they are learned.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, final
+
+from foretrain.facts.devices import Device
+from foretrain.prediction.cost_models.priced_step import (
+    PricedStep,
+    StepEstimate,
+    TimingEvidence,
+    price_steps,
+    step_estimate,
+)
+from foretrain.prediction.cost_models.user_timings import Correction, user_correction
+from foretrain.prediction.operators import mixed_precision
+from foretrain.prediction.operators._base import Knowledge
+from foretrain.prediction.operators.catalogue import DEFAULT, operator_models
+from foretrain.prediction.operators.host import HostModel, host_model
+from foretrain.workloads.graph import Graph
+from foretrain.workloads.workload import Workload
+
+NO_HOST = HostModel(
+    forward_seconds=0.0,
+    backward_seconds=0.0,
+    optimizer_seconds=0.0,
+    view_seconds=0.0,
+    kernel_seconds=0.0,
+    compiled_share=1.0,
+    p10=1.0,
+    p90=1.0,
+    source="none",
+)
+"""A host that launches in no time, for models without launch overhead."""
+
+
+class CostModel(ABC):
+    """Estimates the time of one training step on one device.
+
+    `knows_operators` False: only the whole step on one device is known, not what a strategy could divide.
+    """
+
+    knows_operators: ClassVar[bool] = True
+
+    @abstractmethod
+    def priced_all(self, graphs: Sequence[Graph], device: Device) -> tuple[PricedStep, ...]:
+        """The operators of steps with their times.
+
+        Steps that differ only in their batch are priced much faster together than one by one.
+        """
+
+    @final
+    def priced(self, graph: Graph, device: Device) -> PricedStep:
+        """The operators of one step with their times."""
+        return self.priced_all((graph,), device)[0]
+
+    @final
+    def estimate(self, graph: Graph, device: Device) -> StepEstimate:
+        """The time of a step."""
+        return step_estimate(self.priced(graph, device))
+
+
+@dataclass(frozen=True)
+class OperatorCostModel(CostModel):
+    """Operators priced by the models that a name of `operators.catalogue` stands for, launched by a host.
+
+    `host` None: the calibrated one for the default models on a GPU. The other models are used as published,
+    without a host; on a CPU the cost of a call is part of the operator's price.
+    """
+
+    choice: str = DEFAULT
+    host: HostModel | None = None
+
+    def priced_all(self, graphs: Sequence[Graph], device: Device) -> tuple[PricedStep, ...]:
+        """The operators of steps with their times."""
+        models = operator_models(device, self.choice)
+        is_corrected = self.choice == DEFAULT
+        corrections = [
+            mixed_precision.correction(graph, device) if is_corrected else None for graph in graphs
+        ]
+        return price_steps(graphs, device, models, self.host or self._host(device), corrections)
+
+    def _host(self, device: Device) -> HostModel:
+        is_launched = self.choice == DEFAULT and device.kind != "cpu"
+        return host_model(device) if is_launched else NO_HOST
+
+
+@dataclass(frozen=True)
+class CorrectedCostModel(CostModel):
+    """Another model's steps, corrected by the user's own timings of this model, this device, or both."""
+
+    inner: CostModel
+    model: str
+
+    def priced_all(self, graphs: Sequence[Graph], device: Device) -> tuple[PricedStep, ...]:
+        """The operators of steps, all of a step corrected by the same factor."""
+        steps = self.inner.priced_all(graphs, device)
+        correction = user_correction(self.model, device.id)
+        return steps if correction is None else tuple(corrected(step, correction) for step in steps)
+
+
+def corrected(step: PricedStep, correction: Correction) -> PricedStep:
+    """A step with all times multiplied by a correction, and its interval as narrow as the timings allow."""
+    evidence = TimingEvidence(
+        correction.basis,
+        Knowledge.MEASURED if correction.is_measured else None,
+        correction.narrowing,
+        correction.spread,
+    )
+    return replace(step.scale(correction.factor), evidence=evidence)
+
+
+def cost_model(model: CostModel | str, workload: Workload) -> CostModel:
+    """The cost model of a name; foretrain's own is corrected by the user's timings."""
+    if not isinstance(model, str):
+        return model
+    steps = OperatorCostModel(model)
+    return CorrectedCostModel(steps, workload.source.name) if model == DEFAULT else steps

@@ -1,0 +1,229 @@
+"""Training steps that a user timed (`foretrain calibrate TIMINGS.csv`), and what they say of other steps.
+
+The logarithm of measured over predicted time is taken as a sum of what foretrain gets wrong about the device,
+about the model, about the two together, and of what differs from one configuration to the next:
+
+    r = a_device + b_model + c_(device, model) + e
+
+each normal around zero with a variance learned on public steps of many models on many GPUs. What the timings
+say of another step is then the conditional mean given all of them (best linear unbiased prediction),
+
+    r* = kᵀ K⁻¹ r        var* = k** - kᵀ K⁻¹ k
+
+so that the same model on the same device counts most (timed twice or more, it alone decides), the same model
+on another device carries over as far as model errors were seen to (the question of Habitat, G. Yu et al., ATC
+2021), and other models on the same device count by their number. C. R. Henderson, "Best linear unbiased
+estimation and prediction under a selection model", Biometrics 31, 1975.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import numpy as np
+
+from foretrain.errors import InvalidData
+from foretrain.facts.sheets import data_root
+from foretrain.facts.user_data import user_data_dir, write_atomically
+from foretrain.prediction.operators.listing import Flags, Floats
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """What was trained, on what, how; None is the model's or foretrain's default."""
+
+    model: str
+    device: str
+    batch: int
+    precision: str | None = None
+    seq_len: int | None = None
+    image_size: int | None = None
+    optimizer: str | None = None
+    attention: str | None = None
+    channels_last: bool = False
+    compile: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredStep:
+    """The measured time of a step, and what foretrain predicted of it without having seen it."""
+
+    configuration: Configuration
+    step_seconds: float
+    predicted_seconds: float
+
+    @property
+    def log_ratio(self) -> float:
+        """log(measured / predicted)."""
+        return math.log(self.step_seconds / self.predicted_seconds)
+
+
+def measurements_file() -> Path:
+    """Where they are kept."""
+    return user_data_dir() / "measurements.json"
+
+
+def measured_steps() -> tuple[MeasuredStep, ...]:
+    """All that was measured so far; nothing if nothing was."""
+    file = measurements_file()
+    try:
+        raw: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        if raw["format"] != FORMAT:
+            raise ValueError("another version of foretrain wrote it")
+        return tuple(_step(item) for item in raw["steps"])
+    except FileNotFoundError:
+        return ()
+    except (ValueError, KeyError, TypeError) as error:
+        problem = f"cannot be read ({error}); mend or remove it, then calibrate again"
+        raise InvalidData(str(file), problem) from error
+
+
+def _step(item: dict[str, Any]) -> MeasuredStep:
+    found = MeasuredStep(
+        Configuration(**item["configuration"]), item["step_seconds"], item["predicted_seconds"]
+    )
+    if not (found.step_seconds > 0 and found.predicted_seconds > 0):
+        raise ValueError(f"a step of {found.configuration.model} takes no time")
+    return found
+
+
+def remember(steps: Iterable[MeasuredStep]) -> tuple[MeasuredStep, ...]:
+    """Keep steps, each replacing one of the same configuration; returns all that are now kept."""
+    known = {step.configuration: step for step in measured_steps()}
+    known |= {step.configuration: step for step in steps}
+    content = {"format": FORMAT, "steps": [asdict(step) for step in known.values()]}
+    write_atomically(measurements_file(), json.dumps(content, indent=1) + "\n")
+    return tuple(known.values())
+
+
+FILE = "transfer.json"
+SOURCE = "your own timings"
+_ENOUGH_FOR_SPREAD = 2
+
+
+@dataclass(frozen=True, slots=True)
+class VarianceComponents:
+    """Variances of log(measured / predicted): of devices, models, the two together, and what is left."""
+
+    device: float
+    model: float
+    interaction: float
+    noise: float
+
+    @property
+    def total(self) -> float:
+        """The variance of a step of which nothing was measured."""
+        return self.device + self.model + self.interaction + self.noise
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """What the timings say of a step: its time is `factor` times the prediction.
+
+    `narrowing` is how wide the interval still is against that of the prediction alone, `spread` the standard
+    deviation of the logarithm where the same model was timed on the same device often enough to tell.
+    """
+
+    factor: float
+    narrowing: float
+    spread: float | None
+    is_measured: bool
+    basis: str
+
+
+@cache
+def shipped_components() -> VarianceComponents | None:
+    """What was learned on public steps; None where the package was built without it."""
+    file = data_root() / "calibrations" / FILE
+    if not file.is_file():
+        return None
+    raw = json.loads(file.read_text(encoding="utf-8"))["variance"]
+    return VarianceComponents(**raw)
+
+
+def correction(
+    model: str,
+    device_id: str,
+    steps: Sequence[MeasuredStep],
+    components: VarianceComponents | None,
+) -> Correction | None:
+    """What timed steps say of `model` on `device_id`; None if nothing.
+
+    Without components only steps of the same model on the same device speak.
+    """
+    same = [step for step in steps if _is(step, model, device_id)]
+    if components is None:
+        if not same:
+            return None
+        factor = math.exp(fmean(step.log_ratio for step in same))
+        return Correction(factor, 1.0, _spread(same), True, _basis(same, [], []))
+    model_elsewhere = [step for step in steps if _is(step, model, None) and step not in same]
+    others_here = [step for step in steps if _is(step, None, device_id) and step not in same]
+    if not (same or model_elsewhere or others_here):
+        return None
+    mean, variance = _conditional(model, device_id, steps, components)
+    if len(same) >= _ENOUGH_FOR_SPREAD:
+        mean = fmean(step.log_ratio for step in same)
+    return Correction(
+        factor=math.exp(mean),
+        narrowing=math.sqrt((variance + components.noise) / components.total),
+        spread=_spread(same),
+        is_measured=bool(same),
+        basis=_basis(same, model_elsewhere, others_here),
+    )
+
+
+def _is(step: MeasuredStep, model: str | None, device: str | None) -> bool:
+    known = step.configuration
+    return (model is None or known.model == model) and (device is None or known.device == device)
+
+
+def _spread(same: Sequence[MeasuredStep]) -> float | None:
+    """Of a further configuration: that of those measured, and of their mean."""
+    if len(same) < _ENOUGH_FOR_SPREAD:
+        return None
+    return stdev(step.log_ratio for step in same) * math.sqrt(1 + 1 / len(same))
+
+
+def _basis(*groups: Sequence[MeasuredStep]) -> str:
+    names = (
+        "of this model on this device",
+        "of this model on other devices",
+        "of other models on this device",
+    )
+    told = [f"{len(group)} {name}" for group, name in zip(groups, names, strict=True) if group]
+    return f"{SOURCE}: {', '.join(told)}"
+
+
+def _conditional(
+    model: str, device: str, steps: Sequence[MeasuredStep], components: VarianceComponents
+) -> tuple[float, float]:
+    """Mean and variance of the log residual of (model, device), noise left out."""
+    models = np.array([step.configuration.model for step in steps])
+    devices = np.array([step.configuration.device for step in steps])
+    ratios = np.array([step.log_ratio for step in steps])
+    same_model, same_device = models[:, None] == models[None, :], devices[:, None] == devices[None, :]
+    between = _covariance(same_model, same_device, components) + components.noise * np.eye(len(steps))
+    towards = _covariance(models == model, devices == device, components)
+    weights = np.linalg.lstsq(between, towards, rcond=None)[0]
+    variance = components.total - components.noise - float(towards @ weights)
+    return float(weights @ ratios), max(0.0, variance)
+
+
+def _covariance(same_model: Flags, same_device: Flags, components: VarianceComponents) -> Floats:
+    covariance: Floats = components.model * same_model + components.device * same_device
+    return covariance + components.interaction * (same_model & same_device)
+
+
+def user_correction(model: str, device_id: str) -> Correction | None:
+    """What the stored timings say of `model` on `device_id`; None if they say nothing."""
+    return correction(model, device_id, measured_steps(), shipped_components())

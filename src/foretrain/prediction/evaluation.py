@@ -1,0 +1,103 @@
+"""A configuration of a step evaluated on equal nodes: time, memory and throughput together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from foretrain.estimates import Estimate, longest, sequence
+from foretrain.prediction.memory.estimate import MemoryEstimate, fullest_stage
+from foretrain.prediction.scenario import StepConfiguration, StepContext
+from foretrain.prediction.step.input_pipeline import InputPipeline, input_pipeline
+from foretrain.prediction.step.parallel import ParallelStep, parallel_step
+from foretrain.prediction.step.parameter_servers import parameter_server_step
+from foretrain.prediction.step.throughput import Throughput, model_flop, peak
+from foretrain.prediction.stragglers import with_slowest
+from foretrain.workloads.graph import Graph
+from foretrain.workloads.workload import graph_at
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """An evaluated configuration. `graph` is one micro-batch of the whole model.
+
+    `known_memory`, if given, is the memory of a device of the only stage, which is then not simulated again.
+    """
+
+    configuration: StepConfiguration
+    graph: Graph
+    step: ParallelStep
+    input: InputPipeline
+    total: Estimate
+    context: StepContext
+    known_memory: MemoryEstimate | None = None
+
+    @property
+    def seconds(self) -> float:
+        """The median of a step."""
+        return self.total.value
+
+    @property
+    def samples_per_second(self) -> float:
+        """Samples of all devices together that enter the model."""
+        return self.configuration.update_batch / self.seconds
+
+    @cached_property
+    def fullest(self) -> tuple[int, MemoryEstimate]:
+        """The stage whose devices need most memory, and what they need."""
+        if self.known_memory is not None:
+            return 0, self.known_memory
+        run, device = self.step.run, self.context.environment.device
+        return fullest_stage(run.stages, run.in_flight, self.configuration.layout, device)
+
+    @property
+    def memory(self) -> MemoryEstimate:
+        """Memory of the fullest device."""
+        return self.fullest[1]
+
+    @property
+    def throughput(self) -> Throughput:
+        """Work per second of all devices together; MFU is of their joint peak."""
+        rounds = self.configuration.micro_batches * self.configuration.layout.contributions
+        joint = peak(self.graph, self.context.environment.device) * self.configuration.layout.devices
+        return Throughput(
+            self.samples_per_second,
+            self.graph.tokens * rounds / self.seconds if self.graph.tokens else None,
+            model_flop(self.graph) * rounds / self.seconds / joint,
+        )
+
+
+def evaluate(
+    context: StepContext, configuration: StepConfiguration, graph: Graph | None = None
+) -> Evaluation:
+    """The step of a workload in one configuration; `graph`, if given, is its micro-batch."""
+    graph = graph or graph_at(context.workload, configuration.micro_batch)
+    layout, environment = configuration.layout, context.environment
+    if layout.servers is None:
+        step = parallel_step(graph, layout, configuration.micro_batches, environment)
+    else:
+        step = parameter_server_step(graph, layout, configuration.micro_batches, environment, context.jitter)
+    return evaluation_of(context, configuration, graph, step)
+
+
+def evaluation_of(
+    context: StepContext, configuration: StepConfiguration, graph: Graph, step: ParallelStep
+) -> Evaluation:
+    """A step with its input and the wait for the slowest device.
+
+    step = max(computing, input) where loading overlaps training, their sum where it does not.
+    """
+    loading = _loading(context, configuration, graph)
+    total = step.estimate
+    if configuration.layout.servers is None:  # servers have waited already
+        total = with_slowest(total, configuration.layout.devices, context.jitter)
+    if loading.estimate.parts:
+        total = longest(total, loading.estimate) if loading.overlaps else sequence((total, loading.estimate))
+    return Evaluation(configuration, graph, step, loading, total, context)
+
+
+def _loading(context: StepContext, configuration: StepConfiguration, graph: Graph) -> InputPipeline:
+    """Samples of one device in a step; the devices of a node read from one storage."""
+    on_node = min(context.hardware.devices_per_node, configuration.layout.devices)
+    each = input_pipeline(graph, context.environment.device, context.input, readers=on_node)
+    return each.times(configuration.micro_batches)

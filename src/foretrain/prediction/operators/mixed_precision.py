@@ -1,0 +1,154 @@
+"""Steps in mixed precision: what whole steps teach beyond single kernels.
+
+Single kernels in half precision were measured for products and attention only. What convolutions, norms and
+elementwise kernels take under autocast is learned from whole steps of hundreds of networks:
+
+    t = max( roofline, t_model · factor of its class of kernels · factor of the step )
+
+The factor of a step follows from what it is made of (shares of its classes of kernels, time per launch), by
+boosted trees. Where a device's own products were measured, they are believed, and factors of other
+arithmetic are taken relative to those of the products.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+
+from foretrain.facts.devices import Device, devices
+from foretrain.facts.sheets import data_root
+from foretrain.prediction.operators import matrix
+from foretrain.prediction.operators._base import Confidence, Knowledge
+from foretrain.prediction.operators.corrections import kernels_of
+from foretrain.prediction.operators.listing import KINDS, Floats
+from foretrain.prediction.operators.pricing import PricedOps
+from foretrain.prediction.operators.products import headroom
+from foretrain.prediction.operators.trees import Forest, stored
+from foretrain.workloads.graph import Graph
+from foretrain.workloads.ops import MATRIX_KINDS, Kind
+
+FILE, TREES = "mixed_precision.json", "mixed_precision_trees.npz"
+BOUND = 0.4
+"""The largest factor of a step believed: e to this power, either way."""
+Correction = Callable[[PricedOps, Device], PricedOps]
+_HALF = ("fp16", "bf16", "fp8")
+"""In FP8 only linear layers differ from BF16."""
+_UNIT = "tensor"
+_ALIKE = 2.0
+"""Devices are alike up to this ratio of power to peak."""
+_PRODUCTS = frozenset({Kind.LINEAR, Kind.MATMUL, Kind.ATTENTION})
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was learned: `factors` by class of kernels, `products` their mean over products.
+
+    `classes` are the columns the trees look at; `seen` and `unseen` the quantiles of measured / predicted.
+    """
+
+    factors: Mapping[str, float]
+    products: float
+    classes: tuple[str, ...]
+    devices: frozenset[str]
+    seen: tuple[float, float]
+    unseen: tuple[float, float]
+    forest: Forest
+
+    def factor(self, kind: Kind, class_name: str, is_measured: bool) -> float:
+        """The factor of a class of kernels, 1 if it was not met; `is_measured`: products like these."""
+        found = self.factors.get(class_name, 1.0)
+        if kind not in MATRIX_KINDS or not is_measured:
+            return found
+        return 1.0 if kind in _PRODUCTS else found / self.products
+
+
+def correction(graph: Graph, device: Device) -> Correction | None:
+    """What corrects the prices of a step; None unless it runs in mixed precision on tensor cores."""
+    if graph.settings.get("precision") not in _HALF or not device.sheet.has("fp16_tensor_flop_per_second"):
+        return None
+    return corrected_compiled if graph.settings.get("compile") else corrected
+
+
+def corrected(priced: PricedOps, device: Device, is_eager: bool = True) -> PricedOps:
+    """Priced operators of a step in mixed precision, as whole steps teach."""
+    known = calibration()
+    least = np.maximum(priced.computing, priced.moving)
+    seconds = np.maximum(priced.seconds * factors(priced, device, known), least)
+    if is_eager:
+        step = known.forest.predict(features(priced, seconds, known.classes)[None, :])[0]
+        seconds = np.maximum(seconds * np.exp(np.clip(step, -BOUND, BOUND)), least)
+    is_seen = is_eager and device.id in known.devices
+    knowledge = Knowledge.CALIBRATED if is_seen else Knowledge.EXTRAPOLATED
+    p10, p90 = known.seen if is_seen else known.unseen
+    trust = Confidence(knowledge, p10, p90, f"calibrations/{FILE}")
+    return replace(priced, seconds=seconds, confidence=dict.fromkeys(priced.confidence, trust))
+
+
+def corrected_compiled(priced: PricedOps, device: Device) -> PricedOps:
+    """The same for a compiled step: no whole steps of those were measured, so only its kernels are known."""
+    return corrected(priced, device, is_eager=False)
+
+
+def factors(priced: PricedOps, device: Device, known: Calibration) -> Floats:
+    """The factor of each operator."""
+    is_measured = _is_measured(device)
+    listing = priced.listing
+    names, places = listing.classes
+    kind_of = dict(zip(places.tolist(), listing.kinds.tolist(), strict=True))  # a class is of one kind
+    of_class = [known.factor(KINDS[kind_of[place]], name, is_measured) for place, name in enumerate(names)]
+    return np.array([*of_class, 1.0])[places]
+
+
+def features(priced: PricedOps, seconds: Floats, classes: tuple[str, ...]) -> Floats:
+    """What the trees look at: shares of the step by class, then its time per launch and share of roofline."""
+    place = {name: index for index, name in enumerate(classes)}
+    names, places = priced.listing.classes
+    column = np.array([*(place.get(name, len(classes)) for name in names), len(classes)])
+    shares = np.bincount(column[places], seconds, len(classes) + 1)[: len(classes)].astype(float)
+    launches = int(np.count_nonzero(priced.listing.kernels))
+    least = float(np.maximum(priced.computing, priced.moving).sum())
+    return step_features(shares, float(seconds.sum()), launches, least)
+
+
+def step_features(by_class: Floats, seconds: float, launches: float, least: float) -> Floats:
+    """The row of features of a step, from its seconds by class."""
+    total = max(seconds, 1e-12)
+    return np.append(by_class / total, [np.log(total / max(launches, 1)), least / total])
+
+
+@cache
+def _is_measured(device: Device) -> bool:
+    """Whether tensor cores like this device's were measured by themselves.
+
+    Alike are those of one compute capability that may spend about as much power on a FLOP: a GeForce board
+    computes with full-precision sums at half the rate of its chip, so that power never binds it.
+    """
+    everything, room = devices(), headroom(device, _UNIT)
+    measured = (everything[name] for name in matrix.calibration().units[_UNIT].shares if name in everything)
+    return any(
+        kernels_of(other) == kernels_of(device) and room / _ALIKE < headroom(other, _UNIT) < room * _ALIKE
+        for other in measured
+    )
+
+
+@cache
+def calibration() -> Calibration:
+    """The shipped calibration."""
+    folder = data_root() / "calibrations"
+    raw = json.loads((folder / FILE).read_text(encoding="utf-8"))
+    with (folder / TREES).open("rb") as file, np.load(file) as arrays:
+        forest = stored({name: arrays[name] for name in arrays.files}, "")
+    seen, unseen = raw["residuals"]["seen"], raw["residuals"]["unseen"]
+    return Calibration(
+        factors=raw["factors"],
+        products=raw["products"],
+        classes=tuple(raw["classes"]),
+        devices=frozenset(raw["devices"]),
+        seen=(seen["p10"], seen["p90"]),
+        unseen=(unseen["p10"], unseen["p90"]),
+        forest=forest,
+    )

@@ -1,0 +1,319 @@
+"""`predict`: what a training step takes on a cluster, from one scenario to one answer.
+
+A heterogeneous cluster splits its batch over its groups of equal nodes, and every group is evaluated as equal
+nodes are; on those a strategy is parsed, or searched for, and one device is the case in which all degrees are
+1. Whatever the cluster, the answer is built from the evaluation of the device that all others wait for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from foretrain.errors import Infeasible, InvalidRequest
+from foretrain.estimates import Estimate
+from foretrain.prediction.advice.bottleneck import Bottleneck, bottleneck
+from foretrain.prediction.advice.changes import Advice, advice
+from foretrain.prediction.advice.remedies import MemoryRemedy, layout_text, remedies
+from foretrain.prediction.advice.scaling_curve import ScalingCurve, curve_of
+from foretrain.prediction.answer import (
+    BestOfFamily,
+    Coverage,
+    MemoryAnswer,
+    ParallelismReport,
+    Prediction,
+    RankedLayout,
+    StepAnswer,
+    memory_parts,
+    step_parts,
+)
+from foretrain.prediction.collectives.network import Network
+from foretrain.prediction.cost_models.step_models import cost_model
+from foretrain.prediction.evaluation import Evaluation, evaluate
+from foretrain.prediction.heterogeneous.choice import SplitStep, split_step
+from foretrain.prediction.memory.estimate import MemoryEstimate, estimate_memory, memory_options
+from foretrain.prediction.memory.largest_batch import largest_batch
+from foretrain.prediction.operators._base import Knowledge
+from foretrain.prediction.scenario import (
+    Parallelism,
+    Scenario,
+    StepConfiguration,
+    StepContext,
+    global_batch,
+    replica_batch,
+    step_context,
+)
+from foretrain.prediction.search.search import Ranking, search
+from foretrain.prediction.step.throughput import Throughput
+from foretrain.prediction.strategies.catalogue import AUTO, layout_of
+from foretrain.prediction.timeline import COMPUTE
+from foretrain.workloads.graph import Phase, state_bytes
+from foretrain.workloads.workload import graph_at
+
+_MANY_CALLS = 5_000
+"""Graphs with more calls: on many devices the largest batch is extrapolated; simulating takes seconds."""
+_LEAST_KNOWN_FIRST = (Knowledge.EXTRAPOLATED, Knowledge.CALIBRATED, Knowledge.MEASURED)
+
+
+def predict(scenario: Scenario) -> Prediction | Infeasible:
+    """What a training step takes; `Infeasible` if no configuration satisfies the scenario."""
+    model = cost_model(scenario.cost_model, scenario.workload)
+    if not scenario.cluster.is_homogeneous:
+        split = split_step(scenario, model)
+        return split if isinstance(split, Infeasible) else _answer(scenario, _of_split(split))
+    hardware = scenario.cluster.groups[0]
+    if scenario.parallelism.min_batch is not None:
+        raise InvalidRequest("min_batch is for heterogeneous clusters; equal nodes all get the same batch")
+    context = step_context(scenario.workload, hardware, scenario.parallelism, model, scenario.input)
+    if scenario.parallelism.strategy != AUTO:
+        evaluation = evaluate(context, configured(context, scenario.parallelism))
+        return _answer(scenario, _of_evaluation(scenario, evaluation))
+    batch = global_batch(scenario.workload, hardware.devices, scenario.parallelism)
+    ranking = search(context, batch)
+    if isinstance(ranking, Infeasible):
+        return ranking
+    return _answer(scenario, _of_evaluation(scenario, ranking.best, ranking))
+
+
+def configured(context: StepContext, parallelism: Parallelism) -> StepConfiguration:
+    """The configuration a strategy stands for, with the batch of each replica and its micro-batches."""
+    hardware = context.hardware
+    layout = layout_of(parallelism.strategy, hardware.devices, hardware.devices_per_node)
+    batch = replica_batch(context.workload, parallelism, layout.replicas)
+    if parallelism.micro_batches is not None:
+        return StepConfiguration(layout, batch, parallelism.micro_batches)
+    whole = StepConfiguration(layout, batch)
+    return whole if layout.pipeline == 1 else _best_micro_batches(context, whole)
+
+
+def _best_micro_batches(context: StepContext, whole: StepConfiguration) -> StepConfiguration:
+    """The micro-batches that make a pipeline fastest within memory: all powers of two are tried."""
+    layout, batch = whole.layout, whole.batch
+    sizes = [1 << power for power in range(batch.bit_length()) if batch % (1 << power) == 0]
+    tried = [
+        evaluate(context, StepConfiguration(layout, batch, batch // size))
+        for size in sizes
+        if layout.chunks == 1 or (batch // size) % layout.pipeline == 0
+    ]
+    if not tried:
+        return whole
+    fitting = [evaluation for evaluation in tried if evaluation.memory.fits] or tried
+    return min(fitting, key=lambda evaluation: evaluation.seconds).configuration
+
+
+@dataclass(frozen=True, eq=False)
+class _Result:
+    """What the answer is built from.
+
+    `pace` is the evaluation of the device all others wait for, `fullest` that of the one with least memory to
+    spare; on equal nodes they are the same.
+    """
+
+    pace: Evaluation
+    fullest: Evaluation
+    total: Estimate
+    throughput: Throughput
+    global_batch: int
+    largest_batch: int
+    knowledge: Knowledge
+    modelled_share: float
+    bottleneck: Bottleneck
+    network: Network
+    notes: tuple[str, ...]
+    remedies: tuple[MemoryRemedy, ...] = ()
+    scaling: ScalingCurve | None = None
+    ranking: Ranking | None = None
+    split: SplitStep | None = None
+
+
+def _of_evaluation(scenario: Scenario, now: Evaluation, ranking: Ranking | None = None) -> _Result:
+    is_batch_fixed = scenario.parallelism.global_batch is not None
+    largest = _largest_batch(now)
+    changes: tuple[Advice, ...] = ()
+    fitting: tuple[MemoryRemedy, ...] = ()
+    scaling: ScalingCurve | None = None
+    if scenario.advice:
+        fitting = remedies(now, largest)
+        changes = advice(now, is_batch_fixed, largest) if now.memory.fits else _as_advice(fitting)
+        scaling = curve_of(now, is_batch_fixed) if now.configuration.layout.devices > 1 else None
+    return _Result(
+        pace=now,
+        fullest=now,
+        total=now.total,
+        throughput=now.throughput,
+        global_batch=now.configuration.global_batch,
+        largest_batch=largest,
+        knowledge=now.step.priced.knowledge,
+        modelled_share=now.step.modelled_share,
+        bottleneck=bottleneck(now, changes, scaling),
+        network=now.context.environment.network,
+        notes=(),
+        remedies=fitting,
+        scaling=scaling,
+        ranking=ranking,
+    )
+
+
+def _as_advice(fitting: tuple[MemoryRemedy, ...]) -> tuple[Advice, ...]:
+    """Remedies have no gain: there is no step that fits to compare them with."""
+    return tuple(Advice(each.change, None, None, None, each.bytes, each.fits) for each in fitting)
+
+
+def _of_split(split: SplitStep) -> _Result:
+    division = split.division
+    limit = bottleneck(division.pace)
+    return _Result(
+        pace=division.pace,
+        fullest=division.fullest,
+        total=division.total,
+        throughput=division.throughput,
+        global_batch=division.global_batch,
+        largest_batch=split.largest_batch,
+        knowledge=min(
+            (each.step.priced.knowledge for each in division.evaluations), key=_LEAST_KNOWN_FIRST.index
+        ),
+        modelled_share=min(each.step.modelled_share for each in division.evaluations),
+        bottleneck=replace(limit, advice=split.advice),
+        network=division.network,
+        notes=split.notes,
+        split=split,
+    )
+
+
+def _answer(scenario: Scenario, result: _Result) -> Prediction:
+    pace, split = result.pace, result.split
+    batch = pace.configuration.batch if split is None else result.global_batch
+    memory = _memory(result)
+    notes = [*result.network.notes, *pace.step.notes, *result.notes]
+    if pace.step.priced.basis:
+        notes.append(f"corrected by {pace.step.priced.basis}")
+    return Prediction(
+        workload=pace.context.workload,
+        cluster=scenario.cluster,
+        strategy=pace.configuration.layout.name,
+        batch=batch,
+        tokens=pace.graph.tokens * batch // pace.graph.batch,
+        state_bytes=state_bytes(pace.graph),
+        step=_step(result),
+        throughput=result.throughput,
+        memory=memory,
+        knowledge=result.knowledge,
+        bottleneck=result.bottleneck,
+        coverage=Coverage(result.modelled_share, pace.step.unmodelled),
+        parallelism=_report(result),
+        split=None if split is None else split.report,
+        fullest_device=result.fullest.context.hardware.device.id,
+        pacing_device=pace.context.hardware.device.id,
+        sources=tuple(dict.fromkeys((*result.total.sources, memory.source))),
+        notes=tuple(dict.fromkeys(notes)),
+        timeline=pace.step.run.timeline,
+    )
+
+
+def _step(result: _Result) -> StepAnswer:
+    pace, total = result.pace, result.total
+    run = pace.step.run
+    return StepAnswer(
+        seconds=total.quantiles,
+        forward_seconds=run.phases[Phase.FORWARD],
+        backward_seconds=run.phases[Phase.BACKWARD],
+        optimizer_seconds=run.phases[Phase.OPTIMIZER],
+        input_seconds=pace.input.seconds,
+        communication_seconds=pace.step.communication_seconds,
+        exposed_communication_seconds=run.exposed_seconds,
+        waiting_for_launches_seconds=run.waiting_seconds,
+        parts=step_parts(total.visible),
+        hidden_parts=step_parts(total.hidden),
+    )
+
+
+def _memory(result: _Result) -> MemoryAnswer:
+    memory = result.fullest.memory
+    return MemoryAnswer(
+        bytes=memory.estimate.quantiles,
+        capacity_bytes=memory.capacity_bytes,
+        fits=memory.fits,
+        parts=memory_parts(memory),
+        source=", ".join(memory.estimate.sources),
+        largest_batch=result.largest_batch,
+        advice=result.remedies,
+    )
+
+
+def _largest_batch(now: Evaluation) -> int:
+    """The largest batch of a replica that fits, trained in the same number of micro-batches."""
+    configuration, context = now.configuration, now.context
+    layout, device = configuration.layout, context.environment.device
+    if layout.model_degree * layout.expert > 1:
+        larger = evaluate(context, replace(configuration, batch=4 * configuration.batch)).memory
+        return _extrapolated(now, larger) * configuration.micro_batches
+    options = memory_options(now.step.run.stages[0], 1.0, layout)
+
+    def memory_at(size: int) -> MemoryEstimate:
+        return estimate_memory(graph_at(context.workload, size), device, options)
+
+    if layout.devices > 1 and len(now.graph.calls) > _MANY_CALLS:
+        largest = _extrapolated(now, memory_at(4 * configuration.micro_batch))
+        largest += memory_at(largest + 1).fits  # a full device fragments less
+    else:
+        largest = largest_batch(lambda size: graph_at(context.workload, size), device, options)
+    return largest * configuration.micro_batches
+
+
+def _extrapolated(now: Evaluation, larger: MemoryEstimate) -> int:
+    """The largest micro-batch that fits, from the memory of four times the present one: it grows linearly."""
+    micro_batch, memory = now.configuration.micro_batch, now.memory
+    per_sample = (larger.bytes - memory.bytes) / (3 * micro_batch)
+    if per_sample <= 0:
+        return micro_batch if memory.fits else 0
+    return max(0, micro_batch + math.floor((memory.capacity_bytes - memory.bytes) / per_sample))
+
+
+def _report(result: _Result) -> ParallelismReport:
+    pace, ranking = result.pace, result.ranking
+    step, layout = pace.step, pace.configuration.layout
+    tiers = {"inside a node": result.network.intra, "between nodes": result.network.inter}
+    return ParallelismReport(
+        strategy=layout.name,
+        degrees={axis.value: degree for axis, degree in layout.degrees.items()},
+        replicas=layout.replicas,
+        global_batch=result.global_batch,
+        update_batch=result.global_batch if result.split else pace.configuration.update_batch,
+        micro_batches=pace.configuration.micro_batches,
+        network={where: tier.name for where, tier in tiers.items() if tier is not None},
+        coordination_ratio=step.coordination_ratio,
+        moved_bytes=step.moved_bytes,
+        bubble_seconds=step.run.bubble_seconds,
+        utilisation={
+            COMPUTE: step.run.computing_seconds / pace.seconds,
+            "communication": min(1.0, step.communication_seconds / pace.seconds),
+        },
+        exchanges=step.traffic,
+        stages=step.run.stage_names,
+        fullest_stage=pace.fullest[0],
+        staleness=step.staleness,
+        scaling=result.scaling,
+        searched=len(ranking.candidates) if ranking else 0,
+        fitting=ranking.fitting if ranking else 0,
+        runners_up=tuple(_runners_up(ranking)) if ranking else (),
+        families=tuple(_families(ranking)) if ranking else (),
+    )
+
+
+def _families(ranking: Ranking) -> Iterator[BestOfFamily]:
+    best = ranking.best_of_families
+    fastest = min((each.sketch.seconds for each in best.values()), default=1.0)
+    for family, candidate in sorted(best.items(), key=lambda item: item[1].sketch.seconds):
+        yield BestOfFamily(family, candidate.name, candidate.sketch.seconds / fastest)
+
+
+def _runners_up(ranking: Ranking) -> Iterator[RankedLayout]:
+    for other in ranking.evaluations[1:]:
+        yield RankedLayout(
+            strategy=layout_text(other),
+            micro_batch=other.configuration.micro_batch,
+            step_seconds=other.seconds,
+            memory_bytes=other.memory.bytes,
+            slower=other.seconds / ranking.best.seconds,
+        )

@@ -1,0 +1,190 @@
+"""Data-parallel steps on many groups of devices at once, in closed form.
+
+Calls follow each other on the device, in m micro-batches; bucket i of the last one's gradients is ready r_i
+after its start and takes c_i in the group. One stream reduces bucket after bucket, so
+
+    step = (m - 1) body + max( body, max_i ( r_i + Σ_{j >= i} c_j ) ) + update
+
+Where launches take longer than all the device does, its calls wait for them in proportion, as in
+`composition`, whose timelines this agrees with. Sharded steps (ZeRO, FSDP) are told from the same totals, by
+what their exchanges outlast computing; those are sketches, and `outcomes.evaluate` has the last word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretrain.estimates import Estimate, Part, longest, sequence
+from foretrain.facts.devices import Device
+from foretrain.facts.hardware import Hardware
+from foretrain.prediction.collectives._base import Collective, CollectiveCost, Verb
+from foretrain.prediction.collectives.catalogue import collective_cost, collective_seconds
+from foretrain.prediction.collectives.network import Network
+from foretrain.prediction.cost_models.priced_step import PricedStep, call_times, kind_parts, waiting_part
+from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.search.sketch import exposed_seconds
+from foretrain.prediction.step.input_pipeline import InputPipeline
+from foretrain.prediction.step.parallel import EXPOSED, Environment
+from foretrain.prediction.stragglers import with_slowest
+from foretrain.prediction.strategies.catalogue import replication
+from foretrain.prediction.strategies.gradients import (
+    Bucket,
+    buckets,
+    forward_end,
+    gradients,
+    optimizer_start,
+    parameter_bytes,
+)
+from foretrain.prediction.strategies.layout import Layout
+from foretrain.prediction.strategies.program import Axis, group_along
+from foretrain.prediction.strategies.sharded import item_bytes
+from foretrain.workloads.graph import Graph, Phase
+
+Integers = NDArray[np.int64]
+_FULL_BYTES = 4
+"""Bytes of an FP32 parameter."""
+
+
+@dataclass(frozen=True, eq=False)
+class Reduction:
+    """What a group of devices takes to average each bucket of gradients."""
+
+    devices: int
+    seconds: Floats
+    cost: CollectiveCost
+
+    @cached_property
+    def after(self) -> Floats:
+        """What each bucket and all after it take."""
+        return np.cumsum(self.seconds[::-1])[::-1]
+
+
+def gradient_buckets(graph: Graph) -> tuple[Bucket, ...]:
+    """The buckets of a step's gradients; their sizes are the same at every batch."""
+    return tuple(buckets(gradients(graph)))
+
+
+def reduction(found: Sequence[Bucket], hardware: Hardware, network: Network) -> Reduction:
+    """What averaging these buckets takes on all devices of some hardware."""
+    group = group_along((Axis.DATA,), {Axis.DATA: hardware.devices}, hardware.devices_per_node)
+    sizes = np.array([bucket.bytes for bucket in found], float)
+    seconds = collective_seconds(Verb.ALL_REDUCE, sizes, group, network, hardware.device)
+    largest = Collective(Verb.ALL_REDUCE, float(sizes.max(initial=0.0)), group)
+    return Reduction(hardware.devices, seconds, collective_cost(largest, network, hardware.device))
+
+
+@dataclass(frozen=True, eq=False)
+class ReplicaStep:
+    """One micro-batch and the update of a model on one device: all that its replicas' steps follow from.
+
+    `ready` is when each bucket's gradients are ready after the start of a micro-batch, on the device and as
+    launched by the host.
+    """
+
+    step: PricedStep
+    device: Device
+    forward: float
+    backward: float
+    update: float
+    host: tuple[float, float]
+    """Launching a micro-batch, and the update."""
+    host_forward: float
+    """Of the micro-batch, launching its forward pass."""
+    ready: tuple[Floats, Floats]
+
+    @property
+    def body(self) -> float:
+        """Device time of one micro-batch."""
+        return self.forward + self.backward
+
+    def seconds(self, reductions: Sequence[Reduction], micro_batches: Integers) -> Floats:
+        """Steps of each group (rows) in each number of micro-batches (columns), input not counted."""
+        wait = self._wait_per_launch(micro_batches)
+        body, update = (
+            busy + wait * launching
+            for busy, launching in zip((self.body, self.update), self.host, strict=True)
+        )
+        after = np.array([each.after for each in reductions])
+        ready = self.ready[0][:, None] + wait * self.ready[1][:, None]
+        ends = np.maximum(body, (after[:, :, None] + ready).max(axis=1, initial=0.0))
+        return np.asarray((micro_batches - 1) * body + ends + update, float)
+
+    def forward_seconds(self, micro_batches: int) -> float:
+        """Forward passes of a step, with what they wait for launches."""
+        wait = float(self._wait_per_launch(np.array([micro_batches]))[0])
+        return micro_batches * (self.forward + wait * self.host_forward)
+
+    def _wait_per_launch(self, micro_batches: Integers) -> Floats:
+        """How long the device waits for every second of launches, by micro-batches."""
+        launching = micro_batches * self.host[0] + self.host[1]
+        busy = micro_batches * self.body + self.update
+        safe = np.where(launching > 0, launching, 1.0)
+        return np.asarray(np.maximum(0.0, launching - busy) / safe, float)
+
+    def estimate(
+        self, group: Reduction, micro_batches: int, loading: InputPipeline | None, jitter: float = 0.0
+    ) -> Estimate:
+        """The step with its parts, the slowest device and the input it may wait for."""
+        seconds = float(self.seconds([group], np.array([micro_batches]))[0, 0])
+        computing = micro_batches * self.body + self.update
+        waiting = max(0.0, micro_batches * self.host[0] + self.host[1] - computing)
+        exposed = max(0.0, seconds - computing - waiting)
+        parts = [*self._computing(micro_batches)]
+        if exposed > 0:
+            cost = group.cost
+            below = exposed * min(max(1 - cost.p10, 0.0), 1.0)
+            parts.append(Part(EXPOSED, exposed, cost.source, below, exposed * max(cost.p90 - 1, 0.0)))
+        if waiting > 0:
+            parts.append(waiting_part(waiting, self.step.host))
+        total = with_slowest(Estimate("s", tuple(parts)), group.devices, jitter)
+        if loading is None or not loading.estimate.parts:
+            return total
+        return longest(total, loading.estimate) if loading.overlaps else sequence((total, loading.estimate))
+
+    def _computing(self, micro_batches: int) -> Sequence[Part]:
+        """Device time by kind and phase; the update happens once, the rest in every micro-batch."""
+        once = [part for part in self._parts if part.name.startswith(Phase.OPTIMIZER)]
+        often = [part for part in self._parts if not part.name.startswith(Phase.OPTIMIZER)]
+        return [*(often if micro_batches == 1 else (part.scale(micro_batches) for part in often)), *once]
+
+    @cached_property
+    def _parts(self) -> tuple[Part, ...]:
+        return tuple(kind_parts(self.step.priced))
+
+
+def sent_bytes(graph: Graph) -> float:
+    """Bytes of parameters or gradients that sharding sends around at once."""
+    return parameter_bytes(graph) * (item_bytes(graph, None) or _FULL_BYTES) / _FULL_BYTES
+
+
+def sharded_seconds(step: ReplicaStep, layout: Layout, rounds: int, sent: float, at: Environment) -> float:
+    """A step in so many micro-batches whose state is sharded over a layout's devices, from totals."""
+    late = max(1.0, step.host[0] / step.body) if step.body else 1.0
+    forward, backward = np.array([step.forward * late]), np.array([step.backward * late])
+    after = exposed_seconds(layout, at, np.array([sent]), forward, backward, rounds)
+    shards = replication(layout).shards(layout).optimizer
+    return float(rounds * (forward + backward)[0] + after[0] + step.update / shards)
+
+
+def replica_step(step: PricedStep, device: Device, found: Sequence[Bucket]) -> ReplicaStep:
+    """A priced step, ready to be replicated."""
+    times, graph = call_times(step), step.graph
+    passing, updating = forward_end(graph), optimizer_start(graph)
+    ready = np.array([bucket.ready + 1 for bucket in found], np.int64)
+    spent = [np.append(0.0, np.cumsum(column)) for column in (times.device, times.host)]
+    busy, launched = spent
+    return ReplicaStep(
+        step=step,
+        device=device,
+        forward=float(busy[passing]),
+        backward=float(busy[updating] - busy[passing]),
+        update=float(busy[-1] - busy[updating]),
+        host=(float(launched[updating]), float(launched[-1] - launched[updating])),
+        host_forward=float(launched[passing]),
+        ready=(busy[ready], launched[ready]),
+    )

@@ -1,0 +1,271 @@
+"""A training step on any number of devices: its program, its time and its parts.
+
+Strategies divide the graph along the axes that cut through layers; its calls are priced; a pipeline cuts it
+into stages; replicas add their exchanges to each stage; streams and schedule compose the step. The parts are
+those of the busiest stage, and what it waits for: exchanges, other stages, launches. One device is the case
+in which every degree is 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+
+from foretrain.errors import InvalidRequest
+from foretrain.estimates import Estimate, Part
+from foretrain.facts.devices import Device
+from foretrain.prediction.collectives._base import Collective, CollectiveCost, Group, Verb
+from foretrain.prediction.collectives.catalogue import collective_cost
+from foretrain.prediction.collectives.network import Network
+from foretrain.prediction.cost_models.priced_step import (
+    CallTimes,
+    PricedStep,
+    call_times,
+    computing_parts,
+    launched_phases,
+    modelled_share,
+)
+from foretrain.prediction.cost_models.step_models import CostModel
+from foretrain.prediction.step.compose import ComposedStep, compose, times_happening
+from foretrain.prediction.step.pipeline import compose_pipeline
+from foretrain.prediction.strategies.catalogue import divided, replication
+from foretrain.prediction.strategies.gradients import optimizer_start
+from foretrain.prediction.strategies.layout import Layout
+from foretrain.prediction.strategies.pipeline.pipeline import Pipeline, Room
+from foretrain.prediction.strategies.program import Axis, Exchange, Program, group_along, neighbours
+from foretrain.prediction.strategies.sharded import with_sharded_optimizer
+from foretrain.workloads.graph import Graph
+from foretrain.workloads.rules import unknown_names
+
+EXPOSED = "exposed communication"
+OVERLAPPED = "overlapped communication"
+BUBBLE = "pipeline bubble"
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What stays the same while layouts vary: the device, the network, and the cost model."""
+
+    device: Device
+    network: Network
+    model: CostModel
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Exchanges of one verb along the same axes in one step, as one device sees them."""
+
+    name: str
+    verb: Verb
+    axes: tuple[Axis, ...]
+    members: int
+    count: int
+    bytes: float
+    seconds: float
+    algorithm: str
+    tier: str
+    p10: float
+    p90: float
+    source: str
+
+
+@dataclass(frozen=True, eq=False)
+class ParallelStep:
+    """A step on the devices of a layout: its time with parts, how it is composed, and what is exchanged."""
+
+    layout: Layout
+    estimate: Estimate
+    run: ComposedStep
+    traffic: tuple[Traffic, ...]
+    priced: PricedStep
+    notes: tuple[str, ...] = ()
+    staleness: float | None = None
+
+    @property
+    def unmodelled(self) -> tuple[str, ...]:
+        """Operators without a rule."""
+        return () if self.priced.is_whole else unknown_names(self.priced.priced.ops)
+
+    @property
+    def modelled_share(self) -> float:
+        """Share of the device's time that a model predicts."""
+        return 1.0 if self.priced.is_whole else modelled_share(self.priced.priced)
+
+    @property
+    def seconds(self) -> float:
+        """The median."""
+        return self.estimate.value
+
+    @property
+    def communication_seconds(self) -> float:
+        """Time of all exchanges of a step, exposed or not."""
+        return sum(each.seconds for each in self.traffic)
+
+    @property
+    def coordination_ratio(self) -> float:
+        """Time of exchanges over time of computing."""
+        computing = self.run.computing_seconds
+        return self.communication_seconds / computing if computing else 0.0
+
+    @property
+    def moved_bytes(self) -> float:
+        """Bytes of all messages of a step."""
+        return sum(each.bytes for each in self.traffic)
+
+
+def parallel_step(graph: Graph, layout: Layout, micro_batches: int, at: Environment) -> ParallelStep:
+    """The step of `graph` (one micro-batch of one replica) on the devices of a layout."""
+    if layout.devices > 1 and not at.model.knows_operators:
+        raise InvalidRequest(
+            f"this cost model knows whole steps on one device only, not {layout.devices} devices; use "
+            "cost_model foretrain, roofline or per-layer, or `foretrain scaling` on timings of several "
+            "placements"
+        )
+    whole = replace(divided(graph, layout), micro_batches=micro_batches)
+    step = at.model.priced(whole.graph, at.device)
+    times = replication(layout).call_times(call_times(step), whole, layout)
+    return composed_step(whole, step, _with_shares(times, whole, layout, at), layout, at)
+
+
+def _with_shares(times: CallTimes, program: Program, layout: Layout, at: Environment) -> CallTimes:
+    """The same times with an optimizer that updates only this device's share."""
+    shards = replication(layout).shards(layout).optimizer
+    start = optimizer_start(program.graph)
+    only = replace(program.graph, calls=program.graph.calls[start:])
+    if shards == 1 or not only.calls:
+        return times
+    share = call_times(at.model.priced(with_sharded_optimizer(only, shards), at.device))
+    return CallTimes(np.append(times.device[:start], share.device), np.append(times.host[:start], share.host))
+
+
+def composed_step(
+    whole: Program,
+    step: PricedStep,
+    times: CallTimes,
+    layout: Layout,
+    at: Environment,
+    pipeline: Pipeline | None = None,
+) -> ParallelStep:
+    """The step of a divided program whose calls take the given times, cut into the stages of `pipeline`."""
+    costs, strategy = exchange_costs(layout, at), replication(layout)
+
+    def seconds(exchange: Exchange) -> float:
+        return costs(exchange).seconds + exchange.host_seconds
+
+    if layout.pipeline == 1:
+        run = compose(strategy.replicate(whole, layout), times, seconds)
+        if layout.devices == 1 and whole.micro_batches == 1:
+            run = replace(run, phases=launched_phases(step))
+    else:
+        room = Room(at.device.memory_bytes, layout.zero_stage, strategy.shards(layout).optimizer)
+        shape = (layout.schedule, layout.pipeline, layout.chunks)
+        run = compose_pipeline(
+            whole, times, shape, lambda part: strategy.replicate(part, layout), seconds, room, pipeline
+        )
+    traffic = tuple(_traffic(run.stages[run.busiest], costs, layout, at))
+    return ParallelStep(
+        layout=layout,
+        estimate=Estimate("s", (*_own_parts(step, times, run, whole), *_waits(run, traffic))),
+        run=run,
+        traffic=traffic,
+        priced=step,
+        notes=whole.notes,
+    )
+
+
+Costs = Callable[[Exchange], CollectiveCost]
+
+
+def exchange_costs(layout: Layout, at: Environment) -> Costs:
+    """The cost of each exchange of a layout."""
+
+    @cache
+    def cost(verb: Verb, size: float, axes: tuple[Axis, ...]) -> CollectiveCost:
+        return collective_cost(Collective(verb, size, _group(verb, axes, layout, at)), at.network, at.device)
+
+    return lambda exchange: cost(exchange.verb, exchange.bytes, exchange.axes)
+
+
+def _group(verb: Verb, axes: tuple[Axis, ...], layout: Layout, at: Environment) -> Group:
+    per_node = at.network.devices_per_node
+    if verb is Verb.SEND:
+        return neighbours(axes[0], layout.degrees, per_node)
+    return group_along(axes, layout.degrees, per_node)
+
+
+def _own_parts(step: PricedStep, times: CallTimes, run: ComposedStep, whole: Program) -> tuple[Part, ...]:
+    """What the busiest device does itself: every kind in every phase, all micro-batches, and launches."""
+    count, start = len(whole.graph.calls), optimizer_start(whole.graph)
+    factor = np.full(count, float(whole.micro_batches))
+    if run.calls is not None:
+        factor[~np.isin(np.arange(count), run.calls)] = 0.0
+    priced = call_times(step).device[start:].sum()
+    factor[start:] = run.update_share * (times.device[start:].sum() / priced if priced else 0.0)
+    of_op = factor[step.priced.listing.calls]
+    return computing_parts(step, step.priced.seconds * of_op, run.waiting_seconds)
+
+
+def _waits(run: ComposedStep, traffic: tuple[Traffic, ...]) -> Iterator[Part]:
+    """What the busiest device waits for others, and exchanges that overlap its computing."""
+    communication = sum(each.seconds for each in traffic)
+    if communication > 0:
+        longest = max(traffic, key=lambda each: each.seconds)
+        yield _exchange_part(EXPOSED, run.exposed_seconds, longest)
+        hidden = _exchange_part(OVERLAPPED, max(0.0, communication - run.exposed_seconds), longest)
+        yield replace(hidden, hidden=True)
+    if run.bubble_seconds > 0:
+        yield Part(BUBBLE, run.bubble_seconds, "pipeline schedule")
+
+
+def _exchange_part(name: str, seconds: float, longest: Traffic) -> Part:
+    below = seconds * min(max(1 - longest.p10, 0.0), 1.0)
+    return Part(name, seconds, longest.source, below, seconds * max(longest.p90 - 1, 0.0))
+
+
+_PURPOSES = {
+    Axis.TENSOR: "of divided layers",
+    Axis.CONTEXT: "of divided sequences",
+    Axis.EXPERT: "of tokens to experts",
+    Axis.SHARD: "of sharded state",
+    Axis.PIPELINE: "between stages",
+}
+
+
+def _purpose(exchange: Exchange) -> str:
+    """What an exchange is for, whichever block it belongs to."""
+    is_averaging = bool(exchange.also) and exchange.axis is not Axis.SHARD
+    purpose = None if is_averaging else _PURPOSES.get(exchange.axis)
+    if purpose:
+        return f"{exchange.verb} {purpose}"
+    before, gradients, _ = exchange.name.partition("gradients")
+    return f"{before}{gradients}".rstrip("0123456789 ")
+
+
+def _traffic(program: Program, costs: Costs, layout: Layout, at: Environment) -> Iterator[Traffic]:
+    """Exchanges that differ only in their number and size, together."""
+    together: dict[tuple[str, Verb, tuple[Axis, ...]], list[Exchange]] = {}
+    for exchange in program.exchanges:
+        together.setdefault((_purpose(exchange), exchange.verb, exchange.axes), []).append(exchange)
+    for (name, verb, axes), listed in together.items():
+        largest = costs(max(listed, key=lambda exchange: exchange.bytes))
+        counts = [times_happening(exchange, program) for exchange in listed]
+        members = _group(verb, axes, layout, at).size
+        if members == 1:
+            continue
+        yield Traffic(
+            name=name,
+            verb=verb,
+            axes=tuple(axis for axis in axes if layout.degrees.get(axis, 1) > 1),
+            members=members,
+            count=sum(counts),
+            bytes=sum(each.bytes * count for each, count in zip(listed, counts, strict=True)),
+            seconds=sum(costs(each).seconds * count for each, count in zip(listed, counts, strict=True)),
+            algorithm=largest.algorithm,
+            tier=largest.tier,
+            p10=largest.p10,
+            p90=largest.p90,
+            source=largest.source,
+        )

@@ -1,0 +1,97 @@
+"""A step with parameter servers: workers compute, push gradients and pull parameters.
+
+Servers sit on nodes of their own behind one network card, or, where all workers share a node, in the host's
+memory. A step is the time from one update of the parameters to the next, which depends on how many gradients
+the servers wait for (`strategies.parameter_server`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from foretrain.estimates import Estimate, Part
+from foretrain.prediction.collectives._base import Collective, CollectiveCost, Group, Verb
+from foretrain.prediction.collectives.catalogue import collective_cost
+from foretrain.prediction.cost_models.priced_step import call_times
+from foretrain.prediction.step.parallel import EXPOSED, Environment, ParallelStep, Traffic, parallel_step
+from foretrain.prediction.stragglers import WorkerTimes
+from foretrain.prediction.strategies.catalogue import replication
+from foretrain.prediction.strategies.gradients import gradients, optimizer_start
+from foretrain.prediction.strategies.layout import Layout
+from foretrain.prediction.strategies.parameter_server import PsUpdate
+from foretrain.prediction.strategies.program import Axis
+from foretrain.workloads.graph import Graph
+
+NOTE = "assumes that servers update parameters as fast as a worker's device"
+
+
+def parameter_server_step(
+    graph: Graph, layout: Layout, micro_batches: int, at: Environment, jitter: float
+) -> ParallelStep:
+    """The step of workers with parameter servers; `jitter` is the variation of their times."""
+    assert layout.servers is not None
+    alone = parallel_step(graph, Layout(layout.name), micro_batches, at)
+    updating = float(call_times(alone.priced).device[optimizer_start(graph) :].sum())
+    size = float(sum(gradient.bytes for gradient in gradients(graph)))
+    message = _message(size / layout.servers.servers, at)
+    worker = WorkerTimes(alone.seconds - updating, jitter)
+    update = replication(layout).update(layout, worker, message.seconds, updating)
+    assert update is not None, "a strategy with servers knows how they update"
+    traffic = tuple(_traffic(verb, size, layout, update, message) for verb in (Verb.PUSH, Verb.PULL))
+    return _at_that_pace(alone, layout, update, message, traffic)
+
+
+def _message(size: float, at: Environment) -> CollectiveCost:
+    """Gradients up, or parameters down, alone on the link."""
+    if at.network.inter is None and at.network.intra is None:
+        return CollectiveCost(0.0, "none", "none", 1.0, 1.0, "no communication")
+    pair = Group(2, 2 if at.network.inter is None else 1)
+    return collective_cost(Collective(Verb.SEND, size, pair), at.network, at.device)
+
+
+def _traffic(verb: Verb, size: float, layout: Layout, update: PsUpdate, message: CollectiveCost) -> Traffic:
+    count = update.gradients_per_update
+    return Traffic(
+        name="push gradients" if verb is Verb.PUSH else "pull parameters",
+        verb=verb,
+        axes=(Axis.DATA,),
+        members=layout.data,
+        count=count,
+        bytes=size * count,
+        seconds=update.exchange_seconds / 2,
+        algorithm=message.algorithm,
+        tier=message.tier,
+        p10=message.p10,
+        p90=message.p90,
+        source=message.source,
+    )
+
+
+def _at_that_pace(
+    alone: ParallelStep,
+    layout: Layout,
+    update: PsUpdate,
+    message: CollectiveCost,
+    traffic: tuple[Traffic, ...],
+) -> ParallelStep:
+    """One worker's step, stretched or shortened to the time between updates."""
+    share, waits = update.waiting_seconds / alone.seconds, update.exchange_seconds
+    below, above = waits * min(1.0, max(0.0, 1 - message.p10)), waits * max(0.0, message.p90 - 1)
+    parts = tuple(part.scale(share) for part in alone.estimate.parts)
+    run = replace(
+        alone.run,
+        seconds=update.seconds_per_update,
+        computing_seconds=alone.run.computing_seconds * share,
+        waiting_seconds=alone.run.waiting_seconds * share,
+        exposed_seconds=waits,
+        phases={phase: seconds * share for phase, seconds in alone.run.phases.items()},
+    )
+    return replace(
+        alone,
+        layout=layout,
+        estimate=Estimate("s", (*parts, Part(EXPOSED, waits, message.source, below, above))),
+        run=run,
+        traffic=traffic,
+        notes=(*alone.notes, NOTE),
+        staleness=update.expected_staleness,
+    )

@@ -1,0 +1,40 @@
+"""Work per second, and model FLOP utilisation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from foretrain.facts.devices import Device
+from foretrain.prediction.operators.pricing import peak_flop_per_second
+from foretrain.workloads.graph import Graph
+from foretrain.workloads.ops import MATRIX_KINDS
+from foretrain.workloads.rules import operators
+
+_DTYPES = {
+    "fp32": "float32", "tf32": "tf32", "fp16": "float16", "bf16": "bfloat16", "fp8": "float8_e4m3fn",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """Work per second. `tokens_per_second` is None where a model takes no tokens.
+
+    `mfu`, model FLOP utilisation: FLOP of matrix products, convolutions, attention and recurrent layers,
+    without recomputation, over the dense peak of all devices for the precision.
+    """
+
+    samples_per_second: float
+    tokens_per_second: float | None
+    mfu: float
+
+
+def model_flop(graph: Graph) -> float:
+    """FLOP of the model's own work in a step, without recomputation in the backward pass."""
+    done = (op for op in operators(graph) if op.work.kind in MATRIX_KINDS and not op.recomputed)
+    return sum(op.work.flop for op in done)
+
+
+def peak(graph: Graph, device: Device) -> float:
+    """The device's dense peak for the precision of a graph."""
+    dtype = _DTYPES[str(graph.settings.get("precision", "fp32"))]
+    return peak_flop_per_second(device, dtype, matrix=True)

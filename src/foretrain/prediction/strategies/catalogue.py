@@ -1,0 +1,136 @@
+"""All strategies, found by name; the layout a text stands for.
+
+One word names a strategy that takes all devices (`ddp`, `fsdp`, `ps-sync`). A list names degrees and options,
+each read by the strategy that declares the key: `tp=4,pp=2,dp=8,zero=1`. `auto` is for the search.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+
+from foretrain.errors import InvalidRequest, nearest
+from foretrain.prediction import strategies as package
+from foretrain.prediction.strategies._base import Strategy
+from foretrain.prediction.strategies.layout import Layout
+from foretrain.prediction.strategies.program import Program, compiled
+from foretrain.registry import Registry
+from foretrain.workloads.fusion import unfused
+from foretrain.workloads.graph import Graph
+
+AUTO = "auto"
+_known: list[Strategy] = []
+
+
+def strategies() -> Registry[Strategy]:
+    """All strategies, in the order they read keys and divide programs."""
+    if not _known:
+        _known.extend(_shipped())
+    ordered = sorted(_known, key=lambda each: (each.order, each.name))
+    return Registry("strategy", ordered, name=lambda each: each.name)
+
+
+def _shipped() -> Iterator[Strategy]:
+    """Every final subclass of `Strategy` in this package's modules."""
+    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        if module.name.rpartition(".")[2].startswith("_") or module.name == __name__:
+            continue
+        for value in vars(import_module(module.name)).values():
+            is_strategy = isinstance(value, type) and issubclass(value, Strategy) and value is not Strategy
+            if is_strategy and value.__module__.startswith(module.name):
+                yield value()
+
+
+@contextmanager
+def registered(strategy: Strategy) -> Iterator[None]:
+    """One more strategy, for as long as the context lasts."""
+    strategies()
+    _known.append(strategy)
+    try:
+        strategies()  # rejects a duplicate name
+        yield
+    finally:
+        _known.remove(strategy)
+
+
+def replication(layout: Layout) -> Strategy:
+    """The strategy that decides what the replicas of a layout exchange."""
+    return strategies()[layout.replication]
+
+
+def taking_part(layout: Layout) -> tuple[Strategy, ...]:
+    """The strategies that shape a layout: those that divide the model, and that of its replicas."""
+    return tuple(each for each in strategies().values() if not each.words or each.name == layout.replication)
+
+
+def forms() -> str:
+    """How strategies are written, for help texts and errors."""
+    single = [each.form for each in strategies().values() if each.words]
+    listed = [each.form for each in strategies().values() if not each.words]
+    return f"{', '.join(single)}, degrees such as {','.join(listed[:3])}, or {AUTO}"
+
+
+def words() -> tuple[str, ...]:
+    """Every text of one word."""
+    return (*(word for each in strategies().values() for word in each.words), AUTO)
+
+
+def plan_words() -> tuple[str, ...]:
+    """The strategies that `plan` compares, plain data parallelism first."""
+    return tuple(word for each in strategies().values() for word in each.plan_words)
+
+
+def strategy_of(text: str) -> Strategy:
+    """The strategy that a text stands for; a list of degrees is that of its replicas."""
+    for each in strategies().values():
+        if each.claims(text):
+            return each
+    if "=" not in text:
+        raise InvalidRequest(_unknown(text))
+    given = _given(text)
+    return strategies()["zero" if given.get("zero", "0") != "0" else "ddp"]
+
+
+def layout_of(text: str, devices: int, devices_per_node: int) -> Layout:
+    """The layout a strategy stands for on a number of devices."""
+    for each in strategies().values():
+        if each.claims(text):
+            return each.parse(text, devices, devices_per_node)
+    if "=" not in text:
+        raise InvalidRequest(_unknown(text))
+    given, layout = _given(text), Layout(text, data=devices)
+    for each in strategies().values():
+        layout = each.read(given, layout)
+    return layout
+
+
+def divided(graph: Graph, layout: Layout) -> Program:
+    """The program of one device, divided along the axes that cut through layers, then compiled if it is.
+
+    Fused kernels hide the dimensions they work on, so the graph is divided first and fused afterwards.
+    """
+    whole = program = Program(unfused(graph))
+    for each in strategies().values():
+        program = each.divide(program, layout)
+    return compiled(Program(graph) if program is whole else program)
+
+
+def _unknown(text: str) -> str:
+    near = nearest(text, words())
+    suggestion = f"; did you mean {near[0]}?" if near else ""
+    return f"strategy {text!r} is not one of {forms()}{suggestion}"
+
+
+def _given(text: str) -> dict[str, str]:
+    known = tuple(key for each in strategies().values() for key in each.keys)
+    given: dict[str, str] = {}
+    for item in text.split(","):
+        name, _, value = item.strip().partition("=")
+        if name not in known:
+            raise InvalidRequest(f"strategy {text!r}: {name!r} is not one of {', '.join(known)}")
+        if name in given:
+            raise InvalidRequest(f"strategy {text!r} gives {name} twice")
+        given[name] = value
+    return given

@@ -1,0 +1,5 @@
+"""Pipeline parallelism: schedules, cuts between layers, and the programs of each stage."""
+
+from foretrain.prediction.strategies.pipeline.strategy import PipelineParallel
+
+__all__ = ["PipelineParallel"]

@@ -1,0 +1,175 @@
+"""Pipeline parallelism: the model cut into parts, the parts dealt out to stages, and a schedule.
+
+With v chunks per device the model is cut into v · stages parts, and part i lives on stage i mod stages. Cuts
+(`cuts`) make the slowest part with its traffic as fast as possible, within each stage's memory where that is
+possible. They lie between blocks, as frameworks place them; a model with fewer blocks than parts is cut
+between any two layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretrain.errors import Infeasible, InvalidRequest
+from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.strategies.pipeline.cuts import (
+    UNLIMITED,
+    Chain,
+    Cuts,
+    Link,
+    StageMemory,
+    block_starts,
+    chain_of,
+    cut,
+    merged,
+    position_of_every_call,
+)
+from foretrain.prediction.strategies.pipeline.schedules import Schedule, peak_in_flight, schedule
+from foretrain.prediction.strategies.pipeline.stages import Stage, stage_programs
+from foretrain.prediction.strategies.program import Axis, Program
+from foretrain.workloads.graph import Graph, Role
+
+
+@dataclass(frozen=True, eq=False)
+class Pipeline:
+    """Parts of a model in its order, and what each stage holds of them together.
+
+    `update_shares` are the shares of the parameters each part updates; `cut_bytes` cross between neighbouring
+    parts.
+    """
+
+    parts: tuple[Stage, ...]
+    stages: tuple[Stage, ...]
+    update_shares: tuple[float, ...]
+    cut_bytes: tuple[float, ...]
+    schedule: Schedule
+
+    @property
+    def in_flight(self) -> tuple[float, ...]:
+        """For each stage how many micro-batches it holds the activations of, in units of all its parts."""
+        return tuple(count / self.schedule.chunks for count in peak_in_flight(self.schedule))
+
+    def under(self, order: Schedule) -> Pipeline:
+        """The same parts under another schedule of as many stages."""
+        count = order.micro_batches
+
+        def told(stage: Stage) -> Stage:
+            return stage._replace(program=replace(stage.program, micro_batches=count))
+
+        parts = tuple(told(part) for part in self.parts)
+        stages = parts if self.stages is self.parts else tuple(told(stage) for stage in self.stages)
+        return replace(self, parts=parts, stages=stages, schedule=order)
+
+    def of_stage(self, stage: int) -> Sequence[int]:
+        """The parts that live on a stage."""
+        return range(stage, len(self.parts), self.schedule.stages)
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Memory for the parts of one device, and how much state comes with a byte of parameters."""
+
+    capacity_bytes: float
+    zero_stage: int = 0
+    shards: int = 1
+
+
+def pipelined(
+    program: Program, call_seconds: Floats, order: Schedule, link: Link, room: Room | None = None
+) -> Pipeline:
+    """A program cut into the parts of a schedule, by what its calls take."""
+    chain = chain_of(program.graph, call_seconds.tolist())
+    found = _cuts(chain, order, link, program.graph, room)
+    return _parts(program, chain, order, found.bounds)
+
+
+def pipelined_before(
+    program: Program, call_seconds: Floats, order: Schedule, modules: Sequence[str]
+) -> Pipeline:
+    """A program cut before the first call of each named module, as frameworks deal out whole blocks.
+
+    Outside of modules, an operator's name stands for its first call there.
+    """
+    chain = chain_of(program.graph, call_seconds.tolist())
+    if len(modules) != order.parts - 1:
+        raise InvalidRequest(f"{order.parts} stages have {order.parts - 1} cuts, not {len(modules)}")
+    position = position_of_every_call(program.graph)
+    bounds = [0]
+    for module in modules:
+        bounds.append(_start(program.graph, position, module, bounds[-1]))
+    return _parts(program, chain, order, (*bounds, len(chain)))
+
+
+def _start(graph: Graph, position: NDArray[np.int64], module: str, after: int) -> int:
+    """The position of the first call of a module, or of that name outside all modules, after another."""
+    for call, found in zip(graph.calls, position.tolist(), strict=True):
+        is_inside = call.module == module or call.module.startswith(module + ".")
+        if found > after and (is_inside or (not call.module and call.name == module)):
+            return int(found)
+    raise InvalidRequest(f"no call of {module!r} comes after the stage before it: a stage cannot begin there")
+
+
+def _parts(program: Program, chain: Chain, order: Schedule, bounds: Sequence[int]) -> Pipeline:
+    position = position_of_every_call(program.graph)
+    part_of_position = np.repeat(np.arange(order.parts), np.diff(bounds))
+    part_of_call = np.where(position < 0, -1, part_of_position[position])
+    spread = program.spread(Axis.PIPELINE, order.stages)
+    parts = stage_programs(spread, part_of_call, order.parts)
+    stages = parts
+    if order.chunks > 1:
+        stage_of_call = np.where(part_of_call < 0, -1, part_of_call % order.stages)
+        stages = stage_programs(spread, stage_of_call, order.stages)
+    parameters = np.add.reduceat(chain.parameter_bytes, bounds[:-1])
+    total = parameters.sum() or 1.0
+    return Pipeline(
+        parts=parts,
+        stages=stages,
+        update_shares=tuple(float(each / total) for each in parameters),
+        cut_bytes=tuple(float(chain.crossing_bytes[bound - 1]) for bound in bounds[1:-1]),
+        schedule=order,
+    )
+
+
+def _cuts(chain: Chain, order: Schedule, link: Link, graph: Graph, room: Room | None) -> Cuts:
+    if order.parts > len(chain):
+        raise InvalidRequest(
+            f"{order.parts} stages for a model of {len(chain)} layers that can be cut apart; use at most "
+            f"{len(chain)} stages"
+        )
+    memory = UNLIMITED
+    if room is not None and order.chunks == 1:
+        memory = StageMemory(
+            room.capacity_bytes,
+            _state_ratio(graph, room),
+            lambda stages: peak_in_flight(schedule(order.name, stages, order.micro_batches)),
+        )
+    starts = block_starts(chain)
+    whole = chain if len(starts) < order.parts else merged(chain, starts)
+    cuts = cut(whole, order.parts, link, memory)
+    if isinstance(cuts, Infeasible):  # reported as memory that does not fit, where memory is estimated
+        cuts = cut(whole, order.parts, link, UNLIMITED)
+    assert isinstance(cuts, Cuts)
+    if whole is chain:
+        return cuts
+    ends = (*starts, len(chain))
+    return replace(cuts, bounds=tuple(ends[bound] for bound in cuts.bounds))
+
+
+def _state_ratio(graph: Graph, room: Room) -> float:
+    """Bytes of parameters, gradients and optimizer state for each byte of parameters."""
+    sizes = dict.fromkeys((Role.PARAMETER, Role.GRADIENT, Role.OPTIMIZER_STATE), 0)
+    for buffer in graph.buffers:
+        if buffer.role in sizes:
+            sizes[buffer.role] += graph.specs[buffer.spec].bytes
+    shards = [room.shards if room.zero_stage >= stage else 1 for stage in (3, 2, 1)]
+    held = sum(size / share for size, share in zip(sizes.values(), shards, strict=True))
+    return held / sizes[Role.PARAMETER] if sizes[Role.PARAMETER] else 1.0
+
+
+def feasible_schedule(name: str, stages: int, micro_batches: int, chunks: int) -> Schedule:
+    """The schedule by name; 1F1B where there is nothing to interleave."""
+    return schedule(name if chunks > 1 or name != "interleaved" else "1f1b", stages, micro_batches, chunks)

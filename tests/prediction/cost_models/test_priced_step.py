@@ -1,0 +1,84 @@
+"""A step composed by hand: one second per kernel, on a host that is quick or slow."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.support.small_models import graph
+
+from foretrain.errors import MissingData
+from foretrain.facts.devices import Device, device
+from foretrain.prediction.cost_models.priced_step import WAITING, estimate_step
+from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
+from foretrain.prediction.operators.host import HostModel
+from foretrain.prediction.operators.listing import Floats, WorkTable
+from foretrain.workloads.graph import Phase
+from foretrain.workloads.ops import Kind
+from foretrain.workloads.rules import operators
+
+QUICK = HostModel(1e-3, 1e-3, 1e-3, 0.0, 0.0, 0.5, p10=0.5, p90=1.5, source="a host")
+SLOW = replace(QUICK, forward_seconds=10.0, backward_seconds=10.0, optimizer_seconds=10.0)
+
+
+class OneSecondEach(OperatorModel):
+    """Every kernel takes a second, give or take ten percent."""
+
+    name = "one second each"
+    kinds = frozenset(Kind) - {Kind.VIEW}
+
+    def seconds(self, works: WorkTable, device: Device) -> Floats:
+        return np.ones(len(works))
+
+    def confidence(self, kind: Kind, device: Device) -> Confidence:
+        return Confidence(Knowledge.CALIBRATED, 0.9, 1.1, "a clock")
+
+
+T4 = device("t4")
+MLP = graph("mlp", optimizer="sgd")
+KERNELS = {phase: sum(op.phase is phase for op in operators(MLP) if op.work.kernels) for phase in Phase}
+
+
+def test_kernels_add_up_when_the_host_is_quick() -> None:
+    step = estimate_step(MLP, T4, [OneSecondEach()], QUICK)
+    assert step.seconds == pytest.approx(sum(KERNELS.values()))
+    assert step.waiting_seconds == pytest.approx(0)
+    assert step.phases == pytest.approx(KERNELS)
+
+
+def test_a_slow_host_sets_the_pace_and_shows_as_waiting() -> None:
+    step = estimate_step(MLP, T4, [OneSecondEach()], SLOW)
+    kernels = sum(KERNELS.values())
+    assert step.seconds == pytest.approx(10 * kernels)
+    assert step.waiting_seconds == pytest.approx(9 * kernels)
+    assert WAITING in [part.name for part in step.estimate.visible]
+
+
+def test_compiling_spares_the_host() -> None:
+    compiled = replace(MLP, settings={**MLP.settings, "compile": True})
+    plain = estimate_step(MLP, T4, [OneSecondEach()], SLOW)
+    assert estimate_step(compiled, T4, [OneSecondEach()], SLOW).seconds == pytest.approx(plain.seconds / 2)
+
+
+def test_a_captured_graph_is_launched_once() -> None:
+    captured = replace(MLP, settings={**MLP.settings, "cuda_graphs": True})
+    step = estimate_step(captured, T4, [OneSecondEach()], SLOW)
+    assert step.seconds == pytest.approx(sum(KERNELS.values()))
+    assert step.host_seconds == pytest.approx(10)
+
+
+def test_parts_sum_to_the_step_and_one_source_errs_together() -> None:
+    step = estimate_step(MLP, T4, [OneSecondEach()], QUICK)
+    assert sum(part.value for part in step.estimate.visible) == pytest.approx(step.seconds)
+    assert step.estimate.quantiles.p90 == pytest.approx(1.1 * step.seconds)
+    assert step.knowledge is Knowledge.CALIBRATED
+
+
+def test_waiting_for_every_step_is_never_quicker() -> None:
+    steady = estimate_step(MLP, T4, [OneSecondEach()], SLOW)
+    waited = estimate_step(MLP, T4, [OneSecondEach()], SLOW, synchronised=True)
+    assert waited.seconds >= steady.seconds
+
+
+def test_a_kind_without_a_model_is_an_error() -> None:
+    with pytest.raises(MissingData, match="no operator model prices"):
+        estimate_step(MLP, T4, [], QUICK)

@@ -1,0 +1,130 @@
+"""PyTorch's caching allocator, on sequences worked out by hand from its rules."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foretrain.prediction.memory.allocator import FREE, RELEASE, Event, rounded_bytes, simulate
+
+KIB, MIB = 1 << 10, 1 << 20
+
+
+def reserved(*events: Event) -> int:
+    return simulate(events).peak_reserved_bytes
+
+
+def test_requests_are_rounded_to_512_bytes() -> None:
+    assert [rounded_bytes(size) for size in (1, 512, 513)] == [512, 512, 1024]
+    assert simulate([(0, 1), (1, 513)]).peak_allocated_bytes == 512 + 1024
+
+
+def test_small_requests_share_a_segment_of_2_mib() -> None:
+    assert reserved((0, 512 * KIB), (1, 1 * MIB), (2, 512 * KIB)) == 2 * MIB
+    assert reserved((0, 1 * MIB), (1, 1 * MIB), (2, 1)) == 4 * MIB
+
+
+def test_requests_of_1_to_10_mib_share_a_segment_of_20_mib() -> None:
+    assert reserved((0, 1 * MIB + 1)) == 20 * MIB
+    assert reserved((0, 9 * MIB), (1, 9 * MIB)) == 20 * MIB
+    assert reserved((0, 9 * MIB), (1, 9 * MIB), (2, 3 * MIB)) == 40 * MIB
+
+
+def test_large_requests_get_a_segment_of_their_own_in_steps_of_2_mib() -> None:
+    assert reserved((0, 10 * MIB)) == 10 * MIB
+    assert reserved((0, 11 * MIB)) == 12 * MIB
+    assert reserved((0, 100 * MIB + 1)) == 102 * MIB
+
+
+def test_a_large_block_is_split_only_if_more_than_1_mib_remains() -> None:
+    # 12 MiB are free. A request of 11 MiB takes them whole, so the next 1.5 MiB need a new segment ...
+    assert reserved((0, 12 * MIB), (0, FREE), (1, 11 * MIB), (2, 1 * MIB + 512 * KIB)) == 32 * MIB
+    # ... but after a request of 10 MiB, 2 MiB are left for them.
+    assert reserved((0, 12 * MIB), (0, FREE), (1, 10 * MIB), (2, 1 * MIB + 512 * KIB)) == 12 * MIB
+
+
+def test_an_unsplit_block_counts_whole_as_allocated() -> None:
+    assert simulate([(0, 12 * MIB), (0, FREE), (1, 11 * MIB)]).peak_allocated_bytes == 12 * MIB
+    assert simulate([(0, 11 * MIB)]).peak_allocated_bytes == 12 * MIB
+
+
+def test_the_best_fitting_free_block_is_taken() -> None:
+    # Free: 30 and 12 MiB. The 12 MiB request must take the latter, leaving 30 for the last request.
+    events = [(0, 30 * MIB), (1, 12 * MIB), (0, FREE), (1, FREE), (2, 12 * MIB), (3, 30 * MIB)]
+    assert reserved(*events) == 42 * MIB
+
+
+def test_freed_neighbours_merge() -> None:
+    # Two halves of a 40 MiB segment, freed one after the other, make room for 40 MiB again.
+    first: list[Event] = [(0, 40 * MIB), (0, FREE), (1, 20 * MIB), (2, 20 * MIB)]
+    assert reserved(*first, (1, FREE), (2, FREE), (3, 40 * MIB)) == 40 * MIB
+    assert reserved(*first, (2, FREE), (1, FREE), (3, 40 * MIB)) == 40 * MIB
+    # With one half still in use they do not.
+    assert reserved(*first, (1, FREE), (3, 40 * MIB)) == 80 * MIB
+
+
+def test_blocks_of_different_segments_never_merge() -> None:
+    assert reserved((0, 20 * MIB), (1, 20 * MIB), (0, FREE), (1, FREE), (2, 40 * MIB)) == 80 * MIB
+
+
+def test_releasing_returns_only_segments_that_are_wholly_free() -> None:
+    start: list[Event] = [(0, 20 * MIB), (1, 30 * MIB), (1, FREE)]
+    # Kept in the cache, the 30 MiB are too small for 40; given back, they no longer count.
+    assert reserved(*start, (2, 40 * MIB)) == 90 * MIB
+    assert reserved(*start, (0, RELEASE), (2, 40 * MIB)) == 60 * MIB
+
+
+def test_under_pressure_the_cache_is_given_back_first() -> None:
+    events: list[Event] = [(0, 20 * MIB), (1, 30 * MIB), (1, FREE), (2, 40 * MIB)]
+    assert simulate(events, capacity_bytes=60 * MIB).failed_at is None
+    assert simulate(events, capacity_bytes=59 * MIB).failed_at == 3
+
+
+def test_live_at_peak_is_what_was_asked_for_when_most_was_last_allocated() -> None:
+    once: list[Event] = [(0, 20 * MIB), (1, 30 * MIB + 1), (0, FREE), (2, 10 * MIB), (2, FREE)]
+    footprint = simulate(once)
+    assert footprint.peak_reserved_bytes == 52 * MIB
+    assert footprint.live_at_peak == {0: 20 * MIB, 1: 30 * MIB + 1}
+    assert simulate([*once, (3, 20 * MIB)]).live_at_peak == {1: 30 * MIB + 1, 3: 20 * MIB}
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[Event]:
+    """Allocations and frees in any order, each free after its allocation."""
+    events: list[Event] = []
+    live: list[int] = []
+    for key in range(draw(st.integers(1, 30))):
+        frees = draw(st.booleans())
+        if live and frees:
+            events.append((live.pop(draw(st.integers(0, len(live) - 1))), FREE))
+        events.append((key, draw(st.integers(1, 64 * MIB))))
+        live.append(key)
+    return events
+
+
+@given(histories())
+def test_reserved_covers_allocated_covers_what_is_live(events: list[Event]) -> None:
+    footprint = simulate(events)
+    live = peak_live = 0
+    sizes: dict[int, int] = {}
+    for key, size in events:
+        live += size if size != FREE else -sizes[key]
+        sizes[key] = size
+        peak_live = max(peak_live, live)
+    assert footprint.peak_reserved_bytes >= footprint.peak_allocated_bytes >= peak_live
+    assert footprint.peak_reserved_bytes % (2 * MIB) == 0
+
+
+@given(histories())
+def test_when_everything_is_freed_every_segment_can_be_given_back(events: list[Event]) -> None:
+    live = {key for key, size in events if size != FREE} - {key for key, size in events if size == FREE}
+    emptied: list[Event] = [*events, *((key, FREE) for key in sorted(live))]
+    # Had anything stayed allocated, or failed to merge, it would add to the peak of the second round.
+    assert simulate([*emptied, (0, RELEASE), *emptied]) == simulate(emptied)
+
+
+@given(histories())
+def test_a_capacity_of_the_peak_is_enough_and_results_repeat(events: list[Event]) -> None:
+    footprint = simulate(events)
+    assert simulate(events) == footprint
+    assert simulate(events, footprint.peak_reserved_bytes).failed_at is None

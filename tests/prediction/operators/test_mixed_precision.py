@@ -1,0 +1,92 @@
+"""What whole steps teach about steps in mixed precision."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from foretrain.facts.devices import device
+from foretrain.prediction.cost_models.step_models import OperatorCostModel
+from foretrain.prediction.operators._base import Knowledge
+from foretrain.prediction.operators.catalogue import operator_models
+from foretrain.prediction.operators.mixed_precision import calibration, corrected, correction, factors
+from foretrain.prediction.operators.pricing import PricedOps, price
+from foretrain.workloads.graph import Graph
+from foretrain.workloads.ops import Kind
+from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.rules import operators
+from foretrain.workloads.workload import graph_of
+
+
+def graph(precision: str = "fp16", compiled: bool = False) -> Graph:
+    """A small convolutional network in channels-last layout."""
+    request = WorkloadRequest(
+        "cifar-resnet20",
+        batch=64,
+        precision=precision,
+        channels_last=True,
+        optimizer="momentum",
+        compile=compiled,
+    )
+    return graph_of(workload_of(request))
+
+
+def priced(device_id: str) -> PricedOps:
+    """Its operators before any correction."""
+    target = device(device_id)
+    return price(operators(graph()), target, operator_models(target))
+
+
+@pytest.mark.parametrize("device_id", ["rtx3090", "rtx4090", "h100-sxm", "v100-sxm2-16gb"])
+def test_nothing_is_told_faster_than_the_roofline(device_id: str) -> None:
+    """However small a factor, the limits of the device hold for every operator."""
+    before = priced(device_id)
+    after = corrected(before, device(device_id))
+    assert (after.seconds >= np.maximum(before.computing, before.moving)).all()
+    assert not np.array_equal(after.seconds, before.seconds)
+
+
+def test_products_of_a_measured_device_are_believed() -> None:
+    """Where single products were measured, whole steps of another GPU do not overrule them."""
+    before = priced("h100-sxm")
+    found = factors(before, device("h100-sxm"), calibration())
+    for op, factor in zip(before.ops, found, strict=True):
+        if op.work.kind in (Kind.LINEAR, Kind.MATMUL):
+            assert factor == 1.0
+    elsewhere = factors(priced("rtx4090"), device("rtx4090"), calibration())
+    assert not np.array_equal(found, elsewhere)
+
+
+def test_what_a_step_rests_on() -> None:
+    """The GPU the steps were measured on is calibrated, another one extrapolated, with a wider interval."""
+    seen, unseen = (corrected(priced(name), device(name)).confidence for name in ("rtx3090", "rtx4090"))
+    assert {trust.knowledge for trust in seen.values()} == {Knowledge.CALIBRATED}
+    assert {trust.knowledge for trust in unseen.values()} == {Knowledge.EXTRAPOLATED}
+    for trust in (*seen.values(), *unseen.values()):
+        assert 0 < trust.p10 < trust.p90
+
+
+def test_only_half_precision_on_tensor_cores_is_corrected() -> None:
+    """Other steps were measured by their kernels."""
+    assert correction(graph(), device("rtx3090")) is corrected
+    assert correction(graph("bf16"), device("h100-sxm")) is corrected
+    assert correction(graph("fp32"), device("rtx3090")) is None
+    assert correction(graph(), device("gtx1080ti")) is None
+
+
+def test_a_compiled_step_is_extrapolated_and_no_slower() -> None:
+    """Its kernels are corrected like others; whole compiled steps were never measured."""
+    eager, compiled = (
+        OperatorCostModel().estimate(graph(compiled=flag), device("rtx3090")) for flag in (False, True)
+    )
+    assert compiled.knowledge is Knowledge.EXTRAPOLATED
+    assert compiled.device_seconds < eager.device_seconds
+
+
+def test_the_step_is_told_with_the_correction() -> None:
+    """`predict`'s own model uses it."""
+    told = OperatorCostModel().estimate(graph(), device("rtx3090"))
+    assert "calibrations/mixed_precision.json" in told.estimate.sources
+    assert told.device_seconds == pytest.approx(
+        float(corrected(priced("rtx3090"), device("rtx3090")).seconds.sum())
+    )

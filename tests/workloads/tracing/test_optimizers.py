@@ -1,0 +1,50 @@
+"""Every optimizer by name: it traces for convolutions and transformers, and its state has the right size."""
+
+import pytest
+from tests.support.small_models import graph
+
+from foretrain.workloads.graph import Graph, Phase, Role
+from foretrain.workloads.rules import operators, unknown_names
+from foretrain.workloads.tracing.optimizers import OPTIMIZERS
+
+WEIGHTS = {
+    "conv": (8 * 3 * 3 * 3 + 8) + (8 + 8) + (5 * 128 + 5),  # convolution, batch norm, linear
+    "blocks": 3 * ((48 * 16 + 48) + (16 * 16 + 16) + 2 * 32 * 16 + (32 + 16) + 4 * 16),
+}
+TENSORS = {"conv": 6, "blocks": 3 * 12}
+MOMENTS = {
+    "sgd": 0, "momentum": 1, "nesterov": 1, "adam": 2, "adamw": 2, "adamw-fused": 2, "nadam": 2, "radam": 2,
+    "adamax": 2, "adagrad": 1, "adadelta": 2, "rmsprop": 1,
+}  # fmt: skip
+"""Tensors of state of the size of a weight."""
+FACTORED = {
+    # Means over the last dimension and over the one before it; vectors have all their second moments.
+    "conv": (8 * 3 * 3 + 8 * 3 * 3) + (5 + 128) + (8 + 8 + 8 + 5),
+    "blocks": 3 * ((48 + 16) + (16 + 16) + 2 * (32 + 16) + (48 + 16 + 32 + 16 + 4 * 16)),
+}
+
+
+def _state_bytes(traced: Graph) -> int:
+    return sum(
+        traced.specs[buffer.spec].bytes for buffer in traced.buffers if buffer.role is Role.OPTIMIZER_STATE
+    )
+
+
+@pytest.mark.parametrize("half_weights", [False, True])
+@pytest.mark.parametrize("model", list(WEIGHTS))
+@pytest.mark.parametrize("name", list(OPTIMIZERS))
+def test_state_has_the_size_derived_by_hand(name: str, model: str, half_weights: bool) -> None:
+    traced = graph(model, precision="bf16", optimizer=name, half_weights=half_weights)
+    state = FACTORED[model] if name == "adafactor" else MOMENTS[name] * WEIGHTS[model]
+    steps = TENSORS[model] if name == "adamw-fused" else 0
+    masters = WEIGHTS[model] if half_weights else 0
+    assert traced.parameters == WEIGHTS[model]
+    assert _state_bytes(traced) == 4 * (state + steps + masters)
+    assert any(call.phase is Phase.OPTIMIZER for call in traced.calls)
+    assert unknown_names(operators(traced)) == ()
+
+
+def test_adafactor_multiplies_row_and_column_of_each_matrix() -> None:
+    updates = [op for op in operators(graph("mlp", optimizer="adafactor")) if op.phase is Phase.OPTIMIZER]
+    products = [op for op in updates if op.name == "aten.mm"]
+    assert [op.work.flop for op in products] == [2 * 16 * 8, 2 * 4 * 16]
