@@ -43,7 +43,7 @@ NOISE = 0.08
 """In logarithms, before any was learned."""
 _ROUNDS = 3
 _TOLERANCE = 1e-8
-"""Of a search: jobs have thousands of timings, and the prior is far wider than the change of a smaller one."""
+"""Of a search: jobs have thousands of timings, and the prior is far wider than what this leaves open."""
 _FAR = 2.5
 _TO_DEVIATION = 1.4826
 _WORTH, _NARROWER = 3.0, 0.5
