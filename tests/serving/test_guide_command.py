@@ -128,7 +128,10 @@ def test_json_and_a_page_at_once(run_here: Run, tmp_path: Path) -> None:
     [
         (("mnist-cnn", "--batch", "32,-1"), r"--batch is '32,-1'; it must be whole numbers above 0, as .*"),
         (("mnist-cnn", "--batch", "0"), r"--batch is '0'; it must be whole numbers above 0, as .*"),
-        (("mnist-cnn", "--counts", "two", "--on", "t4"), r"--counts is 'two'; it must be whole numbers above 0.*"),
+        (
+            ("mnist-cnn", "--counts", "two", "--on", "t4"),
+            r"--counts is 'two'; it must be whole numbers above 0.*",
+        ),
         (("mnist-cnn", "--on", "t44"), r"no device 't44'.*"),
         (("mnist-cnn", "--show", "tme"), r"no view 'tme'; did you mean time\?.*"),
         (("mnist-cnn", "--on", "t4:2", "--strategy", "auto"), r"a guide shares the batch out .*not auto"),

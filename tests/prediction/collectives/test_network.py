@@ -49,7 +49,8 @@ def test_a_card_that_no_known_machine_holds_is_joined_by_its_own_lanes_under_a_b
 def test_peer_access_is_a_fact_of_the_device_not_of_its_name() -> None:
     of = hardware("rtx4090:2")
     facts = tuple(
-        replace(fact, value="yes") if fact.quantity == "pcie_peer_access" else fact for fact in of.device.sheet
+        replace(fact, value="yes") if fact.quantity == "pcie_peer_access" else fact
+        for fact in of.device.sheet
     )
     reaching = replace(of, device=replace(of.device, sheet=Sheet(of.device.sheet.subject, facts)))
     network = network_of(reaching)
