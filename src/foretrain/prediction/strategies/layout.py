@@ -1,7 +1,6 @@
-"""How a step is laid out over devices: the degree of every axis, and how the work along them is run.
+"""The layout of a step over devices: the degree of every axis, and options of the strategies.
 
-Texts are parsed by the strategies themselves (`catalogue.layout_of`); here are the noun and what their
-parsers share.
+Strategies parse their own texts (`catalogue.layout_of`); this module holds what their parsers share.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from foretrain.prediction.strategies.program import Axis
 
 @dataclass(frozen=True, slots=True)
 class ServerPlan:
-    """How parameter servers wait: for all workers, for none, or for the first `k`; `servers` share them."""
+    """Parameter servers: variant, number `k` of gradients they wait for, and number of servers."""
 
     variant: str
     k: int
@@ -25,11 +24,11 @@ class ServerPlan:
 
 @dataclass(frozen=True)
 class Layout:
-    """The degrees of every axis, and how the work along them is run.
+    """The degree of every axis, and options of the strategies.
 
-    `replication` names the strategy that decides what replicas exchange: by default `zero` with a
-    `zero_stage`, else `ddp`. `data` counts replicas that share
-    nothing, `shard` those that share state under ZeRO or FSDP. `options` are further settings of a strategy.
+    `replication` names the strategy that defines the exchanges between replicas: by default `zero` with a
+    `zero_stage`, else `ddp`. `data` counts replicas that share no state, `shard` those that share it under
+    ZeRO or FSDP. `options` are further settings of a strategy.
     """
 
     name: str
@@ -68,22 +67,22 @@ class Layout:
 
     @property
     def devices(self) -> int:
-        """How many devices it takes."""
+        """Number of devices."""
         return math.prod(self.degrees.values())
 
     @property
     def model_degree(self) -> int:
-        """Devices that hold one copy of the model between them."""
+        """Devices that together hold one copy of the model."""
         return self.tensor * self.context * self.pipeline
 
     @property
     def replicas(self) -> int:
-        """How many devices, or groups of them, train on samples of their own."""
+        """Number of devices, or groups of devices, with their own samples."""
         return self.expert * self.shard * self.data
 
     @property
     def contributions(self) -> int:
-        """How many replicas' gradients enter an update: all, unless servers wait for fewer."""
+        """Replicas with gradients in each update: all, unless servers wait for fewer."""
         return self.replicas if self.servers is None else self.servers.k
 
     @property
@@ -93,14 +92,14 @@ class Layout:
 
 
 def whole_number(name: str, value: str) -> int:
-    """The degree that a text gives."""
+    """A degree from its text."""
     if not (value.isascii() and value.isdigit()) or int(value) < 1:
         raise InvalidRequest(f"{name}={value or '...'} must be a whole number of at least 1")
     return int(value)
 
 
 def one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
-    """A word of a fixed list."""
+    """A value from a fixed list."""
     if value not in allowed:
         forms = ", ".join(f"{name}={each}" if each else name for each in allowed)
         raise InvalidRequest(f"{name}={value} is not one of {forms}")
@@ -108,5 +107,5 @@ def one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
 
 
 def divisors(number: int) -> str:
-    """The divisors of a number, listed."""
+    """The divisors of a number, separated by commas."""
     return ", ".join(str(each) for each in range(1, number + 1) if number % each == 0)
