@@ -1,7 +1,8 @@
 """Search for the fastest layout of a workload on given hardware (strategy `auto`).
 
 1. Enumerate every combination of tensor, context, expert, pipeline and data degrees, ZeRO stage and
-   micro-batch, with and without activation checkpointing.
+   micro-batch, and all layouts that strategies propose (`Strategy.candidates`), with and without activation
+   checkpointing.
 2. Sketch each from the costs of the model's blocks (`search.sketch`).
 3. Evaluate the fastest sketches that fit in full.
 4. Rank the evaluations by time.
@@ -10,7 +11,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -21,6 +22,7 @@ from foretrain.prediction.evaluation import Evaluation, evaluate
 from foretrain.prediction.scenario import StepConfiguration, StepContext
 from foretrain.prediction.search.blocks import Blocks, blocks_of
 from foretrain.prediction.search.sketch import BlockCosts, Sketch, block_costs, sketch
+from foretrain.prediction.strategies.catalogue import replication, strategies
 from foretrain.prediction.strategies.context import feasible_context_degrees
 from foretrain.prediction.strategies.expert import feasible_expert_degrees
 from foretrain.prediction.strategies.layout import Layout
@@ -41,13 +43,6 @@ _ZERO_STAGES = (0, 1, 2, 3)
 LONG = 8192
 """Sequence length from which context parallelism is considered."""
 _MAX_CONTEXT = 16
-_FAMILIES: dict[str, Callable[[Layout], bool]] = {
-    "data parallelism alone": lambda each: each.tensor == each.pipeline == 1 and not each.zero_stage,
-    "ZeRO or FSDP alone": lambda each: each.tensor == each.pipeline == 1 and each.zero_stage > 0,
-    "tensor parallelism": lambda each: each.tensor > 1 and each.pipeline == 1,
-    "a pipeline": lambda each: each.pipeline > 1 and each.tensor == 1,
-    "tensor parallelism and a pipeline": lambda each: each.pipeline > 1 and each.tensor > 1,
-}
 
 
 @dataclass(frozen=True)
@@ -92,20 +87,28 @@ class Ranking:
     def best_of_families(self) -> dict[str, Candidate]:
         """The fastest sketch that fits of each family of layouts."""
         capacity = self.context.environment.device.memory_bytes
-        fitting = [
-            each for each in self.candidates if _corrected_bytes(each, self.memory_factors) <= capacity
-        ]
         best: dict[str, Candidate] = {}
-        for family, is_member in _FAMILIES.items():
-            members = [candidate for candidate in fitting if is_member(candidate.configuration.layout)]
-            if members:
-                best[family] = min(members, key=lambda each: each.sketch.seconds)
+        for each in sorted(self.candidates, key=lambda each: each.sketch.seconds):
+            if _corrected_bytes(each, self.memory_factors) <= capacity:
+                best.setdefault(_family(each.configuration.layout), each)
         return best
 
     @property
     def fitting(self) -> int:
         """Number of candidates whose sketch fits."""
         return sum(candidate.sketch.fits for candidate in self.candidates)
+
+
+def _family(layout: Layout) -> str:
+    """How a layout divides the model; if it does not, the strategy of its replicas."""
+    if layout.tensor > 1:
+        return "tensor parallelism and a pipeline" if layout.pipeline > 1 else "tensor parallelism"
+    if layout.pipeline > 1:
+        return "a pipeline"
+    if layout.zero_stage > 0:
+        return "ZeRO or FSDP alone"
+    strategy = replication(layout)
+    return "data parallelism alone" if strategy.name == "ddp" else strategy.form
 
 
 def search(context: StepContext, global_batch: int) -> Ranking | Infeasible:
@@ -173,6 +176,14 @@ def _checkpointed(workload: Workload, is_checkpointed: bool) -> Workload:
 
 
 def _layouts(model: _DivisibleModel) -> Iterator[Layout]:
+    """All combinations of degrees, and all layouts that strategies propose."""
+    yield from _combinations(model)
+    hardware = model.context.hardware
+    for strategy in strategies().values():
+        yield from strategy.candidates(hardware.devices, hardware.devices_per_node)
+
+
+def _combinations(model: _DivisibleModel) -> Iterator[Layout]:
     devices = model.context.hardware.devices
     for tensor, context, expert in product(model.tensor_degrees, model.context_degrees, model.expert_degrees):
         for pipeline in _divisors(devices // (tensor * context)):
@@ -223,9 +234,6 @@ def _powers_of_two(degrees: Sequence[int]) -> list[int]:
     return [degree for degree in degrees if degree > 1 and degree & (degree - 1) == 0]
 
 
-CostsKey = tuple[int, bool, int, int, int]
-
-
 @dataclass(frozen=True, eq=False)
 class _DivisibleModel:
     """A workload's blocks, the degrees they can be divided by, and their costs; each division priced once."""
@@ -233,7 +241,7 @@ class _DivisibleModel:
     context: StepContext
     family: Family | None
     blocks: Blocks
-    cached_costs: dict[CostsKey, BlockCosts | None] = field(default_factory=dict)
+    cached_costs: dict[Hashable, BlockCosts | None] = field(default_factory=dict)
 
     @cached_property
     def tensor_degrees(self) -> list[int]:
@@ -267,7 +275,8 @@ class _DivisibleModel:
 
     def costs(self, layout: Layout, micro_batch: int) -> BlockCosts | None:
         """The costs of one micro-batch; None if the model cannot be divided like this."""
-        key = (layout.tensor, layout.sequence_parallel, layout.context, layout.expert, micro_batch)
+        degrees = layout.tensor, layout.sequence_parallel, layout.context, layout.expert
+        key = (*degrees, layout.options, micro_batch)
         if key not in self.cached_costs:
             divided = replace(layout, pipeline=1, data=1, shard=1, zero_stage=0)
             try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pkgutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib import import_module
 
 from foretrain.errors import InvalidRequest, nearest
@@ -28,8 +29,18 @@ def strategies() -> Registry[Strategy]:
     """All strategies, in the order they read keys and divide programs."""
     if not _known:
         _known.extend(_shipped())
-    ordered = sorted(_known, key=lambda each: (each.order, each.name))
-    return Registry("strategy", ordered, name=lambda each: each.name)
+    return _registry(tuple(_known))
+
+
+@cache
+def _registry(known: tuple[Strategy, ...]) -> Registry[Strategy]:
+    ordered = sorted(known, key=lambda each: (each.order, each.name))
+    return Registry("strategy", ordered, name=lambda each: each.name, aliases=_other_words)
+
+
+def _other_words(strategy: Strategy) -> tuple[str, ...]:
+    """Words besides its name; no two strategies may share one."""
+    return tuple(word for word in strategy.words if word != strategy.name)
 
 
 def _shipped() -> Iterator[Strategy]:

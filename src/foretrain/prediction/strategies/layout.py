@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.strategies.program import Axis
@@ -20,6 +21,47 @@ class ServerPlan:
     variant: str
     k: int
     servers: int
+
+
+class Variant(StrEnum):
+    """Which gradients a server waits for, and whether the other workers continue."""
+
+    SYNC = "sync"
+    ASYNC = "async"
+    K_SYNC = "ksync"
+    K_BATCH_SYNC = "kbatchsync"
+    K_ASYNC = "kasync"
+    K_BATCH_ASYNC = "kbatchasync"
+
+
+@dataclass(frozen=True)
+class PsUpdate:
+    """An average update of the parameters.
+
+    `waiting_seconds` is the wait for the workers, `exchange_seconds` the additional time of messages,
+    aggregation and overhead. `standard_error` is that of the simulation; 0 without one.
+    """
+
+    variant: Variant
+    workers: int
+    k: int
+    waiting_seconds: float
+    exchange_seconds: float
+    gradients_per_update: int
+    expected_staleness: float
+    useful_share: float
+    """Share of the workers' time spent on gradients that are used; the rest is waits and discarded work."""
+    standard_error: float = 0.0
+
+    @property
+    def seconds_per_update(self) -> float:
+        """Time between two updates."""
+        return self.waiting_seconds + self.exchange_seconds
+
+    @property
+    def gradients_per_second(self) -> float:
+        """Gradients used per second; multiply by the batch of a worker for samples per second."""
+        return self.gradients_per_update / self.seconds_per_update
 
 
 @dataclass(frozen=True)

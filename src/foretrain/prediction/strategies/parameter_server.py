@@ -30,7 +30,6 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.stragglers import (
@@ -41,7 +40,7 @@ from foretrain.prediction.stragglers import (
     simulated_first_k,
 )
 from foretrain.prediction.strategies._base import Strategy
-from foretrain.prediction.strategies.layout import Layout, ServerPlan
+from foretrain.prediction.strategies.layout import Layout, PsUpdate, ServerPlan, Variant
 
 FORM = re.compile(r"ps-(sync|async|ksync|kbatchsync|kasync|kbatchasync)(?:=(\d+))?(?:,servers=(\d+))?")
 
@@ -65,17 +64,6 @@ def server_plan(strategy: str, workers: int) -> ServerPlan:
     if servers < 1:
         raise InvalidRequest(f"strategy {strategy}: servers must be at least 1, got {servers}")
     return ServerPlan(variant, k, servers)
-
-
-class Variant(StrEnum):
-    """Which gradients a server waits for, and whether the other workers continue."""
-
-    SYNC = "sync"
-    ASYNC = "async"
-    K_SYNC = "ksync"
-    K_BATCH_SYNC = "kbatchsync"
-    K_ASYNC = "kasync"
-    K_BATCH_ASYNC = "kbatchasync"
 
 
 @dataclass(frozen=True)
@@ -104,36 +92,6 @@ def server_on_link(
             f"servers and bytes_per_second must be above 0, got {servers} and {bytes_per_second}"
         )
     return Server(gradient_bytes / bytes_per_second / servers, aggregation_seconds, overhead_seconds)
-
-
-@dataclass(frozen=True)
-class PsUpdate:
-    """An average update of the parameters.
-
-    `waiting_seconds` is the wait for the workers, `exchange_seconds` the additional time of messages,
-    aggregation and overhead. `standard_error` is that of the simulation; 0 without one.
-    """
-
-    variant: Variant
-    workers: int
-    k: int
-    waiting_seconds: float
-    exchange_seconds: float
-    gradients_per_update: int
-    expected_staleness: float
-    useful_share: float
-    """Share of the workers' time spent on gradients that are used; the rest is waits and discarded work."""
-    standard_error: float = 0.0
-
-    @property
-    def seconds_per_update(self) -> float:
-        """Time between two updates."""
-        return self.waiting_seconds + self.exchange_seconds
-
-    @property
-    def gradients_per_second(self) -> float:
-        """Gradients used per second; multiply by the batch of a worker for samples per second."""
-        return self.gradients_per_update / self.seconds_per_update
 
 
 def synchronous_seconds(
