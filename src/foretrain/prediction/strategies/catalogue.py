@@ -6,17 +6,14 @@ each read by the strategy that declares the key: `tp=4,pp=2,dp=8,zero=1`. `auto`
 
 from __future__ import annotations
 
-import pkgutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
 
 from foretrain.errors import InvalidRequest, nearest
-from foretrain.prediction import strategies as package
 from foretrain.prediction.strategies._base import Strategy
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.program import Program, compiled
-from foretrain.registry import Registry
+from foretrain.registry import Registry, discovered
 from foretrain.workloads.fusion import unfused
 from foretrain.workloads.graph import Graph
 
@@ -27,20 +24,9 @@ _known: list[Strategy] = []
 def strategies() -> Registry[Strategy]:
     """All strategies, in the order they read keys and divide programs."""
     if not _known:
-        _known.extend(_shipped())
+        _known.extend(discovered(__name__, Strategy))
     ordered = sorted(_known, key=lambda each: (each.order, each.name))
     return Registry("strategy", ordered, name=lambda each: each.name)
-
-
-def _shipped() -> Iterator[Strategy]:
-    """Every final subclass of `Strategy` in this package's modules."""
-    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-        if module.name.rpartition(".")[2].startswith("_") or module.name == __name__:
-            continue
-        for value in vars(import_module(module.name)).values():
-            is_strategy = isinstance(value, type) and issubclass(value, Strategy) and value is not Strategy
-            if is_strategy and value.__module__.startswith(module.name):
-                yield value()
 
 
 @contextmanager
