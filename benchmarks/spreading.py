@@ -1,4 +1,4 @@
-"""Parallelism steps over many devices, with graphs that are stored already."""
+"""Steps on many devices, with graphs that are stored already."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from functools import cache
 from benchmarks.timing import benchmark
 from foretrain.facts.hardware import hardware
 from foretrain.prediction.cost_models.step_models import OperatorCostModel
-from foretrain.prediction.evaluation import StepConfiguration, StepContext, evaluate
-from foretrain.prediction.many_devices import Parallelism, step_context
+from foretrain.prediction.evaluation import evaluate
+from foretrain.prediction.scenario import Parallelism, StepConfiguration, StepContext, step_context
 from foretrain.prediction.search.search import Ranking, search
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.strategies.catalogue import layout_of
@@ -27,18 +27,18 @@ def _own_home() -> str:
 
 
 @cache
-def _question(model: str, on: str, seq_len: int) -> StepContext:
+def _context(model: str, on: str, seq_len: int) -> StepContext:
     os.environ["FORETRAIN_HOME"] = _own_home()
     workload = workload_of(WorkloadRequest(model, batch=1, seq_len=seq_len, precision="bf16"))
     return step_context(workload, hardware(on), Parallelism(), OperatorCostModel(), InputOptions())
 
 
 def _llama() -> StepContext:
-    return _question("llama3-70b", "h100-sxm:8x64", 4096)
+    return _context("llama3-70b", "h100-sxm:8x64", 4096)
 
 
 def _gpt2_large() -> StepContext:
-    return _question("gpt2-large", "a100-sxm-80gb:8", 1024)
+    return _context("gpt2-large", "a100-sxm-80gb:8", 1024)
 
 
 def _search_llama() -> None:

@@ -22,9 +22,12 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
 from unittest import mock
+
+from foretrain.serving.cli.app import SUMMARIES
+from foretrain.serving.cli.frame import Listed, arguments, panels
 
 ROOT = Path(__file__).resolve().parent.parent
 _TABLE = re.compile(r"(<!-- begin generated: (\S+) -->\n).*?(<!-- end generated -->)", re.DOTALL)
@@ -36,22 +39,18 @@ _SHOWN = re.compile(
 
 
 @dataclass(frozen=True)
-class Parameter:
-    """An argument or option of a command, as its function declares it."""
-
-    name: str
-    value: str
-    default: str
-    help: str
-
-
-@dataclass(frozen=True)
 class Command:
-    """A command of the command line."""
+    """A command of the command line: its options under their headings."""
 
     name: str
     help: str
-    parameters: tuple[Parameter, ...]
+    examples: tuple[str, ...]
+    panels: dict[str, list[Listed]]
+
+    @property
+    def parameters(self) -> list[Listed]:
+        """All arguments and options."""
+        return [each for rows in self.panels.values() for each in rows]
 
 
 def main() -> None:
@@ -120,68 +119,34 @@ def output(command: str) -> str:
 
 
 def commands() -> tuple[Command, ...]:
-    """Every command, read from the functions that implement them."""
-    from foretrain.serving.cli.app import app
-
-    return tuple(
-        Command(
-            info.name or info.callback.__name__,
-            inspect.getdoc(info.callback) or "",
-            _parameters(info.callback),
-        )
-        for info in app.registered_commands
-        if info.callback is not None and not info.hidden
-    )
+    """Every command as it is declared."""
+    return tuple(_command(name, summary) for name, summary in SUMMARIES.items())
 
 
-def _parameters(function: Callable[..., Any]) -> tuple[Parameter, ...]:
-    hints = get_type_hints(function, include_extras=True)
-    found = []
-    for name, declared in inspect.signature(function).parameters.items():
-        kind, info = get_args(hints[name])[:2]
-        declared_names = (info.default, *(getattr(info, "param_decls", None) or ()))
-        flags = [flag for flag in declared_names if isinstance(flag, str) and flag.startswith("-")]
-        is_argument = type(info).__name__ == "ArgumentInfo"
-        label = name.upper() if is_argument else ", ".join(flags) or f"--{name.replace('_', '-')}"
-        value = "" if is_argument else _value(kind, info)
-        found.append(Parameter(label, value, _default(declared.default), info.help or ""))
-    return tuple(found)
-
-
-def _value(kind: Any, info: Any) -> str:
-    """What to write after an option: its parser's or its type's name; nothing after a switch."""
-    if getattr(info, "metavar", None):
-        return str(info.metavar)
-    if info.parser is not None:
-        return str(info.parser.__name__)
-    named = [part for part in get_args(kind) or (kind,) if part is not type(None)]
-    names = {"bool": "", "str": "TEXT", "int": "INTEGER", "float": "NUMBER", "datetime": "DATE"}
-    name = str(named[0].__name__)
-    return names.get(name, name.upper())
-
-
-def _default(value: object) -> str:
-    if value is inspect.Parameter.empty:
-        return "required"
-    return "" if value is None or value is False else str(value)
+def _command(name: str, summary: str) -> Command:
+    declared = import_module(f"foretrain.serving.cli.{name.replace('-', '_')}").COMMAND
+    text = "\n\n".join(filter(None, (summary, declared.details)))
+    positional = {"Arguments": arguments(declared)} if arguments(declared) else {}
+    return Command(name, text, declared.examples, {**positional, **panels(declared)})
 
 
 def _command_reference() -> str:
-    parts = []
-    for command in commands():
-        rows = [(f"`{p.name}{p.value and ' '}{p.value}`", p.default, p.help) for p in command.parameters]
-        table = _table(("argument or option", "default", "meaning"), rows)
-        parts.append(f"## `foretrain {command.name}`\n\n{_as_markdown(command.help)}\n\n{table}")
-    return "\n\n".join(parts)
+    return "\n\n".join(_reference_of(command) for command in commands())
 
 
-def _as_markdown(help_text: str) -> str:
-    """A command's docstring, its examples as a block of commands."""
-    text, *examples = re.split(r"\s*Examples?:\n", help_text.replace("\b", ""))
-    if not examples:
-        return text
-    listed = "\n".join(line.strip() for line in examples[0].splitlines())
-    return f"{text.strip()}\n\n```sh\n{listed}\n```"
+def _reference_of(command: Command) -> str:
+    examples = "\n".join(("```sh", *command.examples, "```"))
+    tables = (
+        _table(
+            (title, "default", "meaning"),
+            [
+                (f"`{each.name}{each.metavar and ' '}{each.metavar}`", each.default, each.text)
+                for each in rows
+            ],
+        )
+        for title, rows in command.panels.items()
+    )
+    return "\n\n".join((f"## `foretrain {command.name}`", command.help, examples, *tables))
 
 
 def _nomenclature() -> str:

@@ -43,7 +43,7 @@ def problem_with(words: list[str]) -> str | None:
     if words[0] not in known:
         return f"command {words[0]}"
     names = (parameter.name for parameter in known[words[0]].parameters)
-    flags = {flag for name in names for flag in re.split(r", |/", name)}
+    flags = {flag for name in names for flag in re.split(r", | / ", name)}
     unknown = [word for word in words[1:] if word.startswith("--") and word not in {*flags, "--help"}]
     return f"options {unknown} of {words[0]}" if unknown else None
 

@@ -15,8 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import validation
-from foretrain.errors import ForetrainError, MissingData, UnknownName
 from foretrain.encoding import to_json
+from foretrain.errors import ForetrainError, MissingData, UnknownName
 from validation.accuracy_page import write_report
 from validation.history import remember
 from validation.report import SuiteReport, markdown

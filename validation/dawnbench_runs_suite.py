@@ -18,8 +18,8 @@ import numpy as np
 
 from foretrain.estimates import Quantiles
 from foretrain.prediction.cost_models.step_models import OperatorCostModel
-from foretrain.prediction.evaluation import Evaluation, StepConfiguration, evaluate
-from foretrain.prediction.many_devices import Parallelism, step_context
+from foretrain.prediction.evaluation import Evaluation, evaluate
+from foretrain.prediction.scenario import Parallelism, StepConfiguration, step_context
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.units import HOUR
@@ -106,7 +106,11 @@ def _outcome(entry: Entry, image_size: int, batch: int) -> Evaluation:
         compile=entry.compile,
     )
     context = step_context(
-        workload_of(request), machines, Parallelism(inter=entry.network), OperatorCostModel(), InputOptions()
+        workload_of(request),
+        machines,
+        Parallelism(network=entry.network),
+        OperatorCostModel(),
+        InputOptions(),
     )
     layout = layout_of("ddp", machines.devices, machines.devices_per_node)
     return evaluate(context, StepConfiguration(layout, batch // machines.devices, entry.micro_batches))

@@ -17,8 +17,8 @@ from foretrain.convergence.batch_size import BatchSizeLaw
 from foretrain.estimates import Quantiles
 from foretrain.facts.hardware import hardware
 from foretrain.prediction.cost_models.step_models import OperatorCostModel
-from foretrain.prediction.evaluation import Evaluation, StepConfiguration, evaluate
-from foretrain.prediction.many_devices import Parallelism, step_context
+from foretrain.prediction.evaluation import Evaluation, evaluate
+from foretrain.prediction.scenario import Parallelism, StepConfiguration, step_context
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.workloads.requests import WorkloadRequest, workload_of
@@ -125,7 +125,7 @@ def tell(one: Submission, stack: Stack = SUBMITTED) -> Told:
 def _outcome(one: Submission, stack: Stack) -> Evaluation:
     """The step in as few micro-batches as memory allows."""
     machines = hardware(one.hardware)
-    parallelism = Parallelism(inter=one.network if one.nodes > 1 else None, jitter=stack.jitter)
+    parallelism = Parallelism(network=one.network if one.nodes > 1 else None, jitter=stack.jitter)
     context = step_context(_workload(one, stack), machines, parallelism, OperatorCostModel(), InputOptions())
     layout = layout_of(_strategy(one, stack), one.devices, one.devices_per_node)
     own_batch = one.batch // one.devices

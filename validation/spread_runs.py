@@ -13,17 +13,16 @@ from foretrain.facts.devices import Device
 from foretrain.prediction.collectives.network import Network
 from foretrain.prediction.cost_models.priced_step import CallTimes, PricedStep, call_times
 from foretrain.prediction.cost_models.step_models import CostModel
-from foretrain.prediction.memory.estimate import MemoryEstimate, layout_memory
+from foretrain.prediction.memory.estimate import MemoryEstimate, fullest_stage
 from foretrain.prediction.operators.listing import Flags, Floats
 from foretrain.prediction.step.parallel import (
     Environment,
-    Spread,
-    divided,
+    ParallelStep,
+    composed_step,
     exchange_costs,
-    replicated,
-    spread_priced,
 )
 from foretrain.prediction.step.pipeline import link_of
+from foretrain.prediction.strategies.catalogue import divided, replication
 from foretrain.prediction.strategies.gradients import optimizer_start, parameter_bytes
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.pipeline.pipeline import (
@@ -125,7 +124,7 @@ class Bench:
         """The program of a micro-batch, divided and priced."""
         key = (run.model, run.layout.tensor, run.layout.sequence_parallel, run.batch)
         if key != self._key or self._divided is None:
-            whole = divided(graph_at(run.model, run.batch), run.layout)
+            whole = divided(Program(graph_at(run.model, run.batch)), run.layout)
             step = self._model.priced(whole.graph, self._device)
             self._key, self._divided = key, Divided(whole, step, call_times(step), {}, {})
         return self._divided
@@ -148,12 +147,12 @@ class Bench:
         link = link_of(lambda exchange: costs(exchange).seconds)
         return pipelined(found.program, found.times.device, order, link)
 
-    def spread(self, run: Run) -> Spread:
+    def spread(self, run: Run) -> ParallelStep:
         """The step of a run."""
         found = self.divided(run)
         at = Environment(self._device, run.network, self._model)
         whole = replace(found.program, micro_batches=run.micro_batches)
-        return spread_priced(whole, found.step, self._times(found, run.layout), run.layout, at, self.cut(run))
+        return composed_step(whole, found.step, self._times(found, run.layout), run.layout, at, self.cut(run))
 
     def memory(self, run: Run) -> Memory:
         """What devices of a run hold."""
@@ -165,11 +164,11 @@ class Bench:
             stages = tuple(stage.program for stage in cutting.stages)
             held = tuple(float(count) for count in peak_in_flight(order))
         stages = tuple(replace(stage, micro_batches=run.micro_batches) for stage in stages)
-        number, estimate = layout_memory(stages, held, run.layout, self._device)
+        number, estimate = fullest_stage(stages, held, run.layout, self._device)
         fullest = Held(estimate, held[number], _blocks(stages[number].graph))
         if number == 0:
             return Memory(fullest, fullest)
-        _, estimate = layout_memory(stages[:1], held[:1], run.layout, self._device)
+        _, estimate = fullest_stage(stages[:1], held[:1], run.layout, self._device)
         return Memory(Held(estimate, held[0], _blocks(stages[0].graph)), fullest)
 
     def parts(self, run: Run) -> LayoutParts:
@@ -187,7 +186,7 @@ class Bench:
         between = [[one for one in part.exchanges if one.axis is Axis.TENSOR] for part in programs]
         device, everything = found.times.device, np.ones(len(stage), bool)
         fullest = int(np.argmax([parameter_bytes(part.graph) for part in programs]))
-        whole = replicated(programs[fullest], run.layout)
+        whole = replication(run.layout).replicate(programs[fullest], run.layout)
         return LayoutParts(
             stages=StageParts(
                 products=summed(found.products, stage, count, found.in_blocks),

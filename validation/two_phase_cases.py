@@ -21,9 +21,9 @@ from foretrain.facts.nodes import nodes
 from foretrain.facts.offers import Offer, OfferQuery, search
 from foretrain.facts.providers import providers
 from foretrain.facts.running import CHECKPOINT_FIXED, CHECKPOINT_RATE, STARTUP, default
+from foretrain.jobs.bill import billed_seconds_each
 from foretrain.jobs.job import state_bytes
 from foretrain.jobs.stages import progress_step_seconds
-from foretrain.planning.speedup import billed_seconds_each
 from foretrain.planning.two_phases.phases import HandOver, PhasedJob, Runner, worth_pairing
 from foretrain.prediction.cost_models.step_models import cost_model
 from foretrain.prediction.evaluation import StepConfiguration, evaluate

@@ -226,7 +226,8 @@ def _sweep(evaluations: Sequence[Outcome]) -> str:
         assert single is not None
         cost = f"in {evaluation.deadline / HOUR:.2f} h {single.usd:.2f} USD"
         if two is not None:
-            cost += f" or {two.usd:.2f} USD ({evaluation.saving:.1%} less) moving at epoch {evaluation.epochs:.1f}"
+            cost += f" or {two.usd:.2f} USD ({evaluation.saving:.1%} less)"
+            cost += f" moving at epoch {evaluation.epochs:.1f}"
         told.append(cost)
     return f"The same run at each deadline, one offer or two: {'; '.join(told)}."
 
@@ -238,8 +239,8 @@ def _described(evaluation: Outcome) -> str:
     first, second = (phase.runner.name for phase in two.phases)
     return (
         f"{curve.name} in {evaluation.deadline / HOUR:.2f} h: {single.usd:.2f} USD on "
-        f"{single.phases[0].runner.name}, {two.usd:.2f} USD on {first} up to epoch {evaluation.epochs:.1f} of "
-        f"{curve.run.meets_at:.0f} and {second} after ({evaluation.saving:.1%} less); the curve flattens at "
+        f"{single.phases[0].runner.name}, {two.usd:.2f} USD on {first} up to epoch {evaluation.epochs:.1f} "
+        f"of {curve.run.meets_at:.0f} and {second} after ({evaluation.saving:.1%} less); the curve flattens at "
         f"epoch {curve.flattens_at:.0f}."
     )
 

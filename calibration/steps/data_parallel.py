@@ -20,9 +20,9 @@ from foretrain.facts.devices import device
 from foretrain.facts.hardware import hardware
 from foretrain.prediction.collectives import network_of
 from foretrain.prediction.cost_models.step_models import OperatorCostModel
-from foretrain.prediction.step.parallel import Environment, spread
-from foretrain.prediction.strategies.gradients import parameter_bytes
+from foretrain.prediction.step.parallel import Environment, parallel_step
 from foretrain.prediction.strategies.catalogue import layout_of
+from foretrain.prediction.strategies.gradients import parameter_bytes
 from foretrain.prediction.strategies.single_process import FILE as FILE
 from foretrain.prediction.strategies.single_process import parameters, replicating_seconds
 from foretrain.workloads.graph import Graph
@@ -83,7 +83,7 @@ def _predicted_seconds(step: SmallStep, graph: Graph) -> float:
     target = device(step.device_id)
     network = network_of(hardware(f"{step.device_id}:{step.devices}"))
     layout = layout_of("dp" if step.devices > 1 else "ddp", step.devices, step.devices)
-    return spread(graph, layout, 1, Environment(target, network, OperatorCostModel())).seconds
+    return parallel_step(graph, layout, 1, Environment(target, network, OperatorCostModel())).seconds
 
 
 def fit(steps: Sequence[Replicated]) -> float:

@@ -1,46 +1,42 @@
 """foretrain: know what a training job will take - time, money, memory, machines - before you run it.
 
-What is exported here is public and stays; all else is free to change. Names are loaded when first used, so
-that `import foretrain` stays light.
+    import foretrain as ft
+    p = ft.predict("resnet50", on="rtx3090", batch=192, precision="fp16")
+    p.step.seconds.p50, p.memory.fits, p.bottleneck.verdict, p.to_dict()
 
+Keywords are the options of the command line. What is exported here is public and stays; all else is free to
+change. Names are loaded when first used, so that `import foretrain` stays light.
+
+    predict                     a training step, and the whole job, on given hardware
+    plan                        what to rent for a job, among all offers
+    trace                       what a training step consists of
+    guide                       networks by hardware by batch size
+    converge                    when a training log reaches its target
+    scaling                     from a few timed configurations of a job to all others
+    rent_or_buy                 when does owning a machine pay for itself?
+    PredictRequest, PlanRequest, TraceRequest, GuideRequest    the requests of these verbs
+    ConvergeRequest, ScalingRequest, RentOrBuyRequest          as plain data
+    JobPrediction, Prediction   what `predict` answers: a step with its epoch and job; a step
+    Job, Epoch                  a whole job; one pass over a data set
+    Frontier, Plan              what `plan` answers, and one of its plans
+    Trace, Guide, Convergence, ScalingAnswer, RentOrBuy        what the others answer
+    Answer, Infeasible          base of all answers; the answer "nothing satisfies this"
+    Workload, Cluster, Hardware    what is trained; where: groups of equal nodes; equal nodes
+    Estimate, Part, Quantiles   a prediction: a sum of parts with an interval
     device, devices             one device by name; all of them, by name and alias
     Device                      a GPU or CPU and its sheet of facts
     search_offers               the cloud offers an `OfferQuery` asks for
     Offer, OfferQuery           a machine with its hourly price; what to look for
-    workload_of                 what is trained, from a `WorkloadRequest`
-    WorkloadRequest             a model's name, batch, precision, optimizer ...
-    Workload                    a model with its training step, not yet recorded
-    hardware                    where it is trained: `h100-sxm:8x4`, `aws:p4d.24xlarge:2`
-    Hardware                    equal nodes of equal devices
-    predict                     a training step of a workload on hardware
-    Scenario                    a workload on a cluster, and how the step is parallelised
-    Parallelism                 strategy, micro-batches, links ... of a scenario
-    Prediction                  what `predict` answers
-    job_of                      the whole job of so many predicted steps
-    Steps, JobOptions, Job         how many steps; how it is run; what `job_of` answers
-    converge                    when a training log reaches its target
-    LogRequest, Convergence     what `converge` wants to know; what it answers
-    plan                        what to rent for a job, among all offers
-    PlanRequest, Frontier       what `plan` wants to know; what it answers
-    LengthRequest, Limits        how long a job is; what it may take
-    MachinesRequest             which machines `plan` considers
-    guide                       networks by machines by batch sizes
-    GuideRequest, Guide         what `guide` wants to know; what it answers
-    rent_or_buy                 when does owning a machine pay for itself?
-    RentOrBuyRequest            what `rent_or_buy` wants to know
-    RentOrBuy                   what it answers
-    speedup_per_fold_of_cost    is the faster machine worth its price?
-    TimeAndCost                 what a piece of work takes on one offer
     explain                     every fact about a name, with its kind and source
     Explanation                 what `explain` answers
-    Estimate, Part, Quantiles   a prediction: a sum of parts with an interval
+    speedup_per_fold_of_cost    is the faster machine worth its price?
+    TimeAndCost                 what a piece of work takes on one offer
     ForetrainError              base of all errors a user can cause or mend:
-    InvalidRequest              the request makes no sense
+    InvalidRequest              the request contradicts itself or makes no sense
     InvalidData                 a file that was handed in is malformed
-    UnknownName                 a name nobody knows
+    UnknownName                 a name that is not known
     MissingData                 a fact or file is absent
     BackendFailed               something outside foretrain failed
-    Infeasible                  the answer "nothing satisfies this"
 """
 
 from __future__ import annotations
@@ -49,8 +45,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from foretrain.answers import Answer
     from foretrain.convergence.forecast import Convergence
-    from foretrain.convergence.from_log import LogRequest, converge
     from foretrain.errors import (
         BackendFailed,
         ForetrainError,
@@ -61,32 +57,44 @@ if TYPE_CHECKING:
         UnknownName,
     )
     from foretrain.estimates import Estimate, Part, Quantiles
+    from foretrain.facts.clusters import Cluster
     from foretrain.facts.devices import Device, device, devices
     from foretrain.facts.explanation import Explanation, explain
-    from foretrain.facts.hardware import Hardware, hardware
+    from foretrain.facts.hardware import Hardware
     from foretrain.facts.offers import Offer, OfferQuery
     from foretrain.facts.offers import search as search_offers
-    from foretrain.jobs.job import Job, JobOptions, Steps, job_of
-    from foretrain.jobs.length import LengthRequest
-    from foretrain.planning.frontier import Frontier
-    from foretrain.planning.guide.guide import Guide, GuideRequest, guide
-    from foretrain.planning.machines import MachinesRequest
-    from foretrain.planning.plan import PlanRequest, plan
-    from foretrain.planning.rent_or_buy import RentOrBuy, RentOrBuyRequest, rent_or_buy
-    from foretrain.planning.selection import Limits
+    from foretrain.jobs.epoch import Epoch
+    from foretrain.jobs.job import Job
+    from foretrain.jobs.predict import JobPrediction
+    from foretrain.learning.scaling.answer import ScalingAnswer
+    from foretrain.planning.frontier import Frontier, Plan
+    from foretrain.planning.guide.guide import Guide
+    from foretrain.planning.rent_or_buy import RentOrBuy
     from foretrain.planning.speedup import TimeAndCost, speedup_per_fold_of_cost
     from foretrain.prediction.answer import Prediction
-    from foretrain.prediction.predict import predict
-    from foretrain.prediction.scenario import Parallelism, Scenario
-    from foretrain.workloads.requests import WorkloadRequest, workload_of
+    from foretrain.serving.python import converge, guide, plan, predict, rent_or_buy, scaling, trace
+    from foretrain.serving.requests import (
+        ConvergeRequest,
+        GuideRequest,
+        PlanRequest,
+        PredictRequest,
+        RentOrBuyRequest,
+        ScalingRequest,
+        TraceRequest,
+    )
+    from foretrain.workloads.trace import Trace
     from foretrain.workloads.workload import Workload
 
 __version__ = "0.1.0"
 
 __all__ = (
+    "Answer",
     "BackendFailed",
+    "Cluster",
+    "ConvergeRequest",
     "Convergence",
     "Device",
+    "Epoch",
     "Estimate",
     "Explanation",
     "ForetrainError",
@@ -98,92 +106,90 @@ __all__ = (
     "InvalidData",
     "InvalidRequest",
     "Job",
-    "JobOptions",
-    "LengthRequest",
-    "Limits",
-    "LogRequest",
-    "MachinesRequest",
+    "JobPrediction",
     "MissingData",
     "Offer",
     "OfferQuery",
-    "Parallelism",
     "Part",
+    "Plan",
     "PlanRequest",
+    "PredictRequest",
     "Prediction",
     "Quantiles",
     "RentOrBuy",
     "RentOrBuyRequest",
-    "Scenario",
-    "Steps",
+    "ScalingAnswer",
+    "ScalingRequest",
     "TimeAndCost",
+    "Trace",
+    "TraceRequest",
     "UnknownName",
     "Workload",
-    "WorkloadRequest",
     "__version__",
     "converge",
     "device",
     "devices",
     "explain",
     "guide",
-    "hardware",
-    "job_of",
     "plan",
     "predict",
     "rent_or_buy",
+    "scaling",
     "search_offers",
     "speedup_per_fold_of_cost",
-    "workload_of",
+    "trace",
 )
 
 _HOMES = {
-    "workload_of": "foretrain.workloads.requests.workload_of",
-    "WorkloadRequest": "foretrain.workloads.requests.WorkloadRequest",
-    "Workload": "foretrain.workloads.workload.Workload",
-    "hardware": "foretrain.facts.hardware.hardware",
-    "Hardware": "foretrain.facts.hardware.Hardware",
-    "predict": "foretrain.prediction.predict.predict",
-    "Parallelism": "foretrain.prediction.scenario.Parallelism",
-    "Scenario": "foretrain.prediction.scenario.Scenario",
+    "predict": "foretrain.serving.python.predict",
+    "plan": "foretrain.serving.python.plan",
+    "trace": "foretrain.serving.python.trace",
+    "guide": "foretrain.serving.python.guide",
+    "converge": "foretrain.serving.python.converge",
+    "scaling": "foretrain.serving.python.scaling",
+    "rent_or_buy": "foretrain.serving.python.rent_or_buy",
+    "PredictRequest": "foretrain.serving.requests.PredictRequest",
+    "PlanRequest": "foretrain.serving.requests.PlanRequest",
+    "TraceRequest": "foretrain.serving.requests.TraceRequest",
+    "GuideRequest": "foretrain.serving.requests.GuideRequest",
+    "ConvergeRequest": "foretrain.serving.requests.ConvergeRequest",
+    "ScalingRequest": "foretrain.serving.requests.ScalingRequest",
+    "RentOrBuyRequest": "foretrain.serving.requests.RentOrBuyRequest",
+    "JobPrediction": "foretrain.jobs.predict.JobPrediction",
     "Prediction": "foretrain.prediction.answer.Prediction",
-    "job_of": "foretrain.jobs.job.job_of",
-    "Steps": "foretrain.jobs.job.Steps",
-    "JobOptions": "foretrain.jobs.job.JobOptions",
-    "Job": "foretrain.jobs.job.Job",
-    "converge": "foretrain.convergence.from_log.converge",
-    "LogRequest": "foretrain.convergence.from_log.LogRequest",
-    "Convergence": "foretrain.convergence.forecast.Convergence",
-    "plan": "foretrain.planning.plan.plan",
-    "PlanRequest": "foretrain.planning.plan.PlanRequest",
     "Frontier": "foretrain.planning.frontier.Frontier",
-    "LengthRequest": "foretrain.jobs.length.LengthRequest",
-    "Limits": "foretrain.planning.selection.Limits",
-    "MachinesRequest": "foretrain.planning.machines.MachinesRequest",
-    "guide": "foretrain.planning.guide.guide.guide",
-    "GuideRequest": "foretrain.planning.guide.guide.GuideRequest",
+    "Plan": "foretrain.planning.frontier.Plan",
+    "Trace": "foretrain.workloads.trace.Trace",
     "Guide": "foretrain.planning.guide.guide.Guide",
+    "Convergence": "foretrain.convergence.forecast.Convergence",
+    "ScalingAnswer": "foretrain.learning.scaling.answer.ScalingAnswer",
+    "RentOrBuy": "foretrain.planning.rent_or_buy.RentOrBuy",
+    "Answer": "foretrain.answers.Answer",
+    "Infeasible": "foretrain.errors.Infeasible",
+    "Job": "foretrain.jobs.job.Job",
+    "Epoch": "foretrain.jobs.epoch.Epoch",
+    "Workload": "foretrain.workloads.workload.Workload",
+    "Cluster": "foretrain.facts.clusters.Cluster",
+    "Hardware": "foretrain.facts.hardware.Hardware",
+    "Estimate": "foretrain.estimates.Estimate",
+    "Part": "foretrain.estimates.Part",
+    "Quantiles": "foretrain.estimates.Quantiles",
     "device": "foretrain.facts.devices.device",
     "devices": "foretrain.facts.devices.devices",
     "Device": "foretrain.facts.devices.Device",
     "search_offers": "foretrain.facts.offers.search",
     "Offer": "foretrain.facts.offers.Offer",
     "OfferQuery": "foretrain.facts.offers.OfferQuery",
-    "rent_or_buy": "foretrain.planning.rent_or_buy.rent_or_buy",
-    "RentOrBuyRequest": "foretrain.planning.rent_or_buy.RentOrBuyRequest",
-    "RentOrBuy": "foretrain.planning.rent_or_buy.RentOrBuy",
-    "speedup_per_fold_of_cost": "foretrain.planning.speedup.speedup_per_fold_of_cost",
-    "TimeAndCost": "foretrain.planning.speedup.TimeAndCost",
     "explain": "foretrain.facts.explanation.explain",
     "Explanation": "foretrain.facts.explanation.Explanation",
-    "Estimate": "foretrain.estimates.Estimate",
-    "Part": "foretrain.estimates.Part",
-    "Quantiles": "foretrain.estimates.Quantiles",
+    "speedup_per_fold_of_cost": "foretrain.planning.speedup.speedup_per_fold_of_cost",
+    "TimeAndCost": "foretrain.planning.speedup.TimeAndCost",
     "ForetrainError": "foretrain.errors.ForetrainError",
     "InvalidRequest": "foretrain.errors.InvalidRequest",
     "InvalidData": "foretrain.errors.InvalidData",
     "UnknownName": "foretrain.errors.UnknownName",
     "MissingData": "foretrain.errors.MissingData",
     "BackendFailed": "foretrain.errors.BackendFailed",
-    "Infeasible": "foretrain.errors.Infeasible",
 }
 """Where each public name lives. The export test keeps this, `__all__` and the docstring the same."""
 

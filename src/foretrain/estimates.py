@@ -33,6 +33,15 @@ class Quantiles:
         """All three, times a non-negative factor."""
         return Quantiles(self.p10 * factor, self.p50 * factor, self.p90 * factor)
 
+    def times(self, other: Quantiles) -> Quantiles:
+        """The product of two independent quantities: relative deviations add in quadrature."""
+        p50 = self.p50 * other.p50
+        if p50 == 0:
+            return Quantiles(0.0, 0.0, 0.0)
+        below = math.hypot(1 - self.p10 / self.p50, 1 - other.p10 / other.p50)
+        above = math.hypot(self.p90 / self.p50 - 1, other.p90 / other.p50 - 1)
+        return Quantiles(p50 * max(0.0, 1 - below), p50, p50 * (1 + above))
+
 
 @dataclass(frozen=True, slots=True)
 class Part:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from foretrain.errors import InvalidData, InvalidRequest, MissingData
-from foretrain.facts.clusters import Cluster, cluster, machines
+from foretrain.facts.clusters import Cluster, cluster
 from foretrain.facts.hardware import hardware
 
 
@@ -28,15 +28,15 @@ def test_every_kind_of_entry(tmp_path: Path) -> None:
         network: infiniband-ndr:8
         """,
     )
-    found = machines(file)
-    assert isinstance(found, Cluster)
-    assert [group.name for group in found.groups] == ["rtx2080ti:4x2", "dgx-h100", "aws:p4d.24xlarge:2"]
-    assert [group.devices for group in found.groups] == [8, 8, 16]
-    assert (found.devices, found.nodes) == (32, 5)
-    assert [group.links for group in found.groups] == ["pcie3-x16", None, None]
-    assert {group.network for group in found.groups} == {"infiniband-ndr:8"}
-    assert found.groups[1].node is not None
-    assert found.groups[2].offer is not None
+    lab = cluster(file)
+    assert isinstance(lab, Cluster)
+    assert [group.name for group in lab.groups] == ["rtx2080ti:4x2", "dgx-h100", "aws:p4d.24xlarge:2"]
+    assert [group.devices for group in lab.groups] == [8, 8, 16]
+    assert (lab.devices, lab.nodes) == (32, 5)
+    assert [group.links for group in lab.groups] == ["pcie3-x16", None, None]
+    assert {group.network for group in lab.groups} == {"infiniband-ndr:8"}
+    assert lab.groups[1].node is not None
+    assert lab.groups[2].offer is not None
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_every_kind_of_entry(tmp_path: Path) -> None:
 def test_equal_nodes_are_plain_hardware(tmp_path: Path, entries: str, same: str) -> None:
     file = written(tmp_path, f"nodes: {entries}")
     assert hardware(file) == hardware(same)
-    assert machines(file) == machines(same) == hardware(same)
+    assert cluster(file) == cluster(same) == Cluster(same, (hardware(same),))
 
 
 def test_nodes_with_other_links_are_not_equal(tmp_path: Path) -> None:
@@ -69,32 +69,32 @@ def test_nodes_with_other_links_are_not_equal(tmp_path: Path) -> None:
     [
         ("nodes: [", "is not YAML"),
         ("resnet50", "key: value"),
-        ("network: ethernet-10g", "nodes must be a list"),
-        ("nodes: []", "nodes must be a list"),
+        ("network: ethernet-10g", "`nodes` is required: The nodes, e.g. `nodes: "),
+        ("nodes: []", r"`nodes` is \[\]; it must be a list of at least one entry"),
         ("nodes: [t4]", "entry 1: 't4' is not of the form"),
-        ("nodez: [{device: t4}]", "no key 'nodez'; did you mean nodes"),
-        ("nodes: [{device: t4}, {device: t4, device_count: 2}]", "entry 2: no key 'device_count'"),
+        ("nodez: [{device: t4}]", "no field 'nodez'; did you mean nodes"),
+        ("nodes: [{device: t4}, {device: t4, device_count: 2}]", "entry 2: no field 'device_count'"),
         ("nodes: [{count: 2}]", "none of device, node, instance"),
         ("nodes: [{device: t4, node: dgx-h100}]", "both device and node"),
-        ("nodes: [{device: 4}]", "device is 4"),
-        ("nodes: [{device: t4, count: 0}]", "count is 0; it must be a whole number"),
-        ("nodes: [{device: t4, devices: true}]", "devices is True"),
+        ("nodes: [{device: 4}]", "entry 1: `device` is 4; it must be text"),
+        ("nodes: [{device: t4, count: 0}]", "entry 1: `count` is 0; it must be a whole number"),
+        ("nodes: [{device: t4, devices: true}]", "entry 1: `devices` is True"),
         ("nodes: [{node: dgx-h100, devices: 4}]", "devices is known of a node"),
         ("nodes: [{device: rtx2080to}]", "entry 1: no device 'rtx2080to'; did you mean"),
         ("nodes: [{device: a100}]", "entry 1: 'a100' is a family"),
         ("nodes: [{node: dgx-h10}]", "entry 1: no node 'dgx-h10'; did you mean dgx-h100"),
         ("nodes: [{instance: 'aws:p4d.24xlarge:2'}]", "how many as count"),
         ("nodes: [{instance: t4}]", "PROVIDER:INSTANCE"),
-        ("nodes: [{device: t4, links: pcie33-x16}]", "entry 1: links: no link 'pcie33-x16'; did"),
-        ("nodes: [{device: t4}]\nnetwork: ethernet-11g", "network: no link 'ethernet-11g'; did you mean"),
-        ("nodes: [{device: t4}]\nnetwork: 10", "network is 10"),
+        ("nodes: [{device: t4, links: pcie33-x16}]", "entry 1: `links`: no link 'pcie33-x16'; did"),
+        ("nodes: [{device: t4}]\nnetwork: ethernet-11g", "`network`: no link 'ethernet-11g'; did you mean"),
+        ("nodes: [{device: t4}]\nnetwork: 10", "`network` is 10; it must be LINK or LINK:COUNT"),
     ],
 )  # fmt: skip
 def test_malformed_files_are_explained(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(InvalidData, match=message):
-        machines(written(tmp_path, text))
+        cluster(written(tmp_path, text))
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(MissingData, match="no cluster file"):
+    with pytest.raises(MissingData, match=r"the cluster file .* does not exist"):
         hardware(str(tmp_path / "none.yaml"))

@@ -42,7 +42,7 @@ ENUMERATIONS = frozenset(
 )
 """The keys whose texts are recorded. All other texts are prose or names, and may be reworded."""
 
-UNORDERED_LISTS = frozenset("exchanges hidden_parts left_out parts uncertainty".split())
+UNORDERED_LISTS = frozenset("exchanges excluded hidden_parts left_out parts uncertainty".split())
 """Lists of named parts: each column is sorted in descending order."""
 
 UNNAMED_MAPPINGS = frozenset("bytes_by_kind neighbours network parameters weights".split())

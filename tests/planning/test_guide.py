@@ -8,9 +8,10 @@ from itertools import pairwise
 
 import pytest
 from tests.support.calibrated_cpu import CALIBRATION
+from tests.support.scenarios import predicted
 
 from foretrain.errors import InvalidRequest, UnknownName
-from foretrain.planning.guide.cells import Figures
+from foretrain.planning.guide.cells import Blank, Figures
 from foretrain.planning.guide.guide import BATCHES, Guide, GuideRequest, ModelGuide, guide
 from foretrain.planning.guide.machines import (
     CPU_BY_DATA_SHEET,
@@ -19,11 +20,8 @@ from foretrain.planning.guide.machines import (
     machine_of,
     machines_named,
 )
-from foretrain.planning.guide.runs import Blank
 from foretrain.prediction.advice.bottleneck import Limit
-from foretrain.prediction.many_devices import Parallelism
 from foretrain.prediction.operators.cpu import keep
-from foretrain.prediction.predict import predict
 from foretrain.units import HOUR
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 from foretrain.workloads.workload import Workload
@@ -65,20 +63,19 @@ def test_cells_are_what_predict_says(strategy: str) -> None:
     found = guide_of("mnist-cnn", on=("t4:2",), batches=(64,), strategy=strategy)
     cell = figures(found, "t4:2", 64).run
     machine = found.machines[0].hardware
-    told = predict(workload("mnist-cnn"), machine, Parallelism(strategy, global_batch=64), with_advice=False)
+    told = predicted(workload("mnist-cnn"), machine, strategy=strategy, global_batch=64)
     assert cell.step_seconds == told.step.seconds
     assert cell.samples_per_second == pytest.approx(told.throughput.samples_per_second)
     assert cell.memory_bytes == pytest.approx(told.memory.bytes.p50)
     assert (cell.limit, cell.verdict) == (told.bottleneck.kind, told.bottleneck.verdict)
     assert cell.knowledge is told.knowledge
-    assert told.spread is not None
-    assert cell.moved_bytes == told.spread.moved_bytes
+    assert cell.moved_bytes == told.parallelism.moved_bytes
 
 
 def test_one_device_is_what_predict_says_too() -> None:
     found = guide_of("mnist-cnn", on=("t4",), batches=(64,))
     cell = figures(found, "t4", 64)
-    told = predict(workload("mnist-cnn").at(batch=64), found.machines[0].hardware, with_advice=False)
+    told = predicted(workload("mnist-cnn").at(batch=64), found.machines[0].hardware)
     assert cell.run.step_seconds == told.step.seconds
     assert cell.run.memory_bytes == pytest.approx(told.memory.bytes.p50)
     assert (cell.run.limit, cell.run.verdict) == (told.bottleneck.kind, told.bottleneck.verdict)
@@ -98,12 +95,12 @@ def test_epochs_and_costs_by_hand() -> None:
     assert cell.usd_per_million_samples == pytest.approx(1e6 * per_sample)
 
 
-def test_a_batch_that_does_not_share_out_is_a_blank_with_the_reason() -> None:
+def test_a_batch_that_does_not_divide_evenly_is_a_blank_with_the_reason() -> None:
     found = guide_of("mnist-cnn", on=("t4", "t4:4"), batches=(2, 10, 12))
     row = only(found).cells[1]
     assert [cell.blank for cell in row] == [Blank.UNEVEN, Blank.UNEVEN, None]
-    assert row[0].reason == "a batch of 2 does not share out over 4 devices; 4 would"
-    assert row[1].reason == "a batch of 10 does not share out over 4 devices; 8 would"
+    assert row[0].reason == "a batch of 2 does not divide evenly over 4 devices; 4 does"
+    assert row[1].reason == "a batch of 10 does not divide evenly over 4 devices; 8 does"
     assert all(cell.figures for cell in only(found).cells[0])
 
 
@@ -115,9 +112,7 @@ def test_what_does_not_fit_is_trained_in_the_fewest_micro_batches_that_do() -> N
     assert large.memory_bytes <= large.capacity_bytes
     fewer = large.micro_batches // 2
     machine = found.machines[0].hardware
-    told = predict(
-        workload("resnet50"), machine, Parallelism("ddp", fewer, global_batch=256), with_advice=False
-    )
+    told = predicted(workload("resnet50"), machine, micro_batches=fewer, global_batch=256)
     assert not told.memory.fits
     assert any("micro-batches" in note for note in found.notes)
 
@@ -126,8 +121,8 @@ def test_what_fits_in_no_way_is_a_blank_with_the_reason() -> None:
     found = guide_of("gpt2", on=("p600",), batches=(1, 2))
     assert [cell.blank for cell in only(found).cells[0]] == [Blank.MEMORY, Blank.MEMORY]
     reason = only(found).cells[0][0].reason
-    assert reason.startswith("not even a micro-batch of 1 fits into p600: it needs ")
-    assert only(found).summary.verdict == "it does not fit into any of these machines"
+    assert reason.startswith("a micro-batch of 1 does not fit into p600: it needs ")
+    assert only(found).summary.verdict == "it fits into none of these machines"
     assert only(found).summary.fastest is None
 
 
@@ -324,7 +319,7 @@ def test_counts_are_of_gpus_named_alone() -> None:
         ({"workloads": ()}, "at least one model"),
         ({"batches": ()}, "global batches must be at least 1"),
         ({"batches": (0, 32)}, "global batches must be at least 1, got 0, 32"),
-        ({"samples": 0}, "an epoch of 0 samples"),
+        ({"samples": 0}, "`samples` must be at least 1, got 0"),
         ({"strategy": "auto"}, "a guide shares the batch out over all devices.*not auto"),
         ({"strategy": "tp=2"}, "a guide shares the batch out over all devices.*not tp=2"),
         ({"strategy": "ps-sync"}, "a guide shares the batch out over all devices.*not ps-sync"),

@@ -6,12 +6,19 @@ import pytest
 
 from foretrain.errors import InvalidRequest, UnknownName
 from foretrain.facts.offers import OfferQuery, search
-from foretrain.planning.machines import Machines, MachinesRequest, Reasons, machines
+from foretrain.planning.frontier import Exclusion
+from foretrain.planning.machines import (
+    Excluded,
+    Machines,
+    MachinesRequest,
+    enumerate_machines,
+    exclusions,
+)
 
 
-def found(**asked: object) -> tuple[tuple[Machines, ...], Reasons]:
-    reasons = Reasons()
-    return machines(MachinesRequest(**asked), reasons), reasons  # type: ignore[arg-type]
+def found(**asked: object) -> tuple[tuple[Machines, ...], tuple[Exclusion, ...]]:
+    enumeration = enumerate_machines(MachinesRequest(**asked))  # type: ignore[arg-type]
+    return enumeration.machines, exclusions(enumeration.excluded)
 
 
 def names(of: tuple[Machines, ...]) -> list[str]:
@@ -30,26 +37,26 @@ def test_machines_of_a_known_network_come_in_powers_of_two_up_to_the_most() -> N
 def test_machines_of_an_unknown_network_come_alone_unless_one_is_named() -> None:
     alone, reasons = found(gpus=("t4",), clouds=("azure",), most_devices=8)
     assert all(each.hardware.nodes == 1 for each in alone)
-    (why,) = reasons.told()
-    assert why.reason.startswith("several of them together, as their network is not known")
+    (why,) = reasons
+    assert why.reason == "considered as single nodes only: inter-node network unknown (give `network`)"
     together, reasons = found(gpus=("t4",), clouds=("azure",), most_devices=8, network="ethernet-10g")
     assert max(each.hardware.devices for each in together) == 8
     assert {each.hardware.network for each in together} == {"ethernet-10g"}
-    assert reasons.told() == ()
+    assert reasons == ()
 
 
-def test_machines_too_large_or_of_unknown_devices_are_left_out() -> None:
+def test_machines_too_large_or_of_unknown_devices_are_excluded() -> None:
     some, reasons = found(gpus=("h100",), most_devices=2)
     assert all(each.hardware.devices <= 2 for each in some)
-    said = {each.reason: each for each in reasons.told()}
+    by_reason = {each.reason: each for each in reasons}
     large = {
         f"{offer.provider}:{offer.instance}"
         for offer in search(OfferQuery(gpu="h100"))
         if offer.count > 2 and offer.device is not None
     }
-    assert said["they have more than 2 GPUs"].count == len(large)
-    assert set(said["they have more than 2 GPUs"].examples) <= large
-    assert "it is not said which h100 they have" in said
+    assert by_reason["more than 2 GPUs"].count == len(large)
+    assert set(by_reason["more than 2 GPUs"].examples) <= large
+    assert "H100 variant not specified" in by_reason
 
 
 def test_each_machine_is_taken_where_it_is_cheapest() -> None:
@@ -99,16 +106,13 @@ def test_unknown_names_and_counts_are_refused() -> None:
     for asked in ({"gpus": ("t44",)}, {"clouds": ("awz",)}, {"regions": ("mars",)}):
         with pytest.raises(UnknownName):
             found(**asked)
-    with pytest.raises(InvalidRequest, match="at most 0 GPUs: give at least 1"):
+    with pytest.raises(InvalidRequest, match="`max_gpus` must be at least 1, got 0"):
         MachinesRequest(most_devices=0)
 
 
-def test_reasons_are_counted_by_machine_type_the_most_frequent_first() -> None:
-    reasons = Reasons()
-    for name in ("b", "c", "d", "e", "b"):
-        reasons.add("too slow", name)
-    later = reasons.copy()
-    later.add("too dear", "a")
-    (slow,) = reasons.told()
-    assert (slow.reason, slow.count, slow.examples) == ("too slow", 4, ("b", "c", "d"))
-    assert [each.reason for each in later.told()] == ["too slow", "too dear"]
+def test_exclusions_count_machine_types_the_most_frequent_reason_first() -> None:
+    slow = [Excluded(name, "too slow") for name in ("b", "c", "d", "e", "b")]
+    (only,) = exclusions(slow)
+    assert (only.reason, only.count, only.examples) == ("too slow", 4, ("b", "c", "d"))
+    both = exclusions([Excluded("a", "too expensive"), *slow])
+    assert [each.reason for each in both] == ["too slow", "too expensive"]

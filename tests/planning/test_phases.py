@@ -17,7 +17,7 @@ from foretrain.convergence.curves import Floats
 from foretrain.errors import InvalidRequest
 from foretrain.facts.billing import BillingTerms, billed_seconds
 from foretrain.facts.sheets import Kind
-from foretrain.planning.speedup import billed_seconds_each
+from foretrain.jobs.bill import billed_seconds_each
 from foretrain.planning.two_phases import switching
 from foretrain.planning.two_phases.phases import (
     HandOver,

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.planned import EPOCHS, FEW, planned, request, workload
+from tests.support.scenarios import predicted
 from tests.support.shared_home import own_home
 
 from foretrain.convergence.from_log import LogRequest
@@ -27,11 +28,9 @@ from foretrain.planning.frontier import Frontier, Plan
 from foretrain.planning.machines import MachinesRequest
 from foretrain.planning.plan import PlanRequest, StreamOptions, plan
 from foretrain.planning.selection import Limits, Verdict
-from foretrain.prediction.many_devices import Parallelism
 from foretrain.prediction.memory.estimate import estimate_memory
-from foretrain.prediction.strategies.memory_options import MemoryOptions
-from foretrain.prediction.predict import predict
 from foretrain.prediction.step.input_pipeline import InputOptions
+from foretrain.prediction.strategies.memory_options import MemoryOptions
 from foretrain.units import DAY, HOUR
 from foretrain.workloads.workload import Workload, graph_at
 
@@ -87,17 +86,19 @@ def check_bills(found: Frontier) -> None:
 
 
 def check_step(found: Plan, of: Workload, seconds_within: float = 1e-6) -> None:
-    """A plan's step is the one `predict` tells of the same machines, strategy and batch."""
-    way = found.way
-    micro_batches = way.micro_batches if way.micro_batches > 1 else None
-    told = predict(
-        of.at(batch=way.batch), found.hardware, Parallelism(way.strategy, micro_batches), with_advice=False
+    """The step of a plan is that of `predict` for the same machines, strategy and batch."""
+    configuration = found.configuration
+    told = predicted(
+        of.at(batch=configuration.batch),
+        found.hardware,
+        strategy=configuration.strategy,
+        micro_batches=configuration.micro_batches,
     )
-    assert way.step_seconds.p50 == pytest.approx(told.step.seconds.p50, rel=seconds_within)
-    assert way.step_seconds.p90 == pytest.approx(told.step.seconds.p90, rel=1e-3)
-    assert way.memory_bytes == pytest.approx(told.memory.bytes.p50, rel=0.02)
+    assert configuration.step_seconds.p50 == pytest.approx(told.step.seconds.p50, rel=seconds_within)
+    assert configuration.step_seconds.p90 == pytest.approx(told.step.seconds.p90, rel=1e-3)
+    assert configuration.memory_bytes == pytest.approx(told.memory.bytes.p50, rel=0.02)
     assert told.memory.fits
-    assert way.knowledge is told.knowledge
+    assert configuration.knowledge is told.knowledge
 
 
 def test_the_front_of_all_offers_is_dominated_by_nothing(imagenet: Frontier) -> None:
@@ -107,16 +108,15 @@ def test_the_front_of_all_offers_is_dominated_by_nothing(imagenet: Frontier) -> 
     check_bills(imagenet)
 
 
-def test_every_offer_is_planned_or_left_out_with_the_reason(imagenet: Frontier) -> None:
+def test_every_offer_is_planned_or_excluded_with_a_reason(imagenet: Frontier) -> None:
     offers = search(OfferQuery(cheapest_region=True))
     nameless = {(offer.provider, offer.instance) for offer in offers if offer.device is None}
     named = {(offer.provider, offer.instance) for offer in offers if offer.device is not None}
     planned_offers = {(each.offer.provider, each.offer.instance) for each in imagenet.plans}
-    said = {each.reason: each.count for each in imagenet.left_out}
-    assert sum(count for why, count in said.items() if why.startswith("it is not said which ")) == len(
-        nameless
-    )
-    unfit = sum(count for why, count in said.items() if why.startswith("the model does not fit"))
+    counts = {each.reason: each.count for each in imagenet.excluded}
+    unnamed = sum(count for why, count in counts.items() if why.endswith("variant not specified"))
+    assert unnamed == len(nameless)
+    unfit = sum(count for why, count in counts.items() if why.startswith("the model does not fit"))
     assert len(planned_offers) == len(named) - unfit
     assert planned_offers <= named
     assert not any(each.offer.historical for each in imagenet.plans)
@@ -125,11 +125,13 @@ def test_every_offer_is_planned_or_left_out_with_the_reason(imagenet: Frontier) 
 def test_the_front_of_all_offers_holds_in_full(imagenet: Frontier) -> None:
     of = workload("resnet50", "fp16")
     for each in imagenet.on_front():
-        way = each.way
-        options = MemoryOptions(data_parallel=each.devices, keep_gradients=way.micro_batches > 1)
-        told = estimate_memory(graph_at(of, way.batch // way.micro_batches), each.hardware.device, options)
+        configuration = each.configuration
+        options = MemoryOptions(data_parallel=each.devices, keep_gradients=configuration.micro_batches > 1)
+        told = estimate_memory(
+            graph_at(of, configuration.batch // configuration.micro_batches), each.hardware.device, options
+        )
         assert told.fits
-        assert way.memory_bytes == pytest.approx(told.bytes, rel=0.02)
+        assert configuration.memory_bytes == pytest.approx(told.bytes, rel=0.02)
     check_step(imagenet.plans[imagenet.front[0]], of)
 
 
@@ -137,7 +139,7 @@ def test_the_chosen_plan_within_a_day_is_that_of_brute_force(imagenet: Frontier)
     usd, seconds = money_and_time(imagenet)
     assert imagenet.chosen is not None and imagenet.knee is not None
     assert usd[imagenet.chosen] == usd[seconds <= DAY].min()
-    assert imagenet.chosen == imagenet.cheapest == imagenet.shown
+    assert imagenet.chosen == imagenet.cheapest == imagenet.reported
     assert imagenet.fastest is not None
     assert seconds[imagenet.fastest] == seconds.min()
     assert (usd * seconds)[imagenet.knee] == (usd * seconds).min()
@@ -147,24 +149,30 @@ def test_the_chosen_plan_within_a_day_is_that_of_brute_force(imagenet: Frontier)
 
 @pytest.mark.parametrize("place", range(6))
 def test_steps_are_those_of_predict(few: Frontier, place: int) -> None:
-    plans = [each for each in few.plans if each.way.strategy == "ddp"]
+    plans = [each for each in few.plans if each.configuration.strategy == "ddp"]
     check_step(plans[place * (len(plans) - 1) // 5], workload())
 
 
 @pytest.mark.parametrize("spot", [False, True])
 def test_jobs_are_those_of_predict(spot: bool) -> None:
     """Time, bill, energy and emissions of a plan, evaluations included, are those of the job of its steps."""
-    running = JobOptions(evaluation_samples=10_000, spot=spot)
-    found = planned(request(running=running, machines=replace(FEW, most_devices=4)))
+    options = JobOptions(evaluation_samples=10_000, spot=spot)
+    found = planned(request(options=options, machines=replace(FEW, most_devices=4)))
     length = length_of(EPOCHS)
     assert length is not None
     for each in {found.plans[index].hardware.name: found.plans[index] for index in found.front}.values():
-        way = each.way
-        parallelism = Parallelism(way.strategy, way.micro_batches if way.micro_batches > 1 else None)
-        told = predict(workload().at(batch=way.batch), each.hardware, parallelism, with_advice=False)
-        each_epoch = evaluated_each_epoch(running, 60_000, way.global_batch)
+        configuration = each.configuration
+        told = predicted(
+            workload().at(batch=configuration.batch),
+            each.hardware,
+            strategy=configuration.strategy,
+            micro_batches=configuration.micro_batches,
+        )
+        each_epoch = evaluated_each_epoch(options, 60_000, configuration.global_batch)
         job = job_of(
-            told, length.steps_at(way.global_batch), replace(each_epoch, region=each.offer.region or None)
+            told,
+            length.steps_at(configuration.global_batch),
+            replace(each_epoch, region=each.offer.region or None),
         )
         assert job.usd is not None
         assert each.seconds.p50 == pytest.approx(job.seconds.p50, rel=1e-6)
@@ -174,13 +182,17 @@ def test_jobs_are_those_of_predict(spot: bool) -> None:
 
 
 def test_the_job_told_is_that_of_the_plan_shown(few: Frontier) -> None:
-    shown, job = few.plans[few.shown], few.job
+    shown, job = few.plans[few.reported], few.job
     assert job.seconds == shown.seconds
     assert (job.usd, job.kwh, job.co2_kg) == (shown.usd, shown.kwh, shown.co2_kg)
     assert sum(part.seconds for part in job.parts) == pytest.approx(shown.seconds.p50)
-    assert job.steps == shown.way.steps == 200_000 * math.ceil(60_000 / shown.way.global_batch)
+    assert (
+        job.steps
+        == shown.configuration.steps
+        == 200_000 * math.ceil(60_000 / shown.configuration.global_batch)
+    )
     training = sum(part.seconds for part in job.parts if part.name == "training")
-    assert training == pytest.approx(job.steps * shown.way.step_seconds.p50)
+    assert training == pytest.approx(job.steps * shown.configuration.step_seconds.p50)
     assert job.price is not None and job.price.offer == shown.offer
     assert few.prediction is None
     assert few.job_stream is None
@@ -191,7 +203,7 @@ def test_a_job_in_a_dearer_region_is_priced_there() -> None:
     dear = next(offer for offer in everywhere if offer.usd_per_hour > everywhere[0].usd_per_hour)
     found = planned(request(machines=replace(T4, most_devices=1, regions=(dear.region,))))
     assert {each.offer.region for each in found.plans} == {dear.region}
-    shown = found.plans[found.shown]
+    shown = found.plans[found.reported]
     assert shown.usd_per_hour == dear.usd_per_hour
     assert found.job.usd == shown.usd
     assert found.job.price is not None and found.job.price.offer == dear
@@ -221,9 +233,9 @@ def test_fronts_of_all_kinds_of_requests(
     for each in found.plans:
         assert each.devices <= most
         assert each.offer.provider in clouds
-        assert each.way.global_batch == each.way.batch * each.devices
-        assert each.way.memory_bytes <= each.hardware.device.memory_bytes
-        for name in (each.seconds, each.usd, each.way.step_seconds):
+        assert each.configuration.global_batch == each.configuration.batch * each.devices
+        assert each.configuration.memory_bytes <= each.hardware.device.memory_bytes
+        for name in (each.seconds, each.usd, each.configuration.step_seconds):
             assert 0 < name.p10 <= name.p50 <= name.p90
     assert (found.chosen is None) == all(each.in_time < 0.5 for each in found.plans)
 
@@ -273,9 +285,9 @@ def test_limits_that_nothing_keeps_show_the_nearest_miss() -> None:
     assert (found.chosen, found.cheapest, found.fastest) == (None, None, None)
     assert not found.meets_limits
     _, seconds = money_and_time(found)
-    assert seconds[found.shown] == seconds.min()
+    assert seconds[found.reported] == seconds.min()
     assert all(reason.verdict is Verdict.OVER_DEADLINE for reason in found.reasons)
-    assert found.job.seconds == found.plans[found.shown].seconds
+    assert found.job.seconds == found.plans[found.reported].seconds
 
 
 def test_being_surer_takes_plans_that_keep_both_limits_that_surely(few: Frontier) -> None:
@@ -310,36 +322,38 @@ def test_more_gpus_together_never_make_the_front_worse() -> None:
 
 def test_a_batch_for_each_gpu_is_obeyed() -> None:
     found = planned(request(batches=BatchLimits(batch=96)))
-    assert {(each.way.batch, each.way.micro_batches) for each in found.plans} == {(96, 1)}
-    assert all(each.way.global_batch == 96 * each.devices for each in found.plans)
+    assert {(each.configuration.batch, each.configuration.micro_batches) for each in found.plans} == {(96, 1)}
+    assert all(each.configuration.global_batch == 96 * each.devices for each in found.plans)
 
 
 @pytest.mark.parametrize("global_batch", [100, 1024])
 def test_a_global_batch_is_obeyed_and_shared_out_in_the_fewest_parts(global_batch: int) -> None:
     found = planned(request(batches=BatchLimits(global_batch=global_batch)))
-    assert {each.way.global_batch for each in found.plans} == {global_batch}
+    assert {each.configuration.global_batch for each in found.plans} == {global_batch}
     assert {each.devices for each in found.plans} == {1, 2, 4, *((8, 16) if global_batch == 1024 else ())}
-    assert {each.way.micro_batches for each in found.plans} == {1}, "all of it fits at once"
-    uneven = [each for each in found.left_out if each.reason.startswith("the batch does not share out")]
+    assert {each.configuration.micro_batches for each in found.plans} == {1}, "all of it fits at once"
+    uneven = [each for each in found.excluded if each.reason.startswith("the batch does not divide evenly")]
     assert bool(uneven) == (global_batch == 100)
 
 
 def test_micro_batches_and_the_largest_global_batch_are_obeyed() -> None:
     four = planned(request(batches=BatchLimits(micro_batches=4)))
-    assert {each.way.micro_batches for each in four.plans} == {4}
+    assert {each.configuration.micro_batches for each in four.plans} == {4}
     small = planned(request(batches=BatchLimits(most=200)))
-    assert max(each.way.global_batch for each in small.plans) <= 200
+    assert max(each.configuration.global_batch for each in small.plans) <= 200
     both = planned(request(batches=BatchLimits(micro_batches=5, global_batch=100)))
-    assert {(each.way.global_batch, each.way.micro_batches) for each in both.plans} == {(100, 5)}
+    assert {(each.configuration.global_batch, each.configuration.micro_batches) for each in both.plans} == {
+        (100, 5)
+    }
 
 
 def test_without_a_law_epochs_are_the_same_at_every_batch_and_a_note_says_so(few: Frontier) -> None:
     for each in few.plans:
-        assert each.way.steps == 200_000 * math.ceil(60_000 / each.way.global_batch)
+        assert each.configuration.steps == 200_000 * math.ceil(60_000 / each.configuration.global_batch)
     assert any(note.startswith("the same epochs are counted at every batch size") for note in few.notes)
-    assert any("--max-global-batch" in note for note in few.notes)
+    assert any("`max_global_batch`" in note for note in few.notes)
     fixed = planned(request(batches=BatchLimits(global_batch=512)))
-    assert not any("at every batch size" in note or "--max-global-batch" in note for note in fixed.notes)
+    assert not any("at every batch size" in note or "`max_global_batch`" in note for note in fixed.notes)
     each_gpu = planned(request(batches=BatchLimits(batch=64)))
     assert any("at every batch size" in note for note in each_gpu.notes), "more GPUs are a larger batch"
 
@@ -349,15 +363,15 @@ def test_by_the_critical_batch_larger_ones_take_more_epochs(few: Frontier) -> No
     length = replace(EPOCHS, critical_batch=512, reference_batch=64)
     found = planned(request(length=length))
     for each in found.plans:
-        growth = (1 + each.way.global_batch / 512) / (1 + 64 / 512)
-        steps = 200_000 * growth * math.ceil(60_000 / each.way.global_batch)
-        assert each.way.steps == pytest.approx(steps, rel=1e-3)
-    largest = [max(each.way.global_batch for each in of.plans) for of in (found, few)]
+        growth = (1 + each.configuration.global_batch / 512) / (1 + 64 / 512)
+        steps = 200_000 * growth * math.ceil(60_000 / each.configuration.global_batch)
+        assert each.configuration.steps == pytest.approx(steps, rel=1e-3)
+    largest = [max(each.configuration.global_batch for each in of.plans) for of in (found, few)]
     assert largest[0] < largest[1], "batches are chosen with their epochs"
 
 
 def test_spot_machines_cost_spot_prices_and_are_interrupted() -> None:
-    found = planned(request(running=JobOptions(spot=True), machines=T4))
+    found = planned(request(options=JobOptions(spot=True), machines=T4))
     assert all(each.spot and each.offer.spot_usd_per_hour is not None for each in found.plans)
     check_bills(found)
     for each in found.plans:
@@ -365,28 +379,28 @@ def test_spot_machines_cost_spot_prices_and_are_interrupted() -> None:
         assert each.offer.spot_usd_per_hour == min(price for price in priced if price is not None)
     assert found.job.interruptions > 0
     assert found.job.price is not None and found.job.price.spot
-    assert found.job.usd == found.plans[found.shown].usd
+    assert found.job.usd == found.plans[found.reported].usd
 
 
-def test_what_is_left_out_says_why() -> None:
+def test_exclusions_have_a_reason() -> None:
     found = planned(request(machines=MachinesRequest(("h100", "t4"), most_devices=4)))
-    said = {each.reason: each for each in found.left_out}
-    assert said["it is not said which h100 they have"].count > 0
-    larger = said["they have more than 4 GPUs"]
+    by_reason = {each.reason: each for each in found.excluded}
+    assert by_reason["H100 variant not specified"].count > 0
+    larger = by_reason["more than 4 GPUs"]
     assert larger.count >= len(larger.examples) > 0
-    (alone,) = planned(request(machines=T4)).left_out
-    assert alone.reason == "several of them together, as their network is not known (--network names one)"
+    (alone,) = planned(request(machines=T4)).excluded
+    assert alone.reason == "considered as single nodes only: inter-node network unknown (give `network`)"
     assert "aws:g4dn.xlarge" in alone.examples
     together = planned(request(machines=replace(T4, network="ethernet-10g")))
     assert any(each.machines == 16 for each in together.plans)
-    assert not together.left_out
+    assert not together.excluded
 
 
-def test_a_gpu_without_the_precision_is_left_out_and_spoils_nothing() -> None:
+def test_a_gpu_without_the_precision_is_excluded() -> None:
     asked = replace(request(machines=replace(FEW, gpus=("t4", "h100"))), workload=workload(precision="fp8"))
     found = planned(asked)
     assert {each.hardware.device.id for each in found.plans} == {"h100-sxm"}
-    assert any("no peak for float8_e4m3fn is known of t4" in each.reason for each in found.left_out)
+    assert any("no peak for float8_e4m3fn is known of t4" in each.reason for each in found.excluded)
 
 
 def test_what_fits_nowhere_is_infeasible_and_says_what_is_needed() -> None:
@@ -394,8 +408,8 @@ def test_what_fits_nowhere_is_infeasible_and_says_what_is_needed() -> None:
     assert isinstance(answer, Infeasible)
     assert str(answer).startswith("infeasible: mnist-cnn needs ")
     assert "GiB on each GPU of aws:g4dn" in answer.needed
-    assert "the model does not fit into the memory of these GPUs" in answer.available
-    assert "--global-batch" in answer.alternative
+    assert "the model does not fit into GPU memory" in answer.available
+    assert "`global_batch`" in answer.alternative
 
 
 def test_nothing_on_offer_is_infeasible_too() -> None:
@@ -405,9 +419,9 @@ def test_nothing_on_offer_is_infeasible_too() -> None:
 
 
 def test_a_job_that_never_ends_is_infeasible_and_says_so() -> None:
-    answer = plan(request(machines=T4, running=JobOptions(spot=True, interruptions_per_day=1e5)))
+    answer = plan(request(machines=T4, options=JobOptions(spot=True, interruptions_per_day=1e5)))
     assert isinstance(answer, Infeasible)
-    assert "such a job never ends" in answer.available
+    assert "the job never ends" in answer.available
 
 
 @pytest.mark.parametrize(
@@ -427,10 +441,10 @@ def test_names_nobody_knows(machines: MachinesRequest, sentence: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"length": LengthRequest()}, "say how long the job is"),
-        ({"strategies": ("ddp", "tp")}, "'tp' is none of them"),
-        ({"running": JobOptions(usd_per_hour=1.0)}, "prices are those of the offers"),
-        ({"running": JobOptions(region="us-east-1")}, "name regions among the machines"),
+        ({"length": LengthRequest()}, "the length of the job is missing"),
+        ({"strategies": ("ddp", "tp")}, "not 'tp'"),
+        ({"options": JobOptions(usd_per_hour=1.0)}, "plan uses the prices of the offers"),
+        ({"options": JobOptions(region="us-east-1")}, "filter the machines by region"),
     ],
 )
 def test_requests_that_make_no_sense(changes: dict[str, object], sentence: str) -> None:
@@ -446,10 +460,10 @@ def test_steps_are_of_some_batch(tmp_path: Path) -> None:
     )
     told = LengthRequest(log=LogRequest(log, "loss=0.4"))
     for length in (LengthRequest(steps=1000), told):
-        with pytest.raises(InvalidRequest, match="so many steps of which batch"):
+        with pytest.raises(InvalidRequest, match="`steps` requires `global_batch`"):
             plan(request(length=length))
     found = planned(request(length=told, batches=BatchLimits(global_batch=64), machines=T4))
-    (steps,) = {each.way.steps for each in found.plans}
+    (steps,) = {each.configuration.steps for each in found.plans}
     assert steps == 560, "2 k^-0.3 + 0.1 meets 0.4 at 557.4, which the log says at 560"
     assert found.job.steps_source == "steps until loss=0.4"
 
@@ -457,11 +471,11 @@ def test_steps_are_of_some_batch(tmp_path: Path) -> None:
 def test_steps_are_counted_at_their_batch() -> None:
     """1,000 steps of 256 samples are 500 of 512, where nothing says that these take more epochs."""
     at_one = planned(request(length=LengthRequest(steps=1000), batches=BatchLimits(global_batch=256)))
-    assert {each.way.steps for each in at_one.plans} == {1000}
+    assert {each.configuration.steps for each in at_one.plans} == {1000}
     length = LengthRequest(steps=1000, reference_batch=256)
     chosen_too = planned(request(length=length))
     for each in chosen_too.plans:
-        assert each.way.steps == math.ceil(1000 * 256 / each.way.global_batch)
+        assert each.configuration.steps == math.ceil(1000 * 256 / each.configuration.global_batch)
 
 
 def test_reading_samples_takes_time(few: Frontier) -> None:
@@ -469,9 +483,12 @@ def test_reading_samples_takes_time(few: Frontier) -> None:
     slow = planned(request(input=InputOptions("imagenet", workers=1)))
     usual = {each.hardware.name: each for each in few.plans}
     assert all(each.seconds.p50 >= usual[each.hardware.name].seconds.p50 for each in slow.plans)
-    assert slow.plans[0].way.step_seconds.p50 > 2 * usual[slow.plans[0].hardware.name].way.step_seconds.p50
-    assert any("samples are taken to be in memory" in note for note in few.notes)
-    assert not any("samples are taken to be in memory" in note for note in slow.notes)
+    assert (
+        slow.plans[0].configuration.step_seconds.p50
+        > 2 * usual[slow.plans[0].hardware.name].configuration.step_seconds.p50
+    )
+    assert any("samples are assumed to be in memory" in note for note in few.notes)
+    assert not any("samples are assumed to be in memory" in note for note in slow.notes)
 
 
 def test_often_enough_owning_is_cheaper_than_the_chosen_machines() -> None:
@@ -484,9 +501,9 @@ def test_often_enough_owning_is_cheaper_than_the_chosen_machines() -> None:
 
 
 def test_the_prediction_in_full_is_of_the_plan_shown() -> None:
-    found = planned(request(machines=replace(T4, most_devices=4), in_full=True))
+    found = planned(request(machines=replace(T4, most_devices=4), with_prediction=True))
     assert found.prediction is not None
-    shown = found.plans[found.shown]
-    assert found.prediction.hardware == shown.hardware
+    shown = found.plans[found.reported]
+    assert found.prediction.cluster.groups == (shown.hardware,)
     told: Quantiles = found.prediction.step.seconds
-    assert told.p50 == pytest.approx(shown.way.step_seconds.p50, rel=1e-6)
+    assert told.p50 == pytest.approx(shown.configuration.step_seconds.p50, rel=1e-6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,14 +10,13 @@ from tests.support.planned import EPOCHS, FEW, planned, request
 from tests.support.shared_home import own_home
 
 from foretrain.errors import Infeasible, InvalidRequest
-from foretrain.jobs.batch_limits import BatchLimits
+from foretrain.jobs.batch_limits import BatchLimits, smallest_batch
 from foretrain.jobs.job import JobOptions
 from foretrain.jobs.length import LengthRequest
-from foretrain.jobs.smallest_step import smallest_step
 from foretrain.planning.machines import MachinesRequest
 from foretrain.planning.plan import PlanRequest, StreamOptions, plan
 from foretrain.workloads.requests import WorkloadRequest, workload_of
-from foretrain.workloads.workload import Workload
+from foretrain.workloads.workload import Workload, graph_at
 
 __all__ = ("own_home",)
 
@@ -39,65 +39,68 @@ def pooled(tmp_path: Path) -> Workload:
 
 
 def test_a_model_that_cannot_train_on_one_sample_is_planned_with_more(pooled: Workload) -> None:
-    assert smallest_step(pooled)[0] == 2
+    assert smallest_batch(partial(graph_at, pooled)) == 2
     for batches in (BatchLimits(), BatchLimits(batch=32), BatchLimits(global_batch=12)):
         found = planned(PlanRequest(pooled, EPOCHS, machines=FEW, batches=batches))
-        assert all(each.way.batch // each.way.micro_batches >= 2 for each in found.plans)
+        assert all(each.configuration.batch // each.configuration.micro_batches >= 2 for each in found.plans)
 
 
 def test_a_model_that_cannot_train_at_all_says_why(tmp_path: Path) -> None:
     file = tmp_path / "broken.py"
     file.write_text(POOLED.replace("nn.Linear(8, 2)", "nn.Linear(9, 2)"))
     with pytest.raises(InvalidRequest, match="the model failed in layer"):
-        smallest_step(workload_of(WorkloadRequest(f"{file}:pooled")))
+        smallest_batch(partial(graph_at, workload_of(WorkloadRequest(f"{file}:pooled"))))
 
 
 def test_a_batch_in_micro_batches_is_what_predict_takes_it_for() -> None:
     found = planned(request(batches=BatchLimits(batch=64, micro_batches=4)))
     for each in found.plans:
-        assert (each.way.batch, each.way.micro_batches) == (64, 4)
-        assert each.way.global_batch == 64 * each.devices
+        assert (each.configuration.batch, each.configuration.micro_batches) == (64, 4)
+        assert each.configuration.global_batch == 64 * each.devices
 
 
-def test_given_micro_batches_are_not_given_up_to_divide_the_model() -> None:
+def test_given_micro_batches_are_kept_rather_than_searching_layouts() -> None:
     batches = BatchLimits(global_batch=7, micro_batches=7)
     machines = MachinesRequest(gpus=("t4",), clouds=("aws",), most_devices=4)
     found = planned(request(machines=machines, batches=batches))
-    assert {(each.devices, each.way.micro_batches) for each in found.plans} == {(1, 7)}
+    assert {(each.devices, each.configuration.micro_batches) for each in found.plans} == {(1, 7)}
     four = MachinesRequest(gpus=("v100-sxm2-16gb",), clouds=("aws",), regions=("us-east-1",), most_devices=4)
     uneven = request(machines=four, batches=BatchLimits(global_batch=9, micro_batches=3))
-    assert not uneven.may_divide
+    assert not uneven.may_search_layouts
 
 
 def test_a_batch_is_no_larger_than_an_epoch() -> None:
     found = planned(request(length=LengthRequest(epochs=100, samples=100)))
-    assert max(each.way.global_batch for each in found.plans) <= 100
+    assert max(each.configuration.global_batch for each in found.plans) <= 100
     assert any("global batches up to 100 are compared" in note for note in found.notes)
 
 
 @pytest.mark.parametrize(
-    ("running", "sentence"),
+    ("options", "sentence"),
     [
-        (JobOptions(interruptions_per_day=-1), "-1 interruptions a day: give a finite number of at least 0"),
-        (JobOptions(interruptions_per_day=float("nan")), "nan interruptions a day"),
-        (JobOptions(checkpoint_every_seconds=0), "checkpoints every 0 s of work: give more than 0"),
+        (
+            JobOptions(interruptions_per_day=-1),
+            "`interruptions_per_day` must be finite and at least 0, got -1",
+        ),
+        (JobOptions(interruptions_per_day=float("nan")), "got nan"),
+        (JobOptions(checkpoint_every_seconds=0), "checkpoints must be more than 0 s of work apart, got 0 s"),
     ],
 )
 def test_what_makes_sense_on_no_machine_is_refused_and_not_called_infeasible(
-    running: JobOptions, sentence: str
+    options: JobOptions, sentence: str
 ) -> None:
     with pytest.raises(InvalidRequest, match=sentence):
-        request(running=running)
+        request(options=options)
 
 
-def test_what_nobody_offers_is_said_so() -> None:
+def test_no_matching_offer_is_infeasible() -> None:
     answer = plan(request(machines=MachinesRequest(gpus=("rtx4090",), clouds=("lambda",))))
     assert isinstance(answer, Infeasible)
     assert str(answer) == (
         "infeasible: mnist-cnn needs machines to rent, but there is no current offer of rtx4090 by lambda; "
-        "`foretrain offers` lists what there is"
+        "`foretrain offers` lists all offers"
     )
-    spot = plan(request(machines=MachinesRequest(clouds=("runpod",)), running=JobOptions(spot=True)))
+    spot = plan(request(machines=MachinesRequest(clouds=("runpod",)), options=JobOptions(spot=True)))
     assert isinstance(spot, Infeasible)
     assert "no current offer by runpod with a spot price" in str(spot)
 
@@ -106,12 +109,12 @@ def test_one_gpu_that_is_to_shard_is_not_called_too_small() -> None:
     one = MachinesRequest(gpus=("t4",), clouds=("aws",), most_devices=1)
     answer = plan(request(machines=one, strategies=("zero3",)))
     assert isinstance(answer, Infeasible)
-    assert "one GPU has nothing to shard" in answer.available
+    assert "one GPU has no state to shard" in answer.available
     assert "does not fit" not in str(answer) and "GiB" not in str(answer)
 
 
-def test_what_is_said_of_numbers_and_prices_reads_well() -> None:
+def test_reasons_and_refusals_read_well() -> None:
     found = planned(request(machines=MachinesRequest(gpus=("t4",), clouds=("aws",), most_devices=1)))
-    assert any(each.reason == "they have more than 1 GPU" for each in found.left_out)
-    with pytest.raises(InvalidRequest, match=r"machines bought for \$0: give a price above 0"):
+    assert any(each.reason == "more than 1 GPU" for each in found.excluded)
+    with pytest.raises(InvalidRequest, match="`buy_price` must be above 0, got 0"):
         StreamOptions(jobs_per_year=10, price_usd=0)

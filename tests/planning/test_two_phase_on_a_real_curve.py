@@ -20,7 +20,6 @@ from foretrain.facts.hardware import hardware
 from foretrain.facts.offers import OfferQuery, search
 from foretrain.facts.providers import providers
 from foretrain.facts.running import CHECKPOINT_FIXED, CHECKPOINT_RATE, STARTUP, default
-from foretrain.jobs.job import state_bytes
 from foretrain.jobs.stages import where_it_flattens
 from foretrain.planning.two_phases.phases import (
     HandOver,
@@ -30,11 +29,12 @@ from foretrain.planning.two_phases.phases import (
     fastest_in_phases,
 )
 from foretrain.prediction.cost_models.step_models import cost_model
-from foretrain.prediction.evaluation import StepConfiguration, evaluate
-from foretrain.prediction.many_devices import Parallelism, step_context
+from foretrain.prediction.evaluation import evaluate
 from foretrain.prediction.operators.catalogue import DEFAULT
+from foretrain.prediction.scenario import Parallelism, StepConfiguration, step_context
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.strategies.catalogue import layout_of
+from foretrain.workloads.graph import state_bytes
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 
 FILE = Path(__file__).parent / "data" / "dawnbench_imagenet_resnet50.csv"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.hand_made_steps import gpt2, graph, spread_by
+from tests.support.hand_made_steps import gpt2, graph, parallel_step_on
 from tests.support.trace_events import check_trace
 
 from foretrain.prediction.timeline import COMPUTE, Stream, Task, Timeline, chrome_trace, simulate
@@ -50,12 +50,12 @@ def test_rounding_makes_nothing_overlap(seconds: list[float]) -> None:
     ],
 )  # fmt: skip
 def test_whole_steps_follow_the_schema(strategy: str, micro_batches: int) -> None:
-    run = spread_by(gpt2(), strategy, "a100-pcie-40gb:4", micro_batches).run
+    run = parallel_step_on(gpt2(), strategy, "a100-pcie-40gb:4", micro_batches).run
     check_trace(json.loads(json.dumps(chrome_trace(run.timeline, strategy))))
 
 
 def test_messages_longer_than_passes_do_not_overlap() -> None:
-    found = spread_by(graph("voice-linear", batch=64), "pp=2", "t4:1x2", 16, inter="ethernet-1g")
+    found = parallel_step_on(graph("voice-linear", batch=64), "pp=2", "t4:1x2", 16, inter="ethernet-1g")
     check_trace(json.loads(json.dumps(chrome_trace(found.run.timeline, "slow network"))))
 
 

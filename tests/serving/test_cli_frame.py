@@ -111,7 +111,7 @@ def completions(*words: str) -> list[str]:
         [sys.executable, "-m", "foretrain"],
         env={
             **os.environ,
-            "_FORETRAIN_COMPLETE": "complete_bash",
+            "_FORETRAIN_COMPLETE": "bash_complete",
             "COMP_WORDS": " ".join(words),
             "COMP_CWORD": str(len(words) - 1),
         },
@@ -119,7 +119,7 @@ def completions(*words: str) -> list[str]:
         text=True,
         check=False,
     )
-    return run.stdout.split()
+    return [line.partition(",")[2] for line in run.stdout.splitlines()]
 
 
 def test_completion_knows_commands_devices_and_clouds() -> None:
@@ -130,8 +130,8 @@ def test_completion_knows_commands_devices_and_clouds() -> None:
 
 
 def test_the_completion_script_is_for_this_command(run_command: Run) -> None:
-    script = run_command("--show-completion", "bash", _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1").stdout
-    assert "_FORETRAIN_COMPLETE=complete_bash" in script
+    script = run_command("--show-completion", "bash").stdout
+    assert "_FORETRAIN_COMPLETE=bash_complete" in script
 
 
 @pytest.mark.parametrize("arguments", EXAMPLES)

@@ -11,12 +11,12 @@ import pytest
 
 Run = Callable[..., CompletedProcess[str]]
 JOB = ("predict", "mnist-cnn", "--on", "t4", "--batch", "8")
-ROOFLINE = (*JOB, "--model", "roofline")
+ROOFLINE = (*JOB, "--cost-model", "roofline")
 
 
 @pytest.mark.parametrize("model", ["foretrain", "roofline", "per-layer"])
 def test_json_has_all_keys_and_parts_that_sum(predicted: Callable[..., dict[str, Any]], model: str) -> None:
-    found = predicted(*JOB, "--model", model)
+    found = predicted(*JOB, "--cost-model", model)
     assert set(found) >= {
         "workload", "hardware", "knowledge", "step", "throughput", "memory", "bottleneck", "coverage",
         "sources",
@@ -59,19 +59,19 @@ def test_advice_can_be_left_out(predicted: Callable[..., dict[str, Any]]) -> Non
     assert all(item["gain"] >= 1.02 for item in advice)
 
 
-def test_many_devices_are_told_with_what_they_exchange(
+def test_many_devices_are_predicted_with_what_they_exchange(
     predicted: Callable[..., dict[str, Any]], run_here: Run
 ) -> None:
     job = ("predict", "mnist-cnn", "--on", "t4:4", "--batch", "8", "--no-advice")
     found = predicted(*job)
-    step, spread = found["step"], found["spread"]
+    step, report = found["step"], found["parallelism"]
     assert sum(part["seconds"] for part in step["parts"]) == pytest.approx(step["seconds"]["p50"])
     assert 0 < step["exposed_communication_seconds"] <= step["communication_seconds"]
     assert found["throughput"]["samples_per_second"] == pytest.approx(32 / step["seconds"]["p50"])
-    assert spread["global_batch"] == 32
-    assert [each["verb"] for each in spread["exchanges"]] == ["all-reduce"]
+    assert report["global_batch"] == 32
+    assert [each["verb"] for each in report["exchanges"]] == ["all-reduce"]
     text = run_here(*job).stdout
-    assert text.splitlines()[0] == "mnist-cnn on t4:4, batch 8 per device, 32 in all"
+    assert text.splitlines()[0] == "mnist-cnn on t4:4, batch 8 per device, global batch 32"
     assert "all-reduce gradients" in text
 
 
@@ -94,20 +94,20 @@ def test_text_says_whether_input_is_overlapped(run_here: Run) -> None:
 
 
 def test_text_of_a_model_of_tokens_says_tokens(run_here: Run) -> None:
-    job = ("predict", "gpt2", "--on", "t4", "--batch", "2", "--seq-len", "32", "--model", "roofline")
+    job = ("predict", "gpt2", "--on", "t4", "--batch", "2", "--seq-len", "32", "--cost-model", "roofline")
     assert "tokens/s" in run_here(*job, "--no-advice").stdout
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--model", "magic"), "model 'magic' is not one of foretrain, roofline"),
+        (("--cost-model", "magic"), "--cost-model 'magic' is not one of foretrain, roofline"),
         (("--dataset", "imagenett"), "no data set 'imagenett'; did you mean imagenet-jpeg"),
         (("--storage", "tape"), "no storage 'tape'. Known: hdd"),
-        (("--dataset", "tokens", "--model", "roofline"), "consists of tokens, but this model takes none"),
-        (("--loader-workers", "-1"), "loader workers must be at least 0"),
-        (("--model", "end-to-end"), "give --timings FILE"),
-        (("--timings", "mine.csv"), "--timings is for --model end-to-end"),
+        (("--dataset", "tokens", "--cost-model", "roofline"), "consists of tokens, but this model takes none"),
+        (("--loader-workers", "-1"), "--loader-workers is '-1'; it must be a whole number of at least 0"),
+        (("--cost-model", "end-to-end"), "give --timings FILE"),
+        (("--timings", "mine.csv"), "--timings is for --cost-model end-to-end"),
     ],
 )
 def test_bad_input(run_here: Run, arguments: tuple[str, ...], message: str) -> None:
@@ -117,18 +117,19 @@ def test_bad_input(run_here: Run, arguments: tuple[str, ...], message: str) -> N
     assert evaluation.stdout == ""
 
 
-def test_own_timings_tell_the_step(predicted: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+def test_a_cost_model_is_fitted_to_own_timings(predicted: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     timings = tmp_path / "mine.csv"
     rows = [f"t4,{batch},{0.01 + 0.001 * batch + 1e-5 * (batch % 3)}" for batch in range(2, 40, 2)]
     timings.write_text("\n".join(["device,batch,seconds", *rows]) + "\n")
-    found = predicted(*JOB, "--model", "end-to-end", "--timings", str(timings))
+    found = predicted(*JOB, "--cost-model", "end-to-end", "--timings", str(timings))
+    assert predicted(*JOB, "--cost-model", str(timings)) == found
     assert found["step"]["seconds"]["p50"] == pytest.approx(0.018, rel=0.05)
     assert found["knowledge"] == "measured"
     assert "mine.csv" in found["step"]["parts"][0]["source"]
 
 
 def test_timings_that_are_not_there(run_here: Run, tmp_path: Path) -> None:
-    evaluation = run_here(*JOB, "--model", "end-to-end", "--timings", str(tmp_path / "none.csv"))
+    evaluation = run_here(*JOB, "--cost-model", "end-to-end", "--timings", str(tmp_path / "none.csv"))
     assert evaluation.returncode in (2, 3, 4)
     assert "none.csv" in evaluation.stderr
     assert "Traceback" not in evaluation.stderr

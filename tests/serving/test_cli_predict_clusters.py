@@ -38,7 +38,7 @@ def test_a_uniform_file_is_the_same_as_its_hardware_in_a_word(
     file = written(
         "nodes: [{device: rtx2080ti, devices: 4, count: 2, links: pcie3-x8}]\nnetwork: ethernet-10g"
     )
-    job = ("predict", model, "--global-batch", "256", "--model", "roofline", "--json")
+    job = ("predict", model, "--global-batch", "256", "--cost-model", "roofline", "--json")
     from_file = run_here(*job, "--on", file)
     in_a_word = run_here(*job, "--on", "rtx2080ti:4x2", "--network", "ethernet-10g", "--links", "pcie3-x8")
     assert from_file.returncode == 0, from_file.stderr
@@ -74,9 +74,9 @@ def test_the_text_shows_every_group_and_the_verdict(
     job = ("predict", model, "--on", written(UNLIKE), "--global-batch", "128", "--samples", "1280")
     shown = run_here(*job)
     assert shown.returncode == 0, shown.stderr
-    assert "3 devices in 3 nodes that differ, 128 samples in all" in shown.stdout
-    assert "Verdict: " in shown.stdout
-    assert "batch of each" in shown.stdout
+    assert "global batch 128 on 3 devices of different kinds" in shown.stdout
+    assert "Split: " in shown.stdout
+    assert "batch per device" in shown.stdout
     assert "k80:1x2" in shown.stdout
     assert "even split over all nodes" in shown.stdout
     assert "Epoch of 1,280 samples: 10 steps" in shown.stdout
@@ -93,15 +93,14 @@ def test_without_a_global_batch_each_device_counts_with_its_own(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--strategy", "tp=2,pp=1,dp=1"), "--strategy ddp alone"),
-        (("--strategy", "fsdp"), "wants equal nodes"),
-        (("--micro-batches", "2"), "--micro-batches wants equal batches"),
-        (("--links", "pcie3-x16"), "at each entry of the file"),
-        (("--timeline", "step.json"), "--timeline shows devices that all do the same"),
-        (("--least-batch", "0"), "at least 1"),
+        (("--strategy", "tp=2,pp=1,dp=1"), "a heterogeneous cluster supports strategy ddp only"),
+        (("--strategy", "fsdp"), "strategy fsdp requires equal nodes"),
+        (("--micro-batches", "2"), "--micro-batches requires equal batches"),
+        (("--links", "pcie3-x16"), "at each entry of the cluster file"),
+        (("--min-batch", "0"), "at least 1"),
     ],
 )
-def test_what_wants_equal_nodes_is_refused(
+def test_what_requires_equal_nodes_is_refused(
     run_here: Run, model: str, written: Callable[[str], str], options: tuple[str, ...], message: str
 ) -> None:
     evaluation = run_here("predict", model, "--on", written(UNLIKE), "--global-batch", "64", *options)
@@ -109,16 +108,16 @@ def test_what_wants_equal_nodes_is_refused(
     assert message in evaluation.stderr
 
 
-def test_a_least_batch_wants_nodes_that_differ(run_here: Run, model: str) -> None:
-    evaluation = run_here("predict", model, "--on", "t4:2", "--least-batch", "4")
+def test_a_minimum_batch_is_for_heterogeneous_clusters(run_here: Run, model: str) -> None:
+    evaluation = run_here("predict", model, "--on", "t4:2", "--min-batch", "4")
     assert evaluation.returncode == 2
-    assert "--least-batch is for nodes that differ" in evaluation.stderr
+    assert "--min-batch is for heterogeneous clusters" in evaluation.stderr
 
 
 def test_a_batch_too_small_is_an_answer_and_fails_a_check(
     run_here: Run, model: str, written: Callable[[str], str]
 ) -> None:
-    job = ("predict", model, "--on", written(UNLIKE), "--global-batch", "4", "--least-batch", "8")
+    job = ("predict", model, "--on", written(UNLIKE), "--global-batch", "4", "--min-batch", "8")
     told = run_here(*job)
     assert told.returncode == 0
     assert "infeasible: the smallest node needs 8 samples" in told.stdout

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 Run = Callable[..., CompletedProcess[str]]
-STEP = ("predict", "mnist-cnn", "--on", "t4", "--batch", "8", "--model", "roofline", "--no-advice")
-RENTED = ("predict", "mnist-cnn", "--on", "aws:g4dn.xlarge", "--batch", "8", "--model", "roofline")
+STEP = ("predict", "mnist-cnn", "--on", "t4", "--batch", "8", "--cost-model", "roofline", "--no-advice")
+RENTED = ("predict", "mnist-cnn", "--on", "aws:g4dn.xlarge", "--batch", "8", "--cost-model", "roofline")
 
 
 def found(run: Run, *arguments: str) -> dict[str, Any]:
@@ -137,7 +137,7 @@ MIXED = "nodes: [{device: v100-sxm2-16gb}, {device: k80, count: 2}]\nnetwork: in
 def test_a_job_on_nodes_that_differ(run_here: Run, tmp_path: Path) -> None:
     file = tmp_path / "mixed.yaml"
     file.write_text(MIXED)
-    asked = ("predict", "mnist-cnn", "--on", str(file), "--model", "roofline", "--no-advice")
+    asked = ("predict", "mnist-cnn", "--on", str(file), "--cost-model", "roofline", "--no-advice")
     length = ("--samples", "60000", "--epochs", "200", "--eval-samples", "10000", "--usd-per-hour", "3.6")
     answer = found(run_here, *asked, "--global-batch", "4096", *length)
     job, step = answer["job"], answer["step"]["seconds"]
@@ -157,12 +157,12 @@ def test_nodes_left_out_cost_nothing(run_here: Run, tmp_path: Path) -> None:
     file = tmp_path / "mixed.yaml"
     file.write_text(MIXED)
     few = found(
-        run_here, "predict", "mnist-cnn", "--on", str(file), "--model", "roofline", "--no-advice",
+        run_here, "predict", "mnist-cnn", "--on", str(file), "--cost-model", "roofline", "--no-advice",
         "--global-batch", "8", "--steps", "1000",
     )  # fmt: skip
-    assert few["split"]["left_out"]
+    assert few["split"]["excluded"]
     one = found(
-        run_here, "predict", "mnist-cnn", "--on", "v100-sxm2-16gb", "--model", "roofline", "--no-advice",
+        run_here, "predict", "mnist-cnn", "--on", "v100-sxm2-16gb", "--cost-model", "roofline", "--no-advice",
         "--batch", "8", "--steps", "1000",
     )  # fmt: skip
     assert few["job"]["energy"]["watts"] == pytest.approx(one["job"]["energy"]["watts"])

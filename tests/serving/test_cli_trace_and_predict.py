@@ -50,10 +50,10 @@ def test_what_does_not_fit_gets_advice_and_an_exit_code_on_request(run_here: Run
     ("arguments", "message"),
     [
         (("trace", "resnet-fifty"), "no model 'resnet-fifty'"),
-        (("trace", "resnet50", "--precision", "fp12"), "precision 'fp12' is not one of"),
+        (("trace", "resnet50", "--precision", "fp12"), "--precision is 'fp12'; it must be one of fp32"),
         (("trace", "resnet50", "--optimizer", "adamm"), "no optimizer 'adamm'; did you mean adam"),
-        (("trace", "resnet50", "--seq-len", "12"), "seq_len"),
-        (("trace", "resnet50", "--batch", "0"), "batch must be at least 1"),
+        (("trace", "resnet50", "--seq-len", "12"), "has no --seq-len"),
+        (("trace", "resnet50", "--batch", "0"), "--batch is '0'; it must be a whole number of at least 1"),
         (("predict", "resnet50", "--on", "h100"), "family of devices"),
         (("predict", "resnet50", "--on", "h100-sxm:8", "--strategy", "magic"), "strategy 'magic'"),
     ],

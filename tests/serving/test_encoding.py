@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretrain.estimates import Estimate, Part
 from foretrain.encoding import encode, to_json
+from foretrain.estimates import Estimate, Part
 
 
 class Colour(StrEnum):

@@ -21,7 +21,7 @@ JOB = ("plan", "mnist-cnn", "--samples", "60000", "--epochs", "200000")
 FEW = (*JOB, "--gpu", "t4,a10g", "--cloud", "aws", "--max-gpus", "8")
 KEYS = {
     "model", "limits", "meets_limits", "chosen", "shown", "front", "cheapest", "fastest", "knee", "plans",
-    "job", "two_phases", "job_stream", "left_out", "considered", "notes",
+    "job", "two_phases", "job_stream", "excluded", "considered", "notes",
 }  # fmt: skip
 PLAN_KEYS = {
     "hardware", "provider", "instance", "region", "device", "machines", "gpus", "spot", "usd_per_hour",
@@ -59,7 +59,7 @@ def test_json_has_stable_keys(predicted: Callable[..., dict[str, Any]]) -> None:
     )
     assert [each["verdict"] == "on the front" for each in plans].count(True) <= len(found["front"])
     assert found["job"]["seconds"] == plans[found["shown"]]["seconds"]
-    assert set(found["left_out"][0]) == {"reason", "count", "examples"}
+    assert set(found["excluded"][0]) == {"reason", "count", "examples"}
     assert set(found["two_phases"]) == {
         "switch_share", "flattens_at_share", "seconds", "usd", "hand_over_usd", "saved_usd", "saved_seconds",
         "phases", "note",

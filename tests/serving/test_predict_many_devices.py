@@ -14,7 +14,7 @@ from tests.support.trace_events import check_trace
 from foretrain.facts.hardware import hardware
 from foretrain.prediction.collectives.network import network_of
 from foretrain.prediction.strategies.catalogue import layout_of
-from foretrain.serving.cli.predict import predict
+from foretrain.serving.cli.predict import COMMAND
 
 Run = Callable[..., CompletedProcess[str]]
 JOB = ("predict", "mnist-cnn", "--on", "t4:4", "--batch", "8")
@@ -31,7 +31,7 @@ def test_every_strategy_answers_with_the_keys_of_the_contract(
 ) -> None:
     found = predicted(*QUICK, "--strategy", strategy)
     assert set(found) >= {
-        "workload", "hardware", "knowledge", "step", "throughput", "memory", "bottleneck", "spread",
+        "workload", "hardware", "knowledge", "step", "throughput", "memory", "bottleneck", "parallelism",
         "coverage", "sources", "notes",
     }  # fmt: skip
     step = found["step"]
@@ -47,14 +47,14 @@ def test_every_strategy_answers_with_the_keys_of_the_contract(
     assert found["memory"]["largest_batch"] > 8
     assert found["bottleneck"]["kind"] in ("gpu", "network", "input", "launch", "memory")
     assert found["hardware"] | {"devices_per_node": 4, "nodes": 1} == found["hardware"]
-    spread = found["spread"]
-    assert set(spread) >= {
+    report = found["parallelism"]
+    assert set(report) >= {
         "strategy", "degrees", "replicas", "global_batch", "micro_batches", "network", "coordination_ratio",
         "moved_bytes", "bubble_seconds", "utilisation", "exchanges", "stages", "staleness", "scaling",
         "runners_up",
     }  # fmt: skip
-    assert spread["exchanges"]
-    assert spread["scaling"] is None  # no advice was asked for
+    assert report["exchanges"]
+    assert report["scaling"] is None  # no advice was asked for
 
 
 def test_advice_brings_what_ifs_and_a_curve(predicted: Callable[..., dict[str, Any]]) -> None:
@@ -62,21 +62,21 @@ def test_advice_brings_what_ifs_and_a_curve(predicted: Callable[..., dict[str, A
     assert {"2x GPUs", "half the GPUs", "2x batch"} <= {
         each["change"] for each in found["bottleneck"]["advice"]
     }
-    curve = found["spread"]["scaling"]
+    curve = found["parallelism"]["scaling"]
     assert [point["devices"] for point in curve["points"]] == [1, 2, 4, 8]
     assert {curve["knee"], curve["best"]} <= {1, 2, 4, 8}
 
 
-def test_a_global_batch_is_shared_out(predicted: Callable[..., dict[str, Any]]) -> None:
+def test_a_global_batch_is_divided(predicted: Callable[..., dict[str, Any]]) -> None:
     found = predicted("predict", "mnist-cnn", "--on", "t4:4", "--global-batch", "64", "--no-advice")
-    assert found["spread"]["global_batch"] == 64
+    assert found["parallelism"]["global_batch"] == 64
     assert found["workload"]["batch"] == 16
     assert found["throughput"]["samples_per_second"] == pytest.approx(64 / found["step"]["seconds"]["p50"])
 
 
 def test_micro_batches_links_and_jitter_reach_the_step(predicted: Callable[..., dict[str, Any]]) -> None:
     plain = predicted(*QUICK)["step"]["seconds"]["p50"]
-    assert predicted(*QUICK, "--micro-batches", "4")["spread"]["micro_batches"] == 4
+    assert predicted(*QUICK, "--micro-batches", "4")["parallelism"]["micro_batches"] == 4
     assert predicted(*QUICK, "--links", "pcie3-x8")["step"]["seconds"]["p50"] > plain
     assert predicted(*QUICK, "--jitter", "0.2")["step"]["seconds"]["p50"] > plain
 
@@ -85,7 +85,7 @@ def test_a_network_by_name_joins_nodes(predicted: Callable[..., dict[str, Any]])
     job = ("predict", "mnist-cnn", "--on", "t4:1x4", "--batch", "8", "--no-advice")
     slow, fast = (predicted(*job, "--network", name) for name in ("ethernet-1g", "ethernet-100g"))
     assert slow["step"]["seconds"]["p50"] > fast["step"]["seconds"]["p50"]
-    assert "ethernet-1g" in str(slow["spread"]["network"])
+    assert "ethernet-1g" in str(slow["parallelism"]["network"])
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "dp", "zero3", "pp=2,dp=2"])
@@ -102,10 +102,10 @@ def test_the_timeline_is_a_trace(run_here: Run, tmp_path: Path, strategy: str) -
 
 def test_text_says_it_all(run_here: Run) -> None:
     text = run_here(*JOB, "--strategy", "zero1").stdout
-    assert text.splitlines()[0] == "mnist-cnn on t4:4, batch 8 per device, 32 in all"
+    assert text.splitlines()[0] == "mnist-cnn on t4:4, batch 8 per device, global batch 32"
     for part in (
-        "Strategy: zero1", "Network: ", "inside a node", "Step: ", "waiting for exchanges", "Exchanges take ",
-        "as long as computing and move", "reduce-scatter", "Best number of GPUs", "doubling is worth it",
+        "Strategy: zero1", "Network: ", "inside a node", "Step: ", "exposed communication", "Communication takes ",
+        "of computing time and moves", "reduce-scatter", "Best number of GPUs", "doubling is worth it",
         "efficiency", "what if", "2x GPUs",
     ):  # fmt: skip
         assert part in text
@@ -128,16 +128,16 @@ def test_text_of_stages_and_servers(run_here: Run) -> None:
     [
         (("--strategy", "ddpp"), "did you mean ddp"),
         (("--strategy", "tp=3"), "must divide 4"),
-        (("--strategy", "tp=2,dp=4"), "dp=2 would take all of them"),
+        (("--strategy", "tp=2,dp=4"), "dp=2 uses all of them"),
         (("--strategy", "tp=2"), "needs linear layers"),
         (("--strategy", "pp=4,dp=2"), "but the hardware has 4"),
         (("--strategy", "ep=2"), "this model has none it knows"),
         (("--strategy", "ps-ksync=9"), "K is 1 to 4"),
-        (("--strategy", "zero=9"), "give one of"),
-        (("--micro-batches", "3"), "1, 2, 4, 8 would do"),
+        (("--strategy", "zero=9"), "is not one of zero=0, zero=1"),
+        (("--micro-batches", "3"), "--micro-batches can be 1, 2, 4, 8"),
         (("--micro-batches", "0"), "at least 1"),
-        (("--global-batch", "6"), "does not share out over 4 replicas"),
-        (("--jitter", "2"), "between 0 and 1"),
+        (("--global-batch", "6"), "--global-batch 6 does not divide over 4 replicas"),
+        (("--jitter", "2"), "jitter must be at least 0 and below 1"),
         (("--links", "carrier-pigeon"), "carrier-pigeon"),
         (("--timeline", "/nowhere/step.json"), "there is no folder"),
         (("--strategy", "pp=4,chunks=2", "--micro-batches", "2"), "use 4 micro-batches"),
@@ -158,10 +158,36 @@ def test_more_stages_than_layers_say_how_many_would_do(run_here: Run) -> None:
     assert "use at most" in evaluation.stderr
 
 
-def test_one_device_has_no_timeline_of_streams(run_here: Run, tmp_path: Path) -> None:
-    evaluation = run_here("predict", "mnist-cnn", "--on", "t4", "--timeline", str(tmp_path / "step.json"))
-    assert evaluation.returncode == 2
-    assert "name more than one device" in evaluation.stderr
+def test_one_device_has_a_timeline_too(run_here: Run, tmp_path: Path) -> None:
+    file = tmp_path / "step.json"
+    assert run_here("predict", "mnist-cnn", "--on", "t4", "--timeline", str(file)).returncode == 0
+    check_trace(json.loads(file.read_text()))
+
+
+def test_batch_and_global_batch_together_must_agree(
+    predicted: Callable[..., dict[str, Any]], run_here: Run
+) -> None:
+    alone = predicted(*QUICK)
+    assert predicted(*QUICK, "--global-batch", "32")["step"] == alone["step"]
+    refused = run_here(*QUICK, "--global-batch", "64")
+    assert refused.returncode == 2
+    assert "batch 8 on 4 replicas is a global batch of 32, but --global-batch is 64" in refused.stderr
+
+
+def test_on_one_device_batch_and_global_batch_are_the_same(predicted: Callable[..., dict[str, Any]]) -> None:
+    job = ("predict", "mnist-cnn", "--on", "t4")
+    assert predicted(*job, "--batch", "192") == predicted(*job, "--global-batch", "192")
+
+
+def test_nothing_that_fits_is_an_answer(run_here: Run) -> None:
+    job = ("predict", "gpt2-xl", "--on", "k80:2", "--strategy", "auto", "--json")
+    answer = run_here(*job)
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert set(json.loads(answer.stdout)["infeasible"]) >= {"constraint", "needed", "available", "alternative"}
+    assert run_here(*job, "--check").returncode == 1
+    text = run_here(*job[:-1])
+    assert text.returncode == 0
+    assert text.stdout.startswith("infeasible: ")
 
 
 def test_an_unknown_network_between_nodes_is_missing_data(run_here: Run) -> None:
@@ -177,7 +203,7 @@ def test_what_does_not_fit_fails_only_if_checked(run_here: Run) -> None:
 
 
 def test_the_examples_of_the_help_name_hardware_that_is_known() -> None:
-    lines = [line.split() for line in (predict.__doc__ or "").splitlines() if "foretrain predict" in line]
+    lines = [line.split() for line in COMMAND.examples]
     assert len(lines) >= 5
     for words in lines:
         named = words[words.index("--on") + 1]

@@ -6,12 +6,14 @@ import math
 from collections.abc import Sequence
 from functools import cache
 
+from tests.support.scenarios import predicted
+
 from foretrain.estimates import Quantiles
 from foretrain.facts.billing import BillingTerms
-from foretrain.facts.hardware import hardware
 from foretrain.facts.providers import providers
+from foretrain.jobs.configurations import RunConfiguration
 from foretrain.jobs.job import Job, Steps, job_of
-from foretrain.planning.frontier import Frontier, LeftOut, Plan, TwoPhases, Way
+from foretrain.planning.frontier import Exclusion, Frontier, Plan, TwoPhases
 from foretrain.planning.job_stream import JobStreamRequest, rent_or_buy_for_jobs
 from foretrain.planning.selection import (
     cheapest_within,
@@ -24,7 +26,6 @@ from foretrain.planning.selection import (
 )
 from foretrain.planning.two_phases.phases import PhasedJob, Runner, plan_in_phases
 from foretrain.prediction.answer import Prediction
-from foretrain.prediction.predict import predict
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 from foretrain.workloads.workload import Workload
 
@@ -46,8 +47,8 @@ def example(deadline_seconds: float | None = None, budget_usd: float | None = No
     seconds, usd = [plan.seconds.p50 for plan in plans], [plan.usd.p50 for plan in plans]
     cheapest, middle = cheapest_within(seconds, usd, *limits), knee(seconds, usd)
     chosen = middle if limits == (math.inf, math.inf) else cheapest
-    shown = middle if chosen is None else chosen
-    prediction, job = answers[shown]
+    reported = middle if chosen is None else chosen
+    prediction, job = answers[reported]
     return Frontier(
         model=prediction.workload.source.name,
         deadline_seconds=deadline_seconds,
@@ -59,16 +60,18 @@ def example(deadline_seconds: float | None = None, budget_usd: float | None = No
         fastest=fastest_within(seconds, usd, limits[1], limits[0]),
         knee=middle,
         chosen=chosen,
-        shown=shown,
+        reported=reported,
         job=job,
-        prediction=_in_full(prediction.hardware.name),
+        prediction=_in_full(prediction.cluster.name),
         two_phases=_two_phases(plans) if budget_usd else None,
         job_stream=rent_or_buy_for_jobs(
-            JobStreamRequest(prediction.hardware, job.seconds, 120, plans[shown].usd_per_hour, 30_000)
+            JobStreamRequest(
+                prediction.cluster.groups[0], job.seconds, 120, plans[reported].usd_per_hour, 30_000
+            )
         ),
-        left_out=(
-            LeftOut("the provider does not say which GPU it rents out", 3, ("x:a100", "y:h100")),
-            LeftOut("the step does not fit into memory at any batch size", 2, ("x:k80",)),
+        excluded=(
+            Exclusion("A100 variant not specified", 3, ("x:a100", "y:h100")),
+            Exclusion("the model does not fit into GPU memory", 2, ("x:k80",)),
         ),
         considered=12_345,
         notes=("prices change daily",),
@@ -82,23 +85,23 @@ def _workload() -> Workload:
 
 @cache
 def _in_full(machines: str) -> Prediction:
-    return predict(_workload(), hardware(machines))
+    return predicted(_workload(), machines, advice=True)
 
 
 @cache
 def _answers() -> tuple[tuple[Prediction, Job], ...]:
     """Predictions and jobs on all machines, the cheapest first."""
-    found = [_answer(predict(_workload(), hardware(name), with_advice=False)) for name in MACHINES]
-    return tuple(sorted(found, key=lambda answer: _usd(answer[1]).p50))
+    answers = [_answer(predicted(_workload(), name)) for name in MACHINES]
+    return tuple(sorted(answers, key=lambda answer: _usd(answer[1]).p50))
 
 
 def _answer(prediction: Prediction) -> tuple[Prediction, Job]:
-    steps = _SAMPLES / _global_batch(prediction)
+    steps = _SAMPLES / prediction.update_batch
     return prediction, job_of(prediction, Steps(Quantiles(0.9 * steps, steps, 1.2 * steps), "a guess"))
 
 
 def _plan(prediction: Prediction, job: Job, deadline: float, budget: float) -> Plan:
-    machines, usd = prediction.hardware, _usd(job)
+    (machines,), usd = prediction.cluster.groups, _usd(job)
     assert machines.offer is not None
     in_time = probability_within(*_three(job.seconds), deadline)
     in_budget = probability_within(*_three(usd), budget)
@@ -106,15 +109,17 @@ def _plan(prediction: Prediction, job: Job, deadline: float, budget: float) -> P
         hardware=machines,
         offer=machines.offer,
         spot=False,
-        way=Way(
+        configuration=RunConfiguration(
             strategy=prediction.strategy,
             batch=prediction.batch,
             micro_batches=1,
-            global_batch=_global_batch(prediction),
+            global_batch=prediction.update_batch,
             checkpoint_activations=False,
-            steps=job.steps,
+            job_steps=Steps(job.steps_interval, job.steps_source),
             step_seconds=prediction.step.seconds,
+            forward_seconds=prediction.step.forward_seconds,
             memory_bytes=prediction.memory.bytes.p50,
+            state_bytes=job.saving.bytes,
             knowledge=prediction.knowledge,
         ),
         seconds=job.seconds,
@@ -125,10 +130,6 @@ def _plan(prediction: Prediction, job: Job, deadline: float, budget: float) -> P
         in_budget=float(in_budget),
         both=float(probability_of_both(in_time, in_budget)),
     )
-
-
-def _global_batch(prediction: Prediction) -> int:
-    return prediction.batch if prediction.spread is None else prediction.spread.global_batch
 
 
 def _usd(job: Job) -> Quantiles:

@@ -1,4 +1,4 @@
-"""Steps of a few calls whose times a test says, and steps of small models on real devices."""
+"""Steps of a few calls with given times, and steps of small models on real devices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from foretrain.prediction.collectives._base import Verb
 from foretrain.prediction.collectives.network import network_of
 from foretrain.prediction.cost_models.priced_step import CallTimes
 from foretrain.prediction.cost_models.step_models import OperatorCostModel
-from foretrain.prediction.step.parallel import Environment, Spread, spread
+from foretrain.prediction.step.parallel import Environment, ParallelStep, parallel_step
 from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.prediction.strategies.program import Axis, Exchange, Program, When
 from foretrain.workloads.graph import Buffer, Call, Graph, Phase, Role, Spec
@@ -23,7 +23,7 @@ PHASES = {"f": Phase.FORWARD, "b": Phase.BACKWARD, "o": Phase.OPTIMIZER}
 
 
 def step_of(spelled: str, gradient_elements: Sequence[int] = ()) -> Graph:
-    """A step of calls such as "ffbbo"; backward calls write gradients of so many elements, in their order."""
+    """A step of calls such as "ffbbo"; its backward calls write gradients of these sizes, in their order."""
     specs = tuple(Spec((elements,), "float32") for elements in gradient_elements)
     backward = [index for index, letter in enumerate(spelled) if letter == "b"]
     writes = dict(zip(backward, range(len(specs)), strict=False))
@@ -39,7 +39,7 @@ def step_of(spelled: str, gradient_elements: Sequence[int] = ()) -> Graph:
 
 
 def times(*device: float) -> CallTimes:
-    """Calls of so many seconds, launched in no time."""
+    """Calls of given seconds, launched in no time."""
     return CallTimes(np.array(device, float), np.zeros(len(device)))
 
 
@@ -51,7 +51,7 @@ def program(spelled: str, *exchanges: Exchange, micro_batches: int = 1) -> Progr
 def exchange(
     after: int, before: int, seconds: float, axis: Axis = Axis.DATA, when: When = When.EVERY
 ) -> Exchange:
-    """An exchange whose bytes say how long it takes."""
+    """An exchange of one byte per second it takes."""
     return Exchange("exchange", Verb.ALL_REDUCE, seconds, axis, after, before, when)
 
 
@@ -78,8 +78,10 @@ def environment(on: str, intra: str | None = None, inter: str | None = None) -> 
     return Environment(machine.device, network_of(machine, intra, inter), OperatorCostModel())
 
 
-def spread_by(of: Graph, strategy: str, on: str, micro_batches: int = 1, inter: str | None = None) -> Spread:
-    """A step spread over real devices."""
+def parallel_step_on(
+    of: Graph, strategy: str, on: str, micro_batches: int = 1, inter: str | None = None
+) -> ParallelStep:
+    """A step on real devices."""
     machine = hardware(on)
     layout = layout_of(strategy, machine.devices, machine.devices_per_node)
-    return spread(of, layout, micro_batches, environment(on, inter=inter))
+    return parallel_step(of, layout, micro_batches, environment(on, inter=inter))

@@ -1,48 +1,53 @@
-"""Steps that take as long as a test says."""
+"""A cost model whose steps take a given time."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from foretrain.errors import InvalidRequest
-from foretrain.estimates import Estimate, Part
+import numpy as np
+
 from foretrain.facts.devices import Device
-from foretrain.prediction.cost_models.priced_step import Binding, PricedStep, StepEstimate
-from foretrain.prediction.cost_models.step_models import CostModel
-from foretrain.prediction.operators._base import Knowledge
+from foretrain.prediction.cost_models.priced_step import PricedStep
+from foretrain.prediction.cost_models.step_models import NO_HOST, CostModel
+from foretrain.prediction.operators._base import Confidence, Knowledge
+from foretrain.prediction.operators.listing import KINDS, PHASES, listing_of
+from foretrain.prediction.operators.pricing import PricedOps
 from foretrain.workloads.graph import Graph, Phase
+
+CLOCK = Confidence(Knowledge.MEASURED, 1.0, 1.1, "a clock")
 
 
 @dataclass(frozen=True)
 class FixedSteps(CostModel):
-    """Forward a third, backward two thirds, of `device_seconds` and of what waiting adds to it."""
+    """Forward a third, backward two thirds, of `device_seconds` and of the wait for launches.
+
+    In both passes the first operator is limited by arithmetic, with `arithmetic_share` of the pass, and the
+    second by bandwidth; all others take no time. Launches end when the step ends.
+    """
 
     device_seconds: float = 1.0
     waiting_seconds: float = 0.0
     arithmetic_share: float = 1.0
 
-    def estimate(self, graph: Graph, device: Device) -> StepEstimate:
-        del graph, device
-        whole = self.device_seconds + self.waiting_seconds
-        parts = [Part("forward linear", self.device_seconds, "a clock", 0.0, 0.1 * self.device_seconds)]
-        if self.waiting_seconds:
-            parts.append(Part("waiting for launches", self.waiting_seconds, "a host"))
-        return StepEstimate(
-            estimate=Estimate("s", tuple(parts)),
-            knowledge=Knowledge.MEASURED,
-            phases={Phase.FORWARD: whole / 3, Phase.BACKWARD: 2 * whole / 3, Phase.OPTIMIZER: 0.0},
-            device_seconds=self.device_seconds,
-            host_seconds=whole,
-            waiting_seconds=self.waiting_seconds,
-            unmodelled=(),
-            modelled_share=1.0,
-            binding={
-                Binding.ARITHMETIC: self.arithmetic_share * self.device_seconds,
-                Binding.BANDWIDTH: (1 - self.arithmetic_share) * self.device_seconds,
-                Binding.SIZE: 0.0,
-            },
-        )
-
     def priced_all(self, graphs: Sequence[Graph], device: Device) -> tuple[PricedStep, ...]:
-        raise InvalidRequest("a clock knows whole steps only")
+        del device
+        return tuple(self._priced(graph) for graph in graphs)
+
+    def _priced(self, graph: Graph) -> PricedStep:
+        listing = listing_of(graph)
+        computing, moving, launching = (np.zeros(len(listing.ops)) for _ in range(3))
+        share, waiting = self.arithmetic_share, self.waiting_seconds
+        thirds = {Phase.FORWARD: 1 / 3, Phase.BACKWARD: 2 / 3}
+        for phase, part in thirds.items():
+            first, second = np.flatnonzero(listing.phases == PHASES.index(phase))[:2]
+            computing[first] = share * part * self.device_seconds
+            moving[second] = (1 - share) * part * self.device_seconds
+            launching[first] = part * waiting
+            if waiting and phase is Phase.BACKWARD:
+                launching[first] += self.device_seconds / 3
+        if waiting:
+            launching[-1] = self.device_seconds + waiting - launching.sum()
+        confidence = {KINDS[kind]: CLOCK for kind in set(listing.kinds.tolist())}
+        priced = PricedOps(listing, computing + moving, computing, moving, confidence)
+        return PricedStep(graph, priced, launching, NO_HOST)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
+from foretrain.answers import Answer
 from foretrain.convergence.curves import LEAST_POINTS, Curve, Direction, Floats, Target, without_spikes
 from foretrain.convergence.families import Span
 from foretrain.convergence.families.power_law import PowerLaw
@@ -17,6 +19,7 @@ from foretrain.convergence.history_values import value_quantiles
 from foretrain.convergence.plan_prior import CHANCE, steps_by_plan
 from foretrain.convergence.rolling import Ensemble, ensemble, quantiles_of, reaching_steps
 from foretrain.convergence.schedules import Constant, Schedule
+from foretrain.encoding import encode
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Quantiles
 
@@ -62,7 +65,7 @@ class Fan:
 
 
 @dataclass(frozen=True)
-class Convergence:
+class Convergence(Answer):
     """The answer. `steps` beyond the horizon are infinite (null in JSON): not met by then.
 
     `probability` is that of meeting the target by `final_step`: the planned end, or the horizon looked at.
@@ -87,6 +90,23 @@ class Convergence:
     unit: str = "step"
     epochs: Quantiles | None = None
     notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer as plain data."""
+        encoded: dict[str, Any] = encode(self)
+        return encoded
+
+    def summary(self) -> tuple[tuple[str, str], ...]:
+        """Target, steps and final value."""
+        when = f"{self.steps.p50:,.0f}" if math.isfinite(self.steps.p50) else "not reached"
+        value = self.final_value
+        return (
+            ("target", str(self.target)),
+            (f"{self.unit}s", when),
+            ("probability", f"{self.probability:.0%} by {self.unit} {self.final_step:,.0f}"),
+            ("final value", f"{value.p50:.4g} (80 % between {value.p10:.4g} and {value.p90:.4g})"),
+            ("verdict", self.verdict),
+        )
 
     def at(self, step: float) -> float:
         """The metric at a step: the log as far as it goes, then the middle of the fan."""

@@ -1,7 +1,7 @@
 """A cluster as a file: which nodes there are, and the network between them. Nodes may differ.
 
-    nodes:                              a list; each entry stands for `count` equal nodes (1 if not said) of
-      - device: rtx2080ti                 a device, so many `devices` to a node (1 if not said),
+    nodes:                              a list; each entry stands for `count` equal nodes (default 1) of
+      - device: rtx2080ti                 a device, with `devices` to a node (default 1),
         devices: 4
         count: 2
         links: pcie3-x16                  joined by LINK[:COUNT] (else: what is known of such nodes)
@@ -15,24 +15,22 @@ Here the file is only read and checked; `hardware` and `clusters` know what it d
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from foretrain.errors import InvalidData, MissingData, UnknownName, nearest
+from foretrain.decoding import TEXT, Kind, decode, option, parse_mapping, read_mapping, records, whole_number
+from foretrain.errors import InvalidData
 from foretrain.facts.links import link
 
 SUFFIXES = (".yaml", ".yml")
-_KEYS = ("nodes", "network")
 _NAMING = ("device", "node", "instance")
-_ENTRY_KEYS = (*_NAMING, "devices", "count", "links")
 _EXAMPLE = "nodes: [{device: rtx2080ti, devices: 4, count: 2}, {node: dgx-h100}]"
 
 
 @dataclass(frozen=True)
 class NodeEntry:
-    """So many equal nodes; `named_by` is the key that says what they are, `name` what it says."""
+    """Equal nodes, `count` of them; `named_by` is the key that names them, `name` its value."""
 
     named_by: str
     name: str
@@ -43,7 +41,7 @@ class NodeEntry:
 
 @dataclass(frozen=True)
 class ClusterFile:
-    """What a cluster file says."""
+    """The contents of a cluster file."""
 
     file: str
     entries: tuple[NodeEntry, ...]
@@ -54,6 +52,37 @@ class ClusterFile:
         return f"nodes, entry {number + 1}"
 
 
+def _read_link(value: Any) -> str:
+    name = TEXT.read(value)
+    link(name.partition(":")[0])  # raises UnknownName
+    return str(name)
+
+
+_LINK = Kind("LINK[:COUNT]", "LINK or LINK:COUNT", _read_link)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Entry:
+    """One entry of `nodes`, as it is written."""
+
+    device: str | None = option(TEXT, "A device.")
+    node: str | None = option(TEXT, "A known machine.")
+    instance: str | None = option(TEXT, "A machine that a provider rents out.")
+    devices: int | None = option(whole_number(1), "Devices of each node.")
+    count: int = option(whole_number(1), "Nodes.", default=1)
+    links: str | None = option(_LINK, "Links between the devices of a node.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Contents:
+    """A cluster file, as it is written."""
+
+    nodes: tuple[_Entry, ...] = option(
+        records(_Entry, "{device: t4, devices: 4, count: 2}"), f"The nodes, e.g. `{_EXAMPLE}`.", required=True
+    )
+    network: str | None = option(_LINK, "The network between all nodes.")
+
+
 def is_cluster_file(text: str) -> bool:
     """Whether a name of hardware is that of a file."""
     return text.endswith(SUFFIXES)
@@ -62,82 +91,30 @@ def is_cluster_file(text: str) -> bool:
 def read_cluster_file(path: str | Path) -> ClusterFile:
     """The contents of a cluster file, checked; a malformed one raises `InvalidData` that names the key."""
     file = Path(path).expanduser()
-    if not file.is_file():
-        raise MissingData(f"no cluster file {file}; the least of one is `{_EXAMPLE}`")
-    try:
-        text = file.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise InvalidData(str(file), f"is not text: {error}") from error
-    return parse_cluster(text, str(file))
+    return _checked(read_mapping(file, "cluster file", _EXAMPLE), file)
 
 
 def parse_cluster(text: str, file: str) -> ClusterFile:
     """The same from the text of the file."""
-    import yaml
-
-    try:
-        content = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError) as error:
-        raise InvalidData(file, f"is not YAML: {error}") from error
-    if not isinstance(content, Mapping):
-        raise InvalidData(file, f"is not a list of `key: value` lines; the least is `{_EXAMPLE}`")
-    _refuse_unknown(content, _KEYS, file, "")
-    nodes = content.get("nodes")
-    if not isinstance(nodes, list) or not nodes:
-        raise InvalidData(file, f"nodes must be a list of at least one entry, e.g. `{_EXAMPLE}`")
-    entries = tuple(_entry(entry, file, f"nodes, entry {number}: ") for number, entry in enumerate(nodes, 1))
-    return ClusterFile(file, entries, _link(content, "network", file, ""))
+    return _checked(parse_mapping(text, Path(file), _EXAMPLE), Path(file))
 
 
-def _entry(entry: Any, file: str, where: str) -> NodeEntry:
-    if not isinstance(entry, Mapping):
-        raise InvalidData(file, f"{where}{entry!r} is not of the form {{device: t4, devices: 4, count: 2}}")
-    _refuse_unknown(entry, _ENTRY_KEYS, file, where)
-    naming = [key for key in _NAMING if entry.get(key) is not None]
+def _checked(content: dict[str, Any], file: Path) -> ClusterFile:
+    decoded = decode(_Contents, content, file)
+    entries = tuple(
+        _entry(entry, str(file), f"nodes, entry {place}: ") for place, entry in enumerate(decoded.nodes, 1)
+    )
+    return ClusterFile(str(file), entries, decoded.network)
+
+
+def _entry(entry: _Entry, file: str, where: str) -> NodeEntry:
+    naming = [key for key in _NAMING if getattr(entry, key) is not None]
     if len(naming) != 1:
-        said = f"both {' and '.join(naming)}" if naming else f"none of {', '.join(_NAMING)}"
-        raise InvalidData(file, f"{where}gives {said}; name one")
+        given = f"both {' and '.join(naming)}" if naming else f"none of {', '.join(_NAMING)}"
+        raise InvalidData(file, f"{where}gives {given}; name one")
     (named_by,) = naming
-    name = entry[named_by]
-    if not isinstance(name, str):
-        raise InvalidData(file, f"{where}{named_by} is {name!r}; it must be a name")
-    if named_by != "device" and "devices" in entry:
+    if named_by != "device" and entry.devices is not None:
         raise InvalidData(
             file, f"{where}devices is known of a {named_by}; leave it out, or name the device instead"
         )
-    return NodeEntry(
-        named_by=named_by,
-        name=name,
-        devices=_whole(entry, "devices", file, where),
-        count=_whole(entry, "count", file, where),
-        links=_link(entry, "links", file, where),
-    )
-
-
-def _refuse_unknown(content: Mapping[Any, Any], known: tuple[str, ...], file: str, where: str) -> None:
-    for key in content:
-        if key not in known:
-            near = nearest(str(key), known)
-            hint = f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(known)}"
-            raise InvalidData(file, f"{where}no key {str(key)!r}; {hint}")
-
-
-def _whole(entry: Mapping[Any, Any], key: str, file: str, where: str) -> int:
-    value = entry.get(key, 1)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise InvalidData(file, f"{where}{key} is {value!r}; it must be a whole number of at least 1")
-    return value
-
-
-def _link(content: Mapping[Any, Any], key: str, file: str, where: str) -> str | None:
-    """The name of a link, perhaps with a count; that a link of this name exists is checked."""
-    value = content.get(key)
-    if value is None:
-        return None
-    if not isinstance(value, str):
-        raise InvalidData(file, f"{where}{key} is {value!r}; it must be LINK or LINK:COUNT")
-    try:
-        link(value.partition(":")[0])
-    except UnknownName as error:
-        raise InvalidData(file, f"{where}{key}: {error}") from error
-    return value
+    return NodeEntry(named_by, getattr(entry, named_by), entry.devices or 1, entry.count, entry.links)

@@ -1,20 +1,23 @@
-"""Which batch sizes a plan may choose: what was asked for, and the sizes that leaves to compare."""
+"""Which batch sizes may be chosen: the limits of the request, and the sizes to compare within them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import count, takewhile
 
 from foretrain.errors import InvalidRequest
+from foretrain.facts.running import LARGEST_BATCH, LARGEST_BATCH_TOKENS, default
+from foretrain.workloads.graph import Graph
+from foretrain.workloads.workload import BATCHES, Workload, graph_at
 
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """Which batches may be chosen: one of each device and step, one of all, or any up to `most` of all.
+    """A fixed batch of each device and step, a fixed global batch, or any global batch up to `most`.
 
-    `micro_batches` are equal parts of what each device trains in a step, as `predict` has them.
+    `micro_batches` are equal parts of the batch of each device, as in `predict`.
     """
 
     batch: int | None = None
@@ -26,33 +29,32 @@ class BatchLimits:
         for name in ("batch", "micro_batches", "global_batch", "most"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                said = "the largest global batch" if name == "most" else name.replace("_", " ")
-                raise InvalidRequest(f"{said} must be at least 1, got {value}")
+                field = "max_global_batch" if name == "most" else name
+                raise InvalidRequest(f"`{field}` must be at least 1, got {value}")
         if self.batch is not None and self.global_batch is not None:
-            raise InvalidRequest("give --batch (of each device) or --global-batch, not both")
+            raise InvalidRequest("give `batch` (of each device) or `global_batch`, not both")
         if self.global_batch is not None and self.global_batch > self.largest:
             raise InvalidRequest(
-                f"a global batch of {self.global_batch} is above the largest allowed, {self.most}: give one "
-                "of --global-batch and --max-global-batch"
+                f"`global_batch` {self.global_batch} exceeds `max_global_batch` {self.most}: give one of them"
             )
-        for whose, size in (("each device", self.batch), ("all devices", self.global_batch)):
+        for field, size in (("batch", self.batch), ("global_batch", self.global_batch)):
             if size is not None and size % (self.micro_batches or 1):
                 raise InvalidRequest(
-                    f"{size} samples of {whose} do not split into {self.micro_batches} equal micro-batches"
+                    f"`{field}` {size} does not split into {self.micro_batches} equal micro-batches"
                 )
 
     @property
-    def at_once(self) -> int | None:
-        """What each device trains at once, where its batch is given."""
+    def micro_batch(self) -> int | None:
+        """The micro-batch of each device, where its batch is given."""
         return None if self.batch is None else self.batch // (self.micro_batches or 1)
 
     @property
     def is_open(self) -> bool:
-        """Whether the global batch is to be chosen, and nothing says how large it may be."""
+        """Whether the global batch is to be chosen and has no upper limit."""
         return self.batch is None and self.global_batch is None and self.most is None
 
     def up_to(self, most: int) -> BatchLimits:
-        """The same with a largest global batch, where none was given or follows."""
+        """The same with a largest global batch, unless the limits already imply one."""
         return replace(self, most=most) if self.is_open else self
 
     @property
@@ -61,24 +63,24 @@ class BatchLimits:
         return math.inf if self.most is None else self.most
 
     def rounds(self, batch: int, devices: int) -> list[int]:
-        """Micro-batches that such batches of each device may come in."""
-        at_once = batch * devices
+        """The allowed numbers of micro-batches, each of `batch` samples per device."""
+        samples = batch * devices
         if self.global_batch is not None:
-            rounds, left = divmod(self.global_batch, at_once)
-            found = [rounds] if rounds and not left else []
+            rounds, left = divmod(self.global_batch, samples)
+            counts = [rounds] if rounds and not left else []
         elif self.micro_batches is not None or self.batch is not None or self.most is None:
-            found = [self.micro_batches or 1]
+            counts = [self.micro_batches or 1]
         else:
-            found = [1 << power for power in range((self.most // at_once).bit_length())]
-        return [each for each in found if each * at_once <= self.largest and self._is_wanted(each)]
+            counts = [1 << power for power in range((self.most // samples).bit_length())]
+        return [each for each in counts if each * samples <= self.largest and self._is_allowed(each)]
 
     def sizes(self, counts: Iterable[int]) -> Iterator[int]:
-        """Batches of each device to compare on so many devices, rising: powers of two.
+        """Micro-batches of a device to compare on these numbers of devices, ascending: powers of two.
 
-        Where the global batch is given, of each octave the largest that shares it out.
+        Where the global batch is given: the largest divisor of each device's share in every octave.
         """
-        if self.at_once is not None:
-            yield self.at_once
+        if self.micro_batch is not None:
+            yield self.micro_batch
         elif self.global_batch is not None:
             shares = [self.global_batch // count for count in counts if self.global_batch % count == 0]
             yield from sorted({size for share in shares for size in self._parts(share)})
@@ -86,11 +88,42 @@ class BatchLimits:
             yield from takewhile(lambda size: size <= self.largest, (1 << power for power in count()))
 
     def _parts(self, share: int) -> Iterable[int]:
-        """Sizes of equal micro-batches of one device's share."""
+        """Sizes of equal micro-batches of the share of one device."""
         if self.micro_batches is not None:
             return [] if share % self.micro_batches else [share // self.micro_batches]
-        dividing = (size for size in range(1, share + 1) if share % size == 0)
-        return {size.bit_length(): size for size in dividing}.values()
+        divisors = (size for size in range(1, share + 1) if share % size == 0)
+        return {size.bit_length(): size for size in divisors}.values()
 
-    def _is_wanted(self, rounds: int) -> bool:
+    def _is_allowed(self, rounds: int) -> bool:
         return self.micro_batches is None or rounds == self.micro_batches
+
+
+def small_step(workload: Workload) -> Graph:
+    """The recorded step of few samples, or of one sample where more cannot be recorded."""
+    try:
+        return graph_at(workload, BATCHES[0])
+    except InvalidRequest:
+        return graph_at(workload, 1)
+
+
+def smallest_batch(graph: Callable[[int], Graph]) -> int:
+    """1, or 2 where one sample cannot be trained: batch normalisation of a single value per channel."""
+    try:
+        graph(1)
+    except InvalidRequest as alone:
+        try:
+            graph(BATCHES[0])
+        except InvalidRequest:
+            raise alone from None
+        return BATCHES[0]
+    return 1
+
+
+def largest_batch(workload: Workload, epoch_samples: int | None = None) -> int:
+    """The largest global batch to compare by default: in samples or tokens, and at most an epoch."""
+    graph = small_step(workload)
+    if graph.tokens:
+        tried = max(1, int(default(LARGEST_BATCH_TOKENS).quantiles.p50 * graph.samples // graph.tokens))
+    else:
+        tried = int(default(LARGEST_BATCH).quantiles.p50)
+    return tried if epoch_samples is None else min(tried, epoch_samples)

@@ -1,25 +1,32 @@
-"""What a job costs: the price of its machines, by the billing terms of whoever rents them out."""
+"""What a job costs: the price of its machines, by the billing terms of their provider."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
+import numpy as np
+
+from foretrain.convergence.curves import Floats
 from foretrain.errors import InvalidRequest, UnknownName
 from foretrain.estimates import Quantiles
-from foretrain.facts.billing import UNKNOWN_TERMS, BillingTerms, billed_usd
+from foretrain.facts.billing import ROUNDING_DIGITS, UNKNOWN_TERMS, BillingTerms, billed_usd
 from foretrain.facts.hardware import Hardware
 from foretrain.facts.offers import Offer, offers_named
 from foretrain.facts.providers import providers
 from foretrain.registry import normalised
 
+ROUNDING_SLACK = 1e-6
+"""Billing units are counted to a millionth (`facts.billing`), so a bill may fall short by half of one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What the machines of a job cost an hour, each of `machines`, and how time is counted.
+    """The hourly price of each of `machines` equal machines, and the terms by which time is billed.
 
-    `more` are the prices of machines unlike these that the job takes too.
+    `more` are the prices of the other groups of a heterogeneous cluster.
     """
 
     usd_per_machine_hour: float
@@ -32,11 +39,11 @@ class Price:
 
     @property
     def each(self) -> tuple[Price, ...]:
-        """This one, and those of the other machines."""
+        """The prices of all groups."""
         return (self, *self.more)
 
     def usd(self, seconds: float) -> float:
-        """The bill for so many seconds of all machines."""
+        """The bill for `seconds` of all machines."""
         own = self.machines * billed_usd(seconds, self.usd_per_machine_hour, self.terms)
         return own + sum(price.usd(seconds) for price in self.more)
 
@@ -46,39 +53,48 @@ class Price:
 
 
 def price_of(hardware: Hardware, spot: bool, usd_per_hour: float | None, region: str | None) -> Price | None:
-    """What the hardware costs: as given (all machines together), by its offer, or None if nobody says."""
+    """The price of hardware: as given (all machines together), by its offer, or None if unknown."""
     if usd_per_hour is not None:
         if not (math.isfinite(usd_per_hour) and usd_per_hour >= 0):
-            raise InvalidRequest(f"{usd_per_hour} USD an hour: give a finite price of at least 0")
+            raise InvalidRequest(f"`usd_per_hour` must be finite and at least 0, got {usd_per_hour}")
         return Price(usd_per_hour, 1, UNKNOWN_TERMS, spot, "price as given")
     if hardware.offer is None:
         return None
-    offer = offer_in(hardware.offer, spot, region)
+    return price_of_offer(offer_in(hardware.offer, spot, region), hardware.nodes, spot)
+
+
+def price_of_offer(offer: Offer, machines: int, spot: bool) -> Price:
+    """The price of machines of one offer."""
     kind = "spot" if spot else "on demand"
     where = f" in {offer.place}" if offer.place else ""
     return Price(
         offer.price(spot),
-        hardware.nodes,
-        providers()[offer.provider].billing_terms(offer.instance, offer.historical),
+        machines,
+        _terms(offer.provider, offer.instance, offer.historical),
         spot,
         f"{offer.provider}:{offer.instance}{where}, {kind}, as of {offer.as_of}",
         offer,
     )
 
 
+@cache
+def _terms(provider: str, instance: str, historical: bool) -> BillingTerms:
+    return providers()[provider].billing_terms(instance, historical)
+
+
 def price_of_all(
     groups: Sequence[Hardware], spot: bool, usd_per_hour: float | None, region: str | None
 ) -> Price | None:
-    """What groups of machines cost together; None if nobody says it of one of them."""
+    """The price of groups of machines together; None if that of any group is unknown."""
     if usd_per_hour is not None:
         return price_of(groups[0], spot, usd_per_hour, region)
-    found = [price_of(group, spot, None, region) for group in groups]
-    known = [price for price in found if price is not None]
-    return replace(known[0], more=tuple(known[1:])) if len(known) == len(found) else None
+    prices = [price_of(group, spot, None, region) for group in groups]
+    known = [price for price in prices if price is not None]
+    return replace(known[0], more=tuple(known[1:])) if len(known) == len(prices) else None
 
 
 def offer_in(offer: Offer, spot: bool, region: str | None) -> Offer:
-    """The same machine where it is cheapest, or in the region asked for."""
+    """The same machine in `region`, or where it is cheapest."""
     listed = offers_named(f"{offer.provider}:{offer.instance}")
     if region is not None:
         known = [one.region for one in listed]
@@ -89,8 +105,20 @@ def offer_in(offer: Offer, spot: bool, region: str | None) -> Offer:
         priced = [one for one in listed if one.spot_usd_per_hour is not None]
         if not priced:
             raise InvalidRequest(
-                f"no spot price of {offer.provider}:{offer.instance} is known; leave --spot out, or give the "
-                "price as --usd-per-hour"
+                f"the spot price of {offer.provider}:{offer.instance} is unknown; omit `spot`, or give "
+                "`usd_per_hour`"
             )
         return min(priced, key=lambda one: (one.price(spot=True), one.region))
     return listed[0]
+
+
+def billed_seconds_each(seconds: Floats, granularity: Floats, minimum: Floats) -> Floats:
+    """`facts.billing.billed_seconds` of many rentals at once.
+
+    ⌈max(t, minimum) / granularity⌉ · granularity; max(t, minimum) without granularity; 0 for no time.
+    """
+    charged = np.maximum(seconds, minimum)
+    has_units = granularity > 0
+    unit = np.where(has_units, granularity, 1.0)
+    rounded = np.ceil(np.round(charged / unit, ROUNDING_DIGITS)) * unit
+    return np.asarray(np.where(seconds == 0, 0.0, np.where(has_units, rounded, charged)), dtype=float)

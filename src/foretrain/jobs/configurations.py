@@ -1,65 +1,95 @@
-"""The best way to run a job on given machines: strategy, batch of each device and micro-batches together.
+"""The best run configuration of a job on given machines: strategy, batch of each device and micro-batches.
 
     job = steps to the end (global batch) · seconds of a step (strategy, batch, micro-batches)
 
-Plain data parallelism is compared at every batch size in closed form (`prediction.replicas`). Sharding the
-state (ZeRO, FSDP) only pays through the memory it frees, so it is looked at where a larger batch would be
-quicker but does not fit, or none fits. Of ways that take about as long the smallest global batch is
-preferred: it departs least from what people have tried.
+Plain data parallelism is compared at every batch size in closed form (`prediction.search.replicas`). Sharding
+the state (ZeRO, FSDP) only pays through the memory it frees, so it is compared where a larger batch would be
+faster but does not fit, or where nothing fits. Of configurations that take about the same time the smallest
+global batch is preferred: it departs least from common practice.
+
+A search has two stages. `configure` estimates: plain data parallelism is exact, sharded steps and their
+memory are sketches. `verify` predicts the estimate in full, and takes the next one where it does not hold.
+`best_configuration` does both for one machine.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from itertools import takewhile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from foretrain.facts.devices import Device
+from foretrain.errors import ForetrainError, Infeasible, InvalidRequest
+from foretrain.estimates import Quantiles
 from foretrain.facts.hardware import Hardware
-from foretrain.jobs.batch_limits import BatchLimits
-from foretrain.jobs.device_memory import DeviceMemory, capacity_bytes
-from foretrain.jobs.job import Steps
+from foretrain.jobs.batch_limits import BatchLimits, largest_batch
+from foretrain.jobs.device_memory import capacity_bytes
+from foretrain.jobs.job import Steps, StepSummary
 from foretrain.jobs.length import Length
-from foretrain.jobs.smallest_step import smallest_step
-from foretrain.prediction.collectives.network import Network, network_of
-from foretrain.prediction.cost_models.step_models import CostModel
-from foretrain.prediction.search.replicas import (
-    Reduction,
-    ReplicaStep,
-    gradient_buckets,
-    reduction,
-    replica_step,
-    sent_bytes,
-    sharded_seconds,
-)
-from foretrain.prediction.step.input_pipeline import InputOptions, InputPipeline, input_pipeline
+from foretrain.jobs.step_table import StepTable, network_on, step_table
+from foretrain.prediction.cost_models.step_models import CostModel, cost_model
+from foretrain.prediction.memory.estimate import estimate_memory
+from foretrain.prediction.operators._base import Knowledge
+from foretrain.prediction.operators.catalogue import DEFAULT
+from foretrain.prediction.search.replicas import sharded_seconds
+from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.step.parallel import Environment
 from foretrain.prediction.stragglers import default_jitter, slowdown
-from foretrain.prediction.strategies.catalogue import layout_of
-from foretrain.prediction.strategies.gradients import Bucket
+from foretrain.prediction.strategies.catalogue import layout_of, plan_words
+from foretrain.prediction.strategies.memory_options import MemoryOptions
 from foretrain.prediction.strategies.sharded import STAGES as ZERO_STAGES
-from foretrain.workloads.graph import Graph
-from foretrain.workloads.workload import BATCHES, Workload, graph_at
+from foretrain.units import format_bytes
+from foretrain.workloads.graph import Phase, state_bytes
+from foretrain.workloads.workload import Workload
+
+if TYPE_CHECKING:
+    from foretrain.prediction.evaluation import Evaluation
 
 PLAIN = "ddp"
-STRATEGIES = (PLAIN, "zero1", "zero2", "zero3")
-_ABOUT = 0.02
-"""Ways this close in time count as equal."""
+_EQUAL = 0.02
+"""Configurations this close in time count as equal."""
 _WORTH_SHARDING = 0.05
-"""The gain from a larger batch below which sharding is not looked at."""
-_SMALL = 64
-"""Batches up to here that do not fit are looked at with sharded state before larger ones are given up."""
-_WINDOW = 8
-"""Octaves of batch sizes that are compared at least, the largest that fits somewhere being the last."""
+"""The gain from a larger batch below which sharding is not considered."""
+_NEAR_CAPACITY = 0.9
+"""Share of the memory of a device from which memory is simulated for that device."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunConfiguration:
+    """How a job runs on some machines, and what a step takes.
+
+    `batch` is of each replica in a step, `memory_bytes` of the fullest device, `state_bytes` of a checkpoint.
+    """
+
+    strategy: str
+    batch: int
+    micro_batches: int
+    global_batch: int
+    checkpoint_activations: bool
+    job_steps: Steps
+    step_seconds: Quantiles
+    forward_seconds: float
+    memory_bytes: float
+    state_bytes: float
+    knowledge: Knowledge
+
+    @property
+    def steps(self) -> int:
+        """Steps of the whole job."""
+        return round(self.job_steps.quantiles.p50)
+
+    @property
+    def step(self) -> StepSummary:
+        """What `jobs.job.job` needs to know of a step."""
+        return StepSummary(self.step_seconds, self.forward_seconds, self.global_batch, self.state_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One way, sketched: what a step and all steps take, and the memory of each device."""
+    """An estimated configuration: seconds of a step and of all steps, and memory of each device."""
 
     strategy: str
     micro_batch: int
@@ -80,191 +110,376 @@ class Candidate:
         return self.strategy != PLAIN
 
 
-class Ways:
-    """Ways to run one workload on machines, its steps priced once for each device."""
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """All configurations that fit on some machines, the best first, and how many were compared."""
 
-    def __init__(self, workload: Workload, model: CostModel, length: Length, limits: BatchLimits) -> None:
-        self.workload = workload
-        self.model = model
-        self.compared = 0
-        self._length = length
-        self._limits = limits
-        self._graphs: dict[int, Graph] = {}
-        self._priced: dict[str, dict[int, ReplicaStep]] = {}
-        self._steps: dict[int, Steps] = {}
-        self._reductions: dict[str, Reduction] = {}
-        self._loading: dict[tuple[int, str, int], InputPipeline] = {}
-        self._batches: tuple[int, ...] = ()
-        self.input = InputOptions()
+    fitting: tuple[Candidate, ...]
+    compared: int
 
-    def prepare(self, machines: Collection[Hardware], input_options: InputOptions) -> None:
-        """Choose the batch sizes to compare, by what fits on the largest of the devices and on each other."""
-        largest = max((each.device for each in machines), key=capacity_bytes)
-        self.input = input_options
-        if self._limits.at_once is not None:
-            self.memory = DeviceMemory(self.graph, largest, self._limits.at_once)
-            self._batches = (self._limits.at_once,)
-            return
-        most = min(self._limits.largest, self._limits.global_batch or math.inf)
-        counts = {each.devices for each in machines}
-        smallest = self._smallest(largest, {each.device for each in machines}, most / max(counts))
-        top = smallest
-        while top < most and self._may_fit(top, largest, max(counts)):
-            top *= 4  # the last one would fit with sharded state, perhaps
-        known = list(takewhile(lambda size: size <= top, self._limits.sizes(counts)))
-        known = known or [next(self._limits.sizes(counts), smallest)]
-        sizes = [size for size in known if size >= smallest] or [smallest]
-        fitting = (self._largest_to_add_up(sizes, on) for on in {each.device for each in machines})
-        lowest = min(sizes[-1] / 2 ** (_WINDOW - 1), most / max(counts), *fitting)
-        self._batches = tuple(size for size in sizes if size >= lowest)
 
-    def _smallest(self, largest: Device, devices: Collection[Device], share: float) -> int:
-        """The smallest batch to compare: one sample only where two may be too many."""
-        pair = BATCHES[0]
-        if self._limits.global_batch is None and share >= pair:
-            self.memory = DeviceMemory(self.graph, largest, pair)
-            if all(self.memory.bytes(pair, 0, 1, True, on) <= capacity_bytes(on) for on in devices):
-                return pair
-        smallest, self._graphs[smallest] = smallest_step(self.workload)
-        self.memory = DeviceMemory(self.graph, largest, smallest)
-        return smallest
+@dataclass(frozen=True)
+class Configured:
+    """The configuration chosen on some machines, with the candidates from it on.
 
-    def _largest_to_add_up(self, sizes: Sequence[int], on: Device) -> int:
-        """The largest micro-batch a device can add up gradients of; the smallest of all if there is none."""
-        room = capacity_bytes(on)
-        fitting = takewhile(lambda size: self.memory.bytes(size, 0, 1, True, on) <= room, sizes)
-        return max(fitting, default=sizes[0])
+    `recomputes` names the space of the candidates: the original one, or that with activation checkpointing.
+    """
 
-    def _may_fit(self, batch: int, on: Device, devices: int) -> bool:
-        """Whether a batch fits on one device; a small one at least with all state sharded."""
-        room = capacity_bytes(on)
-        if self.memory.bytes(batch, 0, 1, False, on) <= room:
-            return True
-        stage = max(ZERO_STAGES.values())
-        return batch <= _SMALL and self.memory.bytes(batch, stage, devices, False, on) <= room
+    hardware: Hardware
+    configuration: RunConfiguration
+    candidates: tuple[Candidate, ...] = ()
+    recomputes: bool = False
+    is_verified: bool = False
+    compared: int = 0
 
-    def graph(self, batch: int) -> Graph:
-        """The step at a batch size."""
-        if batch not in self._graphs:
-            self._graphs[batch] = graph_at(self.workload, batch)
-        return self._graphs[batch]
 
-    def steps_at(self, global_batch: int) -> Steps:
-        """The steps of the whole job."""
-        if global_batch not in self._steps:
-            self._steps[global_batch] = self._length.steps_at(global_batch)
-        return self._steps[global_batch]
+@dataclass(frozen=True, slots=True)
+class NoConfiguration:
+    """Why a job cannot run on some machines; with the least memory it needs where that is the reason."""
 
-    def replica(self, batch: int, on: Device) -> ReplicaStep:
-        """One device's step."""
-        if on.id not in self._priced:
-            graphs = [self.graph(each) for each in self._batches]
-            told = self.model.priced_all(graphs, on)
-            self._priced[on.id] = {
-                each: replica_step(step, on, self._buckets)
-                for each, step in zip(self._batches, told, strict=True)
-            }
-        return self._priced[on.id][batch]
+    reason: str
+    needed_bytes: float | None = None
+    capacity_bytes: float | None = None
+    compared: int = 0
 
-    def reduction(self, hardware: Hardware) -> Reduction:
-        """What averaging the gradients takes."""
-        if hardware.name not in self._reductions:
-            self._reductions[hardware.name] = reduction(self._buckets, hardware, _network(hardware))
-        return self._reductions[hardware.name]
 
-    def loading(self, batch: int, hardware: Hardware) -> InputPipeline:
-        """What bringing a micro-batch to each device takes."""
-        key = batch, hardware.device.id, 1 if self.input.dataset is None else hardware.devices_per_node
-        if key not in self._loading:
-            self._loading[key] = input_pipeline(self.graph(batch), hardware.device, self.input, key[2])
-        return self._loading[key]
+@dataclass(frozen=True, eq=False)
+class ConfigurationSpace:
+    """The configurations of a job to compare on the machines of its step table.
 
-    def candidates(self, hardware: Hardware, strategies: Sequence[str]) -> list[Candidate]:
-        """All ways that fit, the one to take first."""
-        room = capacity_bytes(hardware.device)
-        plain = list(self._plain(hardware))
-        found = [each for each in plain if each.memory_bytes <= room] if PLAIN in strategies else []
-        best = min((each.training_seconds for each in found), default=math.inf)
-        quicker = [each for each in plain if each.training_seconds < best * (1 - _WORTH_SHARDING)]
-        sharded = [name for name in strategies if name != PLAIN]
-        if quicker and sharded and hardware.devices > 1:
-            environment = Environment(hardware.device, _network(hardware), self.model)
-            for strategy in sharded:
-                found += self._sharded(strategy, quicker, hardware, environment)
-        self.compared += len(plain)
-        return _ranked(found)
+    `layouts_of` is the workload to search all layouts of in place of sharded configurations, if requested.
+    """
 
-    def of(self, workload: Workload) -> Ways:
-        """Ways to run a variant of the workload, of the same length and within the same limits."""
-        return Ways(workload, self.model, self._length, self._limits)
+    table: StepTable
+    length: Length
+    limits: BatchLimits
+    strategies: tuple[str, ...]
+    layouts_of: Workload | None = None
+
+    @cached_property
+    def steps_at(self) -> Callable[[int], Steps]:
+        """The steps of the job by global batch."""
+        return cache(self.length.steps_at)
+
+    @cached_property
+    def recomputing(self) -> ConfigurationSpace | None:
+        """The same space with activation checkpointing; None where that is not possible or already on."""
+        table = self.table
+        options = table.workload.options
+        if options.checkpoint_activations or options.forward_only:
+            return None
+        workload = replace(table.workload, options=replace(options, checkpoint_activations=True))
+        try:
+            lean = step_table(workload, table.cost_model, self.limits, table.machines.values(), table.input)
+        except InvalidRequest:
+            return None
+        return replace(self, table=lean)
 
     def shares_out(self, hardware: Hardware) -> bool:
-        """Whether some batch can be shared out over the devices at all."""
-        return any(self._limits.rounds(batch, hardware.devices) for batch in self._batches)
+        """Whether any batch can be divided evenly over the devices."""
+        return any(self.limits.rounds(batch, hardware.devices) for batch in self.table.batches)
 
-    def leanest_bytes(self, hardware: Hardware) -> float:
+    def least_bytes(self, hardware: Hardware) -> float:
         """The least memory the smallest batch needs on each device."""
         stage = max(ZERO_STAGES.values()) if hardware.devices > 1 else 0
-        return self.memory.bytes(self._batches[0], stage, hardware.devices, False, hardware.device)
-
-    def _plain(self, hardware: Hardware) -> Iterator[Candidate]:
-        """Plain data parallelism at every batch size, whether it fits or not."""
-        devices, on = hardware.devices, hardware.device
-        group = self.reduction(hardware)
-        for batch in self._batches:
-            rounds = self._limits.rounds(batch, devices)
-            if not rounds:
-                continue
-            told = self.replica(batch, on).seconds([group], np.array(rounds))[0]
-            for micro_batches, computing in zip(rounds, told.tolist(), strict=True):
-                yield self._candidate(PLAIN, batch, micro_batches, hardware, computing)
-
-    def _sharded(
-        self, strategy: str, instead_of: Iterable[Candidate], hardware: Hardware, at: Environment
-    ) -> Iterator[Candidate]:
-        """The same batches with sharded state, as far as they fit."""
-        layout = layout_of(strategy, hardware.devices, hardware.devices_per_node)
-        room = capacity_bytes(hardware.device)
-        for plain in instead_of:
-            step = self.replica(plain.micro_batch, hardware.device)
-            seconds = sharded_seconds(step, layout, plain.micro_batches, self._sent_bytes, at)
-            self.compared += 1
-            found = self._candidate(strategy, plain.micro_batch, plain.micro_batches, hardware, seconds)
-            if found.memory_bytes <= room:
-                yield found
-
-    def _candidate(
-        self, strategy: str, batch: int, micro_batches: int, hardware: Hardware, computing: float
-    ) -> Candidate:
-        devices, loading = hardware.devices, self.loading(batch, hardware)
-        computing *= slowdown(devices, default_jitter(hardware.device))
-        waiting = loading.seconds * micro_batches
-        seconds = max(computing, waiting) if loading.overlaps else computing + waiting
-        steps = self.steps_at(batch * micro_batches * devices).quantiles.p50
-        needed = self.memory.bytes(
-            batch, ZERO_STAGES.get(strategy, 0), devices, micro_batches > 1, hardware.device
-        )
-        return Candidate(strategy, batch, micro_batches, devices, seconds, steps * seconds, needed)
-
-    @cached_property
-    def _sent_bytes(self) -> float:
-        return sent_bytes(self.graph(self._batches[0]))
-
-    @cached_property
-    def _buckets(self) -> tuple[Bucket, ...]:
-        return gradient_buckets(self.graph(self._batches[0]))
+        smallest = self.table.batches[0]
+        return self.table.memory.bytes(smallest, stage, hardware.devices, False, hardware.device)
 
 
-def _network(hardware: Hardware) -> Network:
-    return network_of(hardware, hardware.links, hardware.network)
+def configuration_space(
+    workload: Workload,
+    machines: Iterable[Hardware],
+    length: Length,
+    limits: BatchLimits,
+    strategies: tuple[str, ...],
+    model: CostModel,
+    input_options: InputOptions,
+    search_layouts: bool = False,
+) -> ConfigurationSpace:
+    """The configurations of a job on any of these machines; steps are priced once for all of them."""
+    table = step_table(workload, model, limits, machines, input_options)
+    return ConfigurationSpace(table, length, limits, strategies, workload if search_layouts else None)
 
 
-def _ranked(found: Sequence[Candidate]) -> list[Candidate]:
-    """By time, but of those about as quick as the quickest the smallest global batch first."""
-    if not found:
-        return []
-    limit = min(each.training_seconds for each in found) * (1 + _ABOUT)
-    about = [each for each in found if each.training_seconds <= limit]
-    about.sort(key=lambda each: (each.global_batch, each.is_sharded, -each.micro_batch))
-    rest = sorted((each for each in found if each.training_seconds > limit), key=lambda e: e.training_seconds)
-    return [*about, *rest]
+def best_configuration(
+    workload: Workload,
+    hardware: Hardware,
+    length: Length,
+    limits: BatchLimits | None = None,
+    strategies: tuple[str, ...] | None = None,
+    model: CostModel | str = DEFAULT,
+    input_options: InputOptions | None = None,
+    search_layouts: bool = False,
+) -> RunConfiguration | Infeasible:
+    """The verified configuration in which a job on given machines takes the least time.
+
+    Where nothing fits at a given global batch, tensor, pipeline and other layouts are searched.
+    """
+    strategies = strategies or plan_words()
+    limits = (limits or BatchLimits()).up_to(largest_batch(workload, length.epoch_samples))
+    prices, samples = cost_model(model, workload), input_options or InputOptions()
+    space = configuration_space(
+        workload, (hardware,), length, limits, strategies, prices, samples, search_layouts
+    )
+    answer = configure(space, hardware)
+    if isinstance(answer, Configured):
+        answer = verify(space, answer)
+    if isinstance(answer, Configured):
+        return answer.configuration
+    if limits.global_batch is not None and may_search_layouts(limits, strategies):
+        evaluation = best_layout(workload, prices, hardware, limits.global_batch, samples)
+        if evaluation is not None:
+            return configuration_of(evaluation, length.steps_at(limits.global_batch))
+    return _infeasible(workload, hardware, answer)
+
+
+def _infeasible(workload: Workload, hardware: Hardware, why: NoConfiguration) -> Infeasible:
+    name = workload.source.name
+    alternative = "try a smaller batch or sequence, more or larger devices, or another precision"
+    if why.needed_bytes is None or why.capacity_bytes is None:
+        return Infeasible(name, f"another batch or machine than {hardware.name}", why.reason, alternative)
+    needed = f"{format_bytes(why.needed_bytes)} on each device of {hardware.name}"
+    return Infeasible(name, needed, f"only {format_bytes(why.capacity_bytes)}", alternative)
+
+
+def may_search_layouts(limits: BatchLimits, strategies: Iterable[str]) -> bool:
+    """Whether a model too large for data parallelism may use other layouts: at one global batch only."""
+    is_free = limits.global_batch is not None and limits.micro_batches is None
+    return is_free and set(strategies) == set(plan_words())
+
+
+def configure(space: ConfigurationSpace, hardware: Hardware) -> Configured | NoConfiguration:
+    """The estimated best configuration; with activation checkpointing where nothing fits without."""
+    without = candidates(space, hardware)
+    if without.fitting:
+        return _configured(space, hardware, without, recomputes=False)
+    lean = space.recomputing
+    recomputed = Candidates((), 0) if lean is None else candidates(lean, hardware)
+    compared = without.compared + recomputed.compared
+    if lean is not None and recomputed.fitting:
+        return replace(_configured(lean, hardware, recomputed, recomputes=True), compared=compared)
+    return replace(why_not(space, hardware), compared=compared)
+
+
+def verify(space: ConfigurationSpace, chosen: Configured) -> Configured | NoConfiguration:
+    """The first candidate that holds when it is predicted in full.
+
+    Where none does, the same with activation checkpointing. `compared` counts what was compared in addition.
+    """
+    if chosen.is_verified:
+        return replace(chosen, compared=0)
+    lean = space.recomputing if chosen.recomputes else None
+    verified = _first_that_holds(lean or space, chosen)
+    if verified is not None:
+        return replace(verified, compared=0)
+    if chosen.recomputes or space.recomputing is None:
+        return why_not(space, chosen.hardware)
+    recomputed = candidates(space.recomputing, chosen.hardware)
+    if recomputed.fitting:
+        leaner = _configured(space.recomputing, chosen.hardware, recomputed, recomputes=True)
+        verified = _first_that_holds(space.recomputing, leaner)
+    return replace(verified or why_not(space, chosen.hardware), compared=recomputed.compared)
+
+
+def why_not(space: ConfigurationSpace, hardware: Hardware) -> NoConfiguration:
+    """Why no configuration fits on some machines."""
+    if not space.shares_out(hardware):
+        return NoConfiguration("the batch does not divide evenly over the GPUs")
+    if hardware.devices == 1 and PLAIN not in space.strategies:
+        return NoConfiguration("one GPU has no state to shard")
+    return NoConfiguration(
+        "the model does not fit into GPU memory",
+        (space.recomputing or space).least_bytes(hardware),
+        capacity_bytes(hardware.device),
+    )
+
+
+def candidates(space: ConfigurationSpace, hardware: Hardware) -> Candidates:
+    """All configurations that fit, the best first."""
+    capacity = capacity_bytes(hardware.device)
+    plain = list(_plain(space, hardware))
+    fitting = [each for each in plain if each.memory_bytes <= capacity] if PLAIN in space.strategies else []
+    best = min((each.training_seconds for each in fitting), default=math.inf)
+    faster = [each for each in plain if each.training_seconds < best * (1 - _WORTH_SHARDING)]
+    sharded: list[Candidate] = []
+    if faster and hardware.devices > 1:
+        environment = Environment(hardware.device, network_on(hardware), space.table.cost_model)
+        for strategy in space.strategies:
+            if strategy != PLAIN:
+                sharded += _sharded(space, strategy, faster, hardware, environment)
+    fitting += [each for each in sharded if each.memory_bytes <= capacity]
+    return Candidates(_ranked(fitting), len(plain) + len(sharded))
+
+
+def _plain(space: ConfigurationSpace, hardware: Hardware) -> Iterator[Candidate]:
+    """Plain data parallelism at every batch size, whether it fits or not."""
+    group = space.table.reduction(hardware)
+    for batch in space.table.batches:
+        rounds = space.limits.rounds(batch, hardware.devices)
+        if not rounds:
+            continue
+        seconds = space.table.replica(batch, hardware.device).seconds([group], np.array(rounds))[0]
+        for micro_batches, computing in zip(rounds, seconds.tolist(), strict=True):
+            yield _candidate(space, PLAIN, batch, micro_batches, hardware, computing)
+
+
+def _sharded(
+    space: ConfigurationSpace,
+    strategy: str,
+    batches_of: Iterable[Candidate],
+    hardware: Hardware,
+    environment: Environment,
+) -> Iterator[Candidate]:
+    """The same batches with sharded state, whether they fit or not."""
+    layout = layout_of(strategy, hardware.devices, hardware.devices_per_node)
+    for plain in batches_of:
+        step = space.table.replica(plain.micro_batch, hardware.device)
+        seconds = sharded_seconds(step, layout, plain.micro_batches, space.table.sent_bytes, environment)
+        yield _candidate(space, strategy, plain.micro_batch, plain.micro_batches, hardware, seconds)
+
+
+def _candidate(
+    space: ConfigurationSpace,
+    strategy: str,
+    batch: int,
+    micro_batches: int,
+    hardware: Hardware,
+    computing: float,
+) -> Candidate:
+    devices, loading = hardware.devices, space.table.loading(batch, hardware)
+    computing *= slowdown(devices, default_jitter(hardware.device))
+    waiting = loading.seconds * micro_batches
+    seconds = max(computing, waiting) if loading.overlaps else computing + waiting
+    steps = space.steps_at(batch * micro_batches * devices).quantiles.p50
+    stage = ZERO_STAGES.get(strategy, 0)
+    memory = space.table.memory.bytes(batch, stage, devices, micro_batches > 1, hardware.device)
+    return Candidate(strategy, batch, micro_batches, devices, seconds, steps * seconds, memory)
+
+
+def _ranked(fitting: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    """By time, but of those about as fast as the fastest the smallest global batch first."""
+    if not fitting:
+        return ()
+    limit = min(each.training_seconds for each in fitting) * (1 + _EQUAL)
+    equal = [each for each in fitting if each.training_seconds <= limit]
+    equal.sort(key=lambda each: (each.global_batch, each.is_sharded, -each.micro_batch))
+    slower = (each for each in fitting if each.training_seconds > limit)
+    return (*equal, *sorted(slower, key=lambda each: each.training_seconds))
+
+
+def _configured(
+    space: ConfigurationSpace, hardware: Hardware, found: Candidates, recomputes: bool
+) -> Configured:
+    estimate = _estimated(space, hardware, found.fitting[0])
+    return Configured(hardware, estimate, found.fitting, recomputes, compared=found.compared)
+
+
+def _estimated(space: ConfigurationSpace, hardware: Hardware, candidate: Candidate) -> RunConfiguration:
+    """The configuration of a candidate, its interval from that of plain data parallelism."""
+    table = space.table
+    step = table.replica(candidate.micro_batch, hardware.device)
+    group, rounds = table.reduction(hardware), candidate.micro_batches
+    loading = table.loading(candidate.micro_batch, hardware).times(rounds)
+    seconds = step.estimate(group, rounds, loading, default_jitter(hardware.device)).quantiles
+    if candidate.is_sharded:
+        seconds = seconds.scale(candidate.seconds / seconds.p50)
+    return RunConfiguration(
+        strategy=candidate.strategy,
+        batch=candidate.micro_batch * rounds,
+        micro_batches=rounds,
+        global_batch=candidate.global_batch,
+        checkpoint_activations=table.workload.options.checkpoint_activations,
+        job_steps=space.steps_at(candidate.global_batch),
+        step_seconds=seconds,
+        forward_seconds=step.forward_seconds(rounds),
+        memory_bytes=candidate.memory_bytes,
+        state_bytes=table.state_bytes,
+        knowledge=step.step.knowledge,
+    )
+
+
+def _first_that_holds(space: ConfigurationSpace, chosen: Configured) -> Configured | None:
+    hardware = chosen.hardware
+    for place, candidate in enumerate(chosen.candidates):
+        configuration = _in_full(space, hardware, candidate)
+        if configuration is not None:
+            left = chosen.candidates[place:]
+            return Configured(hardware, configuration, left, chosen.recomputes, is_verified=True)
+    return None
+
+
+def _in_full(space: ConfigurationSpace, hardware: Hardware, candidate: Candidate) -> RunConfiguration | None:
+    """The configuration predicted in full; None if it does not fit or cannot be laid out."""
+    if not candidate.is_sharded:
+        return _with_memory(space, hardware, candidate)
+    steps, table = space.steps_at(candidate.global_batch), space.table
+    if space.layouts_of is not None:
+        best = best_layout(space.layouts_of, table.cost_model, hardware, candidate.global_batch, table.input)
+        if best is not None:
+            return configuration_of(best, steps)
+    evaluation = _evaluated(table, hardware, candidate)
+    if evaluation is None or not evaluation.memory.fits:
+        return None
+    return configuration_of(evaluation, steps)
+
+
+def _with_memory(
+    space: ConfigurationSpace, hardware: Hardware, candidate: Candidate
+) -> RunConfiguration | None:
+    """Plain data parallelism, whose time is exact, with its memory simulated."""
+    estimate, table = _estimated(space, hardware, candidate), space.table
+    device, devices, accumulates = hardware.device, hardware.devices, candidate.micro_batches > 1
+    if candidate.memory_bytes < _NEAR_CAPACITY * capacity_bytes(device):
+        memory_bytes = table.memory.simulated(candidate.micro_batch, devices, accumulates, device)
+        return replace(estimate, memory_bytes=memory_bytes)
+    options = MemoryOptions(data_parallel=devices, keep_gradients=accumulates)
+    memory = estimate_memory(table.graph(candidate.micro_batch), device, options)
+    return replace(estimate, memory_bytes=memory.bytes) if memory.fits else None
+
+
+def _evaluated(table: StepTable, hardware: Hardware, candidate: Candidate) -> Evaluation | None:
+    from foretrain.prediction.evaluation import evaluate
+    from foretrain.prediction.scenario import Parallelism, StepConfiguration, step_context
+
+    parallelism = Parallelism(links=hardware.links, network=hardware.network)
+    context = step_context(table.workload, hardware, parallelism, table.cost_model, table.input)
+    layout = layout_of(candidate.strategy, hardware.devices, hardware.devices_per_node)
+    batch = candidate.micro_batch * candidate.micro_batches
+    try:
+        return evaluate(context, StepConfiguration(layout, batch, candidate.micro_batches))
+    except ForetrainError:
+        return None
+
+
+def best_layout(
+    workload: Workload, model: CostModel, hardware: Hardware, global_batch: int, input_options: InputOptions
+) -> Evaluation | None:
+    """The fastest of all layouts (data, tensor, pipeline ...) on some hardware; None if none fits."""
+    from foretrain.prediction.scenario import Parallelism, step_context
+    from foretrain.prediction.search.search import search
+
+    parallelism = Parallelism(links=hardware.links, network=hardware.network)
+    context = step_context(workload, hardware, parallelism, model, input_options)
+    try:
+        ranking = search(context, global_batch)
+    except ForetrainError:
+        return None
+    return None if isinstance(ranking, Infeasible) else ranking.best
+
+
+def configuration_of(evaluation: Evaluation, steps: Steps) -> RunConfiguration:
+    """The run configuration of an evaluated step."""
+    configuration = evaluation.configuration
+    return RunConfiguration(
+        strategy=configuration.layout.name,
+        batch=configuration.batch,
+        micro_batches=configuration.micro_batches,
+        global_batch=configuration.global_batch,
+        checkpoint_activations=evaluation.context.workload.options.checkpoint_activations,
+        job_steps=steps,
+        step_seconds=evaluation.total.quantiles,
+        forward_seconds=evaluation.step.run.phases[Phase.FORWARD],
+        memory_bytes=evaluation.memory.bytes,
+        state_bytes=state_bytes(evaluation.graph),
+        knowledge=evaluation.step.priced.knowledge,
+    )

@@ -1,15 +1,15 @@
-"""Memory of one device at many batch sizes and ways of sharding, from a few simulations.
+"""Memory of one device at many batch sizes and degrees of sharding, from a few simulations.
 
-What the allocator reserves depends on the device only through the workspace of cuBLAS and the framework's
-context, so each batch is simulated once; of powers of two every other one, those between lie between their
-neighbours. What sharding saves hardly depends on the batch, and shrinks with the number of devices n as
-a + b / n: two simulations of a stage at the smallest batch tell both. One device has no buckets;
-micro-batches keep their gradients.
+What the allocator reserves depends on the device only through the cuBLAS workspace and the framework context,
+so each batch is simulated once. Of powers of two every other one is simulated; the others are interpolated.
+What sharding saves hardly depends on the batch and follows a + b / n in the number of devices n: two
+simulations of a stage at the smallest batch give both coefficients. One device has no buckets; micro-batches
+keep their gradients.
 
-Validity: near a device's limit, ZeRO told so lay 10 % below to 15 % above `memory.estimate_memory` for
+Validity: near the limit of a device, ZeRO was 10 % below to 15 % above `memory.estimate_memory` for
 ResNet-50, BERT-large, ViT-L and GPT-2, and 26 % below to 17 % above it for GPT-2 XL; without sharding 3 %
-below to 15 % above. `estimate_memory` has the last word on the plans that are told by name; what is wrongly
-held too large is not looked at again.
+below to 15 % above. Plans that are named in an answer are verified with `estimate_memory`; a configuration
+that is wrongly estimated as too large is not reconsidered.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FEW, _MANY = 2, 64
 
 
 class DeviceMemory:
-    """Bytes that batches of one workload need on any device."""
+    """Memory of batches of one workload on any device; each simulation runs once."""
 
     def __init__(self, graph_at: Callable[[int], Graph], reference: Device, smallest: int) -> None:
         self._graph_at = graph_at
@@ -46,7 +46,7 @@ class DeviceMemory:
         )
 
     def bytes(self, batch: int, zero_stage: int, devices: int, accumulates: bool, on: Device) -> float:
-        """What a micro-batch needs on one of so many devices; gradients stay where several are added up."""
+        """Memory of a micro-batch on one of `devices` devices; `accumulates` keeps gradients between them."""
         needed = self._plain(batch) - (self._gradients if devices == 1 else 0)
         if zero_stage and devices > 1:
             needed -= self._saved(zero_stage, devices)
@@ -58,7 +58,7 @@ class DeviceMemory:
         return needed + self._handles * workspace + self._context(on)
 
     def simulated(self, batch: int, devices: int, accumulates: bool, on: Device) -> float:
-        """The same without sharding, simulated with the workspaces of this device."""
+        """The memory without sharding, simulated with the workspaces of this device."""
         known = memory_calibration()
         workspace = known.cublas_workspace_bytes(on.generation)
         is_as_reference = workspace == known.cublas_workspace_bytes(self._reference.generation)
@@ -67,12 +67,12 @@ class DeviceMemory:
         key = batch, devices > 1, accumulates, workspace
         if key not in self._exactly:
             options = MemoryOptions(data_parallel=min(devices, _FEW), keep_gradients=accumulates)
-            told = estimate_memory(self._graph_at(batch), on, options)
-            self._exactly[key] = told.bytes - self._context(on)
+            estimate = estimate_memory(self._graph_at(batch), on, options)
+            self._exactly[key] = estimate.bytes - self._context(on)
         return self._exactly[key] + self._context(on)
 
     def _plain(self, batch: int) -> float:
-        """What a batch needs without sharding; of powers of two every other one is simulated."""
+        """Memory of a batch without sharding; of powers of two every other one is simulated."""
         times = batch // self._smallest
         is_between = (
             batch == times * self._smallest and times.bit_count() == 1 and times.bit_length() % 2 == 0
@@ -83,7 +83,7 @@ class DeviceMemory:
         return half + (twice - half) / 3  # b lies a third of the way from b / 2 to 2 b
 
     def _saved(self, zero_stage: int, devices: int) -> float:
-        """What sharding saves, told from few and from many devices."""
+        """What sharding saves, interpolated between few and many devices."""
         few, many = (self._reserved(self._smallest, zero_stage, count) for count in (_FEW, _MANY))
         per_share = (few - many) / (1 / _FEW - 1 / _MANY)
         return self._reserved(self._smallest, 0, _FEW) - many - per_share * (1 / devices - 1 / _MANY)
@@ -96,10 +96,10 @@ class DeviceMemory:
 
     def _simulated(self, batch: int, zero_stage: int, devices: int) -> float:
         options = MemoryOptions(data_parallel=devices, zero_stage=zero_stage)
-        told = estimate_memory(self._graph_at(batch), self._reference, options)
-        return told.bytes - self._context(self._reference)
+        estimate = estimate_memory(self._graph_at(batch), self._reference, options)
+        return estimate.bytes - self._context(self._reference)
 
 
 def capacity_bytes(on: Device) -> float:
-    """What a device has to give."""
+    """The memory of a device that a job can use."""
     return on.memory_bytes * memory_calibration().usable_share

@@ -1,4 +1,4 @@
-"""What a job uses and emits: the power of its machines over its time, by the site's PUE and the grid.
+"""Energy and emissions of a job: the power of its machines over its time, the PUE of the site, the grid.
 
 kWh = devices · TDP · (machine power / TDP) · seconds · PUE / 3.6e6        kg CO2e = kWh · g/kWh / 1000
 """
@@ -14,14 +14,13 @@ from foretrain.facts.energy import co2_kg, energy_kwh, grid_intensity, known_gri
 from foretrain.facts.hardware import Hardware
 from foretrain.facts.running import POWER, default
 from foretrain.jobs.bill import Price
-from foretrain.prediction.independent import product
 
 _AVERAGE = "average"
 
 
 @dataclass(frozen=True, slots=True)
 class Energy:
-    """Energy and emissions of a job, and what they rest on; emissions are None where the place is unknown."""
+    """Energy and emissions of a job, and their sources; emissions are None where the place is unknown."""
 
     kwh: Quantiles
     co2_kg: Quantiles | None
@@ -36,7 +35,7 @@ def energy_of(
 ) -> Energy | None:
     """The energy of a job, or None if the device's power is unknown.
 
-    `stated` says that the user named the region: an unknown one is then an error, and else no emissions.
+    `stated`: the user named the region. An unknown region is then an error; otherwise there are no emissions.
     """
     try:
         tdp = hardware.device.tdp_watts
@@ -45,9 +44,7 @@ def energy_of(
     power = default(POWER)
     site = pues()[provider] if provider is not None and provider in pues() else pues()[_AVERAGE]
     watts = tdp * hardware.devices
-    kwh = product(
-        seconds, Quantiles(*(energy_kwh(watts * q, 1.0, site.value) for q in _three(power.quantiles)))
-    )
+    kwh = seconds.times(Quantiles(*(energy_kwh(watts * q, 1.0, site.value) for q in _three(power.quantiles))))
     grid = None
     if region:
         grid = grid_intensity(region, provider) if stated else known_grid(region, provider)
@@ -69,14 +66,14 @@ def energy_of(
 def energy_of_all(
     groups: Sequence[Hardware], seconds: Quantiles, price: Price | None, region: str | None
 ) -> Energy | None:
-    """The energy of a job on all of its machines; None if the power of some is unknown.
+    """The energy of a job on all of its machines; None if the power of any group is unknown.
 
-    A region that the user names counts for all; else each group is where its price is from.
+    A named region holds for all groups; otherwise each group is where its price is from.
     """
     offers = [group.offer for group in groups]
     if price is not None and price.offer is not None:
         offers = [one.offer for one in price.each]
-    found = [
+    energies = [
         energy_of(
             group,
             seconds,
@@ -86,12 +83,12 @@ def energy_of_all(
         )
         for group, offer in zip(groups, offers, strict=True)
     ]
-    known = [energy for energy in found if energy is not None]
-    return _together(known) if len(known) == len(found) else None
+    known = [energy for energy in energies if energy is not None]
+    return _together(known) if len(known) == len(energies) else None
 
 
 def _together(parts: Sequence[Energy]) -> Energy:
-    """The sum. All run for the same time and err in the same way, so the percentiles add up."""
+    """The sum. All groups run for the same time and err together, so percentiles add up."""
     if len(parts) == 1:
         return parts[0]
     watts = sum(part.watts for part in parts)

@@ -1,4 +1,4 @@
-"""One pass over a data set: as many steps as it takes, and what they move between devices."""
+"""One pass over a data set: its steps, their time, and what they move between devices."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class Epoch:
 
 
 def epoch_of(prediction: Prediction, samples: int) -> Epoch:
-    """An epoch of so many samples; the last step may be smaller, and counts as one."""
+    """An epoch of `samples`; the last step may be smaller and counts as a whole one."""
     moved = prediction.parallelism.moved_bytes
     return epoch_in_steps(samples, prediction.update_batch, prediction.step.seconds, moved)
 
 
 def epoch_in_steps(samples: int, global_batch: int, step: Quantiles, moved_bytes: float) -> Epoch:
-    """The same from what one step takes."""
+    """An epoch of steps of `global_batch` samples."""
     if samples < 1:
-        raise InvalidRequest(f"an epoch of {samples} samples: give at least 1")
+        raise InvalidRequest(f"`samples` must be at least 1, got {samples}")
     steps = math.ceil(samples / global_batch)
     return Epoch(samples, steps, step.scale(steps), moved_bytes * steps)

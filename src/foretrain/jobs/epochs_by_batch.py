@@ -1,4 +1,4 @@
-"""How the epochs to a target grow with batch size: by a critical batch, or by one's own points."""
+"""How the epochs to a target grow with batch size: by a critical batch, or by measured points."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ class EpochsByBatch(ABC):
     @property
     @abstractmethod
     def source(self) -> str:
-        """What says so, as part of a sentence."""
+        """The source, as part of a sentence."""
 
     @property
     @abstractmethod
     def known_batches(self) -> tuple[float, ...]:
-        """The batches it was fitted to, ascending; none if it was given as it is."""
+        """The batches it was fitted to, ascending; empty if nothing was fitted."""
 
     @abstractmethod
     def growth(self, batch: float, reference: float) -> Quantiles:
         """E(batch) / E(reference)."""
 
     def notes_at(self, *batches: float) -> tuple[str, ...]:
-        """What to know at these batches: whether they lie beyond those known, or these are too few."""
+        """Caveats at these batches: extrapolation, or too few known batches."""
         known = self.known_batches
         if not known:
             return ()
         notes = [
-            f"batch {batch:,.0f} lies beyond those whose epochs are known ({known[0]:,.0f} to "
-            f"{known[-1]:,.0f}): the line through them is drawn on, and the interval holds less often there"
+            f"batch {batch:,.0f} is outside the known batches ({known[0]:,.0f} to {known[-1]:,.0f}): epochs "
+            "are extrapolated, and the interval covers less often"
             for batch in batches
             if not known[0] <= batch <= known[-1]
         ]
         if len(known) < _CHECKED_FROM:
-            notes.append("two batch sizes cannot check each other: a third would narrow the interval")
+            notes.append("two batch sizes leave no residual: a third would narrow the interval")
         return tuple(notes)
 
 
@@ -53,14 +53,14 @@ class EpochsByBatch(ABC):
 class CriticalBatch(EpochsByBatch):
     """E(B) = E_min (1 + B / B_crit): S. McCandlish et al., arXiv:1812.06162.
 
-    Holds for one target and a learning rate tuned at each batch. The critical batch is taken as it is given.
+    Holds for one target and a learning rate tuned at each batch. The critical batch is exact, as given.
     """
 
     batch: float
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.batch) and self.batch > 0):
-            raise InvalidRequest(f"a critical batch of {self.batch:g} samples: give a finite number above 0")
+            raise InvalidRequest(f"`critical_batch` must be finite and above 0, got {self.batch:g}")
 
     @property
     def source(self) -> str:
@@ -69,7 +69,7 @@ class CriticalBatch(EpochsByBatch):
 
     @property
     def known_batches(self) -> tuple[float, ...]:
-        """None: it is given."""
+        """Empty: nothing was fitted."""
         return ()
 
     def growth(self, batch: float, reference: float) -> Quantiles:
@@ -80,7 +80,7 @@ class CriticalBatch(EpochsByBatch):
 
 @dataclass(frozen=True, slots=True)
 class FittedEpochs(EpochsByBatch):
-    """The law through one's own points; its interval is that of telling each point from the others."""
+    """The law through measured points; its interval is that of leave-one-out prediction."""
 
     law: BatchSizeLaw
 
@@ -115,5 +115,5 @@ def parse_batch_point(text: str) -> BatchPoint:
     except ValueError:
         raise InvalidRequest(f"{text!r} is not BATCH=EPOCHS, e.g. 4096=64") from None
     if point[0] < 1 or not (math.isfinite(point[1]) and point[1] > 0):
-        raise InvalidRequest(f"{text!r}: give a batch of at least 1 and a finite number of epochs above 0")
+        raise InvalidRequest(f"{text!r}: the batch must be at least 1 and the epochs finite and above 0")
     return point

@@ -1,30 +1,23 @@
-"""Interruptions.
+"""Interruptions of a job: how often it stops, how often to save it, and what saving and restarting take.
 
-How often a job stops: spot machines that are taken back, and anything that fails.
+The loss of one machine stops the whole job, so rates add up over machines (spot) or devices (failures); a
+spot machine may fail too.
 
-One machine less stops the whole job, so rates add up over machines (spot) or devices (failures); a spot
-machine may fail too.
-
-How often to save a job that may be interrupted, and what saving and redoing take.
-
-With `save` the time δ a checkpoint takes and `between` the mean time M between interruptions, saving every
+With δ the time of a checkpoint and M the mean time between interruptions, the interval of work that loses
+least is
 
     τ = √(2 δ M)                                   (Young 1974)
 
-seconds of work loses least. Interruptions that come at random times (exponentially) make each stretch of τ
-and its checkpoint take, with restarts of R seconds that may be interrupted themselves,
+If interruptions are exponentially distributed and a restart takes R seconds and may itself be interrupted, an
+interval of τ and its checkpoint take
 
     M · e^(R/M) · (e^((τ+δ)/M) - 1)                (Daly 2006, equation 13)
 
-which is exact, and falls into four: the work τ, the checkpoint δ, the work and checkpoint done again
+which is exact. It has four parts: the work τ, the checkpoint δ, the repeated work and checkpoint
 M (e^x - 1) - (τ + δ), and the restarts (e^x - 1) · M (e^(R/M) - 1), with x = (τ+δ)/M.
 
 References: J. W. Young, "A first order approximation to the optimum checkpoint interval", CACM 17(9), 1974;
 J. T. Daly, "A higher order estimate of the optimum checkpoint interval for restart dumps", FGCS 22(3), 2006.
-
-How many of something rare happen: quantiles of a Poisson distribution.
-
-What interruptions take from a job, as parts of its time: work done again, and restarts.
 """
 
 from __future__ import annotations
@@ -41,30 +34,32 @@ from foretrain.units import DAY, format_duration
 
 @dataclass(frozen=True, slots=True)
 class Interruptions:
-    """Interruptions a day of the whole job, and what says so."""
+    """Interruptions per day of the whole job, and their source."""
 
     per_day: Quantiles
     source: str
 
     @property
     def between_seconds(self) -> float:
-        """Mean time between two, by the median rate; infinite if there are none."""
+        """Mean time between interruptions at the median rate; infinite if there are none."""
         return between(self.per_day.p50)
 
 
 def between(per_day: float) -> float:
-    """Mean seconds between interruptions of a rate a day."""
+    """Mean seconds between interruptions at a daily rate."""
     return DAY / per_day if per_day > 0 else math.inf
 
 
 def interruptions(devices: int, machines: int, spot: bool, given_per_day: float | None) -> Interruptions:
-    """How often a job on so many devices in so many machines stops.
+    """How often a job on `devices` devices in `machines` machines stops.
 
-    `given_per_day` is the user's word for one machine, spot or not, and takes the place of what is known.
+    `given_per_day` is the user's rate for one machine, spot or not; it replaces the default rates.
     """
     if given_per_day is not None:
         if not (math.isfinite(given_per_day) and given_per_day >= 0):
-            raise InvalidRequest(f"{given_per_day} interruptions a day: give a finite number of at least 0")
+            raise InvalidRequest(
+                f"`interruptions_per_day` must be finite and at least 0, got {given_per_day}"
+            )
         rate = given_per_day * machines
         return Interruptions(Quantiles(rate, rate, rate), "interruptions as given")
     failing = default(FAILURES)
@@ -78,12 +73,12 @@ def interruptions(devices: int, machines: int, spot: bool, given_per_day: float 
 
 
 _HOPELESS = 50.0
-"""A stretch of so many mean times between interruptions never ends: e^50 attempts."""
+"""An interval this many times the mean time between interruptions never ends: e^50 attempts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """Expected seconds of work that is saved every `interval_seconds` and interrupted now and then."""
+    """Expected overhead of work that is saved every `interval_seconds` and interrupted at random."""
 
     interval_seconds: float
     checkpoints: float
@@ -94,16 +89,16 @@ class Interrupted:
 
     @property
     def overhead_seconds(self) -> float:
-        """All that is not work."""
+        """Everything that is not work."""
         return self.saving_seconds + self.rework_seconds + self.restart_seconds
 
 
 def youngs_interval(save_seconds: float, between_seconds: float) -> float:
-    """The work between checkpoints that loses least: √(2 δ M). Valid while δ is far below M."""
+    """The work between checkpoints that loses least: √(2 δ M). Valid for δ much smaller than M."""
     if save_seconds < 0 or between_seconds <= 0:
         raise InvalidRequest(
-            f"a checkpoint of {save_seconds:g} s and interruptions every {between_seconds:g} s: the first "
-            "must be at least 0, the second above 0"
+            f"the time of a checkpoint must be at least 0 and that between interruptions above 0, got "
+            f"{save_seconds:g} s and {between_seconds:g} s"
         )
     return math.sqrt(2 * save_seconds * between_seconds)
 
@@ -115,13 +110,13 @@ def interrupted(
     between_seconds: float,
     interval_seconds: float,
 ) -> Interrupted:
-    """What so much work takes beside itself, expected, if it is saved every `interval_seconds` of work.
+    """The expected overhead of `work_seconds` of work that is saved every `interval_seconds` of work.
 
     `between_seconds` may be infinite: then only the checkpoints remain. Work shorter than the interval is
     saved once, at its end.
     """
     if not interval_seconds > 0:
-        raise InvalidRequest(f"checkpoints every {interval_seconds:g} s of work: give more than 0")
+        raise InvalidRequest(f"checkpoints must be more than 0 s of work apart, got {interval_seconds:g} s")
     interval = min(interval_seconds, work_seconds)
     stretches = work_seconds / interval if interval > 0 else 0.0
     saving = stretches * save_seconds
@@ -130,10 +125,10 @@ def interrupted(
     stretch = interval + save_seconds
     if max(stretch, restart_seconds) > _HOPELESS * between_seconds:
         raise InvalidRequest(
-            f"{format_duration(stretch)} from one checkpoint to the next (restart "
+            f"the job never ends: {format_duration(stretch)} between checkpoints (restart "
             f"{format_duration(restart_seconds)}) with an interruption every "
-            f"{format_duration(between_seconds)}: such a job never ends; save more often, start "
-            "faster, or take machines that last longer"
+            f"{format_duration(between_seconds)}; save more often, start faster, or use machines that are "
+            "interrupted less often"
         )
     attempts_lost = math.expm1(stretch / between_seconds)
     rework = stretches * (between_seconds * attempts_lost - stretch)
@@ -144,11 +139,11 @@ def interrupted(
 
 
 _MANY = 500.0
-"""Above it the normal approximation is right to a thousandth of the mean."""
+"""Above this mean the normal approximation is accurate to a thousandth of the mean."""
 
 
 def poisson_quantile(mean: float, share: float) -> float:
-    """The smallest count that at least `share` of all outcomes do not exceed."""
+    """The `share` quantile of a Poisson distribution."""
     if mean > _MANY:
         return max(0.0, mean + NormalDist().inv_cdf(share) * math.sqrt(mean))
     count, probability = 0, math.exp(-mean)
@@ -164,14 +159,14 @@ REDOING, RESTARTING = "work done again", "restarts"
 
 
 def best_interval(save_seconds: float, stops: Interruptions, work: float) -> float:
-    """Young's; one checkpoint at the end where nothing interrupts or nothing is to be saved."""
+    """Young's interval; one checkpoint at the end without interruptions or with nothing to save."""
     if math.isinf(stops.between_seconds) or save_seconds == 0:
         return work
     return youngs_interval(save_seconds, stops.between_seconds)
 
 
 def losses(work: float, save: float, restart: float, stops: Interruptions, lost: Interrupted) -> list[Part]:
-    """Work done again and restarts: by the rate of interruptions, and by how many of them happen to come."""
+    """Repeated work and restarts; their interval covers the rate and the random number of interruptions."""
     value = lost.rework_seconds + lost.restart_seconds
     if value == 0:
         return []

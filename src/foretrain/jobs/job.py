@@ -1,15 +1,11 @@
-"""A whole job.
+"""What a whole job takes: its steps, and everything that is not a step.
 
-A whole job: its steps, and all that is not steps.
+    job = start-up + steps · step + evaluations + checkpoints + repeated work + restarts
 
-    job = start-up + steps · step + evaluations + checkpoints + work done again + restarts
-
-Every part has an interval and a source; parts of one source err together (`estimates`). The times between
-checkpoints, the work done again and the restarts are those of `checkpoints`: expected values, whose interval
-holds both how well the rate of interruptions is known and the luck of how many come. Checkpoints are written
-while training waits. Waiting for spot machines to come back beyond a start-up is not counted.
-
-What a reader should know of a job's bill and energy.
+Each part has an interval and a source; parts that share a source err together (`estimates`). Checkpoint
+interval, repeated work and restarts are the expected values of `interruptions`; their intervals cover the
+uncertainty of the interruption rate and the random number of interruptions. Training waits while a
+checkpoint is written. The wait for spot machines to come back, beyond a start-up, is not counted.
 """
 
 from __future__ import annotations
@@ -35,7 +31,7 @@ STEP_TIME = "time of a step"
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """How many steps a job has, what says so, and what to know of that."""
+    """Steps of a job, the source of that number, and notes on it."""
 
     quantiles: Quantiles
     source: str
@@ -43,15 +39,18 @@ class Steps:
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.quantiles.p90) and self.quantiles.p50 >= 1):
-            raise InvalidRequest(f"a job of {self.quantiles.p50:g} steps: give a finite number of at least 1")
+            raise InvalidRequest(
+                f"a job has a finite number of steps, at least 1; got {self.quantiles.p50:g}"
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class JobOptions:
-    """How a job is run; what is None is taken from `facts.running`, or left out.
+    """How a job is run; None takes the default of `facts.running`, or leaves the part out.
 
     `usd_per_hour` is for all machines together, `interruptions_per_day` for each machine,
-    `checkpoint_every_seconds` counts work. Without `evaluate_every` steps a job is evaluated at its end.
+    `checkpoint_every_seconds` counts time of work. Without `evaluate_every` (in steps) a job is evaluated
+    once, at its end.
     """
 
     startup_seconds: float | None = None
@@ -68,16 +67,16 @@ class JobOptions:
     def __post_init__(self) -> None:
         rate, every = self.checkpoint_bytes_per_second, self.evaluate_every
         if rate is not None and not rate > 0:
-            raise InvalidRequest(f"checkpoints written at {rate:g} bytes/s: give more than 0")
+            raise InvalidRequest(f"the checkpoint rate must be above 0 bytes/s, got {rate:g}")
         if self.evaluation_samples is not None and self.evaluation_samples < 1:
-            raise InvalidRequest(f"an evaluation of {self.evaluation_samples} samples: give at least 1")
+            raise InvalidRequest(f"an evaluation needs at least 1 sample, got {self.evaluation_samples}")
         if every is not None and every < 1:
-            raise InvalidRequest(f"an evaluation every {every} steps: give at least 1")
+            raise InvalidRequest(f"evaluations must be at least 1 step apart, got {every}")
 
 
 @dataclass(frozen=True, slots=True)
 class StepSummary:
-    """What a job repeats: a step's time, its forward pass alone, its samples, and the bytes to save."""
+    """What a job repeats: time of a step and of its forward pass, samples, and bytes of a checkpoint."""
 
     seconds: Quantiles
     forward_seconds: float
@@ -87,7 +86,7 @@ class StepSummary:
 
 @dataclass(frozen=True, slots=True)
 class JobPart:
-    """One part of a job's time, its own interval, and what it rests on."""
+    """One part of a job's time with its own interval and source."""
 
     name: str
     seconds: float
@@ -106,7 +105,7 @@ class Uncertainty:
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """How the job is saved: every so much work, so many times, so many bytes, so many seconds each."""
+    """Checkpoints of a job: work between two of them, how many there are, their size and time."""
 
     every_seconds: float
     every_steps: int
@@ -116,10 +115,27 @@ class Saving:
 
 
 @dataclass(frozen=True)
+class JobTime:
+    """The time of a job: all of it that depends neither on the price nor on the place of its machines.
+
+    `parts` sum to the median; `uncertainty` has the largest source first.
+    """
+
+    steps: Steps
+    seconds: Quantiles
+    parts: tuple[JobPart, ...]
+    uncertainty: tuple[Uncertainty, ...]
+    saving: Saving
+    interruptions: float
+    interruptions_per_day: Quantiles
+
+
+@dataclass(frozen=True)
 class Job:
     """What a whole job takes. `parts` sum to the median; `uncertainty` has the largest source first.
 
-    `usd` is None where no price is known, `kwh` where no power is, `co2_kg` where no place is: see `notes`.
+    `usd` is None without a known price, `kwh` without a known power, `co2_kg` without a known place; `notes`
+    says which.
     """
 
     steps: int
@@ -139,71 +155,68 @@ class Job:
     notes: tuple[str, ...]
 
 
-def job_of(prediction: Prediction, steps: Steps, running: JobOptions | None = None) -> Job:
-    """The job of a number of predicted steps, on the nodes that take part in them.
+def job(
+    step: StepSummary, steps: Steps, groups: Sequence[Hardware], options: JobOptions | None = None
+) -> Job:
+    """The job of `steps` steps on a cluster: groups of equal nodes that all take part in every step.
 
-    Nodes that a heterogeneous cluster excludes cost nothing and draw no power here.
+    A homogeneous cluster has one group.
     """
-    step, groups = prediction.step, prediction.cluster.groups
-    if prediction.split is not None:
-        used = zip(groups, prediction.split.shares, strict=True)
-        groups = tuple(replace(each, nodes=share.nodes_used) for each, share in used if share.nodes_used)
-    one = StepSummary(step.seconds, step.forward_seconds, prediction.update_batch, prediction.state_bytes)
-    job = job_on_groups(one, steps, groups, running)
-    idle = prediction.cluster.nodes - sum(group.nodes for group in groups)
-    if not idle:
-        return job
-    note = f"{idle} of {prediction.cluster.nodes} nodes do not train: their price and power are not counted"
-    return replace(job, notes=(*job.notes, note))
-
-
-def evaluated_each_epoch(running: JobOptions, samples: int | None, global_batch: int) -> JobOptions:
-    """The same, evaluated once an epoch of so many samples where nothing else is said."""
-    if running.evaluation_samples is None or running.evaluate_every is not None or samples is None:
-        return running
-    return replace(running, evaluate_every=math.ceil(samples / global_batch))
-
-
-def job_in_steps(
-    step: StepSummary, steps: Steps, hardware: Hardware, running: JobOptions | None = None
-) -> Job:
-    """The same from what one step takes."""
-    return job_on_groups(step, steps, (hardware,), running)
-
-
-def job_on_groups(
-    step: StepSummary, steps: Steps, groups: Sequence[Hardware], running: JobOptions | None = None
-) -> Job:
-    """The same on groups of equal nodes that all take part in every step, each group unlike the others."""
-    running = running or JobOptions()
-    starting = _starting(running)
-    working = [*_training(step, steps), *_evaluating(step, steps, running)]
-    work = sum(part.value for part in working)
-    each = _seconds_to_save(step, running)
-    stops = interruptions(
-        sum(group.devices for group in groups),
-        sum(group.nodes for group in groups),
-        running.spot,
-        running.interruptions_per_day,
+    options = options or JobOptions()
+    time = job_time(
+        step, steps, sum(group.devices for group in groups), sum(group.nodes for group in groups), options
     )
-    every = running.checkpoint_every_seconds
+    price = price_of_all(groups, options.spot, options.usd_per_hour, options.region)
+    return billed_job(
+        time, groups, price, energy_of_all(groups, time.seconds, price, options.region), options.spot
+    )
+
+
+def job_of(prediction: Prediction, steps: Steps, options: JobOptions | None = None) -> Job:
+    """The job of `steps` predicted steps, on the nodes that take part in them.
+
+    Nodes that receive no share of the batch of a heterogeneous cluster add neither cost nor energy.
+    """
+    one, groups, nodes = prediction.step, prediction.cluster.groups, prediction.cluster.nodes
+    if prediction.split is not None:
+        shares = zip(groups, prediction.split.shares, strict=True)
+        groups = tuple(replace(each, nodes=share.nodes_used) for each, share in shares if share.nodes_used)
+    step = StepSummary(one.seconds, one.forward_seconds, prediction.update_batch, prediction.state_bytes)
+    answer = job(step, steps, groups, options)
+    idle = nodes - sum(group.nodes for group in groups)
+    if not idle:
+        return answer
+    note = f"{idle} of {nodes} nodes do not train: their price and power are not counted"
+    return replace(answer, notes=(*answer.notes, note))
+
+
+def evaluated_each_epoch(options: JobOptions, samples: int | None, global_batch: int) -> JobOptions:
+    """The same options with one evaluation per epoch of `samples`, unless `evaluate_every` is given."""
+    if options.evaluation_samples is None or options.evaluate_every is not None or samples is None:
+        return options
+    return replace(options, evaluate_every=math.ceil(samples / global_batch))
+
+
+def job_time(step: StepSummary, steps: Steps, devices: int, nodes: int, options: JobOptions) -> JobTime:
+    """The time of a job on `devices` devices in `nodes` nodes.
+
+    Raises `InvalidRequest` where interruptions come so often that the job never ends.
+    """
+    starting = _starting(options)
+    working = [*_training(step, steps), *_evaluating(step, steps, options)]
+    work = sum(part.value for part in working)
+    each = _seconds_to_save(step, options)
+    stops = interruptions(devices, nodes, options.spot, options.interruptions_per_day)
+    every = options.checkpoint_every_seconds
     if every is None:
         every = best_interval(each.p50, stops, work)
     restart = starting.value + each.p50
     lost = interrupted(work, each.p50, restart, stops.between_seconds, every)
-    parts = (starting, *working, _saving(lost, each, running), *losses(work, each.p50, restart, stops, lost))
+    parts = (starting, *working, _saving(lost, each, options), *losses(work, each.p50, restart, stops, lost))
     total = Estimate("s", tuple(part for part in parts if part.value > 0 or part.above > 0))
-    price = price_of_all(groups, running.spot, running.usd_per_hour, running.region)
-    seconds = total.quantiles
-    energy = energy_of_all(groups, seconds, price, running.region)
-    return Job(
-        steps=round(steps.quantiles.p50),
-        steps_interval=steps.quantiles,
-        steps_source=steps.source,
-        seconds=seconds,
-        usd=None if price is None else price.bill(seconds),
-        kwh=None if energy is None else energy.kwh.p50,
-        co2_kg=None if energy is None or energy.co2_kg is None else energy.co2_kg.p50,
+    return JobTime(
+        steps=steps,
+        seconds=total.quantiles,
         parts=tuple(JobPart(part.name, part.value, part.quantiles, part.source) for part in total.parts),
         uncertainty=uncertainty(total.parts),
         saving=Saving(
@@ -215,14 +228,35 @@ def job_on_groups(
         ),
         interruptions=lost.interruptions,
         interruptions_per_day=stops.per_day,
+    )
+
+
+def billed_job(
+    time: JobTime, groups: Sequence[Hardware], price: Price | None, energy: Energy | None, spot: bool
+) -> Job:
+    """The job with its bill and energy."""
+    steps = time.steps
+    return Job(
+        steps=round(steps.quantiles.p50),
+        steps_interval=steps.quantiles,
+        steps_source=steps.source,
+        seconds=time.seconds,
+        usd=None if price is None else price.bill(time.seconds),
+        kwh=None if energy is None else energy.kwh.p50,
+        co2_kg=None if energy is None or energy.co2_kg is None else energy.co2_kg.p50,
+        parts=time.parts,
+        uncertainty=time.uncertainty,
+        saving=time.saving,
+        interruptions=time.interruptions,
+        interruptions_per_day=time.interruptions_per_day,
         price=price,
         energy=energy,
-        notes=(*steps.notes, *notes_of(groups, price, energy, running.spot)),
+        notes=(*steps.notes, *_notes(groups, price, energy, spot)),
     )
 
 
 def uncertainty(parts: Iterable[Part]) -> tuple[Uncertainty, ...]:
-    """How far each source moves a sum of parts, the widest first; sources without doubt are left out."""
+    """How far each source moves a sum of parts, the widest first; exact sources are omitted."""
     by_source: dict[str, tuple[float, float]] = {}
     for part in parts:
         below, above = by_source.get(part.source, (0.0, 0.0))
@@ -231,15 +265,15 @@ def uncertainty(parts: Iterable[Part]) -> tuple[Uncertainty, ...]:
     return tuple(sorted(listed, key=lambda one: -(one.below_seconds + one.above_seconds)))
 
 
-def _starting(running: JobOptions) -> Part:
-    if running.startup_seconds is not None:
-        return Part(STARTING, running.startup_seconds, "start-up as given")
+def _starting(options: JobOptions) -> Part:
+    if options.startup_seconds is not None:
+        return Part(STARTING, options.startup_seconds, "start-up as given")
     known = default(STARTUP)
     return _part(STARTING, known.quantiles, f"start-up ({known.kind}: {known.source})")
 
 
 def _training(step: StepSummary, steps: Steps) -> list[Part]:
-    """Steps · step. Where steps are in doubt too, those between p10 and p50 are a part that may fall away."""
+    """Steps · step. Uncertain steps (p10 to p50) are a part of their own, which may not be needed."""
     each, count = step.seconds, steps.quantiles
     certain = count.p10 * each.p50
     parts = [
@@ -258,20 +292,20 @@ def _training(step: StepSummary, steps: Steps) -> list[Part]:
     return parts
 
 
-def _evaluating(step: StepSummary, steps: Steps, running: JobOptions) -> list[Part]:
-    """Forward passes over the samples to evaluate on, which err as the steps do."""
-    if running.evaluation_samples is None:
+def _evaluating(step: StepSummary, steps: Steps, options: JobOptions) -> list[Part]:
+    """Forward passes over the evaluation samples; they err as the steps do."""
+    if options.evaluation_samples is None:
         return []
-    times = 1 if running.evaluate_every is None else max(1, steps.quantiles.p50 // running.evaluate_every)
-    passes = times * math.ceil(running.evaluation_samples / step.global_batch)
+    times = 1 if options.evaluate_every is None else max(1, steps.quantiles.p50 // options.evaluate_every)
+    passes = times * math.ceil(options.evaluation_samples / step.global_batch)
     seconds = step.seconds.scale(step.forward_seconds / step.seconds.p50 * passes)
     return [_part(EVALUATING, seconds, STEP_TIME)]
 
 
-def _seconds_to_save(step: StepSummary, running: JobOptions) -> Quantiles:
+def _seconds_to_save(step: StepSummary, options: JobOptions) -> Quantiles:
     """Time of a checkpoint: a fixed part, and its bytes at the rate they are written."""
-    rates = _given_or(running.checkpoint_bytes_per_second, CHECKPOINT_RATE)
-    fixed = _given_or(running.checkpoint_fixed_seconds, CHECKPOINT_FIXED)
+    rates = _given_or(options.checkpoint_bytes_per_second, CHECKPOINT_RATE)
+    fixed = _given_or(options.checkpoint_fixed_seconds, CHECKPOINT_FIXED)
     return Quantiles(
         fixed.p10 + step.state_bytes / rates.p90,
         fixed.p50 + step.state_bytes / rates.p50,
@@ -289,9 +323,9 @@ def _steps_between(interval_seconds: float, step: StepSummary, steps: Steps) -> 
     return min(fitting, math.ceil(steps.quantiles.p50))
 
 
-def _saving(lost: Interrupted, each: Quantiles, running: JobOptions) -> Part:
+def _saving(lost: Interrupted, each: Quantiles, options: JobOptions) -> Part:
     known = default(CHECKPOINT_RATE)
-    given = running.checkpoint_bytes_per_second is not None
+    given = options.checkpoint_bytes_per_second is not None
     source = "time of a checkpoint" + (", rate as given" if given else f" ({known.kind}: {known.source})")
     return _part(SAVING, each.scale(lost.checkpoints), source)
 
@@ -300,24 +334,22 @@ def _part(name: str, seconds: Quantiles, source: str) -> Part:
     return Part(name, seconds.p50, source, seconds.p50 - seconds.p10, seconds.p90 - seconds.p50)
 
 
-def notes_of(
+def _notes(
     groups: Sequence[Hardware], price: Price | None, energy: Energy | None, spot: bool
 ) -> tuple[str, ...]:
-    """What is not known, assumed or not counted."""
+    """What is unknown, assumed or not counted."""
     notes: list[str] = []
     if price is None:
         unpriced = ", ".join(group.name for group in groups if group.offer is None)
         of = f" of {unpriced}" if len(groups) > 1 else ""
-        notes.append(f"no price is known{of}: name the machine as PROVIDER:INSTANCE, or give --usd-per-hour")
+        notes.append(f"price unknown{of}: name the machine as PROVIDER:INSTANCE, or give `usd_per_hour`")
     else:
         assumed = (one.terms.note for one in price.each if one.terms.kind is Kind.ASSUMED)
         notes.extend(dict.fromkeys(assumed))
     if energy is None:
-        notes.append("no power of the device is known, so no energy and no emissions")
+        notes.append("energy and emissions unknown: the power of the device is not known")
     elif energy.co2_kg is None:
-        notes.append(
-            "no emissions: the place is not known; give --region, e.g. FRA, US-VA or a cloud's region"
-        )
+        notes.append("emissions unknown without a place: give `region`, e.g. FRA, US-VA or a cloud's region")
     if spot:
         notes.append("the wait for spot machines to come back, beyond a start-up, is not counted")
     return tuple(notes)

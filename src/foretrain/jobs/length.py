@@ -1,17 +1,13 @@
-"""Length.
+"""The steps of a job: as given, by epochs of a data set, or until a training log meets its target.
 
-The steps of a job: as given, by epochs of a data set, or until a training log meets its target.
-
-What is known holds at a reference batch B_0, if one is named. At another global batch B
+The length holds at a reference batch B_0, if one is named. At another global batch B
 
     epochs(B) = epochs(B_0) · growth(B, B_0)        steps(B) = steps(B_0) · B_0 / B · growth(B, B_0)
 
 with the growth of `epochs_by_batch`. Without a reference batch, epochs and steps are the same at every batch.
 
-Steps of asynchronous training: stale gradients need more updates to get as far.
-
-The factor is that of `convergence.staleness`. It counts where the length of a job follows from a target; a
-length that was given as such is taken at its word, with a note.
+Asynchronous training with stale gradients needs more updates to make the same progress. The factor of
+`convergence.staleness` applies where the length follows from a target; a given length only gets a note.
 """
 
 from __future__ import annotations
@@ -35,7 +31,6 @@ from foretrain.jobs.epochs_by_batch import (
 )
 from foretrain.jobs.job import Steps
 from foretrain.jobs.stages import where_it_flattens
-from foretrain.prediction.independent import product
 
 if TYPE_CHECKING:
     from foretrain.convergence.forecast import Convergence
@@ -44,16 +39,16 @@ if TYPE_CHECKING:
 
 _CURVE_POINTS = 400
 _ROUNDING = 1e-12
-"""A whole number of steps may come out this much larger."""
-_SAY_MORE = "; say how epochs depend on batch size: --critical-batch with --reference-batch, or --epochs-at"
+"""Rounding error of a whole number of steps."""
+_GROWTH_FIELDS = "; give `critical_batch` and `reference_batch`, or `epochs_at`, to model how epochs grow"
 
 
 @dataclass(frozen=True)
 class LengthRequest:
-    """What is known of a job's length; exactly one of `steps`, `epochs` and `log` may say it.
+    """The length of a job, given by at most one of `steps`, `epochs` and `log`.
 
-    In place of them `epochs_at` may: epochs to target by global batch. With `steps` or `log` and a
-    `reference_batch`, at which these hold, the points only say how epochs grow, as a `critical_batch` does.
+    `epochs_at` (epochs to target by global batch) may take their place. Together with `steps` or `log` and
+    their `reference_batch`, its points only state how epochs grow, as `critical_batch` does.
     """
 
     steps: int | None = None
@@ -65,74 +60,79 @@ class LengthRequest:
     reference_batch: int | None = None
 
     def __post_init__(self) -> None:
-        said = [name for name in ("steps", "epochs", "log") if getattr(self, name) is not None]
+        given = [name for name in ("steps", "epochs", "log") if getattr(self, name) is not None]
         if self.steps is not None and self.steps < 1:
-            raise InvalidRequest(f"a job of {self.steps} steps: give at least 1")
-        if len(said) > 1 or (self.epochs is not None and self.epochs_at):
+            raise InvalidRequest(f"`steps` must be at least 1, got {self.steps}")
+        if len(given) > 1 or (self.epochs is not None and self.epochs_at):
             raise InvalidRequest(
-                "say the length of the job once: --steps, or --epochs, or --epochs-at, or --target with --log"
+                "give the length of the job once: `steps`, `epochs`, `epochs_at`, or `target` with `log`"
             )
         if self.epochs is not None and not (math.isfinite(self.epochs) and self.epochs > 0):
-            raise InvalidRequest(f"{self.epochs:g} epochs: give a finite number above 0")
+            raise InvalidRequest(f"`epochs` must be finite and above 0, got {self.epochs:g}")
         if self.samples is not None and self.samples < 1:
-            raise InvalidRequest(f"an epoch of {self.samples} samples: give at least 1")
-        if self.samples is None and (self.epochs is not None or (self.epochs_at and not said)):
-            option = "--epochs" if self.epochs is not None else "--epochs-at"
-            raise InvalidRequest(f"{option} wants --samples, the samples of an epoch; or give --steps")
-        self._check_batches(bool(said))
+            raise InvalidRequest(f"`samples` must be at least 1, got {self.samples}")
+        if self.samples is None and (self.epochs is not None or (self.epochs_at and not given)):
+            field = "epochs" if self.epochs is not None else "epochs_at"
+            raise InvalidRequest(f"`{field}` requires `samples`, the samples of an epoch; or give `steps`")
+        self._check_batches(bool(given))
 
     def _check_batches(self, holds_at_a_batch: bool) -> None:
         reference = self.reference_batch
         if reference is not None and reference < 1:
-            raise InvalidRequest(f"a reference batch of {reference} samples: give at least 1")
+            raise InvalidRequest(f"`reference_batch` must be at least 1, got {reference}")
         if self.critical_batch is not None and self.epochs_at:
-            raise InvalidRequest("--critical-batch and --epochs-at say the same thing: give one of them")
+            raise InvalidRequest("`critical_batch` and `epochs_at` state the same: give one of them")
         if self.critical_batch is not None and reference is None:
             raise InvalidRequest(
-                "--critical-batch wants --reference-batch, the global batch at which the length holds"
+                "`critical_batch` requires `reference_batch`, the global batch at which the length holds"
             )
         if reference is not None and not holds_at_a_batch:
             raise InvalidRequest(
-                "--reference-batch is the global batch of --steps, --epochs or --log: give one of them"
-                + (", or leave it out: --epochs-at names its own batch sizes" if self.epochs_at else "")
+                "`reference_batch` is the global batch of `steps`, `epochs` or `log`: give one of them"
+                + (", or omit it: `epochs_at` names its own batch sizes" if self.epochs_at else "")
             )
         if self.epochs_at and holds_at_a_batch and reference is None:
             raise InvalidRequest(
-                "--epochs-at beside --steps or --log wants --reference-batch, the global batch of these"
+                "`epochs_at` with `steps` or `log` requires `reference_batch`, the global batch of these"
             )
 
     @property
     def is_to_a_target(self) -> bool:
-        """Whether the job ends when it is good enough, and not after so many steps."""
+        """Whether the job ends at a target rather than after a given number of steps."""
         return self.log is not None or bool(self.epochs_at) or self.critical_batch is not None
 
     @property
     def is_known(self) -> bool:
-        """Whether anything says how long the job is."""
-        return bool(self.epochs_at) or any(said is not None for said in (self.steps, self.epochs, self.log))
+        """Whether the length of the job is given."""
+        return bool(self.epochs_at) or any(given is not None for given in (self.steps, self.epochs, self.log))
 
 
 class Length(ABC):
-    """How long a job is, at any global batch. Cheap to ask."""
+    """How long a job is at any global batch. Cheap to evaluate.
+
+    `epoch_samples` are the samples of an epoch, if known.
+    """
+
+    epoch_samples: int | None
 
     @abstractmethod
     def steps_at(self, global_batch: int) -> Steps:
-        """The steps of a job whose steps have so many samples."""
+        """The steps of a job with `global_batch` samples per step."""
 
     @property
     @abstractmethod
     def notes_where_batch_is_chosen(self) -> tuple[str, ...]:
-        """What a reader should know where batch sizes are compared by this length."""
+        """Caveats where batch sizes are compared by this length."""
 
     @property
     @abstractmethod
     def flattens_at_share(self) -> float | None:
-        """The share of the job after which its curve is flat, where a log says so."""
+        """The share of the job after which its curve is flat; None without a log."""
 
 
 @dataclass(frozen=True)
 class KnownLength(Length):
-    """An amount of steps, or of epochs of so many samples, at a reference batch or at any batch alike."""
+    """Steps, or epochs of `epoch_samples`, at a reference batch or the same at every batch."""
 
     amount: Quantiles
     source: str
@@ -154,7 +154,7 @@ class KnownLength(Length):
         if self.growth is None:
             note = (
                 f"from batch {reference:,} to {global_batch:,} at equal epochs; a larger batch usually needs "
-                "more: --critical-batch or --epochs-at say how many"
+                "more: give `critical_batch` or `epochs_at`"
             )
             return Steps(_whole(self.amount.scale(per)), self.source, (note,))
         growth = self.growth.growth(global_batch, reference)
@@ -163,46 +163,46 @@ class KnownLength(Length):
             f"{self.growth.source}"
         )
         return Steps(
-            _whole(product(self.amount, growth).scale(per)),
+            _whole(self.amount.times(growth).scale(per)),
             f"{self.source}, by {self.growth.source}",
             (note, *self.growth.notes_at(reference, global_batch)),
         )
 
     @property
     def notes_where_batch_is_chosen(self) -> tuple[str, ...]:
-        """That epochs or steps are the same at every batch, where nothing says how they grow."""
+        """That epochs or steps are the same at every batch, unless their growth is given."""
         if self.growth is not None:
             return ()
         if self.epoch_samples is None and self.reference_batch is None:
             return (
-                f"the same steps are counted at every batch size{_SAY_MORE}; or --reference-batch alone, for "
-                "as many samples as there",
+                f"the same steps are counted at every batch size{_GROWTH_FIELDS}; or `reference_batch` "
+                "alone, for the same number of samples",
             )
-        return (f"the same epochs are counted at every batch size{_SAY_MORE}",)
+        return (f"the same epochs are counted at every batch size{_GROWTH_FIELDS}",)
 
     @property
     def flattens_at_share(self) -> float | None:
-        """As the log says, if there was one."""
+        """The share found in the log, if there is one."""
         return self.flat_after
 
 
 @dataclass(frozen=True)
 class FittedLength(Length):
-    """Epochs by one's own points at several batch sizes."""
+    """Epochs fitted to points at several batch sizes."""
 
     epochs: FittedEpochs
     epoch_samples: int
 
     def steps_at(self, global_batch: int) -> Steps:
-        """Epochs of the law, in whole steps an epoch."""
+        """Epochs of the law, in whole steps per epoch."""
         _check_batch(global_batch)
-        needed = self.epochs.law.epochs_at(global_batch)
+        epochs = self.epochs.law.epochs_at(global_batch)
         note = (
-            f"batch {global_batch:,} takes {needed.p50:.3g} epochs (80 % between {needed.p10:.3g} and "
-            f"{needed.p90:.3g}), by {self.epochs.source}"
+            f"batch {global_batch:,} takes {epochs.p50:.3g} epochs (80 % between {epochs.p10:.3g} and "
+            f"{epochs.p90:.3g}), by {self.epochs.source}"
         )
         return Steps(
-            _whole(needed.scale(math.ceil(self.epoch_samples / global_batch))),
+            _whole(epochs.scale(math.ceil(self.epoch_samples / global_batch))),
             f"epochs to target by {self.epochs.source}",
             (note, *self.epochs.notes_at(global_batch)),
         )
@@ -219,7 +219,7 @@ class FittedLength(Length):
 
 
 def length_of(request: LengthRequest) -> Length | None:
-    """How long the job is; None if nothing says it. Reads and extends the log, once."""
+    """The length of the job; None if it is not given. Reads and extrapolates the log once."""
     growth: EpochsByBatch | None = None
     if request.epochs_at:
         growth = fitted_epochs(request.epochs_at)
@@ -240,7 +240,7 @@ def length_of(request: LengthRequest) -> Length | None:
 
 
 def steps_of(request: LengthRequest, global_batch: int) -> Steps | None:
-    """The steps of a job whose steps have so many samples; None if nothing says them."""
+    """The steps of a job with `global_batch` samples per step; None if its length is not given."""
     length = length_of(request)
     return None if length is None else length.steps_at(global_batch)
 
@@ -251,17 +251,17 @@ def length_to_target(
     reference_batch: int | None = None,
     growth: EpochsByBatch | None = None,
 ) -> KnownLength:
-    """The length until a target is met, in all; an epoch of a log in epochs is as long as this data set.
+    """The length until a target is met; an epoch of a log in epochs has `samples` samples.
 
-    Without a reference batch the log's steps are taken to be of the same batch size as the job's. Where p90
-    is never, the job ends at the end looked at.
+    Without a reference batch the steps of the log are assumed to have the batch size of the job. Where p90 is
+    infinite, the job ends at the end of the extrapolation.
     """
     name = f"{answer.target.metric}={answer.target.value:g}"
     if not (answer.reaches and math.isfinite(answer.steps.p50)):
-        raise InvalidRequest(f"the job has no known end: {name} is not met. {answer.verdict}")
+        raise InvalidRequest(f"the job never ends: {name} is not reached. {answer.verdict}")
     in_epochs = answer.unit == "epoch"
     if in_epochs and samples is None:
-        raise InvalidRequest("the log counts epochs: give --samples, the samples of an epoch")
+        raise InvalidRequest("a log in epochs requires `samples`, the samples of an epoch")
     most = max(answer.steps.p50, min(answer.steps.p90, answer.final_step))
     amount = Quantiles(min(answer.steps.p10, answer.steps.p50), answer.steps.p50, most)
     return KnownLength(
@@ -289,7 +289,7 @@ def _exactly(amount: float) -> Quantiles:
 
 
 def _whole(steps: Quantiles) -> Quantiles:
-    """Steps known exactly are rounded up; of others there is at least one."""
+    """Exact steps are rounded up; uncertain ones are at least 1."""
     if steps.p10 == steps.p90:
         return _exactly(math.ceil(steps.p50 * (1 - _ROUNDING)))
     return Quantiles(*(max(1.0, count) for count in (steps.p10, steps.p50, steps.p90)))
@@ -297,20 +297,20 @@ def _whole(steps: Quantiles) -> Quantiles:
 
 def _check_batch(global_batch: int) -> None:
     if global_batch < 1:
-        raise InvalidRequest(f"a global batch of {global_batch} samples: give at least 1")
+        raise InvalidRequest(f"`global_batch` must be at least 1, got {global_batch}")
 
 
 def with_staleness(steps: Steps, mean_staleness: float, to_a_target: bool) -> Steps:
-    """The same job where gradients are so many updates old on average; fresh ones change nothing."""
+    """The steps where gradients are `mean_staleness` updates old on average; 0 changes nothing."""
     if mean_staleness <= 0:
         return steps
     penalty = penalty_of(mean_staleness)
     bounds = f"{KIND}; theory allows {penalty.p10:.2g} to {penalty.p90:.2g}"
     old = f"gradients are {mean_staleness:.1f} updates old on average:"
     if not to_a_target:
-        note = f"{old} to get as far as with fresh ones takes {penalty.p50:.2g} times the updates ({bounds})"
+        note = f"{old} the same progress takes {penalty.p50:.2g} times the updates ({bounds})"
         return replace(steps, notes=(*steps.notes, note))
     note = f"{old} {penalty.p50:.2g} times the updates are counted ({bounds})"
     return Steps(
-        product(steps.quantiles, penalty), f"{steps.source}, and staleness ({KIND})", (*steps.notes, note)
+        steps.quantiles.times(penalty), f"{steps.source}, and staleness ({KIND})", (*steps.notes, note)
     )

@@ -1,8 +1,8 @@
-"""Stages of training for two-phase plans: where the loss curve flattens, and what a batch is worth there.
+"""Stages of training for two-phase plans: where the loss curve flattens, and the value of a batch there.
 
 In a stage of critical batch size B_c, the steps a batch B needs are S(B) = S_min (1 + B_c / B) (S. McCandlish
 et al., "An Empirical Model of Large-Batch Training", arXiv:1812.06162), so a step of progress at the
-reference batch takes, at a batch of one's own,
+reference batch takes, at another batch,
 
     seconds = own step seconds · (1 + B_c / B) / (1 + B_c / B_reference)
 
@@ -21,16 +21,16 @@ from foretrain.errors import InvalidRequest
 
 
 def where_it_flattens(steps: ArrayLike, values: ArrayLike) -> float:
-    """The step at which a curve, fallen or risen, is farthest from the straight line between its ends.
+    """The step at which a falling or rising curve is farthest from the straight line between its ends.
 
-    From there on a step brings less than the average step of the whole. For a smooth curve, such as a fitted
-    one; a straight line flattens nowhere and is refused.
+    From there on a step makes less progress than the average step. Valid for smooth (e.g. fitted) curves; a
+    straight line raises `InvalidRequest`.
     """
     at, height = np.asarray(steps, float), np.asarray(values, float)
     if at.ndim != 1 or at.shape != height.shape or len(at) < 3 or not (np.diff(at) > 0).all():
         raise InvalidRequest("a curve needs three or more points, steps rising, each with its value")
     if not np.isfinite(height).all():
-        raise InvalidRequest("a curve needs finite values; leave out the others")
+        raise InvalidRequest("a curve needs finite values; remove the others")
     change = height[-1] - height[0]
     if change == 0:
         raise InvalidRequest("the curve ends where it began: it has no steep part")
@@ -43,7 +43,7 @@ def where_it_flattens(steps: ArrayLike, values: ArrayLike) -> float:
 def progress_step_seconds(
     step_seconds: float, batch: float, reference_batch: float, critical_batches: Sequence[float]
 ) -> tuple[float, ...]:
-    """What a step of progress at the reference batch takes at a batch of one's own, stage by stage."""
+    """Seconds of a step of progress at the reference batch, trained with `batch`, for each stage."""
     for name, value in (
         ("step_seconds", step_seconds),
         ("batch", batch),

@@ -1,56 +1,42 @@
-"""What `plan` answers: every machine that could run a job, the Pareto front among them, and what to take.
+"""The answer of `plan`: every machine that could run a job, the Pareto front among them, and the choice.
 
-Nouns only, frozen and the same on every face; `planning.plan` fills them.
+Nouns only, complete when built; `planning.plan` builds them. `Frontier.to_dict` is what `--json` prints.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from foretrain.answers import Answer
+from foretrain.encoding import encode
+from foretrain.units import format_duration, format_money
 
 if TYPE_CHECKING:  # nouns only: nothing is called here
     from foretrain.estimates import Quantiles
     from foretrain.facts.hardware import Hardware
     from foretrain.facts.offers import Offer
+    from foretrain.jobs.configurations import RunConfiguration
     from foretrain.jobs.job import Job
     from foretrain.planning.job_stream import JobStream
     from foretrain.planning.selection import Reason
     from foretrain.planning.two_phases.phases import PhasePlan
     from foretrain.prediction.answer import Prediction
-    from foretrain.prediction.operators._base import Knowledge
-
-
-@dataclass(frozen=True, slots=True)
-class Way:
-    """How the job runs on some machines: its strategy, batch sizes and micro-batches, and what that takes.
-
-    `batch` is of each replica in a step; `memory_bytes` of the fullest device.
-    """
-
-    strategy: str
-    batch: int
-    micro_batches: int
-    global_batch: int
-    checkpoint_activations: bool
-    steps: int
-    step_seconds: Quantiles
-    memory_bytes: float
-    knowledge: Knowledge
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """So many machines of one offer, the best way to run the job on them, and what the whole job takes.
+    """Machines of one offer, the best run configuration on them, and what the whole job takes.
 
-    `in_time`, `in_budget` and `both` are probabilities; 1 where there is no such limit. `co2_kg` is None
-    where the grid of the place is unknown.
+    `in_time`, `in_budget` and `both` are probabilities; 1 without such a limit. `co2_kg` is None where the
+    grid of the place is unknown.
     """
 
     hardware: Hardware
     offer: Offer
     spot: bool
-    way: Way
+    configuration: RunConfiguration
     seconds: Quantiles
     usd: Quantiles
     kwh: float | None
@@ -66,18 +52,49 @@ class Plan:
 
     @property
     def devices(self) -> int:
-        """GPUs in all of them."""
+        """GPUs in all machines."""
         return self.hardware.devices
 
     @property
     def usd_per_hour(self) -> float:
-        """What all machines together cost an hour."""
+        """The hourly price of all machines together."""
         return self.offer.price(self.spot) * self.machines
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plan as plain data, without the facts behind its devices."""
+        offer, configuration = self.offer, self.configuration
+        values = {
+            "hardware": self.hardware.name,
+            "provider": offer.provider,
+            "instance": offer.instance,
+            "region": offer.region,
+            "device": self.hardware.device.id,
+            "machines": self.machines,
+            "gpus": self.devices,
+            "spot": self.spot,
+            "usd_per_hour": self.usd_per_hour,
+            "price_as_of": offer.as_of,
+            "strategy": configuration.strategy,
+            "batch": configuration.batch,
+            "micro_batches": configuration.micro_batches,
+            "global_batch": configuration.global_batch,
+            "checkpoint_activations": configuration.checkpoint_activations,
+            "steps": configuration.steps,
+            "step_seconds": configuration.step_seconds,
+            "memory_bytes": configuration.memory_bytes,
+            "knowledge": configuration.knowledge,
+            "seconds": self.seconds,
+            "usd": self.usd,
+            "kwh": self.kwh,
+            "co2_kg": self.co2_kg,
+            "probability": {"deadline": self.in_time, "budget": self.in_budget, "both": self.both},
+        }
+        return {key: encode(value) for key, value in values.items()}
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
-    """Offers that were not planned, and why: `count` machine types, with a few of their names."""
+class Exclusion:
+    """Machine types that were not planned, and why: `count` of them, with a few of their names."""
 
     reason: str
     count: int
@@ -91,28 +108,47 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class TwoPhases:
-    """A plan of two phases that beats the best single one, and by how much."""
+    """A plan of two phases that beats the best single one, and by how much.
+
+    `switch_share` is the share of training after which the job moves; `flattens_at_share` that at which the
+    loss curve flattens (None without a log). `note` names what is not counted.
+    """
 
     plan: PhasePlan
     first: Plan
     second: Plan
     switch_share: float
-    """The share of the job's training after which it moves."""
     flattens_at_share: float | None
-    """The share at which the loss curve flattens, where a log says so."""
     saved_usd: float
     saved_seconds: float
     note: str = ""
-    """What is not counted."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The two phases as plain data."""
+        return {
+            "switch_share": self.switch_share,
+            "flattens_at_share": self.flattens_at_share,
+            "seconds": self.plan.seconds,
+            "usd": self.plan.usd,
+            "hand_over_usd": self.plan.hand_over_usd,
+            "saved_usd": self.saved_usd,
+            "saved_seconds": self.saved_seconds,
+            "note": self.note,
+            "phases": [
+                {"hardware": phase.runner.name, "seconds": phase.seconds, "usd": phase.usd}
+                for phase in self.plan.phases
+            ],
+        }
 
 
 @dataclass(frozen=True)
-class Frontier:
-    """The answer. `plans` are ordered by money; indices point into them; `reasons` belong to `plans`.
+class Frontier(Answer):
+    """The answer. `plans` are ordered by cost; indices point into them; `reasons` belong to `plans`.
 
-    `chosen` is the one to take: the cheapest that meets the deadline, else the fastest within the budget,
-    else the knee of the front; None if nothing meets the limits. `job` is of the chosen one (of the one
-    nearest to the limits where nothing meets them), and so is the `prediction` of its step, if asked for.
+    `chosen` is the cheapest plan that meets the deadline, else the fastest within the budget, else the knee
+    of the front; None if no plan meets the limits. `reported` is the plan that `job` and `prediction` (if
+    requested) describe: `chosen`, or the nearest miss. `considered` counts the combinations of machines,
+    strategy and batch size that were compared.
     """
 
     model: str
@@ -125,22 +161,65 @@ class Frontier:
     fastest: int | None
     knee: int | None
     chosen: int | None
-    shown: int
-    """The plan `job` and `prediction` tell of: `chosen`, or the nearest miss."""
+    reported: int
     job: Job
     prediction: Prediction | None
     two_phases: TwoPhases | None
     job_stream: JobStream | None
-    left_out: tuple[LeftOut, ...]
+    excluded: tuple[Exclusion, ...]
     considered: int
-    """Combinations of machines, strategy and batch size that were compared."""
     notes: tuple[str, ...]
 
     @property
     def meets_limits(self) -> bool:
-        """Whether some plan is expected to keep deadline and budget."""
+        """Whether some plan is expected to meet deadline and budget."""
         return self.chosen is not None
 
     def on_front(self) -> Iterator[Plan]:
-        """The plans no other beats in both time and money, fastest first."""
+        """The plans that no other beats in both time and cost, fastest first."""
         return (self.plans[index] for index in self.front)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `--json` prints; `front`, `cheapest`, `fastest`, `knee`, `chosen` are indices of `plans`."""
+        return {
+            "model": self.model,
+            "limits": {"deadline_seconds": self.deadline_seconds, "budget_usd": self.budget_usd},
+            "meets_limits": self.meets_limits,
+            "chosen": self.chosen,
+            "reported": self.reported,
+            "front": list(self.front),
+            "cheapest": self.cheapest,
+            "fastest": self.fastest,
+            "knee": self.knee,
+            "plans": [
+                plan.to_dict() | _verdict(reason)
+                for plan, reason in zip(self.plans, self.reasons, strict=True)
+            ],
+            "job": encode(self.job),
+            "two_phases": None if self.two_phases is None else self.two_phases.to_dict(),
+            "job_stream": encode(self.job_stream),
+            "excluded": encode(self.excluded),
+            "considered": self.considered,
+            "notes": list(self.notes),
+        }
+
+    def summary(self) -> tuple[tuple[str, str], ...]:
+        """The plan to take, the limits, and the front."""
+        rows = [("model", self.model), ("plan", _line(self.plans[self.reported]))]
+        if not self.meets_limits:
+            rows.append(("limits", "no plan meets them; this one is nearest"))
+        rows += [(f"front, {place}", _line(plan)) for place, plan in enumerate(self.on_front(), 1)]
+        return tuple(rows)
+
+
+def _line(plan: Plan) -> str:
+    return f"{plan.hardware.name}: {format_duration(plan.seconds.p50)}, {format_money(plan.usd.p50)}"
+
+
+def _verdict(reason: Reason) -> dict[str, Any]:
+    return {
+        "verdict": encode(reason.verdict),
+        "beaten_by": reason.better,
+        "excess_seconds": reason.excess_seconds,
+        "excess_usd": reason.excess_usd,
+    }

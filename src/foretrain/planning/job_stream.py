@@ -1,12 +1,12 @@
-"""Rent or buy for a stream of jobs: so many a year, each as long as predicted.
+"""Rent or buy for a stream of jobs: a number per year, each as long as predicted.
 
-With J jobs a year of h hours each on rented machines, and p the work of a rented hour against an owned one,
+With J jobs per year of h hours each on rented machines, and p the work of a rented hour over an owned one,
 
     hours owned = J · h · p        sets = ⌈hours owned / hours of a year⌉
 
 where a set is all the machines one job runs on; `rent_or_buy` then answers for one set, used for its share of
-the hours. Sets are counted by busy hours alone: jobs that come at once wait for each other, unless more sets
-are bought than this says.
+the hours. Sets are counted by busy hours alone: jobs that arrive together wait for each other, unless more
+sets are bought.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ LIST_PRICE = "list_price_usd"
 
 @dataclass(frozen=True, slots=True)
 class JobStreamRequest:
-    """Jobs a year on machines that are rented now.
+    """Jobs per year on machines that are rented now.
 
-    `rent_usd_per_hour` and `price_usd` are for all machines of `hardware`, which one job takes; without a
-    price, that of the devices alone counts. Electricity is left out without `usd_per_kwh`.
+    `rent_usd_per_hour` and `price_usd` are for all machines of `hardware`, which one job uses; without a
+    price, that of the devices alone counts. Without `usd_per_kwh` electricity is not counted.
     """
 
     hardware: Hardware
@@ -52,9 +52,11 @@ class JobStreamRequest:
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.jobs_per_year) and self.jobs_per_year > 0):
-            raise InvalidRequest(f"{self.jobs_per_year:g} jobs a year: give a finite number above 0")
+            raise InvalidRequest(f"`jobs_per_year` must be finite and above 0, got {self.jobs_per_year:g}")
         if not (self.job_seconds.p10 > 0 and math.isfinite(self.job_seconds.p90)):
-            raise InvalidRequest(f"a job of {self.job_seconds.p50:g} s: give a finite time above 0")
+            raise InvalidRequest(
+                f"the time of a job must be finite and above 0, got {self.job_seconds.p50:g} s"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ class JobStream:
     """Of one set."""
     price_source: str
     devices_only: bool
-    """Whether the price leaves out the machines around the devices."""
+    """Whether the price is that of the devices without their machines."""
     watts: float
     """Drawn by one set, where electricity counts."""
     break_even_years: Quantiles
@@ -124,26 +126,26 @@ def rent_or_buy_for_jobs(request: JobStreamRequest) -> JobStream:
 
 
 def _price(request: JobStreamRequest) -> tuple[float, str]:
-    """What a set costs, and who says so."""
+    """The price of a set, and its source."""
     if request.price_usd is not None:
         return request.price_usd, "price as given"
     device, count = request.hardware.device, request.hardware.devices
     fact = device.sheet.fact(LIST_PRICE)
     if fact is None:
         raise MissingData(
-            f"no list price of {device.id} is known: say what the machines cost to buy, all that a job takes"
+            f"the list price of {device.id} is unknown: give the price of all machines that a job uses"
         )
     note = f", {fact.note}" if fact.note else ""
     return count * float(fact.value), f"{count} x {device.id} at {fact.value:,} USD ({fact.source}{note})"
 
 
 def _watts(hardware: Hardware) -> float:
-    """What the machines draw while they train: the devices' TDP, times what a machine draws over it."""
+    """Power of the machines while they train: TDP of the devices times the ratio of machine power to TDP."""
     return hardware.devices * hardware.device.tdp_watts * default(POWER).quantiles.p50
 
 
 def _years(one: RentOrBuyRequest, hours: Quantiles, sets: int) -> Quantiles:
-    """Years to break even by the interval of the hours: longer jobs pay it back sooner."""
+    """Years to break even by the interval of the hours: longer jobs pay the price back sooner."""
     sooner_first = []
     for total in (hours.p90, hours.p50, hours.p10):
         used = min(total / sets, HOURS_PER_CALENDAR_YEAR)
@@ -156,7 +158,7 @@ def _verdict(request: JobStreamRequest, answer: RentOrBuy, sets: int, price: flo
     years = answer.break_even_years
     what = request.hardware.name if sets == 1 else f"{sets} sets of {request.hardware.name}"
     if years is None:
-        return f"rent: with {request.jobs_per_year:,g} jobs a year owning {what} never pays for itself"
+        return f"rent: with {request.jobs_per_year:,g} jobs per year owning {what} never pays for itself"
     paid = f"{years:,.1f} years ({years * request.jobs_per_year:,.0f} jobs)"
     if request.resale_after_years and years > request.resale_after_years:
         return (
@@ -170,11 +172,10 @@ def _notes(request: JobStreamRequest, hours: Quantiles, sets: int) -> tuple[str,
     notes = []
     if request.price_usd is None:
         notes.append(
-            "the price is that of the devices alone, without host, network and rack: with these, owning pays "
-            "for itself later"
+            "the price is that of the devices only; host, network and rack would delay the break-even"
         )
     if request.usd_per_kwh is None:
-        notes.append("electricity of owned machines is not counted: its price is not given")
+        notes.append("electricity of owned machines is not counted: `usd_per_kwh` is not given")
     if hours.p90 > sets * HOURS_PER_CALENDAR_YEAR:
         needed = math.ceil(hours.p90 / HOURS_PER_CALENDAR_YEAR)
         notes.append(f"jobs as long as the 90th percentile would keep {needed} sets busy")

@@ -1,14 +1,13 @@
-"""Which machines could run a job: every offer asked for, alone and several together.
+"""Enumerate: the machines that could run a job, every offer of the request as one node and as several.
 
-Several machines are considered together only where the network between them is known, from facts of the
-machine type or because the user names one. Machines of the same devices, joined in the same way, take the
-same time whoever rents them out: they share a `Shape`.
+Several nodes are considered only where the network between them is known, from facts of the machine type or
+because the request names one. Machines with the same devices and the same links take the same time at every
+provider: they share a `Shape`.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from foretrain.errors import InvalidRequest
@@ -16,14 +15,14 @@ from foretrain.facts.devices import device
 from foretrain.facts.hardware import Hardware
 from foretrain.facts.nodes import nodes
 from foretrain.facts.offers import Offer, OfferQuery, search
-from foretrain.planning.frontier import LeftOut
+from foretrain.planning.frontier import Exclusion
 
 _EXAMPLES = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Devices and how they are joined: all that a job's time depends on."""
+    """Devices and the links between them: all of the hardware that the time of a job depends on."""
 
     device: str
     devices_per_node: int
@@ -38,7 +37,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Machines:
-    """So many machines of an offer."""
+    """One or several machines of an offer."""
 
     offer: Offer
     hardware: Hardware
@@ -46,10 +45,28 @@ class Machines:
 
 
 @dataclass(frozen=True, slots=True)
-class MachinesRequest:
-    """Which machines to consider, with at most so many devices.
+class Excluded:
+    """A machine type that is not planned, why, and the least memory it lacks where that is the reason."""
 
-    `links` and `network` are named in place of what facts know of how they are joined.
+    machine: str
+    reason: str
+    needed_bytes: float | None = None
+    capacity_bytes: float | None = None
+
+
+@dataclass(frozen=True)
+class Enumeration:
+    """The machines to compare, and the machine types that are excluded."""
+
+    machines: tuple[Machines, ...]
+    excluded: tuple[Excluded, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MachinesRequest:
+    """Which machines to consider, with at most `most_devices` devices.
+
+    `links` (inside a node) and `network` (between nodes) replace the known links of the machines.
     """
 
     gpus: tuple[str, ...] = ()
@@ -62,7 +79,7 @@ class MachinesRequest:
 
     def __post_init__(self) -> None:
         if self.most_devices < 1:
-            raise InvalidRequest(f"at most {self.most_devices} GPUs: give at least 1")
+            raise InvalidRequest(f"`max_gpus` must be at least 1, got {self.most_devices}")
 
     @property
     def gpus_allowed(self) -> str:
@@ -70,56 +87,47 @@ class MachinesRequest:
         return f"{self.most_devices:,} GPU{'' if self.most_devices == 1 else 's'}"
 
     @property
-    def wanted(self) -> str:
-        """Which offers those are: ` of h100 by aws or gcp with a spot price`."""
+    def described(self) -> str:
+        """The filter in words: ` of h100 by aws or gcp with a spot price`."""
         regions = tuple(each.strip(" ,") for each in self.regions)
-        asked = (("of", self.gpus), ("by", self.clouds), ("in", regions))
-        said = "".join(f" {word} {' or '.join(names)}" for word, names in asked if names)
-        return f"{said} with a spot price" if self.spot else said
+        filters = (("of", self.gpus), ("by", self.clouds), ("in", regions))
+        text = "".join(f" {word} {' or '.join(names)}" for word, names in filters if names)
+        return f"{text} with a spot price" if self.spot else text
 
 
-class Reasons:
-    """Why offers were left out, gathered on the way."""
-
-    def __init__(self) -> None:
-        self._names: dict[str, Counter[str]] = defaultdict(Counter)
-
-    def add(self, reason: str, name: str) -> None:
-        """One more machine type that was left out."""
-        self._names[reason][name] += 1
-
-    def copy(self) -> Reasons:
-        """Those so far, to go on from."""
-        same = Reasons()
-        same._names |= {reason: Counter(names) for reason, names in self._names.items()}
-        return same
-
-    def told(self) -> tuple[LeftOut, ...]:
-        """All of them, the most frequent reason first."""
-        found = (
-            LeftOut(reason, len(names), tuple(list(names)[:_EXAMPLES]))
-            for reason, names in self._names.items()
-        )
-        return tuple(sorted(found, key=lambda each: (-each.count, each.reason)))
-
-
-def machines(request: MachinesRequest, reasons: Reasons) -> tuple[Machines, ...]:
+def enumerate_machines(request: MachinesRequest) -> Enumeration:
     """All machines to compare, each where it is cheapest; an unknown name raises `UnknownName`."""
-    found: list[Machines] = []
+    machines: list[Machines] = []
+    excluded: list[Excluded] = []
     for offer in _offers(request):
         if offer.device is None:
-            reasons.add(f"it is not said which {offer.family} they have", _name(offer))
+            excluded.append(Excluded(_name(offer), f"{offer.family.upper()} variant not specified"))
         elif offer.count > request.most_devices:
-            reasons.add(f"they have more than {request.gpus_allowed}", _name(offer))
+            excluded.append(Excluded(_name(offer), f"more than {request.gpus_allowed}"))
         else:
-            found += _of_offer(offer, request, reasons)
-    return tuple(found)
+            several = _nodes_of(offer, request)
+            machines += several
+            if len(several) == 1 and 2 * offer.count <= request.most_devices:
+                reason = "considered as single nodes only: inter-node network unknown (give `network`)"
+                excluded.append(Excluded(_name(offer), reason))
+    return Enumeration(tuple(machines), tuple(excluded))
+
+
+def exclusions(excluded: Iterable[Excluded]) -> tuple[Exclusion, ...]:
+    """The exclusions by reason, the most frequent first, each machine type counted once."""
+    by_reason: dict[str, dict[str, None]] = {}
+    for each in excluded:
+        by_reason.setdefault(each.reason, {})[each.machine] = None
+    summaries = (
+        Exclusion(reason, len(names), tuple(list(names)[:_EXAMPLES])) for reason, names in by_reason.items()
+    )
+    return tuple(sorted(summaries, key=lambda each: (-each.count, each.reason)))
 
 
 def _offers(request: MachinesRequest) -> Sequence[Offer]:
-    """The offers asked for; those of several GPUs are the union of each one's."""
+    """The offers of the request; those of several GPUs are the union of each one's."""
     gpus: Iterable[str | None] = request.gpus or (None,)
-    found: dict[tuple[str, str], Offer] = {}
+    offers: dict[tuple[str, str], Offer] = {}
     for gpu in gpus:
         query = OfferQuery(
             gpu=gpu,
@@ -128,28 +136,27 @@ def _offers(request: MachinesRequest) -> Sequence[Offer]:
             spot=request.spot,
             cheapest_region=True,
         )
-        found |= {(offer.provider, offer.instance): offer for offer in search(query)}
-    return list(found.values())
+        offers |= {(offer.provider, offer.instance): offer for offer in search(query)}
+    return list(offers.values())
 
 
-def _of_offer(offer: Offer, request: MachinesRequest, reasons: Reasons) -> Iterator[Machines]:
+def _nodes_of(offer: Offer, request: MachinesRequest) -> list[Machines]:
+    """1, 2, 4, 8 ... machines of an offer; one where the network between them is unknown."""
     assert offer.device is not None
     name = _name(offer)
     node = nodes().find(name)
     one = Hardware(name, device(offer.device), offer.count, 1, node, offer, request.links, request.network)
-    counts = _counts(request.most_devices // offer.count)
-    if len(counts) > 1 and request.network is None and (node is None or node.inter is None):
-        reasons.add("several of them together, as their network is not known (--network names one)", name)
-        counts = [1]
-    for count in counts:
-        hardware = one if count == 1 else replace(one, name=f"{name}:{count}", nodes=count)
-        known = None if node is None else node.id
-        yield Machines(offer, hardware, Shape(offer.device, offer.count, count, known))
-
-
-def _counts(most: int) -> list[int]:
-    """1, 2, 4, 8 ... machines."""
-    return [1 << power for power in range(most.bit_length())] if most else []
+    is_joined = request.network is not None or (node is not None and node.inter is not None)
+    most = request.most_devices // offer.count if is_joined else 1
+    known = None if node is None else node.id
+    return [
+        Machines(
+            offer,
+            one if count == 1 else replace(one, name=f"{name}:{count}", nodes=count),
+            Shape(offer.device, offer.count, count, known),
+        )
+        for count in (1 << power for power in range(most.bit_length()))
+    ]
 
 
 def _name(offer: Offer) -> str:

@@ -1,35 +1,49 @@
-"""The best plan for a job: every offer, alone and several together, in its best way, against time and money.
+"""The best plan for a job: every offer, as one node or several, in its best configuration, by time and cost.
 
-    every offer x number of machines x strategy x batch size  ->  time and money of the whole job  ->  front
+    enumerate   every offer x number of machines                              planning.machines
+    evaluate    x strategy x batch size -> time and cost of the whole job     planning.table
+    select      the front, the choice within the limits                       planning.selection
+    verify      predict the selected plans in full; select again on change    planning.table
 
-For given machines money grows with time, so each keeps only its quickest way, and nothing is lost. What then
-stands on the front is made sure of in full (`planning.settling`) until all of it is.
+On given machines cost grows with time, so each keeps only its fastest configuration, and no plan is lost.
+Where nothing fits at a given global batch, other layouts are searched (`planning.model_parallel`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from foretrain.errors import Infeasible, InvalidRequest, MissingData
-from foretrain.jobs.batch_limits import BatchLimits
-from foretrain.jobs.configurations import STRATEGIES
+from foretrain.jobs.batch_limits import BatchLimits, largest_batch
+from foretrain.jobs.configurations import (
+    ConfigurationSpace,
+    configuration_space,
+    may_search_layouts,
+)
 from foretrain.jobs.interruptions import interruptions
 from foretrain.jobs.job import Job, JobOptions
 from foretrain.jobs.length import KnownLength, Length, LengthRequest, length_of
-from foretrain.jobs.smallest_step import largest_batch
-from foretrain.planning.frontier import Frontier, Plan
-from foretrain.planning.machines import MachinesRequest, Reasons, machines
-from foretrain.planning.selection import Choice, Limits, choose, numbers, reasons
-from foretrain.planning.table import Rows
+from foretrain.planning.frontier import Frontier, Plan, TwoPhases
+from foretrain.planning.machines import (
+    Enumeration,
+    Excluded,
+    MachinesRequest,
+    enumerate_machines,
+    exclusions,
+)
+from foretrain.planning.model_parallel import search_layouts
+from foretrain.planning.selection import Limits, Selection, numbers, reasons, select
+from foretrain.planning.table import JobConditions, PlanTable, evaluate, plan_table, verify
 from foretrain.prediction.cost_models.step_models import CostModel, cost_model
 from foretrain.prediction.operators.catalogue import DEFAULT
 from foretrain.prediction.step.input_pipeline import InputOptions
+from foretrain.prediction.strategies.catalogue import plan_words
+from foretrain.units import format_bytes
 from foretrain.workloads.workload import Workload
 
 if TYPE_CHECKING:
-    from foretrain.planning.frontier import TwoPhases
     from foretrain.planning.job_stream import JobStream
     from foretrain.prediction.answer import Prediction
 
@@ -38,7 +52,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """How often the job is run, and what owning machines like the chosen ones would cost."""
+    """How often the job is run per year, and what owning machines like the chosen ones would cost."""
 
     jobs_per_year: float
     price_usd: float | None = None
@@ -46,224 +60,262 @@ class StreamOptions:
 
     def __post_init__(self) -> None:
         if self.price_usd is not None and not self.price_usd > 0:
-            raise InvalidRequest(f"machines bought for ${self.price_usd:g}: give a price above 0")
+            raise InvalidRequest(f"`buy_price` must be above 0, got {self.price_usd:g}")
 
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """A job, where it may run, and what it may take.
+    """A job, the machines it may run on, and its limits.
 
-    `strategies` are those to compare; `layouts` searches tensor, pipeline and other layouts too where state
-    must be sharded, on what stands on the front. `in_full` adds the prediction of the chosen plan's step with
-    all its parts. Both take seconds.
+    `strategies` are those to compare; `layouts` also searches tensor, pipeline and other layouts for plans on
+    the front whose state must be sharded. `with_prediction` adds the full prediction of the reported plan's
+    step. Both take seconds.
     """
 
     workload: Workload
     length: LengthRequest
-    running: JobOptions = field(default_factory=JobOptions)
+    options: JobOptions = field(default_factory=JobOptions)
     machines: MachinesRequest = field(default_factory=MachinesRequest)
     batches: BatchLimits = field(default_factory=BatchLimits)
-    strategies: tuple[str, ...] = STRATEGIES
+    strategies: tuple[str, ...] = field(default_factory=plan_words)
     limits: Limits = field(default_factory=Limits)
     input: InputOptions = field(default_factory=InputOptions)
-    model: CostModel | str = DEFAULT
+    cost_model: CostModel | str = DEFAULT
     stream: StreamOptions | None = None
     layouts: bool = False
-    in_full: bool = False
+    with_prediction: bool = False
 
     @property
-    def may_divide(self) -> bool:
-        """Whether a model too large for data parallelism may be divided otherwise, at one global batch."""
-        batches = self.batches
-        is_free = batches.global_batch is not None and batches.micro_batches is None
-        return is_free and set(self.strategies) == set(STRATEGIES)
+    def may_search_layouts(self) -> bool:
+        """Whether a model too large for data parallelism may use other layouts."""
+        return may_search_layouts(self.batches, self.strategies)
 
     def __post_init__(self) -> None:
-        unknown = [name for name in self.strategies if name not in STRATEGIES]
+        unknown = [name for name in self.strategies if name not in plan_words()]
         if unknown:
-            raise InvalidRequest(f"plan compares {', '.join(STRATEGIES)}; {unknown[0]!r} is none of them")
+            known = ", ".join(plan_words())
+            raise InvalidRequest(f"plan compares the strategies {known}, not {unknown[0]!r}")
         if not self.length.is_known:
             raise InvalidRequest(
-                "say how long the job is: --epochs with --samples, or --steps, or --target with --log"
+                "the length of the job is missing: give `steps`, `epochs` with `samples`, or `target` with "
+                "`log`"
             )
-        if self.running.usd_per_hour is not None:
-            raise InvalidRequest("prices are those of the offers; a price of your own is for `predict`")
-        if self.running.region is not None:
-            raise InvalidRequest("jobs run where their offers are: name regions among the machines")
-        _check(self.running)
+        if self.options.usd_per_hour is not None:
+            raise InvalidRequest("plan uses the prices of the offers; `usd_per_hour` is for predict")
+        if self.options.region is not None:
+            raise InvalidRequest("plan runs jobs where the offers are: filter the machines by region")
+        _check(self.options)
 
 
-def _check(running: JobOptions) -> None:
-    """Refuse what makes sense on no machine, before each of them is left out for it."""
-    interruptions(1, 1, running.spot, running.interruptions_per_day)
-    every = running.checkpoint_every_seconds
+def _check(options: JobOptions) -> None:
+    """Refuse options that are invalid on every machine."""
+    interruptions(1, 1, options.spot, options.interruptions_per_day)
+    every = options.checkpoint_every_seconds
     if every is not None and not every > 0:
-        raise InvalidRequest(f"checkpoints every {every:g} s of work: give more than 0")
+        raise InvalidRequest(f"checkpoints must be more than 0 s of work apart, got {every:g} s")
+
+
+@dataclass(frozen=True)
+class _Verified:
+    """A plan table whose selected rows are verified; no selection and no plans where no row is left."""
+
+    table: PlanTable
+    selection: Selection | None = None
+    plans: tuple[Plan, ...] = ()
+    two_phases: TwoPhases | None = None
 
 
 def plan(request: PlanRequest, progress: Progress = lambda _: None) -> Frontier | Infeasible:
-    """Every machine that could run the job, the front among them, and which to take."""
-    left_out = Reasons()
+    """Every machine that could run the job, the Pareto front among them, and which to take."""
     progress("reading the offers")
-    among = replace(request.machines, spot=request.running.spot)
-    found = machines(among, left_out)
+    enumeration = enumerate_machines(replace(request.machines, spot=request.options.spot))
     length = _length(request)
-    if not (found or left_out.told()):
-        return _no_offer(request, among)
-    progress("walking through the step")
-    limits = request.batches.up_to(largest_batch(request.workload, request.length.samples))
-    model = cost_model(request.model, request.workload)
-    rows = Rows(
-        request.workload, model, length, limits, request.running, request.length.samples, request.layouts
-    )
-    of_offers = left_out.copy()
-    if found:
-        rows.fill(found, request.strategies, request.input, left_out, progress)
-    sure = _settled(request, rows, length, left_out, progress)
-    if found and sure is None and request.may_divide:
-        left_out = of_offers
-        rows.divide(found, left_out, progress)
-        sure = _settled(request, rows, length, left_out, progress)
-    if sure is None:
-        return _nothing(request, rows, left_out)
-    return _frontier(request, rows, *sure, length, left_out)
+    if not enumeration.machines:
+        return _nothing_to_rent(request, enumeration)
+    progress("recording the step")
+    space = _space(request, enumeration, length)
+    conditions = JobConditions(request.options, request.length.samples)
+    table = evaluate(space, enumeration.machines, conditions, progress)
+    verified = _select_and_verify(request, space, table, conditions, progress)
+    if verified.selection is None and request.may_search_layouts:
+        assert request.batches.global_batch is not None, "layouts are searched at one global batch"
+        layouts = search_layouts(
+            space, enumeration.machines, request.batches.global_batch, request.options.spot, progress
+        )
+        table = plan_table(enumeration.machines, layouts, conditions)
+        table = replace(table, considered=verified.table.considered)
+        shortfalls = verified.table.excluded
+        verified = _select_and_verify(request, space, table, conditions, progress)
+        if verified.selection is None:
+            return _nothing_fits(request, shortfalls, (*enumeration.excluded, *verified.table.excluded))
+    excluded = (*enumeration.excluded, *verified.table.excluded)
+    if verified.selection is None:
+        return _nothing_fits(request, verified.table.excluded, excluded)
+    return _frontier(request, verified, verified.selection, length, excluded)
 
 
 def _length(request: PlanRequest) -> Length:
-    """How long the job is; steps, as given or of a log, must be of some batch."""
+    """The length of the job; steps, as given or of a log, must be of some batch."""
     length = length_of(request.length)
     assert length is not None, "the request checked it"
     batches = request.batches
-    steps_of_any = (
+    is_of_any_batch = (
         isinstance(length, KnownLength) and length.epoch_samples is None and length.reference_batch is None
     )
-    if steps_of_any and batches.batch is None and batches.global_batch is None:
+    if is_of_any_batch and batches.batch is None and batches.global_batch is None:
         raise InvalidRequest(
-            "so many steps of which batch? Give --global-batch, or --reference-batch to have others compared"
+            "`steps` requires `global_batch`, or `reference_batch` to compare other batch sizes"
         )
     return length
 
 
-def _settled(
-    request: PlanRequest, rows: Rows, length: Length, left_out: Reasons, progress: Progress
-) -> tuple[Choice, TwoPhases | None] | None:
-    """Choose, make sure of what is told, and choose again, until all of it is sure; None if none is left."""
-    while rows.plans:
-        plans = rows.plans
-        choice = choose(numbers([p.seconds for p in plans], [p.usd for p in plans]), request.limits)
-        progress("making sure of the front")
-        if not rows.settle(choice.told, left_out):
-            continue
-        two = _two_phases(request, rows, plans, length)
-        phases = () if two is None else (two.first, two.second)
-        if rows.settle({plans.index(phase) for phase in phases}, left_out):
-            return choice, two
-    return None
+def _space(request: PlanRequest, enumeration: Enumeration, length: Length) -> ConfigurationSpace:
+    workload = request.workload
+    shapes = {each.shape: each.hardware for each in enumeration.machines}
+    return configuration_space(
+        workload,
+        shapes.values(),
+        length,
+        request.batches.up_to(largest_batch(workload, request.length.samples)),
+        request.strategies,
+        cost_model(request.cost_model, workload),
+        request.input,
+        request.layouts,
+    )
+
+
+def _select_and_verify(
+    request: PlanRequest,
+    space: ConfigurationSpace,
+    table: PlanTable,
+    conditions: JobConditions,
+    progress: Progress,
+) -> _Verified:
+    """Select, verify what is selected, and select again until all of it is verified."""
+    while table.rows:
+        rows = table.rows
+        selection = select(
+            numbers([row.time.seconds for row in rows], [row.usd for row in rows]), request.limits
+        )
+        progress("verifying the front")
+        verified = verify(space, table, selection.named, conditions)
+        if verified is table:
+            plans = _plans(table, selection)
+            two_phases = _two_phases(request, space, table, plans)
+            verified = verify(space, table, _phases(plans, two_phases), conditions)
+            if verified is table:
+                return _Verified(table, selection, plans, two_phases)
+        table = verified
+    return _Verified(table)
+
+
+def _plans(table: PlanTable, selection: Selection) -> tuple[Plan, ...]:
+    probabilities = (selection.in_time.tolist(), selection.in_budget.tolist(), selection.both.tolist())
+    return tuple(row.plan(*three) for row, *three in zip(table.rows, *probabilities, strict=True))
+
+
+def _phases(plans: Iterable[Plan], two: TwoPhases | None) -> set[int]:
+    """The indices of the plans of two phases."""
+    if two is None:
+        return set()
+    return {index for index, each in enumerate(plans) if each is two.first or each is two.second}
+
+
+def _two_phases(
+    request: PlanRequest, space: ConfigurationSpace, table: PlanTable, plans: tuple[Plan, ...]
+) -> TwoPhases | None:
+    if not request.limits.any:
+        return None
+    from foretrain.planning.migration import two_phases
+
+    terms = [row.price.terms for row in table.rows]
+    flattens_at = space.length.flattens_at_share
+    state_bytes = plans[0].configuration.state_bytes
+    return two_phases(plans, terms, request.limits, request.options, state_bytes, flattens_at)
 
 
 def _frontier(
     request: PlanRequest,
-    rows: Rows,
-    choice: Choice,
-    two: TwoPhases | None,
+    verified: _Verified,
+    selection: Selection,
     length: Length,
-    left_out: Reasons,
+    excluded: Iterable[Excluded],
 ) -> Frontier:
-    limits, plans = request.limits, _with_probabilities(rows.plans, choice)
+    limits, plans = request.limits, verified.plans
     order = sorted(range(len(plans)), key=lambda index: (plans[index].usd.p50, plans[index].seconds.p50))
     place = {old: new for new, old in enumerate(order)}
-    ordered = [plans[index] for index in order]
-    shown = plans[choice.shown]
-    job = rows.job_of(choice.shown)
-    stream, untold = _stream(request, shown, job)
+    ordered = tuple(plans[index] for index in order)
+    reported, job = plans[selection.reported], verified.table.rows[selection.reported].job
+    stream, stream_notes = _stream(request, reported, job)
     return Frontier(
         model=request.workload.source.name,
         deadline_seconds=limits.deadline_seconds,
         budget_usd=limits.budget_usd,
-        plans=tuple(ordered),
+        plans=ordered,
         reasons=reasons(
             [each.seconds.p50 for each in ordered],
             [each.usd.p50 for each in ordered],
             limits.deadline,
             limits.budget,
         ),
-        front=tuple(place[index] for index in choice.front),
-        cheapest=None if choice.cheapest is None else place[choice.cheapest],
-        fastest=None if choice.fastest is None else place[choice.fastest],
-        knee=place[choice.knee],
-        chosen=None if choice.chosen is None else place[choice.chosen],
-        shown=place[choice.shown],
+        front=tuple(place[index] for index in selection.front),
+        cheapest=None if selection.cheapest is None else place[selection.cheapest],
+        fastest=None if selection.fastest is None else place[selection.fastest],
+        knee=place[selection.knee],
+        chosen=None if selection.chosen is None else place[selection.chosen],
+        reported=place[selection.reported],
         job=job,
-        prediction=_predicted(request, shown) if request.in_full else None,
-        two_phases=two,
+        prediction=_predicted(request, reported) if request.with_prediction else None,
+        two_phases=verified.two_phases,
         job_stream=stream,
-        left_out=left_out.told(),
-        considered=rows.compared,
-        notes=(*_notes(request, length, job), *untold),
+        excluded=exclusions(excluded),
+        considered=verified.table.considered,
+        notes=(*_notes(request, length, job), *stream_notes),
     )
 
 
-def _with_probabilities(plans: list[Plan], choice: Choice) -> list[Plan]:
-    columns = (choice.in_time.tolist(), choice.in_budget.tolist(), choice.both.tolist())
-    return [
-        replace(each, in_time=in_time, in_budget=in_budget, both=both)
-        for each, in_time, in_budget, both in zip(plans, *columns, strict=True)
-    ]
-
-
-def _predicted(request: PlanRequest, shown: Plan) -> Prediction:
-    """The chosen plan's step in full."""
+def _predicted(request: PlanRequest, reported: Plan) -> Prediction:
+    """The full prediction of the reported plan's step."""
     from foretrain.facts.clusters import Cluster
     from foretrain.prediction.predict import predict
     from foretrain.prediction.scenario import Parallelism, Scenario
 
-    way, options = shown.way, request.workload.options
+    configuration, options = reported.configuration, request.workload.options
     workload = replace(
         request.workload,
-        sizes=replace(request.workload.sizes, batch=way.batch),
-        options=replace(options, checkpoint_activations=way.checkpoint_activations),
+        sizes=replace(request.workload.sizes, batch=configuration.batch),
+        options=replace(options, checkpoint_activations=configuration.checkpoint_activations),
     )
     parallelism = Parallelism(
-        way.strategy,
-        micro_batches=way.micro_batches if way.micro_batches > 1 else None,
-        links=shown.hardware.links,
-        network=shown.hardware.network,
+        configuration.strategy,
+        micro_batches=configuration.micro_batches if configuration.micro_batches > 1 else None,
+        links=reported.hardware.links,
+        network=reported.hardware.network,
     )
-    cluster = Cluster(shown.hardware.name, (shown.hardware,))
-    answer = predict(Scenario(workload, cluster, parallelism, request.model, request.input))
+    cluster = Cluster(reported.hardware.name, (reported.hardware,))
+    answer = predict(Scenario(workload, cluster, parallelism, request.cost_model, request.input))
     assert not isinstance(answer, Infeasible), "the plan was verified"
     return answer
 
 
-def _two_phases(request: PlanRequest, rows: Rows, plans: list[Plan], length: Length) -> TwoPhases | None:
-    """Two phases, where limits make them worth a thought."""
-    if not request.limits.any:
-        return None
-    from foretrain.planning.two_phases.two_phases import two_phases
-
-    terms = [rows.terms_of(each) for each in plans]
-    flat = length.flattens_at_share
-    return two_phases(plans, terms, request.limits, request.running, rows.state_bytes, flat)
-
-
-def _stream(request: PlanRequest, shown: Plan, job: Job) -> tuple[JobStream | None, tuple[str, ...]]:
-    """Renting against buying, if that was asked for; and why it cannot be told, which spoils no plan."""
+def _stream(request: PlanRequest, reported: Plan, job: Job) -> tuple[JobStream | None, tuple[str, ...]]:
+    """Renting against buying, if requested; missing data is a note, not an error."""
     if request.stream is None:
         return None, ()
     from foretrain.planning.job_stream import JobStreamRequest, rent_or_buy_for_jobs
 
-    asked = JobStreamRequest(
-        hardware=shown.hardware,
+    stream = JobStreamRequest(
+        hardware=reported.hardware,
         job_seconds=job.seconds,
         jobs_per_year=request.stream.jobs_per_year,
-        rent_usd_per_hour=shown.usd_per_hour,
+        rent_usd_per_hour=reported.usd_per_hour,
         price_usd=request.stream.price_usd,
         usd_per_kwh=request.stream.usd_per_kwh,
     )
     try:
-        return rent_or_buy_for_jobs(asked), ()
+        return rent_or_buy_for_jobs(stream), ()
     except MissingData as error:
-        return None, (f"renting is not compared with buying: {error} (--buy-price)",)
+        return None, (f"renting is not compared with buying: {error} (`buy_price`)",)
 
 
 def _notes(request: PlanRequest, length: Length, job: Job) -> tuple[str, ...]:
@@ -272,29 +324,51 @@ def _notes(request: PlanRequest, length: Length, job: Job) -> tuple[str, ...]:
         notes += length.notes_where_batch_is_chosen
     if request.batches.is_open:
         most = largest_batch(request.workload, request.length.samples)
-        notes.append(f"global batches up to {most:,} are compared; --max-global-batch allows others")
+        notes.append(f"global batches up to {most:,} are compared; `max_global_batch` changes that")
     if request.input.dataset is None:
-        notes.append("samples are taken to be in memory already; --dataset tells what reading them takes")
+        notes.append("samples are assumed to be in memory; `dataset` adds the time to read them")
     return tuple(dict.fromkeys(notes))
 
 
-def _no_offer(request: PlanRequest, among: MachinesRequest) -> Infeasible:
-    """Nobody offers what was asked for."""
+def _nothing_to_rent(request: PlanRequest, enumeration: Enumeration) -> Infeasible:
+    """No current offer matches the request, or none that can be planned."""
+    name, listed = request.workload.source.name, _listed(enumeration.excluded)
+    if listed:
+        return Infeasible(
+            name, "machines that can run it", f"no such offer ({listed})", _alternative(request)
+        )
+    among = replace(request.machines, spot=request.options.spot)
     return Infeasible(
-        request.workload.source.name,
-        "machines to rent",
-        f"no current offer{among.wanted}",
-        "`foretrain offers` lists what there is",
+        name, "machines to rent", f"no current offer{among.described}", "`foretrain offers` lists all offers"
     )
 
 
-def _nothing(request: PlanRequest, rows: Rows, left_out: Reasons) -> Infeasible:
-    """Nothing can run the job."""
-    told = "; ".join(f"{each.machine_types}: {each.reason}" for each in left_out.told()[:3])
-    divide = "" if request.may_divide else ", or --global-batch with all strategies, to divide the model"
-    return Infeasible(
-        request.workload.source.name,
-        rows.needed or "machines that can run it",
-        f"no such offer ({told})" if told else "no such offer",
-        "try a smaller batch or sequence, --max-gpus, other --gpu or --cloud, another precision" + divide,
+def _nothing_fits(
+    request: PlanRequest, shortfalls: Iterable[Excluded], excluded: Iterable[Excluded]
+) -> Infeasible:
+    """No machine can run the job; the one that lacks least memory names the constraint."""
+    lacking = [
+        (each.needed_bytes / each.capacity_bytes, each.needed_bytes, each.machine)
+        for each in shortfalls
+        if each.needed_bytes is not None and each.capacity_bytes is not None
+    ]
+    needed = "machines that can run it"
+    if lacking:
+        _, needed_bytes, machine = min(lacking, key=lambda each: each[0])
+        needed = f"{format_bytes(needed_bytes)} on each GPU of {machine}"
+    listed = _listed(excluded)
+    available = f"no such offer ({listed})" if listed else "no such offer"
+    return Infeasible(request.workload.source.name, needed, available, _alternative(request))
+
+
+def _listed(excluded: Iterable[Excluded]) -> str:
+    return "; ".join(f"{each.machine_types}: {each.reason}" for each in exclusions(excluded)[:3])
+
+
+def _alternative(request: PlanRequest) -> str:
+    text = (
+        "try a smaller `batch` or `seq_len`, a larger `max_gpus`, other `gpu` or `cloud`, another `precision`"
     )
+    if request.may_search_layouts:
+        return text
+    return f"{text}, or `global_batch` with all strategies, which allows model parallelism"

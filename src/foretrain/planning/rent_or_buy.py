@@ -4,8 +4,8 @@ Hours are counted on the owned machine. With
 
     s = rent / relative performance - electricity      saved per hour of use
     electricity = watts / 1000 · PUE · price per kWh
-    P = price - resale / (1 + r)^N                     price net of what selling it after N years brings
-    A(t) = (1 - (1 + r)^-t) / ln(1 + r)                present value of 1 a year for t years (t at r = 0)
+    P = price - resale / (1 + r)^N                     price net of the resale value after N years
+    A(t) = (1 - (1 + r)^-t) / ln(1 + r)                present value of 1 per year for t years (t at r = 0)
 
 owning has paid for itself after the t years at which A(t) · (s · hours_per_year - hosting) = P. Without
 discounting, hosting, electricity and resale this is the price over the rent: $8,000 against $1.50/h are
@@ -18,7 +18,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
+from foretrain.answers import Answer
+from foretrain.encoding import encode
 from foretrain.errors import InvalidRequest
 from foretrain.facts.devices import device
 from foretrain.facts.offers import offer_named
@@ -27,7 +30,7 @@ from foretrain.units import HOUR, YEAR
 HOURS_PER_CALENDAR_YEAR = YEAR / HOUR
 FULL_TIME_HOURS_PER_YEAR = 2000.0
 NEGLIGIBLE_RATE = 1e-12
-"""Below it the annuity formulas lose all digits, and equal the undiscounted ones to as many."""
+"""Below this rate the annuity formulas lose all digits; the undiscounted ones are exact enough."""
 UTILISATION_LEVELS = (0.05, 0.10, 0.20, 0.30, 0.40, 0.50, 0.60, 0.80, 1.00)
 
 
@@ -35,8 +38,8 @@ UTILISATION_LEVELS = (0.05, 0.10, 0.20, 0.30, 0.40, 0.50, 0.60, 0.80, 1.00)
 class RentOrBuyRequest:
     """One machine to buy against one to rent.
 
-    `relative_performance` is how much work a rented hour does against an owned one. `hours_per_year` is how
-    long the owned machine is used; full time is 2,000 h.
+    `relative_performance` is the work of a rented hour over that of an owned one. `hours_per_year` is the
+    use of the owned machine.
     """
 
     price_usd: float
@@ -70,7 +73,9 @@ class RentOrBuyRequest:
                 f"a resale value of {self.resale_usd:g} USD is above the price of {self.price_usd:g} USD"
             )
         if self.resale_usd > 0 and self.resale_after_years == 0:
-            raise InvalidRequest("a resale value needs the years after which the machine is sold")
+            raise InvalidRequest(
+                "`resale` requires `resale_after`, the years after which the machine is sold"
+            )
 
     def _check_positive(self, *names: str) -> None:
         for name in names:
@@ -104,9 +109,9 @@ class CostCurves:
     rent_usd: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RentOrBuy:
-    """The answer: break-even, what makes it up, the same by utilisation, and the curves to draw."""
+@dataclass(frozen=True)
+class RentOrBuy(Answer):
+    """The answer: break-even, its components, the break-even by utilisation, and the curves to draw."""
 
     request: RentOrBuyRequest
     break_even_hours: float | None
@@ -119,9 +124,19 @@ class RentOrBuy:
     by_utilisation: tuple[BreakEven, ...]
     curves: CostCurves
 
+    def to_dict(self) -> dict[str, Any]:
+        """The answer as plain data."""
+        encoded: dict[str, Any] = encode(self)
+        return encoded
+
+    def summary(self) -> tuple[tuple[str, str], ...]:
+        """Break-even and verdict."""
+        hours = "never" if self.break_even_hours is None else f"{self.break_even_hours:,.0f} h of use"
+        return (("break-even", hours), ("verdict", self.verdict))
+
 
 def rent_or_buy(request: RentOrBuyRequest) -> RentOrBuy:
-    """Answer the question of the module."""
+    """The break-even of owning against renting."""
     here = _break_even(request)
     return RentOrBuy(
         request=request,
@@ -143,9 +158,9 @@ def rent_or_buy(request: RentOrBuyRequest) -> RentOrBuy:
 
 
 def hourly_rent(usd_per_hour: float | None, offer: str | None) -> float:
-    """The rent: given as a number, or as the name of a cloud offer (`provider:instance`)."""
+    """The rent: a number, or the price of a cloud offer (`provider:instance`)."""
     if (usd_per_hour is None) == (offer is None):
-        raise InvalidRequest("say what renting costs: either an hourly price (--rent) or an offer (--offer)")
+        raise InvalidRequest("give the price of renting: either `rent` (USD per hour) or `offer`")
     if usd_per_hour is not None:
         return usd_per_hour
     assert offer is not None
@@ -153,20 +168,20 @@ def hourly_rent(usd_per_hour: float | None, offer: str | None) -> float:
 
 
 def hours_of_use(hours_per_year: float | None, utilisation: float | None) -> float:
-    """Hours of use a year: given as such, or as a share of the whole year; full time if neither is."""
+    """Hours of use per year: a number, or a share of the whole year; full time without either."""
     if hours_per_year is not None and utilisation is not None:
-        raise InvalidRequest("give the use of the machine as hours per year or as utilisation, not both")
+        raise InvalidRequest("give `hours_per_year` or `utilisation`, not both")
     if utilisation is None:
         return FULL_TIME_HOURS_PER_YEAR if hours_per_year is None else hours_per_year
     if not 0 < utilisation <= 1:
-        raise InvalidRequest(f"utilisation is a share of the year between 0 and 1, got {utilisation:g}")
+        raise InvalidRequest(f"`utilisation` must be above 0 and at most 1, got {utilisation:g}")
     return utilisation * HOURS_PER_CALENDAR_YEAR
 
 
 def power_draw(watts: float | None, devices: str | None) -> float:
-    """Watts in use: given as such, or as the TDP of `device` or `device:count`; 0 if neither is."""
+    """Watts in use: a number, or the TDP of `device` or `device:count`; 0 without either."""
     if watts is not None and devices is not None:
-        raise InvalidRequest("give the power as watts or as a device, not both")
+        raise InvalidRequest("give `watts` or `device`, not both")
     if devices is None:
         return 0.0 if watts is None else watts
     name, _, count = devices.partition(":")
@@ -196,7 +211,7 @@ def _present_value_of_one_a_year(years: float, discount_rate: float) -> float:
 
 
 def _years_of_present_value(present_value: float, discount_rate: float) -> float | None:
-    """The inverse of `_present_value_of_one_a_year`; None if no number of years is worth that much."""
+    """The inverse of `_present_value_of_one_a_year`; None if it never reaches that value."""
     if discount_rate < NEGLIGIBLE_RATE:
         return present_value
     log_growth = math.log1p(discount_rate)

@@ -1,15 +1,11 @@
-"""Selection.
+"""Select: the plans within the limits, the Pareto front, the knee, the nearest miss, and why others lost.
 
-Which of many plans to take: those within the limits, the front among all, and the nearest miss.
+An alternative dominates another if it is neither slower nor more expensive, and better in one of the two. The
+Pareto front is what nothing dominates; alternatives that tie in both are on it together.
 
-Time against money over many alternatives: the front, the knee, what limits allow, why the others lost.
-
-An alternative dominates another if it is no slower and no dearer, and better in one of the two. The Pareto
-front is what nothing dominates; alternatives that tie in both stand on it together.
-
-The **knee** is the alternative with the least time x money: against it, no other buys more than one fold of
-speed per fold of cost (Δ of `planning.speedup` is at most 1). Neither the units nor the ends of the front
-matter to it, so a hopeless alternative at either end does not move it; it may itself lie at an end.
+The **knee** is the alternative with the least time x cost: against it, no other buys more than one fold of
+speed per fold of cost (Δ of `planning.speedup` is at most 1). It depends neither on units nor on the ends of
+the front, so an extreme alternative does not move it; it may itself be an end.
 """
 
 from __future__ import annotations
@@ -28,12 +24,12 @@ from foretrain.errors import InvalidRequest
 from foretrain.estimates import Quantiles
 
 EVEN = 0.5
-"""A plan meets a limit if it is at least as likely as not to."""
+"""By default a plan meets a limit if its median does."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a job may take, and how sure of it one wants to be."""
+    """Deadline and budget of a job, and the probability with which they must be met."""
 
     deadline_seconds: float | None = None
     budget_usd: float | None = None
@@ -43,13 +39,13 @@ class Limits:
         for name in ("deadline_seconds", "budget_usd"):
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value > 0):
-                raise InvalidRequest(f"{name.split('_')[0]} must be above 0, got {value:g}")
+                raise InvalidRequest(f"`{name.split('_')[0]}` must be above 0, got {value:g}")
         if not 0 < self.confidence < 1:
-            raise InvalidRequest(f"confidence lies between 0 and 1, got {self.confidence:g}")
+            raise InvalidRequest(f"`confidence` must be between 0 and 1, got {self.confidence:g}")
 
     @property
     def any(self) -> bool:
-        """Whether there is one."""
+        """Whether there is a limit."""
         return self.deadline_seconds is not None or self.budget_usd is not None
 
     @property
@@ -65,7 +61,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Numbers:
-    """Time and money of plans, as columns of p10, p50 and p90."""
+    """Time and cost of plans, as columns of p10, p50 and p90."""
 
     seconds: Floats
     usd: Floats
@@ -82,27 +78,30 @@ def numbers(seconds: Sequence[Quantiles], usd: Sequence[Quantiles]) -> Numbers:
 
 
 @dataclass(frozen=True)
-class Choice:
-    """Indices of plans, and the probability of each to keep the limits."""
+class Selection:
+    """Indices of plans, and the probability of each to meet the limits.
+
+    `reported` is `chosen`, or the nearest miss where no plan meets the limits.
+    """
 
     front: tuple[int, ...]
     cheapest: int | None
     fastest: int | None
     knee: int
     chosen: int | None
-    shown: int
+    reported: int
     in_time: Floats
     in_budget: Floats
     both: Floats
 
     @property
-    def told(self) -> frozenset[int]:
-        """All plans that are told of by name."""
-        named = (*self.front, self.cheapest, self.fastest, self.knee, self.shown)
-        return frozenset(index for index in named if index is not None)
+    def named(self) -> frozenset[int]:
+        """All plans that the answer names."""
+        indices = (*self.front, self.cheapest, self.fastest, self.knee, self.reported)
+        return frozenset(index for index in indices if index is not None)
 
 
-def choose(of: Numbers, limits: Limits) -> Choice:
+def select(of: Numbers, limits: Limits) -> Selection:
     """The plan to take: the cheapest in time, else the fastest within the budget, else the knee."""
     seconds, usd = of.middle
     in_time, in_budget = (
@@ -120,13 +119,13 @@ def choose(of: Numbers, limits: Limits) -> Choice:
         chosen = fastest
     else:
         chosen = middle
-    return Choice(
+    return Selection(
         front=tuple(pareto_front(seconds, usd).tolist()),
         cheapest=cheapest,
         fastest=fastest,
         knee=middle,
         chosen=chosen,
-        shown=_nearest(both, seconds, usd, limits) if chosen is None else chosen,
+        reported=_nearest(both, seconds, usd, limits) if chosen is None else chosen,
         in_time=in_time,
         in_budget=in_budget,
         both=both,
@@ -138,7 +137,7 @@ def _first(allowed: Indices, order: Indices) -> int | None:
 
 
 def _nearest(both: Floats, seconds: Floats, usd: Floats, limits: Limits) -> int:
-    """The plan most likely to keep the limits; of equals the one that exceeds them least."""
+    """The plan most likely to meet the limits; of equals the one that exceeds them least."""
     excess = np.maximum(seconds / limits.deadline, usd / limits.budget)
     return int(np.lexsort((excess, -np.round(both, 3)))[0])
 
@@ -150,7 +149,7 @@ _normal_cdf = np.frompyfunc(lambda deviations: 0.5 * math.erfc(-deviations / mat
 
 
 class Verdict(StrEnum):
-    """What became of an alternative; the first that applies, in this order."""
+    """The verdict on an alternative; the first that applies, in this order."""
 
     OVER_DEADLINE = "over the deadline"
     OVER_BUDGET = "over the budget"
@@ -163,7 +162,7 @@ class Reason:
     """Why an alternative lost, and by how much.
 
     Dominated: `better` is the cheapest that is no slower, and the excesses are over it. Over the deadline or
-    the budget: the excesses are over these (0 where the limit holds), and `better` still names a dominator.
+    the budget: the excesses are over these (0 where the limit is met), and `better` still names a dominator.
     """
 
     index: int
@@ -186,10 +185,10 @@ def pareto_front(seconds: ArrayLike, usd: ArrayLike) -> Indices:
 
 
 def knee(seconds: ArrayLike, usd: ArrayLike) -> int:
-    """The alternative of the least time x money; of equals the cheapest, then the fastest."""
+    """The alternative of the least time x cost; of equals the cheapest, then the fastest."""
     times, money = _checked(seconds, usd)
     if not len(times):
-        raise InvalidRequest("no alternatives, so none at the knee; give at least one")
+        raise InvalidRequest("a knee needs at least one alternative")
     return int(np.lexsort((times, money, times * money))[0])
 
 
@@ -212,9 +211,9 @@ def fastest_within(
 def probability_within(p10: ArrayLike, p50: ArrayLike, p90: ArrayLike, limit: float) -> Floats:
     """The probability that each quantity stays within the limit, from its three quantiles.
 
-    The logarithm is taken as normal on either side of the median, with the deviation that side's quantile
-    says: σ = ln(p90 / p50) / z above and ln(p50 / p10) / z below, z = 1.2816; P = Φ(ln(limit / p50) / σ).
-    So at p10, p50 and p90 it is exactly 10, 50 and 90 %. Where a side has no width it is a step.
+    The logarithm is assumed normal on either side of the median, with the deviation of that side's quantile:
+    σ = ln(p90 / p50) / z above and ln(p50 / p10) / z below, z = 1.2816; P = Φ(ln(limit / p50) / σ).
+    So it is exactly 10, 50 and 90 % at p10, p50 and p90. Where a side has no width it is a step.
     """
     low, middle, high = np.broadcast_arrays(*(np.asarray(side, float) for side in (p10, p50, p90)))
     if not ((low >= 0) & (low <= middle) & (middle <= high)).all():
@@ -228,15 +227,15 @@ def probability_within(p10: ArrayLike, p50: ArrayLike, p90: ArrayLike, limit: fl
     known = np.isfinite(width) & (width > 0)
     share = np.asarray(_normal_cdf(np.where(known, deviations, 0.0)), dtype=float)
     step = np.where(limit >= middle, 1.0, np.where(width > 0, 0.5, 0.0))
-    # A p10 (or a median) of 0 spreads the lower half over all of (0, p50): nothing finer can be said.
+    # A p10 (or a median) of 0 leaves the lower half anywhere in (0, p50).
     return np.asarray(np.where(known, share, np.where(limit >= low, step, 0.0)), dtype=float)
 
 
 def probability_of_both(in_time: ArrayLike, in_budget: ArrayLike) -> Floats:
     """The probability of meeting deadline and budget: the smaller of the two.
 
-    Money is time at a price known beforehand, so the two are late and dear together; were they independent
-    it would be the product.
+    Cost is time at a known price, so a late job is also an expensive one; if the two were independent it
+    would be the product.
     """
     return np.asarray(np.minimum(np.asarray(in_time, float), np.asarray(in_budget, float)), dtype=float)
 
@@ -244,11 +243,11 @@ def probability_of_both(in_time: ArrayLike, in_budget: ArrayLike) -> Floats:
 def reasons(
     seconds: ArrayLike, usd: ArrayLike, deadline: float = math.inf, budget: float = math.inf
 ) -> tuple[Reason, ...]:
-    """Of every alternative, in order, what became of it and by how much it lost."""
+    """The verdict on every alternative, in order, and by how much it lost."""
     times, money = _checked(seconds, usd)
     front = pareto_front(times, money)
     on_front = np.isin(np.arange(len(times)), front)
-    # The front falls in money as it rises in time, so the last that is no slower is the cheapest of these.
+    # Along the front cost falls as time rises, so the last that is no slower is the cheapest of these.
     better = front[np.searchsorted(times[front], times, side="right") - 1] if len(front) else front
     return tuple(
         _reason(index, times, money, None if on_front[index] else int(better[index]), (deadline, budget))
@@ -277,8 +276,8 @@ def _first_allowed(order: Indices, allowed: NDArray[np.bool_]) -> int | None:
 def _checked(seconds: ArrayLike, usd: ArrayLike) -> tuple[Floats, Floats]:
     times, money = np.asarray(seconds, float), np.asarray(usd, float)
     if times.ndim != 1 or times.shape != money.shape:
-        raise InvalidRequest(f"one time and one price an alternative; got {times.shape} and {money.shape}")
+        raise InvalidRequest(f"one time and one cost per alternative; got {times.shape} and {money.shape}")
     for name, values in (("times", times), ("prices", money)):
         if not (np.isfinite(values) & (values >= 0)).all():
-            raise InvalidRequest(f"{name} must be finite and at least 0; leave out what cannot run")
+            raise InvalidRequest(f"{name} must be finite and at least 0; omit what cannot run")
     return times, money

@@ -19,7 +19,7 @@ from foretrain.prediction.step.parallel import Traffic
 from foretrain.prediction.step.throughput import Throughput
 from foretrain.prediction.timeline import Timeline
 from foretrain.units import format_bytes, format_duration
-from foretrain.workloads.workload import Workload
+from foretrain.workloads.workload import Workload, description
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ class Prediction(Answer):
     def to_dict(self) -> dict[str, Any]:
         """The answer as plain data."""
         return {
-            "workload": _workload(self.workload, self.batch, self.tokens),
+            "workload": description(self.workload, self.batch, self.tokens),
             "hardware": _hardware(self.cluster, self.strategy),
             **{
                 name: encode(getattr(self, name))
@@ -197,17 +197,6 @@ class Prediction(Answer):
             ("memory", f"{format_bytes(memory.bytes.p50)} of {format_bytes(memory.capacity_bytes)}, {fits}"),
             ("bottleneck", f"{self.bottleneck.kind}: {self.bottleneck.verdict}"),
         )
-
-
-def _workload(workload: Workload, samples: int, tokens: int) -> dict[str, Any]:
-    return {
-        "model": workload.source.name,
-        "source": workload.source.kind,
-        "batch": samples,
-        "tokens": tokens,
-        **encode(workload.options),
-        "lora": encode(workload.lora),
-    }
 
 
 def _hardware(cluster: Cluster, strategy: str) -> dict[str, Any]:

@@ -19,7 +19,10 @@ from foretrain.workloads.workload import graph_at
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """An evaluated configuration. `graph` is one micro-batch of the whole model."""
+    """An evaluated configuration. `graph` is one micro-batch of the whole model.
+
+    `known_memory`, if given, is the memory of a device of the only stage, which is then not simulated again.
+    """
 
     configuration: StepConfiguration
     graph: Graph
@@ -27,6 +30,7 @@ class Evaluation:
     input: InputPipeline
     total: Estimate
     context: StepContext
+    known_memory: MemoryEstimate | None = None
 
     @property
     def seconds(self) -> float:
@@ -41,6 +45,8 @@ class Evaluation:
     @cached_property
     def fullest(self) -> tuple[int, MemoryEstimate]:
         """The stage whose devices need most memory, and what they need."""
+        if self.known_memory is not None:
+            return 0, self.known_memory
         run, device = self.step.run, self.context.environment.device
         return fullest_stage(run.stages, run.in_flight, self.configuration.layout, device)
 

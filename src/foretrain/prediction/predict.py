@@ -15,7 +15,7 @@ from foretrain.errors import Infeasible, InvalidRequest
 from foretrain.estimates import Estimate
 from foretrain.prediction.advice.bottleneck import Bottleneck, bottleneck
 from foretrain.prediction.advice.changes import Advice, advice
-from foretrain.prediction.advice.remedies import layout_text, remedies
+from foretrain.prediction.advice.remedies import MemoryRemedy, layout_text, remedies
 from foretrain.prediction.advice.scaling_curve import ScalingCurve, curve_of
 from foretrain.prediction.answer import (
     BestOfFamily,
@@ -121,6 +121,7 @@ class _Result:
     bottleneck: Bottleneck
     network: Network
     notes: tuple[str, ...]
+    remedies: tuple[MemoryRemedy, ...] = ()
     scaling: ScalingCurve | None = None
     ranking: Ranking | None = None
     split: SplitStep | None = None
@@ -130,9 +131,11 @@ def _of_evaluation(scenario: Scenario, now: Evaluation, ranking: Ranking | None 
     is_batch_fixed = scenario.parallelism.global_batch is not None
     largest = _largest_batch(now)
     changes: tuple[Advice, ...] = ()
+    fitting: tuple[MemoryRemedy, ...] = ()
     scaling: ScalingCurve | None = None
     if scenario.advice:
-        changes = advice(now, is_batch_fixed, largest) if now.memory.fits else ()
+        fitting = remedies(now, largest)
+        changes = advice(now, is_batch_fixed, largest) if now.memory.fits else _as_advice(fitting)
         scaling = curve_of(now, is_batch_fixed) if now.configuration.layout.devices > 1 else None
     return _Result(
         pace=now,
@@ -146,9 +149,15 @@ def _of_evaluation(scenario: Scenario, now: Evaluation, ranking: Ranking | None 
         bottleneck=bottleneck(now, changes, scaling),
         network=now.context.environment.network,
         notes=(),
+        remedies=fitting,
         scaling=scaling,
         ranking=ranking,
     )
+
+
+def _as_advice(fitting: tuple[MemoryRemedy, ...]) -> tuple[Advice, ...]:
+    """Remedies have no gain: there is no step that fits to compare them with."""
+    return tuple(Advice(each.change, None, None, None, each.bytes, each.fits) for each in fitting)
 
 
 def _of_split(split: SplitStep) -> _Result:
@@ -175,7 +184,7 @@ def _of_split(split: SplitStep) -> _Result:
 def _answer(scenario: Scenario, result: _Result) -> Prediction:
     pace, split = result.pace, result.split
     batch = pace.configuration.batch if split is None else result.global_batch
-    memory = _memory(result, scenario.advice)
+    memory = _memory(result)
     notes = [*result.network.notes, *pace.step.notes, *result.notes]
     if pace.step.priced.basis:
         notes.append(f"corrected by {pace.step.priced.basis}")
@@ -219,9 +228,8 @@ def _step(result: _Result) -> StepAnswer:
     )
 
 
-def _memory(result: _Result, with_remedies: bool) -> MemoryAnswer:
-    fullest, memory = result.fullest, result.fullest.memory
-    is_answered = with_remedies and result.split is None
+def _memory(result: _Result) -> MemoryAnswer:
+    memory = result.fullest.memory
     return MemoryAnswer(
         bytes=memory.estimate.quantiles,
         capacity_bytes=memory.capacity_bytes,
@@ -229,7 +237,7 @@ def _memory(result: _Result, with_remedies: bool) -> MemoryAnswer:
         parts=memory_parts(memory),
         source=", ".join(memory.estimate.sources),
         largest_batch=result.largest_batch,
-        advice=remedies(fullest, result.largest_batch) if is_answered else (),
+        advice=result.remedies,
     )
 
 

@@ -127,8 +127,16 @@ def default_batch(workload: Workload) -> int:
 
 
 def global_batch(workload: Workload, devices: int, parallelism: Parallelism) -> int:
-    """Samples of a step on all devices, where each device is a replica."""
-    return parallelism.global_batch or default_batch(workload) * devices
+    """Samples of a step on all devices, where each device is a replica.
+
+    `batch` and `global_batch` may both be given if they agree.
+    """
+    if parallelism.global_batch is None:
+        return default_batch(workload) * devices
+    given = workload.sizes.batch
+    if given is not None and given * devices != parallelism.global_batch:
+        raise InvalidRequest(_disagreement(given, devices, "device", parallelism.global_batch))
+    return parallelism.global_batch
 
 
 def replica_batch(workload: Workload, parallelism: Parallelism, replicas: int) -> int:
@@ -144,8 +152,12 @@ def replica_batch(workload: Workload, parallelism: Parallelism, replicas: int) -
         )
     given = workload.sizes.batch
     if given is not None and given != batch:
-        raise InvalidRequest(
-            f"batch {given} on {replicas} replica{'s' if replicas > 1 else ''} is a global batch of "
-            f"{given * replicas}, but global_batch is {parallelism.global_batch}; give one of them"
-        )
+        raise InvalidRequest(_disagreement(given, replicas, "replica", parallelism.global_batch))
     return batch
+
+
+def _disagreement(batch: int, count: int, unit: str, global_batch: int) -> str:
+    return (
+        f"batch {batch} on {count} {unit}{'s' if count > 1 else ''} is a global batch of {batch * count}, "
+        f"but global_batch is {global_batch}; give one of them"
+    )

@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from foretrain.errors import UnknownName
-from foretrain.planning.guide.cells import Cell, Figures
+from foretrain.planning.guide.cells import Blank, Cell, Figures
 from foretrain.planning.guide.guide import Guide, ModelGuide
-from foretrain.planning.guide.runs import Blank
 from foretrain.units import format_bytes, format_duration, format_money
 
 NO_PRICE = "nobody offers such a machine now"

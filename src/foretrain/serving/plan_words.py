@@ -32,15 +32,15 @@ def where(plan: Plan) -> str:
 
 def batch(plan: Plan) -> str:
     """The samples of a step on all devices: `2,048`."""
-    return f"{plan.way.global_batch:,}"
+    return f"{plan.configuration.global_batch:,}"
 
 
 def batch_parts(plan: Plan) -> str:
     """How these are divided: `8 × 256` by replicas, `8 × 2 × 128` with micro-batches."""
-    way = plan.way
-    factors = (way.global_batch // way.batch, way.micro_batches)
+    configuration = plan.configuration
+    factors = (configuration.global_batch // configuration.batch, configuration.micro_batches)
     said = [f"{factor:,}" for factor in factors if factor > 1]
-    return " × ".join((*said, f"{way.batch // way.micro_batches:,}")) if said else ""
+    return " × ".join((*said, f"{configuration.batch // configuration.micro_batches:,}")) if said else ""
 
 
 def between_times(seconds: Quantiles) -> str:

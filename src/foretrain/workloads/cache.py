@@ -18,6 +18,10 @@ from foretrain.workloads.family import Family
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.storage import FORMAT, Corrupt, dump, load
 
+_unkept: dict[str, Graph | Family] = {}
+"""Entries of this process alone, oldest first."""
+_MOST_UNKEPT = 64
+
 
 def cache_dir() -> Path:
     """Where traced graphs are kept."""
@@ -32,6 +36,8 @@ def key(**content: Any) -> str:
 
 def find(entry: str) -> Graph | Family | None:
     """The entry of that key, or None if there is none that can be trusted."""
+    if entry in _unkept:
+        return _unkept[entry]
     file = _file(entry)
     try:
         return _loaded(file, file.stat().st_mtime_ns)
@@ -46,8 +52,13 @@ def _loaded(file: Path, written_ns: int) -> Graph | Family:
     return load(file.read_bytes())
 
 
-def keep(entry: str, item: Graph | Family) -> None:
+def keep(entry: str, item: Graph | Family, on_disk: bool = True) -> None:
     """Store an entry. A folder that cannot be written to costs speed, not correctness."""
+    if not on_disk:
+        while len(_unkept) >= _MOST_UNKEPT:
+            _unkept.pop(next(iter(_unkept)))
+        _unkept[entry] = item
+        return
     with contextlib.suppress(OSError):
         write_atomically(_file(entry), dump(item))
 

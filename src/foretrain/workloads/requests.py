@@ -1,13 +1,13 @@
-"""From what a user asks for to a workload."""
+"""From a request to a workload."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from foretrain.errors import InvalidRequest
 from foretrain.workloads.options import StepOptions
-from foretrain.workloads.readers import WorkloadFile, WorkloadFileSource, read_model
+from foretrain.workloads.readers import ModelSource, read_model
 from foretrain.workloads.workload import Workload
 from foretrain.workloads.zoo import BuildOptions
 
@@ -22,7 +22,7 @@ DEFAULTS = StepOptions()
 class WorkloadRequest:
     """A model by name or file, sizes, and how a step is run.
 
-    What is None is taken from the workload file if the model is one, else from the model or from `DEFAULTS`.
+    What is None is taken from the model or from `DEFAULTS`.
     """
 
     model: str
@@ -50,51 +50,39 @@ class WorkloadRequest:
                 raise InvalidRequest(f"{name} must be at least 1, got {value}")
 
 
-def workload_of(request: WorkloadRequest) -> Workload:
-    """The workload a request describes. Reading the model is left to the reader of its form."""
-    source = read_model(request.model, allow_user_code=request.allow_user_code)
-    file = source.workload if isinstance(source, WorkloadFileSource) else None
-    options = _step_options(request, file)
+def workload_of(request: WorkloadRequest, source: ModelSource | None = None) -> Workload:
+    """The workload of a request; `source` is the model where it is not to be read from its name."""
+    if source is None:
+        source = read_model(request.model, allow_user_code=request.allow_user_code)
+    options = _step_options(request)
     sizes = BuildOptions(
-        batch=_chosen(request, file, "batch"),
-        seq_len=_chosen(request, file, "seq_len"),
-        image_size=_chosen(request, file, "image_size"),
+        batch=request.batch,
+        seq_len=request.seq_len,
+        image_size=request.image_size,
         attention=cast("AttentionKind", options.attention),  # StepOptions has checked it
     )
-    return Workload(source, sizes, options, _lora(request, file))
+    return Workload(source, sizes, options, _lora(request))
 
 
-def _step_options(request: WorkloadRequest, file: WorkloadFile | None) -> StepOptions:
-    without_optimizer = request.forward_only or request.no_optimizer
+def _step_options(request: WorkloadRequest) -> StepOptions:
+    has_optimizer = not (request.forward_only or request.no_optimizer)
     return StepOptions(
-        precision=_chosen(request, file, "precision", DEFAULTS.precision),
-        optimizer=None if without_optimizer else _chosen(request, file, "optimizer", DEFAULTS.optimizer),
-        attention=_chosen(request, file, "attention", DEFAULTS.attention),
-        channels_last=request.channels_last or _chosen(None, file, "channels_last", False),
-        compile=request.compile or _chosen(None, file, "compile", False),
-        checkpoint_activations=request.checkpoint_activations
-        or _chosen(None, file, "checkpoint_activations", False),
+        precision=request.precision or DEFAULTS.precision,
+        optimizer=(request.optimizer or DEFAULTS.optimizer) if has_optimizer else None,
+        attention=request.attention or DEFAULTS.attention,
+        channels_last=request.channels_last,
+        compile=request.compile,
+        checkpoint_activations=request.checkpoint_activations,
         forward_only=request.forward_only,
-        cuda_graphs=request.cuda_graphs or _chosen(None, file, "cuda_graphs", False),
-        half_weights=request.half_weights or _chosen(None, file, "half_weights", False),
-        full_gradients=request.full_gradients or _chosen(None, file, "full_gradients", False),
+        cuda_graphs=request.cuda_graphs,
+        half_weights=request.half_weights,
+        full_gradients=request.full_gradients,
     )
 
 
-def _chosen(
-    request: WorkloadRequest | None, file: WorkloadFile | None, name: str, default: Any = None
-) -> Any:
-    """What the request says, else the workload file, else the default."""
-    for place in (request, file):
-        said = getattr(place, name, None)
-        if said is not None:
-            return said
-    return default
-
-
-def _lora(request: WorkloadRequest, file: WorkloadFile | None) -> LoraOptions | None:
+def _lora(request: WorkloadRequest) -> LoraOptions | None:
     if request.lora is None:
-        return None if file is None else file.lora
+        return None
     from foretrain.workloads.lora import parse_lora
 
     return parse_lora(request.lora)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import itertools
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from foretrain.encoding import encode
 from foretrain.errors import InvalidRequest
 from foretrain.workloads import cache
 from foretrain.workloads.family import Axis, Family, NotDerivable, family
@@ -41,6 +42,18 @@ class Workload:
         """The same workload at another batch size or sequence length."""
         sizes = replace(self.sizes, batch=batch or self.sizes.batch, seq_len=seq_len or self.sizes.seq_len)
         return replace(self, sizes=sizes)
+
+
+def description(workload: Workload, samples: int, tokens: int) -> dict[str, Any]:
+    """A workload as plain data, with the samples and tokens of a step."""
+    return {
+        "model": workload.source.name,
+        "source": workload.source.kind,
+        "batch": samples,
+        "tokens": tokens,
+        **encode(workload.options),
+        "lora": encode(workload.lora),
+    }
 
 
 @dataclass(frozen=True)
@@ -82,7 +95,7 @@ def _graph_of(entry: _Entry) -> Graph:
     if derived is not None:
         return derived
     graph = traced(entry.workload)
-    cache.keep(entry.key, graph)
+    cache.keep(entry.key, graph, entry.workload.source.is_kept)
     return graph
 
 
@@ -130,7 +143,7 @@ def record_family(workload: Workload, seq_lens: tuple[int, int] | None = None) -
         recorded = family(axes, graphs)
     except (NotDerivable, InvalidRequest):
         return None
-    cache.keep(entry, recorded)
+    cache.keep(entry, recorded, workload.source.is_kept)
     return recorded
 
 

@@ -17,9 +17,8 @@ from typing import Any
 import pytest
 
 from foretrain.measuring.namespaces import why_not
-from foretrain.planning.launch_files._base import LaunchPlan
+from foretrain.planning.launch_files._base import LaunchPlan, environment
 from foretrain.planning.launch_files.catalogue import launch_file
-from foretrain.planning.launch_files.environment import environment
 from foretrain.prediction.strategies.catalogue import layout_of
 
 ROOT = Path(__file__).parents[3]

@@ -1,4 +1,4 @@
-"""Compiled steps on many devices: divided first, fused afterwards, so that compiling never undoes a division."""
+"""Compiled steps on many devices: divided first, fused afterwards: compiling never undoes a division."""
 
 from __future__ import annotations
 

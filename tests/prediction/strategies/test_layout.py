@@ -1,4 +1,4 @@
-"""Layouts: every form that is understood, and every wrong one with what would do instead."""
+"""Layouts: every valid form, and every invalid one with what works instead."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.strategies.catalogue import layout_of
-from foretrain.prediction.strategies.layout import Layout
-from foretrain.prediction.strategies.parameter_server import ServerPlan, server_plan
+from foretrain.prediction.strategies.layout import Layout, ServerPlan
+from foretrain.prediction.strategies.parameter_server import server_plan
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 from tests.support import divided_graphs
-from tests.support.hand_made_steps import gpt2, graph, environment
+from tests.support.hand_made_steps import environment, gpt2, graph
 
 from foretrain.prediction.collectives._base import Verb
 from foretrain.prediction.cost_models.priced_step import call_times

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.support.hand_made_steps import graph, environment, spread_by
+from tests.support.hand_made_steps import environment, graph, parallel_step_on
 
 from foretrain.prediction.collectives._base import Verb
 from foretrain.prediction.cost_models.priced_step import call_times
 from foretrain.prediction.memory.estimate import memory_options
-from foretrain.prediction.strategies.gradients import optimizer_start, parameter_bytes
 from foretrain.prediction.strategies.catalogue import layout_of
+from foretrain.prediction.strategies.gradients import optimizer_start, parameter_bytes
 from foretrain.prediction.strategies.program import Program
 from foretrain.prediction.strategies.single_process import (
     first_device_bytes,
@@ -35,7 +35,7 @@ def test_all_parameters_move_twice_in_a_step() -> None:
 
 
 def test_nothing_overlaps() -> None:
-    found = spread_by(VOICE, "dp", "gtx1080ti:4")
+    found = parallel_step_on(VOICE, "dp", "gtx1080ti:4")
     assert found.run.exposed_seconds == pytest.approx(found.communication_seconds)
 
 

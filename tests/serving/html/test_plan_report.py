@@ -47,7 +47,7 @@ def test_the_sections_in_order() -> None:
 
 def test_the_answer_comes_first() -> None:
     frontier = limited()
-    plan = frontier.plans[frontier.shown]
+    plan = frontier.plans[frontier.reported]
     answer = text_of(plan_report(frontier)).split("The choice")[0]
     for said in (
         f"Rent {plan.offer.provider}:{plan.offer.instance}",
@@ -91,7 +91,7 @@ def test_without_a_prediction_in_full_the_job_is_still_told() -> None:
 
 
 def test_without_variants_there_are_no_sections_of_them() -> None:
-    bare = replace(limited(), two_phases=None, job_stream=None, left_out=(), notes=())
+    bare = replace(limited(), two_phases=None, job_stream=None, excluded=(), notes=())
     headings = HEADINGS.findall(plan_report(bare))
     assert not {"In two phases", "Rent or buy", "Left out"} & set(headings)
 
@@ -116,7 +116,7 @@ def test_hostile_names_stay_text() -> None:
         replace(
             plan,
             offer=replace(plan.offer, instance=hostile, region=hostile, source=hostile, as_of=hostile),
-            way=replace(plan.way, strategy=hostile),
+            configuration=replace(plan.configuration, strategy=hostile),
         )
         for plan in frontier.plans
     )
@@ -125,7 +125,7 @@ def test_hostile_names_stay_text() -> None:
         model=hostile,
         plans=plans,
         notes=(hostile,),
-        left_out=tuple(replace(one, reason=hostile, examples=(hostile,)) for one in frontier.left_out),
+        excluded=tuple(replace(one, reason=hostile, examples=(hostile,)) for one in frontier.excluded),
     )
     report = plan_report(attacked, command=hostile, made_on=hostile)
     assert report.count("<script>") == 1

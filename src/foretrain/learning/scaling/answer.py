@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from foretrain.answers import Answer
+from foretrain.encoding import encode
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Quantiles
 from foretrain.learning.scaling.configurations import (
@@ -20,6 +23,7 @@ from foretrain.learning.scaling.fitting import Fitted, LeftOut, Prior, fit, leav
 from foretrain.learning.scaling.forms import FORMS, LEVEL, Form, form
 from foretrain.learning.scaling.prior import Prediction, form_prior, prior_from_prediction
 from foretrain.learning.scaling.suggestion import Suggestion, suggest
+from foretrain.units import format_duration
 
 PHYSICAL, ALL = "physical", "all"
 _FEWEST = 3
@@ -89,8 +93,8 @@ class ScalingPrediction:
     timed_seconds: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class ScalingAnswer:
+@dataclass(frozen=True)
+class ScalingAnswer(Answer):
     """What is told of all configurations, what to time next, how forms compare, and what to bear in mind."""
 
     model: ScalingModel
@@ -98,6 +102,20 @@ class ScalingAnswer:
     time_next: tuple[Suggestion, ...]
     comparison: tuple[LeftOut, ...]
     notes: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer as plain data."""
+        encoded: dict[str, Any] = encode(self)
+        return encoded
+
+    def summary(self) -> tuple[tuple[str, str], ...]:
+        """The fit, and the step time of each configuration."""
+        rows = (
+            (f"{row.placement}, batch {row.batch}", format_duration(row.step_seconds.p50))
+            for row in self.predictions
+        )
+        model = self.model
+        return (("form", f"{model.form}, {model.mean_residual:.1%} mean residual"), *rows)
 
 
 def predict_scaling(request: ScalingRequest) -> ScalingAnswer:

@@ -1,1 +1,1 @@
-"""guide"""
+"""The buyer's guide: networks x hardware x global batch sizes."""

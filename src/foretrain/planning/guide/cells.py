@@ -1,13 +1,24 @@
-"""A cell of the buyer's guide: a model, a machine, a global batch; figures, or why there are none."""
+"""Cells of the buyer's guide: a model, a machine and a global batch; figures, or why there are none.
+
+    batch of a device = global batch / replicas
+
+Where that does not fit into memory it is trained in the fewest equal micro-batches that fit. Times, memory
+and verdicts are those of `foretrain predict` for the same request.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cache, cached_property, partial
 
+from foretrain.errors import InvalidRequest, MissingData
 from foretrain.estimates import Quantiles
+from foretrain.facts.hardware import Hardware
 from foretrain.jobs.epoch import Epoch, epoch_in_steps
 from foretrain.planning.guide.machines import Machine
-from foretrain.planning.guide.runs import Blank, NoRun, Run
 from foretrain.planning.speedup import (
     TimeAndCost,
     at_hourly_price,
@@ -15,10 +26,57 @@ from foretrain.planning.speedup import (
     speedup,
     speedup_per_fold_of_cost,
 )
-from foretrain.prediction.advice.bottleneck import Limit
-from foretrain.units import HOUR
+from foretrain.prediction.advice.bottleneck import Limit, bottleneck
+from foretrain.prediction.cost_models.step_models import CostModel
+from foretrain.prediction.evaluation import Evaluation, evaluate
+from foretrain.prediction.memory.estimate import MemoryEstimate, estimate_memory, memory_options
+from foretrain.prediction.operators._base import Knowledge
+from foretrain.prediction.scenario import Parallelism, StepConfiguration, StepContext, step_context
+from foretrain.prediction.step.input_pipeline import InputOptions
+from foretrain.prediction.strategies.catalogue import AUTO, layout_of, words
+from foretrain.prediction.strategies.layout import Layout
+from foretrain.prediction.strategies.memory_options import MemoryOptions
+from foretrain.units import HOUR, format_bytes
+from foretrain.workloads.graph import Graph
+from foretrain.workloads.workload import Workload, graph_at
 
 MILLION = 1_000_000
+
+
+class Blank(StrEnum):
+    """Why there is no figure."""
+
+    UNEVEN = "does not divide evenly"
+    MEMORY = "does not fit"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class NoRun:
+    """A step that is impossible or unknown, and why."""
+
+    blank: Blank
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A step of a global batch. Memory is of the fullest device; `moved_bytes` of all messages of a step.
+
+    `coordination_ratio` is the time of communication, overlapped or not, over that of computing.
+    """
+
+    step_seconds: Quantiles
+    samples_per_second: float
+    memory_bytes: float
+    capacity_bytes: float
+    micro_batches: int
+    moved_bytes: float
+    coordination_ratio: float
+    limit: Limit
+    verdict: str
+    knowledge: Knowledge
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -26,8 +84,8 @@ class Figures:
     """What a step, an epoch and a million samples take.
 
     Speed-up, efficiency and Δ (`speedup_per_fold_of_cost`) are against one device of the same kind at the
-    same global batch, None where that cannot be told. Costs are None without a price, epochs without samples.
-    `is_bound`: times are the least the data sheet allows. `choke` says in a word or two what sets the pace.
+    same global batch, None where that is unknown. Costs are None without a price, epochs without samples.
+    `is_bound`: times are the least the data sheet allows. `choke` names what limits the speed.
     """
 
     run: Run
@@ -42,7 +100,7 @@ class Figures:
 
     @property
     def seconds_per_million_samples(self) -> float:
-        """The time of as much work on every machine and at every batch."""
+        """The time of the same work on every machine and at every batch."""
         return MILLION / self.run.samples_per_second
 
     @property
@@ -54,7 +112,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A machine (by its place in the guide) with a global batch: `figures`, or `blank` with the reason."""
+    """A machine (by its index in the guide) with a global batch: `figures`, or `blank` with the reason."""
 
     machine: int
     batch: int
@@ -64,18 +122,18 @@ class Cell:
 
 
 def choke_of(limit: Limit, is_cpu: bool = False) -> str:
-    """What sets the pace, as the seeds say it: "network choke", "GPU choke"."""
+    """What limits the speed, in the words of the references: "network choke", "GPU choke"."""
     if limit is Limit.GPU:
         return "CPU choke" if is_cpu else "GPU choke"
     return f"{limit.value} choke"
 
 
 def cell_of(
-    place: int, machine: Machine, batch: int, run: Run | NoRun, one: Run | NoRun, samples: int | None
+    index: int, machine: Machine, batch: int, run: Run | NoRun, one: Run | NoRun, samples: int | None
 ) -> Cell:
-    """The cell of a step; `one` is the step of the same global batch on one device of the kind."""
+    """The cell of a step; `one` is the step of the same global batch on one device of the same kind."""
     if isinstance(run, NoRun):
-        return Cell(place, batch, None, run.blank, run.reason)
+        return Cell(index, batch, None, run.blank, run.reason)
     epoch = None if samples is None else epoch_in_steps(samples, batch, run.step_seconds, run.moved_bytes)
     price = machine.usd_per_hour
     figures = Figures(
@@ -89,7 +147,7 @@ def cell_of(
         efficiency=None if isinstance(one, NoRun) else scaling_efficiency(*_times(one, run), machine.devices),
         speedup_per_fold_of_cost=None if isinstance(one, NoRun) else _delta(one, run, machine),
     )
-    return Cell(place, batch, figures)
+    return Cell(index, batch, figures)
 
 
 def _times(one: Run, run: Run) -> tuple[float, float]:
@@ -97,9 +155,142 @@ def _times(one: Run, run: Run) -> tuple[float, float]:
 
 
 def _delta(one: Run, run: Run, machine: Machine) -> float:
-    """Δ at the machine's prices, or as if each device cost the same."""
+    """Δ at the prices of the machine, or with an equal price for each device."""
     whole, single = machine.usd_per_hour, machine.one_usd_per_hour
     if whole is None or single is None:
         whole, single = float(machine.devices), 1.0
     alone, together = _times(one, run)
     return speedup_per_fold_of_cost(at_hourly_price(alone, single), at_hourly_price(together, whole))
+
+
+@dataclass(frozen=True, eq=False)
+class GuideSteps:
+    """Steps of one workload in any configuration; graphs and memory are computed once."""
+
+    workload: Workload
+
+    def evaluation(self, context: StepContext, configuration: StepConfiguration) -> Evaluation:
+        """The step in one configuration, as `prediction.evaluation.evaluate` predicts it."""
+        evaluation = evaluate(context, configuration, self._graph(configuration.micro_batch))
+        return replace(evaluation, known_memory=self._memory_of(evaluation))
+
+    @cached_property
+    def _graph(self) -> Callable[[int], Graph]:
+        return cache(partial(graph_at, self.workload))
+
+    @cached_property
+    def _memory(self) -> dict[tuple[str, int, MemoryOptions], MemoryEstimate]:
+        return {}
+
+    def _memory_of(self, evaluation: Evaluation) -> MemoryEstimate:
+        """Memory of a device. Without sharding, more than two devices need the same as two."""
+        run, device = evaluation.step.run, evaluation.context.environment.device
+        options = memory_options(run.stages[0], run.in_flight[0], evaluation.configuration.layout)
+        if options.zero_stage == 0:
+            options = replace(options, data_parallel=min(2, options.data_parallel))
+        key = device.id, evaluation.configuration.micro_batch, options
+        if key not in self._memory:
+            self._memory[key] = estimate_memory(run.stages[0].graph, device, options)
+        return self._memory[key]
+
+
+def layout_on(strategy: str, hardware: Hardware) -> Layout:
+    """The layout that shares the batch over all devices; other strategies raise `InvalidRequest`."""
+    if strategy != AUTO:
+        layout = layout_of(strategy, hardware.devices, hardware.devices_per_node)
+        if _shares_the_batch(layout, hardware):
+            return layout
+    raise InvalidRequest(
+        f"a guide shares the batch over all devices, which `strategy` {strategy} does not: choose one of "
+        f"{', '.join(_strategies_on(hardware))}"
+    )
+
+
+def _shares_the_batch(layout: Layout, hardware: Hardware) -> bool:
+    return layout.servers is None and layout.replicas == hardware.devices
+
+
+def _strategies_on(hardware: Hardware) -> Iterator[str]:
+    """The strategies of one word that share the batch over all devices."""
+    for word in words():
+        try:
+            layout = layout_of(word, hardware.devices, hardware.devices_per_node)
+        except InvalidRequest:
+            continue
+        if _shares_the_batch(layout, hardware):
+            yield word
+
+
+def runs(
+    steps: GuideSteps, hardware: Hardware, strategy: str, batches: Sequence[int], model: CostModel
+) -> Iterator[Run | NoRun]:
+    """A step of each global batch, in the given ascending order: a micro-batch too large stays so."""
+    try:
+        layout = layout_on(strategy, hardware)
+        context = step_context(steps.workload, hardware, Parallelism(strategy), model, InputOptions())
+    except (InvalidRequest, MissingData) as error:
+        yield from (NoRun(Blank.UNKNOWN, str(error)) for _ in batches)
+        return
+    too_large = math.inf
+    refused: NoRun | None = None
+    for batch in batches:
+        if batch % layout.replicas:
+            yield _uneven(batch, layout)
+            continue
+        if refused is None:
+            run, too_large = _or_unknown(steps, context, layout, batch // layout.replicas, too_large)
+            refused = run if isinstance(run, NoRun) else None
+        yield refused or run
+
+
+def _uneven(batch: int, layout: Layout) -> NoRun:
+    near = max(1, round(batch / layout.replicas)) * layout.replicas
+    return NoRun(
+        Blank.UNEVEN,
+        f"a batch of {batch:,} does not divide evenly over {layout.replicas} devices; {near:,} does",
+    )
+
+
+def _or_unknown(
+    steps: GuideSteps, context: StepContext, layout: Layout, batch: int, too_large: float
+) -> tuple[Run | NoRun, float]:
+    try:
+        return _fitting(steps, context, layout, batch, too_large)
+    except (InvalidRequest, MissingData) as error:
+        return NoRun(Blank.UNKNOWN, str(error)), too_large
+
+
+def _fitting(
+    steps: GuideSteps, context: StepContext, layout: Layout, batch: int, too_large: float
+) -> tuple[Run | NoRun, float]:
+    """A step of `batch` on each device in the fewest micro-batches that fit; and the least that does not."""
+    for parts in (count for count in range(1, batch + 1) if batch % count == 0):
+        if batch // parts >= too_large:
+            continue
+        evaluation = steps.evaluation(context, StepConfiguration(layout, batch, parts))
+        if evaluation.memory.fits:
+            return _run(evaluation), too_large
+        too_large = batch // parts
+    memory = evaluation.memory
+    reason = (
+        f"a micro-batch of 1 does not fit into {context.environment.device.id}: it needs "
+        f"{format_bytes(memory.bytes)} of {format_bytes(memory.capacity_bytes)}"
+    )
+    return NoRun(Blank.MEMORY, reason), too_large
+
+
+def _run(evaluation: Evaluation) -> Run:
+    limit, memory = bottleneck(evaluation), evaluation.memory
+    return Run(
+        step_seconds=evaluation.total.quantiles,
+        samples_per_second=evaluation.samples_per_second,
+        memory_bytes=memory.bytes,
+        capacity_bytes=memory.capacity_bytes,
+        micro_batches=evaluation.configuration.micro_batches,
+        moved_bytes=evaluation.step.moved_bytes,
+        coordination_ratio=evaluation.step.coordination_ratio,
+        limit=limit.kind,
+        verdict=limit.verdict,
+        knowledge=evaluation.step.priced.knowledge,
+        notes=(*evaluation.context.environment.network.notes, *evaluation.step.notes),
+    )

@@ -1,14 +1,14 @@
 """The buyer's guide: networks x hardware x global batch sizes, with time, cost, memory and a verdict.
 
-Every machine trains the same global batch, shared out over its devices, so that cells of one batch size do
-the same work: their times compare, and so do their costs.
+Every machine trains the same global batch, divided over its devices, so cells of one batch size do the same
+work and their times and costs are comparable.
 
     epoch = ⌈samples / batch⌉ · step        USD of an epoch = epoch · USD of an hour, billed exactly
     speed-up = step of one device of the same kind / step        both of the same global batch
     Δ = speed-up / (cost / cost of that one device)              `planning.speedup`
 
-Prices of an hour are on demand; a real bill is rounded up to the provider's units. Where a machine has no
-price, Δ is told as if devices cost the same each.
+Hourly prices are on demand; a real bill is rounded up to the units of the provider. Where a machine has no
+price, Δ assumes an equal price for each device.
 
 References: S. K. Pani, B. Hand, R. Yalamanchili, "Performance Analysis of Distributed Deep Learning" (batches
 of 32 to 8,192 on a CPU and 1, 2, 4, 8 GPUs); "Multi-GPU Neural Network Training in the Cloud" (network choke
@@ -19,12 +19,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from foretrain.answers import Answer
+from foretrain.encoding import encode
 from foretrain.errors import InvalidRequest
-from foretrain.planning.guide.cells import Cell, cell_of
+from foretrain.planning.guide.cells import Cell, GuideSteps, NoRun, Run, cell_of, layout_on, runs
 from foretrain.planning.guide.machines import Machine, default_machines, one_of
-from foretrain.planning.guide.runs import Known, NoRun, Run, layout_on, runs
-from foretrain.planning.guide.summary import Summary, summarise
+from foretrain.planning.guide.summary import Kind, Summary, summarise
 from foretrain.prediction.cost_models.step_models import CostModel, OperatorCostModel, cost_model
 from foretrain.prediction.operators.catalogue import DEFAULT
 from foretrain.prediction.operators.roofline import RooflineModel
@@ -38,7 +40,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class GuideRequest:
-    """What a guide is to cover; `samples` of an epoch, where epochs are to be told."""
+    """Models, machines and global batches of a guide; `samples` of an epoch adds the time of epochs."""
 
     workloads: tuple[Workload, ...]
     machines: tuple[Machine, ...] = ()
@@ -51,15 +53,16 @@ class GuideRequest:
             raise InvalidRequest("a guide needs at least one model")
         if not self.batches or min(self.batches) < 1:
             raise InvalidRequest(
-                f"global batches must be at least 1, got {', '.join(map(str, self.batches))}"
+                f"`batch` must be one or more global batches of at least 1, got "
+                f"{', '.join(map(str, self.batches)) or None}"
             )
         if self.samples is not None and self.samples < 1:
-            raise InvalidRequest(f"an epoch of {self.samples} samples: give at least 1")
+            raise InvalidRequest(f"`samples` must be at least 1, got {self.samples}")
 
 
 @dataclass(frozen=True)
 class ModelGuide:
-    """One model: a row of cells for every machine, a cell for every batch, and what follows from them."""
+    """One model: for every machine a row with a cell for every batch, and a summary of them."""
 
     name: str
     workload: Workload
@@ -68,8 +71,8 @@ class ModelGuide:
 
 
 @dataclass(frozen=True)
-class Guide:
-    """The whole guide. `batches` are global, rising; rows of cells belong to `machines`."""
+class Guide(Answer):
+    """The whole guide. `batches` are global, ascending; rows of cells belong to `machines`."""
 
     machines: tuple[Machine, ...]
     batches: tuple[int, ...]
@@ -78,9 +81,26 @@ class Guide:
     models: tuple[ModelGuide, ...]
     notes: tuple[str, ...]
 
+    def to_dict(self) -> dict[str, Any]:
+        """What `--json` prints: machines by name, without data sheets."""
+        return {
+            "strategy": self.strategy,
+            "samples": self.samples,
+            "batches": list(self.batches),
+            "machines": [_machine_to_dict(machine) for machine in self.machines],
+            "models": [_model_to_dict(self, model) for model in self.models],
+            "notes": list(self.notes),
+        }
+
+    def summary(self) -> tuple[tuple[str, str], ...]:
+        """The verdict on each model."""
+        machines = ", ".join(machine.name for machine in self.machines)
+        verdicts = ((model.name, model.summary.verdict) for model in self.models)
+        return (("machines", machines), *verdicts)
+
 
 def guide(request: GuideRequest, progress: Progress = lambda _: None) -> Guide:
-    """Fill the guide; `progress` is told what is being worked on."""
+    """The guide of a request; `progress` receives the name of the current work."""
     machines = request.machines or default_machines()
     _check_strategy(request.strategy, machines)
     batches = tuple(sorted(set(request.batches)))
@@ -110,39 +130,28 @@ def _model_guide(
     request: GuideRequest,
     progress: Progress,
 ) -> ModelGuide:
-    name, known, rows = workload.source.name, Known(workload), []
-    alone = _Alone(known, batches)
-    for place, machine in enumerate(machines):
-        done = f"{place * len(batches)} of {len(machines) * len(batches)} cells"
+    name, steps = workload.source.name, GuideSteps(workload)
+    rows: list[tuple[Cell, ...]] = []
+    on_one: dict[str, tuple[Run | NoRun, ...]] = {}
+    for index, machine in enumerate(machines):
+        done = f"{index * len(batches)} of {len(machines) * len(batches)} cells"
         progress(f"{name} on {machine.name} ({done})")
-        ones = found = alone.on(machine)
+        model, kind = _cost_model(workload, machine), machine.hardware.device.id
+        if kind not in on_one:
+            on_one[kind] = tuple(runs(steps, one_of(machine), "ddp", batches, model))
+        on_all = on_one[kind]
         if machine.devices > 1:
-            tells = _tells(workload, machine)
-            found = tuple(runs(known, machine.hardware, request.strategy, batches, tells))
-        steps = zip(batches, found, ones, strict=True)
+            on_all = tuple(runs(steps, machine.hardware, request.strategy, batches, model))
         rows.append(
-            tuple(cell_of(place, machine, batch, run, one, request.samples) for batch, run, one in steps)
+            tuple(
+                cell_of(index, machine, batch, run, one, request.samples)
+                for batch, run, one in zip(batches, on_all, on_one[kind], strict=True)
+            )
         )
     return ModelGuide(name, workload, tuple(rows), summarise(machines, batches, rows))
 
 
-class _Alone:
-    """Steps of one device of each kind, told once."""
-
-    def __init__(self, known: Known, batches: tuple[int, ...]) -> None:
-        self._known, self._batches = known, batches
-        self._of_kind: dict[str, tuple[Run | NoRun, ...]] = {}
-
-    def on(self, machine: Machine) -> tuple[Run | NoRun, ...]:
-        """The steps of one device of the machine's kind."""
-        kind = machine.hardware.device.id
-        if kind not in self._of_kind:
-            tells = _tells(self._known.workload, machine)
-            self._of_kind[kind] = tuple(runs(self._known, one_of(machine), "ddp", self._batches, tells))
-        return self._of_kind[kind]
-
-
-def _tells(workload: Workload, machine: Machine) -> CostModel:
+def _cost_model(workload: Workload, machine: Machine) -> CostModel:
     return OperatorCostModel(RooflineModel.name) if machine.is_bound else cost_model(DEFAULT, workload)
 
 
@@ -151,18 +160,107 @@ def _notes(machines: Sequence[Machine], models: Sequence[ModelGuide]) -> Iterato
     bounds = [machine.name for machine in machines if machine.is_bound]
     if bounds:
         yield (
-            f"times marked > are the least the data sheet allows: nobody timed {', '.join(bounds)}; "
-            "`foretrain calibrate --here` times this machine's own CPU"
+            f"times marked > are the least the data sheet allows: {', '.join(bounds)} was not measured; "
+            "`foretrain calibrate --here` measures the CPU of this machine"
         )
     if any(machine.offer is not None for machine in machines):
         yield "costs are by the second on demand; providers bill in units of their own"
     if any(machine.offer is None and machine.devices > 1 for machine in machines):
-        yield "where nobody offers a machine now, delta is told as if each device cost the same"
+        yield "without a current offer, delta assumes an equal price for each device"
     if any(_accumulates(cell) for model in models for row in model.cells for cell in row):
-        yield "* trained in micro-batches, one after the other, since the whole batch does not fit"
+        yield "* trained in micro-batches, since the whole batch does not fit"
     for run in (cell.figures.run for model in models for row in model.cells for cell in row if cell.figures):
         yield from run.notes
 
 
 def _accumulates(cell: Cell) -> bool:
     return cell.figures is not None and cell.figures.run.micro_batches > 1
+
+
+def _machine_to_dict(machine: Machine) -> dict[str, Any]:
+    hardware, offer = machine.hardware, machine.offer
+    return {
+        "name": machine.name,
+        "device": hardware.device.id,
+        "devices_per_node": hardware.devices_per_node,
+        "nodes": hardware.nodes,
+        "usd_per_hour": machine.usd_per_hour,
+        "offer": None if offer is None else f"{offer.provider}:{offer.instance}",
+        "region": None if offer is None else offer.region,
+        "as_of": None if offer is None else encode(offer.as_of),
+        "is_bound": machine.is_bound,
+    }
+
+
+def _model_to_dict(guide: Guide, model: ModelGuide) -> dict[str, Any]:
+    summary, options = model.summary, model.workload.options
+    return {
+        "model": model.name,
+        "precision": encode(options.precision),
+        "optimizer": encode(options.optimizer),
+        "verdict": summary.verdict,
+        "kinds": [_kind_to_dict(guide, kind) for kind in summary.kinds],
+        "fastest": _best_to_dict(guide, summary.fastest),
+        "cheapest": _best_to_dict(guide, summary.cheapest),
+        "best_value": _best_to_dict(guide, summary.best_value),
+        "picks": [
+            {
+                "batch": pick.batch,
+                "fastest": _name(guide, pick.fastest),
+                "cheapest": _name(guide, pick.cheapest),
+                "best_value": _name(guide, pick.best_value),
+            }
+            for pick in summary.picks
+        ],
+        "cells": [_cell_to_dict(guide, cell) for row in model.cells for cell in row],
+    }
+
+
+def _kind_to_dict(guide: Guide, kind: Kind) -> dict[str, Any]:
+    return {
+        "device": kind.device,
+        "limit": encode(kind.limit),
+        "cells": kind.cells,
+        "of_cells": kind.of_cells,
+        "pays": [
+            {"machine": _name(guide, each.machine), "devices": each.devices, "from_batch": each.from_batch}
+            for each in kind.pays
+        ],
+        "sentence": kind.sentence,
+    }
+
+
+def _name(guide: Guide, index: int | None) -> str | None:
+    return None if index is None else guide.machines[index].name
+
+
+def _best_to_dict(guide: Guide, cell: Cell | None) -> dict[str, Any] | None:
+    return None if cell is None else {"machine": _name(guide, cell.machine), "batch": cell.batch}
+
+
+def _cell_to_dict(guide: Guide, cell: Cell) -> dict[str, Any]:
+    key: dict[str, Any] = {"machine": _name(guide, cell.machine), "batch": cell.batch}
+    figures = cell.figures
+    if figures is None:
+        return {**key, "blank": encode(cell.blank), "reason": cell.reason}
+    run, epoch = figures.run, figures.epoch
+    values = {
+        "step_seconds": run.step_seconds,
+        "is_bound": figures.is_bound,
+        "samples_per_second": run.samples_per_second,
+        "epoch_seconds": None if epoch is None else epoch.seconds,
+        "usd_per_epoch": figures.usd_per_epoch,
+        "usd_per_million_samples": figures.usd_per_million_samples,
+        "memory_bytes": run.memory_bytes,
+        "capacity_bytes": run.capacity_bytes,
+        "micro_batches": run.micro_batches,
+        "speedup": figures.speedup,
+        "efficiency": figures.efficiency,
+        "speedup_per_fold_of_cost": figures.speedup_per_fold_of_cost,
+        "moved_bytes": run.moved_bytes,
+        "coordination_ratio": run.coordination_ratio,
+        "choke": figures.choke,
+        "bottleneck": {"kind": run.limit, "verdict": run.verdict},
+        "knowledge": run.knowledge,
+    }
+    return key | {name: encode(value) for name, value in values.items()}

@@ -1,4 +1,4 @@
-"""The rows of a buyer's guide: CPUs, one or several GPUs, cloud instances, each with its price if it has one.
+"""The machines of a buyer's guide: CPUs, GPUs, cloud instances, each with its price if it has one.
 
 A cloud instance has its own price. Other hardware is priced by the cheapest current offer of as many devices
 of its kind in one machine; where there is none it has no price.
@@ -19,18 +19,18 @@ from foretrain.prediction.operators.cpu import calibration_of
 HERE = "here"
 """This machine's CPU, where it was measured."""
 CPU_BY_DATA_SHEET = "epyc-7742"
-"""The CPU of a guide where this machine's was not timed: one of which peak and bandwidth are known."""
+"""The default CPU where that of this machine was not measured: its peak and bandwidth are known."""
 GPUS = ("rtx4090", "a100-sxm-80gb", "h100-sxm")
-"""The GPUs of a guide where none are named: of three classes of price, all with current offers."""
+"""The default GPUs: three classes of price, all with current offers."""
 COUNTS = (1, 2, 4, 8)
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A row of the guide. `offer` tells its price; None where nobody offers such a machine now.
+    """A row of the guide. `offer` has its price; None without a current offer.
 
-    `is_bound`: the device is known by its data sheet alone, which bounds times from below.
-    `one_usd_per_hour` is what one device of the kind costs at the same provider, or its share of the machine.
+    `is_bound`: only the data sheet of the device is known, which bounds times from below.
+    `one_usd_per_hour` is the price of one such device at the same provider, or its share of the machine.
     """
 
     hardware: Hardware
@@ -40,7 +40,7 @@ class Machine:
 
     @property
     def name(self) -> str:
-        """As people write it."""
+        """The name of the hardware."""
         return self.hardware.name
 
     @property
@@ -55,7 +55,7 @@ class Machine:
 
     @property
     def usd_per_hour(self) -> float | None:
-        """What all its nodes cost an hour on demand."""
+        """The hourly price of all its nodes on demand."""
         return None if self.offer is None else self.offer.usd_per_hour * self.hardware.nodes
 
 
@@ -65,29 +65,29 @@ def default_machines(clouds: tuple[str, ...] = ()) -> tuple[Machine, ...]:
 
 
 def default_cpu() -> str:
-    """This machine's CPU if it was timed, else one known by its data sheet."""
-    return HERE if HERE in devices() and _is_timed(devices()[HERE]) else CPU_BY_DATA_SHEET
+    """The CPU of this machine if it was measured, else one known by its data sheet."""
+    return HERE if HERE in devices() and _is_measured(devices()[HERE]) else CPU_BY_DATA_SHEET
 
 
 def machines_named(
     names: Sequence[str], counts: Sequence[int] = (), clouds: tuple[str, ...] = ()
 ) -> tuple[Machine, ...]:
-    """The machines of these names, each once; a GPU alone stands for each of the `counts` of it."""
+    """The machines of these names, each once; a GPU without a count is taken in each of `counts`."""
     if any(count < 1 for count in counts):
-        raise InvalidRequest(f"counts of GPUs must be at least 1, got {', '.join(map(str, counts))}")
+        raise InvalidRequest(f"`counts` of GPUs must be at least 1, got {', '.join(map(str, counts))}")
     written = dict.fromkeys(text for name in names for text in _with_counts(name, counts))
     return tuple(machine_of(hardware(text), clouds) for text in written)
 
 
-def machine_of(found: Hardware, clouds: tuple[str, ...] = ()) -> Machine:
-    """Hardware with its price; `clouds` restricts whose offers count."""
-    is_bound = found.device.kind == CPU and not _is_timed(found.device)
-    offer = found.offer or _cheapest(found.device, found.devices_per_node, clouds)
-    return Machine(found, offer, _price_of_one(found.device, offer), is_bound)
+def machine_of(written: Hardware, clouds: tuple[str, ...] = ()) -> Machine:
+    """Hardware with its price; `clouds` restricts the offers."""
+    is_bound = written.device.kind == CPU and not _is_measured(written.device)
+    offer = written.offer or _cheapest(written.device, written.devices_per_node, clouds)
+    return Machine(written, offer, _price_of_one(written.device, offer), is_bound)
 
 
 def one_of(machine: Machine) -> Hardware:
-    """One device of the kind a machine has."""
+    """One device of the kind of a machine."""
     return machine.hardware if machine.devices == 1 else hardware(machine.hardware.device.id)
 
 
@@ -98,7 +98,7 @@ def _with_counts(name: str, counts: Sequence[int]) -> list[str]:
     return [name if count == 1 else f"{name}:{count}" for count in counts]
 
 
-def _is_timed(device: Device) -> bool:
+def _is_measured(device: Device) -> bool:
     try:
         calibration_of(device)
     except MissingData:
@@ -109,8 +109,8 @@ def _is_timed(device: Device) -> bool:
 def _cheapest(device: Device, count: int, clouds: tuple[str, ...]) -> Offer | None:
     if device.kind == CPU:
         return None
-    found = search(OfferQuery(gpu=device.id, count=count, clouds=clouds, cheapest_region=True))
-    return next((offer for offer in found if offer.device == device.id), None)
+    offers = search(OfferQuery(gpu=device.id, count=count, clouds=clouds, cheapest_region=True))
+    return next((offer for offer in offers if offer.device == device.id), None)
 
 
 def _price_of_one(device: Device, offer: Offer | None) -> float | None:

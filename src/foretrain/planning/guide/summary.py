@@ -1,13 +1,13 @@
-"""What follows from the cells of a model: the machine to take for every batch, and when more GPUs pay.
+"""The summary of the cells of a model: the best machine for every batch, and when more GPUs pay.
 
-Between machines that do the same work, the best by speed-up per fold of cost is the one whose time times cost
-is least, whatever the baseline:
+Between machines that do the same work, the best by speed-up per fold of cost is the one with the least
+time x cost, whatever the baseline:
 
     Δ(a against b) = t_b · c_b / (t_a · c_a)
 
 More GPUs pay where Δ against one of them is at least 1: they buy as many folds of speed as they cost. With
-equal prices each, n of them pay from a speed-up of √n. Of machines within 1 % of the best the cheapest is
-taken, and the verdict stays with a machine until another is 10 % better.
+equal prices, n of them pay from a speed-up of √n. Of machines within 1 % of the best the cheapest is taken,
+and the verdict keeps a machine until another is 10 % better.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from foretrain.planning.guide.cells import Cell, Figures, choke_of
+from foretrain.planning.guide.cells import Blank, Cell, Figures, choke_of
 from foretrain.planning.guide.machines import Machine
-from foretrain.planning.guide.runs import Blank
 from foretrain.prediction.advice.bottleneck import Limit
 
 _COUNTED = {1: "one", 2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 7: "seven", 8: "eight"}
@@ -32,7 +31,7 @@ Measure = Callable[[Figures], float | None]
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """For one batch the fastest machine, the cheapest and that of best value, by place; None: no such."""
+    """For one batch the fastest, the cheapest and the best-value machine, by index; None without one."""
 
     batch: int
     fastest: int | None
@@ -42,9 +41,9 @@ class Pick:
 
 @dataclass(frozen=True, slots=True)
 class Pays:
-    """From which global batch on a machine of several GPUs pays against one of them; None: at none told.
+    """The global batch from which several GPUs pay against one of them; None if they never do.
 
-    `always`: at every batch that is told of the machine.
+    `always`: they pay at every batch with figures.
     """
 
     machine: int
@@ -55,7 +54,7 @@ class Pays:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What holds back several GPUs of one kind in most cells, when they pay, and that in a sentence."""
+    """What limits several GPUs of one kind in most cells, when they pay, and a sentence of both."""
 
     device: str
     limit: Limit
@@ -67,7 +66,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Picks of every batch; cells with the least time and cost of all; kinds of GPU; one sentence."""
+    """Picks of every batch; the cells with the least time and cost; kinds of GPU; a verdict."""
 
     picks: tuple[Pick, ...]
     fastest: Cell | None
@@ -80,17 +79,17 @@ class Summary:
 def summarise(
     machines: Sequence[Machine], batches: Sequence[int], rows: Sequence[tuple[Cell, ...]]
 ) -> Summary:
-    """The summary of a model's cells; times that are only bounds win nothing."""
-    told = [cell for row in rows for cell in row if cell.figures and not cell.figures.is_bound]
-    by_batch = {batch: [cell for cell in told if cell.batch == batch] for batch in batches}
+    """The summary of the cells of a model; times that are only bounds are not compared."""
+    known = [cell for row in rows for cell in row if cell.figures and not cell.figures.is_bound]
+    by_batch = {batch: [cell for cell in known if cell.batch == batch] for batch in batches}
     kinds = tuple(_kinds(machines, rows))
     return Summary(
         tuple(_pick(batch, cells) for batch, cells in by_batch.items()),
-        _least(told, _seconds),
-        _least(told, _usd),
-        _least(told, _seconds_times_usd),
+        _least(known, _seconds),
+        _least(known, _usd),
+        _least(known, _seconds_times_usd),
         kinds,
-        _verdict(machines, by_batch, kinds) if told else _without_figures(rows),
+        _verdict(machines, by_batch, kinds) if known else _without_figures(rows),
     )
 
 
@@ -108,7 +107,7 @@ def _seconds_times_usd(figures: Figures) -> float | None:
 
 
 def _least(cells: Sequence[Cell], measure: Measure) -> Cell | None:
-    """The cell with the least of something; of equals the cheapest; None if it is told of none."""
+    """The cell with the least of a measure; of equals the cheapest; None if none has it."""
     measured = [
         (value, cell) for cell in cells if cell.figures and (value := measure(cell.figures)) is not None
     ]
@@ -125,12 +124,12 @@ def _thrift(cell: Cell) -> tuple[float, int]:
 
 
 def _pick(batch: int, cells: Sequence[Cell]) -> Pick:
-    found = (_least(cells, measure) for measure in (_seconds, _usd, _seconds_times_usd))
-    return Pick(batch, *(None if cell is None else cell.machine for cell in found))
+    best = (_least(cells, measure) for measure in (_seconds, _usd, _seconds_times_usd))
+    return Pick(batch, *(None if cell is None else cell.machine for cell in best))
 
 
 def _kinds(machines: Sequence[Machine], rows: Sequence[tuple[Cell, ...]]) -> Iterator[Kind]:
-    """Every kind of device of which there is a machine with several."""
+    """Every kind of device with a machine of several."""
     several: dict[str, list[int]] = {}
     for place, machine in enumerate(machines):
         if machine.devices > 1:
@@ -142,8 +141,8 @@ def _kinds(machines: Sequence[Machine], rows: Sequence[tuple[Cell, ...]]) -> Ite
         limit, count = limits.most_common(1)[0]
         pays = tuple(_pays(place, machines[place], rows[place]) for place in places)
         batches = {cell.batch for place in places for cell in rows[place] if cell.figures}
-        seen = f"{choke_of(limit)} in {count} of {limits.total()} cells"
-        yield Kind(device, limit, count, limits.total(), pays, _of_kind(device, pays, batches, seen))
+        evidence = f"{choke_of(limit)} in {count} of {limits.total()} cells"
+        yield Kind(device, limit, count, limits.total(), pays, _of_kind(device, pays, batches, evidence))
 
 
 def _pays(place: int, machine: Machine, row: Sequence[Cell]) -> Pays:
@@ -158,7 +157,7 @@ def _pays(place: int, machine: Machine, row: Sequence[Cell]) -> Pays:
     return Pays(place, machine.devices, from_batch, always=bool(paying) and len(paying) == len(deltas))
 
 
-def _of_kind(device: str, pays: Sequence[Pays], batches: Collection[int], seen: str) -> str:
+def _of_kind(device: str, pays: Sequence[Pays], batches: Collection[int], evidence: str) -> str:
     """When several GPUs of a kind pay, in a sentence."""
     starts: dict[int, int] = {}
     for each in pays:
@@ -167,15 +166,15 @@ def _of_kind(device: str, pays: Sequence[Pays], batches: Collection[int], seen: 
     never = sorted({each.devices for each in pays} - set(starts))
     last = f"{'up to' if len(batches) > 1 else 'at'} batch {max(batches):,}"
     if not starts:
-        return f"one {device}, do not add any: more do not pay {last} ({seen})"
+        return f"one {device}, do not add any: more do not pay {last} ({evidence})"
     if all(each.always for each in pays):
-        return f"add GPUs: {_listed(sorted(starts))} {device} pay {_at_all(batches)} ({seen})"
+        return f"add GPUs: {_listed(sorted(starts))} {device} pay {_at_all(batches)} ({evidence})"
     together: dict[int, list[int]] = {}
     for devices, batch in sorted(starts.items()):
         together.setdefault(batch, []).append(devices)
-    said = ", ".join(f"{_listed(counts)} pay from batch {batch:,} on" for batch, counts in together.items())
+    paying = ", ".join(f"{_listed(counts)} pay from batch {batch:,} on" for batch, counts in together.items())
     more = f"; {_listed(never)} do not pay {last}" if never else ""
-    return f"one {device}; {said}{more} ({seen})"
+    return f"one {device}; {paying}{more} ({evidence})"
 
 
 def _at_all(batches: Collection[int]) -> str:
@@ -188,19 +187,19 @@ def _listed(counts: Sequence[int]) -> str:
 
 
 def counted(devices: int) -> str:
-    """A number of devices in words, as far as people do."""
+    """A number of devices, in words up to eight."""
     return _COUNTED.get(devices, f"{devices:,}")
 
 
 def _verdict(
     machines: Sequence[Machine], by_batch: Mapping[int, Sequence[Cell]], kinds: Sequence[Kind]
 ) -> str:
-    """Which machine to take from batch to batch: that of best value, or the fastest if some have no price.
+    """The machine to take from batch to batch: of best value, or the fastest if some have no price.
 
-    Of one kind of GPU without a price, when more of them pay.
+    For one kind of GPU without a price: when more of them pay.
     """
-    told = [cell.figures for cells in by_batch.values() for cell in cells if cell.figures]
-    if all(figures.time_and_cost for figures in told):
+    known = [cell.figures for cells in by_batch.values() for cell in cells if cell.figures]
+    if all(figures.time_and_cost for figures in known):
         return f"best value: {_from_batch_to_batch(machines, by_batch, _seconds_times_usd)}"
     if len(kinds) == 1:
         return kinds[0].sentence
@@ -208,13 +207,13 @@ def _verdict(
 
 
 def _without_figures(rows: Sequence[tuple[Cell, ...]]) -> str:
-    """What is to be said where no cell has figures that may win."""
+    """The verdict where no cell has figures to compare."""
     blanks = {cell.blank for row in rows for cell in row}
     if blanks == {Blank.MEMORY}:
-        return "it does not fit into any of these machines"
+        return "it fits into none of these machines"
     if blanks == {None}:
         return "only the least times that data sheets allow are known"
-    return "nothing can be told of any machine"
+    return "unknown on every machine"
 
 
 def _from_batch_to_batch(
@@ -232,9 +231,9 @@ def _from_batch_to_batch(
         if held is None or (least is not None and held > _CLEARLY_BETTER * least):
             changes.append((batch, best.machine))
     (_, first), *later = changes
-    said = _named(machines[first])
-    said += "".join(f", {_named(machines[place])} from batch {batch:,} on" for batch, place in later)
-    return said if later else f"{said} {_at_all(by_batch)}"
+    text = _named(machines[first])
+    text += "".join(f", {_named(machines[place])} from batch {batch:,} on" for batch, place in later)
+    return text if later else f"{text} {_at_all(by_batch)}"
 
 
 def _named(machine: Machine) -> str:

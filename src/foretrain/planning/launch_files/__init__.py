@@ -1,1 +1,1 @@
-"""Launch files of a chosen plan: one file per target, found by name in `catalogue`."""
+"""Launch files of a plan: one module per launch target, registered in `catalogue`."""

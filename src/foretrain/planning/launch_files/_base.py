@@ -1,14 +1,20 @@
-"""What is launched, and what every target has to answer."""
+"""What is launched, the interface of a target, and the lines that launch files share.
+
+A launched script finds the plan in its environment: the `FORETRAIN_` variables state what the prediction
+assumed, and a script that follows them runs what was predicted. The other variables are read by libraries.
+"""
 
 from __future__ import annotations
 
 import math
 import re
+import shlex
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
 from foretrain.errors import InvalidRequest
+from foretrain.prediction.strategies.catalogue import plan_words, strategies, taking_part
 from foretrain.prediction.strategies.layout import Layout
 
 MASTER_PORT = 29500
@@ -17,11 +23,11 @@ MASTER_PORT = 29500
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """A chosen plan: the machines, how the step is spread over them, and the script that trains.
+    """A plan to launch: its machines, the layout of the step on them, and the script that trains.
 
-    `accelerator` is what clouds call the device (`A100-80GB`), `instance` and `provider` the machine rented,
-    None for machines one has. `global_batch` counts the samples of a step on all devices. Scripts read the
-    rest from the environment (see `environment`).
+    `accelerator` is the name clouds use for the device (`A100-80GB`); `instance` and `provider` are the
+    rented machine, None for owned machines. `global_batch` counts the samples of a step on all devices.
+    Scripts read the rest from the environment (see `environment`).
     """
 
     name: str
@@ -43,47 +49,47 @@ class LaunchPlan:
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z]([A-Za-z0-9-]*[A-Za-z0-9])?", self.name):
             raise InvalidRequest(
-                f"a job's name has letters, digits and dashes, e.g. resnet50-a100, not {self.name!r}"
+                f"a job name has letters, digits and dashes, e.g. resnet50-a100, not {self.name!r}"
             )
         texts = (self.accelerator, self.precision, self.script, self.provider, self.instance, self.region)
         for text in (*texts, *self.arguments):
             if text is not None and not text.isprintable():
-                raise InvalidRequest(f"{text!r} cannot stand in a launch file: it is not one printable line")
+                raise InvalidRequest(f"{text!r} cannot be in a launch file: it is not one printable line")
         for label in ("nodes", "devices_per_node", "global_batch", "micro_batches"):
             if getattr(self, label) < 1:
                 raise InvalidRequest(f"{label} must be at least 1, got {getattr(self, label)}")
         self._check_layout()
 
     def _check_layout(self) -> None:
-        if self.layout.servers is not None:
+        if not launchers_of(self.layout):
             raise InvalidRequest(
-                f"no launch file for parameter servers ({self.layout.name}): torchrun starts workers only; "
-                "choose ddp, fsdp, zero1..3 or degrees"
+                f"no launcher can start {self.layout.name}; choose {', '.join(plan_words())} or degrees of "
+                "parallelism"
             )
         if self.layout.devices != self.devices:
             raise InvalidRequest(
-                f"{self.layout.name} takes {self.layout.devices} devices, "
-                f"but {self.nodes} nodes of {self.devices_per_node} are {self.devices}"
+                f"{self.layout.name} needs {self.layout.devices} devices, "
+                f"but {self.nodes} nodes of {self.devices_per_node} have {self.devices}"
             )
         shares = self.layout.replicas * self.micro_batches
         if self.global_batch % shares:
             raise InvalidRequest(
-                f"a batch of {self.global_batch} does not divide among {self.layout.replicas} replicas "
-                f"x {self.micro_batches} micro-batches; give a multiple of {shares}"
+                f"`global_batch` {self.global_batch} does not divide evenly over {self.layout.replicas} "
+                f"replicas x {self.micro_batches} micro-batches; give a multiple of {shares}"
             )
         if self.limit_seconds is not None and not (
             math.isfinite(self.limit_seconds) and self.limit_seconds > 0
         ):
-            raise InvalidRequest(f"a time limit of {self.limit_seconds} s; give a finite time above 0")
+            raise InvalidRequest(f"the time limit must be finite and above 0, got {self.limit_seconds} s")
 
     @property
     def devices(self) -> int:
-        """Of all nodes."""
+        """Devices of all nodes."""
         return self.nodes * self.devices_per_node
 
     @property
     def processes_per_node(self) -> int:
-        """One a device, but a single one for PyTorch's DataParallel."""
+        """One per device, but a single one for PyTorch's DataParallel."""
         return 1 if self.layout.is_single_process else self.devices_per_node
 
     @property
@@ -92,8 +98,13 @@ class LaunchPlan:
         return self.global_batch // (self.layout.replicas * self.micro_batches)
 
 
+def launchers_of(layout: Layout) -> frozenset[str]:
+    """The names of the launch targets that can start a layout."""
+    return frozenset.intersection(*(each.launchers for each in taking_part(layout)))
+
+
 class LaunchTarget(ABC):
-    """A way to start a plan: writes one file."""
+    """A launcher: writes one file that starts a plan."""
 
     name: ClassVar[str]
     aliases: ClassVar[tuple[str, ...]] = ()
@@ -104,3 +115,90 @@ class LaunchTarget(ABC):
     @abstractmethod
     def text(self, plan: LaunchPlan) -> str:
         """The file's text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A variable, its value, and what it is for."""
+
+    name: str
+    value: str
+    purpose: str
+
+
+def environment(plan: LaunchPlan) -> tuple[Variable, ...]:
+    """All variables of a plan, those of every plan first."""
+    layout = plan.layout
+    always = (
+        Variable("FORETRAIN_STRATEGY", layout.name, "how the step is parallelised"),
+        Variable("FORETRAIN_PRECISION", plan.precision, "fp16 and bf16 mean mixed precision"),
+        Variable("FORETRAIN_GLOBAL_BATCH", str(plan.global_batch), "samples of a step on all devices"),
+        Variable("FORETRAIN_MICRO_BATCH", str(plan.micro_batch), "samples of a micro-batch on one replica"),
+        Variable("FORETRAIN_MICRO_BATCHES", str(plan.micro_batches), "micro-batches of a step"),
+    )
+    own = (
+        Variable(f"FORETRAIN_{name}", value, purpose)
+        for strategy in strategies().values()
+        for name, value, purpose in strategy.environment(layout)
+    )
+    return (*always, *own, *_library_switches(plan))
+
+
+def _library_switches(plan: LaunchPlan) -> tuple[Variable, ...]:
+    variables = []
+    if plan.layout.tensor > 1 or plan.layout.context > 1:
+        purpose = "Megatron: keeps kernels in launch order so that communication overlaps (Hopper and older)"
+        variables.append(Variable("CUDA_DEVICE_MAX_CONNECTIONS", "1", purpose))
+    if plan.precision == "fp32":
+        purpose = "NVIDIA libraries: real fp32, never TF32 in its place"
+        variables.append(Variable("NVIDIA_TF32_OVERRIDE", "0", purpose))
+    if plan.precision == "tf32":
+        purpose = "PyTorch: TF32 for matrix products, as for convolutions by default"
+        variables.append(Variable("TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "1", purpose))
+    return tuple(variables)
+
+
+def heading(plan: LaunchPlan, how_to_start: str) -> list[str]:
+    """What the file is for, as lines without comment signs."""
+    machine = " ".join(part for part in (plan.provider, plan.instance, plan.region) if part)
+    hardware = f"{plan.nodes} x {plan.devices_per_node} {plan.accelerator}"
+    return [
+        f"{plan.name}: {plan.layout.name} on {hardware}{f' ({machine})' if machine else ''}"
+        f"{', spot' if plan.spot else ''}",
+        f"{plan.precision}, batch {plan.global_batch}: {plan.layout.replicas} replicas x "
+        f"{plan.micro_batches} micro-batches x {plan.micro_batch} samples",
+        f"Written by foretrain. Start it: {how_to_start}",
+    ]
+
+
+def exports(plan: LaunchPlan) -> list[str]:
+    """The environment as shell lines, each with its purpose above it."""
+    lines = []
+    for variable in environment(plan):
+        lines += [f"# {variable.purpose}", f"export {variable.name}={shlex.quote(variable.value)}"]
+    return lines
+
+
+def user_command(plan: LaunchPlan) -> str:
+    """The user's script and its arguments, quoted for a shell."""
+    return shlex.join((plan.script, *plan.arguments))
+
+
+def shell_command(plan: LaunchPlan, rank: str, master: str) -> list[str]:
+    """The lines that start one node's processes; `rank` and `master` are shell expressions."""
+    if plan.layout.is_single_process:
+        return [f"python {user_command(plan)}"]
+    if plan.nodes == 1:
+        start = [f"torchrun --standalone --nproc-per-node={plan.processes_per_node}"]
+    else:
+        start = [
+            f"torchrun --nnodes={plan.nodes} --nproc-per-node={plan.processes_per_node}",
+            f"  --node-rank={rank}",
+            f"  --master-addr={master} --master-port={MASTER_PORT}",
+        ]
+    return [*(f"{line} \\" for line in start), f"  {user_command(plan)}"]
+
+
+def comment(lines: list[str]) -> list[str]:
+    """Lines as comments of shell, YAML or Python."""
+    return [f"# {line}" for line in lines]

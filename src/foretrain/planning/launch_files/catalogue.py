@@ -1,16 +1,20 @@
-"""All targets of launch files, by name; and the verb that writes one."""
+"""Launch files of a plan: the launch targets by name, and the verbs that write a file."""
 
 from __future__ import annotations
 
+import re
 import shlex
 from dataclasses import dataclass
 from functools import cache
 
-from foretrain.planning.launch_files._base import LaunchPlan, LaunchTarget
+from foretrain.errors import InvalidRequest
+from foretrain.planning.frontier import Frontier
+from foretrain.planning.launch_files._base import LaunchPlan, LaunchTarget, launchers_of
 from foretrain.planning.launch_files.ray import Ray
 from foretrain.planning.launch_files.skypilot import SkyPilot
 from foretrain.planning.launch_files.slurm import Slurm
 from foretrain.planning.launch_files.torchrun import Torchrun
+from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.registry import Registry
 
 
@@ -22,13 +26,13 @@ class LaunchFile:
     text: str
 
     def named(self, file_name: str) -> LaunchFile:
-        """The same under another name, in the comment on how to start it too."""
+        """The same under another name, also in the comment on how to start it."""
         return LaunchFile(file_name, self.text.replace(self.file_name, shlex.quote(file_name)))
 
 
 @cache
 def launch_targets() -> Registry[LaunchTarget]:
-    """The targets; two of one name are refused."""
+    """All launch targets, by name and alias."""
     known = (Torchrun(), Slurm(), SkyPilot(), Ray())
     return Registry(
         "launch target",
@@ -41,5 +45,50 @@ def launch_targets() -> Registry[LaunchTarget]:
 
 def launch_file(target: str, plan: LaunchPlan) -> LaunchFile:
     """The launch file of a plan for the target of that name."""
-    chosen = launch_targets()[target]
+    chosen, able = launch_targets()[target], launchers_of(plan.layout)
+    if chosen.name not in able:
+        raise InvalidRequest(f"{chosen.name} cannot start {plan.layout.name}; {', '.join(sorted(able))} can")
     return LaunchFile(f"{plan.name}{chosen.suffix}", chosen.text(plan))
+
+
+def launch_plan(frontier: Frontier, precision: str, script: str) -> LaunchPlan:
+    """The reported plan, to be launched; the time limit is the 90th percentile of its time.
+
+    `script` is written as in a shell: the file and its arguments.
+    """
+    plan = frontier.plans[frontier.reported]
+    hardware, configuration = plan.hardware, plan.configuration
+    file, *arguments = _words(script)
+    return LaunchPlan(
+        name=_job_name(frontier.model, hardware.device.id),
+        accelerator=plan.offer.family.upper(),
+        nodes=hardware.nodes,
+        devices_per_node=hardware.devices_per_node,
+        layout=layout_of(configuration.strategy, hardware.devices, hardware.devices_per_node),
+        global_batch=configuration.global_batch,
+        precision=precision,
+        micro_batches=configuration.micro_batches,
+        script=file,
+        arguments=tuple(arguments),
+        provider=plan.offer.provider,
+        instance=plan.offer.instance,
+        region=plan.offer.region or None,
+        spot=plan.spot,
+        limit_seconds=plan.seconds.p90,
+    )
+
+
+def _words(script: str) -> list[str]:
+    try:
+        words = shlex.split(script)
+    except ValueError as error:
+        raise InvalidRequest(f"`script` {script!r} is no valid shell command: {error}") from error
+    if not words:
+        raise InvalidRequest("a launch file starts a script: give `script`, e.g. train.py")
+    return words
+
+
+def _job_name(model: str, device: str) -> str:
+    """Letters, digits and dashes, beginning with a letter."""
+    name = re.sub(r"[^A-Za-z0-9]+", "-", f"{model}-{device}").strip("-")
+    return name if name[0].isalpha() else f"job-{name}"

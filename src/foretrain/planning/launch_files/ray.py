@@ -1,16 +1,21 @@
-"""A Python file for a Ray cluster: a placement group with a bundle a node, and torchrun in each.
+"""A Python file for a Ray cluster: a placement group with one bundle per node, and torchrun in each.
 
-torchrun rather than Ray Train, so that the user's script stays as it is: Ray Train would already have set up
-the process group that the script sets up itself.
+It uses torchrun rather than Ray Train so that the script of the user needs no change: Ray Train would already
+have set up the process group that the script sets up itself.
 """
 
 from __future__ import annotations
 
 from string import Template
 
-from foretrain.planning.launch_files._base import MASTER_PORT, LaunchPlan, LaunchTarget
-from foretrain.planning.launch_files.environment import environment
-from foretrain.planning.launch_files.wording import comment, heading
+from foretrain.planning.launch_files._base import (
+    MASTER_PORT,
+    LaunchPlan,
+    LaunchTarget,
+    comment,
+    environment,
+    heading,
+)
 
 _PROGRAM = Template("""\
 $heading

@@ -8,9 +8,14 @@ from __future__ import annotations
 import json
 import re
 
-from foretrain.planning.launch_files._base import LaunchPlan, LaunchTarget
-from foretrain.planning.launch_files.environment import environment
-from foretrain.planning.launch_files.wording import comment, heading, shell_command
+from foretrain.planning.launch_files._base import (
+    LaunchPlan,
+    LaunchTarget,
+    comment,
+    environment,
+    heading,
+    shell_command,
+)
 
 _ATTACHED = r"(?P<machine>.+)\+(?P<count>\d+)x(?P<name>.+)"
 """`n1-standard-16+4xT4` (see `facts.providers.HostMachine`): to SkyPilot, a machine and accelerators."""

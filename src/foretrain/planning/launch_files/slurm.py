@@ -1,16 +1,22 @@
-"""A batch script for Slurm: one task a node, which runs torchrun."""
+"""A batch script for Slurm: one task per node, which runs torchrun."""
 
 from __future__ import annotations
 
 import math
 import shlex
 
-from foretrain.planning.launch_files._base import LaunchPlan, LaunchTarget
-from foretrain.planning.launch_files.wording import comment, exports, heading, shell_command
+from foretrain.planning.launch_files._base import (
+    LaunchPlan,
+    LaunchTarget,
+    comment,
+    exports,
+    heading,
+    shell_command,
+)
 from foretrain.units import MINUTE
 
 _SRUN = 'srun --cpus-per-task="$SLURM_CPUS_ON_NODE"'
-"""Without it a task has one core, and all processes and data loaders of the node would share that."""
+"""Without it a task has one core for all processes and data loaders of the node."""
 
 
 class Slurm(LaunchTarget):
@@ -22,7 +28,7 @@ class Slurm(LaunchTarget):
     how_to_start = "sbatch {file}"
 
     def text(self, plan: LaunchPlan) -> str:
-        """The script; partition and account are the cluster's own, so they are left to the user."""
+        """The script; partition and account depend on the cluster and are left to the user."""
         directives = [
             f"--job-name={plan.name}",
             f"--nodes={plan.nodes}",

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from foretrain.planning.launch_files._base import LaunchPlan, LaunchTarget
-from foretrain.planning.launch_files.wording import comment, exports, heading, shell_command
+from foretrain.planning.launch_files._base import (
+    LaunchPlan,
+    LaunchTarget,
+    comment,
+    exports,
+    heading,
+    shell_command,
+)
 
 
 class Torchrun(LaunchTarget):
@@ -14,7 +20,7 @@ class Torchrun(LaunchTarget):
     how_to_start = "bash {file}"
 
     def text(self, plan: LaunchPlan) -> str:
-        """The script; several nodes are told apart by NODE_RANK and find each other by MASTER_ADDR."""
+        """The script; several nodes are numbered by NODE_RANK and meet at MASTER_ADDR."""
         lines = [
             "#!/usr/bin/env bash",
             *comment(heading(plan, self.how_to_start.format(file=f"{plan.name}{self.suffix}"))),

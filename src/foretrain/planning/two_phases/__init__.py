@@ -1,1 +1,1 @@
-"""two_phases"""
+"""Two-phase plans: the exact optimum of switching once from one offer to another."""

@@ -1,21 +1,21 @@
 """Two-phase plans: the steep part of training on one offer, the flat tail on another.
 
-A phase takes its offer's start-up and its steps; at the switch the first offer writes the checkpoint, the
-second fetches it and starts again, and leaving a cloud may cost money:
+A phase consists of start-up and steps on its offer; at the switch the first offer writes the checkpoint, the
+second fetches it and restarts, and leaving a cloud may cost money:
 
     t₁(k) = start_i + Σ_{step <= k} s_i + write
     t₂(k) = start_j + transfer + restart + Σ_{step > k} s_j
     seconds = t₁ + t₂        usd = bill_i(t₁) + bill_j(t₂) + usd of the hand-over
 
-The loss curve enters through the **stages**: where it flattens, the critical batch size grows, so what a step
-of progress takes on an offer that trains with a batch of its own changes. Steps are steps of progress at one
-reference batch; `Runner.step_seconds` says, stage by stage, what such a step takes on the offer (see
-`planning.stages`). With one batch everywhere one stage is enough, and two phases then win only between two
-offers: when a deadline is too tight for the cheaper one and leaves the faster one idle, or a budget the other
-way round.
+The loss curve enters through the **stages**: where it flattens, the critical batch size grows, so the time of
+a step of progress changes on an offer that trains with its own batch. Steps are steps of progress at one
+reference batch; `Runner.step_seconds` is the time of such a step on the offer, stage by stage (see
+`jobs.stages`). With one batch everywhere one stage is enough, and two phases then win only between two
+offers: when a deadline is too tight for the cheaper one and leaves slack on the faster one, or a budget vice
+versa.
 
-The optimum over the switch step and the ordered pair of offers is exact, with each offer's billing units and
-minimum (see `planning.switching`).
+The optimum over the switch step and the ordered pair of offers is exact, including the billing units and
+minimum of each offer (see `switching`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from foretrain.planning.two_phases.switching import Lines, Switch, cheapest_swit
 from foretrain.units import HOUR
 
 _WORTH_SHOWING = 1e-9
-"""A gain below this share is rounding, not a gain."""
+"""A gain below this share is rounding error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +51,17 @@ class Runner:
 
     def __post_init__(self) -> None:
         if not all(math.isfinite(step) and step > 0 for step in self.step_seconds):
-            raise InvalidRequest(f"{self.name}: steps take {self.step_seconds} s; give times above 0")
+            raise InvalidRequest(f"{self.name}: step times must be above 0, got {self.step_seconds} s")
         for name, value in (("usd_per_hour", self.usd_per_hour), ("start_seconds", self.start_seconds)):
             if not (math.isfinite(value) and value >= 0):
-                raise InvalidRequest(f"{self.name}: {name} is {value}; give a finite number of at least 0")
+                raise InvalidRequest(f"{self.name}: {name} must be finite and at least 0, got {value}")
 
 
 @dataclass(frozen=True)
 class HandOver:
-    """What a switch takes: numbers, or tables [from, to] over the runners.
+    """Time and cost of a switch: numbers, or tables [from, to] over the runners.
 
-    `write_seconds` run on the first offer; `transfer_seconds` and `restart_seconds` on the second, which has
-    to be there to receive.
+    `write_seconds` run on the first offer, `transfer_seconds` and `restart_seconds` on the second.
     """
 
     write_seconds: ArrayLike = 0.0
@@ -92,7 +91,7 @@ class HandOver:
 
 @dataclass(frozen=True)
 class PhasedJob:
-    """Steps of progress by stage, the offers that can run them, and what changing offers takes."""
+    """Steps of progress by stage, the offers that can run them, and the hand-over between offers."""
 
     stage_steps: tuple[int, ...]
     runners: tuple[Runner, ...]
@@ -100,9 +99,9 @@ class PhasedJob:
 
     def __post_init__(self) -> None:
         if not self.stage_steps or min(self.stage_steps) < 1:
-            raise InvalidRequest(f"stages of {self.stage_steps} steps; give one or more, each of at least 1")
+            raise InvalidRequest(f"a job needs stages of at least 1 step each, got {self.stage_steps}")
         if not self.runners:
-            raise InvalidRequest("no offers to run on; give at least one")
+            raise InvalidRequest("a job in phases needs at least one offer")
         for runner in self.runners:
             if len(runner.step_seconds) != len(self.stage_steps):
                 raise InvalidRequest(
@@ -118,7 +117,7 @@ class PhasedJob:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """Some steps on one offer: from after `first_step` up to `last_step`."""
+    """Steps on one offer: after `first_step` up to `last_step`."""
 
     runner: Runner
     first_step: int
@@ -130,7 +129,7 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class PhasePlan:
-    """One phase or two, and what changing between them costs beyond the machines."""
+    """One phase or two, and the cost of the hand-over besides the machines."""
 
     phases: tuple[Phase, ...]
     hand_over_usd: float = 0.0
@@ -142,7 +141,7 @@ class PhasePlan:
 
     @property
     def usd(self) -> float:
-        """Money of all phases and the hand-over."""
+        """Cost of all phases and the hand-over."""
         return math.fsum((*(phase.usd for phase in self.phases), self.hand_over_usd))
 
 
@@ -155,12 +154,12 @@ class PhaseAnswer:
 
     @property
     def best(self) -> PhasePlan | None:
-        """What to do."""
+        """The better of the two."""
         return self.two_phase or self.single
 
     @property
     def saved_usd(self) -> float | None:
-        """Money two phases save against one; None unless both exist."""
+        """Cost that two phases save against one; None unless both exist."""
         return self.single.usd - self.two_phase.usd if self.single and self.two_phase else None
 
     @property
@@ -170,25 +169,25 @@ class PhaseAnswer:
 
 
 def worth_pairing(runners: Sequence[Runner]) -> tuple[int, ...]:
-    """The runners no other makes needless: none as fast in every stage, as cheap and as quick to start.
+    """The runners that no other dominates in the speed of every stage, price, start-up and minimum bill.
 
-    Only runners of the same billing units are compared, so that this changes no optimum: a plan with the
-    needless one never beats the same plan with the other, nor the other alone.
+    Only runners of the same billing units are compared, so this changes no optimum: a plan with a dominated
+    runner never beats the same plan with the dominating one, nor the latter alone.
     """
     needs = np.array(
         [(*r.step_seconds, r.usd_per_hour, r.start_seconds, r.terms.minimum_seconds) for r in runners]
     )
     units = np.array([runner.terms.granularity_seconds for runner in runners])
     kept: dict[float, list[int]] = {}
-    for index in np.lexsort((*needs.T[::-1],)).tolist():  # who is no worse anywhere comes first
-        alike = kept.setdefault(float(units[index]), [])
-        if not (needs[alike] <= needs[index]).all(axis=1).any():
-            alike.append(index)
-    return tuple(sorted(index for alike in kept.values() for index in alike))
+    for index in np.lexsort((*needs.T[::-1],)).tolist():  # a dominating runner comes first
+        same_units = kept.setdefault(float(units[index]), [])
+        if not (needs[same_units] <= needs[index]).all(axis=1).any():
+            same_units.append(index)
+    return tuple(sorted(index for same_units in kept.values() for index in same_units))
 
 
 def cheapest_in_phases(job: PhasedJob, deadline: float = math.inf) -> PhaseAnswer:
-    """The least money within a deadline of so many seconds."""
+    """The least cost within a deadline in seconds."""
     singles = _singles(job)
     index = cheapest_within(*_totals(singles), deadline)
     single = None if index is None else singles[index]
@@ -197,7 +196,7 @@ def cheapest_in_phases(job: PhasedJob, deadline: float = math.inf) -> PhaseAnswe
 
 
 def fastest_in_phases(job: PhasedJob, budget: float = math.inf) -> PhaseAnswer:
-    """The least time within a budget of so many USD."""
+    """The least time within a budget in USD."""
     singles = _singles(job)
     index = fastest_within(*_totals(singles), budget)
     single = None if index is None else singles[index]

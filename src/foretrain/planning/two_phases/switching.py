@@ -1,12 +1,12 @@
 """The exact best switch from one offer to another, over all ordered pairs of offers at once.
 
-Within a stage of training, time and money of a pair are linear in the switch step k but for billing, which
-rounds each phase up to whole units. So the search goes by bounds. The linear money is never above the bill;
-it leaves of each line (a pair within a stage) only the steps that could beat the best found so far, and of
-most lines nothing. What is left need only be looked at
+Within a stage of training, time and cost of a pair are linear in the switch step k except for billing, which
+rounds each phase up to whole units. The search therefore uses bounds. The linear cost never exceeds the bill;
+it leaves of each line (a pair within a stage) only the steps that could beat the best so far, and of most
+lines nothing. The remaining steps need only be evaluated
 
-- where the first phase fills its last billing unit: a later switch within that unit is paid for already;
-- or where the second phase comes down to a unit less: an earlier switch would not be billed more there;
+- where the first phase fills its last billing unit: a later switch within that unit is already paid for;
+- or where the second phase drops to one unit less: an earlier switch would not be billed more there;
 - or at every step, where there are fewer of these.
 """
 
@@ -19,15 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretrain.convergence.curves import Floats
-from foretrain.planning.speedup import ROUNDING_SLACK, billed_seconds_each
+from foretrain.jobs.bill import ROUNDING_SLACK, billed_seconds_each
 
 Integers = NDArray[np.int64]
 
 _CANDIDATES_AT_ONCE = 400_000
-_SETTLING_STEPS = 500_000
+_TIE_STEPS = 500_000
 _RELATIVE_SLACK = 1e-12
 _BESIDE = np.arange(-1, 2)
-"""Roots are found in floating point: the steps on either side are tried too."""
+"""Roots are rounded: the steps on either side are tried too."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Lines:
         )
 
     def linear_usd(self, rows: Integers) -> tuple[Floats, Floats]:
-        """Money as constant and slope, without rounding up and minimum: never above the bill."""
+        """Cost as constant and slope, without rounding up and minimum: never above the bill."""
         price = [self.usd_per_second[phase][rows] for phase in (0, 1)]
         rounding = ROUNDING_SLACK * sum(price[phase] * self.granularity[phase][rows] for phase in (0, 1))
         constant = price[0] * self.constant[0][rows] + price[1] * self.constant[1][rows]
@@ -83,7 +83,7 @@ class Lines:
         )
 
     def most_above_linear(self, rows: Integers) -> Floats:
-        """The bill is at most this much above the linear money."""
+        """The bill is at most this much above the linear cost."""
         return np.asarray(
             sum(
                 self.usd_per_second[phase][rows]
@@ -97,7 +97,7 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """From which offer to which, after how many steps; `value` is what was made least."""
+    """The first and second offer and the step of the switch; `value` is the minimised quantity."""
 
     first: int
     second: int
@@ -106,12 +106,12 @@ class Switch:
 
 
 def cheapest_switch(lines: Lines, deadline: float, below_usd: float = math.inf) -> Switch | None:
-    """The switch of the least money within the deadline, if it costs less than `below_usd`."""
+    """The cheapest switch within the deadline, if it costs less than `below_usd`."""
     return _search(_CheapestInTime(lines, deadline), below_usd)
 
 
 def fastest_switch(lines: Lines, budget: float, below_seconds: float = math.inf) -> Switch | None:
-    """The switch of the least time within the budget, if it takes less than `below_seconds`."""
+    """The fastest switch within the budget, if it takes less than `below_seconds`."""
     return _search(_FastestInBudget(lines, budget), below_seconds)
 
 
@@ -164,7 +164,7 @@ class _FastestInBudget:
         return constant + np.minimum(slope * low, slope * high)
 
     def safe(self, rows: Integers) -> tuple[Integers, Integers]:
-        """The steps that are within the budget however unlucky the rounding."""
+        """The steps that are within the budget whatever the rounding."""
         limit = self.budget - self.lines.most_above_linear(rows)
         return _at_most(
             *self.lines.linear_usd(rows), limit, self.lines.low[rows], self.lines.high[rows], within=True
@@ -194,17 +194,17 @@ def _search(aim: _Aim, below: float) -> Switch | None:
         owner, step = _candidates(aim, rows[chunk], low[chunk], high[chunk])
         best, found = _improved(aim, owner, step, best, found)
         rows, low, high = _left(aim, rows[taken:], best)
-    return None if found is None else _settled(aim, found)
+    return None if found is None else _tie_broken(aim, found)
 
 
-def _settled(aim: _Aim, found: Switch) -> Switch:
-    """Of the pair's steps that are as good as the one found, that of the least time (or money)."""
+def _tie_broken(aim: _Aim, found: Switch) -> Switch:
+    """Of the steps of the pair that are as good, the one of the least time (or cost)."""
     lines = aim.lines
     at = (lines.first == found.first) & (lines.second == found.second)
     at &= (lines.low <= found.step) & (lines.high >= found.step)
     row = int(np.flatnonzero(at)[0])
     low, high = int(lines.low[row]), int(lines.high[row])
-    low, high = max(low, found.step - _SETTLING_STEPS), min(high, found.step + _SETTLING_STEPS)
+    low, high = max(low, found.step - _TIE_STEPS), min(high, found.step + _TIE_STEPS)
     steps = np.arange(low, high + 1)
     rows = np.full(len(steps), row)
     equal = np.flatnonzero(aim.value(rows, steps) <= found.value)
@@ -228,7 +228,7 @@ def _improved(
 
 
 def _left(aim: _Aim, rows: Integers, best: float) -> tuple[Integers, Integers, Integers]:
-    """The rows that may still hold a better switch, most promising first, and the steps at which."""
+    """The rows that may still hold a better switch, most promising first, and their steps."""
     lines = aim.lines
     most_seconds, most_usd = aim.limits(best)
     low, high = _at_most(*lines.linear_seconds(rows), most_seconds, lines.low[rows], lines.high[rows])
@@ -247,7 +247,7 @@ def _at_most(
     high: Integers,
     within: bool = False,
 ) -> tuple[Integers, Integers]:
-    """The steps at which constant + slope · k is at most the limit: a step too many, or too few if `within`.
+    """The steps at which constant + slope · k is at most the limit, one step wider (narrower if `within`).
 
     Empty where low > high.
     """
@@ -268,12 +268,12 @@ def _at_most(
 
 
 def _ends(low: Integers, high: Integers) -> tuple[Integers, ...]:
-    """The first and the last steps: as windows are a step too wide, the next two inwards as well."""
+    """The first and last steps and, as windows are a step too wide, the next two inwards."""
     return (low, low + 1, low + 2, high - 2, high - 1, high)
 
 
 def _fewest(aim: _Aim, rows: Integers, low: Integers, high: Integers) -> tuple[Integers, Integers]:
-    """Which steps to look at, 0 every one, 1 ends of units of the first phase, 2 of the second; how many."""
+    """Which steps to evaluate (0 all, 1 ends of units of the first phase, 2 of the second), and how many."""
     every = (high - low + 1).astype(float)
     counts = [every]
     for phase, allowed in ((0, aim.may_fill_first(rows)), (1, aim.may_empty_second(rows))):
@@ -284,7 +284,7 @@ def _fewest(aim: _Aim, rows: Integers, low: Integers, high: Integers) -> tuple[I
 
 
 def _units(lines: Lines, phase: int, rows: Integers, low: Integers, high: Integers) -> tuple[Floats, Floats]:
-    """The first billing unit that ends between the steps, and how many do (infinitely many without units)."""
+    """The first billing unit that ends between the steps, and how many do (infinite without units)."""
     granularity = lines.granularity[phase][rows]
     least, most = (lines.seconds_of(phase, rows, step) for step in ((low, high), (high, low))[phase])
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -331,7 +331,7 @@ def _unit_ends(
 
 
 def _ragged(first: Floats, counts: Integers) -> tuple[Integers, Floats]:
-    """first, first + 1 ... counts of them for each row: the row's position, and the number."""
+    """first, first + 1 ... (`counts` of them) for each row: the position of the row, and the number."""
     position = np.repeat(np.arange(len(counts)), counts)
     index = np.arange(len(position)) - np.repeat(np.cumsum(counts) - counts, counts)
     return position, first[position] + index

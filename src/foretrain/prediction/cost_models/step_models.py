@@ -19,7 +19,7 @@ from foretrain.prediction.cost_models.priced_step import (
     price_steps,
     step_estimate,
 )
-from foretrain.prediction.cost_models.user_timings import user_correction
+from foretrain.prediction.cost_models.user_timings import Correction, user_correction
 from foretrain.prediction.operators import mixed_precision
 from foretrain.prediction.operators._base import Knowledge
 from foretrain.prediction.operators.catalogue import DEFAULT, operator_models
@@ -103,15 +103,18 @@ class CorrectedCostModel(CostModel):
         """The operators of steps, all of a step corrected by the same factor."""
         steps = self.inner.priced_all(graphs, device)
         correction = user_correction(self.model, device.id)
-        if correction is None:
-            return steps
-        evidence = TimingEvidence(
-            correction.basis,
-            Knowledge.MEASURED if correction.is_measured else None,
-            correction.narrowing,
-            correction.spread,
-        )
-        return tuple(replace(step.scale(correction.factor), evidence=evidence) for step in steps)
+        return steps if correction is None else tuple(corrected(step, correction) for step in steps)
+
+
+def corrected(step: PricedStep, correction: Correction) -> PricedStep:
+    """A step with all times multiplied by a correction, and its interval as narrow as the timings allow."""
+    evidence = TimingEvidence(
+        correction.basis,
+        Knowledge.MEASURED if correction.is_measured else None,
+        correction.narrowing,
+        correction.spread,
+    )
+    return replace(step.scale(correction.factor), evidence=evidence)
 
 
 def cost_model(model: CostModel | str, workload: Workload) -> CostModel:

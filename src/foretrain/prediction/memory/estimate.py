@@ -18,7 +18,7 @@ import numpy as np
 from foretrain.estimates import Estimate
 from foretrain.estimates import Part as EstimatePart
 from foretrain.facts.devices import Device
-from foretrain.prediction.memory.allocator import FREE, RELEASE, Event, Footprint, simulate
+from foretrain.prediction.memory.allocator import FREE, RELEASE, Event, simulate
 from foretrain.prediction.memory.calibration import MemoryCalibration, memory_calibration
 from foretrain.prediction.memory.lifetimes import (
     Part,
@@ -70,19 +70,43 @@ def estimate_memory(
     tenants = tensor_lifetimes(graph, options, calibration.cublas_workspace_bytes(device.generation))
     events, part_of = step_events(tenants, options)
     context = context_bytes(graph, device, calibration) + _loader_bytes(tenants, options)
+    exchanged = simulate(_communication_events(tenants))
+    outside = context + exchanged.peak_reserved_bytes
     capacity = device.memory_bytes * calibration.usable_share
     peak = simulate(events)
-    fits = context + peak.peak_reserved_bytes <= capacity
-    if not fits and context + peak.peak_allocated_bytes <= capacity:
-        tight = simulate(events, capacity - context)
+    fits = outside + peak.peak_reserved_bytes <= capacity
+    if not fits and outside + peak.peak_allocated_bytes <= capacity:
+        tight = simulate(events, capacity - outside)
         fits = tight.failed_at is None
         peak = tight if fits else peak
+    sizes = dict.fromkeys(Part, 0.0)
+    for key, size in peak.live_at_peak.items():
+        sizes[part_of[key]] += size
+    for key, size in exchanged.live_at_peak.items():
+        sizes[tenants.communication[key].part] += size
+    reserved = peak.peak_reserved_bytes + exchanged.peak_reserved_bytes
+    sizes[Part.FRAGMENTATION] = reserved - sum(sizes.values())
     return MemoryEstimate(
-        _estimate(peak, part_of, tenants, options, context, calibration, device),
+        _estimate(sizes, _loader_bytes(tenants, options), context, calibration, device),
         capacity,
         fits,
-        peak.peak_allocated_bytes,
+        peak.peak_allocated_bytes + exchanged.peak_allocated_bytes,
     )
+
+
+def _communication_events(tenants: TensorLifetimes) -> list[Event]:
+    """A step's allocations on the streams of exchanges, by their place in `communication`.
+
+    PyTorch's allocator gives a block back to the stream it was allocated on, so gathered parameters and
+    activations do not fragment each other.
+    """
+    starts: dict[int, list[Event]] = {}
+    ends: dict[int, list[Event]] = {}
+    for key, piece in enumerate(tenants.communication):
+        starts.setdefault(piece.start, []).append((key, piece.bytes))
+        ends.setdefault(piece.end, []).append((key, FREE))
+    calls = sorted({*starts, *ends})
+    return [event for call in calls for event in (*starts.get(call, ()), *ends.get(call, ()))]
 
 
 def live_bytes(graph: Graph, device: Device, options: MemoryOptions | None = None) -> float:
@@ -92,7 +116,7 @@ def live_bytes(graph: Graph, device: Device, options: MemoryOptions | None = Non
     lasting = (tenants.resident, tenants.state, tenants.inputs, tenants.handles)
     held = sum(piece.bytes for pieces in lasting for piece in pieces)
     change = np.zeros(tenants.calls + 3)
-    passing = [*tenants.passing, *tenants.gradients]
+    passing = [*tenants.passing, *tenants.communication, *tenants.gradients]
     if options.keep_gradients:
         held += sum(piece.bytes for piece in tenants.gradients if piece.end >= tenants.calls)
         passing = [
@@ -111,19 +135,12 @@ def context_bytes(graph: Graph, device: Device, calibration: MemoryCalibration) 
 
 
 def _estimate(
-    peak: Footprint,
-    part_of: list[Part],
-    tenants: TensorLifetimes,
-    options: MemoryOptions,
+    sizes: dict[Part, float],
+    loader: float,
     context: float,
     calibration: MemoryCalibration,
     device: Device,
 ) -> Estimate:
-    sizes = dict.fromkeys(Part, 0.0)
-    for key, size in peak.live_at_peak.items():
-        sizes[part_of[key]] += size
-    sizes[Part.FRAGMENTATION] = peak.peak_reserved_bytes - sum(sizes.values())
-    loader = _loader_bytes(tenants, options)
     sizes[Part.INPUTS] += loader
     sizes[Part.CONTEXT] = context - loader
     spread = calibration.spread

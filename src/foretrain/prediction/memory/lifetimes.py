@@ -67,6 +67,7 @@ class TensorLifetimes:
 
     `resident` from before the first step; `state` from the first optimizer step; `inputs` from before a step
     until after the next ones have arrived; `passing` from call `start` to call `end` of every step;
+    `communication` likewise, but on the streams of exchanges, whose memory other streams cannot reuse;
     `gradients` likewise, but they stay until zeroed if `end` is the number of calls. `handles` are the calls
     at which a library takes a lasting workspace, `tuned` those after which the cache is emptied once.
     """
@@ -77,6 +78,7 @@ class TensorLifetimes:
     state: tuple[Piece, ...]
     inputs: tuple[Piece, ...]
     passing: tuple[Piece, ...]
+    communication: tuple[Piece, ...]
     gradients: tuple[Piece, ...]
     handles: tuple[Piece, ...]
     tuned: frozenset[int]
@@ -128,6 +130,8 @@ def tensor_lifetimes(graph: Graph, options: MemoryOptions, cublas_workspace_byte
         passing=(
             *_passing(by_role, optimizer_start, options),
             *_workspaces(graph),
+        ),
+        communication=(
             *(_gathered(graph) if gathers else ()),
             *(_reduce_buckets(gradients, options) if scatters else ()),
         ),

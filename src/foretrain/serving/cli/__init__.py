@@ -7,46 +7,57 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from foretrain.errors import BackendFailed, ForetrainError
+from foretrain.errors import BackendFailed, ForetrainError, InvalidData, InvalidRequest
 from foretrain.units import UnitError
 
+COMPLETION = "_FORETRAIN_COMPLETE"
+"""The variable by which a shell asks for completions."""
 INTERRUPTED = 130
 """The exit code after Ctrl-C, as shells have it."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the command line and leave; errors become one sentence on stderr and the documented exit code."""
+    """Run the command line and exit; errors become one sentence on stderr and the documented exit code."""
     try:
-        from typer import Abort, TyperException
+        import click
 
-        from foretrain.serving.cli.app import app
-    except KeyboardInterrupt:  # typer sees to those that come later
-        sys.exit(INTERRUPTED)
-    given = sys.argv[1:] if arguments is None else list(arguments)
-    try:
-        exit_code = app(given or ["--help"], prog_name="foretrain", standalone_mode=False)
-        _flush_stdout()
-    except ForetrainError as error:
+        exit_code = _run(sys.argv[1:] if arguments is None else list(arguments))
+    except InvalidData as error:  # its fields are those of a file
         fail(str(error), error.exit_code)
+    except ForetrainError as error:
+        from foretrain.serving.cli.frame import as_flags
+
+        fail(as_flags(str(error)), error.exit_code)
     except UnitError as error:
-        fail(str(error), 2)
-    except TyperException as error:
-        fail(_usage(error), error.exit_code)
-    except BrokenPipeError:
+        fail(str(error), InvalidRequest.exit_code)
+    except BrokenPipeError:  # the reader (head, less) closed the pipe
         _discard_stdout()
-        sys.exit(0)
+        exit_code = 0
     except OSError as error:  # a full disk, a file that may not be read
         about = f" ({error.filename})" if error.filename else ""
         fail(f"the system refused: {error.strerror or error}{about}", BackendFailed.exit_code)
-    except Abort:
-        fail("aborted", 1)
-    except SystemExit as leaving:
-        if not isinstance(leaving.__context__, BrokenPipeError):
-            raise
-        # The reader (head, less) closed the pipe, which typer reports as a failure.
-        _discard_stdout()
-        sys.exit(0)
-    sys.exit(exit_code if isinstance(exit_code, int) else 0)
+    except KeyboardInterrupt:
+        exit_code = INTERRUPTED
+    except click.ClickException as error:
+        fail(_usage(error), error.exit_code)
+    sys.exit(exit_code)
+
+
+def _run(arguments: list[str]) -> int:
+    """The exit code of a command."""
+    import click
+
+    from foretrain.serving.cli.app import app
+
+    if COMPLETION in os.environ:
+        app.main(arguments, prog_name="foretrain", complete_var=COMPLETION)
+    try:
+        with app.make_context("foretrain", arguments or ["--help"]) as context:
+            exit_code = app.invoke(context)
+    except click.exceptions.Exit as leaving:
+        exit_code = leaving.exit_code
+    _flush_stdout()
+    return exit_code if isinstance(exit_code, int) else 0
 
 
 def fail(sentence: str, exit_code: int) -> NoReturn:

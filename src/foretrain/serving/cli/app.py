@@ -1,61 +1,115 @@
-"""The tree of commands. Command files import the core only when they run, so that `--help` stays quick."""
+"""The tree of commands: what `foretrain --help` lists. Command files are imported when they run."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import difflib
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
 
-import typer
+import click
 
 from foretrain import __version__
-from foretrain.serving.cli import (
-    calibrate,
-    converge,
-    devices,
-    explain,
-    guide,
-    offers,
-    plan,
-    predict,
-    rent_or_buy,
-    scaling,
-    trace,
-    validate,
-)
 
-app = typer.Typer(
+SUMMARIES = {
+    "predict": "Predict a training step and the whole job on given hardware.",
+    "plan": "Find what to rent: the best plan among all offers.",
+    "trace": "See a model's training step: parameters, FLOP, bytes, layers.",
+    "scaling": "From a few timed configurations of a job to all others.",
+    "converge": "When does a training log reach its target?",
+    "calibrate": "Learn from your own timings, or time this machine.",
+    "devices": "List GPUs and CPUs with their peaks, memory and links.",
+    "offers": "List what machines cost to rent, every price with its date.",
+    "guide": "The buyer's guide: networks by hardware by batch size.",
+    "rent-or-buy": "Rent or buy: after how many hours of use does owning win?",
+    "explain": "Show every fact about a name with its kind and source.",
+    "validate": "Run the accuracy suites on public measurements.",
+}
+SHELLS = ("bash", "zsh", "fish")
+
+
+class CommandGroup(click.Group):
+    """All commands by name, each with its one-line summary; the module of the same name declares it."""
+
+    def __init__(self, summaries: Mapping[str, str], **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self._summaries = summaries
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - of click
+        """In the order of declaration."""
+        return list(self._summaries)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """The command, whose module is imported now."""
+        if cmd_name not in self._summaries:
+            return None
+        from foretrain.serving.cli.frame import PanelCommand
+
+        module = import_module(f"foretrain.serving.cli.{cmd_name.replace('-', '_')}")
+        return PanelCommand(module.COMMAND, cmd_name, self._summaries[cmd_name])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command of the first word; a mistyped one is an error that names near ones."""
+        name = args[0]
+        if name not in self._summaries and not name.startswith("-") and not ctx.resilient_parsing:
+            near = difflib.get_close_matches(name, self._summaries)
+            hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+            ctx.fail(f"No such command {name!r}.{hint}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Summaries come from the table: no command is imported for them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(self._summaries.items()))
+
+
+def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        click.echo(f"foretrain {__version__}")
+        ctx.exit()
+
+
+def _show_completion(ctx: click.Context, _: click.Parameter, shell: str | None) -> None:
+    if shell:
+        from foretrain.serving.cli.completion import script
+
+        click.echo(script(shell, ctx.command))
+        ctx.exit()
+
+
+def _install_completion(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        from foretrain.serving.cli.completion import install
+
+        click.echo(install(ctx.command))
+        ctx.exit()
+
+
+def _eager(name: str, help: str, callback: object, **attributes: object) -> click.Option:  # noqa: A002
+    return click.Option(
+        [name],
+        help=help,
+        callback=callback,
+        is_eager=True,
+        expose_value=False,
+        **attributes,  # type: ignore[arg-type]
+    )
+
+
+app = CommandGroup(
+    SUMMARIES,
     name="foretrain",
     help="Know what a training job will take - time, money, memory, machines - before you run it.",
-    no_args_is_help=True,
-    rich_markup_mode=None,  # drawn help costs 0.1 s of imports and is no plain text in a pipe
-    pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-
-def _version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"foretrain {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def root(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
-) -> None:
-    """Know what a training job will take - time, money, memory, machines - before you run it."""
-
-
-app.command("predict")(predict.predict)
-app.command("plan")(plan.plan)
-app.command("trace")(trace.trace)
-app.command("scaling")(scaling.scaling)
-app.command("converge")(converge.converge)
-app.command("calibrate")(calibrate.calibrate)
-app.command("devices")(devices.devices)
-app.command("offers")(offers.offers)
-app.command("guide")(guide.guide)
-app.command("rent-or-buy")(rent_or_buy.rent_or_buy)
-app.command("explain")(explain.explain)
-app.command("validate")(validate.validate)
+    params=[
+        _eager("--version", "Print the version and exit.", _version, is_flag=True),
+        _eager(
+            "--install-completion", "Install completion for the current shell.", _install_completion,
+            is_flag=True,
+        ),
+        _eager("--show-completion", "Print the completion script of a shell.", _show_completion,
+               type=click.Choice(SHELLS)),
+    ],
+)  # fmt: skip

@@ -5,50 +5,56 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from foretrain.serving.cli.parameters import Json
+from foretrain.decoding import FILE, SWITCH, number, option
+from foretrain.serving.cli.frame import Command
+from foretrain.serving.cli.output import Output
+from foretrain.serving.requests import Request
 
 if TYPE_CHECKING:
     from foretrain.measuring.step_timings import StepTiming
     from foretrain.prediction.cost_models.user_timings import Configuration, MeasuredStep
     from foretrain.prediction.operators.cpu import CpuCalibration
 
-Timings = Annotated[
-    Path | None,
-    typer.Argument(help="CSV of model,device,batch,step_seconds and optional columns of options."),
-]
-Here = Annotated[
-    bool, typer.Option("--here", help="Time operators on this machine's CPU, the device `here`.")
-]
-Seconds = Annotated[float, typer.Option("--seconds", min=0.1, help="With --here: how long to measure.")]
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrateRequest(Request):
+    """Your own timings, or this machine."""
+
+    VERB = "calibrate"
+
+    timings: Path | None = option(
+        FILE, "CSV of model,device,batch,step_seconds and optional columns of options.", positional=True,
+        metavar="TIMINGS",
+    )  # fmt: skip
+    here: bool = option(SWITCH, "Time operators on this machine's CPU, the device `here`.", default=False)
+    seconds: float = option(number(at_least=0.1), "With `here`: how long to measure.", default=75.0)
 
 
-def calibrate(
-    timings: Timings = None, here: Here = False, seconds: Seconds = 75.0, json: Json = False
-) -> None:
-    """Learn from your own timings, or time this machine.
-
-    What is learned stays in your own folder and corrects later predictions of the same model or device.
-    Columns of TIMINGS.csv besides the four: precision, seq_len, image_size, optimizer, attention,
-    channels_last, compile.
-
-    \b
-    Examples:
-      foretrain calibrate --here
-      foretrain calibrate timings.csv
-    """
+def run(request: CalibrateRequest, output: Output) -> None:
+    """Learn from a file of timings, or time this machine."""
     from foretrain.errors import InvalidRequest
 
-    if here == (timings is not None):
+    if request.here == (request.timings is not None):
         raise InvalidRequest("calibrate takes either a file of timings or --here")
-    if here:
-        _calibrate_here(seconds, json)
-    elif timings is not None:
-        _learn_from(timings, json)
+    if request.timings is None:
+        _calibrate_here(request.seconds, output.json)
+    else:
+        _learn_from(request.timings, output.json)
+
+
+COMMAND = Command(
+    CalibrateRequest,
+    Output,
+    run,
+    "What is learned is kept in your own folder and corrects later predictions of the same model or device. "
+    "Optional columns of TIMINGS: precision, seq_len, image_size, optimizer, attention, channels_last, "
+    "compile.",
+    ("foretrain calibrate --here", "foretrain calibrate timings.csv"),
+)
 
 
 def _calibrate_here(seconds: float, json: bool) -> None:

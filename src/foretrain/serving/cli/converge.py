@@ -3,72 +3,56 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from foretrain.serving.cli.parameters import Json
+from foretrain.decoding import FILE, option
+from foretrain.serving.cli.frame import Command
+from foretrain.serving.cli.output import Output
+from foretrain.serving.requests import OUTPUT, ConvergeRequest
 
 if TYPE_CHECKING:
     from foretrain.convergence.forecast import Convergence
     from foretrain.estimates import Quantiles
 
-LogFile = Annotated[
-    Path, typer.Argument(help="CSV, JSONL, TensorBoard events, trainer_state.json or Keras' CSVLogger.")
-]
-TargetOption = Annotated[str, typer.Option("--target", help="METRIC=VALUE, e.g. loss=0.3 or accuracy=0.94.")]
-Planned = Annotated[
-    float | None, typer.Option("--planned-steps", help="Where the run is to end, in the log's own unit.")
-]
-ScheduleOption = Annotated[
-    str | None,
-    typer.Option("--schedule", help="Learning rate: linear, linear:0.4, cosine, step:0.5,0.75, constant."),
-]
-HistoryOption = Annotated[
-    Path | None, typer.Option("--history", help="Folder of earlier logs of the same task and metric.")
-]
-DirectionOption = Annotated[
-    str | None, typer.Option("--direction", help="up or down: which way the metric gets better, if unclear.")
-]
-Plot = Annotated[
-    Path | None, typer.Option("--plot", help="Draw the log and the fan into this .png or .svg file.")
-]
+
+@dataclass(frozen=True, kw_only=True)
+class ConvergeOutput(Output):
+    """What `converge` prints and draws."""
+
+    plot: Path | None = option(
+        FILE, "Draw the log and its forecast into this .png or .svg file.", panel=OUTPUT
+    )
 
 
-def converge(
-    log: LogFile,
-    target: TargetOption,
-    planned_steps: Planned = None,
-    schedule: ScheduleOption = None,
-    history: HistoryOption = None,
-    direction: DirectionOption = None,
-    plot: Plot = None,
-    json: Json = False,
-) -> None:
-    """When does a training log reach its target?
-
-    Fits families of curves to the log, weighs them by how well each told the log's end from its beginning,
-    and adds what earlier runs say. Steps and the value at the end come as p10, p50 and p90.
-
-    \b
-    Examples:
-      foretrain converge log.csv --target loss=0.3
-      foretrain converge log.csv --target accuracy=94 --planned-steps 90 --history runs/ --plot fan.png
-    """
-    from foretrain.convergence.from_log import LogRequest
-    from foretrain.convergence.from_log import converge as core
+def run(request: ConvergeRequest, output: ConvergeOutput) -> None:
+    """Forecast, draw if asked for, and print."""
+    from foretrain.serving import verbs
     from foretrain.serving.cli.terminal import print_json
 
-    answer = core(LogRequest(log, target, planned_steps, schedule, history, direction))
-    if plot is not None:
+    answer = verbs.converge(request)
+    if output.plot is not None:
         from foretrain.serving.plots import draw_convergence
 
-        draw_convergence(answer, plot)
-    if json:
-        print_json(answer)
+        draw_convergence(answer, output.plot)
+    if output.json:
+        print_json(answer.to_dict())
     else:
-        _show(answer, plot)
+        _show(answer, output.plot)
+
+
+COMMAND = Command(
+    ConvergeRequest,
+    ConvergeOutput,
+    run,
+    "Fits families of curves to the log, weights them by how well each predicted the end of the log from its "
+    "beginning, and adds what earlier runs show. Steps and the final value have p10, p50 and p90.",
+    (
+        "foretrain converge log.csv --target loss=0.3",
+        "foretrain converge log.csv --target accuracy=94 --planned-steps 90 --history runs/ --plot fan.png",
+    ),
+)
 
 
 def _show(answer: Convergence, plot: Path | None) -> None:

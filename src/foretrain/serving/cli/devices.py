@@ -3,58 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from foretrain.serving.cli.parameters import Json, complete_device
+from foretrain.decoding import SWITCH, option
+from foretrain.serving.cli.frame import Command
+from foretrain.serving.cli.output import Output
+from foretrain.serving.requests import DevicesRequest
 
 if TYPE_CHECKING:
     from foretrain.facts.devices import Device
 
-Name = Annotated[
-    str | None,
-    typer.Argument(help="A device (id or alias) or family; all if left out.", autocompletion=complete_device),
-]
-Vendor = Annotated[str | None, typer.Option("--vendor", help="Only this vendor: nvidia, amd, intel ...")]
-Generation = Annotated[str | None, typer.Option("--generation", help="Only this generation, e.g. ampere.")]
-MeasureHere = Annotated[
-    bool, typer.Option("--measure-here", help="Measure this machine's CPU and add it as the device `here`.")
-]
+
+@dataclass(frozen=True, kw_only=True)
+class DevicesOutput(Output):
+    """What `devices` does besides listing."""
+
+    measure_here: bool = option(
+        SWITCH, "Measure this machine's CPU and add it as the device `here`.", default=False
+    )
 
 
-def devices(
-    name: Name = None,
-    vendor: Vendor = None,
-    generation: Generation = None,
-    measure_here: MeasureHere = False,
-    json: Json = False,
-) -> None:
-    """List GPUs and CPUs with their peaks, memory and links.
-
-    \b
-    Examples:
-      foretrain devices
-      foretrain devices h100-sxm
-      foretrain devices a100 --json
-    """
+def run(request: DevicesRequest, output: DevicesOutput) -> None:
+    """List devices, or one in full."""
     from foretrain.facts import devices as core
     from foretrain.serving.cli.terminal import print_json
 
-    found: tuple[core.Device, ...]
-    if measure_here:
-        found = (_measure_here(),)
-    elif name is not None:
-        found = core.matching(name)
+    if output.measure_here:
+        listed: tuple[Device, ...] = (_measure_here(),)
+    elif request.name is not None:
+        listed = core.matching(request.name)
     else:
-        found = core.listed(vendor, generation)
-    if json:
-        one = measure_here or (name is not None and len(found) == 1)
-        print_json(_as_object(found[0]) if one else [_as_object(device) for device in found])
-    elif len(found) == 1:
-        _show_one(found[0])
+        listed = core.listed(request.vendor, request.generation)
+    if output.json:
+        one = output.measure_here or (request.name is not None and len(listed) == 1)
+        print_json(_as_object(listed[0]) if one else [_as_object(device) for device in listed])
+    elif len(listed) == 1:
+        _show_one(listed[0])
     else:
-        _show_all(found)
+        _show_all(listed)
+
+
+COMMAND = Command(
+    DevicesRequest,
+    DevicesOutput,
+    run,
+    examples=("foretrain devices", "foretrain devices h100-sxm", "foretrain devices a100 --json"),
+)
 
 
 def _measure_here() -> Device:

@@ -3,47 +3,47 @@
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from foretrain.serving.cli.parameters import Json
+from foretrain.serving.cli.frame import Command
+from foretrain.serving.cli.output import Output
+from foretrain.serving.requests import ExplainRequest
 
 if TYPE_CHECKING:
     from foretrain.facts.explanation import Explanation, Statement
 
-Name = Annotated[
-    str,
-    typer.Argument(help="A device, family, link, node, provider, data set, storage, source, or offer."),
-]
 
-
-def explain(name: Name, json: Json = False) -> None:
-    """Show every fact about a name with its kind and source.
-
-    \b
-    Examples:
-      foretrain explain h100-sxm
-      foretrain explain aws:p4d.24xlarge
-      foretrain explain nvlink4
-    """
+def run(request: ExplainRequest, output: Output) -> None:
+    """Print every fact about a name."""
     from foretrain.facts import explanation
     from foretrain.serving.cli.terminal import on_terminal, print_json, print_line
 
-    found = explanation.explain(name)
-    if json:
-        print_json(found)
+    answer = explanation.explain(request.name)
+    if output.json:
+        print_json(answer)
         return
-    print_line(f"{found.name}: {found.title}", "bold")
+    print_line(f"{answer.name}: {answer.title}", "bold")
     if on_terminal():
-        _show_by_source(found)
-    elif found.statements:
-        _show_table(found)
+        _show_by_source(answer)
+    elif answer.statements:
+        _show_table(answer)
     print_line()
     print_line("Sources:")
-    for source in found.sources:
+    for source in answer.sources:
         print_line(f"  {source.id}: {source.title}")
         print_line(f"    {source.locator} (retrieved {source.retrieved}; {source.licence})")
+
+
+COMMAND = Command(
+    ExplainRequest,
+    Output,
+    run,
+    examples=(
+        "foretrain explain h100-sxm",
+        "foretrain explain aws:p4d.24xlarge",
+        "foretrain explain nvlink4",
+    ),
+)
 
 
 def _show_by_source(found: Explanation) -> None:

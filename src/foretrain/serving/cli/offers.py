@@ -3,99 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from foretrain.serving.cli.parameters import (
-    Json,
-    comma_separated,
-    complete_device,
-    complete_provider,
-    money,
-    region_names,
-)
+from foretrain.decoding import FILE, TEXT, option
+from foretrain.serving.cli.frame import Command
+from foretrain.serving.cli.output import Output
+from foretrain.serving.requests import OffersRequest
 
 if TYPE_CHECKING:
     from foretrain.facts.offers import Offer
     from foretrain.facts.price_import import ImportReport
 
-Gpu = Annotated[
-    str | None,
-    typer.Option("--gpu", help="A device, alias or family, e.g. h100.", autocompletion=complete_device),
-]
-Count = Annotated[int | None, typer.Option("--count", help="Devices in the machine.")]
-Cloud = Annotated[
-    str | None,
-    typer.Option("--cloud", help="Only these providers, e.g. aws,gcp.", autocompletion=complete_provider),
-]
-Region = Annotated[str | None, typer.Option("--region", help="Only these regions, comma-separated.")]
-Spot = Annotated[bool, typer.Option("--spot", help="Compare spot prices.")]
-Historical = Annotated[bool, typer.Option("--historical", help="Also offers of the past.")]
-MaxPrice = Annotated[
-    float | None, typer.Option("--max-price", parser=money, metavar="USD", help="At most this much an hour.")
-]
-Sort = Annotated[str, typer.Option("--sort", help="price, price-per-gpu, cloud or gpu.")]
-Limit = Annotated[int | None, typer.Option("--limit", help="At most this many rows.")]
-AllRegions = Annotated[
-    bool, typer.Option("--all-regions", help="Every region, not only the cheapest of each machine.")
-]
-Refresh = Annotated[
-    Path | None, typer.Option("--refresh", help="Import a newer price file (CSV in SkyPilot's layout).")
-]
-AsOf = Annotated[
-    datetime | None,
-    typer.Option("--as-of", formats=["%Y-%m-%d"], help="Date of the file, if its name does not say."),
-]
+
+@dataclass(frozen=True, kw_only=True)
+class OffersOutput(Output):
+    """What `offers` does besides listing."""
+
+    refresh: Path | None = option(FILE, "Import a newer price file (CSV in SkyPilot's layout).")
+    as_of: str | None = option(TEXT, "Date of that file, if its name has none.", metavar="YYYY-MM-DD")
 
 
-def offers(
-    gpu: Gpu = None,
-    count: Count = None,
-    cloud: Cloud = None,
-    region: Region = None,
-    spot: Spot = False,
-    historical: Historical = False,
-    max_price: MaxPrice = None,
-    sort: Sort = "price",
-    limit: Limit = None,
-    all_regions: AllRegions = False,
-    refresh: Refresh = None,
-    as_of: AsOf = None,
-    json: Json = False,
-) -> None:
-    """List what machines cost to rent, every price with its date.
-
-    \b
-    Examples:
-      foretrain offers --gpu h100 --count 8 --sort price --cloud aws,gcp --spot
-      foretrain offers --refresh prices_2026_09.csv
-    """
-    from foretrain.facts.offers import OfferQuery, search
+def run(request: OffersRequest, output: OffersOutput) -> None:
+    """List offers, or import a file of newer ones."""
+    from foretrain.serving import verbs
     from foretrain.serving.cli.terminal import print_json
 
-    if refresh is not None:
-        _refresh(refresh, as_of, json)
+    if output.refresh is not None:
+        _refresh(output.refresh, output.as_of, output.json)
         return
-    query = OfferQuery(
-        gpu=gpu,
-        count=count,
-        clouds=comma_separated(cloud),
-        regions=region_names(region),
-        spot=spot,
-        historical=historical,
-        max_usd_per_hour=max_price,
-        sort=sort,
-        limit=limit,
-        cheapest_region=not all_regions,
-    )
-    found = search(query)
-    if json:
-        print_json(found)
+    listed = verbs.offers(request)
+    if output.json:
+        print_json(listed)
     else:
-        _show(found, spot)
+        _show(listed, request.spot)
+
+
+COMMAND = Command(
+    OffersRequest,
+    OffersOutput,
+    run,
+    examples=(
+        "foretrain offers --gpu h100 --count 8 --sort price --cloud aws,gcp --spot",
+        "foretrain offers --refresh prices_2026_09.csv",
+    ),
+)
 
 
 def _show(found: tuple[Offer, ...], spot: bool) -> None:
@@ -137,11 +91,16 @@ def _or_dash(value: float | None, form: Callable[[float], str]) -> str:
     return "-" if value is None else form(value)
 
 
-def _refresh(file: Path, as_of: datetime | None, json: bool) -> None:
+def _refresh(file: Path, as_of: str | None, json: bool) -> None:
+    from foretrain.errors import InvalidRequest
     from foretrain.facts.price_import import import_prices
     from foretrain.serving.cli.terminal import print_json
 
-    report = import_prices(file, as_of.date() if as_of else None)
+    try:
+        day = None if as_of is None else date.fromisoformat(as_of)
+    except ValueError:
+        raise InvalidRequest(f"--as-of is {as_of!r}; it must be a date such as 2026-09-30") from None
+    report = import_prices(file, day)
     if json:
         print_json(report)
     else:

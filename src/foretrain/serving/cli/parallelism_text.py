@@ -14,10 +14,10 @@ _BAR = 24
 
 def show_layout(report: ParallelismReport) -> None:
     """The strategy and the network in a line each."""
-    said = f"Strategy: {report.strategy}"
+    text = f"Strategy: {report.strategy}"
     if report.searched:
-        said += f", the fastest of {report.fitting} that fit ({report.searched} tried)"
-    print_line(said)
+        text += f", the fastest of {report.fitting} that fit ({report.searched} tried)"
+    print_line(text)
     if report.network:
         print_line("Network: " + ", ".join(f"{name} {where}" for where, name in report.network.items()))
 

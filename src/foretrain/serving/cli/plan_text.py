@@ -41,7 +41,7 @@ def show(frontier: Frontier, why: str | None) -> None:
 
 
 def _answer(frontier: Frontier) -> None:
-    plan = frontier.plans[frontier.shown]
+    plan = frontier.plans[frontier.reported]
     where = f" in {plan.offer.place}" if plan.offer.place else ""
     said = (
         f"{words.machines(plan)}{where} ({words.gpus(plan)}): {format_duration(plan.seconds.p50)} for "
@@ -58,16 +58,16 @@ def _answer(frontier: Frontier) -> None:
 
 
 def _manner(plan: Plan) -> str:
-    way = plan.way
-    spread = f"{way.strategy}, " if plan.devices > 1 else ""
-    said = f"  {spread}batch {way.batch:,} a GPU".lstrip()
-    if way.micro_batches > 1:
-        said += f" in {way.micro_batches} micro-batches"
-    if way.checkpoint_activations:
+    how = plan.configuration
+    spread = f"{how.strategy}, " if plan.devices > 1 else ""
+    said = f"  {spread}batch {how.batch:,} a GPU".lstrip()
+    if how.micro_batches > 1:
+        said += f" in {how.micro_batches} micro-batches"
+    if how.checkpoint_activations:
         said += ", activations recomputed"
-    memory = f"{format_bytes(way.memory_bytes)} of {format_bytes(capacity_bytes(plan.hardware.device))}"
-    step = format_duration(way.step_seconds.p50)
-    return f"{said}, global batch {way.global_batch:,}; {step} a step; {memory} a GPU; {way.knowledge}"
+    memory = f"{format_bytes(how.memory_bytes)} of {format_bytes(capacity_bytes(plan.hardware.device))}"
+    step = format_duration(how.step_seconds.p50)
+    return f"{said}, global batch {how.global_batch:,}; {step} a step; {memory} a GPU; {how.knowledge}"
 
 
 def _front(frontier: Frontier) -> None:
@@ -109,14 +109,14 @@ def _within(frontier: Frontier) -> str:
 
 def _row(frontier: Frontier, index: int) -> tuple[str, ...]:
     plan = frontier.plans[index]
-    way = plan.way
+    configuration = plan.configuration
     return (
         _MARK if index == frontier.chosen else "",
         words.machines(plan),
         f"{plan.devices:,}",
         plan.hardware.device.id,
-        way.strategy if plan.devices > 1 else "",
-        f"{way.global_batch:,}",
+        configuration.strategy if plan.devices > 1 else "",
+        f"{configuration.global_batch:,}",
         format_duration(plan.seconds.p50),
         words.between_times(plan.seconds),
         format_money(plan.usd.p50),
@@ -212,7 +212,7 @@ def _rest(frontier: Frontier) -> None:
     print_line(
         f"{frontier.considered:,} combinations of machines, strategy and batch size were compared.", "dim"
     )
-    for each in frontier.left_out[:_LEFT_OUT]:
+    for each in frontier.excluded[:_LEFT_OUT]:
         more = ", ..." if each.count > len(each.examples) else ""
         print_line(f"Left out: {each.machine_types} ({', '.join(each.examples)}{more}): {each.reason}", "dim")
     told = set(frontier.job.notes)

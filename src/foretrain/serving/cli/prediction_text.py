@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from foretrain.facts.devices import Device, device
 from foretrain.jobs.epoch import Epoch
-from foretrain.jobs.job import Job
+from foretrain.jobs.predict import JobPrediction
 from foretrain.prediction.advice.bottleneck import Bottleneck
 from foretrain.prediction.advice.changes import Advice
 from foretrain.prediction.answer import MemoryAnswer, Prediction, StepAnswer, StepPart
 from foretrain.prediction.step.input_pipeline import COPYING, DECODING, READING
+from foretrain.serving.cli.frame import as_flags
 from foretrain.serving.cli.job_text import show_job, show_job_parts
 from foretrain.serving.cli.parallelism_text import show_layout, show_parallelism, show_split
 from foretrain.serving.cli.terminal import Column, print_line, print_table
@@ -19,7 +20,7 @@ _MOST_PARTS = 12
 _SMALLEST_SHARE = 0.001
 
 
-def show(prediction: Prediction, epoch: Epoch | None = None, job: Job | None = None) -> None:
+def show(prediction: JobPrediction) -> None:
     """Print a prediction."""
     report = prediction.parallelism
     is_parallel = prediction.cluster.devices > 1
@@ -30,21 +31,21 @@ def show(prediction: Prediction, epoch: Epoch | None = None, job: Job | None = N
         show_layout(report)
     if prediction.split is not None:
         show_split(prediction.split)
-    show_step(prediction)
-    if epoch is not None:
-        show_epoch(epoch)
-    if job is not None:
-        show_job(job)
-    show_memory_line(prediction.memory, prediction.fullest_device)
-    show_bottleneck(prediction.bottleneck, device(prediction.pacing_device))
+    _show_step(prediction)
+    if prediction.epoch is not None:
+        _show_epoch(prediction.epoch)
+    if prediction.job is not None:
+        show_job(prediction.job)
+    _show_memory_line(prediction.memory, prediction.fullest_device)
+    _show_bottleneck(prediction.bottleneck, device(prediction.pacing_device))
     for note in prediction.notes:
-        print_line(f"Note: {note}", "yellow")
+        print_line(f"Note: {as_flags(note)}", "yellow")
     if is_parallel:
         show_parallelism(report)
-    if job is not None:
-        show_job_parts(job)
-    show_step_parts(prediction.step)
-    show_memory(prediction.memory)
+    if prediction.job is not None:
+        show_job_parts(prediction.job)
+    _show_step_parts(prediction.step)
+    _show_memory(prediction.memory)
 
 
 def _batch(prediction: Prediction) -> str:
@@ -60,8 +61,8 @@ def _batch(prediction: Prediction) -> str:
     return f"{text}, {report.micro_batches} micro-batches" if report.micro_batches > 1 else text
 
 
-def show_step(prediction: Prediction) -> None:
-    """The step, its phases, what gets done in a second, and what no model tells."""
+def _show_step(prediction: Prediction) -> None:
+    """The step, its phases, the throughput, and what no model covers."""
     step, throughput = prediction.step, prediction.throughput
     seconds = step.seconds
     print_line(
@@ -78,10 +79,10 @@ def show_step(prediction: Prediction) -> None:
     if step.communication_seconds > 0:
         times["exposed communication"] = step.exposed_communication_seconds
     is_hidden = step.input_seconds > 0 and not any(part.name in _INPUT for part in step.parts)
-    said = [f"{name} {format_duration(time)}" for name, time in times.items()]
+    phases = [f"{name} {format_duration(time)}" for name, time in times.items()]
     if is_hidden:
-        said[list(times).index("input")] += " (overlapped)"
-    print_line("  " + ", ".join(said))
+        phases[list(times).index("input")] += " (overlapped)"
+    print_line("  " + ", ".join(phases))
     tokens = throughput.tokens_per_second
     speed = f"{throughput.samples_per_second:,.1f} samples/s"
     if tokens is not None:
@@ -93,7 +94,7 @@ def show_step(prediction: Prediction) -> None:
         print_line(f"Not modelled, at least {left:.1%} of the device's time: {unknown}", "yellow")
 
 
-def show_epoch(epoch: Epoch) -> None:
+def _show_epoch(epoch: Epoch) -> None:
     """The time of an epoch, and what it moves."""
     seconds = epoch.seconds
     moved = f"; devices exchange {format_bytes(epoch.moved_bytes)}" if epoch.moved_bytes else ""
@@ -104,7 +105,7 @@ def show_epoch(epoch: Epoch) -> None:
     )
 
 
-def show_memory_line(memory: MemoryAnswer, device: str) -> None:
+def _show_memory_line(memory: MemoryAnswer, device: str) -> None:
     """What the fullest device needs, and the largest batch."""
     verdict = "fits" if memory.fits else "does not fit"
     print_line(
@@ -116,12 +117,13 @@ def show_memory_line(memory: MemoryAnswer, device: str) -> None:
     print_line(f"Largest batch that fits: {memory.largest_batch or 'none'}")
 
 
-def show_bottleneck(limit: Bottleneck, device: Device) -> None:
+def _show_bottleneck(limit: Bottleneck, device: Device) -> None:
     """What limits the step, what would make it faster, and what other hardware would do."""
     kind = device.kind if limit.kind == "gpu" else limit.kind
-    print_line(f"Bottleneck: {kind} - {limit.verdict}", "magenta")
+    print_line(f"Bottleneck: {kind} - {as_flags(limit.verdict)}", "magenta")
     for title, is_what_if in (("what would help", False), ("what if", True)):
-        rows = [_advice_row(each) for each in limit.advice if each.is_what_if == is_what_if]
+        with_gain = (each for each in limit.advice if each.gain is not None)  # others are in the memory table
+        rows = [_advice_row(each) for each in with_gain if each.is_what_if == is_what_if]
         if rows:
             print_line()
             print_table(
@@ -136,7 +138,7 @@ def show_bottleneck(limit: Bottleneck, device: Device) -> None:
 def _advice_row(advice: Advice) -> tuple[str, ...]:
     memory = "" if advice.memory_bytes is None else format_bytes(advice.memory_bytes)
     return (
-        advice.change,
+        as_flags(advice.change),
         "" if advice.gain is None else f"{advice.gain:.2f}x",
         "" if advice.step_seconds is None else format_duration(advice.step_seconds),
         "" if advice.samples_per_second is None else f"{advice.samples_per_second:,.1f}",
@@ -144,7 +146,7 @@ def _advice_row(advice: Advice) -> tuple[str, ...]:
     )
 
 
-def show_step_parts(step: StepAnswer) -> None:
+def _show_step_parts(step: StepAnswer) -> None:
     """The parts of a step, longest first."""
     total = step.seconds.p50
     listed = [part for part in step.parts if part.seconds >= _SMALLEST_SHARE * total][:_MOST_PARTS]
@@ -169,8 +171,8 @@ def _part_row(part: StepPart, share: str) -> tuple[str, ...]:
     return part.name, format_duration(part.seconds), share, part.source
 
 
-def show_memory(memory: MemoryAnswer) -> None:
-    """What memory goes to, and what would make it fit."""
+def _show_memory(memory: MemoryAnswer) -> None:
+    """The uses of memory, and what would make it fit."""
     print_line()
     rows = [
         (part.name, format_bytes(part.bytes), f"{part.bytes / memory.bytes.p50:.1%}") for part in memory.parts
@@ -181,7 +183,7 @@ def show_memory(memory: MemoryAnswer) -> None:
         print_table(
             [Column("what would help"), Column("needs", right=True), Column("fits")],
             [
-                (remedy.change, format_bytes(remedy.bytes), "yes" if remedy.fits else "no")
+                (as_flags(remedy.change), format_bytes(remedy.bytes), "yes" if remedy.fits else "no")
                 for remedy in memory.advice
             ],
         )

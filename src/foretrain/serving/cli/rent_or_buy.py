@@ -2,115 +2,51 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from foretrain.serving.cli.parameters import Json, complete_device, duration, money
+from foretrain.decoding import FILE, option
+from foretrain.serving.cli.frame import Command
+from foretrain.serving.cli.output import Output
+from foretrain.serving.requests import OUTPUT, RentOrBuyRequest
 
 if TYPE_CHECKING:
     from foretrain.planning.rent_or_buy import RentOrBuy
 
-Price = Annotated[
-    float,
-    typer.Option("--price", parser=money, metavar="USD", help="What the machine costs to buy, e.g. 8000."),
-]
-Rent = Annotated[
-    float | None,
-    typer.Option("--rent", parser=money, metavar="USD", help="What renting costs an hour, e.g. 1.50."),
-]
-Offer = Annotated[
-    str | None, typer.Option("--offer", help="Rent this cloud offer instead, e.g. lambda:gpu_8x_h100_sxm5.")
-]
-Performance = Annotated[
-    float,
-    typer.Option(
-        "--relative-performance", help="Work of a rented hour against an owned one; 0.7 = 30 % less."
-    ),
-]
-HoursPerYear = Annotated[
-    float | None, typer.Option("--hours-per-year", help="Use of the owned machine; 2,000 is full time.")
-]
-Utilisation = Annotated[
-    float | None, typer.Option("--utilisation", help="The same as a share of all 8,760 hours, e.g. 0.5.")
-]
-Watts = Annotated[float | None, typer.Option("--watts", help="Power draw of the owned machine in use.")]
-DeviceOption = Annotated[
-    str | None,
-    typer.Option(
-        "--device", autocompletion=complete_device, help="Take the power from the TDP of DEVICE:COUNT."
-    ),
-]
-UsdPerKwh = Annotated[
-    float, typer.Option("--usd-per-kwh", parser=money, metavar="USD", help="Price of electricity.")
-]
-Pue = Annotated[float, typer.Option("--pue", help="Total over IT power of the room; 1 = no cooling.")]
-Hosting = Annotated[
-    float, typer.Option("--hosting", parser=money, metavar="USD", help="Rack, network, repairs: USD a year.")
-]
-Resale = Annotated[
-    float, typer.Option("--resale", parser=money, metavar="USD", help="What the machine brings when sold.")
-]
-ResaleAfter = Annotated[
-    float,
-    typer.Option("--resale-after", parser=duration, metavar="DURATION", help="When it is sold, e.g. 3y."),
-]
-Discount = Annotated[float, typer.Option("--discount-rate", help="Yearly cost of capital, e.g. 0.08.")]
-Plot = Annotated[Path | None, typer.Option("--plot", help="Draw the costs into this .png or .svg file.")]
+
+@dataclass(frozen=True, kw_only=True)
+class RentOrBuyOutput(Output):
+    """What `rent-or-buy` prints and draws."""
+
+    plot: Path | None = option(FILE, "Draw the costs into this .png or .svg file.", panel=OUTPUT)
 
 
-def rent_or_buy(
-    price: Price,
-    rent: Rent = None,
-    offer: Offer = None,
-    relative_performance: Performance = 1.0,
-    hours_per_year: HoursPerYear = None,
-    utilisation: Utilisation = None,
-    watts: Watts = None,
-    device: DeviceOption = None,
-    usd_per_kwh: UsdPerKwh = 0.0,
-    pue: Pue = 1.0,
-    hosting: Hosting = 0.0,
-    resale: Resale = 0.0,
-    resale_after: ResaleAfter = 0.0,
-    discount_rate: Discount = 0.0,
-    plot: Plot = None,
-    json: Json = False,
-) -> None:
-    """Rent or buy: after how many hours of use does owning win?
-
-    \b
-    Examples:
-      foretrain rent-or-buy --price 8000 --rent 1.50 --relative-performance 0.7
-      foretrain rent-or-buy --price 250k$ --offer aws:p4d.24xlarge --plot costs.png
-    """
-    from foretrain.planning import rent_or_buy as core
+def run(request: RentOrBuyRequest, output: RentOrBuyOutput) -> None:
+    """Compare, draw if asked for, and print."""
+    from foretrain.serving import verbs
     from foretrain.serving.cli.terminal import print_json
-    from foretrain.units import YEAR
 
-    request = core.RentOrBuyRequest(
-        price_usd=price,
-        rent_usd_per_hour=core.hourly_rent(rent, offer),
-        relative_performance=relative_performance,
-        hours_per_year=core.hours_of_use(hours_per_year, utilisation),
-        watts=core.power_draw(watts, device),
-        usd_per_kwh=usd_per_kwh,
-        pue=pue,
-        hosting_usd_per_year=hosting,
-        resale_usd=resale,
-        resale_after_years=resale_after / YEAR,
-        discount_rate=discount_rate,
-    )
-    answer = core.rent_or_buy(request)
-    if plot is not None:
+    answer = verbs.rent_or_buy(request)
+    if output.plot is not None:
         from foretrain.serving.plots import draw_rent_or_buy
 
-        draw_rent_or_buy(answer, plot)
-    if json:
-        print_json(answer)
+        draw_rent_or_buy(answer, output.plot)
+    if output.json:
+        print_json(answer.to_dict())
     else:
-        _show(answer, plot)
+        _show(answer, output.plot)
+
+
+COMMAND = Command(
+    RentOrBuyRequest,
+    RentOrBuyOutput,
+    run,
+    examples=(
+        "foretrain rent-or-buy --price 8000 --rent 1.50 --relative-performance 0.7",
+        "foretrain rent-or-buy --price 250k$ --offer aws:p4d.24xlarge --plot costs.png",
+    ),
+)
 
 
 def _show(answer: RentOrBuy, plot: Path | None) -> None:

@@ -2,113 +2,56 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from foretrain.serving.cli.parameters import Json
+from foretrain.decoding import FILE, option
+from foretrain.serving.cli.frame import Command
+from foretrain.serving.cli.output import Output
+from foretrain.serving.requests import OUTPUT, ScalingRequest
 
 if TYPE_CHECKING:
-    from foretrain.learning.scaling.answer import ScalingAnswer, ScalingRequest
-
-Timings = Annotated[
-    Path,
-    typer.Argument(help="CSV of placement (4+4: GPUs on each node) or nodes,devices; batch; step_seconds."),
-]
-At = Annotated[
-    Path | None, typer.Option("--at", help="CSV of the configurations to tell: the same without the time.")
-]
-FormOption = Annotated[
-    str,
-    typer.Option("--form", help="physical, ring, pollux, optimus or seed; all compares them."),
-]
-Cluster = Annotated[
-    str, typer.Option("--cluster", help="A cluster known by other jobs' timings, e.g. aws-4xt4.")
-]
-WorkloadName = Annotated[
-    str | None, typer.Option("--workload", help="What is trained: its prediction is a prior. Needs --on.")
-]
-On = Annotated[
-    str | None, typer.Option("--on", help="Hardware with full nodes, e.g. v100-sxm2-16gb:8. With --workload.")
-]
-Precision = Annotated[str, typer.Option("--precision", help="Of the workload: fp32, tf32, fp16 or bf16.")]
-NetworkLink = Annotated[
-    str | None, typer.Option("--network", help="LINK[:CARDS] between nodes, where --on does not say it.")
-]
-Plot = Annotated[Path | None, typer.Option("--plot", help="Draw the step times into this .png or .svg file.")]
+    from foretrain.learning.scaling.answer import ScalingAnswer
 
 
-def scaling(
-    timings: Timings,
-    at: At = None,
-    form: FormOption = "physical",
-    cluster: Cluster = "",
-    workload: WorkloadName = None,
-    on: On = None,
-    precision: Precision = "fp32",
-    network: NetworkLink = None,
-    plot: Plot = None,
-    json: Json = False,
-) -> None:
-    """Few timings of a job, all its configurations.
+@dataclass(frozen=True, kw_only=True)
+class ScalingOutput(Output):
+    """What `scaling` prints and draws."""
 
-    Fits compute and synchronisation to the timings, tells the step time of other placements and batch sizes
-    (per device), and which configuration to time next. Even one timing will do: other jobs say the rest.
+    plot: Path | None = option(FILE, "Draw the step times into this .png or .svg file.", panel=OUTPUT)
 
-    \b
-    Examples:
-      foretrain scaling timings.csv
-      foretrain scaling timings.csv --at configs.csv --form all --plot scaling.png
-      foretrain scaling timings.csv --workload resnet50 --on aws:g4dn.12xlarge --precision fp16
-    """
-    from foretrain.learning.scaling.answer import ScalingRequest as Request
-    from foretrain.learning.scaling.answer import predict_scaling
-    from foretrain.learning.scaling.configurations import read_configurations, read_timings
-    from foretrain.serving.cli.terminal import print_json
 
-    asked = read_configurations(at) if at is not None else ()
-    request = Request(read_timings(timings), asked, form, cluster)
-    if workload is not None or on is not None:
-        request = _with_prediction(request, workload, on, precision, network)
-    answer = predict_scaling(request)
-    if plot is not None:
+def run(request: ScalingRequest, output: ScalingOutput) -> None:
+    """Predict the other configurations, draw if asked for, and print."""
+    from foretrain.serving import verbs
+    from foretrain.serving.cli.terminal import print_json, spinner
+
+    with spinner("Scaling") as progress:
+        answer = verbs.scaling(request, progress)
+    if output.plot is not None:
         from foretrain.serving.plots import draw_step_scaling
 
-        draw_step_scaling(answer, plot)
-    if json:
-        print_json(answer)
+        draw_step_scaling(answer, output.plot)
+    if output.json:
+        print_json(answer.to_dict())
     else:
-        _show(answer, plot)
+        _show(answer, output.plot)
 
 
-def _with_prediction(
-    request: ScalingRequest, model: str | None, on: str | None, precision: str, network: str | None
-) -> ScalingRequest:
-    """The same request with what is predicted from model and hardware as what is known beforehand."""
-    from dataclasses import replace
-
-    from foretrain.errors import InvalidRequest
-    from foretrain.facts.hardware import hardware
-    from foretrain.learning.scaling.from_hardware import PredictedJob
-    from foretrain.prediction.scenario import Parallelism
-    from foretrain.serving.cli.terminal import spinner
-    from foretrain.workloads.requests import WorkloadRequest, workload_of
-
-    if model is None or on is None:
-        raise InvalidRequest("a prediction needs both: --workload MODEL and --on HARDWARE")
-    with spinner(f"Predicting {model}"):
-        job = PredictedJob(
-            workload_of(WorkloadRequest(model, precision=precision)),
-            hardware(on),
-            Parallelism(network=network),
-        )
-        return replace(
-            request,
-            predict_at=job.seconds,
-            prediction_error=job.error(request.timed),
-            devices_per_node=job.devices_per_node,
-        )
+COMMAND = Command(
+    ScalingRequest,
+    ScalingOutput,
+    run,
+    "Fits compute and synchronisation to the timings, predicts the step time of other placements and batch "
+    "sizes (per device), and names the configuration to time next. One timing is enough: the rest comes from "
+    "other jobs.",
+    (
+        "foretrain scaling timings.csv",
+        "foretrain scaling timings.csv --at configs.csv --form all --plot scaling.png",
+        "foretrain scaling timings.csv --workload resnet50 --on aws:g4dn.12xlarge --precision fp16",
+    ),
+)
 
 
 def _show(answer: ScalingAnswer, plot: Path | None) -> None:

@@ -12,9 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import typer
+import click
 
 from foretrain.encoding import to_json
+from foretrain.errors import Infeasible
 
 _GAP = 2
 """Spaces between the columns of a table."""
@@ -44,13 +45,23 @@ def on_terminal() -> bool:
 
 def print_json(value: Any) -> None:
     """A result as JSON on standard output."""
-    typer.echo(to_json(value))
+    click.echo(to_json(value))
+
+
+def print_infeasible(answer: Infeasible, as_json: bool) -> None:
+    """The answer that nothing satisfies a request, with the tightest constraint."""
+    from foretrain.serving.cli.frame import as_flags
+
+    if as_json:
+        print_json({"infeasible": answer})
+    else:
+        print_line(as_flags(str(answer)), "bold red")
 
 
 def print_line(text: str = "", style: str = "") -> None:
     """A line of text; on a terminal styled, and wrapped between words with its indent kept."""
     if not (text and on_terminal()):
-        typer.echo(_plain(text))
+        click.echo(_plain(text))
         return
     from rich.console import Console
 
@@ -129,13 +140,13 @@ def _plain(text: str) -> str:
 def _print_plain(columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str) -> None:
     widths = _widths(columns, rows)
     if title:
-        typer.echo(title)
+        click.echo(title)
     for line in ([column.title for column in columns], *rows):
         cells = (
             cell.rjust(width) if column.right else cell.ljust(width)
             for cell, width, column in zip(line, widths, columns, strict=True)
         )
-        typer.echo(_plain((" " * _GAP).join(cells).rstrip()))
+        click.echo(_plain((" " * _GAP).join(cells).rstrip()))
 
 
 @contextmanager
@@ -175,7 +186,7 @@ def print_curves(
     plotext.title(title)
     plotext.xlabel(x_label)
     plotext.ylabel(y_label)
-    typer.echo(plotext.build())
+    click.echo(plotext.build())
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +217,7 @@ def print_points(title: str, x_label: str, y_label: str, series: Sequence[Points
     plotext.title(title)
     plotext.xlabel(x_label)
     plotext.ylabel(y_label)
-    typer.echo(plotext.build())
+    click.echo(plotext.build())
 
 
 def _canvas() -> Any:

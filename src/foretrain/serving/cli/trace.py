@@ -2,82 +2,44 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING
 
-import typer
-
-from foretrain.serving.cli import workload_options as given
-from foretrain.serving.cli.parameters import Json
+from foretrain.serving.cli.frame import Command
+from foretrain.serving.cli.output import Output
+from foretrain.serving.requests import TraceRequest
 
 if TYPE_CHECKING:
     from foretrain.workloads.summary import PhaseSummary, TraceSummary
-    from foretrain.workloads.workload import Workload
-
-Layers = Annotated[bool, typer.Option("--layers", help="Also the table of all layers.")]
+    from foretrain.workloads.trace import Trace
 
 
-def trace(
-    model: given.Model,
-    batch: given.Batch = None,
-    seq_len: given.SeqLen = None,
-    image_size: given.ImageSize = None,
-    precision: given.Precision = None,
-    optimizer: given.Optimizer = None,
-    attention: given.Attention = None,
-    channels_last: given.ChannelsLast = False,
-    compile: given.Compile = False,  # noqa: A002 - the option's name in the contract
-    checkpoint_activations: given.CheckpointActivations = False,
-    half_weights: given.HalfWeights = False,
-    full_gradients: given.FullGradients = False,
-    lora: given.Lora = None,
-    forward_only: given.ForwardOnly = False,
-    no_optimizer: given.NoOptimizer = False,
-    layers: Layers = False,
-    json: Json = False,
-) -> None:
-    """See a model's training step: parameters, FLOP, bytes, layers.
-
-    \b
-    Examples:
-      foretrain trace resnet50 --batch 32
-      foretrain trace gpt2 --seq-len 512 --layers
-    """
-    options = given.chosen(locals())
+def run(request: TraceRequest, output: Output) -> None:
+    """Print what a training step consists of."""
+    from foretrain.serving import verbs
     from foretrain.serving.cli.terminal import print_json, spinner
-    from foretrain.workloads.summary import summarise
-    from foretrain.workloads.workload import graph_of
 
-    with spinner(f"Tracing {model}") as progress:
-        progress("reading")
-        workload = given.workload(options)
-        progress("recording the step")
-        summary = summarise(graph_of(workload))
-    if json:
-        print_json(_as_object(workload, summary, layers))
+    with spinner(f"Tracing {request.model}") as progress:
+        answer = verbs.trace(request, progress)
+    if output.json:
+        print_json(answer.to_dict())
     else:
-        _show(workload, summary, layers)
+        _show(answer)
 
 
-def _as_object(workload: Workload, summary: TraceSummary, layers: bool) -> dict[str, Any]:
-    from foretrain.encoding import encode
-
-    found: dict[str, Any] = encode(summary)
-    if not layers:
-        found.pop("layers")
-    found["flop"] = {
-        "forward": summary.forward.flop,
-        "backward": summary.backward.flop,
-        "forward_backward": summary.forward_backward_flop,
-    }
-    found["coverage"] = {"unmodelled": found.pop("unknown")}
-    return {"workload": given.description(workload, summary.samples, summary.tokens), **found}
+COMMAND = Command(
+    TraceRequest,
+    Output,
+    run,
+    examples=("foretrain trace resnet50 --batch 32", "foretrain trace gpt2 --seq-len 512 --layers"),
+)
 
 
-def _show(workload: Workload, summary: TraceSummary, layers: bool) -> None:
+def _show(answer: Trace) -> None:
     from foretrain.serving.cli.terminal import Column, print_line, print_table
     from foretrain.units import MIB, format_bytes, format_flop
 
-    print_line(f"{workload.source.name}: one training step, {_sizes(summary)}", "bold")
+    summary = answer.step
+    print_line(f"{answer.workload.source.name}: one training step, {_sizes(summary)}", "bold")
     rows = [
         ("parameters", f"{summary.parameters:,} ({summary.parameter_bytes / MIB:,.2f} MiB)"),
         ("trainable", f"{summary.trainable_parameters:,}"),
@@ -104,7 +66,7 @@ def _show(workload: Workload, summary: TraceSummary, layers: bool) -> None:
     )
     if summary.unknown:
         print_line(f"No FLOP rule for: {', '.join(summary.unknown)} (their traffic is counted)", "yellow")
-    if layers:
+    if answer.with_layers:
         print_line()
         _show_layers(summary)
 

@@ -53,7 +53,7 @@ def _dot(frontier: Frontier, index: int, plan: Plan, number: int | None) -> Dot:
     seconds, usd = plan.seconds, plan.usd
     name = words.machines(plan)
     tip = f"{name}: {format_duration(seconds.p50)}, {format_money(usd.p50)}"
-    if index == frontier.shown:
+    if index == frontier.reported:
         labels = (name,) if number is None else (f"{number} · {name}", str(number))
         ends = (seconds.p10, seconds.p90), (usd.p10, usd.p90)
         return Dot(seconds.p50, usd.p50, Standing.CHOSEN, tip, labels, *ends)

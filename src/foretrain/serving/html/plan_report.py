@@ -29,7 +29,7 @@ def plan_report(frontier: Frontier, command: str = "", made_on: str = "") -> str
             *_step(frontier.prediction),
             job_stream_section(frontier.job_stream),
             losers_section(frontier),
-            left_out_section(frontier.left_out),
+            left_out_section(frontier.excluded),
             _notes(frontier),
             sources_section(frontier),
         ),
@@ -47,7 +47,7 @@ def _step(prediction: Prediction | None) -> tuple[Markup, ...]:
 
 def _answer(frontier: Frontier) -> Markup:
     """The answer in a sentence or two."""
-    plan = frontier.plans[frontier.shown]
+    plan = frontier.plans[frontier.reported]
     region = words.where(plan)
     where = (" in ", element("span", region, class_="keep")) if region else ()
     kind = "spot" if plan.spot else "on demand"
@@ -67,7 +67,7 @@ def _answer(frontier: Frontier) -> Markup:
 
 
 def _figures(frontier: Frontier) -> Markup:
-    plan = frontier.plans[frontier.shown]
+    plan = frontier.plans[frontier.reported]
     figures = [
         KeyFigure("time", format_duration(plan.seconds.p50), ranged(words.between_times(plan.seconds))),
         KeyFigure("money", format_money(plan.usd.p50), ranged(words.between_money(plan.usd))),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from foretrain.planning.frontier import Frontier, LeftOut, Plan
+from foretrain.planning.frontier import Exclusion, Frontier, Plan
 from foretrain.planning.selection import Verdict
 from foretrain.serving import plan_words as words
 from foretrain.serving.html.markup import Markup
@@ -20,8 +20,8 @@ _OVER = (Verdict.OVER_DEADLINE, Verdict.OVER_BUDGET)
 def front_section(frontier: Frontier, chart: Markup) -> Markup:
     """The plans nothing beats, fastest first, as a chart and as a table; the chosen one is ticked."""
     indices = list(frontier.front)
-    if frontier.shown not in indices:
-        indices.append(frontier.shown)
+    if frontier.reported not in indices:
+        indices.append(frontier.reported)
     limited = frontier.deadline_seconds is not None or frontier.budget_usd is not None
     columns = [
         Column("#", right=True, class_="rank"), Column("machines", class_="name title"),
@@ -43,7 +43,7 @@ def front_section(frontier: Frontier, chart: Markup) -> Markup:
         table(
             columns,
             rows,
-            marked=frozenset({indices.index(frontier.shown)}),
+            marked=frozenset({indices.index(frontier.reported)}),
             faded=frozenset(over),
             sortable=True,
             label="Plans on the front",
@@ -55,7 +55,7 @@ def front_section(frontier: Frontier, chart: Markup) -> Markup:
 def losers_section(frontier: Frontier) -> Markup:
     """The cheapest plans that lost, and to what."""
     lost = [index for index in range(len(frontier.plans)) if index not in frontier.front]
-    shown = [index for index in lost if index != frontier.shown][:_LOSERS]
+    shown = [index for index in lost if index != frontier.reported][:_LOSERS]
     if not shown:
         return Markup("")
     columns = [
@@ -68,7 +68,7 @@ def losers_section(frontier: Frontier) -> Markup:
     return section(title, table(columns, rows, sortable=True, label=title, class_="cards"))
 
 
-def left_out_section(left_out: Sequence[LeftOut]) -> Markup:
+def left_out_section(left_out: Sequence[Exclusion]) -> Markup:
     """Offers that were not planned, and why."""
     if not left_out:
         return Markup("")
@@ -88,9 +88,9 @@ def _front_row(frontier: Frontier, index: int, rank: int, limited: bool) -> tupl
     return (
         Cell(f"✓{SPACE}{number}".strip() if index == frontier.chosen else number, sort_by=rank),
         Cell(words.machines(plan), minor=" · ".join((words.renting(plan), *tags))),
-        Cell(words.gpus(plan), minor=plan.way.strategy if plan.devices > 1 else ""),
+        Cell(words.gpus(plan), minor=plan.configuration.strategy if plan.devices > 1 else ""),
         words.where(plan) or "–",
-        Cell(words.batch(plan), plan.way.global_batch, minor=words.batch_parts(plan)),
+        Cell(words.batch(plan), plan.configuration.global_batch, minor=words.batch_parts(plan)),
         *_time_and_money(plan, with_intervals=True),
         _amount(plan.kwh),
         _amount(plan.co2_kg),

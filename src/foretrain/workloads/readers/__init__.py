@@ -16,11 +16,10 @@ from foretrain.workloads.readers.onnx_file import read_onnx
 from foretrain.workloads.readers.python_file import read_python_file
 from foretrain.workloads.readers.timm_models import read_timm
 from foretrain.workloads.readers.torchvision_models import read_torchvision
-from foretrain.workloads.readers.workload_file import WorkloadFile, WorkloadFileSource, read_workload
 from foretrain.workloads.readers.zoo_model import ZooModel
 from foretrain.workloads.zoo import zoo
 
-__all__ = ["FORMS", "ModelSource", "WorkloadFile", "WorkloadFileSource", "read_model", "read_workload"]
+__all__ = ["FORMS", "ModelSource", "read_model"]
 
 FORMS = (
     "a zoo name",
@@ -66,11 +65,7 @@ def read_model(model: str, *, allow_user_code: bool = True) -> ModelSource:
     if suffix in _BY_SUFFIX:
         return _BY_SUFFIX[suffix](text)
     if suffix in (".yaml", ".yml"):
-        return _from_workload_file(text, allow_user_code)
+        raise InvalidRequest(
+            f"{text!r} is a workload file, which describes a whole request: give it to predict, plan or trace"
+        )
     raise UnknownName("model", text, zoo(), f"A model is {', '.join(FORMS[:-1])} or {FORMS[-1]}.")
-
-
-def _from_workload_file(name: str, allow_user_code: bool) -> WorkloadFileSource:
-    workload = read_workload(Path(name))
-    source = read_model(workload.model, allow_user_code=allow_user_code)
-    return WorkloadFileSource(name, workload, source, runs_user_code=source.runs_user_code)

@@ -27,12 +27,14 @@ class ModelSource(ABC):
     """Where a model comes from. Final classes are frozen dataclasses, made by `read_model`.
 
     `name` is what the user wrote, `kind` the sort of source, and `runs_user_code` says whether building the
-    model runs code the user handed in, which a server must refuse.
+    model runs code the user handed in, which a server must refuse. Graphs of a source that `is_kept` are
+    stored for other processes.
     """
 
     name: str
     kind: str
     runs_user_code: bool
+    is_kept: bool = True
 
     @abstractmethod
     def fingerprint(self) -> str:

@@ -49,7 +49,7 @@ class PythonFile(ModelSource):
             function = _named(module, self.callable_name, self.name)
             accepted = _accepted(function, options, self.name)
             returned = _called(function, accepted)
-        return _example(returned, options, self.name, resize="batch" not in accepted)
+        return example_of(returned, options, self.name, resize="batch" not in accepted)
 
 
 def read_python_file(name: str) -> PythonFile:
@@ -109,7 +109,8 @@ def _called(function: Callable[..., Any], sizes: Mapping[str, int]) -> Any:
         return function(**sizes)
 
 
-def _example(returned: Any, options: BuildOptions, name: str, resize: bool) -> Example:
+def example_of(returned: Any, options: BuildOptions, name: str, resize: bool) -> Example:
+    """The example of `(module, inputs[, loss])`; `resize` another batch than that of the inputs."""
     from foretrain.workloads.example import Example
     from foretrain.workloads.readers.moving import following
     from foretrain.workloads.readers.named_inputs import all_by_position
@@ -118,14 +119,14 @@ def _example(returned: Any, options: BuildOptions, name: str, resize: bool) -> E
     module, inputs, loss = _parts(returned, name)
     module, positional = all_by_position(module.train(), inputs)
     batch = batch_of(positional, name)
-    if resize and options.batch is not None and options.batch != batch:
-        positional = resized(positional, batch, chosen_batch(options, batch))
-        batch = options.batch
+    samples = chosen_batch(options, batch) if resize else batch
+    if samples != batch:
+        positional = resized(positional, batch, samples)
     return Example(
         module,
         positional,
-        None if loss is None else following(loss),
-        samples=batch,
+        None if loss is None else following(loss, batch, samples),
+        samples=samples,
         tokens=tokens_of(positional),
     )
 

@@ -1,0 +1,226 @@
+"""Commands built from request classes: their options, their help in named panels, and how a field is spelled.
+
+A command file declares a `Command`: the request it decodes, the output options of the command line, and the
+function to run. It is imported when its command is run, so that `foretrain --help` stays quick.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import click
+
+from foretrain.decoding import Option, decode, options
+from foretrain.serving.cli.output import Output
+from foretrain.serving.requests import COMMON, OUTPUT, PANELS, REQUESTS, Request, request_from
+
+Row = tuple[str, str]
+REQUIRED = "required"
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command: what it decodes, what it runs, and the text of its help after the first line.
+
+    `run` gets the request and the output options; what it returns is the exit code, None for 0.
+    """
+
+    request: type[Request]
+    output: type[Output]
+    run: Callable[[Any, Any], int | None]
+    details: str = ""
+    examples: tuple[str, ...] = ()
+
+
+def flag(name: str) -> str:
+    """A field as an option of the command line: `--global-batch`."""
+    return f"--{name.replace('_', '-')}"
+
+
+def as_flags(text: str) -> str:
+    """A message of the core with its fields spelled as options: `global_batch` becomes --global-batch."""
+    names = _option_names()
+
+    def spelled(match: re.Match[str]) -> str:
+        quoted, bare = match.group(1), match.group(2)
+        name = quoted or bare
+        return flag(name) if name in names else match.group(0)
+
+    return re.sub(r"`([a-z_]+)`|(?<![\w`'\"/.=-])([a-z]+(?:_[a-z]+)+)(?!\w|\.\w|[`'\"/=(-])", spelled, text)
+
+
+@lru_cache(maxsize=1)
+def _option_names() -> frozenset[str]:
+    return frozenset(each.name for cls in REQUESTS for each in options(cls) if not each.positional)
+
+
+class PanelCommand(click.Command):
+    """A command whose help shows its options in named panels, the common ones first."""
+
+    def __init__(self, declared: Command, name: str, summary: str) -> None:
+        self.declared = declared
+        self._switches = bool(declared.request.TAKES_WORKLOAD_FILE)
+        listed = [*options(declared.request), *options(declared.output)]
+        super().__init__(
+            name,
+            params=[self._parameter(each) for each in listed],
+            callback=self._run,
+            help="\n\n".join(filter(None, (summary, declared.details, _examples(declared.examples)))),
+        )
+
+    def _parameter(self, declared: Option) -> click.Parameter:
+        if declared.positional:
+            return click.Argument(
+                [declared.name],
+                required=declared.is_required,
+                nargs=-1 if declared.kind.many else 1,
+                metavar=f"{declared.metavar}{'...' if declared.kind.many else ''}",
+                shell_complete=_COMPLETERS.get(declared.complete),
+            )
+        return click.Option(
+            [declared.name, *_declarations(declared, self._switches)],
+            default=None,
+            is_flag=declared.kind.is_switch,
+            multiple=declared.kind.many,
+            metavar=declared.metavar or None,
+            shell_complete=_COMPLETERS.get(declared.complete),
+        )
+
+    def _run(self, **given: Any) -> int | None:
+        chosen = {name: value for name, value in given.items() if value not in (None, ())}
+        cls, output = self.declared.request, self.declared.output
+        of_output = {each.name for each in options(output)}
+        request = request_from(cls, {name: value for name, value in chosen.items() if name not in of_output})
+        printed = decode(output, {name: value for name, value in chosen.items() if name in of_output})
+        return self.declared.run(request, printed)
+
+    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """`Usage: foretrain predict MODEL [OPTIONS]`."""
+        named = [each for each in options(self.declared.request) if each.positional]
+        pieces = [
+            f"{each.metavar}{'...' if each.kind.many else ''}" if each.is_required else f"[{each.metavar}]"
+            for each in named
+        ]
+        formatter.write_usage(ctx.command_path, " ".join([*pieces, "[OPTIONS]"]))
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """The panels."""
+        positional = [(each.name, each.text) for each in arguments(self.declared)]
+        _write(formatter, "Arguments", positional)
+        listed = [(title, [each.row for each in rows]) for title, rows in panels(self.declared).items()]
+        listed[-1][1].append(("-h, --help", "Show this message and exit."))
+        for title, rows in listed:
+            _write(formatter, title, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """An argument or option as help and documentation list it."""
+
+    name: str
+    metavar: str
+    default: str
+    text: str
+
+    @property
+    def row(self) -> Row:
+        """Its two columns in a help text."""
+        after = "  [required]" if self.default == REQUIRED else f"  [default: {self.default}]"
+        return f"{self.name} {self.metavar}".rstrip(), self.text + (after if self.default else "")
+
+
+def arguments(declared: Command) -> list[Listed]:
+    """The arguments without a name."""
+    return [
+        Listed(each.metavar, "", REQUIRED if each.is_required else "", as_flags(each.text))
+        for each in options(declared.request)
+        if each.positional
+    ]
+
+
+def panels(declared: Command) -> dict[str, list[Listed]]:
+    """The options under their headings, the common ones first."""
+    named = {
+        each.name: each
+        for each in (*options(declared.request), *options(declared.output))
+        if not each.positional
+    }
+    common = [named.pop(name) for name in declared.request.COMMON if name in named]
+    listed: dict[str, list[Listed]] = {name: [] for name in PANELS}
+    listed[COMMON] += map(_listed, common)
+    for each in named.values():
+        listed[each.panel or COMMON].append(_listed(each))
+    return {title: rows for title, rows in listed.items() if rows}
+
+
+def _listed(declared: Option) -> Listed:
+    name = ", ".join(_declarations(declared, with_negatives=False)).replace("/", " / ")
+    return Listed(name, declared.metavar, _default(declared), as_flags(declared.text))
+
+
+def _declarations(declared: Option, with_negatives: bool) -> tuple[str, ...]:
+    """How an option is written; switches that a workload file may set can be turned off again."""
+    if declared.flags:
+        return declared.flags
+    name = flag(declared.name)
+    if not declared.kind.is_switch:
+        return (name,)
+    if with_negatives and not declared.name.startswith("no_") and declared.panel != OUTPUT:
+        return (f"{name}/--no-{name[2:]}",)
+    return (name,)
+
+
+def _default(declared: Option) -> str:
+    value = declared.default
+    if declared.is_required:
+        return REQUIRED
+    if value in (None, False, (), "", 0.0):
+        return ""
+    if declared.kind.is_switch:
+        return declared.flags[0].partition("/")[0].removeprefix("--")
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _examples(lines: Sequence[str]) -> str:
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines) if lines else ""
+
+
+def _write(formatter: click.HelpFormatter, title: str, rows: Sequence[Row]) -> None:
+    if rows:
+        with formatter.section(title):
+            formatter.write_dl(rows)
+
+
+def _starting_with(incomplete: str, names: Iterable[str]) -> list[str]:
+    return [name for name in names if name.startswith(incomplete.lower())]
+
+
+def _complete_device(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    from foretrain.facts.devices import devices
+
+    return _starting_with(incomplete, devices())
+
+
+def _complete_provider(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    from foretrain.facts.providers import providers
+
+    return _starting_with(incomplete, providers())
+
+
+def _complete_model(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    from foretrain.workloads.zoo import zoo
+
+    return _starting_with(incomplete, zoo())
+
+
+_COMPLETERS: Mapping[str, Callable[[click.Context, click.Parameter, str], list[str]]] = {
+    "device": _complete_device,
+    "provider": _complete_provider,
+    "model": _complete_model,
+}

@@ -1,0 +1,192 @@
+"""The verbs in Python: `import foretrain as ft`.
+
+Keywords are the options of the command line (`--global-batch` is `global_batch`), with the same units
+(`deadline="12h"`) and the same checks; an answer's `to_dict()` is what `--json` prints, and notebooks show it
+as a table. Each verb also takes its request (`ft.predict(ft.PredictRequest(model="resnet50", on="t4"))`).
+`Infeasible` is an answer too: the request was understood, and nothing satisfies it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from foretrain.decoding import options
+from foretrain.errors import InvalidRequest
+from foretrain.serving import verbs
+from foretrain.serving.requests import (
+    ConvergeRequest,
+    GuideRequest,
+    PlanRequest,
+    PredictRequest,
+    RentOrBuyRequest,
+    Request,
+    ScalingRequest,
+    TraceRequest,
+    request_from,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+    from foretrain.convergence.forecast import Convergence
+    from foretrain.errors import Infeasible
+    from foretrain.jobs.predict import JobPrediction
+    from foretrain.learning.scaling.answer import ScalingAnswer
+    from foretrain.planning.frontier import Frontier
+    from foretrain.planning.guide.guide import Guide
+    from foretrain.planning.rent_or_buy import RentOrBuy
+    from foretrain.workloads.readers import ModelSource
+    from foretrain.workloads.trace import Trace
+
+R = TypeVar("R", bound=Request)
+Verb = TypeVar("Verb", bound=Callable[..., Any])
+
+
+def _keywords(cls: type[Request]) -> Callable[[Verb], Verb]:
+    """Show the options of a request as the keywords of a verb: in `help`, and where editors complete them."""
+
+    def decorated(verb: Verb) -> Verb:
+        types = {each.name: each.type for each in fields(cls)}
+        signature = inspect.signature(verb)
+        kept = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+        named = {each.name for each in kept}
+        added = [
+            inspect.Parameter(
+                each.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=inspect.Parameter.empty if each.is_required else each.default,
+                annotation=types[each.name],
+            )
+            for each in options(cls)
+            if not each.positional and each.name not in named
+        ]
+        verb.__signature__ = signature.replace(parameters=[*kept, *added])  # type: ignore[attr-defined]
+        return verb
+
+    return decorated
+
+
+@_keywords(PredictRequest)
+def predict(
+    model: str | torch.nn.Module | PredictRequest, *, inputs: Any = None, loss: Any = None, **options: Any
+) -> JobPrediction | Infeasible:
+    """Predict a training step, and the whole job if its length is given, on given hardware.
+
+    `model` is a name or file as on the command line, or a module; a module needs example `inputs` (a tensor,
+    a tuple of them, or a dict) and, unless it returns the loss itself, a `loss` function of its output. It is
+    not changed. `on` is hardware: `"h100-sxm:8"`, `"aws:p4d.24xlarge:2"`, `"cluster.yaml"`.
+
+    >>> p = ft.predict("mnist-cnn", on="rtx3090", batch=64, precision="fp16", advice=False)
+    >>> p.memory.fits, p.strategy, p.knowledge.value
+    (True, 'ddp', 'calibrated')
+    >>> p.step.seconds.p10 < p.step.seconds.p50 < p.step.seconds.p90
+    True
+    >>> job = ft.predict("mnist-cnn", on="t4", batch=64, samples=60_000, epochs=10, advice=False).job
+    >>> job.steps
+    9380
+    """
+    request, source = _with_source(PredictRequest, model, inputs, loss, options)
+    return verbs.predict(request, source=source)
+
+
+@_keywords(PlanRequest)
+def plan(
+    model: str | torch.nn.Module | PlanRequest, *, inputs: Any = None, loss: Any = None, **options: Any
+) -> Frontier | Infeasible:
+    """Find what to rent for a job: every offer that could run it, the Pareto front, and which to take.
+
+    >>> answer = ft.plan("mnist-cnn", samples=60_000, epochs=100, deadline="12h", gpu="t4", cloud="aws")
+    >>> answer.meets_limits
+    True
+    >>> answer.plans[answer.chosen].hardware.device.id
+    't4'
+    """
+    request, source = _with_source(PlanRequest, model, inputs, loss, options)
+    return verbs.plan(request, source=source)
+
+
+@_keywords(TraceRequest)
+def trace(
+    model: str | torch.nn.Module | TraceRequest, *, inputs: Any = None, loss: Any = None, **options: Any
+) -> Trace:
+    """See what a training step consists of: parameters, FLOP, bytes, layers.
+
+    >>> ft.trace("voice-conv", batch=2).step.parameters
+    376200
+    """
+    request, source = _with_source(TraceRequest, model, inputs, loss, options)
+    return verbs.trace(request, source=source)
+
+
+@_keywords(GuideRequest)
+def guide(*models: str | GuideRequest, **options: Any) -> Guide:
+    """The buyer's guide: time, cost, memory and bottleneck of networks by hardware by batch size.
+
+    >>> answer = ft.guide("mnist-cnn", on=["t4", "t4:2"], batch=[32, 64])
+    >>> [machine.name for machine in answer.machines]
+    ['t4', 't4:2']
+    """
+    if len(models) == 1 and isinstance(models[0], GuideRequest):
+        return verbs.guide(_request(GuideRequest, models[0], options))
+    return verbs.guide(_request(GuideRequest, None, {"models": list(models), **options}))
+
+
+@_keywords(ConvergeRequest)
+def converge(log: str | Path | ConvergeRequest, **options: Any) -> Convergence:
+    """Predict when a training log reaches its target.
+
+    >>> answer = ft.converge(example_log, target="loss=0.4")
+    >>> answer.reaches
+    True
+    """
+    return verbs.converge(_request(ConvergeRequest, log, options, "log"))
+
+
+@_keywords(ScalingRequest)
+def scaling(timings: str | Path | ScalingRequest, **options: Any) -> ScalingAnswer:
+    """Predict all configurations of a job from a few timed ones.
+
+    >>> answer = ft.scaling(example_timings)
+    >>> answer.model.form
+    'physical'
+    """
+    return verbs.scaling(_request(ScalingRequest, timings, options, "timings"))
+
+
+@_keywords(RentOrBuyRequest)
+def rent_or_buy(request: RentOrBuyRequest | None = None, **options: Any) -> RentOrBuy:
+    """After how many hours of use does owning a machine win?
+
+    >>> answer = ft.rent_or_buy(price=8000, rent=1.5, relative_performance=0.7)
+    >>> round(answer.break_even_hours)
+    3733
+    """
+    return verbs.rent_or_buy(_request(RentOrBuyRequest, request, options))
+
+
+def _with_source(
+    cls: type[R], model: Any, inputs: Any, loss: Any, options: Mapping[str, Any]
+) -> tuple[R, ModelSource | None]:
+    """The request, and the source of a module that was handed in."""
+    if isinstance(model, str | Request):
+        if inputs is not None or loss is not None:
+            raise InvalidRequest("`inputs` and `loss` belong to a module; models by name have their own")
+        return _request(cls, model, options, "model"), None
+    from foretrain.workloads.readers.live_module import live_module
+
+    source = live_module(model, inputs, loss)
+    return _request(cls, source.name, options, "model"), source
+
+
+def _request(cls: type[R], first: Any, options: Mapping[str, Any], name: str = "") -> R:
+    """The request of a verb's arguments: `first` is a request itself, the option `name`, or nothing."""
+    if isinstance(first, cls):
+        given = {each.name: getattr(first, each.name) for each in fields(cls)}
+        return request_from(cls, {**given, **options})
+    if isinstance(first, Request):
+        raise InvalidRequest(f"{cls.VERB} takes a {cls.__name__}, not a {type(first).__name__}")
+    return request_from(cls, {**({} if first is None else {name: first}), **options})

@@ -1,0 +1,63 @@
+"""The requests of all verbs as plain data: names, numbers and paths, each option declared once.
+
+Fields that several verbs share are grouped in classes of their own; a request is a combination of groups.
+`foretrain.decoding` reads them; `foretrain.serving.verbs` asks the core what they describe.
+"""
+
+from __future__ import annotations
+
+from foretrain.serving.requests.by_verb import (
+    REQUESTS,
+    ConvergeRequest,
+    DevicesRequest,
+    ExplainRequest,
+    GuideModel,
+    GuideRequest,
+    OffersRequest,
+    PlanRequest,
+    PredictRequest,
+    RentOrBuyRequest,
+    ScalingRequest,
+    TraceRequest,
+)
+from foretrain.serving.requests.given import (
+    request_from,
+    workload_file_values,
+)
+from foretrain.serving.requests.groups import (
+    COMMON,
+    OUTPUT,
+    PANELS,
+    InputFields,
+    JobFields,
+    LengthFields,
+    ModelField,
+    Request,
+    StepFields,
+)
+
+__all__ = [
+    "COMMON",
+    "OUTPUT",
+    "PANELS",
+    "REQUESTS",
+    "ConvergeRequest",
+    "DevicesRequest",
+    "ExplainRequest",
+    "GuideModel",
+    "GuideRequest",
+    "InputFields",
+    "JobFields",
+    "LengthFields",
+    "ModelField",
+    "OffersRequest",
+    "PlanRequest",
+    "PredictRequest",
+    "RentOrBuyRequest",
+    "Request",
+    "ScalingRequest",
+    "StepFields",
+    "TraceRequest",
+    "request_from",
+    "workload_file_values",
+]

@@ -1,0 +1,243 @@
+"""Fields that the requests of several verbs share, in groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from foretrain.decoding import (
+    BANDWIDTH,
+    DURATION,
+    FILE,
+    SWITCH,
+    TEXT,
+    Kind,
+    choice,
+    number,
+    option,
+    texts,
+    whole_number,
+)
+from foretrain.workloads.options import ATTENTIONS, PRECISIONS
+
+COMMON = "Common options"
+MODEL, PARALLELISM, INPUT, COST = "Model and step", "Parallelism", "Input", "Cost model"
+JOB, MONEY_AND_ENERGY, MACHINES, OWNING = "Job", "Money and energy", "Machines", "Owning"
+OUTPUT = "Output"
+PANELS = (COMMON, MODEL, PARALLELISM, INPUT, COST, JOB, MONEY_AND_ENERGY, MACHINES, OWNING, OUTPUT)
+"""The headings of a help text, in this order."""
+
+MODEL_FORMS = (
+    "zoo name, hf:CONFIG, timm:NAME, torchvision:NAME, FILE.py:callable, FILE.onnx, FILE.pt2 or FILE.yaml"
+)
+HARDWARE_FORMS = (
+    "DEVICE, DEVICE:COUNT, DEVICE:PER_NODExNODES, PROVIDER:INSTANCE[:NODES] or a cluster FILE.yaml"
+)
+YAML_SUFFIXES = (".yaml", ".yml")
+_FILE_SUFFIXES = (".py", ".onnx", ".pt2", *YAML_SUFFIXES)
+
+STORAGES = ("nvme", "sata-ssd", "hdd", "network-disk")
+
+
+def _model_beside(model: str, folder: Path) -> str:
+    """A model that is a file, relative to the workload file that names it."""
+    prefix, path = ("hf:", model[3:]) if model.startswith("hf:") else ("", model)
+    if not prefix and not path.partition(":")[0].endswith(_FILE_SUFFIXES):
+        return model
+    return f"{prefix}{folder / path}"
+
+
+def _hardware_beside(name: str, folder: Path) -> str:
+    return str(folder / name) if name.endswith(YAML_SUFFIXES) else name
+
+
+MODEL_NAME = Kind("MODEL", f"a model: {MODEL_FORMS}", TEXT.read, beside=_model_beside)
+HARDWARE = Kind("HARDWARE", f"hardware: {HARDWARE_FORMS}", TEXT.read, beside=_hardware_beside)
+
+
+def strategy_help() -> str:
+    """How strategies are written, as their registry lists them."""
+    from foretrain.prediction.strategies.catalogue import forms
+
+    return f"{forms()}."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """Base of all requests. `VERB` is the command, `COMMON` lists the options its help shows first."""
+
+    VERB: ClassVar[str]
+    COMMON: ClassVar[tuple[str, ...]] = ()
+    TAKES_WORKLOAD_FILE: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelField:
+    """The model to train."""
+
+    model: str = option(
+        MODEL_NAME, f"Model to train: {MODEL_FORMS}.", required=True, positional=True, complete="model"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchField:
+    """The batch of each device."""
+
+    batch: int | None = option(whole_number(1), "Samples per device and step.", panel=MODEL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepFields:
+    """Sizes of a sample, and how a training step is run."""
+
+    seq_len: int | None = option(whole_number(1), "Tokens per sample.", panel=MODEL)
+    image_size: int | None = option(whole_number(1), "Pixels along each side.", panel=MODEL)
+    precision: str | None = option(
+        choice(*PRECISIONS), "fp32 (default), tf32, fp16 or bf16 (mixed precision), fp8.", panel=MODEL
+    )
+    optimizer: str | None = option(
+        TEXT, "sgd, momentum, adam, adamw (default), adafactor ...", panel=MODEL, metavar="NAME"
+    )
+    attention: str | None = option(
+        choice(*ATTENTIONS), "Attention kernel: eager, sdpa (default) or flash.", panel=MODEL
+    )
+    channels_last: bool = option(SWITCH, "Images in NHWC layout.", default=False, panel=MODEL)
+    compile: bool = option(SWITCH, "Run the step as torch.compile does.", default=False, panel=MODEL)
+    cuda_graphs: bool = option(
+        SWITCH, "Replay the step as one captured CUDA graph.", default=False, panel=MODEL
+    )
+    checkpoint_activations: bool = option(
+        SWITCH, "Recompute activations in the backward pass.", default=False, panel=MODEL
+    )
+    half_weights: bool = option(
+        SWITCH, "Weights in fp16/bf16, FP32 copies in the optimizer (Megatron).", default=False, panel=MODEL
+    )
+    full_gradients: bool = option(
+        SWITCH, "With `half_weights`: accumulate gradients in FP32.", default=False, panel=MODEL
+    )
+    lora: str | None = option(
+        TEXT, "Train LoRA adapters only, e.g. r=16 or r=16,quantised.", panel=MODEL, metavar="r=RANK[,...]"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhaseFields:
+    """Which parts of a training step are left out."""
+
+    forward_only: bool = option(SWITCH, "No backward pass, no optimizer.", default=False, panel=MODEL)
+    no_optimizer: bool = option(SWITCH, "No optimizer step.", default=False, panel=MODEL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchDivisionFields:
+    """The batch of all devices, and the parts it is trained in."""
+
+    global_batch: int | None = option(
+        whole_number(1), "Samples of a step on all devices, in place of `batch`.", panel=PARALLELISM
+    )
+    micro_batches: int | None = option(
+        whole_number(1), "Equal parts in which each replica trains its batch.", panel=PARALLELISM
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkFields:
+    """How devices are connected, where facts do not know it or something else is assumed."""
+
+    links: str | None = option(
+        TEXT, "Links inside a node, e.g. pcie3-x16 or nvlink2:6.", panel=PARALLELISM, metavar="LINK[:COUNT]"
+    )
+    network: str | None = option(
+        TEXT, "Network between nodes, e.g. infiniband-ndr:8.", panel=PARALLELISM, metavar="LINK[:CARDS]"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputFields:
+    """Where samples come from."""
+
+    dataset: str | None = option(
+        TEXT,
+        "Also read and decode imagenet-jpeg, cifar10, mnist, tokens or synthetic.",
+        panel=INPUT,
+        metavar="NAME",
+    )
+    storage: str = option(
+        TEXT, f"Storage of the data set: {', '.join(STORAGES)}.", default="nvme", panel=INPUT, metavar="NAME"
+    )
+    loader_workers: int = option(
+        whole_number(0),
+        "Processes that load samples; 0 loads in the training process.",
+        default=4,
+        panel=INPUT,
+    )
+    prefetch: bool = option(
+        SWITCH,
+        "Whether loading overlaps training.",
+        default=True,
+        panel=INPUT,
+        flags=("--prefetch/--no-overlap",),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LengthFields:
+    """How long a job is."""
+
+    samples: int | None = option(whole_number(1), "Samples of an epoch.", panel=JOB)
+    epochs: float | None = option(number(above=0), "Epochs of the whole job, with `samples`.", panel=JOB)
+    steps: int | None = option(whole_number(1), "Steps of the whole job.", panel=JOB)
+    target: str | None = option(
+        TEXT,
+        "METRIC=VALUE at which the job ends, extrapolated from `log`.",
+        panel=JOB,
+        metavar="METRIC=VALUE",
+    )
+    log: Path | None = option(FILE, "Training log from which the steps to `target` are predicted.", panel=JOB)
+    planned_steps: float | None = option(
+        number(above=0), "Length of the run that wrote `log`, in its own unit.", panel=JOB
+    )
+    schedule: str | None = option(
+        TEXT, "Learning-rate schedule of `log`: linear, cosine, step:0.5,0.75 ...", panel=JOB
+    )
+    history: Path | None = option(
+        FILE, "Folder of earlier logs of the same task and metric.", panel=JOB, metavar="FOLDER"
+    )
+    epochs_at: tuple[str, ...] = option(
+        texts("BATCH=EPOCHS, once for each batch"),
+        "Epochs to target at a global batch, for two or more; in place of `epochs`.",
+        default=(),
+        panel=JOB,
+        metavar="BATCH=EPOCHS",
+    )
+    critical_batch: float | None = option(
+        number(above=0), "Global batch that needs twice the minimum of epochs.", panel=JOB
+    )
+    reference_batch: int | None = option(
+        whole_number(1), "Global batch at which `epochs`, `steps` or `log` hold.", panel=JOB
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobFields:
+    """How a job is run: start-up, checkpoints, evaluations, interruptions."""
+
+    startup: float | None = option(DURATION, "Time from requesting machines to the first step.", panel=JOB)
+    checkpoint_every: float | None = option(
+        DURATION, "Training time between checkpoints (default: the best interval).", panel=JOB
+    )
+    checkpoint_rate: float | None = option(
+        BANDWIDTH, "Write bandwidth of checkpoints, e.g. 1GB/s.", panel=JOB
+    )
+    eval_samples: int | None = option(whole_number(1), "Samples of each evaluation.", panel=JOB)
+    eval_every: int | None = option(
+        whole_number(1), "Steps between evaluations (default: an epoch, or the whole job).", panel=JOB
+    )
+    spot: bool = option(
+        SWITCH, "Spot machines: their price and their interruptions.", default=False, panel=MONEY_AND_ENERGY
+    )
+    interruptions_per_day: float | None = option(
+        number(0), "Interruptions of each machine per day, spot or not.", panel=JOB
+    )

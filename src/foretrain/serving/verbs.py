@@ -1,0 +1,438 @@
+"""From plain requests to answers: every front end (Python, command line, later REST) asks through here.
+
+Each verb turns the names, numbers and paths of its request into the core's nouns and calls the core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from foretrain.errors import InvalidRequest
+from foretrain.serving.requests import (
+    ConvergeRequest,
+    GuideModel,
+    GuideRequest,
+    InputFields,
+    JobFields,
+    LengthFields,
+    ModelField,
+    OffersRequest,
+    PlanRequest,
+    PredictRequest,
+    RentOrBuyRequest,
+    ScalingRequest,
+    StepFields,
+    TraceRequest,
+    request_from,
+)
+
+if TYPE_CHECKING:
+    from foretrain.convergence.forecast import Convergence
+    from foretrain.convergence.from_log import LogRequest
+    from foretrain.errors import Infeasible
+    from foretrain.facts.offers import Offer
+    from foretrain.jobs.job import JobOptions
+    from foretrain.jobs.length import LengthRequest
+    from foretrain.jobs.predict import JobPrediction
+    from foretrain.learning.scaling.answer import ScalingAnswer
+    from foretrain.planning.frontier import Frontier
+    from foretrain.planning.guide.guide import Guide
+    from foretrain.planning.plan import StreamOptions
+    from foretrain.planning.rent_or_buy import RentOrBuy
+    from foretrain.prediction.cost_models.step_models import CostModel
+    from foretrain.prediction.step.input_pipeline import InputOptions
+    from foretrain.workloads.readers import ModelSource
+    from foretrain.workloads.trace import Trace
+    from foretrain.workloads.workload import Workload
+
+Progress = Callable[[str], None]
+END_TO_END = "end-to-end"
+
+
+def no_progress(_: str) -> None:
+    """Report progress to no one."""
+
+
+def trace(
+    request: TraceRequest, progress: Progress = no_progress, source: ModelSource | None = None
+) -> Trace:
+    """What a training step consists of."""
+    from foretrain.workloads.summary import summarise
+    from foretrain.workloads.trace import Trace
+    from foretrain.workloads.workload import graph_of
+
+    progress("reading the model")
+    trained = workload(request, source)
+    progress("recording the step")
+    return Trace(trained, summarise(graph_of(trained)), request.layers)
+
+
+def predict(
+    request: PredictRequest, progress: Progress = no_progress, source: ModelSource | None = None
+) -> JobPrediction | Infeasible:
+    """What a training step, and the whole job if its length is given, take on given hardware."""
+    from foretrain.facts.clusters import cluster
+    from foretrain.jobs.predict import predict_job
+    from foretrain.prediction.scenario import Parallelism, Scenario
+
+    length, running = _job(request)
+    machines, model = cluster(request.on), cost_model(request)
+    progress("reading the model")
+    trained = workload(request, source)
+    progress("predicting the step")
+    scenario = Scenario(
+        workload=trained,
+        cluster=machines,
+        parallelism=Parallelism(
+            strategy=request.strategy,
+            micro_batches=request.micro_batches,
+            global_batch=request.global_batch,
+            min_batch=request.min_batch,
+            links=request.links,
+            network=request.network,
+            jitter=request.jitter,
+        ),
+        cost_model=model,
+        input=input_options(request),
+        advice=request.advice,
+    )
+    return predict_job(scenario, length, running)
+
+
+def plan(
+    request: PlanRequest,
+    progress: Progress = no_progress,
+    source: ModelSource | None = None,
+    with_prediction: bool = False,
+) -> Frontier | Infeasible:
+    """Which machines to rent for a job; `with_prediction` adds the prediction of the chosen plan's step."""
+    from foretrain.jobs.batch_limits import BatchLimits
+    from foretrain.planning.machines import MachinesRequest
+    from foretrain.planning.plan import PlanRequest as Problem
+    from foretrain.planning.plan import plan as core
+    from foretrain.planning.selection import Limits
+
+    options = job_options(request)
+    progress("reading the model")
+    problem = Problem(
+        workload=workload(request, source, batch=None),
+        length=job_length(request),
+        options=options,
+        machines=MachinesRequest(
+            gpus=request.gpu,
+            clouds=request.cloud,
+            regions=region_names(request.region),
+            most_devices=request.max_gpus,
+            links=request.links,
+            network=request.network,
+        ),
+        batches=BatchLimits(
+            request.batch, request.micro_batches, request.global_batch, request.max_global_batch
+        ),
+        strategies=_plan_strategies(request.strategy),
+        limits=Limits(request.deadline, request.budget, request.confidence),
+        input=input_options(request),
+        stream=_stream(request),
+        layouts=request.layouts,
+        with_prediction=with_prediction,
+    )
+    return core(problem, progress)
+
+
+def _plan_strategies(names: tuple[str, ...]) -> tuple[str, ...]:
+    from foretrain.prediction.strategies.catalogue import AUTO, plan_words
+
+    if names == (AUTO,):
+        return plan_words()
+    return tuple("zero3" if name == "fsdp" else name for name in names)
+
+
+def _stream(request: PlanRequest) -> StreamOptions | None:
+    from foretrain.planning.plan import StreamOptions
+
+    if request.jobs_per_year is not None:
+        return StreamOptions(request.jobs_per_year, request.buy_price, request.usd_per_kwh)
+    if request.buy_price is not None or request.usd_per_kwh is not None:
+        raise InvalidRequest("`buy_price` and `usd_per_kwh` are about buying: give `jobs_per_year` too")
+    return None
+
+
+def guide(request: GuideRequest, progress: Progress = no_progress) -> Guide:
+    """Networks by hardware by batch size."""
+    from foretrain.planning.guide.guide import BATCHES
+    from foretrain.planning.guide.guide import GuideRequest as Problem
+    from foretrain.planning.guide.guide import guide as core
+    from foretrain.planning.guide.machines import default_machines, machines_named
+
+    machines = machines_named(request.on, request.counts, request.cloud)
+    progress("reading the models")
+    chosen = _chosen(request, StepFields)
+    workloads = tuple(
+        workload(request_from(GuideModel, {**chosen, "model": model}))
+        for model in dict.fromkeys(request.models)
+    )
+    problem = Problem(
+        workloads=workloads,
+        machines=machines or default_machines(request.cloud),
+        batches=request.batch or BATCHES,
+        samples=request.samples,
+        strategy=request.strategy,
+    )
+    return core(problem, progress)
+
+
+def converge(request: ConvergeRequest) -> Convergence:
+    """When a training log reaches its target."""
+    from foretrain.convergence.from_log import LogRequest
+    from foretrain.convergence.from_log import converge as core
+
+    return core(
+        LogRequest(
+            request.log, request.target, request.planned_steps, request.schedule, request.history,
+            request.direction,
+        )
+    )  # fmt: skip
+
+
+def scaling(request: ScalingRequest, progress: Progress = no_progress) -> ScalingAnswer:
+    """From a few timed configurations of a job to all the others."""
+    from foretrain.learning.scaling.answer import ScalingRequest as Problem
+    from foretrain.learning.scaling.answer import predict_scaling
+    from foretrain.learning.scaling.configurations import read_configurations, read_timings
+
+    asked = () if request.at is None else read_configurations(request.at)
+    problem = Problem(read_timings(request.timings), asked, request.form, request.cluster)
+    if request.workload is not None or request.on is not None:
+        problem = _with_prediction(problem, request, progress)
+    return predict_scaling(problem)
+
+
+def _with_prediction(problem: Any, request: ScalingRequest, progress: Progress) -> Any:
+    """The same with a prediction from model and hardware as the prior."""
+    from dataclasses import replace
+
+    from foretrain.facts.hardware import hardware
+    from foretrain.learning.scaling.from_hardware import PredictedJob
+    from foretrain.prediction.scenario import Parallelism
+
+    if request.workload is None or request.on is None:
+        raise InvalidRequest("a prediction needs both `workload` and `on`")
+    progress(f"predicting {request.workload}")
+    options = {"model": request.workload, **_chosen(request, ScalingRequest, ("precision",))}
+    predicted = PredictedJob(
+        workload(request_from(GuideModel, options)),
+        hardware(request.on),
+        Parallelism(network=request.network),
+    )
+    return replace(
+        problem,
+        predict_at=predicted.seconds,
+        prediction_error=predicted.error(problem.timed),
+        devices_per_node=predicted.devices_per_node,
+    )
+
+
+def rent_or_buy(request: RentOrBuyRequest) -> RentOrBuy:
+    """After how many hours of use owning a machine wins."""
+    from foretrain.planning import rent_or_buy as core
+    from foretrain.units import YEAR
+
+    return core.rent_or_buy(
+        core.RentOrBuyRequest(
+            price_usd=request.price,
+            rent_usd_per_hour=core.hourly_rent(request.rent, request.offer),
+            relative_performance=request.relative_performance,
+            hours_per_year=core.hours_of_use(request.hours_per_year, request.utilisation),
+            watts=core.power_draw(request.watts, request.device),
+            usd_per_kwh=request.usd_per_kwh,
+            pue=request.pue,
+            hosting_usd_per_year=request.hosting,
+            resale_usd=request.resale,
+            resale_after_years=request.resale_after / YEAR,
+            discount_rate=request.discount_rate,
+        )
+    )
+
+
+def offers(request: OffersRequest) -> tuple[Offer, ...]:
+    """What machines cost to rent."""
+    from foretrain.facts.offers import OfferQuery, search
+
+    return search(
+        OfferQuery(
+            gpu=request.gpu,
+            count=request.count,
+            clouds=request.cloud,
+            regions=region_names(request.region),
+            spot=request.spot,
+            historical=request.historical,
+            max_usd_per_hour=request.max_price,
+            sort=request.sort,
+            limit=request.limit,
+            cheapest_region=not request.all_regions,
+        )
+    )
+
+
+# ---------------------------------------------------------------- the core's nouns
+
+
+def workload(request: ModelField, source: ModelSource | None = None, **other: Any) -> Workload:
+    """The workload that a request describes; `source` in place of the model it names."""
+    from foretrain.workloads.requests import WorkloadRequest, workload_of
+
+    known = {each.name for each in fields(WorkloadRequest)}
+    chosen = {each.name: getattr(request, each.name) for each in fields(request) if each.name in known}
+    return workload_of(WorkloadRequest(**{**chosen, **other}), source)
+
+
+def _chosen(request: Any, group: type[Any], names: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The fields of a group that differ from their defaults."""
+    return {
+        each.name: getattr(request, each.name)
+        for each in fields(group)
+        if (not names or each.name in names) and getattr(request, each.name) != each.default
+    }
+
+
+def input_options(request: InputFields) -> InputOptions:
+    """Where samples come from."""
+    from foretrain.prediction.step.input_pipeline import InputOptions
+
+    return InputOptions(request.dataset, request.storage, request.loader_workers, request.prefetch)
+
+
+def cost_model(request: PredictRequest) -> CostModel | str:
+    """The cost model by name, or fitted to the user's own timings."""
+    from foretrain.prediction.operators.catalogue import CHOICES
+
+    name, timings = request.cost_model, request.timings
+    if name in CHOICES:
+        if timings is not None:
+            raise InvalidRequest(
+                f"`timings` is for `cost_model` {END_TO_END}; {name} is not fitted to your timings"
+            )
+        return name
+    if name != END_TO_END:
+        return _fitted(request, name)
+    if timings is None:
+        raise InvalidRequest(f"`cost_model` {END_TO_END} is fitted to your own timings: give `timings` FILE")
+    from foretrain.learning.regression.cost_model import end_to_end_steps
+
+    return end_to_end_steps(timings, request.model)
+
+
+def _fitted(request: PredictRequest, file: str) -> CostModel:
+    """The end-to-end cost model of a file of timings."""
+    from pathlib import Path
+
+    from foretrain.learning.regression.cost_model import end_to_end_steps
+    from foretrain.prediction.operators.catalogue import CHOICES
+
+    path = Path(file).expanduser()
+    if not path.suffix and not path.exists():
+        raise InvalidRequest(
+            f"`cost_model` {file!r} is not one of {', '.join((*CHOICES, END_TO_END))} or a FILE of timings"
+        )
+    if request.timings is not None:
+        raise InvalidRequest("`cost_model` is a file of timings already; leave out `timings`")
+    return end_to_end_steps(path, request.model)
+
+
+def _job(request: PredictRequest) -> tuple[LengthRequest, JobOptions]:
+    """How long the job is, and how it is run; the latter needs the former."""
+    from foretrain.jobs.job import JobOptions
+
+    length = job_length(request)
+    running = job_options(request, usd_per_hour=request.usd_per_hour, region=_one_region(request.region))
+    if running != JobOptions() and not length.is_known:
+        raise InvalidRequest(
+            "how a job is run matters once its length is known: give `steps`, or `epochs` with `samples`, or "
+            "`target` with `log`"
+        )
+    return length, running
+
+
+def job_length(request: LengthFields) -> LengthRequest:
+    """What a request says of a job's length, whether that is enough or not."""
+    from foretrain.jobs.epochs_by_batch import parse_batch_point
+    from foretrain.jobs.length import LengthRequest
+
+    return LengthRequest(
+        steps=request.steps,
+        epochs=request.epochs,
+        samples=request.samples,
+        log=_log(request),
+        epochs_at=tuple(parse_batch_point(text) for text in request.epochs_at),
+        critical_batch=request.critical_batch,
+        reference_batch=request.reference_batch,
+    )
+
+
+def _log(request: LengthFields) -> LogRequest | None:
+    from foretrain.convergence.from_log import LogRequest
+
+    if (request.log is None) != (request.target is None):
+        raise InvalidRequest(
+            "`target` and `log` go together: the value to reach, and the log it is predicted from"
+        )
+    if request.log is not None and request.target is not None:
+        return LogRequest(
+            request.log, request.target, request.planned_steps, request.schedule, request.history
+        )
+    if any(value is not None for value in (request.planned_steps, request.schedule, request.history)):
+        raise InvalidRequest("`planned_steps`, `schedule` and `history` need `log` and `target`")
+    return None
+
+
+def job_options(request: JobFields, **other: Any) -> JobOptions:
+    """How a job is run."""
+    from foretrain.jobs.job import JobOptions
+
+    if request.eval_every is not None and request.eval_samples is None:
+        raise InvalidRequest("`eval_every` requires `eval_samples`, the samples of each evaluation")
+    return JobOptions(
+        startup_seconds=request.startup,
+        checkpoint_every_seconds=request.checkpoint_every,
+        checkpoint_bytes_per_second=request.checkpoint_rate,
+        interruptions_per_day=request.interruptions_per_day,
+        spot=request.spot,
+        evaluation_samples=request.eval_samples,
+        evaluate_every=request.eval_every,
+        **other,
+    )
+
+
+def _one_region(text: str | None) -> str | None:
+    """A region as its provider spells it, where there is one of that name."""
+    names = () if text is None else region_names((text,))
+    return names[0] if len(names) == 1 else text
+
+
+def region_names(given: tuple[str, ...]) -> tuple[str, ...]:
+    """The regions of `us-east-1,eu-west-2`, as their providers spell them; unknown ones as they were typed.
+
+    Some contain commas themselves (`Sichuan, CN, AS`), so the longest run of items that is a region is one.
+    """
+    items = tuple(part.strip() for text in given for part in text.split(",") if part.strip())
+    if not items:
+        return ()
+    from foretrain.facts.offers import all_offers
+    from foretrain.registry import normalised
+
+    def key(parts: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(map(normalised, parts))
+
+    known = {
+        key(tuple(part.strip() for part in offer.region.split(",") if part.strip())): offer.region
+        for offer in all_offers()
+    }
+    names, start = [], 0
+    while start < len(items):
+        ends = range(len(items), start, -1)
+        end = next((end for end in ends if key(items[start:end]) in known), start + 1)
+        names.append(known.get(key(items[start:end]), items[start]))
+        start = end
+    return tuple(names)

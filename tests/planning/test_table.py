@@ -1,0 +1,95 @@
+"""The plan table: rows that do not hold when they are verified."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.support.planned import workload
+from tests.support.shared_home import own_home
+from tests.support.smaller_devices import with_memory
+
+from foretrain.facts.hardware import hardware
+from foretrain.jobs.batch_limits import BatchLimits
+from foretrain.jobs.configurations import configuration_space
+from foretrain.jobs.device_memory import DeviceMemory, capacity_bytes
+from foretrain.jobs.job import JobOptions
+from foretrain.jobs.length import LengthRequest, length_of
+from foretrain.planning.machines import Machines, MachinesRequest, enumerate_machines
+from foretrain.planning.table import JobConditions, evaluate, verify
+from foretrain.prediction.cost_models.step_models import OperatorCostModel
+from foretrain.prediction.memory.estimate import estimate_memory
+from foretrain.prediction.step.input_pipeline import InputOptions
+from foretrain.prediction.strategies.memory_options import MemoryOptions
+from foretrain.workloads.workload import graph_at
+
+__all__ = ("own_home",)
+
+GPT2 = workload("gpt2")
+BATCH = 2
+
+
+def eight_with(memory_bytes: float) -> Machines:
+    """A real offer of eight V100s with another memory size."""
+    request = MachinesRequest(("v100-sxm2-32gb",), ("aws",), most_devices=8)
+    eight = next(each for each in enumerate_machines(request).machines if each.shape.devices == 8)
+    small = with_memory("v100-sxm2-32gb", memory_bytes).device
+    return replace(eight, hardware=replace(eight.hardware, device=small))
+
+
+def test_activations_are_recomputed_where_the_estimate_fits_but_the_simulation_does_not() -> None:
+    """Between the estimated memory of ZeRO-2 and the simulated one only recomputation fits."""
+    on = hardware("v100-sxm2-32gb").device
+    estimate = DeviceMemory(lambda batch: graph_at(GPT2, batch), on, BATCH).bytes(BATCH, 2, 8, False, on)
+    options = MemoryOptions(data_parallel=8, zero_stage=2)
+    simulated = estimate_memory(graph_at(GPT2, BATCH), on, options).bytes
+    assert estimate < simulated
+    share = capacity_bytes(on) / on.memory_bytes
+    machine = eight_with((estimate * 1.001) / share)
+    length = length_of(LengthRequest(steps=1000))
+    assert length is not None
+    space = configuration_space(
+        GPT2,
+        (machine.hardware,),
+        length,
+        BatchLimits(batch=BATCH),
+        ("zero2",),
+        OperatorCostModel(),
+        InputOptions(),
+    )
+    conditions = JobConditions(JobOptions(), None)
+    table = evaluate(space, [machine], conditions, lambda _: None)
+    (row,) = table.rows
+    assert not row.chosen.configuration.checkpoint_activations, "the estimate fits"
+    assert not row.chosen.is_verified
+    verified = verify(space, table, {0}, conditions)
+    (row,) = verified.rows
+    assert row.chosen.configuration.checkpoint_activations
+    assert row.chosen.configuration.memory_bytes <= capacity_bytes(machine.hardware.device)
+    assert verified.excluded == ()
+    assert verified.considered > table.considered, "configurations with recomputation are compared too"
+    assert verify(space, verified, {0}, conditions) is verified, "nothing is left to verify"
+
+
+def test_rows_that_are_not_selected_stay_as_they_are() -> None:
+    machines = enumerate_machines(MachinesRequest(("t4",), ("aws",), most_devices=1)).machines
+    length = length_of(LengthRequest(epochs=10, samples=60_000))
+    assert length is not None
+    shapes = {each.shape: each.hardware for each in machines}
+    space = configuration_space(
+        workload(),
+        shapes.values(),
+        length,
+        BatchLimits(most=1024),
+        ("ddp",),
+        OperatorCostModel(),
+        InputOptions(),
+    )
+    conditions = JobConditions(JobOptions(), 60_000)
+    table = evaluate(space, machines, conditions, lambda _: None)
+    assert verify(space, table, set(), conditions) is table
+    verified = verify(space, table, {0}, conditions)
+    assert [row.machines for row in verified.rows] == [row.machines for row in table.rows]
+    shape = table.rows[0].machines.shape
+    for before, after in zip(table.rows, verified.rows, strict=True):
+        assert after.chosen.is_verified == (after.machines.shape == shape)
+        assert after is before or after.chosen.is_verified

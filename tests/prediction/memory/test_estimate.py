@@ -1,0 +1,255 @@
+"""Memory of a training step, on models small enough to add up by hand."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+from functools import cache
+
+import pytest
+import torch
+from torch import nn
+
+from foretrain.errors import InvalidRequest
+from foretrain.facts.devices import Device, device
+from foretrain.prediction.memory.calibration import (
+    ContextSize,
+    MemoryCalibration,
+    Spread,
+    memory_calibration,
+)
+from foretrain.prediction.memory.estimate import MemoryEstimate, estimate_memory
+from foretrain.prediction.memory.largest_batch import largest_batch
+from foretrain.prediction.memory.lifetimes import Part
+from foretrain.prediction.memory.workspace import convolution_workspaces, tuned_calls
+from foretrain.prediction.strategies.memory_options import MemoryOptions
+from foretrain.prediction.strategies.sharded import gathered_units, unit_of
+from foretrain.workloads.example import Example
+from foretrain.workloads.graph import Graph
+from foretrain.workloads.options import StepOptions
+from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.tracing.step import trace
+from foretrain.workloads.workload import graph_of
+
+MIB = 1 << 20
+WIDTH = 1024
+SQUARE = WIDTH * WIDTH * 4
+"""Bytes of one square FP32 weight: 4 MiB."""
+
+
+@cache
+def mlp(
+    batch: int = 8,
+    layers: int = 4,
+    optimizer: str | None = "adam",
+    checkpoint: bool = False,
+    precision: str = "fp32",
+    forward_only: bool = False,
+) -> Graph:
+    """Square linear layers without bias, in blocks of two."""
+    with torch.device("meta"):
+        module = nn.Sequential(*(_block() for _ in range(layers // 2)))
+        inputs = torch.zeros(batch, WIDTH)
+    options = StepOptions(precision, optimizer, checkpoint_activations=checkpoint, forward_only=forward_only)
+    return trace(Example(module, (inputs,), lambda output: output.sum(), samples=batch), options)
+
+
+def _block() -> nn.Module:
+    first, second = (nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(2))
+    return nn.Sequential(first, nn.ReLU(), second, nn.ReLU())
+
+
+@cache
+def convnet(channels_last: bool = False, kernel: int = 3) -> Graph:
+    with torch.device("meta"):
+        module = nn.Sequential(nn.Conv2d(4, 8, kernel, padding=kernel // 2, bias=False))
+        inputs = torch.zeros(2, 4, 16, 16)
+    options = StepOptions(optimizer="sgd", channels_last=channels_last)
+    return trace(Example(module, (inputs,), lambda output: output.sum(), samples=2), options)
+
+
+@pytest.fixture
+def a100() -> Device:
+    return device("a100-sxm-40gb")
+
+
+@pytest.fixture
+def bare() -> MemoryCalibration:
+    """No context, no cuBLAS workspace, no spread: the allocator's memory alone."""
+    nothing = ContextSize(0.0, 0.0, memory_calibration().context("ampere").kind, "test")
+    return MemoryCalibration({"any": nothing}, {"any": 0}, 1.0, Spread(1.0, 1.0, "test", 0))
+
+
+def part(memory: MemoryEstimate, wanted: Part) -> float:
+    return math.fsum(item.value for item in memory.estimate.parts if item.name == wanted)
+
+
+def test_parts_sum_to_context_plus_reserved(a100: Device) -> None:
+    memory = estimate_memory(mlp(), a100)
+    assert memory.bytes == math.fsum(item.value for item in memory.estimate.parts)
+    reserved = memory.bytes - part(memory, Part.CONTEXT)
+    assert reserved % (2 * MIB) == 0
+    assert reserved >= memory.allocated_bytes
+
+
+def test_adam_keeps_two_states_a_parameter(a100: Device, bare: MemoryCalibration) -> None:
+    memory = estimate_memory(mlp(), a100, calibration=bare)
+    steps = 4 * 4  # one FP32 step counter a parameter, on the device where the optimizer keeps it there
+    assert part(memory, Part.PARAMETERS) == 4 * SQUARE
+    assert 0 <= part(memory, Part.OPTIMIZER_STATE) - 2 * 4 * SQUARE <= steps
+
+
+def test_plain_sgd_by_hand(a100: Device, bare: MemoryCalibration) -> None:
+    """Four 4 MiB weights, four 4 MiB gradients, activations of 32 KiB: two large segments, one small."""
+    memory = estimate_memory(mlp(batch=8, optimizer="sgd"), a100, calibration=bare)
+    assert part(memory, Part.PARAMETERS) == 4 * SQUARE
+    # Five blocks of 4 MiB fit into a segment of 20 MiB: eight weights and gradients need two.
+    # Batches and activations are 8 * 1024 * 4 bytes = 32 KiB each: fewer than 64, so one small segment.
+    assert memory.bytes == 2 * 20 * MIB + 2 * MIB
+
+
+def test_mixed_precision_keeps_master_weights_and_casts_them(a100: Device, bare: MemoryCalibration) -> None:
+    """With 4,096 samples the peak lies where activations are saved and the casts are still alive."""
+    memory = estimate_memory(mlp(4096, optimizer="sgd", precision="bf16"), a100, calibration=bare)
+    assert part(memory, Part.MASTER_WEIGHTS) == 4 * SQUARE
+    assert part(memory, Part.PARAMETERS) == 0
+    assert part(memory, Part.CAST_WEIGHTS) in {SQUARE / 2 * alive for alive in range(1, 5)}
+
+
+def test_more_samples_never_take_less(a100: Device) -> None:
+    sizes = [estimate_memory(mlp(batch), a100).bytes for batch in (1, 16, 256, 4096)]
+    assert all(smaller <= larger for smaller, larger in itertools.pairwise(sizes))
+    # At 4,096 samples each activation is 16 MiB, and the four saved ones dominate.
+    assert sizes[-1] - sizes[0] >= 4 * 16 * MIB
+
+
+def test_zero_3_over_many_devices_leaves_a_share_and_the_gathered_unit(
+    a100: Device, bare: MemoryCalibration
+) -> None:
+    options = MemoryOptions(zero_stage=3, data_parallel=64, bucket_bytes=1)
+    whole = estimate_memory(mlp(layers=16), a100, calibration=bare)
+    sharded = estimate_memory(mlp(layers=16), a100, options, bare)
+    states = part(sharded, Part.OPTIMIZER_STATE)
+    assert states == pytest.approx(part(whole, Part.OPTIMIZER_STATE) / 64, rel=0.01)
+    # A share of the parameters, and at most two gathered blocks: the one in use and the prefetched one.
+    assert part(sharded, Part.PARAMETERS) <= 16 * SQUARE / 64 + 2 * (2 * SQUARE)
+    assert part(sharded, Part.GRADIENTS) <= 16 * SQUARE / 64 + SQUARE
+
+
+def test_each_zero_stage_takes_less_than_the_one_before(a100: Device) -> None:
+    needs = [
+        estimate_memory(mlp(layers=16), a100, MemoryOptions(zero_stage=stage, data_parallel=8)).bytes
+        for stage in range(4)
+    ]
+    assert needs == sorted(needs, reverse=True)
+    assert len(set(needs)) == 4
+
+
+def test_a_forward_pass_alone_has_no_gradients_to_shard(a100: Device, bare: MemoryCalibration) -> None:
+    """Weights of 4 MiB in one segment of 20 MiB, activations in a small one; sharded, a block is gathered."""
+    assert estimate_memory(mlp(forward_only=True), a100, calibration=bare).bytes == 22 * MIB
+    sharded = MemoryOptions(zero_stage=3, data_parallel=4)
+    memory = estimate_memory(mlp(forward_only=True), a100, sharded, bare)
+    assert part(memory, Part.GRADIENTS) == part(memory, Part.BUCKETS) == 0
+    assert part(memory, Part.PARAMETERS) == 4 * SQUARE / 4 + 2 * (2 * SQUARE)
+
+
+def test_data_parallel_buckets_hold_a_copy_of_the_gradients(a100: Device) -> None:
+    memory = estimate_memory(mlp(), a100, MemoryOptions(data_parallel=2))
+    assert part(memory, Part.BUCKETS) == 4 * SQUARE
+    assert part(estimate_memory(mlp(), a100), Part.BUCKETS) == 0
+
+
+def test_8_bit_state_is_a_byte_an_element_and_a_scale_a_block(a100: Device, bare: MemoryCalibration) -> None:
+    memory = estimate_memory(mlp(), a100, MemoryOptions(eight_bit_optimizer=True), bare)
+    elements = 2 * 4 * WIDTH * WIDTH
+    assert part(memory, Part.OPTIMIZER_STATE) == pytest.approx(elements + 4 * elements / 256, abs=64)
+
+
+def test_gradients_kept_in_place_live_through_the_forward_pass(a100: Device, bare: MemoryCalibration) -> None:
+    """With many samples the peak is at the start of backward, where freed gradients do not count."""
+    freed = estimate_memory(mlp(4096, optimizer="sgd"), a100, calibration=bare)
+    kept = estimate_memory(mlp(4096, optimizer="sgd"), a100, MemoryOptions(keep_gradients=True), bare)
+    assert kept.allocated_bytes > freed.allocated_bytes
+
+
+def test_checkpointing_saves_activations(a100: Device, bare: MemoryCalibration) -> None:
+    plain = estimate_memory(mlp(4096, layers=16, optimizer="sgd"), a100, calibration=bare)
+    recomputed = mlp(4096, layers=16, optimizer="sgd", checkpoint=True)
+    assert estimate_memory(recomputed, a100, calibration=bare).bytes < plain.bytes
+
+
+def test_convolutions_transpose_channels_first_tensors() -> None:
+    tensors = 2 * 4 * 16 * 16 * 4 + 2 * 8 * 16 * 16 * 4 + 8 * 4 * 3 * 3 * 4
+    forward, backward = convolution_workspaces(convnet()).values()
+    assert forward == (tensors,)
+    assert backward == (tensors,)  # the gradient of the weight; the input needs none
+    assert convolution_workspaces(convnet(channels_last=True)) == {}
+    assert convolution_workspaces(convnet(kernel=1)) == {}
+    assert len(tuned_calls(convnet())) == 2
+
+
+def test_convolutions_load_cudnn(a100: Device) -> None:
+    context = memory_calibration().context("ampere")
+    assert part(estimate_memory(mlp(), a100), Part.CONTEXT) == context.bytes
+    with_cudnn = part(estimate_memory(convnet(), a100), Part.CONTEXT)
+    assert with_cudnn == context.bytes + context.convolution_bytes
+
+
+def test_loaders_keep_three_batches_and_their_raw_bytes(a100: Device) -> None:
+    # A batch is 16 MiB: two segments of 16; the raw 4 MiB get one of 20, whose rest takes the third batch.
+    memory = estimate_memory(mlp(4096), a100, MemoryOptions(prefetching_loaders=1))
+    assert part(memory, Part.INPUTS) == (16 + 16 + 20) * MIB
+
+
+def test_the_interval_is_the_measured_spread(a100: Device) -> None:
+    memory = estimate_memory(mlp(), a100)
+    spread = memory_calibration().spread
+    quantiles = memory.estimate.quantiles
+    assert quantiles.p10 == pytest.approx(memory.bytes * spread.p10)
+    assert quantiles.p90 == pytest.approx(memory.bytes * spread.p90)
+
+
+def test_units_are_repeated_blocks() -> None:
+    assert unit_of("layers.3.mlp.up.weight") == "layers.3"
+    assert unit_of("embedding.weight") == ""
+    gathered = gathered_units(mlp())
+    assert sorted(unit.unit for unit in gathered) == ["0", "0", "1", "1"]  # forward and backward
+    assert all(unit.bytes == 2 * SQUARE for unit in gathered)
+
+
+def test_the_largest_batch_fits_and_the_next_does_not() -> None:
+    small = replace(device("a100-sxm-40gb"), sheet=device("gtx1060-6gb").sheet)
+    best = largest_batch(mlp, small)
+    assert estimate_memory(mlp(best), small).fits
+    assert not estimate_memory(mlp(best + 1), small).fits
+    assert largest_batch(mlp, small, most=best - 1) == best - 1
+
+
+def test_invalid_options_are_refused() -> None:
+    with pytest.raises(InvalidRequest, match="ZeRO stage 4 does not exist"):
+        MemoryOptions(zero_stage=4)
+    with pytest.raises(InvalidRequest, match="at least 1"):
+        MemoryOptions(data_parallel=0)
+    with pytest.raises(InvalidRequest, match="at least 1"):
+        largest_batch(mlp, device("a100-sxm-40gb"), most=0)
+
+
+def with_memory(of: Device, size: float) -> Device:
+    """A device as it would be with another amount of memory."""
+    facts = tuple(
+        replace(fact, value=size) if fact.quantity == "memory_bytes" else fact for fact in of.sheet.facts
+    )
+    return replace(of, sheet=replace(of.sheet, facts=facts))
+
+
+def test_a_step_that_fits_is_not_estimated_larger_than_the_device() -> None:
+    """A device large enough for what lives at the peak, but not for what the allocator would keep, makes it
+    give cached blocks back."""
+    graph = graph_of(workload_of(WorkloadRequest("alexnet", batch=64, precision="fp16")))
+    loose = estimate_memory(graph, device("rtx3090"))
+    small = with_memory(device("rtx3090"), (loose.bytes - 10 * MIB) / memory_calibration().usable_share)
+    tight = estimate_memory(graph, small)
+    assert tight.fits
+    assert loose.bytes > tight.capacity_bytes >= tight.bytes

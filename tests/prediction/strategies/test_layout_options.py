@@ -1,0 +1,62 @@
+"""Options of a layout: when gradients are reduced, what is kept of gathered activations."""
+
+import pytest
+
+from foretrain.prediction.collectives._base import Verb
+from foretrain.prediction.memory.estimate import memory_options
+from foretrain.prediction.memory.lifetimes import tensor_lifetimes
+from foretrain.prediction.strategies.catalogue import layout_of, replication
+from foretrain.prediction.strategies.layout import Layout
+from foretrain.prediction.strategies.memory_options import MemoryOptions
+from foretrain.prediction.strategies.program import Axis, Exchange, Program
+from foretrain.workloads.graph import Buffer, Call, Graph, Phase, Role, Spec
+
+
+def _graph(**settings: object) -> Graph:
+    calls = (
+        Call("aten.mm", Phase.FORWARD, "a", (), (0,), (0,), (), {}),
+        Call("aten.mm", Phase.BACKWARD, "b", (), (0,), (0,), (1,), {}),
+        Call("aten.mm", Phase.BACKWARD, "a", (), (0,), (0,), (2,), {}),
+        Call("aten.add", Phase.OPTIMIZER, "", (), (), (0, 1, 2), (0,), {}),
+    )
+    buffers = (
+        Buffer(0, -1, 4, Role.PARAMETER, "a"),
+        Buffer(0, 0, 4, Role.GRADIENT, "b"),
+        Buffer(0, 0, 4, Role.GRADIENT, "a"),
+    )
+    return Graph((Spec((1 << 20,), "float32"),), calls, buffers, (), 1, 1, 0, dict(settings))
+
+
+def replicated(program: Program, layout: Layout) -> Program:
+    return replication(layout).replicate(program, layout)
+
+
+def test_gradients_are_reduced_as_they_become_ready_or_after_all() -> None:
+    overlapped = replicated(Program(_graph()), layout_of("tp=1,dp=4", 4, 4))
+    later = replicated(Program(_graph()), layout_of("tp=1,dp=4,overlap=no", 4, 4))
+    assert [exchange.after for exchange in overlapped.exchanges] == [1, 2]
+    assert [exchange.after for exchange in later.exchanges] == [2, 2]
+    assert [exchange.bytes for exchange in later.exchanges] == [e.bytes for e in overlapped.exchanges]
+
+
+def test_full_gradients_stay_and_need_no_buckets() -> None:
+    plain = tensor_lifetimes(_graph(), MemoryOptions(data_parallel=4, keep_gradients=True), 0)
+    kept = tensor_lifetimes(
+        _graph(full_gradients=True), MemoryOptions(data_parallel=4, keep_gradients=True), 0
+    )
+    assert sum(piece.bytes for piece in plain.gradients) == 8 << 20
+    assert not kept.gradients
+    assert sum(piece.bytes for piece in kept.resident) == (4 + 8) << 20
+    assert sum(piece.bytes for piece in plain.resident) == (4 + 8) << 20  # the buckets
+
+
+@pytest.mark.parametrize(("keeps", "kept"), [(False, 0), (True, 2 * 750)])
+def test_what_layers_gather_may_be_kept_for_every_micro_batch_in_flight(keeps: bool, kept: int) -> None:
+    gathers = [Exchange("gather", Verb.ALL_GATHER, 1000.0, Axis.TENSOR, after, after + 1) for after in (0, 1)]
+    layout = Layout("", tensor=4, sequence_parallel=True, keeps_gathered=keeps)
+    assert memory_options(Program(_graph(), tuple(gathers)), 2.0, layout).gathered_bytes == kept
+
+
+def test_sp_keep_keeps_gathered_activations() -> None:
+    assert layout_of("tp=4,sp=keep", 4, 4).keeps_gathered
+    assert not layout_of("tp=4,sp", 4, 4).keeps_gathered
