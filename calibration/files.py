@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,18 @@ _DIGITS = 6
 def folder() -> Path:
     """Where the package keeps its calibrations, in a source checkout."""
     return Path(__file__).parents[1] / "src" / "foretrain" / "facts" / "data" / "calibrations"
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """Predictions of every measurement, in their order, by fits that did not see its shape or its device."""
+
+    shape_unseen: Floats
+    device_unseen: Floats
+
+    def residuals(self, measured: Floats) -> dict[str, dict[str, float]]:
+        """Quantiles of measured / predicted, as a calibration states them."""
+        return {"seen": spread(measured, self.shape_unseen), "unseen": spread(measured, self.device_unseen)}
 
 
 def spread(measured: Floats, predicted: Floats) -> dict[str, float]:

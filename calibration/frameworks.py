@@ -27,6 +27,13 @@ import numpy as np
 
 from foretrain.prediction.operators.listing import Flags, Floats
 
+MANY_NODES = 64
+_SOFT = 0.1
+"""Errors much larger than this (as logarithms) count in proportion to their logarithm alone."""
+_LEAST = 1e-9
+_PRIOR = 0.1
+"""A constant that no step determines stays where it began: off by e, it counts as a step that is 10 % off."""
+
 
 @dataclass(frozen=True, eq=False)
 class StageParts:
@@ -71,14 +78,6 @@ def summed(values: Floats, stage_of_call: np.ndarray, stages: int, where: Flags)
     """Seconds of some calls by stage; calls of no stage (-1) are left out."""
     chosen = where & (stage_of_call >= 0)
     return np.bincount(stage_of_call[chosen], values[chosen], stages).astype(np.float64)
-
-
-MANY_NODES = 64
-_SOFT = 0.1
-"""Errors much larger than this (as logarithms) count in proportion to their logarithm alone."""
-_LEAST = 1e-9
-_PRIOR = 0.1
-"""A constant that no step tells of stays where it began: off by e, it counts as a step that is 10 % off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +134,11 @@ def step_seconds(parts: LayoutParts, at: Framework) -> float:
 def fit_framework(
     timed: Sequence[tuple[LayoutParts, float]], start: Framework, free: Sequence[str] | None = None
 ) -> Framework:
-    """The constants that tell the timed steps best, beginning at `start`; only those `free` may move.
+    """The constants that fit the timed steps best, beginning at `start`; only those `free` may move.
 
     Errors are logarithms, with a loss that forgives runs that something else held up.
     """
-    from scipy.optimize import least_squares  # type: ignore[import-untyped]
+    from scipy.optimize import least_squares
 
     names = list(free or (field.name for field in fields(Framework) if field.name != "overlaps"))
     measured = np.log([seconds for _, seconds in timed])
@@ -148,8 +147,8 @@ def fit_framework(
 
     def errors(logarithms: Floats) -> Floats:
         at = _moved(start, dict(zip(names, np.exp(logarithms).tolist(), strict=True)))
-        told = np.log([step_seconds(parts, at) for parts, _ in timed]) - measured
-        return np.append(told, _PRIOR * (logarithms - begin))
+        off = np.log([step_seconds(parts, at) for parts, _ in timed]) - measured
+        return np.append(off, _PRIOR * (logarithms - begin))
 
     found = least_squares(errors, begin, loss="cauchy", f_scale=_SOFT)
     return _moved(start, dict(zip(names, np.exp(found.x).tolist(), strict=True)))
@@ -189,9 +188,9 @@ class Held:
 
 
 def fit_held_activations(seen: Sequence[tuple[Holding, Holding, float | None]]) -> Held:
-    """The constants that tell the memory of runs best.
+    """The constants that fit the memory of runs best.
 
-    Each run is told by what its first and its fullest device hold, and what was measured on the first (None:
+    Each run is described by what its first and its fullest device hold, and what was measured on the first (None:
     it did not run).
     """
     from scipy.optimize import least_squares
@@ -199,14 +198,14 @@ def fit_held_activations(seen: Sequence[tuple[Holding, Holding, float | None]]) 
     ran = [(first, size) for first, _, size in seen if size is not None]
 
     def errors(value: Floats) -> Floats:
-        told = [first.bytes + value[0] * first.unit_bytes for first, _ in ran]
-        off: Floats = np.log(told) - np.log([size for _, size in ran])
+        predicted = [first.bytes + value[0] * first.unit_bytes for first, _ in ran]
+        off: Floats = np.log(predicted) - np.log([size for _, size in ran])
         return off
 
     kept = float(least_squares(errors, [1.0], bounds=([0.0], [100.0]), loss="cauchy", f_scale=_SOFT).x[0])
-    told = np.array([fullest.bytes + kept * fullest.unit_bytes for _, fullest, _ in seen])
+    predicted = np.array([fullest.bytes + kept * fullest.unit_bytes for _, fullest, _ in seen])
     did = np.array([size is not None for _, _, size in seen])
-    limits = np.unique(told)
-    right = np.array([((told <= limit) == did).sum() for limit in limits])
+    limits = np.unique(predicted)
+    right = np.array([((predicted <= limit) == did).sum() for limit in limits])
     best = int(right.argmax())
     return Held(kept, float(limits[best : best + 2].mean()))

@@ -1,56 +1,35 @@
-"""Robust non-linear least squares in numpy: Levenberg-Marquardt on a soft absolute loss.
+"""Robust non-linear least squares: a soft absolute loss, so that outliers count linearly.
 
-    minimise  sum_i rho(r_i(x)),  rho(r) = 2 (sqrt(1 + r²/s²) - 1) s²
-
-so that a few wild measurements weigh like their size, not its square. Derivatives are finite differences:
-the models here have a few dozen parameters at most.
+minimise  sum_i rho(r_i(x)),  rho(r) = 2 (sqrt(1 + r²/s²) - 1) s²
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
 from foretrain.prediction.operators.listing import Floats
 
-_STEP = 1e-5
+_TOLERANCE = 1e-7
+"""Relative change of the loss at which the search ends."""
 
 
 def minimise(
-    residuals: Callable[[Floats], Floats], start: Floats, scale: float = 0.05, iterations: int = 60
+    residuals: Callable[[Floats], Floats], start: Floats, scale: float = 0.05, evaluations: int = 60
 ) -> Floats:
-    """The parameters near `start` with the least robust loss. Deterministic."""
-    x, damping = start.astype(float), 1e-2
-    r = residuals(x)
-    loss = _loss(r, scale)
-    for _ in range(iterations):
-        weight = (1 + (r / scale) ** 2) ** -0.25
-        jacobian = _jacobian(residuals, x, r) * weight[:, None]
-        gradient, curvature = jacobian.T @ (r * weight), jacobian.T @ jacobian
-        step = np.linalg.solve(curvature + damping * np.diag(np.maximum(np.diag(curvature), 1e-9)), -gradient)
-        trial = residuals(x + step)
-        trial_loss = _loss(trial, scale)
-        if trial_loss < loss:
-            settled = loss - trial_loss < 1e-7 * loss
-            x, r, loss, damping = x + step, trial, trial_loss, max(damping / 4, 1e-9)
-            if settled:
-                break
-        else:
-            damping *= 6
-            if damping > 1e8:
-                break
-    return x
+    """The parameters near `start` with the least robust loss, after at most `evaluations` trial steps.
 
+    Deterministic. Derivatives are finite differences: the models here have a few dozen parameters at most.
+    """
+    from scipy.optimize import least_squares
 
-def _loss(r: Floats, scale: float) -> float:
-    return float(np.sum(np.sqrt(1 + (r / scale) ** 2) - 1))
-
-
-def _jacobian(residuals: Callable[[Floats], Floats], x: Floats, r: Floats) -> Floats:
-    columns = []
-    for index in range(len(x)):
-        nudged = x.copy()
-        nudged[index] += _STEP
-        columns.append((residuals(nudged) - r) / _STEP)
-    return np.stack(columns, axis=1)
+    search = least_squares(
+        residuals,
+        start,
+        loss="soft_l1",
+        f_scale=scale,
+        x_scale="jac",
+        ftol=_TOLERANCE,
+        max_nfev=evaluations,
+    )
+    found: Floats = search.x
+    return found

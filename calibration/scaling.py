@@ -37,6 +37,15 @@ from foretrain.learning.scaling.prior import FILE as FILE
 from foretrain.learning.scaling.prior import wide_prior
 from foretrain.prediction.operators.listing import Floats
 
+LEARNED = ("physical",)
+"""Forms with a prior of their own; the others are the literature's, and fitted as they are."""
+NOISE = 0.08
+"""In logarithms, before any was learned."""
+_ROUNDS = 3
+_FAR = 2.5
+_TO_DEVIATION = 1.4826
+_WORTH, _NARROWER = 3.0, 0.5
+
 
 @dataclass(frozen=True, eq=False)
 class Job:
@@ -66,7 +75,7 @@ class Job:
 
 
 def sia_timing(step: SiaStep) -> Timing:
-    """As a timing; devices are taken as spread evenly where it is not said."""
+    """As a timing; devices are taken as evenly distributed where the placement is unknown."""
     placed = step.devices_per_node
     place = Placement(placed) if placed else spread(step.nodes, step.devices)
     return Timing(Configuration(place, step.batch), step.step_seconds)
@@ -92,16 +101,6 @@ def gavel_jobs(steps: Sequence[GavelStep]) -> list[Job]:
         timing = gavel_timing(step)
         found.setdefault((step.model, step.cluster), {}).setdefault(timing.configuration, timing)
     return [Job(*key, tuple(timings.values()), gavel.SOURCE) for key, timings in found.items()]
-
-
-LEARNED = ("physical",)
-"""Forms with a prior of their own; the others are the literature's, and fitted as they are."""
-NOISE = 0.08
-"""In logarithms, before any was learned."""
-_ROUNDS = 3
-_FAR = 2.5
-_TO_DEVIATION = 1.4826
-_WORTH, _NARROWER = 3.0, 0.5
 
 
 @dataclass(frozen=True, eq=False)

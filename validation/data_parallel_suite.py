@@ -31,12 +31,12 @@ _NOTES = (
 def run(data: Path) -> SuiteReport:
     """Tell every step on several GPUs, its machine left out."""
     steps = replicated(data)
-    beyond = np.array([step.told_seconds - step.single_told_seconds for step in steps])
+    beyond = np.array([step.predicted_seconds - step.single_predicted_seconds for step in steps])
     single = np.array([step.single_seconds for step in steps])
     replicating = _left_out(steps)
     told = {
         HERE: single + beyond + replicating,
-        ALONE: np.array([step.told_seconds for step in steps]) + replicating,
+        ALONE: np.array([step.predicted_seconds for step in steps]) + replicating,
         COPIES: single + beyond,
         PERFECT: single,
     }

@@ -67,8 +67,8 @@ def _told(times: ClassTimes) -> dict[str, Floats]:
         ROOFLINE: times.least.sum(axis=1),
     }
     elsewhere = times.where(~here)
-    told[FORETRAIN][~here] = everything.tell(elsewhere)
-    told[FACTORS][~here] = everything.tell(elsewhere, with_trees=False)
+    told[FORETRAIN][~here] = everything.predict(elsewhere)
+    told[FACTORS][~here] = everything.predict(elsewhere, with_trees=False)
     return told
 
 

@@ -240,8 +240,8 @@ def _described(evaluation: Outcome) -> str:
     return (
         f"{curve.name} in {evaluation.deadline / HOUR:.2f} h: {single.usd:.2f} USD on "
         f"{single.phases[0].runner.name}, {two.usd:.2f} USD on {first} up to epoch {evaluation.epochs:.1f} "
-        f"of {curve.run.meets_at:.0f} and {second} after ({evaluation.saving:.1%} less); the curve flattens at "
-        f"epoch {curve.flattens_at:.0f}."
+        f"of {curve.run.meets_at:.0f} and {second} after ({evaluation.saving:.1%} less); the curve flattens "
+        f"at epoch {curve.flattens_at:.0f}."
     )
 
 

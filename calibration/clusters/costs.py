@@ -27,6 +27,25 @@ import numpy as np
 from calibration.clusters.steps import ClusterSteps
 from foretrain.prediction.operators.listing import Floats
 
+_MOST_ROWS = 400
+_MOST_RING_ROWS = 400
+_ROUNDS = 2
+_HOST_BOUNDS = ((np.log(1e-4), np.log(0.25)), (np.log(2e-6), np.log(4e-4)))
+_POWER_BOUNDS = (np.log(0.002), np.log(9.0))
+_HOST_STARTS = (np.log(5e-3), np.log(60e-3))
+_LAUNCH_START, _POWER_START = np.log(2e-5), np.log(0.4)
+_WIRE_BOUNDS = (
+    (np.log(5e7), np.log(3e10)),
+    (0.0, 1.2),
+    (np.log(5e7), np.log(3e10)),
+    (np.log(5e-6), np.log(2e-3)),
+)
+_WIRE_STARTS = (
+    (np.log(2e9), 0.5, np.log(1e9), np.log(1e-4)),
+    (np.log(6e9), 1.0, np.log(4e9), np.log(1e-3)),
+)
+Loss = Callable[[Floats], float]
+
 
 @dataclass(frozen=True, slots=True)
 class Hosts:
@@ -81,27 +100,6 @@ def exposed_seconds(steps: ClusterSteps, reductions: Floats) -> Floats:
 def step_seconds(steps: ClusterSteps, hosts: Hosts, wires: Wires) -> Floats:
     """The whole step."""
     return computing_seconds(steps, hosts) + exposed_seconds(steps, ring_seconds(steps, wires))
-
-
-_MOST_ROWS = 400
-_MOST_RING_ROWS = 400
-_ROUNDS = 2
-_HOST_BOUNDS = ((np.log(1e-4), np.log(0.25)), (np.log(2e-6), np.log(4e-4)))
-_POWER_BOUNDS = (np.log(0.002), np.log(9.0))
-_HOST_STARTS = (np.log(5e-3), np.log(60e-3))
-_LAUNCH_START, _POWER_START = np.log(2e-5), np.log(0.4)
-_WIRE_BOUNDS = (
-    (np.log(5e7), np.log(3e10)),
-    (0.0, 1.2),
-    (np.log(5e7), np.log(3e10)),
-    (np.log(5e-6), np.log(2e-3)),
-)
-_WIRE_STARTS = (
-    (np.log(2e9), 0.5, np.log(1e9), np.log(1e-4)),
-    (np.log(6e9), 1.0, np.log(4e9), np.log(1e-3)),
-)
-
-Loss = Callable[[Floats], float]
 
 
 def fit_hosts(steps: ClusterSteps) -> dict[str, Hosts]:
@@ -163,7 +161,7 @@ def _wires(x: Floats) -> Wires:
 
 def _least(loss: Loss, starts: Sequence[Floats], bounds: Sequence[tuple[float, float]]) -> Floats:
     """The arguments of the least loss that Powell's method finds from any of the starts."""
-    from scipy.optimize import minimize  # type: ignore[import-untyped]
+    from scipy.optimize import minimize
 
     found = []
     for start in starts:
@@ -181,20 +179,20 @@ def _kinds(steps: ClusterSteps) -> list[tuple[str, str, bool]]:
 
 
 def _thinned(steps: ClusterSteps, most: int) -> np.ndarray:
-    """At most so many rows of each cluster, model and kind, evenly over the file."""
-    alike: dict[tuple[str, str, bool], list[int]] = {}
+    """At most `most` rows of each cluster, model and kind, evenly over the file."""
+    rows_of_kind: dict[tuple[str, str, bool], list[int]] = {}
     for index, kind in enumerate(_kinds(steps)):
-        alike.setdefault(kind, []).append(index)
+        rows_of_kind.setdefault(kind, []).append(index)
     kept = [
         found[round(place)]
-        for found in alike.values()
+        for found in rows_of_kind.values()
         for place in np.linspace(0, len(found) - 1, min(most, len(found))).tolist()
     ]
     return np.array(sorted(kept), np.int64)
 
 
 def _even(steps: ClusterSteps) -> Floats:
-    """Weights that make models, and single and several devices, count alike."""
+    """Weights that make models, and single and several devices, have equal weight."""
     kinds = _kinds(steps)
     counts: Mapping[tuple[str, str, bool], int] = {kind: kinds.count(kind) for kind in set(kinds)}
     return np.array([1 / counts[kind] for kind in kinds])

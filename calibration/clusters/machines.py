@@ -34,10 +34,10 @@ class Extras:
     def seconds(self, runs: Sequence[ScalingRun]) -> Floats:
         """Steps on several GPUs."""
         single = np.array([run.single_seconds for run in runs])
-        told: Floats = single + terms(runs) @ np.array(
+        predicted: Floats = single + terms(runs) @ np.array(
             [self.slowdown, self.seconds_per_byte, self.seconds_per_gradient]
         )
-        return told
+        return predicted
 
 
 def terms(runs: Sequence[ScalingRun]) -> Floats:
@@ -53,7 +53,7 @@ def terms(runs: Sequence[ScalingRun]) -> Floats:
 
 def fit_extras(runs: Sequence[ScalingRun]) -> Extras:
     """The extras of runs on as many GPUs each; of no runs, none."""
-    from scipy.optimize import nnls  # type: ignore[import-untyped]
+    from scipy.optimize import nnls
 
     if not runs:
         return Extras(0.0, 0.0, 0.0)

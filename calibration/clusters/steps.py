@@ -32,6 +32,7 @@ DEVICES: Mapping[str, str] = {
     CLUSTERS["rtx"]: "rtx2080ti",
     CLUSTERS["azure"]: "v100-sxm2-32gb",
 }
+_SOFTWARE, _TASK, _PRECISION = "1.4", "resnet50", "fp16"
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,9 +123,6 @@ def cluster_steps(rows: Sequence[SiaStep], mixed_factor: float = 1.0) -> Cluster
 
 def _fullest(row: SiaStep) -> int:
     return max(row.devices_per_node) if row.devices_per_node else -(-row.devices // row.nodes)
-
-
-_SOFTWARE, _TASK, _PRECISION = "1.4", "resnet50", "fp16"
 
 
 def mixed_precision_factor(data: Path, without: frozenset[str] = frozenset()) -> float:

@@ -43,6 +43,10 @@ START = Behaviour(
 _NAMES = tuple(field.name for field in fields(Behaviour) if field.name != "contention")
 _OFFSETS = 3
 _AT_MOST_ONE = ("low_latency_share", "peer_share")
+LARGE_BYTES = 2**20
+_SMALL_WEIGHT = 0.4
+_ROWS = 100.0
+_PRIOR, _OFFSET_PRIOR, _ODD = 0.05, 0.3, 0.1
 
 
 @dataclass(frozen=True)
@@ -106,15 +110,9 @@ def merged(parts: Sequence[Calibration]) -> Calibration:
     )
 
 
-LARGE_BYTES = 2**20
-_SMALL_WEIGHT = 0.4
-_ROWS = 100.0
-_PRIOR, _OFFSET_PRIOR, _ODD = 0.05, 0.3, 0.1
-
-
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Times of one verb among so many devices of one machine, by size."""
+    """Times of one verb on a number of devices of one machine, by size."""
 
     device_id: str
     machine: Hardware
@@ -127,7 +125,7 @@ class Block:
 
 
 def blocks(times: Sequence[CollectiveTime]) -> tuple[Block, ...]:
-    """Measurements put together, so that each group of devices is told at once."""
+    """Measurements grouped by machine, verb and device count, so that each group is predicted at once."""
     found: dict[tuple[object, ...], list[CollectiveTime]] = {}
     for time in times:
         key = (time.source, time.machine, time.topology, time.verb, time.devices, time.sums)
@@ -184,7 +182,7 @@ def link_of(device: Device | str, found: Sequence[Block]) -> str:
 
 def fit(found: Sequence[Block], kind: str) -> Calibration:
     """The calibration of one technology from blocks of devices of it."""
-    from scipy.optimize import least_squares  # type: ignore[import-untyped]
+    from scipy.optimize import least_squares
 
     names = tuple(dict.fromkeys(link_of(block.device_id, found) for block in found))
     topologies = () if kind == NVLINK else tuple(dict.fromkeys(block.topology for block in found))

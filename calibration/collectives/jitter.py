@@ -1,6 +1,6 @@
 """How much step times vary between GPUs, from Lambda's runs on two to eight of them.
 
-A run on n GPUs is told from the same run on one: what the exchange of gradients over the shipped links takes
+A run on n GPUs is predicted from the same run on one: what the exchange of gradients over the shipped links takes
 beyond the backward pass, and the wait for the slowest of n workers whose times vary by a coefficient of
 variation cv,
 
@@ -39,10 +39,10 @@ _BRIDGES = {"rtx2080ti": "nvlink2:2", "rtx8000": "nvlink2:2"}
 def calibrate(data: Path) -> dict[str, Any]:
     """The calibration as it is written."""
     runs = [item for item in read(data) if item.framework != TENSORFLOW]
-    told = by_links(runs)
-    known = ~np.isnan(told)
-    best = best_candidate(runs, told, known)
-    off = errors(runs, told)
+    predicted = by_links(runs)
+    known = ~np.isnan(predicted)
+    best = best_candidate(runs, predicted, known)
+    off = errors(runs, predicted)
     return {
         "data": [{"source": "lambda", "runs": int(known.sum())}],
         "coefficient_of_variation": float(CANDIDATES[best]),
@@ -66,15 +66,15 @@ def waits(runs: Sequence[ScalingRun]) -> Floats:
     return np.asarray(np.array(beyond)[:, counts - 1] * single, float)
 
 
-def errors(runs: Sequence[ScalingRun], told: Floats) -> Floats:
+def errors(runs: Sequence[ScalingRun], predicted: Floats) -> Floats:
     """|log| of predicted over measured, for each candidate (rows) and run (columns)."""
     measured = np.array([item.seconds for item in runs])
-    return np.asarray(np.abs(np.log((told + waits(runs)) / measured)), float)
+    return np.asarray(np.abs(np.log((predicted + waits(runs)) / measured)), float)
 
 
-def best_candidate(runs: Sequence[ScalingRun], told: Floats, among: Flags) -> int:
+def best_candidate(runs: Sequence[ScalingRun], predicted: Floats, among: Flags) -> int:
     """The candidate that explains some of the runs best."""
-    return int(np.nanmean(errors(runs, told)[:, among], axis=1).argmin())
+    return int(np.nanmean(errors(runs, predicted)[:, among], axis=1).argmin())
 
 
 def _exposed(item: ScalingRun) -> float:

@@ -37,6 +37,9 @@ from foretrain.prediction.collectives.calibration import (
 from foretrain.prediction.operators.listing import Floats
 
 _DEVICES = (2, 4, 8)
+_MIB = 2**20
+_HALF = 0.5
+"""Share of the low-latency protocol on a network: four bytes of data to four of flags."""
 
 
 def exponents(found: Sequence[Waiting]) -> Mapping[str, float]:
@@ -52,7 +55,7 @@ def exponents(found: Sequence[Waiting]) -> Mapping[str, float]:
 
 
 def unseen_spread(machines: Mapping[str, float]) -> dict[str, float]:
-    """Quantiles of measured / predicted of 2, 4 and 8 devices of a machine told from the others."""
+    """Quantiles of measured / predicted of 2, 4 and 8 devices of a machine, predicted from the others."""
     ratios = [
         (devices / 2) ** (own - fmean(value for other, value in machines.items() if other != name))
         for name, own in machines.items()
@@ -60,11 +63,6 @@ def unseen_spread(machines: Mapping[str, float]) -> dict[str, float]:
     ]
     p10, p50, p90 = np.quantile(ratios, [0.1, 0.5, 0.9]).tolist()
     return {"p10": p10, "p50": p50, "p90": p90, "cases": len(ratios)}
-
-
-_MIB = 2**20
-_HALF = 0.5
-"""Share of the low-latency protocol on a network: four bytes of data to four of flags."""
 
 
 def corpus(data: Path) -> Mapping[str, tuple[Block, ...]]:
@@ -167,5 +165,5 @@ def _data(found: Mapping[str, Sequence[Block]], waiting: int) -> dict[str, Any]:
         "sources": sources,
         "collectives": used,
         "waiting_for_gradients": waiting,
-        "software": "NCCL 2.0 (deepbench), 2.27.3 to 2.29.2 (aiconfigurator), not said (vtrain, sia)",
+        "software": "NCCL 2.0 (deepbench), 2.27.3 to 2.29.2 (aiconfigurator), not stated (vtrain, sia)",
     }

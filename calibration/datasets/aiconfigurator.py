@@ -37,6 +37,33 @@ NCCL_FILE = Path("aiconfigurator/nccl.csv.gz")
 SOURCE = "aiconfigurator"
 DEVICES = {"a100_sxm": "a100-sxm-80gb", "l40s": "l40s", "h200_sxm": "h200-sxm", "b200_sxm": "b200"}
 _GEMM_DTYPES = {"bfloat16": "bfloat16", "fp8": "float8_e4m3fn"}
+_SHORTEST = 0.01
+_ATTENTION_KERNELS = frozenset(
+    {
+        "fa3",
+        "flash_attention",
+        "vllm_flash_attn",
+        "vllm_flash_attn_fa2",
+        "vllm_flash_attn_fa3",
+        "vllm_flashinfer",
+    }
+)
+_PLAUSIBLE_SHARE = 0.85
+"""A cut chosen here, not a published bound: plain products of these GPUs stay below it when large."""
+_ATTENTION_ITEM_BYTES = 2
+_NCCL_MACHINES = {
+    "a100_sxm": ("a100-sxm-80gb:8", "nvswitch"),
+    "h200_sxm": ("h200-sxm:8", "nvswitch"),
+    "b200_sxm": ("b200:8", "nvswitch"),
+    "l40s": ("l40s:8", "host-bridge"),
+}
+_NCCL_VERBS = {
+    "all_reduce": Verb.ALL_REDUCE,
+    "all_gather": Verb.ALL_GATHER,
+    "reduce_scatter": Verb.REDUCE_SCATTER,
+    "alltoall": Verb.ALL_TO_ALL,
+}
+_NCCL_ITEM_BYTES = {"half": 2, "int8": 1}
 
 
 def read_products(data: Path) -> Measurements:
@@ -56,9 +83,6 @@ def read_products(data: Path) -> Measurements:
     )
 
 
-_SHORTEST = 0.01
-
-
 def start_cycles(data: Path) -> float:
     """Cycles at boost clock of the shortest hundredth of kernels, the median over devices."""
     seconds: dict[str, list[float]] = {}
@@ -69,21 +93,6 @@ def start_cycles(data: Path) -> float:
         float(np.quantile(found, _SHORTEST)) * device(DEVICES[name]).sheet.number("boost_clock_hertz")
         for name, found in seconds.items()
     )
-
-
-_ATTENTION_KERNELS = frozenset(
-    {
-        "fa3",
-        "flash_attention",
-        "vllm_flash_attn",
-        "vllm_flash_attn_fa2",
-        "vllm_flash_attn_fa3",
-        "vllm_flashinfer",
-    }
-)
-_PLAUSIBLE_SHARE = 0.85
-"""A cut chosen here, not a published bound: plain products of these GPUs stay below it when large."""
-_ATTENTION_ITEM_BYTES = 2
 
 
 def attention_work(batch: int, length: int, heads: int, kv_heads: int, head: int) -> Work:
@@ -134,21 +143,6 @@ def _is_plausible(every: Measurements) -> Flags:
         moved = every.table.bytes / every.seconds < _PLAUSIBLE_SHARE * target.memory_bytes_per_second
         fits |= here & (every.table.flop / every.seconds < _PLAUSIBLE_SHARE * peak) & (cached | moved)
     return fits
-
-
-_NCCL_MACHINES = {
-    "a100_sxm": ("a100-sxm-80gb:8", "nvswitch"),
-    "h200_sxm": ("h200-sxm:8", "nvswitch"),
-    "b200_sxm": ("b200:8", "nvswitch"),
-    "l40s": ("l40s:8", "host-bridge"),
-}
-_NCCL_VERBS = {
-    "all_reduce": Verb.ALL_REDUCE,
-    "all_gather": Verb.ALL_GATHER,
-    "reduce_scatter": Verb.REDUCE_SCATTER,
-    "alltoall": Verb.ALL_TO_ALL,
-}
-_NCCL_ITEM_BYTES = {"half": 2, "int8": 1}
 
 
 def read_collectives(data: Path, dtype: str = "half") -> tuple[CollectiveTime, ...]:

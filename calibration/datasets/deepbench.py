@@ -14,28 +14,47 @@ reached 6 GB/s, half of what Pascal GPUs with peer access did, on a machine that
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from calibration.datasets.measurements import CollectiveTime, Measurements, measurements, rows
+from calibration.datasets.measurements import CollectiveTime, Measurements, measurements_of, rows
 from calibration.datasets.works import Convolution, product
 from foretrain.prediction.collectives._base import Verb
 from foretrain.workloads.ops import Direction, Kind, Work
 
+SOURCE = "deepbench"
 FILE = Path("deepbench/train_sheets.csv.gz")
 _PRODUCT_TITLE = "Dense Matrix Multiplication"
+_DEVICES = {
+    "DeepBench_AMD_MI25": "mi25",
+    "DeepBench_AMD_VegaFE": "vega-fe",
+    "DeepBench_NV_1080Ti": "gtx1080ti",
+    "DeepBench_NV_M40": "m40",
+    "DeepBench_NV_P100": "p100-sxm2",
+    "DeepBench_NV_T4": "t4",
+    "DeepBench_NV_TitanX": "titanx",
+    "DeepBench_NV_TitanX_Pascal": "titanx-pascal",
+    "DeepBench_NV_TitanXp": "titanxp",
+    "DeepBench_NV_V100": "v100-sxm2-16gb",
+}
+_DIRECTIONS = {
+    "forward (msec)": Direction.FORWARD,
+    "wrt inputs (msec)": Direction.INPUT_GRADIENT,
+    "wrt parameters (msec)": Direction.WEIGHT_GRADIENT,
+}
+_RECURRENT_TITLE = "Recurrent Layers - "
+_GATES = {"Vanilla": 1, "LSTM": 4, "GRU": 3}
+_ALL_REDUCE_MACHINES = {
+    "DeepBench_NV_1080Ti": ("gtx1080ti:8", "pcie-switch"),
+    "DeepBench_NV_TitanX_Pascal": ("titanx-pascal:8", "pcie-switch"),
+}
+_ALL_REDUCE_TITLE = "All-Reduce"
+_ALL_REDUCE_ITEM_BYTES = 4
 
 
 def read_products(data: Path) -> Measurements:
     """All products on known devices."""
-    found = list(_product_cases(data / FILE))
-    return measurements(
-        "deepbench",
-        [work for work, _, _, _ in found],
-        [device_id for _, device_id, _, _ in found],
-        [seconds for _, _, seconds, _ in found],
-        [layout for _, _, _, layout in found],
-    )
+    return measurements_of(SOURCE, _product_cases(data / FILE))
 
 
 def _product_cases(file: Path) -> Iterator[tuple[Work, str, float, str]]:
@@ -55,35 +74,9 @@ def _product_cases(file: Path) -> Iterator[tuple[Work, str, float, str]]:
                 yield product(1, m, n, k, dtype, is_linear=True), _DEVICES[row["file"]], seconds, layout
 
 
-_DEVICES = {
-    "DeepBench_AMD_MI25": "mi25",
-    "DeepBench_AMD_VegaFE": "vega-fe",
-    "DeepBench_NV_1080Ti": "gtx1080ti",
-    "DeepBench_NV_M40": "m40",
-    "DeepBench_NV_P100": "p100-sxm2",
-    "DeepBench_NV_T4": "t4",
-    "DeepBench_NV_TitanX": "titanx",
-    "DeepBench_NV_TitanX_Pascal": "titanx-pascal",
-    "DeepBench_NV_TitanXp": "titanxp",
-    "DeepBench_NV_V100": "v100-sxm2-16gb",
-}
-_DIRECTIONS = {
-    "forward (msec)": Direction.FORWARD,
-    "wrt inputs (msec)": Direction.INPUT_GRADIENT,
-    "wrt parameters (msec)": Direction.WEIGHT_GRADIENT,
-}
-
-
 def read_convolutions(data: Path) -> Measurements:
     """All convolutions on known devices."""
-    found = list(_convolution_cases(data / FILE))
-    return measurements(
-        "deepbench",
-        [work for work, _, _ in found],
-        [device_id for _, device_id, _ in found],
-        [seconds for _, _, seconds in found],
-        [work.direction.value for work, _, _ in found],
-    )
+    return measurements_of(SOURCE, _by_direction(_convolution_cases(data / FILE)))
 
 
 def _convolution_cases(file: Path) -> Iterator[tuple[Work, str, float]]:
@@ -132,10 +125,6 @@ def _convolution_works(row: dict[str, str], header: dict[str, str]) -> Iterator[
             yield layer.work(direction, dtype), _DEVICES[row["file"]], seconds
 
 
-_RECURRENT_TITLE = "Recurrent Layers - "
-_GATES = {"Vanilla": 1, "LSTM": 4, "GRU": 3}
-
-
 def recurrent_work(gates: int, hidden: int, batch: int, steps: int, dtype: str, direction: Direction) -> Work:
     """A layer without the product with its input: `in` is 0."""
     dims = {"steps": steps, "batch": batch, "in": 0, "hidden": hidden}
@@ -149,14 +138,7 @@ def recurrent_work(gates: int, hidden: int, batch: int, steps: int, dtype: str, 
 
 def read_recurrent(data: Path) -> Measurements:
     """All layers on known devices."""
-    found = list(_recurrent_cases(data / FILE))
-    return measurements(
-        "deepbench",
-        [each for each, _, _ in found],
-        [device_id for _, device_id, _ in found],
-        [seconds for _, _, seconds in found],
-        [each.direction.value for each, _, _ in found],
-    )
+    return measurements_of(SOURCE, _by_direction(_recurrent_cases(data / FILE)))
 
 
 def _recurrent_cases(file: Path) -> Iterator[tuple[Work, str, float]]:
@@ -190,13 +172,10 @@ def _recurrent_works(
             yield done, _DEVICES[row["file"]], total * 1e-3
 
 
-SOURCE = "deepbench"
-_ALL_REDUCE_MACHINES = {
-    "DeepBench_NV_1080Ti": ("gtx1080ti:8", "pcie-switch"),
-    "DeepBench_NV_TitanX_Pascal": ("titanx-pascal:8", "pcie-switch"),
-}
-_ALL_REDUCE_TITLE = "All-Reduce"
-_ALL_REDUCE_ITEM_BYTES = 4
+def _by_direction(cases: Iterable[tuple[Work, str, float]]) -> Iterator[tuple[Work, str, float, str]]:
+    """Cases labelled by the direction of their work."""
+    for work, device_id, seconds in cases:
+        yield work, device_id, seconds, work.direction.value
 
 
 def read_all_reduces(data: Path) -> tuple[CollectiveTime, ...]:

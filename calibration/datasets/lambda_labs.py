@@ -72,6 +72,12 @@ DEVICES: Mapping[str, str] = {
 _DEVICES_OF_INSTANCES = {"p3.8xlarge": 4, "p3.16xlarge": 8}
 _OTHER_HARNESS = "sonantic"
 _BATCHES = Path(__file__).with_name("lambda_batches.toml")
+_BERT_TOKENS = 384
+_BERT = {
+    "bert_base_squad": {"layers": 12, "width": 768, "heads": 12, "hidden": 3072},
+    "bert_large_squad": {"layers": 24, "width": 1024, "heads": 16, "hidden": 4096},
+}
+TASKS = frozenset({"resnet50", "ncf", *_BERT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +104,7 @@ class Reading:
 def read(data: Path) -> Reading:
     """All single-GPU runs on known devices."""
     left_out: dict[str, int] = {}
-    alike: dict[tuple[str, str, str, str, str], list[float]] = {}
+    repeats: dict[tuple[str, str, str, str, str], list[float]] = {}
     for row in rows(data / FILE):
         reason = _reason(row)
         if reason:
@@ -107,9 +113,9 @@ def read(data: Path) -> Reading:
         precision = "fp32" if row["prec"] == "FP32" else "fp16"
         version = ".".join(row["torch"].split(".")[:2])
         key = (row["task"], precision, DEVICES[_plain(row["gpu"])], version, row["global_batch"])
-        alike.setdefault(key, []).append(float(row["throughput"]))
+        repeats.setdefault(key, []).append(float(row["throughput"]))
     runs = []
-    for (task, precision, device_id, version, batch), found in alike.items():
+    for (task, precision, device_id, version, batch), found in repeats.items():
         size = float(batch) if batch else _batch(task, precision, device_id)
         if size is None:
             left_out["no batch known"] = left_out.get("no batch known", 0) + len(found)
@@ -185,14 +191,6 @@ def _batch(task: str, precision: str, device_id: str) -> float | None:
 
     nearest = min(known, key=distance)
     return max(1.0, known[nearest] * memory / device(nearest).memory_bytes)
-
-
-_BERT_TOKENS = 384
-_BERT = {
-    "bert_base_squad": {"layers": 12, "width": 768, "heads": 12, "hidden": 3072},
-    "bert_large_squad": {"layers": 24, "width": 1024, "heads": 16, "hidden": 4096},
-}
-TASKS = frozenset({"resnet50", "ncf", *_BERT})
 
 
 @dataclass(frozen=True)

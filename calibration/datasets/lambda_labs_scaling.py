@@ -50,7 +50,7 @@ _TENSORFLOW_DEVICES: Mapping[str, str] = {
 class ScalingRun:
     """A step on several GPUs, and the same on one; `is_bridged` where NVLink bridges pairs of cards.
 
-    `machine` is what is alike for the links and the host: runs of one machine tell of each other.
+    `machine` names links and host: runs of one machine can predict each other.
     """
 
     framework: str
@@ -163,8 +163,8 @@ def _paired(
     for key, throughput in middle.items():
         machine, device_id, precision, _, task, count = key
         devices = int(count)
-        alike = elsewhere.get(key[1:-1])
-        alone = middle.get((*key[:-1], "1")) or (median(alike) if alike else None)
+        same = elsewhere.get(key[1:-1])
+        alone = middle.get((*key[:-1], "1")) or (median(same) if same else None)
         if alone is None or not 1 < devices <= _MOST:
             continue
         units = batches[key] * float(_network(task).get("units_per_sample", 1))
@@ -184,7 +184,7 @@ def _paired(
 
 
 def _pytorch_machine(folder: str) -> str:
-    """A folder's name without the number of GPUs; Lambda's rented machines are all alike."""
+    """A folder's name without the number of GPUs; Lambda's rented machines are identical."""
     if folder.startswith("LambdaOD"):
         return "LambdaOD"
     return re.sub(r"(^|_)\d+x", r"\1", folder)

@@ -73,6 +73,18 @@ def measurements(
     )
 
 
+def measurements_of(source: str, cases: Iterable[tuple[Work, str, float, str]]) -> Measurements:
+    """Measurements from rows of work, device, seconds and label."""
+    listed = tuple(cases)
+    return measurements(
+        source,
+        [work for work, _, _, _ in listed],
+        [device_id for _, device_id, _, _ in listed],
+        [seconds for _, _, seconds, _ in listed],
+        [label for _, _, _, label in listed],
+    )
+
+
 def shape_key(work: Work) -> int:
     """A number that is the same for all works of one kind and shape, on any machine and any day."""
     return zlib.crc32(repr((work.kind.value, sorted(work.dims.items()))).encode())

@@ -30,7 +30,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from calibration.datasets.measurements import Measurements, measurements, rows
+from calibration.datasets.measurements import Measurements, measurements, measurements_of, rows
 from calibration.datasets.works import Convolution, product
 from foretrain.facts.devices import device
 from foretrain.workloads.ops import Direction, Kind, Work
@@ -42,6 +42,20 @@ CONVOLUTION_FILE = Path("neusight/ops_conv_fp32.csv.gz")
 LAYER_FILE = Path("neusight/per_op_one_layer.csv.gz")
 STEP_FILE = Path("neusight/end_to_end_fp32.csv")
 _ITEM_BYTES = 4
+_TWO_TENSORS = frozenset({"add", "mul", "div", "pow"})
+_VECTOR_KINDS = {"softmax": Kind.SOFTMAX, "ln": Kind.NORMALISATION}
+_FLOP_PER_ELEMENT = {Kind.SOFTMAX: 5.0, Kind.NORMALISATION: 5.0, Kind.ELEMENTWISE: 1.0}
+_LINEAR_NAMES = ("query", "key", "value", "dense", "proj", "fc1", "fc2", "predictions_decoder", "lm_head")
+_WITHOUT_BIAS = frozenset({"lm_head"})
+_MASK_ITEM_BYTES = 1
+_DROPOUT_KERNELS = 3
+_MODELS = {
+    "gpt2_large": "gpt2-large",
+    "gpt3_xl": "gpt3-xl-neusight",
+    "gpt3_27": "gpt3-2.7b",
+    "opt_13": "opt-1.3b",
+    "switchxl4": "switch-xl-4",
+}
 
 
 def read_products(data: Path) -> Measurements:
@@ -59,11 +73,6 @@ def read_products(data: Path) -> Measurements:
         [float(row["latency_ms"]) * 1e-3 for row in found],
         [row["op"] for row in found],
     )
-
-
-_TWO_TENSORS = frozenset({"add", "mul", "div", "pow"})
-_VECTOR_KINDS = {"softmax": Kind.SOFTMAX, "ln": Kind.NORMALISATION}
-_FLOP_PER_ELEMENT = {Kind.SOFTMAX: 5.0, Kind.NORMALISATION: 5.0, Kind.ELEMENTWISE: 1.0}
 
 
 def vector_work(op: str, rows_count: int, length: int) -> Work:
@@ -119,10 +128,6 @@ def _convolution(row: dict[str, str]) -> Convolution:
     )
 
 
-_LINEAR_NAMES = ("query", "key", "value", "dense", "proj", "fc1", "fc2", "predictions_decoder", "lm_head")
-_WITHOUT_BIAS = frozenset({"lm_head"})
-
-
 def read_layer_products(data: Path) -> Measurements:
     """Forward products, one work for each measurement."""
     found = [
@@ -130,7 +135,7 @@ def read_layer_products(data: Path) -> Measurements:
         for work, name, seconds, _, label in _layer_products(data / LAYER_FILE)
         if seconds > 0
     ]
-    return _as_measurements(found)
+    return measurements_of(SOURCE, found)
 
 
 def read_layer_product_gradients(data: Path) -> tuple[Measurements, Measurements]:
@@ -141,7 +146,7 @@ def read_layer_product_gradients(data: Path) -> tuple[Measurements, Measurements
         first, second = gradients(work)
         firsts.append((first, name, total, label))
         seconds.append((second, name, total, label))
-    return _as_measurements(firsts), _as_measurements(seconds)
+    return measurements_of(SOURCE, firsts), measurements_of(SOURCE, seconds)
 
 
 def gradients(work: Work) -> tuple[Work, Work]:
@@ -156,16 +161,6 @@ def gradients(work: Work) -> tuple[Work, Work]:
     return (
         replace(first, direction=Direction.INPUT_GRADIENT),
         replace(second, direction=Direction.WEIGHT_GRADIENT),
-    )
-
-
-def _as_measurements(found: list[tuple[Work, str, float, str]]) -> Measurements:
-    return measurements(
-        SOURCE,
-        [work for work, _, _, _ in found],
-        [name for _, name, _, _ in found],
-        [seconds for _, _, seconds, _ in found],
-        [label for _, _, _, label in found],
     )
 
 
@@ -195,20 +190,9 @@ def _layer_product(row: dict[str, str]) -> Work | None:
     return None
 
 
-_MASK_ITEM_BYTES = 1
-_DROPOUT_KERNELS = 3
-
-
 def read_vector_gradients(data: Path) -> Measurements:
     """Backward of softmax, norms, activations, products by a number or a tensor, and dropout."""
-    found = list(_vector_gradients(data / LAYER_FILE))
-    return measurements(
-        SOURCE,
-        [work for work, _, _, _ in found],
-        [name for _, name, _, _ in found],
-        [seconds for _, _, seconds, _ in found],
-        [label for _, _, _, label in found],
-    )
+    return measurements_of(SOURCE, _vector_gradients(data / LAYER_FILE))
 
 
 def _vector_gradients(file: Path) -> Iterator[tuple[Work, str, float, str]]:
@@ -253,15 +237,6 @@ def _vector_gradient(label: str, shape: tuple[int, ...], tensors: int) -> Work:
         mask = float(_MASK_ITEM_BYTES * elements)
         kind, read, write, kernels = Kind.DROPOUT, mask + 3 * tensor, 3 * tensor, _DROPOUT_KERNELS
     return Work(kind, Direction.BACKWARD, dims, "float32", float(elements), read, write, kernels)
-
-
-_MODELS = {
-    "gpt2_large": "gpt2-large",
-    "gpt3_xl": "gpt3-xl-neusight",
-    "gpt3_27": "gpt3-2.7b",
-    "opt_13": "opt-1.3b",
-    "switchxl4": "switch-xl-4",
-}
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,8 @@ CLUSTERS: Mapping[str, str] = {"aws": "aws-4xt4", "rtx": "8xrtx2080ti", "azure":
 MODELS: Mapping[str, str] = {"cifar10": "resnet18", "imagenet": "resnet50"}
 """Networks that Sia names by their data."""
 PLACEMENTS, SCALABILITY = "placements", "scalability"
+_LONG = 15e-3
+_WAITING_CLUSTERS = ("aws", "rtx")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +65,9 @@ def _step(row: Mapping[str, str]) -> SiaStep:
     )
 
 
-_LONG = 15e-3
-_WAITING_CLUSTERS = ("aws", "rtx")
-
-
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Seconds that a model's gradients took on so many devices of one node."""
+    """Seconds that a model's gradients took on a number of devices of one node."""
 
     cluster: str
     model: str

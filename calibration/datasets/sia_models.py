@@ -10,7 +10,7 @@ Facts are from the repositories petuum/adaptdl (examples) and siasosp23/artifact
     yolov3       YOLOv3 on PASCAL VOC (20 classes), SGD with momentum, mixed precision, images of a random
                  size from 320 to 608 pixels
 
-A batch of utterances is padded to its longest, the expected largest of so many (`frames`). Assumed: they
+A batch of utterances is padded to its longest, the expected largest of the batch (`frames`). Assumed: they
 last 3.0 s with a spread of 0.9 s. No published figure was found; the zoo's 8 s stood here first and was given
 up after its times on one GPU were seen to be 1.2 to 2 times too long at most batches. Images of YOLOv3 are
 taken at the size whose area is the mean of all.

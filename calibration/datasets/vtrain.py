@@ -27,6 +27,7 @@ _OPTIONS = StepOptions(
     checkpoint_activations=True,
     half_weights=True,
 )
+_ALL_REDUCE_MACHINES = {"a100": ("a100-sxm-80gb:8", "nvswitch"), "v100": ("dgx-1v", "nvlink-mesh")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +92,6 @@ def model_of(run: MegatronRun) -> Transformer:
         "fused_kernels": True,
     }
     return Transformer("gpt", run.seq_len, _OPTIONS, config, f"GPT of {run.shape}")
-
-
-_ALL_REDUCE_MACHINES = {"a100": ("a100-sxm-80gb:8", "nvswitch"), "v100": ("dgx-1v", "nvlink-mesh")}
 
 
 def read_all_reduces(data: Path) -> tuple[CollectiveTime, ...]:

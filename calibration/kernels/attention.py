@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from calibration.datasets import aiconfigurator
 from calibration.datasets.measurements import Measurements
-from calibration.files import data_used, spread
+from calibration.files import HeldOut, data_used
 from calibration.least_squares import minimise
 from foretrain.facts.devices import device
 from foretrain.prediction.operators.attention import FILE as FILE
@@ -25,14 +25,6 @@ _WEIGHT = 1000
 _PULL = 3.0
 """How hard devices are held together: as ten measurements off by an e-fold."""
 _START = np.log(np.array([15000.0, 0.7, 60.0, 60.0, 1000.0]))
-
-
-@dataclass(frozen=True, eq=False)
-class Predictions:
-    """Out-of-sample predictions of every measurement, in their order."""
-
-    shape_unseen: Floats
-    device_unseen: Floats
 
 
 def constants(x: Floats) -> AttentionConstants:
@@ -49,7 +41,7 @@ class AttentionFit:
 
 
 def predicted_seconds(found: Measurements, learned: AttentionFit) -> Floats:
-    """What a fit tells of all measurements; devices it does not know do not depart from the others."""
+    """Predictions of a fit for all measurements; devices it does not know have no departure."""
     seconds = np.zeros(len(found))
     for name in found.devices:
         here = found.device_ids == name
@@ -60,7 +52,7 @@ def predicted_seconds(found: Measurements, learned: AttentionFit) -> Floats:
 
 
 def fit(found: Measurements) -> AttentionFit:
-    """The constants that tell the measurements best, each device counting the same."""
+    """The constants that fit the measurements best, each device with equal weight."""
     works = [found.where(found.device_ids == name) for name in found.devices]
     targets = [device(name) for name in found.devices]
 
@@ -73,20 +65,20 @@ def fit(found: Measurements) -> AttentionFit:
         ]
         return np.concatenate([*off, _PULL * x[len(_START) :]])
 
-    x = minimise(residuals, np.concatenate([_START, np.zeros(len(works))]), iterations=30)
+    x = minimise(residuals, np.concatenate([_START, np.zeros(len(works))]), evaluations=30)
     departures = np.exp(x[len(_START) :]).tolist()
     return AttentionFit(constants(x), dict(zip(found.devices, departures, strict=True)))
 
 
-def cross_validate(found: Measurements) -> Predictions:
-    """Each measurement as told by a fit that had not seen its shape, and by one that had not seen its GPU."""
+def cross_validate(found: Measurements) -> HeldOut:
+    """Each measurement as predicted by a fit that had not seen its shape, and by one that had not seen its GPU."""
     fold: NDArray[np.int64] = found.fold(FOLDS)
     by_shape, by_device = np.zeros(len(found)), np.zeros(len(found))
     for number in range(FOLDS):
         _predict_left_out(found, fold == number, by_shape)
     for name in found.devices:
         _predict_left_out(found, found.device_ids == name, by_device)
-    return Predictions(by_shape, by_device)
+    return HeldOut(by_shape, by_device)
 
 
 def _predict_left_out(found: Measurements, left_out: Flags, into: Floats) -> None:
@@ -101,10 +93,7 @@ def calibrate(data: Path) -> Mapping[str, Any]:
         "model": "attention",
         "data": data_used([found]),
         "residuals_of": "measured / predicted; seen: by shape, unseen: by GPU left out",
-        "residuals": {
-            "seen": spread(found.seconds, out.shape_unseen),
-            "unseen": spread(found.seconds, out.device_unseen),
-        },
+        "residuals": out.residuals(found.seconds),
         "constants": asdict(learned.constants),
         "departures": dict(learned.departures),
     }

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from calibration.datasets import aiconfigurator, deepbench, neusight
 from calibration.datasets.measurements import Measurements
-from calibration.files import data_used, spread
+from calibration.files import HeldOut, data_used
 from calibration.kernels.harness import observed
 from calibration.least_squares import minimise
 from foretrain.facts.devices import Device, device
@@ -48,6 +48,7 @@ _START = np.array(
         *(1.0, 1.0, -1.0, np.log(30.0), 0.0, 1.0, 1.0, np.log(256.0), 0.0, np.log(64.0), 0.0, -1.0),
     ]
 )
+FOLDS = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +128,7 @@ def fit(parts: Sequence[Sample], start_cycles: float, most: int = 300) -> Convol
         drawn = [0.05 * (x[: len(_START)] - _START), 0.3 * (x[len(_START) :] - 1.5)]
         return np.concatenate(errors + drawn)
 
-    return at(minimise(residuals, np.concatenate([_START, np.ones(len(keys))]), scale=0.1, iterations=25))
+    return at(minimise(residuals, np.concatenate([_START, np.ones(len(keys))]), scale=0.1, evaluations=25))
 
 
 def _sigmoid(x: Floats) -> Floats:
@@ -154,17 +155,6 @@ def _constants(x: Floats, start_cycles: float) -> ConvolutionConstants:
     )
 
 
-FOLDS = 3
-
-
-@dataclass(frozen=True, eq=False)
-class Predictions:
-    """Out-of-sample predictions of every measurement of one data set, in its order."""
-
-    shape_unseen: Floats
-    device_unseen: Floats
-
-
 def read(data: Path) -> tuple[Measurements, ...]:
     """The data sets fitted to. Gradients of an input of a few channels, which no training asks for, are left
     out: they are those of first layers.
@@ -184,10 +174,10 @@ def fitted_on(found: Sequence[Measurements], start_cycles: float) -> Convolution
     return fit([part for one in found for part in samples(one)], start_cycles)
 
 
-def cross_validate(found: Sequence[Measurements], start_cycles: float) -> tuple[Predictions, ...]:
-    """Each measurement as told by a fit without its shape, and by one without its family of GPUs."""
+def cross_validate(found: Sequence[Measurements], start_cycles: float) -> tuple[HeldOut, ...]:
+    """Each measurement as predicted by a fit without its shape, and by one without its family of GPUs."""
     parts = [samples(one) for one in found]
-    told = [Predictions(np.full(len(one), np.nan), np.full(len(one), np.nan)) for one in found]
+    held_out = [HeldOut(np.full(len(one), np.nan), np.full(len(one), np.nan)) for one in found]
     folds = [one.fold(FOLDS) for one in found]
     for number in range(FOLDS):
         kept = [
@@ -196,18 +186,18 @@ def cross_validate(found: Sequence[Measurements], start_cycles: float) -> tuple[
             for part in split
         ]
         learned = fit(kept, start_cycles)
-        for one, fold, split, result in zip(found, folds, parts, told, strict=True):
+        for one, fold, split, result in zip(found, folds, parts, held_out, strict=True):
             for part in split:
                 here = one.device_ids == part.device.id
                 result.shape_unseen[here & (fold == number)] = learned.shown(part)[fold[here] == number]
     everything = [part for split in parts for part in split]
     for family in sorted({part.device.family for part in everything}):
         learned = fit([part for part in everything if part.device.family != family], start_cycles)
-        for one, split, result in zip(found, parts, told, strict=True):
+        for one, split, result in zip(found, parts, held_out, strict=True):
             for part in split:
                 if part.device.family == family:
                     result.device_unseen[one.device_ids == part.device.id] = learned.shown(part)
-    return tuple(told)
+    return tuple(held_out)
 
 
 def _keep(part: Sample, chosen: np.ndarray[Any, Any]) -> Sample:
@@ -219,17 +209,17 @@ def calibrate(data: Path) -> Mapping[str, Any]:
     found = read(data)
     cycles = aiconfigurator.start_cycles(data)
     learned = fitted_on(found, cycles)
-    told = cross_validate(found, cycles)
+    held_out = cross_validate(found, cycles)
     seconds = np.concatenate([one.seconds for one in found])
     return {
         "model": "convolution",
         "data": data_used(found),
         "assumed": ["depthwise_share: no public measurement of single depthwise kernels was found"],
         "residuals_of": "measured / predicted; seen: by shape, unseen: by family of GPUs left out",
-        "residuals": {
-            "seen": spread(seconds, np.concatenate([one.shape_unseen for one in told])),
-            "unseen": spread(seconds, np.concatenate([one.device_unseen for one in told])),
-        },
+        "residuals": HeldOut(
+            np.concatenate([one.shape_unseen for one in held_out]),
+            np.concatenate([one.device_unseen for one in held_out]),
+        ).residuals(seconds),
         "constants": asdict(learned.constants),
         "measured_on_tensor_cores": sorted(
             {

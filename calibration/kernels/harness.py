@@ -26,8 +26,8 @@ def floors(found: Measurements) -> Floats:
     for device_id in found.devices:
         here = found.device_ids == device_id
         for label in sorted(set(found.labels[here].tolist())):
-            alike = here & (found.labels == label)
-            floor[alike] = np.median(found.seconds[alike & tiny])
+            same = here & (found.labels == label)
+            floor[same] = np.median(found.seconds[same & tiny])
     return floor
 
 

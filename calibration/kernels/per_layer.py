@@ -85,11 +85,11 @@ def samples(found: Sequence[Measurements]) -> tuple[Sample, ...]:
         Sample(
             device_id,
             layer,
-            np.concatenate([part.operations for part in alike]),
-            np.concatenate([part.seconds for part in alike]),
-            np.concatenate([part.fold for part in alike]),
+            np.concatenate([part.operations for part in same_layer]),
+            np.concatenate([part.seconds for part in same_layer]),
+            np.concatenate([part.fold for part in same_layer]),
         )
-        for (device_id, layer), alike in sorted(parts.items())
+        for (device_id, layer), same_layer in sorted(parts.items())
     )
 
 
@@ -108,8 +108,8 @@ def fit_line(operations: Floats, seconds: Floats) -> Line:
     """The line with the least robust relative error; both of its coefficients are positive."""
 
     def residuals(x: Floats) -> Floats:
-        told: Floats = np.exp(x[0]) + np.exp(x[1]) * operations
-        return np.log(told / seconds)
+        predicted: Floats = np.exp(x[0]) + np.exp(x[1]) * operations
+        return np.log(predicted / seconds)
 
     order = np.argsort(operations)
     largest = order[-max(1, len(order) // 10) :]
@@ -131,7 +131,7 @@ def fit(parts: Sequence[Sample]) -> Lines:
 def _backward_over_forward(
     parts: Sequence[Sample], by_device: Mapping[str, Mapping[str, Line]]
 ) -> dict[str, float]:
-    """The median time of backward layers over the forward line of their device, all devices alike."""
+    """The median time of backward layers over the forward line of their device, all devices with equal weight."""
     ratios: dict[str, list[float]] = {}
     for part in parts:
         forward = by_device.get(part.device_id, {}).get(str(_forward(part.layer)))
@@ -142,13 +142,13 @@ def _backward_over_forward(
 
 
 def backward_unseen(parts: Sequence[Sample]) -> Iterator[tuple[Sample, Floats]]:
-    """Backward layers as told by their device's forward line and the ratio of the other devices."""
+    """Backward layers as predicted by their device's forward line and the ratio of the other devices."""
     for part in parts:
         others = [one for one in parts if one.device_id != part.device_id]
         own = [one for one in parts if one.device_id == part.device_id and one.layer == _forward(part.layer)]
         if part.layer.direction is not Direction.FORWARD and own:
-            alike = [one for one in others if one.layer in (part.layer, _forward(part.layer))]
-            found = fit([*alike, *own])
+            same_layer = [one for one in others if one.layer in (part.layer, _forward(part.layer))]
+            found = fit([*same_layer, *own])
             if str(part.layer) in found.backward_over_forward:
                 yield part, found.line(part.layer, device(part.device_id)).seconds(part.operations)
 
@@ -158,8 +158,8 @@ def _forward(layer: LayerType) -> LayerType:
 
 
 def shape_unseen(parts: Sequence[Sample]) -> tuple[Floats, ...]:
-    """Each measurement as told by a line that had not seen its shape; not a number where too few are left."""
-    told = []
+    """Each measurement as predicted by a line that had not seen its shape; not a number where too few are left."""
+    predictions = []
     for part in parts:
         predicted = np.full(len(part), np.nan)
         for number in range(FOLDS):
@@ -167,22 +167,22 @@ def shape_unseen(parts: Sequence[Sample]) -> tuple[Floats, ...]:
             if int(seen.sum()) >= _LEAST:
                 line = fit_line(part.operations[seen], part.seconds[seen])
                 predicted[~seen] = line.seconds(part.operations[~seen])
-        told.append(predicted)
-    return tuple(told)
+        predictions.append(predicted)
+    return tuple(predictions)
 
 
 def calibrate(data: Path) -> Mapping[str, Any]:
     """The content of the calibration file."""
     found = read(data)
     parts = samples(found)
-    lines, told, by_ratio = fit(parts), shape_unseen(parts), tuple(backward_unseen(parts))
+    lines, predictions, by_ratio = fit(parts), shape_unseen(parts), tuple(backward_unseen(parts))
     count = {(part.device_id, str(part.layer)): len(part) for part in parts}
     return {
         "model": "per-layer",
         "data": data_used(found),
         "residuals_of": "measured / predicted, over all devices: by shapes left out; by ratio, backward "
-        "layers told by their forward line and the ratio of other devices",
-        "residuals": _spreads(zip(parts, told, strict=True)),
+        "layers predicted by their forward line and the ratio of other devices",
+        "residuals": _spreads(zip(parts, predictions, strict=True)),
         "residuals_by_ratio": _spreads(by_ratio),
         "backward_over_forward": {
             layer: {
@@ -205,12 +205,12 @@ def calibrate(data: Path) -> Mapping[str, Any]:
     }
 
 
-def _spreads(told: Iterable[tuple[Sample, Floats]]) -> dict[str, dict[str, float]]:
-    """Quantiles of measured over predicted by kind, where a line could tell."""
+def _spreads(predictions_of: Iterable[tuple[Sample, Floats]]) -> dict[str, dict[str, float]]:
+    """Quantiles of measured over predicted by kind, where a line could predict."""
     pairs: dict[str, tuple[list[Floats], list[Floats]]] = {}
-    for part, predicted in told:
+    for part, predicted in predictions_of:
         known = np.isfinite(predicted)
-        measured, said = pairs.setdefault(part.layer.kind.value, ([], []))
+        measured, predictions = pairs.setdefault(part.layer.kind.value, ([], []))
         measured.append(part.seconds[known])
-        said.append(predicted[known])
+        predictions.append(predicted[known])
     return {kind: spread(np.concatenate(a), np.concatenate(b)) for kind, (a, b) in sorted(pairs.items())}

@@ -40,7 +40,7 @@ Shape = tuple[float, float, float, float]
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """All measured products: those the constants are fitted to, and those that only tell a device's share."""
+    """All measured products: those the constants are fitted to, and those that only determine a device's share."""
 
     found: tuple[Measurements, ...]
     fitted: Mapping[str, tuple[Sample, ...]]
@@ -50,7 +50,7 @@ class Corpus:
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """A sample, and what a fit that had not seen its shapes (or its device) tells of it."""
+    """A sample, and its prediction by a fit that had not seen its shapes (or its device)."""
 
     sample: Sample
     seconds: Floats
@@ -86,32 +86,34 @@ def unit(name: str, learned: ProductFit) -> Unit:
 
 
 def shape_unseen(known: Corpus, name: str) -> list[Predictions]:
-    """Every main sample of a unit as told by fits that had not seen its shapes, on any device."""
-    told = [np.full(len(part.seconds), np.nan) for part in known.fitted[name]]
+    """Every main sample of a unit as predicted by fits that had not seen its shapes, on any device."""
+    predicted = [np.full(len(part.seconds), np.nan) for part in known.fitted[name]]
     folds = [_folds(part, known.found) for part in known.fitted[name]]
     for number in range(FOLDS):
         seen = [part.at(fold != number) for part, fold in zip(known.fitted[name], folds, strict=True)]
         learned = fit(seen, known.start_cycles)
-        for part, fold, result in zip(known.fitted[name], folds, told, strict=True):
+        for part, fold, result in zip(known.fitted[name], folds, predicted, strict=True):
             result[fold == number] = _corrected(part.at(fold != number), part.at(fold == number), learned)
-    return [Predictions(part, result) for part, result in zip(known.fitted[name], told, strict=True)]
+    return [Predictions(part, result) for part, result in zip(known.fitted[name], predicted, strict=True)]
 
 
 def _corrected(seen: Sample, rest: Sample, learned: ProductFit) -> Floats:
-    """What a fit, and trees fitted to the seen part of a sample, tell of the rest of it."""
+    """The rest of a sample as predicted by a fit, and by trees fitted to the seen part."""
     share = learned.shares[seen.device.id]
-    told = modelled(rest, learned.constants, share)
+    predicted = modelled(rest, learned.constants, share)
     for is_plain, forest in forests_of(seen, learned.constants, share).items():
         mine = rest.work.is_plain == is_plain
-        told[mine] = apply(forest, rest.work.at(mine), rest.device, told[mine])
-    return rest.show(np.maximum(told, least_seconds(rest)))
+        predicted[mine] = apply(forest, rest.work.at(mine), rest.device, predicted[mine])
+    return rest.show(np.maximum(predicted, least_seconds(rest)))
 
 
 def forests_of(part: Sample, known: ProductConstants, share: float) -> dict[bool, Forest]:
-    """The corrections a sample tells: of plain products and of layers, where it has them."""
-    told = modelled(part, known, share)
+    """The corrections fitted to a sample: of plain products and of layers, where it has them."""
+    predicted = modelled(part, known, share)
     return {
-        is_plain: fit_trees(part.at(part.work.is_plain == is_plain), told[part.work.is_plain == is_plain])
+        is_plain: fit_trees(
+            part.at(part.work.is_plain == is_plain), predicted[part.work.is_plain == is_plain]
+        )
         for is_plain in sorted(set(part.work.is_plain.tolist()))
     }
 
@@ -122,20 +124,20 @@ def _folds(part: Sample, found: Sequence[Measurements]) -> np.ndarray[Any, Any]:
 
 
 def device_unseen(known: Corpus, name: str) -> list[Predictions]:
-    """Every main sample of a unit as told by a fit that had not seen its device, nor its family."""
+    """Every main sample of a unit as predicted by a fit that had not seen its device, nor its family."""
     results = []
     for left_out in known.fitted[name]:
         family = left_out.device.family
 
-        def strange(parts: Sequence[Sample], family: str = family) -> list[Sample]:
+        def others(parts: Sequence[Sample], family: str = family) -> list[Sample]:
             return [part for part in parts if part.device.family != family]
 
-        learned = fit(strange(known.fitted[name]), known.start_cycles, strange(known.extra[name]))
+        learned = fit(others(known.fitted[name]), known.start_cycles, others(known.extra[name]))
         share = unit(name, learned).share(left_out.device)
         bandwidth = bandwidth_without_family(left_out.device)
-        told = modelled(left_out, learned.constants, share, bandwidth)
-        told = np.maximum(told, least_seconds(left_out))
-        results.append(Predictions(left_out, left_out.show(told)))
+        predicted = modelled(left_out, learned.constants, share, bandwidth)
+        predicted = np.maximum(predicted, least_seconds(left_out))
+        results.append(Predictions(left_out, left_out.show(predicted)))
     return results
 
 
@@ -148,9 +150,9 @@ def calibration_without_family(known: Corpus, target: Device, memory: streaming.
         [part for part in parts["lanes"] if part.device.family != target.family]
         for parts in (known.fitted, known.extra)
     )
-    forgetful = calibration().without(target)
-    units = {**forgetful.units, "lanes": unit("lanes", fit(kept, known.start_cycles, extra))}
-    return replace(forgetful, units=units, memory=memory)
+    without = calibration().without(target)
+    units = {**without.units, "lanes": unit("lanes", fit(kept, known.start_cycles, extra))}
+    return replace(without, units=units, memory=memory)
 
 
 def calibration_without_shapes(known: Corpus, shapes: Collection[Shape]) -> Calibration:
@@ -160,15 +162,15 @@ def calibration_without_shapes(known: Corpus, shapes: Collection[Shape]) -> Cali
     for part in known.fitted["lanes"]:
         work = part.work
         rows = zip(work.batch.tolist(), work.m.tolist(), work.n.tolist(), work.k.tolist(), strict=True)
-        strange = part.at(np.array([shape not in shapes for shape in rows], bool))
-        for is_plain, forest in forests_of(strange, lanes.constants, lanes.share(part.device)).items():
+        unseen = part.at(np.array([shape not in shapes for shape in rows], bool))
+        for is_plain, forest in forests_of(unseen, lanes.constants, lanes.share(part.device)).items():
             refitted[key("lanes", part.device, is_plain)] = forest
     return replace(shipped, corrections=refitted)
 
 
-def _spread(told: Sequence[Predictions]) -> dict[str, float]:
-    measured = np.concatenate([each.sample.seconds for each in told])
-    return spread(measured, np.concatenate([each.seconds for each in told]))
+def _spread(predicted: Sequence[Predictions]) -> dict[str, float]:
+    measured = np.concatenate([each.sample.seconds for each in predicted])
+    return spread(measured, np.concatenate([each.seconds for each in predicted]))
 
 
 def calibrate(data: Path) -> Mapping[str, Any]:

@@ -36,7 +36,7 @@ from foretrain.prediction.operators.trees import Forest, from_lightgbm
 ROWS_PER_DEVICE = 1000
 """How many measurements of a device the constants are fitted to: there are 18 of them."""
 BEFORE_KERNEL = 0.75
-"""How much of the host's dispatch is over before the kernel starts: what tells NeuSight's products best."""
+"""How much of the host's dispatch is over before the kernel starts: the value that fits NeuSight's products best."""
 _SHORTEST = 0.005
 _COUNT = len(TILES)
 _START = np.concatenate([np.full(2 * _COUNT, -0.15), [np.log(30.0), 1.0, np.log(256.0), np.log(48.0)]])
@@ -48,6 +48,22 @@ _LIKELY_SHARE = -0.2
 _SHARE_PULL = 3.0
 _PULL = 0.4
 """How hard constants are held near their start: as one measurement off by 40 % for each e-fold."""
+_ROUNDS = 80
+_SETTINGS = {
+    "objective": "l1",
+    "learning_rate": 0.15,
+    "num_leaves": 31,
+    "min_data_in_leaf": 20,
+    "max_depth": 8,
+    "verbosity": -1,
+    "num_threads": 1,
+    "seed": 1,
+    "deterministic": True,
+    "force_row_wise": True,
+}
+_VISIBLE = 1.15
+"""How much longer than the rest of the dispatch a kernel must be to show in the time measured."""
+_HIDDEN_WEIGHT = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,8 +124,8 @@ def _floors(seconds: Floats, labels: Names) -> Floats:
     """The shortest times of each operator: `linear` takes the host longer to dispatch than `bmm` does."""
     floor = np.zeros(len(seconds))
     for label in sorted(set(labels.tolist())):
-        alike = labels == label
-        floor[alike] = np.quantile(seconds[alike], _SHORTEST)
+        same = labels == label
+        floor[same] = np.quantile(seconds[same], _SHORTEST)
     return floor
 
 
@@ -181,7 +197,7 @@ def fit(parts: Sequence[Sample], start_cycles: float, extra: Sequence[Sample] = 
         return np.concatenate([*off, *held])
 
     with np.errstate(divide="ignore", invalid="ignore"):  # a step too far, which the search takes back
-        x = minimise(residuals, np.concatenate([_START, np.full(len(kept), _LIKELY_SHARE)]), iterations=20)
+        x = minimise(residuals, np.concatenate([_START, np.full(len(kept), _LIKELY_SHARE)]), evaluations=20)
     known = constants(x, start_cycles)
     shares = {part.device.id: float(np.exp(s)) for part, s in zip(kept, x[len(_START) :], strict=True)}
     for part in extra:
@@ -191,7 +207,7 @@ def fit(parts: Sequence[Sample], start_cycles: float, extra: Sequence[Sample] = 
 
 
 def share_of(part: Sample, known: ProductConstants) -> float:
-    """The share of peak at which given constants tell a sample best."""
+    """The share of peak at which given constants fit a sample best."""
     kept = thinned(part.at(is_cold(part)))
     tried = np.exp(np.linspace(np.log(0.1), np.log(1.3), 60))
     off = [np.mean(np.abs(np.log(shown(kept, known, float(s)) / kept.seconds))) for s in tried]
@@ -199,7 +215,7 @@ def share_of(part: Sample, known: ProductConstants) -> float:
 
 
 def power_limit(shares: Mapping[str, float], unit: str) -> PowerLimit:
-    """The limit of power that tells the shares of devices best; three numbers, held near a likely start.
+    """The limit of power that fits the shares of devices best; three numbers, held near a likely start.
 
     Maxwell boards and AMD's of 2017 ran libraries that left far more unused than power did: left out.
     """
@@ -212,34 +228,16 @@ def power_limit(shares: Mapping[str, float], unit: str) -> PowerLimit:
         return PowerLimit(float(np.exp(x[0])), float(np.exp(x[1])), float(x[2]))
 
     def residuals(x: Floats) -> Floats:
-        told = np.log(np.array([limit(x).share(device(name), unit) for name in known]))
-        return np.concatenate([told - logs, (x - start) * [0.3, 0.2, 1.0]])
+        predicted = np.log(np.array([limit(x).share(device(name), unit) for name in known]))
+        return np.concatenate([predicted - logs, (x - start) * [0.3, 0.2, 1.0]])
 
     return limit(minimise(residuals, start, scale=0.2))
-
-
-_ROUNDS = 80
-_SETTINGS = {
-    "objective": "l1",
-    "learning_rate": 0.15,
-    "num_leaves": 31,
-    "min_data_in_leaf": 20,
-    "max_depth": 8,
-    "verbosity": -1,
-    "num_threads": 1,
-    "seed": 1,
-    "deterministic": True,
-    "force_row_wise": True,
-}
-_VISIBLE = 1.15
-"""How much longer than the rest of the dispatch a kernel must be to show in the time measured."""
-_HIDDEN_WEIGHT = 0.1
 
 
 def fit_trees(part: Sample, modelled: Floats) -> Forest:
     """Trees of log(measured / modelled), a measurement counting by how much of it is kernel, not harness.
 
-    Kernels that the harness hides tell nothing; they count a little for the model as it is.
+    Kernels that the harness hides carry no information; they count a little for the model as it is.
     """
     import lightgbm
 

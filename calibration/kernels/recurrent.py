@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from calibration.datasets import deepbench
 from calibration.datasets.measurements import Measurements
-from calibration.files import data_used, spread
+from calibration.files import HeldOut, data_used
 from calibration.least_squares import minimise
 from foretrain.facts.devices import device
 from foretrain.prediction.operators.listing import Flags, Floats
@@ -27,14 +27,6 @@ from foretrain.prediction.operators.recurrent import (
 
 FOLDS = 3
 _START = np.log(np.array([2e-5, 2e-5, 0.7]))
-
-
-@dataclass(frozen=True, eq=False)
-class Predictions:
-    """Out-of-sample predictions of every measurement, in their order."""
-
-    shape_unseen: Floats
-    device_unseen: Floats
 
 
 def lowered(found: Measurements) -> RecurrentParts:
@@ -53,7 +45,7 @@ def _rows(found: RecurrentParts, chosen: Flags) -> RecurrentParts:
 
 
 def fit(found: RecurrentParts, seconds: Floats) -> RecurrentConstants:
-    """The constants that tell the measurements best."""
+    """The constants that fit the measurements best."""
 
     def constants(x: Floats) -> RecurrentConstants:
         return RecurrentConstants(*np.exp(x).tolist())
@@ -79,15 +71,15 @@ def on_tensor_cores(found: Measurements) -> Flags:
     return np.array([unit_of(work.dtype) == "tensor" for work in found.works])
 
 
-def cross_validate(found: Measurements) -> Predictions:
-    """Each measurement as told by a fit that had not seen its shape, and by one that had not seen its GPU.
+def cross_validate(found: Measurements) -> HeldOut:
+    """Each measurement as predicted by a fit that had not seen its shape, and by one that had not seen its GPU.
 
     FP16 was measured on one GPU only: without it, the constants of FP32 must do.
     """
     known, tensor, fold = lowered(found), on_tensor_cores(found), found.fold(FOLDS)
     by_shape, by_device = np.zeros(len(found)), np.zeros(len(found))
 
-    def tell(into: Floats, seen: Flags, rest: Flags) -> None:
+    def predict(into: Floats, seen: Flags, rest: Flags) -> None:
         learned = fit_generations(found, known, seen)
         for name in sorted(set(found.device_ids[rest].tolist())):
             here = rest & (found.device_ids == name)
@@ -95,11 +87,11 @@ def cross_validate(found: Measurements) -> Predictions:
 
     for unit in (tensor, ~tensor):
         for number in range(FOLDS):
-            tell(by_shape, unit & (fold != number), unit & (fold == number))
+            predict(by_shape, unit & (fold != number), unit & (fold == number))
     for name in found.devices:
         here = found.device_ids == name
-        tell(by_device, ~here & ~tensor, here)
-    return Predictions(by_shape, by_device)
+        predict(by_device, ~here & ~tensor, here)
+    return HeldOut(by_shape, by_device)
 
 
 def calibrate(data: Path) -> Mapping[str, Any]:
@@ -114,10 +106,7 @@ def calibrate(data: Path) -> Mapping[str, Any]:
         "model": "recurrent",
         "data": data_used([found]),
         "residuals_of": "measured / predicted; seen: by shape, unseen: by GPU left out",
-        "residuals": {
-            "seen": spread(found.seconds, out.shape_unseen),
-            "unseen": spread(found.seconds, out.device_unseen),
-        },
+        "residuals": out.residuals(found.seconds),
         "constants": {
             unit: {generation: asdict(each) for generation, each in by_generation.items()}
             for unit, by_generation in learned.items()

@@ -41,6 +41,9 @@ _ROW_WAYS = len(WAYS) - 1
 _LARGE_BYTES = 1e6
 _PER_WAY = 500
 _TYPICAL_ROW_CYCLES = 3000.0
+FOLDS = 3
+_WELL_ABOVE = 2.0
+_KIND_OF_LABEL = {"softmax": "softmax", "ln": "normalisation"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,11 +189,6 @@ def _errors(found: StreamFit, parts: Sequence[Sample]) -> Floats:
     return np.concatenate([np.log(found.shown(part) / part.seconds) for part in parts])
 
 
-FOLDS = 3
-_WELL_ABOVE = 2.0
-_KIND_OF_LABEL = {"softmax": "softmax", "ln": "normalisation"}
-
-
 @dataclass(frozen=True, eq=False)
 class Predictions:
     """Out-of-sample predictions of every measurement, in their order, as the harness would show them.
@@ -204,7 +202,7 @@ class Predictions:
 
 
 def cross_validate(found: Measurements, start_cycles: float) -> Predictions:
-    """Each measurement as told by a fit that had not seen its shape, and by one that had not seen its GPU."""
+    """Each measurement as predicted by a fit that had not seen its shape, and by one that had not seen its GPU."""
     parts = samples(found)
     by_shape, by_device, strict = (np.full(len(found), np.nan) for _ in range(3))
     fold = found.fold(FOLDS)
@@ -222,7 +220,7 @@ def cross_validate(found: Measurements, start_cycles: float) -> Predictions:
 
 
 def _without_its_bandwidth(learned: StreamFit, target: Device) -> StreamFit:
-    """The fit with the share of a device as told by others only."""
+    """The fit with the share of a device as predicted by the others only."""
     fitted = [DeviceShare(name, share, "fit") for name, share in learned.shares.items()]
     others = [row for row in (*published(), *fitted) if row.device_id != target.id]
     return replace(learned, shares={**learned.shares, target.id: nearest_share(target, others)})
@@ -245,15 +243,15 @@ def calibrate(data: Path) -> Mapping[str, Any]:
     found = neusight.read_vector_operators(data)
     cycles = aiconfigurator.start_cycles(data)
     learned: StreamFit = fit(samples(found), cycles)
-    told = cross_validate(found, cycles)
+    predicted = cross_validate(found, cycles)
     kinds = np.array([_KIND_OF_LABEL.get(label, "elementwise") for label in found.labels.tolist()])
     shows_kernel = found.seconds > _WELL_ABOVE * floors(found)
     residuals = {}
     for kind in sorted(set(kinds.tolist())):
         chosen = (kinds == kind) & shows_kernel
         residuals[kind] = {
-            "seen": spread(found.seconds[chosen], told.shape_unseen[chosen]),
-            "unseen": spread(found.seconds[chosen], told.device_unseen[chosen]),
+            "seen": spread(found.seconds[chosen], predicted.shape_unseen[chosen]),
+            "unseen": spread(found.seconds[chosen], predicted.device_unseen[chosen]),
         }
     return {
         "model": "streaming",

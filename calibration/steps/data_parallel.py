@@ -1,6 +1,6 @@
 """What DataParallel's interpreter spends on each parameter and device, from steps on 2 to 4 GPUs.
 
-The time on several GPUs beyond that on one, without what is told of copies and launches, for each device and
+The time on several GPUs beyond that on one, without the predicted copies and launches, for each device and
 parameter. The median, for one machine slowed down with four GPUs; models whose copies take long are left out.
 """
 
@@ -34,19 +34,21 @@ _MOST_BYTES = 3e8
 
 @dataclass(frozen=True, slots=True)
 class Replicated:
-    """A step on several GPUs, measured and told without replicating; and the same on one GPU."""
+    """A step on several GPUs, measured and predicted without replicating; and the same on one GPU."""
 
     step: SmallStep
     parameters: int
     parameter_bytes: float
-    told_seconds: float
+    predicted_seconds: float
     single_seconds: float
-    single_told_seconds: float
+    single_predicted_seconds: float
 
     @property
     def seconds_per_parameter(self) -> float:
         """What is left for each parameter and device."""
-        beyond = self.step.seconds - self.single_seconds - (self.told_seconds - self.single_told_seconds)
+        beyond = (
+            self.step.seconds - self.single_seconds - (self.predicted_seconds - self.single_predicted_seconds)
+        )
         return beyond / (self.step.devices * self.parameters)
 
 

@@ -28,6 +28,9 @@ from foretrain.prediction.cost_models.user_timings import FILE as FILE
 from foretrain.prediction.cost_models.user_timings import VarianceComponents
 from foretrain.prediction.operators.listing import Floats
 
+_WILD = 1.0
+"""Residuals beyond e to this power are cut to it: a few networks run kernels no class knows."""
+
 
 def variance_components(
     log_residuals: Sequence[float] | Floats, models: Sequence[str], devices: Sequence[str]
@@ -35,7 +38,7 @@ def variance_components(
     """The variances of log(measured / predicted), by what they belong to; none is negative.
 
     Needs at least two models on each of two devices. Where no pair was measured in two configurations, what
-    belongs to the pair cannot be told from the rest and counts as noise.
+    belongs to the pair cannot be separated from the rest and counts as noise.
     """
     residuals = np.asarray(log_residuals, float)
     model_of, device_of = _numbered(models), _numbered(devices)
@@ -72,10 +75,6 @@ def _mean(products: np.ndarray) -> float:
     return float(products[0] / products[1]) if products[1] > 0 else float("nan")
 
 
-_WILD = 1.0
-"""Residuals beyond e to this power are cut to it: a few networks run kernels no class knows."""
-
-
 def calibrate(data: Path, graphs: Path) -> Mapping[str, Any]:
     """The content of the calibration file."""
     times = class_times(mixed.steps(data), graphs)
@@ -88,11 +87,11 @@ def calibrate(data: Path, graphs: Path) -> Mapping[str, Any]:
 
 def _unseen(times: ClassTimes) -> Floats:
     """Seconds of each step, its family left out; on the judged GPU too."""
-    told = mixed.family_unseen(times)
+    predicted = mixed.family_unseen(times)
     there = times.device_ids == mixed.JUDGED
     for fitted, _ in mixed.folds(times):
         families = set(times.families[fitted].tolist())
         left_out = there & np.array([name not in families for name in times.families])
         if left_out.any():
-            told[left_out] = mixed.learn(times.where(fitted)).tell(times.where(left_out))
-    return told
+            predicted[left_out] = mixed.learn(times.where(fitted)).predict(times.where(left_out))
+    return predicted

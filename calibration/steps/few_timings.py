@@ -3,7 +3,7 @@
 Everything is learned from batches of up to 64: the harness, and then the spreads, by telling batch 64 from
 16 and 32. Slope and wander are those of a grid whose 80 % intervals have the best interval score (short, and
 few measurements far outside); the noise is that of PROFET's own repeats; all are then scaled so that the
-interval holds 80 % of the batches told.
+interval holds 80 % of the predicted batches.
 
 Reference: T. Gneiting, A. E. Raftery, "Strictly proper scoring rules, prediction, and estimation", JASA 102,
 2007, equation 43.
@@ -38,7 +38,7 @@ _WANTED_SHARE = 0.8
 
 @dataclass(frozen=True, slots=True)
 class SizePrediction:
-    """One size told from smaller ones: its place among the steps and its quantiles over the measurement."""
+    """One size predicted from smaller ones: its place among the steps and its quantiles over the measurement."""
 
     index: int
     p10: float
@@ -59,10 +59,10 @@ class SizePrediction:
 
 def sequences(steps: Sequence[PricedStep]) -> list[list[int]]:
     """Places of the steps that differ in their batch only, smallest first."""
-    alike: dict[tuple[str, str, int], list[int]] = {}
+    same: dict[tuple[str, str, int], list[int]] = {}
     for index, item in enumerate(steps):
-        alike.setdefault((item.step.device_id, item.step.model, item.step.image_size), []).append(index)
-    return [sorted(group, key=lambda index: steps[index].step.batch) for group in alike.values()]
+        same.setdefault((item.step.device_id, item.step.model, item.step.image_size), []).append(index)
+    return [sorted(group, key=lambda index: steps[index].step.batch) for group in same.values()]
 
 
 def predict_sizes(
@@ -81,10 +81,10 @@ def predict_sizes(
         for index in group:
             step = steps[index].step
             if least <= step.batch <= most:
-                told = corrected(timings, step.batch, float(predicted[index]), spreads).scale(
+                quantiles = corrected(timings, step.batch, float(predicted[index]), spreads).scale(
                     1 / step.seconds
                 )
-                found.append(SizePrediction(index, told.p10, told.p50, told.p90))
+                found.append(SizePrediction(index, quantiles.p10, quantiles.p50, quantiles.p90))
     return found
 
 
@@ -98,13 +98,13 @@ def harness_seconds(steps: Sequence[PricedStep], data: Path) -> Floats:
 
 
 def fit_spreads(steps: Sequence[PricedStep], predicted: Floats) -> Spreads:
-    """The spreads that tell batch 64 from 16 and 32 best, with an honest interval."""
+    """The spreads that predict batch 64 from 16 and 32 best, with an honest interval."""
 
-    def told(spreads: Spreads) -> list[SizePrediction]:
+    def sizes(spreads: Spreads) -> list[SizePrediction]:
         return predict_sizes(steps, predicted, KNOWN_UP_TO // 2, KNOWN_UP_TO, KNOWN_UP_TO, spreads)
 
     def score(spreads: Spreads) -> float:
-        return float(np.mean([item.interval_score for item in told(spreads)]))
+        return float(np.mean([item.interval_score for item in sizes(spreads)]))
 
     grid = (Spreads(_LEVEL, slope, wander, _NOISE) for slope, wander in itertools.product(_SLOPES, _WANDERS))
     best = min(grid, key=score)
@@ -113,7 +113,7 @@ def fit_spreads(steps: Sequence[PricedStep], predicted: Floats) -> Spreads:
         for scale in _SCALES
     ]
     return next(
-        (item for item in scaled if np.mean([one.holds for one in told(item)]) >= _WANTED_SHARE), scaled[-1]
+        (item for item in scaled if np.mean([one.holds for one in sizes(item)]) >= _WANTED_SHARE), scaled[-1]
     )
 
 
@@ -122,12 +122,12 @@ def calibrate(data: Path) -> Mapping[str, Any]:
     steps = priced_steps(data)
     predicted = harness_seconds(steps, data)
     spreads = fit_spreads(steps, predicted)
-    told = predict_sizes(steps, predicted, KNOWN_UP_TO // 2, KNOWN_UP_TO, KNOWN_UP_TO, spreads)
+    sizes = predict_sizes(steps, predicted, KNOWN_UP_TO // 2, KNOWN_UP_TO, KNOWN_UP_TO, spreads)
     return {
         "model": "few timings",
         "data": [{"source": "profet", "steps": int(sum(item.step.batch <= KNOWN_UP_TO for item in steps))}],
-        "fitted_on": "batch 64 told from batches 16 and 32 of the same model, image size and GPU",
-        "mean_absolute_error": float(np.mean([abs(item.p50 - 1) for item in told])),
-        "cases": len(told),
+        "fitted_on": "batch 64 predicted from batches 16 and 32 of the same model, image size and GPU",
+        "mean_absolute_error": float(np.mean([abs(item.p50 - 1) for item in sizes])),
+        "cases": len(sizes),
         "spreads": {name: getattr(spreads, name) for name in ("level", "slope", "wander", "noise")},
     }

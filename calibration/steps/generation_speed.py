@@ -9,7 +9,7 @@ one and the same harness:
     rest           seconds a byte of weights adds to a dense layer's SGD step, over what the bandwidth says
 
 each as a ratio to its median over the devices the convolution model was calibrated on. Other boards of the
-generation can tell of one that is left out.
+generation can stand in for one that is left out.
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ class GenerationSpeed:
     def of(self, target: Device, without: str = "") -> Slowness:
         """That of the timed boards of `target`'s generation, except `without`.
 
-        None where the operator models know the generation or nobody timed it.
+        None where the operator models know the generation or it was not timed.
         """
         known = {devices()[row.device_id].generation for row in calibration().shares}
         if target.generation in known:
             return Slowness()
-        alike = [
+        same = [
             found
             for name, found in self.by_device.items()
             if devices()[name].generation == target.generation and name != without
         ]
-        if not alike:
+        if not same:
             return Slowness()
-        return Slowness(fmean(item.convolutions for item in alike), fmean(item.rest for item in alike))
+        return Slowness(fmean(item.convolutions for item in same), fmean(item.rest for item in same))
 
 
 def generation_speed(data: Path) -> GenerationSpeed:

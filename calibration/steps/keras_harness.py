@@ -31,6 +31,18 @@ from foretrain.workloads.ops import Direction, Kind, Op, Work
 
 _CONVOLUTION = "aten.convolution"
 _PRODUCTS = frozenset({Kind.LINEAR, Kind.MATMUL})
+_SHARPNESS = 4
+_REGULARISING_PASSES = 6
+_COPY_BYTES_PER_SECOND = 3e9
+_LAUNCH_SECONDS = 2e-5
+_STEP_SECONDS = 1e-3
+_START_CYCLES = 1e4
+COMPUTING, MEMORY, STARTING = range(3)
+_GROUPS = 3
+_GROUP_SPREAD = (0.15, 0.15, 0.3)
+_AROUND = 3
+"""Constants around the device: of a launch, of a step, of copying a byte; priors 1 in the units above."""
+_AROUND_SPREAD = 0.7
 
 
 @dataclass(frozen=True)
@@ -109,18 +121,6 @@ def composition(
     )
 
 
-_SHARPNESS = 4
-_REGULARISING_PASSES = 6
-_COPY_BYTES_PER_SECOND = 3e9
-_LAUNCH_SECONDS = 2e-5
-_STEP_SECONDS = 1e-3
-_START_CYCLES = 1e4
-
-COMPUTING, MEMORY, STARTING = range(3)
-_GROUPS = 3
-_GROUP_SPREAD = (0.15, 0.15, 0.3)
-
-
 @dataclass(frozen=True, slots=True)
 class Term:
     """One part of the device's time: prior median, spread of its logarithm, and which δ applies."""
@@ -147,9 +147,6 @@ TERMS = (
     Term("filter passes", 10.0, 1.0, MEMORY),
     Term("starting", 1.0, 1.0, STARTING),
 )
-_AROUND = 3
-"""Constants around the device: of a launch, of a step, of copying a byte; priors 1 in the units above."""
-_AROUND_SPREAD = 0.7
 _FILTERS = next(index for index, term in enumerate(TERMS) if term.name == "filter passes")
 
 
@@ -243,7 +240,7 @@ def fit_harness(steps: HarnessTable, measured: Floats, devices: int, prior_weigh
     def residuals(x: Floats) -> Floats:
         return np.concatenate([np.log(_seconds(x, steps)) - logs, weight * (x - start) / spread])
 
-    return Harness(minimise(residuals, start, scale=0.1, iterations=40))
+    return Harness(minimise(residuals, start, scale=0.1, evaluations=40))
 
 
 def _seconds(logs: Floats, steps: HarnessTable) -> Floats:

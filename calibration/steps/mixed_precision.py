@@ -31,6 +31,29 @@ from foretrain.prediction.operators.trees import Forest, from_lightgbm
 _FACTOR_ITERATIONS = 40
 _FACTOR_TOLERANCE = 1e-5
 _LARGEST_STEP = 0.5
+FITTED, JUDGED = "rtx3090", "rtx4090"
+_PER_FAMILY = 5
+"""Forward passes looked at of each family: there are 2,871, and tracing takes a second each."""
+_BUSY = 1.5
+"""How much longer than its launches a step must be to show kernel times."""
+_SEEN_SHARE = 1e-3
+_ROUNDS = 300
+_SETTINGS = {
+    "objective": "l1",
+    "learning_rate": 0.05,
+    "num_leaves": 8,
+    "min_data_in_leaf": 8,
+    "lambda_l2": 1.0,
+    "feature_fraction": 0.5,
+    "bagging_fraction": 0.7,
+    "bagging_freq": 1,
+    "verbosity": -1,
+    "num_threads": 1,
+    "seed": 1,
+    "deterministic": True,
+    "force_row_wise": True,
+}
+_EMPTY = from_lightgbm({"tree_info": []})
 
 
 def fit_factors(seconds: Floats, measured: Floats, pull: float = 0.1, scale: float = 0.1) -> Floats:
@@ -50,30 +73,6 @@ def fit_factors(seconds: Floats, measured: Floats, pull: float = 0.1, scale: flo
         if np.abs(step).max() < _FACTOR_TOLERANCE:
             break
     return np.exp(x)
-
-
-FITTED, JUDGED = "rtx3090", "rtx4090"
-_PER_FAMILY = 5
-"""Forward passes looked at of each family: there are 2,871, and tracing takes a second each."""
-_BUSY = 1.5
-"""How much longer than its launches a step must be to tell of kernels."""
-_SEEN_SHARE = 1e-3
-_ROUNDS = 300
-_SETTINGS = {
-    "objective": "l1",
-    "learning_rate": 0.05,
-    "num_leaves": 8,
-    "min_data_in_leaf": 8,
-    "lambda_l2": 1.0,
-    "feature_fraction": 0.5,
-    "bagging_fraction": 0.7,
-    "bagging_freq": 1,
-    "verbosity": -1,
-    "num_threads": 1,
-    "seed": 1,
-    "deterministic": True,
-    "force_row_wise": True,
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +97,7 @@ class Learned:
             ]
         )
 
-    def tell(self, times: ClassTimes, with_trees: bool = True) -> Floats:
+    def predict(self, times: ClassTimes, with_trees: bool = True) -> Floats:
         """Seconds of each step: the device's, or the host's where it is slower."""
         device = self.by_class(times).sum(axis=1)
         if with_trees:
@@ -121,9 +120,6 @@ def learn(times: ClassTimes) -> Learned:
     return Learned(factors, bare.watched, forest)
 
 
-_EMPTY = from_lightgbm({"tree_info": []})
-
-
 def steps(data: Path) -> list[TimmStep]:
     """All training steps, and a few forward passes of every family on both GPUs."""
     return [*timm_benchmark.training(data), *_sampled(timm_benchmark.inference(data))]
@@ -144,18 +140,18 @@ def _sampled(passes: list[TimmStep]) -> Iterator[TimmStep]:
 
 
 def folds(times: ClassTimes) -> Iterator[tuple[Flags, Flags]]:
-    """What is fitted and what is told, one family left out at a time: steps on the fitted GPU only."""
+    """What is fitted and what is predicted, one family left out at a time: steps on the fitted GPU only."""
     here = times.device_ids == FITTED
     for family in sorted(set(times.families[here].tolist())):
         yield here & (times.families != family), here & (times.families == family)
 
 
 def family_unseen(times: ClassTimes, with_trees: bool = True) -> Floats:
-    """What is told of each step on the fitted GPU by a fit that saw no step of its family; else NaN."""
-    told = np.full(len(times.steps), np.nan)
+    """Predictions of each step on the fitted GPU by a fit that saw no step of its family; else NaN."""
+    predicted = np.full(len(times.steps), np.nan)
     for fitted, left_out in folds(times):
-        told[left_out] = learn(times.where(fitted)).tell(times.where(left_out), with_trees)
-    return told
+        predicted[left_out] = learn(times.where(fitted)).predict(times.where(left_out), with_trees)
+    return predicted
 
 
 def calibrate(data: Path, graphs: Path) -> Mapping[str, Any]:
@@ -164,7 +160,7 @@ def calibrate(data: Path, graphs: Path) -> Mapping[str, Any]:
     here = times.device_ids == FITTED
     found = learn(times.where(here))
     np.savez_compressed(files.folder() / TREES, **found.forest.arrays(""))  # type: ignore[arg-type]
-    told = family_unseen(times)
+    predicted = family_unseen(times)
     elsewhere = times.where(times.device_ids == JUDGED)
     products = [
         factor
@@ -179,7 +175,7 @@ def calibrate(data: Path, graphs: Path) -> Mapping[str, Any]:
         "classes": [times.classes[index] for index in found.watched],
         "trees": TREES,
         "residuals": {
-            "seen": files.spread(times.measured[here], told[here]),
-            "unseen": files.spread(elsewhere.measured, found.tell(elsewhere)),
+            "seen": files.spread(times.measured[here], predicted[here]),
+            "unseen": files.spread(elsewhere.measured, found.predict(elsewhere)),
         },
     }

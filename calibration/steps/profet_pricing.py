@@ -36,6 +36,12 @@ from foretrain.workloads.ops import Kind, Op
 from foretrain.workloads.rules import operators
 from foretrain.workloads.workload import graph_at
 
+GPUS = tuple(sorted(DEVICES.values()))
+REGULARISED = frozenset({"ResNet18", "ResNet34", "ResNet50"})
+"""The networks PROFET defines with an L2 loss on the weights of convolutions."""
+OTHER_MODELS = ("roofline", "per-layer")
+_CHANNELS, _ITEM_BYTES = 3, 4
+
 
 class HeldOutConvolutionModel(OperatorModel):
     """Convolutions at the share of peak that devices of other families nearest to this one achieve."""
@@ -53,7 +59,7 @@ class HeldOutConvolutionModel(OperatorModel):
         return np.maximum(times, least_seconds(work, device))
 
     def confidence(self, kind: Kind, device: Device) -> Confidence:
-        """That of devices nobody measured."""
+        """That of unmeasured devices."""
         del kind, device
         p10, p90 = convolution.calibration().residuals["unseen"]
         return Confidence(Knowledge.EXTRAPOLATED, p10, p90, f"calibrations/{convolution.FILE}")
@@ -65,24 +71,17 @@ def models_without_family(target: Device) -> tuple[OperatorModel, ...]:
     return (MatrixModel(known), HeldOutConvolutionModel(), StreamingModel(known.memory), RooflineModel())
 
 
-GPUS = tuple(sorted(DEVICES.values()))
-REGULARISED = frozenset({"ResNet18", "ResNet34", "ResNet50"})
-"""The networks PROFET defines with an L2 loss on the weights of convolutions."""
-OTHER_MODELS = ("roofline", "per-layer")
-_CHANNELS, _ITEM_BYTES = 3, 4
-
-
 @dataclass(frozen=True)
 class PricedStep:
     """A measured step and what its operators cost.
 
-    `unaware` is the composition had no device of the GPU's family been measured; `others` are the seconds by
+    `held_out` is the composition had no device of the GPU's family been measured; `others` are the seconds by
     models of the literature.
     """
 
     step: ProfetStep
     composition: Composition
-    unaware: Composition
+    held_out: Composition
     others: Mapping[str, float]
 
 
@@ -91,28 +90,28 @@ def priced_steps(data: Path) -> list[PricedStep]:
     by_workload: dict[tuple[str, int, int], list[ProfetStep]] = {}
     for step in read(data):
         by_workload.setdefault((step.model, step.image_size, step.batch), []).append(step)
-    return [item for alike in by_workload.values() for item in _priced(alike)]
+    return [item for same_workload in by_workload.values() for item in _priced(same_workload)]
 
 
-def _priced(alike: Sequence[ProfetStep]) -> list[PricedStep]:
-    first = alike[0]
+def _priced(same_workload: Sequence[ProfetStep]) -> list[PricedStep]:
+    first = same_workload[0]
     graph = graph_at(first.workload, first.batch)
     ops = operators(graph)
     sorted_ops = classes(ops)
     size = first.batch * _CHANNELS * first.image_size**2 * _ITEM_BYTES
     found = []
-    for step in alike:
+    for step in same_workload:
         target = device(step.device_id)
-        known, unaware = (
+        known, held_out = (
             composition(graph, price(ops, target, models), sorted_ops, target, size)
             for models in (operator_models(target), models_without_family(target))
         )
-        found.append(PricedStep(step, known, unaware, _by_others(ops, target)))
+        found.append(PricedStep(step, known, held_out, _by_others(ops, target)))
     return found
 
 
 def _by_others(ops: Sequence[Op], target: Device) -> dict[str, float]:
-    """Seconds by the models of the literature, where they can tell this device."""
+    """Seconds by the models of the literature, where they know this device."""
     found = {}
     for name in OTHER_MODELS:
         with suppress(MissingData):
@@ -121,13 +120,13 @@ def _by_others(ops: Sequence[Op], target: Device) -> dict[str, float]:
 
 
 def table(
-    steps: Sequence[PricedStep], slowness: Mapping[str, Slowness], forgotten_gpu: str = ""
+    steps: Sequence[PricedStep], slowness: Mapping[str, Slowness], held_out_gpu: str = ""
 ) -> HarnessTable:
-    """The steps as the harness sees them, with the slowness of each GPU; one may be forgotten."""
+    """The steps as the harness sees them, with the slowness of each GPU; one may be held out."""
     return harness_table(
         [
             HarnessStep(
-                item.unaware if item.step.device_id == forgotten_gpu else item.composition,
+                item.held_out if item.step.device_id == held_out_gpu else item.composition,
                 slowness[item.step.device_id],
                 device(item.step.device_id).sheet.number("boost_clock_hertz"),
                 GPUS.index(item.step.device_id),

@@ -1,4 +1,4 @@
-"""A task nobody has a graph of, told for another GPU from its times on some: a mix of what GPUs do.
+"""A task without a graph, predicted for another GPU from its times on some: a mix of what GPUs do.
 
     t = software · ( Σ_k w_k · seconds of a unit of k on the GPU + (c + m · seconds of a byte) / batch )
 
@@ -6,7 +6,7 @@ k: a FLOP of a large product, a FLOP of a convolution, a byte streamed, a clock 
 the host's and the optimizer's share of a step. The units are priced by the operator models for the precision
 run, and where the task's graph is known the price of its step is one k more. The weights are at least 0,
 fitted per task and precision on GPUs that were timed, and drawn together by a prior where the GPUs timed
-cannot tell them apart. `software` is a factor for each generation of containers.
+cannot separate them. `software` is a factor for each generation of containers.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def fit_profile(runs: Sequence[TaskRun]) -> TaskProfile:
     def residuals(x: Floats) -> Floats:
         return np.concatenate([np.log(_mix(x, rows, generations)) - logs, (x - start) / spread])
 
-    return TaskProfile(scale, minimise(residuals, start, scale=_RESIDUAL_SCALE, iterations=40))
+    return TaskProfile(scale, minimise(residuals, start, scale=_RESIDUAL_SCALE, evaluations=40))
 
 
 def _rows(runs: Sequence[TaskRun]) -> Floats:

@@ -12,7 +12,7 @@ from hypothesis.strategies import DataObject, data, floats, sampled_from
 from foretrain.errors import InvalidRequest, UnknownName
 from foretrain.facts.devices import Device, device, devices, family, matching
 from foretrain.facts.integrity import problems
-from foretrain.facts.sheets import Sheet, Value, quantities
+from foretrain.facts.sheets import Kind, Sheet, Value, data_root, quantities, read_toml
 from foretrain.facts.sources import sources
 
 IDS_OF_THE_CONTRACT = {
@@ -160,3 +160,28 @@ def test_a_variant_may_not_carry_its_familys_name() -> None:
     variants = [replace(item, aliases=("A100",)) for item in family("a100")]
     assert len(problems_of(*variants)) == len(variants)
     assert "is also the name of a family of 4" in problems_of(*variants)[0]
+
+
+def test_consumer_cards_state_that_they_do_not_reach_each_other_over_pcie() -> None:
+    consumer = [item for item in devices().values() if re.search("GeForce|TITAN|Radeon", item.name)]
+    assert len(consumer) > 40
+    for item in consumer:
+        assert not item.has_pcie_peer_access, item.id
+    assert device("a100-pcie-40gb").has_pcie_peer_access
+
+
+def test_peer_access_is_read_from_the_sheet_and_not_from_the_name() -> None:
+    allowed = with_value(device("rtx3090"), "pcie_peer_access", "yes")
+    assert allowed.has_pcie_peer_access
+
+
+def test_values_of_calibrations_in_toml_have_a_kind_and_a_known_source() -> None:
+    for name in ("links.toml", "occupancy.toml", "roofline.toml"):
+        file = read_toml(data_root() / "calibrations" / name)
+        assert Kind(file["kind"])
+        assert file["source"] in sources()
+
+
+def test_every_device_with_xgmi_states_its_peers() -> None:
+    for item in devices().values():
+        assert item.sheet.has("xgmi_peers") == item.sheet.has("xgmi_bytes_per_second_per_direction")

@@ -126,8 +126,8 @@ def test_none_that_breaks_the_other_limit() -> None:
 def test_slow_checkpoints_and_starts_eat_the_gain() -> None:
     usual = planned(request(limits=Limits(5 * HOUR))).two_phases
     slower = JobOptions(checkpoint_bytes_per_second=1e4)
-    later = planned(request(limits=Limits(5 * HOUR), running=slower)).two_phases
+    later = planned(request(limits=Limits(5 * HOUR), options=slower)).two_phases
     assert usual is not None
     assert later is None or later.saved_usd < usual.saved_usd
     hours = replace(slower, startup_seconds=1.5 * HOUR, checkpoint_bytes_per_second=None)
-    assert planned(request(limits=Limits(5 * HOUR), running=hours)).two_phases is None
+    assert planned(request(limits=Limits(5 * HOUR), options=hours)).two_phases is None

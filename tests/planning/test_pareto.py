@@ -106,7 +106,7 @@ def test_no_alternatives() -> None:
     assert pareto_front([], []).tolist() == []
     assert reasons([], []) == ()
     assert cheapest_within([], []) is None
-    with pytest.raises(InvalidRequest, match="no alternatives"):
+    with pytest.raises(InvalidRequest, match="a knee needs at least one alternative"):
         knee([], [])
 
 

@@ -81,7 +81,10 @@ def test_a_history_of_earlier_runs(run_here: Run, log: Path, tmp_path: Path) -> 
         (("--target", "acc=1"), "no metric 'acc'"),
         (("--target", "loss=0.4", "--schedule", "cosine"), "give --planned-steps"),
         (("--target", "loss=0.4", "--planned-steps", "10"), "the log goes to step 5900"),
-        (("--target", "loss=0.4", "--direction", "left"), "--direction is 'left'; it must be one of up, down"),
+        (
+            ("--target", "loss=0.4", "--direction", "left"),
+            "--direction is 'left'; it must be one of up, down",
+        ),
     ],
 )
 def test_mistakes_get_a_sentence(run_here: Run, log: Path, arguments: tuple[str, ...], sentence: str) -> None:

@@ -104,7 +104,10 @@ def test_text_of_a_model_of_tokens_says_tokens(run_here: Run) -> None:
         (("--cost-model", "magic"), "--cost-model 'magic' is not one of foretrain, roofline"),
         (("--dataset", "imagenett"), "no data set 'imagenett'; did you mean imagenet-jpeg"),
         (("--storage", "tape"), "no storage 'tape'. Known: hdd"),
-        (("--dataset", "tokens", "--cost-model", "roofline"), "consists of tokens, but this model takes none"),
+        (
+            ("--dataset", "tokens", "--cost-model", "roofline"),
+            "consists of tokens, but this model takes none",
+        ),
         (("--loader-workers", "-1"), "--loader-workers is '-1'; it must be a whole number of at least 0"),
         (("--cost-model", "end-to-end"), "give --timings FILE"),
         (("--timings", "mine.csv"), "--timings is for --cost-model end-to-end"),
@@ -117,7 +120,9 @@ def test_bad_input(run_here: Run, arguments: tuple[str, ...], message: str) -> N
     assert evaluation.stdout == ""
 
 
-def test_a_cost_model_is_fitted_to_own_timings(predicted: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+def test_a_cost_model_is_fitted_to_own_timings(
+    predicted: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
     timings = tmp_path / "mine.csv"
     rows = [f"t4,{batch},{0.01 + 0.001 * batch + 1e-5 * (batch % 3)}" for batch in range(2, 40, 2)]
     timings.write_text("\n".join(["device,batch,seconds", *rows]) + "\n")

@@ -13,7 +13,7 @@ import pytest
 from tests.serving.test_cli_frame import ANSI, BOX, on_a_terminal
 
 from foretrain.errors import InvalidRequest
-from foretrain.serving.cli.guide import whole_numbers
+from foretrain.serving.requests import GuideRequest, request_from
 
 Run = Callable[..., CompletedProcess[str]]
 SMALL = ("guide", "mnist-cnn", "--on", "t4,t4:2", "--batch", "32..128")
@@ -126,13 +126,16 @@ def test_json_and_a_page_at_once(run_here: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("mnist-cnn", "--batch", "32,-1"), r"--batch 32,-1: write whole numbers above 0 as .*"),
-        (("mnist-cnn", "--batch", "0"), r"--batch 0: write whole numbers above 0 as .*"),
-        (("mnist-cnn", "--counts", "two", "--on", "t4"), r"--counts two: write whole numbers above 0 .*"),
+        (("mnist-cnn", "--batch", "32,-1"), r"--batch is '32,-1'; it must be whole numbers above 0, as .*"),
+        (("mnist-cnn", "--batch", "0"), r"--batch is '0'; it must be whole numbers above 0, as .*"),
+        (
+            ("mnist-cnn", "--counts", "two", "--on", "t4"),
+            r"--counts is 'two'; it must be whole numbers above 0.*",
+        ),
         (("mnist-cnn", "--on", "t44"), r"no device 't44'.*"),
         (("mnist-cnn", "--show", "tme"), r"no view 'tme'; did you mean time\?.*"),
         (("mnist-cnn", "--on", "t4:2", "--strategy", "auto"), r"a guide shares the batch out .*not auto"),
-        (("mnist-cnn", "--samples", "0"), r"an epoch of 0 samples: give at least 1"),
+        (("mnist-cnn", "--samples", "0"), r"--samples is '0'; it must be a whole number of at least 1"),
         (("mnist-cn",), r"no model 'mnist-cn'; did you mean mnist-cnn.*"),
         (("mnist-cnn", "--cloud", "awz"), r"no cloud 'awz'.*"),
         (("mnist-cnn", "--html", "/nowhere/guide.html"), r"--html .*: there is no folder /nowhere"),
@@ -153,15 +156,16 @@ def test_mistakes_get_a_sentence(run_here: Run, arguments: tuple[str, ...], sent
         ("32,64", (32, 64)),
         ("32..256", (32, 64, 128, 256)),
         ("10..45,7", (10, 20, 40, 7)),
+        ([7, "32..64"], (7, 32, 64)),
     ],
 )
-def test_numbers_by_list_and_by_doubling(text: str | None, numbers: tuple[int, ...]) -> None:
-    assert whole_numbers("--batch", text) == numbers
+def test_numbers_by_list_and_by_doubling(text: Any, numbers: tuple[int, ...]) -> None:
+    assert request_from(GuideRequest, {"models": "mnist-cnn", "batch": text}).batch == numbers
 
 
 def test_numbers_that_are_none() -> None:
-    with pytest.raises(InvalidRequest, match=r"--batch 32\.\.: write whole numbers"):
-        whole_numbers("--batch", "32..")
+    with pytest.raises(InvalidRequest, match=r"`batch` is '32\.\.'; it must be whole numbers"):
+        request_from(GuideRequest, {"models": "mnist-cnn", "batch": "32.."})
 
 
 def test_the_cost_of_one_batch_says_of_what(run_here: Run) -> None:
@@ -183,8 +187,8 @@ def test_a_model_named_twice_is_told_once(run_here: Run) -> None:
 
 
 def test_a_range_that_ends_before_it_begins_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match=r"--batch 32\.\.16 ends before it begins: write 16\.\.32"):
-        whole_numbers("--batch", "32..16")
+    with pytest.raises(InvalidRequest, match=r"`batch`: 32\.\.16 ends before it begins; write 16\.\.32"):
+        request_from(GuideRequest, {"models": "mnist-cnn", "batch": "32..16"})
 
 
 def test_a_page_is_not_written_over_a_folder(run_here: Run, tmp_path: Path) -> None:

@@ -183,7 +183,12 @@ def test_nothing_that_fits_is_an_answer(run_here: Run) -> None:
     job = ("predict", "gpt2-xl", "--on", "k80:2", "--strategy", "auto", "--json")
     answer = run_here(*job)
     assert (answer.returncode, answer.stderr) == (0, "")
-    assert set(json.loads(answer.stdout)["infeasible"]) >= {"constraint", "needed", "available", "alternative"}
+    assert set(json.loads(answer.stdout)["infeasible"]) >= {
+        "constraint",
+        "needed",
+        "available",
+        "alternative",
+    }
     assert run_here(*job, "--check").returncode == 1
     text = run_here(*job[:-1])
     assert text.returncode == 0

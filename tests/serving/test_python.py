@@ -127,7 +127,9 @@ def test_a_verb_takes_its_request() -> None:
 
 def test_a_workload_file_from_python(tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
-    file.write_text("model: mnist-cnn\non: t4:2\nglobal_batch: 64\nstrategy: zero1\nsamples: 600\nepochs: 3\n")
+    file.write_text(
+        "model: mnist-cnn\non: t4:2\nglobal_batch: 64\nstrategy: zero1\nsamples: 600\nepochs: 3\n"
+    )
     answer = ft.predict(str(file), advice=False)
     assert isinstance(answer, ft.JobPrediction) and answer.job is not None
     assert (answer.strategy, answer.parallelism.global_batch, answer.job.steps) == ("zero1", 64, 3 * 10)

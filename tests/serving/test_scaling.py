@@ -89,7 +89,7 @@ def test_a_plot_is_drawn(run_here: Run, timings: str, tmp_path: Path) -> None:
         (
             (("1", 1, 0.1), ("1", 2, 0.2), ("1", 4, 0.3)),
             ("--form", "pollux"),
-            "the form pollux cannot tell several devices from timings on one",
+            "the form pollux cannot predict several devices from timings on one",
         ),
         (SIX, ("--form", "linear"), "no form 'linear'"),
         (SIX, ("--cluster", "aws"), "no cluster 'aws'; did you mean aws-4xt4?"),

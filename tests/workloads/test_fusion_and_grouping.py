@@ -54,6 +54,12 @@ def test_no_kernel_spans_a_break(name: str) -> None:
     assert traffic(whole.graph) <= traffic(apart.graph)
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_views_alone_are_no_kernel(name: str) -> None:
+    compiled = fuse(graph(name, precision="bf16"))
+    assert all(call.settings["fused"] for call in compiled.calls if call.name == FUSED)
+
+
 def test_every_size_of_a_family_is_fused_as_the_first() -> None:
     recorded = family([Axis("batch", 2, 4)], [graph("blocks", batch) for batch in (2, 4)])
     derived = recorded.at({"batch": 7})

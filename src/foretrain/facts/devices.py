@@ -50,6 +50,11 @@ class Device:
         """Thermal design power."""
         return self.sheet.number("tdp_watts")
 
+    @property
+    def has_pcie_peer_access(self) -> bool:
+        """Whether devices of a node reach each other's memory over PCI Express; assumed where not stated."""
+        return not self.sheet.has("pcie_peer_access") or self.sheet.text("pcie_peer_access") == "yes"
+
 
 @cache
 def devices() -> Registry[Device]:

@@ -12,11 +12,17 @@ from dataclasses import dataclass
 from functools import cache
 
 from foretrain.facts.entries import read_entries
-from foretrain.facts.sheets import Sheet, data_root
+from foretrain.facts.sheets import Sheet, data_root, read_toml
 from foretrain.registry import Registry
 
 _PLANS = "nccl-topology-model"
-PLANNED_SHARE = 0.8
+
+
+@cache
+def planned_share() -> float:
+    """The share of nominal that NCCL plans with on links it has no rate of."""
+    planned = read_toml(data_root() / "calibrations" / "links.toml")["planned"]
+    return float(planned["share_of_nominal"])
 
 
 @dataclass(frozen=True)
@@ -41,11 +47,11 @@ class Link:
 
     @property
     def planned_bytes_per_second_per_direction(self) -> float:
-        """Rate that NCCL's authors plan with; of links it does not know, 0.8 of nominal, as of others."""
+        """Rate that NCCL's authors plan with; of links they do not list, a share of nominal."""
         for fact in self.sheet:
             if fact.quantity == "achievable_bytes_per_second_per_direction" and fact.source == _PLANS:
                 return float(fact.value)
-        return PLANNED_SHARE * self.nominal_bytes_per_second_per_direction
+        return planned_share() * self.nominal_bytes_per_second_per_direction
 
     @property
     def sums_in_switch(self) -> bool:

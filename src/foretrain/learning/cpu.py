@@ -12,62 +12,11 @@ import numpy as np
 
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.operators.cpu import CpuCalibration, FamilyFit, family, fresh_bytes, terms
-from foretrain.prediction.operators.listing import Flags, Floats, WorkTable, table
+from foretrain.prediction.operators.listing import Floats, WorkTable, table
 from foretrain.workloads.ops import MATRIX_KINDS, Work
 
 _ROUNDS = 12
 _LEAST_RESIDUAL = 0.03
-_TOLERANCE = 1e-10
-
-
-def relative_fit(columns: Floats, times: Floats) -> Floats:
-    """One non-negative coefficient per column."""
-    scale = np.maximum(columns.max(axis=0), np.finfo(float).tiny)
-    design = columns / scale / times[:, None]
-    weights = np.ones(len(times))
-    found = np.zeros(columns.shape[1])
-    for _ in range(_ROUNDS):
-        root = np.sqrt(weights)
-        found = non_negative_least_squares(design * root[:, None], root)
-        weights = 1 / np.maximum(np.abs(design @ found - 1), _LEAST_RESIDUAL)
-    result: Floats = found / scale
-    return result
-
-
-def non_negative_least_squares(a: Floats, b: Floats) -> Floats:
-    """min |a x - b|² with x >= 0."""
-    count = a.shape[1]
-    x: Floats = np.zeros(count)
-    free: Flags = np.zeros(count, bool)
-    gradient = a.T @ b
-    limit = _TOLERANCE * max(1.0, float(np.abs(gradient).max()))
-    for _ in range(3 * count):
-        candidates = np.where(free, -np.inf, gradient)
-        best = int(np.argmax(candidates))
-        if candidates[best] <= limit:
-            break
-        free[best] = True
-        x = _on_face(a, b, x, free)
-        gradient = a.T @ (b - a @ x)
-    return x
-
-
-def _on_face(a: Floats, b: Floats, x: Floats, free: Flags) -> Floats:
-    """The least squares over the free coefficients, giving up those that would turn negative."""
-    while free.any():
-        trial = np.zeros(len(x))
-        trial[free] = np.linalg.lstsq(a[:, free], b, rcond=None)[0]
-        negative = free & (trial <= 0)
-        if not negative.any():
-            return trial
-        room = x[negative] - trial[negative]
-        step = float(np.min(np.where(room > 0, x[negative] / np.where(room > 0, room, 1.0), 0.0)))
-        x = x + step * (trial - x)
-        free &= x > _TOLERANCE
-        x = np.where(free, x, 0.0)
-    return np.zeros(len(x))
-
-
 _CACHES = tuple(2.0**power for power in range(19, 29))
 """Sizes tried for the cache that a stream of operators finds its data in."""
 _FEWEST_LEFT = 2
@@ -78,7 +27,7 @@ _LEAST_SHARE = 0.1
 _NORMAL_DEVIATIONS, _P90 = 1.4826, 1.2816
 """Of a normal distribution: its standard deviation over its median deviation, and its 90th percentile."""
 _COPIES = "copy forward"
-"""Compute nothing, so they tell memory best."""
+"""Compute nothing, so they show memory best."""
 _STREAM = "elementwise forward"
 
 
@@ -93,12 +42,12 @@ class TimedWork:
 def calibrate(
     timed: Sequence[TimedWork], device_id: str, threads: int, torch_version: str = ""
 ) -> CpuCalibration:
-    """What the timed operators tell of a CPU."""
+    """The calibration of a CPU from timed operators."""
     groups: dict[str, list[TimedWork]] = {}
     for item in timed:
         groups.setdefault(family(item.work), []).append(item)
     if _STREAM not in groups:
-        raise InvalidRequest("no elementwise operator was timed, so nothing tells the caches of this machine")
+        raise InvalidRequest("no elementwise operator was timed, so the caches of this machine are unknown")
     cache_bytes, fresh = _memory(groups.get(_COPIES, groups[_STREAM]))
     sizes = [item.work.read_bytes + item.work.write_bytes for item in timed]
     rates = [(size / item.seconds, size) for size, item in zip(sizes, timed, strict=True)]
@@ -130,7 +79,7 @@ def _parts(group: Sequence[TimedWork]) -> tuple[WorkTable, Floats]:
 
 
 def _memory(group: Sequence[TimedWork]) -> tuple[float, float]:
-    """The size of cache, and the seconds of a byte mapped anew, that tell streaming operators best."""
+    """The size of cache, and the seconds of a byte mapped anew, that fit streaming operators best."""
     works, times = _parts(group)
     fresh = fresh_bytes(works)[:, None]
 
@@ -161,7 +110,7 @@ def _fit(group: Sequence[TimedWork], cache_bytes: float, fresh: float) -> Family
 
 
 def _robust_quantiles(ratio: Floats) -> tuple[float, float]:
-    """p10 and p90 of ratios by their median and median deviation: of a handful the tails tell nothing."""
+    """p10 and p90 of ratios by their median and median deviation: the tails of a handful are no estimate."""
     logs = np.log(ratio)
     middle = float(np.median(logs))
     deviation = _NORMAL_DEVIATIONS * float(np.median(np.abs(logs - middle)))
@@ -169,11 +118,30 @@ def _robust_quantiles(ratio: Floats) -> tuple[float, float]:
 
 
 def _left_out(columns: Floats, times: Floats, found: Floats) -> Floats:
-    """Each time as told by a fit to all the others; by the fit itself where there are too few."""
+    """Each time as predicted by a fit to all the others; by the fit itself where there are too few."""
     if len(times) <= _FEWEST_LEFT:
         return np.asarray(columns @ found)
-    told = np.empty(len(times))
+    predicted = np.empty(len(times))
     for row in range(len(times)):
         others = np.arange(len(times)) != row
-        told[row] = columns[row] @ relative_fit(columns[others], times[others])
-    return np.maximum(told, np.finfo(float).tiny)
+        predicted[row] = columns[row] @ relative_fit(columns[others], times[others])
+    return np.maximum(predicted, np.finfo(float).tiny)
+
+
+def relative_fit(columns: Floats, times: Floats) -> Floats:
+    """One non-negative coefficient per column, with the least absolute relative errors of the times.
+
+    Non-negative least squares, reweighted so that residuals count linearly.
+    """
+    from scipy.optimize import nnls
+
+    scale = np.maximum(columns.max(axis=0), np.finfo(float).tiny)
+    design = columns / scale / times[:, None]
+    weights = np.ones(len(times))
+    found = np.zeros(columns.shape[1])
+    for _ in range(_ROUNDS):
+        root = np.sqrt(weights)
+        found = nnls(design * root[:, None], root)[0]
+        weights = 1 / np.maximum(np.abs(design @ found - 1), _LEAST_RESIDUAL)
+    result: Floats = found / scale
+    return result

@@ -2,7 +2,8 @@
 
 Between two operators that stay kernels of their own (matrix products, convolutions, attention ...) every
 run of connected pointwise operators, casts, dropouts, norms, softmaxes and reductions is fused: it reads what
-comes from outside, writes what is needed later, and what lived only inside is never stored.
+comes from outside, writes what is needed later, and what lived only inside is never stored. A run of views alone
+is no kernel.
 
 Not modelled: the partitioner's choice to recompute cheap operators in the backward pass, not save them.
 """
@@ -46,8 +47,12 @@ def fusion(graph: Graph, breaks: Collection[int] = ()) -> Fusion:
     calls: list[Call] = []
     place: list[int] = []
     for group in _groups(graph, stays, frozenset(breaks)):
-        place.extend([len(calls)] * len(group))
-        calls.append(_fused(graph, group, last_read) if len(group) > 1 else graph.calls[group[0]])
+        if len(group) == 1 or all(graph.calls[index].nature is Nature.VIEW for index in group):
+            place.extend(range(len(calls), len(calls) + len(group)))
+            calls.extend(graph.calls[index] for index in group)
+        else:
+            place.extend([len(calls)] * len(group))
+            calls.append(_fused(graph, group, last_read))
     place.append(len(calls))
     calls = [call if call.forward is None else call._replace(forward=place[call.forward]) for call in calls]
     return Fusion(_without_inner_buffers(graph, tuple(calls), place), tuple(place))

@@ -10,7 +10,7 @@ from calibration.collectives.jitter import CANDIDATES, best_candidate, by_links,
 from calibration.datasets.lambda_labs_scaling import ScalingRun
 
 from foretrain.facts.devices import device
-from foretrain.prediction.stragglers import slowdown, default_jitter
+from foretrain.prediction.stragglers import default_jitter, slowdown
 
 RUN = ScalingRun("pytorch", "m", "v100-sxm2-16gb", False, False, "resnet50", "fp32", 4, 64, 0.2, 0.3)
 

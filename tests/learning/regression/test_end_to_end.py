@@ -12,6 +12,7 @@ import pytest
 from foretrain.errors import InvalidData, InvalidRequest, MissingData
 from foretrain.facts.devices import device
 from foretrain.learning.regression.end_to_end import (
+    Deviation,
     Term,
     candidates,
     features_of,
@@ -174,3 +175,8 @@ def test_features_of_a_configuration() -> None:
     found = features_of(Configuration("t4", gpus=2, batch=8))
     assert (found["gpus"], found["batch"], found["iterations"]) == (2, 8, 1)
     assert found["gflop_per_second"] == gflop(Configuration("t4"))
+
+
+@pytest.mark.parametrize(("freedom", "value"), [(1, 3.0777), (2, 1.8856), (10, 1.3722), (1000, 1.2824)])
+def test_the_p90_of_a_deviation_is_that_of_the_table_of_t(freedom: int, value: float) -> None:
+    assert Deviation(2.0, freedom).p90 == pytest.approx(2 * value, abs=2e-4)

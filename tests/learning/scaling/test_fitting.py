@@ -15,7 +15,6 @@ from foretrain.learning.scaling.configurations import (
 )
 from foretrain.learning.scaling.fitting import P90, Prior, fit, jacobian, leave_out, step_seconds
 from foretrain.learning.scaling.forms import FORMS, LEVEL_DEVIATION, Form, form
-from foretrain.learning.scaling.levenberg_marquardt import minimise
 from foretrain.learning.scaling.prior import form_prior, prior_from_prediction, wide_prior
 from foretrain.learning.scaling.suggestion import suggest
 from foretrain.prediction.operators.listing import Floats
@@ -30,13 +29,6 @@ GRID = tuple(
 
 def seconds_of(of: Form, values: Floats, places: tuple[Configuration, ...]) -> Floats:
     return of.log_seconds(values, columns(places, 32))
-
-
-def test_a_parabola_of_two_variables() -> None:
-    slope = np.array([[1.0, 0.0], [0.0, 3.0], [1.0, 1.0]])
-    wanted = np.array([2.0, -1.0])
-    found = minimise(lambda x: slope @ (x - wanted), lambda _: slope, np.zeros(2))
-    assert found == pytest.approx(wanted)
 
 
 @pytest.mark.parametrize("of", FORMS.values(), ids=FORMS)

@@ -41,7 +41,7 @@ def test_configurations_have_no_time_or_one_that_is_passed_over(tmp_path: Path) 
         ("nodes,batch,step_seconds\n1,8,0.1\n", "row 1: lacks the column devices"),
         ("batch,step_seconds\n8,0.1\n", "row 1: lacks the column placement"),
         ("placement,batch,step_second\n1,8,0.1\n", "row 1: lacks the column step_seconds"),
-        ("placement,batch,step_seconds,gpu\n1,8,0.1,t4\n", "row 1: nobody knows the column 'gpu'"),
+        ("placement,batch,step_seconds,gpu\n1,8,0.1,t4\n", "row 1: unknown column 'gpu'"),
         ("placement,batch,batch,step_seconds\n1,8,8,0.1\n", "row 1: has the column 'batch' twice"),
         ("placement,batch,step_seconds\n1,8,0\n", "row 2: step_seconds '0' is not a time"),
         ("placement,batch,step_seconds\n1,8,-1\n", "row 2: step_seconds '-1' is not a time"),

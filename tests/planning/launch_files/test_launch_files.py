@@ -262,7 +262,7 @@ def test_two_targets_of_one_name_are_refused() -> None:
         ({"global_batch": 0}, "global_batch must be at least 1"),
         ({"script": "a.py\nrm -rf /"}, "printable line"),
         ({"limit_seconds": 0.0}, "time limit"),
-        ({"strategy": "ps-sync"}, "no launch file for parameter servers"),
+        ({"strategy": "ps-sync"}, "no launcher can start ps-sync"),
     ],
 )
 def test_plans_that_cannot_be_launched_are_refused(wrong: dict[str, Any], message: str) -> None:
@@ -271,7 +271,7 @@ def test_plans_that_cannot_be_launched_are_refused(wrong: dict[str, Any], messag
 
 
 def test_layouts_of_other_devices_are_refused() -> None:
-    with pytest.raises(InvalidRequest, match="takes 4 devices, but 2 nodes of 8 are 16"):
+    with pytest.raises(InvalidRequest, match="needs 4 devices, but 2 nodes of 8 have 16"):
         LaunchPlan("job", "A100", 2, 8, layout_of("ddp", 4, 4), 64, "bf16")
 
 

@@ -1,9 +1,12 @@
 """What network hardware is taken to have, and what is said of it."""
 
+from dataclasses import replace
+
 import pytest
 
 from foretrain.errors import InvalidRequest, MissingData, UnknownName
 from foretrain.facts.hardware import hardware
+from foretrain.facts.sheets import Sheet
 from foretrain.prediction.collectives import Collective, Group, Verb, collective_cost
 from foretrain.prediction.collectives.network import Network, Tier, network_of, with_factor
 
@@ -41,6 +44,18 @@ def test_a_card_that_no_known_machine_holds_is_joined_by_its_own_lanes_under_a_b
     assert (network.intra.link, network.intra.topology) == ("pcie4-x16", "host-bridge")
     assert not network.intra.peer_access
     assert "host bridge" in network.notes[0]
+
+
+def test_peer_access_is_a_fact_of_the_device_not_of_its_name() -> None:
+    of = hardware("rtx4090:2")
+    facts = tuple(
+        replace(fact, value="yes") if fact.quantity == "pcie_peer_access" else fact
+        for fact in of.device.sheet
+    )
+    reaching = replace(of, device=replace(of.device, sheet=Sheet(of.device.sheet.subject, facts)))
+    network = network_of(reaching)
+    assert network.intra is not None
+    assert network.intra.topology == "pcie-switch"
 
 
 def test_an_unknown_network_between_nodes_says_what_to_type() -> None:

@@ -22,3 +22,8 @@ def test_the_same_product_on_a_device_that_moves_one_byte_per_second() -> None:
 
 def test_prices_everything_but_views() -> None:
     assert RooflineModel.kinds == frozenset(Kind) - {Kind.VIEW}
+
+
+def test_the_interval_begins_at_the_bound() -> None:
+    trust = RooflineModel().confidence(Kind.LINEAR, plain_device())
+    assert (trust.p10, trust.p90) == (1.0, 10.0)

@@ -18,7 +18,7 @@ from foretrain.prediction.strategies.parameter_server import server_plan
     ("strategy", "expected"),
     [
         ("ddp", {"data": 8}),
-        ("dp", {"data": 8, "is_single_process": True}),
+        ("dp", {"data": 8, "replication": "dp"}),
         ("zero1", {"shard": 8, "zero_stage": 1}),
         ("zero2", {"shard": 8, "zero_stage": 2}),
         ("zero3", {"shard": 8, "zero_stage": 3}),
@@ -42,20 +42,21 @@ from foretrain.prediction.strategies.parameter_server import server_plan
         ("tp=2,pp=2,dp=2,zero=2", {"tensor": 2, "pipeline": 2, "shard": 2, "zero_stage": 2}),
         ("dp=8,compress=fp16", {"data": 8, "compression": "fp16"}),
         ("dp=8,overlap=no", {"data": 8, "overlaps": False}),
-        ("ps-sync", {"data": 8, "servers": ServerPlan("sync", 8, 1)}),
-        ("ps-ksync=3,servers=2", {"data": 8, "servers": ServerPlan("ksync", 3, 2)}),
+        ("ps-sync", {"data": 8, "replication": "parameter-server", "servers": ServerPlan("sync", 8, 1)}),
+        ("ps-ksync=3,servers=2",
+         {"data": 8, "replication": "parameter-server", "servers": ServerPlan("ksync", 3, 2)}),
     ],
 )  # fmt: skip
 def test_forms_on_8_devices_of_one_node(strategy: str, expected: dict[str, object]) -> None:
-    found = layout_of(strategy, 8, 8)
-    assert found == Layout(strategy, **expected)  # type: ignore[arg-type]
-    assert found.devices == 8
+    layout = layout_of(strategy, 8, 8)
+    assert layout == Layout(strategy, **expected)  # type: ignore[arg-type]
+    assert layout.devices == 8
 
 
 def test_hybrid_sharding_shares_within_nodes() -> None:
-    found = layout_of("hsdp", 16, 8)
-    assert (found.shard, found.data) == (8, 2)
-    assert found.replicas == 16
+    layout = layout_of("hsdp", 16, 8)
+    assert (layout.shard, layout.data) == (8, 2)
+    assert layout.replicas == 16
 
 
 @pytest.mark.parametrize(
@@ -64,20 +65,20 @@ def test_hybrid_sharding_shares_within_nodes() -> None:
         ("tp=2,pp=2,dp=4", "tensor 2 x pipeline 2 x data 4 = 16 devices, but the hardware has 8; dp=2"),
         ("tp=3", r"tensor 3 x data 2 = 6 devices, but the hardware has 8; .*must divide 8 \(1, 2, 4, 8\)"),
         ("tp=16", r"but the hardware has 8; .*must divide 8"),
-        ("ep=3,dp=8", r"ep must divide dp \(1, 2, 4, 8\)"),
+        ("ep=3,dp=8", r"ep=3 must divide the 8 data-parallel devices \(1, 2, 4, 8\)"),
         ("zero=3,shard=3", r"shard=3 does not divide 8 data-parallel devices \(1, 2, 4, 8\)"),
-        ("shard=4", "give zero=1, 2 or 3 with it"),
-        ("tq=2", r"'tq' is not one of tp, cp, pp, dp, ep, shard, zero"),
-        ("tp=2,tp=4", "says tp twice"),
-        ("tp=0", "tp=0: give a whole number of at least 1"),
-        ("tp=two", "tp=two: give a whole number"),
-        ("tp=", r"tp=\.\.\.: give a whole number"),
-        ("tp=-2", "tp=-2: give a whole number"),
-        ("zero=4", "zero=4: give one of zero=0, zero=1, zero=2, zero=3"),
-        ("pp=2,schedule=zb", "schedule=zb: give one of gpipe, 1f1b, interleaved"),
-        ("dp=8,compress=int8", "compress=int8: give one of fp16, bf16"),
+        ("shard=4", "shard=N requires zero=1, zero=2 or zero=3"),
+        ("tq=2", r"'tq' is not one of tp, sp, cp, pp, schedule, chunks, dp, compress, overlap, ep, zero"),
+        ("tp=2,tp=4", "gives tp twice"),
+        ("tp=0", "tp=0 must be a whole number of at least 1"),
+        ("tp=two", "tp=two must be a whole number"),
+        ("tp=", r"tp=\.\.\. must be a whole number"),
+        ("tp=-2", "tp=-2 must be a whole number"),
+        ("zero=4", "zero=4 is not one of zero=0, zero=1, zero=2, zero=3"),
+        ("pp=2,schedule=zb", "schedule=zb is not one of schedule=gpipe, schedule=1f1b, schedule=interleaved"),
+        ("dp=8,compress=int8", "compress=int8 is not one of compress=fp16, compress=bf16"),
         ("dpp", "did you mean d"),
-        ("zero", "is not one of ddp, dp, zero1"),
+        ("zero", "is not one of ddp, zero1, zero2, zero3, fsdp, hsdp, dp, ps-sync, .*; did you mean zero1"),
         ("ps-sinc", "write ps-sync, ps-async, ps-ksync=K"),
         ("ps-ksync", "needs a number: ps-ksync=K"),
         ("ps-sync=2", "takes no number"),
@@ -86,7 +87,7 @@ def test_hybrid_sharding_shares_within_nodes() -> None:
         ("ps-sync,servers=0", "at least one server"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_told_with_what_would_do(strategy: str, message: str) -> None:
+def test_invalid_texts_are_refused_with_what_works(strategy: str, message: str) -> None:
     with pytest.raises(InvalidRequest, match=message):
         layout_of(strategy, 8, 8)
 
@@ -99,16 +100,16 @@ def test_data_parallel_threads_stay_on_their_node() -> None:
 @pytest.mark.parametrize(
     ("strategy", "message"),
     [
-        ("tp=2,sp=maybe", "give one of sp, sp=keep"),
+        ("tp=2,sp=maybe", "sp=maybe is not one of sp, sp=keep"),
         ("sp,dp=8", "give tp=2 or more"),
-        ("dp=8,overlap=perhaps", "give one of overlap=yes, overlap=no"),
+        ("dp=8,overlap=perhaps", "overlap=perhaps is not one of overlap=yes, overlap=no"),
         ("pp=4,chunks=2,schedule=1f1b", "use schedule=interleaved"),
         ("dp=8,chunks=2", "give pp=2 or more"),
         ("tp=2,,dp=4", "'' is not one of"),
-        ("tp=²", "give a whole number"),
+        ("tp=²", "must be a whole number"),
     ],
 )
-def test_odd_values_and_what_would_have_no_effect_are_refused(strategy: str, message: str) -> None:
+def test_invalid_values_and_options_without_effect_are_refused(strategy: str, message: str) -> None:
     with pytest.raises(InvalidRequest, match=message):
         layout_of(strategy, 8, 8)
 
@@ -119,22 +120,22 @@ degree = st.sampled_from([1, 2, 3, 4])
 @given(degree, degree, degree, degree, st.sampled_from([0, 1, 2, 3]))
 def test_degrees_that_multiply_up_are_taken_as_written(tp: int, cp: int, pp: int, dp: int, zero: int) -> None:
     devices = math.prod((tp, cp, pp, dp))
-    found = layout_of(f"tp={tp},cp={cp},pp={pp},dp={dp},zero={zero}", devices, 8)
-    assert (found.tensor, found.context, found.pipeline, found.replicas) == (tp, cp, pp, dp)
-    assert found.devices == devices
-    assert math.prod(found.degrees.values()) == devices
-    with pytest.raises(InvalidRequest, match=r"would take all|must divide"):
+    layout = layout_of(f"tp={tp},cp={cp},pp={pp},dp={dp},zero={zero}", devices, 8)
+    assert (layout.tensor, layout.context, layout.pipeline, layout.replicas) == (tp, cp, pp, dp)
+    assert layout.devices == devices
+    assert math.prod(layout.degrees.values()) == devices
+    with pytest.raises(InvalidRequest, match=r"uses all of them|must divide"):
         layout_of(f"tp={tp},cp={cp},pp={pp},dp={dp}", devices + 1, 8)
 
 
 @given(st.text(max_size=12))
 def test_any_text_is_a_layout_or_an_error_of_ours(text: str) -> None:
     try:
-        found = layout_of(text, 8, 8)
+        layout = layout_of(text, 8, 8)
     except InvalidRequest as error:
         assert str(error)
     else:
-        assert found.devices == 8
+        assert layout.devices == 8
 
 
 def test_servers_wait_for_all_one_or_k() -> None:

@@ -36,7 +36,9 @@ def test_context_ranks_share_state(stage: int) -> None:
 
 def test_context_ranks_exchange_shards() -> None:
     split = predicted("gpt2", "h100-sxm:8", "cp=2,dp=4,zero=3")
-    gathers = [each for each in split.parallelism.exchanges if each.verb == "all-gather" and each.members == 8]
+    gathers = [
+        each for each in split.parallelism.exchanges if each.verb == "all-gather" and each.members == 8
+    ]
     assert gathers
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from foretrain.workloads.readers.workload_file import parse_workload
 from hypothesis import given
 from hypothesis import strategies as st
 
 from foretrain.errors import ForetrainError, InvalidData, InvalidRequest, UnknownName
 from foretrain.workloads.lora import LoraOptions
 from foretrain.workloads.readers import WorkloadFile, WorkloadFileSource, read_model, read_workload
-from foretrain.workloads.readers.workload_file import parse_workload
 from foretrain.workloads.zoo import BuildOptions
 
 FULL = """\

@@ -68,13 +68,13 @@ class EndToEndSteps(CostModel):
         if name in self.model.fixed:
             return self.model.fixed[name]
         low, high = self.model.ranges[name]
-        raise InvalidRequest(f"the timings differ in {name} ({low:g} to {high:g}): say which of them to tell")
+        raise InvalidRequest(f"the timings differ in {name} ({low:g} to {high:g}): give the one to predict")
 
 
 def end_to_end_steps(
     file: Path, model: str = "", threads: float | None = None, disk_delay_seconds: float | None = None
 ) -> EndToEndSteps:
-    """What a file of timings tells of steps; `model` is needed where it has several networks."""
+    """The cost model fitted to a file of timings; `model` is needed where it has several networks."""
     timings = read_timings(file)
     if len({timing.model for timing in timings}) > 1:
         timings = of_model(timings, model)

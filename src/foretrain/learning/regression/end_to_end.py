@@ -32,7 +32,6 @@ from foretrain.errors import InvalidData, InvalidRequest, MissingData
 from foretrain.estimates import Quantiles
 from foretrain.facts.devices import device
 from foretrain.learning.regression.stepwise import ENTER, LEAVE, Selection, select
-from foretrain.learning.regression.tails import t_quantile
 from foretrain.learning.regression.timings import Configuration, Timing
 from foretrain.prediction.operators.listing import Floats
 
@@ -51,6 +50,9 @@ _NATURAL = {
     ITERATIONS: 1,
 }
 """How time goes with each feature, the others kept: with the work, against the speed."""
+FORMAT = 1
+LEAST_CONFIGURATIONS = 3
+_SAME = 1e-9
 
 
 @dataclass(frozen=True)
@@ -87,15 +89,10 @@ def _terms(powers: Mapping[str, Sequence[int]]) -> Iterator[Term]:
 
 
 def powers_of(name: str, values: Sequence[float]) -> tuple[int, ...]:
-    """Both powers where there are values enough to tell a curve; the natural one where there are not."""
+    """Both powers where there are values enough for a curve; the natural one where there are not."""
     if min(values) <= 0:
         return (1,)
     return (1, -1) if len(set(values)) >= _TELL_A_CURVE else (_NATURAL[name],)
-
-
-FORMAT = 1
-LEAST_CONFIGURATIONS = 3
-_SAME = 1e-9
 
 
 def features_of(configuration: Configuration) -> dict[str, float]:
@@ -114,8 +111,10 @@ class Deviation:
 
     @property
     def p90(self) -> float:
-        """How far above the median the 90th percentile lies."""
-        return t_quantile(0.9, self.freedom) * self.relative
+        """How far above the median the 90th percentile of Student's t lies."""
+        from scipy.special import stdtrit
+
+        return float(stdtrit(self.freedom, 0.9)) * self.relative
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,7 +180,7 @@ class EndToEndModel:
         off += [f"{name} 0 (timings: {self.ranges[name][0]:g} and more)" for name in dict.fromkeys(zero)]
         if off:
             raise InvalidRequest(
-                f"the end-to-end regression cannot tell {', '.join(off)}; add timings where that differs"
+                f"the end-to-end regression cannot predict {', '.join(off)}; add timings where that differs"
             )
 
     def _spans(self) -> str:

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from foretrain.learning.regression.tails import f_tail
 from foretrain.prediction.operators.listing import Floats
 
 ENTER, LEAVE = 0.15, 0.15
@@ -65,7 +64,7 @@ def select(
     leave: float = LEAVE,
     most: int | None = None,
 ) -> Selection:
-    """Choose among `columns` (rows x candidates) those that tell `response`; at most `most` of them."""
+    """Choose among `columns` (rows x candidates) those that predict `response`; at most `most` of them."""
     if not 0 < enter <= leave < 1:
         raise ValueError(f"thresholds must keep 0 < enter <= leave < 1, got enter {enter}, leave {leave}")
     root = np.ones(len(response)) if weights is None else np.sqrt(weights)
@@ -105,7 +104,7 @@ class _Problem:
         gain = np.where(usable, (new.T @ left) ** 2 / np.where(usable, length, 1.0), -1.0)
         best = int(np.argmax(gain))
         freedom = len(self.response) - len(chosen) - 2
-        return best if f_tail(_ratio(float(gain[best]), squares, freedom), 1, freedom) < enter else None
+        return best if _tail(_ratio(float(gain[best]), squares, freedom), freedom) < enter else None
 
     def leaving(self, chosen: tuple[int, ...], leave: float) -> int | None:
         """The term with the smallest partial F among those chosen, if it is not significant."""
@@ -116,7 +115,7 @@ class _Problem:
         spread = np.maximum(np.diag(found.covariance)[1:] * variance, np.finfo(float).tiny)
         partial = found.coefficients[1:] ** 2 / spread
         weakest = int(np.argmin(partial))
-        return chosen[weakest] if f_tail(float(partial[weakest]), 1, found.freedom) > leave else None
+        return chosen[weakest] if _tail(float(partial[weakest]), found.freedom) > leave else None
 
     def fit(self, chosen: tuple[int, ...]) -> Selection:
         """Least squares on the terms chosen and the constant."""
@@ -142,3 +141,10 @@ def _ratio(gain: float, squares: float, freedom: int) -> float:
     """The partial F of a term that takes `gain` off the squares left."""
     rest = squares - gain
     return np.inf if rest <= 0 else gain / (rest / freedom)
+
+
+def _tail(ratio: float, freedom: int) -> float:
+    """The probability of a partial F of one term above `ratio`."""
+    from scipy.special import fdtrc
+
+    return float(fdtrc(1, freedom, ratio))

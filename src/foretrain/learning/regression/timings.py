@@ -6,7 +6,7 @@
 `device` (any name `foretrain devices` knows) and `seconds` (of the whole run) are needed. The others may be
 left out if they are the same for all runs: `gpus` 1, `batch` (per device) 1, `threads` (that load data) 1,
 `disk_delay_seconds` (waited for the disk at each iteration) 0, `iterations` 1, so that `seconds` are those
-of one step. `model` tells networks apart in one file: an end-to-end regression is of one network.
+of one step. `model` separates networks in one file: an end-to-end regression is of one network.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Timing:
 
 
 def read_timings(file: Path) -> tuple[Timing, ...]:
-    """The timings in a file; what is wrong with it is said with its row."""
+    """The timings in a file; an error names its row."""
     if not file.is_file():
         raise MissingData(f"no timings file {file}; its columns are {', '.join(COLUMNS)}")
     with file.open(newline="", encoding="utf-8-sig") as text:

@@ -35,7 +35,7 @@ _PREDICTED = "a prediction of this job"
 
 @dataclass(frozen=True, eq=False)
 class ScalingRequest:
-    """Timings of one job; configurations to tell (a usual choice if there are none); form; cluster.
+    """Timings of one job; configurations to predict (a usual choice if there are none); form; cluster.
 
     `predict_at` is what a prediction of the job from its model and hardware says, and `prediction_error` the
     standard deviation of its errors, in logarithms; it takes the place of the shipped prior.
@@ -52,7 +52,7 @@ class ScalingRequest:
 
     def __post_init__(self) -> None:
         if not self.timings:
-            raise InvalidRequest("no timings to tell others from; give at least one")
+            raise InvalidRequest("no timings to predict others from; give at least one")
         if self.predict_at is not None and not self.prediction_error > 0:
             raise InvalidRequest("a prediction needs its error, above 0, to be weighed against timings")
 
@@ -63,7 +63,7 @@ class ScalingRequest:
 
     @property
     def asked(self) -> tuple[Configuration, ...]:
-        """The configurations to tell."""
+        """The configurations to predict."""
         return self.at or usual_configurations(self.timed, self.devices_per_node)
 
 
@@ -119,9 +119,9 @@ class ScalingAnswer(Answer):
 
 
 def predict_scaling(request: ScalingRequest) -> ScalingAnswer:
-    """Fit the form asked for and tell all configurations.
+    """Fit the requested form and predict all configurations.
 
-    With `all`, forms are compared on timings left out, and the physical one tells: on Sia's jobs the form
+    With `all`, forms are compared on timings left out, and the physical one predicts: on Sia's jobs the form
     that is best on six timings, each left out in turn, was 16 % off on AWS and 13 % on RTX, the physical one
     9 % and 6 %.
     """
@@ -185,7 +185,7 @@ def _check(of: Form, timings: Sequence[Timing]) -> None:
         )
     if all(item.configuration.placement.devices == 1 for item in timings):
         raise InvalidRequest(
-            f"the form {of.name} cannot tell several devices from timings on one; time a placement of at "
+            f"the form {of.name} cannot predict several devices from timings on one; time a placement of at "
             f"least two, or use --form {PHYSICAL}, which knows other jobs"
         )
 
@@ -206,7 +206,7 @@ def _is_usable(of: Form, timings: Sequence[Timing]) -> bool:
 
 
 def _model(fitted: Fitted, timings: Sequence[Timing], middle: float, prior: str) -> ScalingModel:
-    told = fitted.log_seconds(columns([item.configuration for item in timings], middle))
+    predicted = fitted.log_seconds(columns([item.configuration for item in timings], middle))
     timed = np.log([item.step_seconds for item in timings])
     named = dict(fitted.form.named(fitted.values))
     parameters = {f"{LEVEL}_seconds": float(np.exp(named.pop(LEVEL))), **named}
@@ -216,7 +216,7 @@ def _model(fitted: Fitted, timings: Sequence[Timing], middle: float, prior: str)
         {name.replace(" ", "_"): value for name, value in parameters.items()},
         middle,
         len(timings),
-        float(np.mean(np.abs(np.exp(told - timed) - 1))),
+        float(np.mean(np.abs(np.exp(predicted - timed) - 1))),
         fitted.noise,
         prior,
     )
@@ -245,14 +245,14 @@ def _notes(of: Form, request: ScalingRequest) -> tuple[str, ...]:
         return ()
     timed, asked = request.timed, request.asked
     known = "what other jobs have in common" if request.predict_at is None else _PREDICTED
-    told = []
+    notes = []
     if _several_devices(asked) and not _several_devices(timed):
-        told.append(f"No placement of several devices was timed: synchronisation rests on {known} alone.")
+        notes.append(f"No placement of several devices was timed: synchronisation rests on {known} alone.")
     elif _several_nodes(asked) and not _several_nodes(timed):
-        told.append(f"No placement of several nodes was timed: their network rests on {known} alone.")
+        notes.append(f"No placement of several nodes was timed: their network rests on {known} alone.")
     if len({item.batch for item in timed}) == 1 and {item.batch for item in asked} != {timed[0].batch}:
-        told.append(f"One batch size was timed: how a step grows with the batch rests on {known} alone.")
-    return tuple(told)
+        notes.append(f"One batch size was timed: how a step grows with the batch rests on {known} alone.")
+    return tuple(notes)
 
 
 def _several_devices(places: Sequence[Configuration]) -> bool:

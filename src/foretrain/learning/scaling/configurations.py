@@ -22,6 +22,8 @@ from foretrain.errors import ForetrainError, InvalidData, InvalidRequest, neares
 from foretrain.prediction.operators.listing import Floats
 
 _MOST = 1_000_000
+Row = TypeVar("Row")
+_PLACED, _COUNTED, _TIME = ("placement",), ("nodes", "devices"), "step_seconds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +67,13 @@ def parse_placement(text: str) -> Placement:
 
 
 def spread(nodes: int, devices: int) -> Placement:
-    """So many devices on so many nodes, as evenly as they go."""
+    """A number of devices on a number of nodes, as evenly as possible."""
     if not 0 < nodes <= devices:
         raise InvalidRequest(f"{devices} devices cannot use {nodes} nodes; each node has at least one device")
     if devices >= _MOST:
         raise InvalidRequest(f"{devices} devices are beyond any cluster")
     each, over = divmod(devices, nodes)
     return Placement(tuple(each + (index < over) for index in range(nodes)))
-
-
-Row = TypeVar("Row")
-_PLACED, _COUNTED, _TIME = ("placement",), ("nodes", "devices"), "step_seconds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +111,7 @@ def read_timings(file: Path) -> tuple[Timing, ...]:
 
 
 def read_configurations(file: Path) -> tuple[Configuration, ...]:
-    """The configurations of a CSV file. A column of times is passed over, so that timings can be told."""
+    """The configurations of a CSV file. A column of times is ignored, so that a file of timings works, too."""
     return tuple(_rows(file, (), (_TIME,), _configuration, lambda item: item))
 
 
@@ -159,7 +157,7 @@ def _check_columns(file: Path, columns: list[str], needed: tuple[str, ...], igno
         if name not in (*wanted, *ignored):
             near = nearest(name, wanted)
             hint = f"did you mean {near[0]}?" if near else f"known are {', '.join((*wanted, *ignored))}"
-            raise InvalidData(str(file), f"nobody knows the column {name!r}; {hint}", 1)
+            raise InvalidData(str(file), f"unknown column {name!r}; {hint}", 1)
         if columns.count(name) > 1:
             raise InvalidData(str(file), f"has the column {name!r} twice", 1)
 

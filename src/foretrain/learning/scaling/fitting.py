@@ -18,12 +18,16 @@ import numpy as np
 from foretrain.estimates import Quantiles
 from foretrain.learning.scaling.configurations import Columns, Configuration, Timing, columns, reference_batch
 from foretrain.learning.scaling.forms import LEVEL, Form
-from foretrain.learning.scaling.levenberg_marquardt import minimise
 from foretrain.prediction.operators.listing import Floats
 
 _STEP = 1e-6
+_TOLERANCE = 1e-8
+"""Relative change of parameters and of squares at which the search ends."""
 _TRUST = 6.0
 """How many timings the prior's word on the noise is worth."""
+P90 = 1.2815515655446004
+"""Standard deviations from the median of a normal distribution to its 90th percentile."""
+_FOLDS = 12
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,15 +65,17 @@ class Fitted:
 
 
 def jacobian(form: Form, values: Floats, at: Columns) -> Floats:
-    """Slopes of the told logarithms in each parameter, by differences."""
+    """Slopes of the predicted logarithms in each parameter, by differences."""
     here = form.log_seconds(values, at)
     steps = _STEP * np.eye(len(values))
-    told = [(form.log_seconds(values + step, at) - here) / _STEP for step in steps]
-    return np.stack(told, axis=1)
+    slopes = [(form.log_seconds(values + step, at) - here) / _STEP for step in steps]
+    return np.stack(slopes, axis=1)
 
 
 def fit(form: Form, at: Columns, log_seconds: Floats, prior: Prior, start: Floats | None = None) -> Fitted:
     """The posterior of the form's parameters; `start` is where to look for it first."""
+    from scipy.optimize import least_squares
+
     prior = _of_batches(form, prior, at)
     whitening = np.linalg.cholesky(np.linalg.inv(prior.covariance)).T
 
@@ -84,7 +90,8 @@ def fit(form: Form, at: Columns, log_seconds: Floats, prior: Prior, start: Float
     if start is None:
         level = form.names.index(LEVEL)
         first[level] += float(np.mean(log_seconds - form.log_seconds(first, at)))
-    found = minimise(residuals, slopes, first)
+    search = least_squares(residuals, first, slopes, method="lm", xtol=_TOLERANCE, ftol=_TOLERANCE)
+    found: Floats = search.x
     curvature = slopes(found)
     covariance: Floats = np.asarray(np.linalg.inv(curvature.T @ curvature), float)
     squares = float(np.sum(residuals(found)[: len(at)] ** 2))
@@ -102,10 +109,6 @@ def _of_batches(form: Form, prior: Prior, at: Columns) -> Prior:
     return replace(prior, covariance=covariance)
 
 
-P90 = 1.2815515655446004
-"""Standard deviations from the median of a normal distribution to its 90th percentile."""
-
-
 def step_seconds(
     fitted: Fitted, configurations: Sequence[Configuration], reference_batch: float
 ) -> tuple[Quantiles, ...]:
@@ -114,9 +117,6 @@ def step_seconds(
     middle, wide = fitted.log_seconds(at), P90 * fitted.deviations(at)
     low, median, high = np.exp(middle - wide), np.exp(middle), np.exp(middle + wide)
     return tuple(Quantiles(*each) for each in zip(low.tolist(), median.tolist(), high.tolist(), strict=True))
-
-
-_FOLDS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class LeftOut:
 
 
 def leave_out(form: Form, timings: Sequence[Timing], prior: Prior) -> LeftOut:
-    """Fit to all timings but one (or a twelfth of many) and tell that one, in turn."""
+    """Fit to all timings but one (or a twelfth of many) and predict that one, in turn."""
     places = [item.configuration for item in timings]
     at = columns(places, reference_batch(places))
     seconds = np.log([item.step_seconds for item in timings])
@@ -142,6 +142,6 @@ def leave_out(form: Form, timings: Sequence[Timing], prior: Prior) -> LeftOut:
         kept = [row for row in range(len(timings)) if row % folds != fold]
         left = [row for row in range(len(timings)) if row % folds == fold]
         fitted = fit(form, at.only(kept), seconds[kept], prior, start=everything.copy())
-        told = fitted.log_seconds(at.only(left))
-        errors += np.abs(np.exp(told - seconds[left]) - 1).tolist()
+        predicted = fitted.log_seconds(at.only(left))
+        errors += np.abs(np.exp(predicted - seconds[left]) - 1).tolist()
     return LeftOut(form.name, form.equation, len(form.parameters), statistics.fmean(errors), max(errors))

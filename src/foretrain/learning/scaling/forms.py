@@ -21,6 +21,11 @@ LEVEL = "level"
 LEVEL_DEVIATION = 10.0
 """In logarithms: any time between microseconds and days is as likely as any other."""
 _STEEPEST = 3.0
+MOST_CONTENTION = 0.6
+"""Exponent: eight devices of a node at most 3.5 times as slow as one."""
+MOST_WAITING = 0.2
+"""Exponent: 64 workers at most 2.3 times as slow as one."""
+_LOG_MOST = float(np.log(9.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +76,6 @@ def overlapped(log_power: float, one: Floats, other: Floats) -> Floats:
     return result
 
 
-MOST_CONTENTION = 0.6
-"""Exponent: eight devices of a node at most 3.5 times as slow as one."""
-MOST_WAITING = 0.2
-"""Exponent: 64 workers at most 2.3 times as slow as one."""
-
-
 class Physical(Form):
     """Compute and synchronisation, overlapped: the form foretrain predicts with.
 
@@ -125,8 +124,8 @@ class Physical(Form):
         across = np.exp(between) * _ring(at.devices) * at.fullest**card * at.nodes**nodes
         across = across * np.where(at.nodes == 2, np.exp(two), 1.0)
         sync = np.where(at.nodes > 1, across, in_a_node)
-        told: Floats = level + np.log(overlapped(overlap, compute, sync))
-        return told
+        log_seconds: Floats = level + np.log(overlapped(overlap, compute, sync))
+        return log_seconds
 
 
 def _ring(devices: Floats) -> Floats:
@@ -157,11 +156,8 @@ class Ring(Form):
         compute = at.relative_batch + np.exp(constant)
         passed = 2 * (at.devices - 1) / at.devices
         sync = np.where(at.nodes > 1, np.exp(network), np.exp(local)) * passed
-        told: Floats = level + np.log(overlapped(overlap, compute, sync))
-        return told
-
-
-_LOG_MOST = float(np.log(9.0))
+        log_seconds: Floats = level + np.log(overlapped(overlap, compute, sync))
+        return log_seconds
 
 
 class Pollux(Form):
@@ -199,8 +195,8 @@ class Pollux(Form):
             np.exp(local) + np.exp(local_each) * more,
         )
         sync = np.where(at.devices > 1, sync, 0.0)
-        told: Floats = level + np.log(overlapped(min(overlap, _LOG_MOST), compute, sync))
-        return told
+        log_seconds: Floats = level + np.log(overlapped(min(overlap, _LOG_MOST), compute, sync))
+        return log_seconds
 
 
 class Optimus(Form):
@@ -225,14 +221,14 @@ class Optimus(Form):
 
     def log_seconds(self, values: Floats, at: Columns) -> Floats:
         level, constant, per_server, workers, servers = values.tolist()
-        told: Floats = level + np.log(
+        log_seconds: Floats = level + np.log(
             at.relative_batch
             + np.exp(constant)
             + np.exp(per_server) * at.devices / at.nodes
             + np.exp(workers) * at.devices
             + np.exp(servers) * at.nodes
         )
-        return told
+        return log_seconds
 
 
 class Seed(Form):
@@ -252,8 +248,10 @@ class Seed(Form):
 
     def log_seconds(self, values: Floats, at: Columns) -> Floats:
         level, per_device, constant = values.tolist()
-        told: Floats = level + np.log(at.relative_batch + np.exp(per_device) * at.devices + np.exp(constant))
-        return told
+        log_seconds: Floats = level + np.log(
+            at.relative_batch + np.exp(per_device) * at.devices + np.exp(constant)
+        )
+        return log_seconds
 
 
 FORMS: Mapping[str, Form] = {form.name: form for form in (Physical(), Ring(), Pollux(), Optimus(), Seed())}

@@ -17,7 +17,7 @@ from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.workloads.workload import Workload
 
 _DEVIATIONS = 2.563
-"""Between the 10th and the 90th percentile of a normal distribution lie so many standard deviations."""
+"""Between the 10th and the 90th percentile of a normal distribution lie this many standard deviations."""
 
 
 @dataclass(frozen=True)
@@ -34,15 +34,15 @@ class PredictedJob:
         return self.hardware.node.devices if self.hardware.node else self.hardware.devices_per_node
 
     def seconds(self, placement: Placement, batch: int) -> float:
-        """A step of so many samples for each device."""
+        """A step of `batch` samples for each device."""
         return self._outcome(placement, batch).seconds
 
     def error(self, configurations: Sequence[Configuration]) -> float:
         """Standard deviation of the predictions' errors, in logarithms: the widest of some intervals."""
         widest = 0.0
         for each in configurations:
-            told = self._outcome(each.placement, each.batch).total.quantiles
-            widest = max(widest, math.log(told.p90 / max(told.p10, told.p50 / 10)) / _DEVIATIONS)
+            total = self._outcome(each.placement, each.batch).total.quantiles
+            widest = max(widest, math.log(total.p90 / max(total.p10, total.p50 / 10)) / _DEVIATIONS)
         return widest
 
     def _outcome(self, placement: Placement, batch: int) -> Evaluation:

@@ -1,6 +1,6 @@
 """What is known of a form's parameters before a job was timed: a normal distribution, and timings' noise.
 
-The shipped prior of the physical form is the population of jobs it was fitted to (`population.py`). A
+The shipped prior of the physical form is the population of jobs it was fitted to (`calibration.scaling`). A
 prediction of the job, from its model and hardware, makes a sharper one: `prior_from_prediction`.
 """
 
@@ -75,9 +75,9 @@ def prior_from_prediction(
     an `error` (a standard deviation, in logarithms). A prediction errs in its level as a whole, too, so that
     the level gets that error once more.
     """
-    told = [Timing(item, predict_at(item.placement, item.batch)) for item in configurations]
+    predicted = [Timing(item, predict_at(item.placement, item.batch)) for item in configurations]
     start = base or form_prior(form)
-    seconds = np.log([item.step_seconds for item in told])
+    seconds = np.log([item.step_seconds for item in predicted])
     at = columns(configurations, reference_batch)
     found: Fitted = fit(form, at, seconds, replace(start, noise=error))
     level: Floats = np.zeros_like(found.covariance)

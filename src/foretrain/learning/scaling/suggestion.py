@@ -1,7 +1,7 @@
 """Which configuration to time next: the one after which the others are known best.
 
 A timing at slopes j takes C j jᵀ C / (noise² + jᵀ C j) from the covariance C of the linearised form, whatever
-it will be; what is left of the mean variance of the told configurations says how much it is worth.
+it will be; what is left of the mean variance of the predicted configurations is its worth.
 
 Reference: D. J. C. MacKay, Information-based objective functions for active data selection, 1992.
 """
@@ -45,12 +45,12 @@ def suggest(
     left = [item for item in dict.fromkeys(candidates) if item not in set(timed)]
     if not left:
         return ()
-    told = jacobian(fitted.form, fitted.values, columns(asked, reference_batch))
+    wanted = jacobian(fitted.form, fitted.values, columns(asked, reference_batch))
     tried = jacobian(fitted.form, fitted.values, columns(left, reference_batch))
     noise = fitted.noise**2
-    now = float(np.einsum("ij,jk,ik->", told, fitted.covariance, told)) / len(told) + noise
+    now = float(np.einsum("ij,jk,ik->", wanted, fitted.covariance, wanted)) / len(wanted) + noise
     seen = tried @ fitted.covariance
-    gained = (told @ seen.T) ** 2 / (noise + np.einsum("ij,ij->i", seen, tried))
+    gained = (wanted @ seen.T) ** 2 / (noise + np.einsum("ij,ij->i", seen, tried))
     then = np.maximum(now - gained.mean(axis=0), noise)
     best = np.argsort(then, kind="stable")[:most].tolist()
     return tuple(

@@ -42,7 +42,7 @@ from itertools import pairwise, permutations
 from foretrain.errors import InvalidRequest, MissingData
 from foretrain.facts.devices import Device
 from foretrain.facts.hardware import Hardware
-from foretrain.facts.links import PLANNED_SHARE, Link, link, links
+from foretrain.facts.links import Link, link, links, planned_share
 from foretrain.facts.nodes import Node, nodes
 from foretrain.facts.sheets import Kind
 from foretrain.prediction.collectives.calibration import (
@@ -124,14 +124,8 @@ def _disjoint(
 LINK_FORM = "LINK[:COUNT]"
 MESH, PCIE_SWITCH = "nvlink-mesh", "pcie-switch"
 _TOPOLOGIES = {"nvswitch": "nvswitch", "nvlink": MESH, "xgmi": MESH, "pcie": HOST_BRIDGE}
-_WITHOUT_PEERS = ("GeForce", "TITAN", "Radeon")
-"""Lines of cards that do not reach each other's memory over PCI Express: shown for RTX 2080 Ti and 3090 in
-the issues NVIDIA/nccl-tests 117 and NVIDIA/nccl 1127, assumed of the others. With eight of them, Lambda's
-runs show a half to a tenth of the rate that other cards keep."""
 _REFERENCE = "nvidia"
 _PAIR = 2
-_XGMI_PEERS = 7
-"""Boards of accelerators with xGMI hold eight, all joined to all (MI250 and MI300 platforms)."""
 
 
 @dataclass(frozen=True)
@@ -330,12 +324,13 @@ def _own_links(device: Device, kind: str) -> _Choice:
     source = fact.source if fact else device.id
     if kind == "nvlink":
         note = "devices of a node assumed to be joined by all their NVLink links through a switch"
-        return _Choice(kind, kind, rate, PLANNED_SHARE * rate, 1, "nvswitch", source, True, note=note)
-    note = f"devices of a node assumed to be joined by xGMI, each to {_XGMI_PEERS} others"
-    each = rate / _XGMI_PEERS
-    board = range(_XGMI_PEERS + 1)
+        return _Choice(kind, kind, rate, planned_share() * rate, 1, "nvswitch", source, True, note=note)
+    peers = int(device.sheet.number("xgmi_peers"))
+    note = f"devices of a node assumed to be joined by xGMI, each to {peers} others"
+    each = rate / peers
+    board = range(peers + 1)
     mesh = " ".join(f"{first}-{second}:1" for first in board for second in board if first < second)
-    return _Choice(kind, kind, each, PLANNED_SHARE * each, _XGMI_PEERS, MESH, source, True, mesh, note)
+    return _Choice(kind, kind, each, planned_share() * each, peers, MESH, source, True, mesh, note)
 
 
 def _lanes(device: Device) -> _Choice:
@@ -345,7 +340,7 @@ def _lanes(device: Device) -> _Choice:
             f"{LINK_FORM}, e.g. pcie4-x16"
         )
     lanes = link(f"pcie{device.sheet.number('pcie_generation'):g}-x{device.sheet.number('pcie_lanes'):g}")
-    if any(line in device.name for line in _WITHOUT_PEERS):
+    if not device.has_pcie_peer_access:
         note = f"devices of a node assumed to be joined by {lanes.name} under one host bridge"
         return _chosen(lanes, 1, HOST_BRIDGE, assumed=True, note=note)
     note = f"devices of a node assumed to be joined by {lanes.name} through switches, as peers"

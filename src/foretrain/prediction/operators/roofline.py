@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache
 from typing import ClassVar
 
 from foretrain.facts.devices import Device
+from foretrain.facts.sheets import data_root, read_toml
 from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
 from foretrain.prediction.operators.listing import Floats, WorkTable
 from foretrain.prediction.operators.pricing import roofline_seconds
 from foretrain.workloads.ops import Kind
 
-_P10, _P90 = 1.0, 10.0
+FILE = "roofline.toml"
+
+
+@cache
+def _interval() -> Mapping[str, float]:
+    """How far above the bound the time of an operator may be."""
+    interval: Mapping[str, float] = read_toml(data_root() / "calibrations" / FILE)["interval"]
+    return interval
 
 
 class RooflineModel(OperatorModel):
@@ -29,4 +39,4 @@ class RooflineModel(OperatorModel):
     def confidence(self, kind: Kind, device: Device) -> Confidence:
         """Never faster than this; the upper end is assumed, not measured."""
         del kind, device
-        return Confidence(Knowledge.EXTRAPOLATED, _P10, _P90, "roofline")
+        return Confidence(Knowledge.EXTRAPOLATED, _interval()["p10"], _interval()["p90"], "roofline")

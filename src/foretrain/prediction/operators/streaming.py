@@ -9,7 +9,7 @@ where |a, b| is near the larger of the two.
 The traffic is what the operator must move, plus what its kernels read again: a row reduced in several passes
 is read again from memory as far as the rows in flight overflow the L2 cache, and an operator of several
 kernels writes and reads what passes between them. Efficiencies and cycles are fitted by
-`foretrain.learning.kernels`; the delivered share is that of `bandwidth`. What carries over to a GPU never
+`calibration.kernels`; the delivered share is that of `bandwidth`. What carries over to a GPU never
 seen is the share of its generation and the ratio of rows in flight to cache.
 """
 

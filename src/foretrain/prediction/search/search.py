@@ -1,14 +1,14 @@
-"""`--strategy auto`: all ways to spread a workload over hardware, ranked by time.
+"""Strategy `auto`: all layouts of a workload on given hardware, ranked by time.
 
-Every combination of tensor, pipeline and data degrees, ZeRO stage and micro-batch size, with and without
-activation checkpointing, is sketched from the model's blocks; those that would fit are ordered by time, and
-the first ones predicted in full.
+Every combination of tensor, pipeline and data degrees, ZeRO stage and micro-batch size, and every layout that
+a strategy proposes itself (`Strategy.candidates`), with and without activation checkpointing, is sketched
+from the model's blocks; those that would fit are ordered by time, and the first ones predicted in full.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,6 +19,7 @@ from foretrain.prediction.evaluation import Evaluation, evaluate
 from foretrain.prediction.scenario import StepConfiguration, StepContext
 from foretrain.prediction.search.blocks import Blocks, blocks_of
 from foretrain.prediction.search.sketch import BlockCosts, Sketch, block_costs, sketch
+from foretrain.prediction.strategies.catalogue import replication, strategies
 from foretrain.prediction.strategies.context import feasible_context_degrees
 from foretrain.prediction.strategies.expert import feasible_expert_degrees
 from foretrain.prediction.strategies.layout import Layout
@@ -39,13 +40,6 @@ _STAGES = (0, 1, 2, 3)
 LONG = 8192
 """Sequences from this length on may be divided between devices."""
 _MOST_CONTEXT = 16
-_WAYS: dict[str, Callable[[Layout], bool]] = {
-    "data parallelism alone": lambda each: each.tensor == each.pipeline == 1 and not each.zero_stage,
-    "ZeRO or FSDP alone": lambda each: each.tensor == each.pipeline == 1 and each.zero_stage > 0,
-    "tensor parallelism": lambda each: each.tensor > 1 and each.pipeline == 1,
-    "a pipeline": lambda each: each.pipeline > 1 and each.tensor == 1,
-    "tensor parallelism and a pipeline": lambda each: each.pipeline > 1 and each.tensor > 1,
-}
 
 
 @dataclass(frozen=True)
@@ -99,20 +93,30 @@ class Ranking:
 
     @property
     def best_of_families(self) -> dict[str, Candidate]:
-        """The fastest sketch that fits, for each way to divide the model or not to."""
+        """The fastest sketch that fits, for each family of strategies."""
         capacity = self.context.environment.device.memory_bytes
-        fitting = [each for each in self.candidates if self.shortfalls.bytes(each) <= capacity]
-        found: dict[str, Candidate] = {}
-        for name, is_so in _WAYS.items():
-            mine = [candidate for candidate in fitting if is_so(candidate.configuration.layout)]
-            if mine:
-                found[name] = min(mine, key=lambda each: each.sketch.seconds)
-        return found
+        best: dict[str, Candidate] = {}
+        for each in sorted(self.candidates, key=lambda each: each.sketch.seconds):
+            if self.shortfalls.bytes(each) <= capacity:
+                best.setdefault(_family(each.configuration.layout), each)
+        return best
 
     @property
     def fitting(self) -> int:
         """How many of the candidates would fit."""
         return sum(candidate.sketch.fits for candidate in self.candidates)
+
+
+def _family(layout: Layout) -> str:
+    """How a layout divides the model; if it does not, what its replicas do."""
+    if layout.tensor > 1:
+        return "tensor parallelism and a pipeline" if layout.pipeline > 1 else "tensor parallelism"
+    if layout.pipeline > 1:
+        return "a pipeline"
+    if layout.zero_stage > 0:
+        return "ZeRO or FSDP alone"
+    strategy = replication(layout)
+    return "data parallelism alone" if strategy.name == "ddp" else strategy.form
 
 
 def search(context: StepContext, global_batch: int) -> Ranking | Infeasible:
@@ -236,6 +240,13 @@ def _checkpointing(workload: Workload) -> tuple[bool, ...]:
 
 
 def _layouts(devices: int, pricing: _Pricing, at: StepContext) -> Iterator[Layout]:
+    """All combinations of degrees, and what strategies propose beyond them."""
+    yield from _degrees(devices, pricing, at)
+    for strategy in strategies().values():
+        yield from strategy.candidates(devices, at.hardware.devices_per_node)
+
+
+def _degrees(devices: int, pricing: _Pricing, at: StepContext) -> Iterator[Layout]:
     per_node = at.hardware.devices_per_node
     degrees = product(pricing.tensor_degrees(per_node), pricing.context_degrees, pricing.expert_degrees)
     for tensor, context, expert in degrees:
@@ -296,7 +307,7 @@ class _Pricing:
         self._question = context
         self._family = record_family(context.workload)
         self._blocks = blocks_of(unfused(graph_at(context.workload, BATCHES[0])))
-        self._costs: dict[tuple[int, bool, int, int, int], BlockCosts | None] = {}
+        self._costs: dict[Hashable, BlockCosts | None] = {}
         self._degrees = feasible_tensor_degrees(self._blocks.condensed, context.hardware.devices_per_node)
         self.divides_sequence = self._can_divide_sequence()
 
@@ -327,7 +338,8 @@ class _Pricing:
 
     def costs(self, layout: Layout, micro_batch: int) -> BlockCosts | None:
         """The costs of one micro-batch; None if the model cannot be divided so."""
-        key = (layout.tensor, layout.sequence_parallel, layout.context, layout.expert, micro_batch)
+        degrees = layout.tensor, layout.sequence_parallel, layout.context, layout.expert
+        key = (*degrees, layout.options, micro_batch)
         if key not in self._costs:
             only = replace(layout, pipeline=1, data=1, shard=1, zero_stage=0)
             try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 from foretrain.errors import InvalidRequest, nearest
 from foretrain.prediction.strategies._base import Strategy
@@ -25,8 +26,18 @@ def strategies() -> Registry[Strategy]:
     """All strategies, in the order they read keys and divide programs."""
     if not _known:
         _known.extend(discovered(__name__, Strategy))
-    ordered = sorted(_known, key=lambda each: (each.order, each.name))
-    return Registry("strategy", ordered, name=lambda each: each.name)
+    return _registry(tuple(_known))
+
+
+@cache
+def _registry(known: tuple[Strategy, ...]) -> Registry[Strategy]:
+    ordered = sorted(known, key=lambda each: (each.order, each.name))
+    return Registry("strategy", ordered, name=lambda each: each.name, aliases=_other_words)
+
+
+def _other_words(strategy: Strategy) -> tuple[str, ...]:
+    """Words besides its name; no two strategies may share one."""
+    return tuple(word for word in strategy.words if word != strategy.name)
 
 
 @contextmanager

@@ -91,7 +91,7 @@ class PanelCommand(click.Command):
         )
 
     def _run(self, **given: Any) -> int | None:
-        chosen = {name: value for name, value in given.items() if value not in (None, ())}
+        chosen = {name: _once(value) for name, value in given.items() if value not in (None, ())}
         cls, output = self.declared.request, self.declared.output
         of_output = {each.name for each in options(output)}
         request = request_from(cls, {name: value for name, value in chosen.items() if name not in of_output})
@@ -185,6 +185,11 @@ def _default(declared: Option) -> str:
     if isinstance(value, tuple):
         return ",".join(map(str, value))
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _once(value: Any) -> Any:
+    """The value of an option that may be repeated and was not."""
+    return value[0] if isinstance(value, tuple) and len(value) == 1 else value
 
 
 def _examples(lines: Sequence[str]) -> str:

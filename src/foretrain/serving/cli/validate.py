@@ -1,14 +1,9 @@
-"""`foretrain validate`: accuracy on public measurements."""
+"""`foretrain validate`: predictions compared with the runs in the user's own store."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 
-from foretrain.decoding import FILE, option, texts
 from foretrain.serving.cli.frame import Command
 from foretrain.serving.cli.output import Output
 from foretrain.serving.requests import Request
@@ -16,32 +11,24 @@ from foretrain.serving.requests import Request
 
 @dataclass(frozen=True, kw_only=True)
 class ValidateRequest(Request):
-    """Which suites to run, on which data."""
+    """Compare predictions with your own stored runs.
+
+    No command stores runs yet, so the answer is exit code 3. The accuracy suites on public measurements run
+    with `make validate` in a source checkout.
+    """
 
     VERB = "validate"
 
-    suite: tuple[str, ...] = option(texts(), "Only this suite; may be repeated.", default=(), metavar="NAME")
-    data: Path | None = option(FILE, "Folder of the measurements (FORETRAIN_DATA).", metavar="FOLDER")
-
 
 def run(request: ValidateRequest, output: Output) -> int:
-    """Run the suites in a process of their own."""
+    """Compare the stored runs with their predictions."""
     from foretrain.errors import MissingData
 
-    root = Path(__file__).parents[4]
-    if not (root / "validation" / "__main__.py").is_file():
-        raise MissingData(
-            "the accuracy suites are part of the source repository: run this in a checkout of it"
-        )
-    arguments = [part for name in request.suite for part in ("--suite", name)]
-    if request.data is not None:
-        arguments += ["--data", str(request.data.resolve())]
-    if output.json:
-        arguments.append("--json")
-    command = [sys.executable, "-m", "validation", *arguments]
-    return subprocess.run(command, cwd=root, env=os.environ, check=False).returncode
+    del request, output
+    raise MissingData(
+        "there are no stored runs to compare predictions with, and no command stores them yet; the accuracy "
+        "suites on public measurements run with `make validate` in a source checkout"
+    )
 
 
-COMMAND = Command(
-    ValidateRequest, Output, run, examples=("foretrain validate --suite memory --data ../shared/datasets",)
-)
+COMMAND = Command(ValidateRequest, Output, run, examples=("foretrain validate",))
