@@ -1,4 +1,4 @@
-"""Which operator models price a step on a device, by the name `--model` knows them by."""
+"""Which operator models price a step on a device, by their name as `cost_model`."""
 
 from __future__ import annotations
 

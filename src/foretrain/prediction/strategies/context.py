@@ -92,7 +92,7 @@ def _walk(graph: Graph) -> Walk:
     if not lengths:
         raise InvalidRequest(
             "context parallelism passes keys and values of fused attention around, and this model has none;"
-            " give --attention sdpa or flash if it is a transformer, else use data parallelism"
+            " set `attention` to sdpa or flash if it is a transformer, else use data parallelism"
         )
     walk = Walk(graph, _RULES, keep_division, sums_gradients=False)
     for index, buffer in enumerate(graph.buffers):
