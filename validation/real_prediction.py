@@ -25,7 +25,8 @@ from foretrain.prediction.step.shared_cores import simulate_on_cores
 from foretrain.prediction.stragglers import WorkerTimes
 from foretrain.prediction.strategies.data_parallel import data_parallel
 from foretrain.prediction.strategies.gradients import gradients, optimizer_start
-from foretrain.prediction.strategies.parameter_server import Server, Variant, ps_update
+from foretrain.prediction.strategies.layout import Variant
+from foretrain.prediction.strategies.parameter_server import Server, ps_update
 from foretrain.prediction.strategies.pipeline.schedules import pipeline_tasks, schedule
 from foretrain.prediction.strategies.program import Exchange, Program
 from foretrain.prediction.strategies.sharded import sharded

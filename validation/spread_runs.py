@@ -124,7 +124,7 @@ class Bench:
         """The program of a micro-batch, divided and priced."""
         key = (run.model, run.layout.tensor, run.layout.sequence_parallel, run.batch)
         if key != self._key or self._divided is None:
-            whole = divided(Program(graph_at(run.model, run.batch)), run.layout)
+            whole = divided(graph_at(run.model, run.batch), run.layout)
             step = self._model.priced(whole.graph, self._device)
             self._key, self._divided = key, Divided(whole, step, call_times(step), {}, {})
         return self._divided

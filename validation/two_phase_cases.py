@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from foretrain.prediction.many_devices import Parallelism, step_context
 
 from foretrain.convergence.curves import Floats
 from foretrain.errors import ForetrainError
@@ -23,15 +22,16 @@ from foretrain.facts.offers import Offer, OfferQuery, search
 from foretrain.facts.providers import providers
 from foretrain.facts.running import CHECKPOINT_FIXED, CHECKPOINT_RATE, STARTUP, default
 from foretrain.jobs.bill import billed_seconds_each
-from foretrain.jobs.job import state_bytes
 from foretrain.jobs.stages import progress_step_seconds
 from foretrain.planning.two_phases.phases import HandOver, PhasedJob, Runner, worth_pairing
 from foretrain.prediction.cost_models.step_models import cost_model
-from foretrain.prediction.evaluation import StepConfiguration, evaluate
+from foretrain.prediction.evaluation import evaluate
 from foretrain.prediction.operators.catalogue import DEFAULT
+from foretrain.prediction.scenario import Parallelism, StepConfiguration, step_context
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.units import GIGA, HOUR
+from foretrain.workloads.graph import state_bytes
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 from foretrain.workloads.workload import graph_at
 

@@ -10,7 +10,6 @@ from operator import attrgetter
 
 import numpy as np
 import pytest
-from foretrain.planning.two_phases import switching
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +18,7 @@ from foretrain.errors import InvalidRequest
 from foretrain.facts.billing import BillingTerms, billed_seconds
 from foretrain.facts.sheets import Kind
 from foretrain.jobs.bill import billed_seconds_each
+from foretrain.planning.two_phases import switching
 from foretrain.planning.two_phases.phases import (
     HandOver,
     PhaseAnswer,

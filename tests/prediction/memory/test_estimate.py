@@ -24,7 +24,8 @@ from foretrain.prediction.memory.largest_batch import largest_batch
 from foretrain.prediction.memory.lifetimes import Part
 from foretrain.prediction.memory.workspace import convolution_workspaces, tuned_calls
 from foretrain.prediction.strategies.memory_options import MemoryOptions
-from foretrain.prediction.strategies.sharded import gathered_units, unit_of
+from foretrain.prediction.strategies.program import unit_of
+from foretrain.prediction.strategies.sharded import gathered_units
 from foretrain.workloads.example import Example
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.options import StepOptions

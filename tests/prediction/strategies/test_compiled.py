@@ -10,8 +10,8 @@ import pytest
 from tests.support.divided_graphs import matrix_flop, role_bytes
 from tests.support.hand_made_steps import environment
 
-from foretrain.prediction.step.parallel import Spread, divided, spread
-from foretrain.prediction.strategies.layout import layout_of
+from foretrain.prediction.step.parallel import ParallelStep, parallel_step
+from foretrain.prediction.strategies.catalogue import divided, layout_of
 from foretrain.prediction.strategies.program import Axis, Program
 from foretrain.workloads.fusion import FUSED
 from foretrain.workloads.graph import Graph, Role
@@ -33,8 +33,8 @@ def program(strategy: str, compiled: bool) -> Program:
     return divided(graph(compiled), layout_of(strategy, 4, 4))
 
 
-def step(strategy: str, compiled: bool) -> Spread:
-    return spread(graph(compiled), layout_of(strategy, 4, 4), 1, environment(ON))
+def step(strategy: str, compiled: bool) -> ParallelStep:
+    return parallel_step(graph(compiled), layout_of(strategy, 4, 4), 1, environment(ON))
 
 
 @pytest.mark.parametrize("strategy", DIVISIONS)
@@ -85,4 +85,4 @@ def test_a_hugging_face_model_in_tensor_and_pipeline_parallel(tmp_path: Path, st
     layout = layout_of(strategy, 4, 4)
     assert matrix_flop(divided(compiled, layout).graph) == matrix_flop(divided(eager, layout).graph)
     at = environment(ON)
-    assert spread(compiled, layout, 1, at).seconds < spread(eager, layout, 1, at).seconds
+    assert parallel_step(compiled, layout, 1, at).seconds < parallel_step(eager, layout, 1, at).seconds

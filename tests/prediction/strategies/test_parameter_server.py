@@ -9,9 +9,9 @@ import pytest
 
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.stragglers import Distribution, WorkerTimes
+from foretrain.prediction.strategies.layout import Variant
 from foretrain.prediction.strategies.parameter_server import (
     Server,
-    Variant,
     closed_network_rate,
     ps_update,
     server_on_link,

@@ -17,8 +17,7 @@ from foretrain.prediction.step.parallel import EXPOSED, Environment, ParallelSte
 from foretrain.prediction.stragglers import WorkerTimes
 from foretrain.prediction.strategies.catalogue import replication
 from foretrain.prediction.strategies.gradients import gradients, optimizer_start
-from foretrain.prediction.strategies.layout import Layout
-from foretrain.prediction.strategies.parameter_server import PsUpdate
+from foretrain.prediction.strategies.layout import Layout, PsUpdate
 from foretrain.prediction.strategies.program import Axis
 from foretrain.workloads.graph import Graph
 

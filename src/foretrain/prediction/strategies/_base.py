@@ -22,8 +22,7 @@ from foretrain.prediction.strategies.program import Axis, Program
 if TYPE_CHECKING:
     from foretrain.prediction.cost_models.priced_step import CallTimes
     from foretrain.prediction.stragglers import WorkerTimes
-    from foretrain.prediction.strategies.layout import Layout
-    from foretrain.prediction.strategies.parameter_server import PsUpdate
+    from foretrain.prediction.strategies.layout import Layout, PsUpdate
 
 TORCHRUN_BASED = frozenset({"torchrun", "slurm", "skypilot", "ray"})
 """Launchers that start one process per device with torchrun's environment."""

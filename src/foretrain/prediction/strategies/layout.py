@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.strategies.program import Axis
@@ -21,6 +22,47 @@ class ServerPlan:
     variant: str
     k: int
     servers: int
+
+
+class Variant(StrEnum):
+    """How many gradients a server waits for, and what becomes of the others."""
+
+    SYNC = "sync"
+    ASYNC = "async"
+    K_SYNC = "ksync"
+    K_BATCH_SYNC = "kbatchsync"
+    K_ASYNC = "kasync"
+    K_BATCH_ASYNC = "kbatchasync"
+
+
+@dataclass(frozen=True)
+class PsUpdate:
+    """One update of the parameters, on average.
+
+    `waiting_seconds` are for the workers alone, `exchange_seconds` what messages, aggregation and overhead
+    add to them. `standard_error` is that of the simulation, 0 where none was needed.
+    """
+
+    variant: Variant
+    workers: int
+    k: int
+    waiting_seconds: float
+    exchange_seconds: float
+    gradients_per_update: int
+    expected_staleness: float
+    useful_share: float
+    """Share of the workers' time that ends in the model; the rest is waiting, exchange and discarded work."""
+    standard_error: float = 0.0
+
+    @property
+    def seconds_per_update(self) -> float:
+        """Time from one update to the next."""
+        return self.waiting_seconds + self.exchange_seconds
+
+    @property
+    def gradients_per_second(self) -> float:
+        """Gradients that enter the model; times the batch of a worker, samples per second."""
+        return self.gradients_per_update / self.seconds_per_update
 
 
 @dataclass(frozen=True)

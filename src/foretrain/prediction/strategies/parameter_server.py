@@ -33,7 +33,6 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.stragglers import (
@@ -44,7 +43,7 @@ from foretrain.prediction.stragglers import (
     simulated_first_k,
 )
 from foretrain.prediction.strategies._base import Strategy
-from foretrain.prediction.strategies.layout import Layout, ServerPlan
+from foretrain.prediction.strategies.layout import Layout, PsUpdate, ServerPlan, Variant
 
 FORM = re.compile(r"ps-(sync|async|ksync|kbatchsync|kasync|kbatchasync)(?:=(\d+))?(?:,servers=(\d+))?")
 
@@ -68,17 +67,6 @@ def server_plan(strategy: str, workers: int) -> ServerPlan:
     if servers < 1:
         raise InvalidRequest(f"{strategy}: give at least one server")
     return ServerPlan(variant, wanted, servers)
-
-
-class Variant(StrEnum):
-    """How many gradients a server waits for, and what becomes of the others."""
-
-    SYNC = "sync"
-    ASYNC = "async"
-    K_SYNC = "ksync"
-    K_BATCH_SYNC = "kbatchsync"
-    K_ASYNC = "kasync"
-    K_BATCH_ASYNC = "kbatchasync"
 
 
 @dataclass(frozen=True)
@@ -108,36 +96,6 @@ def server_on_link(
             f"{servers} servers at {bytes_per_second} bytes/s serve nobody; both must be > 0"
         )
     return Server(gradient_bytes / bytes_per_second / servers, aggregation_seconds, overhead_seconds)
-
-
-@dataclass(frozen=True)
-class PsUpdate:
-    """One update of the parameters, on average.
-
-    `waiting_seconds` are for the workers alone, `exchange_seconds` what messages, aggregation and overhead
-    add to them. `standard_error` is that of the simulation, 0 where none was needed.
-    """
-
-    variant: Variant
-    workers: int
-    k: int
-    waiting_seconds: float
-    exchange_seconds: float
-    gradients_per_update: int
-    expected_staleness: float
-    useful_share: float
-    """Share of the workers' time that ends in the model; the rest is waiting, exchange and discarded work."""
-    standard_error: float = 0.0
-
-    @property
-    def seconds_per_update(self) -> float:
-        """Time from one update to the next."""
-        return self.waiting_seconds + self.exchange_seconds
-
-    @property
-    def gradients_per_second(self) -> float:
-        """Gradients that enter the model; times the batch of a worker, samples per second."""
-        return self.gradients_per_update / self.seconds_per_update
 
 
 def synchronous_seconds(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from foretrain.facts.clusters import cluster
@@ -39,4 +41,4 @@ def test_no_block_is_on_two_stages() -> None:
     assert isinstance(answer, Prediction)
     spans = [stage.split(" to ") for stage in answer.parallelism.stages]
     ends = [(span[0], span[-1]) for span in spans]
-    assert all(before[1] != after[0] for before, after in zip(ends, ends[1:], strict=False))
+    assert all(before[1] != after[0] for before, after in pairwise(ends))
