@@ -11,10 +11,10 @@ from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
-from foretrain.serving.cli.parameters import region_names
 from tests.support.shared_home import own_home
 
 from foretrain.facts.offers import all_offers
+from foretrain.serving.verbs import region_names
 
 __all__ = ("own_home",)
 

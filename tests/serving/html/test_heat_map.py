@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.drawings import of_class, parsed, said
 
-from foretrain.serving.html.heat_map import SHADES, HeatCell, HeatMap, heat_map, shade
+from foretrain.serving.html.tables import SHADES, HeatCell, HeatMap, heat_map, shade
 
 
 def chart(*rows: tuple[HeatCell, ...]) -> HeatMap:

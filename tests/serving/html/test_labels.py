@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretrain.serving.html.labels import Box, Wanted, place_labels, placed_at
+from foretrain.serving.html.drawing import Box, Wanted, place_labels, placed_at
 
 AREA = Box(0, 0, 300, 200)
 POINTS = st.builds(

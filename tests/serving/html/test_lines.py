@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.drawings import charts, check_drawing, of_class, parsed, said
 
-from foretrain.serving.html.lines import LineChart, Point, Series, line_chart
+from foretrain.serving.html.charts import LineChart, Point, Series, line_chart
 from foretrain.serving.html.scales import Axis, Quantity
 
 NUMBERS = st.floats(0.01, 1e9)

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretrain.serving.html.markup import Markup, element, join
+from foretrain.serving.html.page import Markup, element, join
 
 
 class Seen(HTMLParser):

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.drawings import charts, check_drawing, of_class, parsed, said, size
 
+from foretrain.serving.html.charts import Dot, Limit, Scatter, Standing, scatter
 from foretrain.serving.html.scales import Axis, Quantity
-from foretrain.serving.html.scatter import Dot, Limit, Scatter, Standing, scatter
 
 TIMES, MONEY = st.floats(1, 1e7), st.floats(0.01, 1e6)
 DOTS = st.builds(

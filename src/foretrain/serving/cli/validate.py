@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from foretrain.errors import MissingData
-from foretrain.serving.cli.frame import Command
-from foretrain.serving.cli.output import Output
+from foretrain.serving.cli.frame import Command, Output
 from foretrain.serving.requests import Request
 
 

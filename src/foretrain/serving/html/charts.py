@@ -1,4 +1,4 @@
-"""Time against money and the like: the front as a line through labelled points, others faint behind it."""
+"""Charts with two axes: points with a front and limits (time against money), and lines over a number."""
 
 from __future__ import annotations
 
@@ -8,18 +8,23 @@ from enum import StrEnum
 
 from foretrain.serving.html.drawing import (
     FONT_SIZE,
+    Box,
     Canvas,
     Frame,
     LegendEntry,
+    Placed,
+    Wanted,
     drawn,
     figure,
+    first_free,
     framed,
     line,
     path,
+    place_labels,
+    placed_at,
     text_at,
 )
-from foretrain.serving.html.labels import Box, Placed, Wanted, first_free, place_labels, placed_at
-from foretrain.serving.html.markup import Markup, element, join
+from foretrain.serving.html.page import Markup, element, join
 from foretrain.serving.html.scales import Axis
 
 _CELL = 4.0
@@ -37,7 +42,7 @@ class Standing(StrEnum):
     CHOSEN = "chosen"
 
 
-_RADIUS = {Standing.OTHER: 2.5, Standing.FRONT: 5.0, Standing.EXTRA: 6.0, Standing.CHOSEN: 8.0}
+_DOT_RADIUS = {Standing.OTHER: 2.5, Standing.FRONT: 5.0, Standing.EXTRA: 6.0, Standing.CHOSEN: 8.0}
 _ORDER = {standing: place for place, standing in enumerate(Standing)}
 
 
@@ -88,7 +93,7 @@ def scatter(chart: Scatter) -> Markup:
     left_out = len(chart.dots) - len(shown)
     entries = [LegendEntry(text, f"dot {standing}") for standing, text in chart.legend]
     caption = f"Not drawn, far beyond the upper right: {left_out:,}." if left_out else ""
-    return figure(chart.title, lambda canvas: _draw(chart, shown, canvas), entries, caption)
+    return figure(chart.title, lambda canvas: _draw_scatter(chart, shown, canvas), entries, caption)
 
 
 def _worth_drawing(chart: Scatter) -> tuple[Dot, ...]:
@@ -113,7 +118,7 @@ def _extent(chart: Scatter, dots: Sequence[Dot]) -> tuple[list[float], list[floa
     return xs, ys
 
 
-def _draw(chart: Scatter, shown: Sequence[Dot], canvas: Canvas) -> Markup:
+def _draw_scatter(chart: Scatter, shown: Sequence[Dot], canvas: Canvas) -> Markup:
     frame, axes = framed(canvas, chart.x, chart.y, *_extent(chart, shown))
     by_standing = {kind: [dot for dot in shown if dot.standing is kind] for kind in Standing}
     front = sorted(
@@ -129,7 +134,7 @@ def _draw(chart: Scatter, shown: Sequence[Dot], canvas: Canvas) -> Markup:
         join(_faint(by_standing[Standing.OTHER], frame)),
         path([frame.point(dot.x, dot.y) for dot in front], "front-line") if len(front) > 1 else "",
         join(_mark(dot, frame) for kind in list(Standing)[1:] for dot in by_standing[kind]),
-        join(_labels(shown, frame, limit_boxes)),
+        join(_dot_labels(shown, frame, limit_boxes)),
     )
 
 
@@ -157,7 +162,7 @@ def _mark(dot: Dot, frame: Frame) -> Markup:
 def _circle(dot: Dot, frame: Frame, tip: str) -> Markup:
     x, y = frame.point(dot.x, dot.y)
     return element(
-        "circle", element("title", tip), cx=x, cy=y, r=_RADIUS[dot.standing], class_=f"dot {dot.standing}"
+        "circle", element("title", tip), cx=x, cy=y, r=_DOT_RADIUS[dot.standing], class_=f"dot {dot.standing}"
     )
 
 
@@ -198,12 +203,14 @@ def _name(places: Sequence[Placed], frame: Frame, marks: list[Markup], boxes: li
         boxes.append(place.box)
 
 
-def _labels(shown: Sequence[Dot], frame: Frame, taken: Sequence[Box]) -> Iterator[Markup]:
+def _dot_labels(shown: Sequence[Dot], frame: Frame, taken: Sequence[Box]) -> Iterator[Markup]:
     """Texts of the points that have some: the most important points first, and names before numbers."""
     named = [dot for dot in shown if dot.labels]
     named.sort(key=lambda dot: (-_ORDER[dot.standing], -len(dot.labels[0])))
     wanted = [
-        Wanted(*frame.point(dot.x, dot.y), _RADIUS[dot.standing], dot.labels, dot.standing is Standing.CHOSEN)
+        Wanted(
+            *frame.point(dot.x, dot.y), _DOT_RADIUS[dot.standing], dot.labels, dot.standing is Standing.CHOSEN
+        )
         for dot in named
     ]
     placed = place_labels(wanted, FONT_SIZE, _labelled(frame), taken)
@@ -220,3 +227,117 @@ def _labelled(frame: Frame) -> Box:
     """Where texts may stand: inside the axes, and a little beyond at the top and the right."""
     area = frame.area
     return Box(area.left + 2, area.top - 8, frame.canvas.width, area.bottom - 2)
+
+
+_POINT_RADIUS = 4.5
+_LINE_COLOURS = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A point of a line: what hovering tells, a word beside it, and whether it is not to be had."""
+
+    x: float
+    y: float
+    tip: str
+    label: str = ""
+    is_hollow: bool = False
+
+
+@dataclass(frozen=True)
+class Series:
+    """A line. An ideal one is dashed, grey and without points; `low` and `high` are a band around it."""
+
+    name: str
+    points: tuple[Point, ...]
+    is_ideal: bool = False
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class LineChart:
+    """The chart's info: lines over the same axes."""
+
+    title: str
+    description: str
+    x: Axis
+    y: Axis
+    series: tuple[Series, ...]
+    caption: str = ""
+
+
+def line_chart(chart: LineChart) -> Markup:
+    """The chart as a figure."""
+    entries = [
+        LegendEntry(series.name, f"line {style}")
+        for series, style in zip(chart.series, _styles(chart), strict=True)
+    ]
+    return figure(chart.title, lambda canvas: _draw_lines(chart, canvas), entries, chart.caption)
+
+
+def _styles(chart: LineChart) -> list[str]:
+    """A class for each line; colours come round again after the last."""
+    styles, used = [], 0
+    for series in chart.series:
+        styles.append("ideal" if series.is_ideal else f"c{used % _LINE_COLOURS + 1}")
+        used += not series.is_ideal
+    return styles
+
+
+def _draw_lines(chart: LineChart, canvas: Canvas) -> Markup:
+    xs = [point.x for series in chart.series for point in series.points]
+    ys = [
+        value
+        for series in chart.series
+        for value in (*(point.y for point in series.points), *series.low, *series.high)
+    ]
+    frame, axes = framed(canvas, chart.x, chart.y, xs, ys)
+    styled = list(zip(chart.series, _styles(chart), strict=True))
+    return drawn(
+        canvas,
+        chart.title,
+        chart.description,
+        axes,
+        join(_band(series, style, frame) for series, style in styled if series.low),
+        join(_line(series, style, frame) for series, style in styled if len(series.points) > 1),
+        join(mark for series, style in styled for mark in _point_marks(series, style, frame)),
+        join(_point_labels(chart, frame)),
+    )
+
+
+def _band(series: Series, style: str, frame: Frame) -> Markup:
+    xs = [point.x for point in series.points]
+    up = [frame.point(x, y) for x, y in zip(xs, series.high, strict=True)]
+    down = [frame.point(x, y) for x, y in zip(xs, series.low, strict=True)]
+    return path([*up, *reversed(down)], f"band {style}")
+
+
+def _line(series: Series, style: str, frame: Frame) -> Markup:
+    return path([frame.point(point.x, point.y) for point in series.points], f"curve {style}")
+
+
+def _point_marks(series: Series, style: str, frame: Frame) -> Iterator[Markup]:
+    if series.is_ideal:
+        return
+    for point in series.points:
+        x, y = frame.point(point.x, point.y)
+        hollow = " hollow" if point.is_hollow else ""
+        yield element(
+            "circle", element("title", point.tip), cx=x, cy=y, r=_POINT_RADIUS, class_=f"node {style}{hollow}"
+        )
+
+
+def _point_labels(chart: LineChart, frame: Frame) -> Iterator[Markup]:
+    points = [point for series in chart.series for point in series.points if point.label]
+    wanted = [Wanted(*frame.point(point.x, point.y), _POINT_RADIUS, (point.label,)) for point in points]
+    others = [
+        Box(x - _POINT_RADIUS, y - _POINT_RADIUS, x + _POINT_RADIUS, y + _POINT_RADIUS)
+        for series in chart.series
+        for x, y in (frame.point(point.x, point.y) for point in series.points if not point.label)
+    ]
+    area = frame.area
+    within = Box(area.left + 2, area.top - 8, frame.canvas.width, area.bottom - 2)
+    for place in place_labels(wanted, FONT_SIZE, within, others, above=True):
+        if place is not None:
+            yield text_at(place.x, place.y, place.text, "label", place.anchor)
