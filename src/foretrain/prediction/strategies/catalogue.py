@@ -14,7 +14,7 @@ from importlib import import_module
 
 from foretrain.errors import InvalidRequest, nearest
 from foretrain.prediction import strategies as package
-from foretrain.prediction.strategies._base import Strategy
+from foretrain.prediction.strategies._base import Shards, Strategy
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.program import Program, compiled
 from foretrain.registry import Registry
@@ -69,6 +69,11 @@ def registered(strategy: Strategy) -> Iterator[None]:
 def replication(layout: Layout) -> Strategy:
     """The strategy that decides what the replicas of a layout exchange."""
     return strategies()[layout.replication]
+
+
+def shards_state(layout: Layout) -> bool:
+    """Whether replicas share parameters, gradients or optimizer state."""
+    return replication(layout).shards(layout) != Shards()
 
 
 def taking_part(layout: Layout) -> tuple[Strategy, ...]:

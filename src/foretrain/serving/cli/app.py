@@ -23,7 +23,7 @@ SUMMARIES = {
     "guide": "The buyer's guide: networks by hardware by batch size.",
     "rent-or-buy": "Rent or buy: after how many hours of use does owning win?",
     "explain": "Show every fact about a name with its kind and source.",
-    "validate": "Run the accuracy suites on public measurements.",
+    "validate": "Compare predictions with your own stored runs.",
 }
 SHELLS = ("bash", "zsh", "fish")
 
