@@ -12,11 +12,11 @@ from foretrain.errors import InvalidRequest
 from foretrain.prediction.collectives._base import Verb
 from foretrain.prediction.cost_models.priced_step import CallTimes, call_times
 from foretrain.prediction.step.compose import (
+    all_exchange_seconds,
     compose,
-    exchanging_seconds,
+    exchange_count,
     passes,
     per_step,
-    times_happening,
 )
 from foretrain.prediction.step.pipeline import compose_pipeline
 from foretrain.prediction.strategies.gradients import forward_end
@@ -74,8 +74,8 @@ def test_every_first_and_last_micro_batch(micro_batches: int) -> None:
     whole = program("fbo", *given_exchanges, micro_batches=micro_batches)
     run = compose(whole, times(1, 2, 1), by_bytes)
     assert run.seconds == pytest.approx(micro_batches * (1 + 10 + 2) + 100 + 1000 + 1)
-    assert exchanging_seconds(whole, by_bytes) == 10 * micro_batches + 1100
-    assert [times_happening(each, whole) for each in given_exchanges] == [micro_batches, 1, 1]
+    assert all_exchange_seconds(whole, by_bytes) == 10 * micro_batches + 1100
+    assert [exchange_count(each, whole) for each in given_exchanges] == [micro_batches, 1, 1]
     assert per_step(np.array([1.0, 2.0, 1.0]), whole) == 3 * micro_batches + 1
     assert sum(run.phases.values()) == pytest.approx(run.computing_seconds + run.waiting_seconds)
 
@@ -104,7 +104,7 @@ def test_any_step_is_what_it_spends_its_time_on(of: Program, data: st.DataObject
     run = compose(of, CallTimes(device, host), by_bytes)
     spent = run.computing_seconds + run.exposed_seconds + run.waiting_seconds + run.bubble_seconds
     assert spent == pytest.approx(run.seconds)
-    assert run.exposed_seconds <= exchanging_seconds(of, by_bytes) + 1e-6
+    assert run.exposed_seconds <= all_exchange_seconds(of, by_bytes) + 1e-6
     assert run.computing_seconds == per_step(device, of)
     assert run.seconds >= per_step(host, of) - 1e-6
     assert sum(run.phases.values()) == pytest.approx(run.computing_seconds + run.waiting_seconds)

@@ -15,7 +15,7 @@ from foretrain.prediction.strategies.gradients import (
     AVERAGING,
     Gradient,
     averaged,
-    buckets,
+    bucketed,
     gradients,
     optimizer_start,
     parameter_bytes,
@@ -32,20 +32,20 @@ def ready_in_turn(*sizes: int) -> list[Gradient]:
 
 
 def test_the_first_bucket_holds_one_mebibyte_and_the_others_25() -> None:
-    found = list(buckets(ready_in_turn(*[MIB] * 60)))
+    found = list(bucketed(ready_in_turn(*[MIB] * 60)))
     assert [bucket.bytes for bucket in found] == [MIB, 25 * MIB, 25 * MIB, 9 * MIB]
     assert [bucket.ready for bucket in found] == [0, 25, 50, 59]
 
 
 def test_a_bucket_is_closed_by_the_gradient_that_fills_it() -> None:
-    found = list(buckets(ready_in_turn(MIB // 2, 30 * MIB, 24 * MIB, 24 * MIB)))
+    found = list(bucketed(ready_in_turn(MIB // 2, 30 * MIB, 24 * MIB, 24 * MIB)))
     assert [bucket.bytes for bucket in found] == [30 * MIB + MIB // 2, 48 * MIB]
-    assert list(buckets([])) == []
+    assert list(bucketed([])) == []
 
 
 @given(st.lists(st.integers(1, 40 * MIB).map(lambda size: 4 * size), max_size=40))
 def test_buckets_hold_every_gradient_once(sizes: list[int]) -> None:
-    found = list(buckets(ready_in_turn(*sizes)))
+    found = list(bucketed(ready_in_turn(*sizes)))
     assert sum(bucket.bytes for bucket in found) == sum(sizes)
     assert sum(bucket.elements for bucket in found) * 4 == sum(sizes)
     assert [bucket.ready for bucket in found] == sorted({bucket.ready for bucket in found})

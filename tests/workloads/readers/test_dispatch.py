@@ -11,7 +11,7 @@ import pytest
 from foretrain.errors import InvalidRequest, UnknownName
 from foretrain.workloads.readers import FORMS, read_model
 from foretrain.workloads.readers._base import digest
-from foretrain.workloads.readers.moving import following
+from foretrain.workloads.readers.examples import following
 from foretrain.workloads.zoo import BuildOptions
 
 
@@ -72,6 +72,6 @@ def test_targets_made_on_the_host_follow_an_output_without_data() -> None:
     import torch
 
     targets = torch.tensor([1, 0])
-    loss = following(lambda logits: torch.nn.functional.cross_entropy(logits, targets))
+    loss = following(lambda logits: torch.nn.functional.cross_entropy(logits, targets), 2, 2)
     assert loss(torch.zeros(2, 3, device="meta")).is_meta
     assert loss(torch.zeros(2, 3)).item() == pytest.approx(1.0986, abs=1e-4)  # ln 3

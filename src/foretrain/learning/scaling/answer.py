@@ -95,7 +95,7 @@ class ScalingPrediction:
 
 @dataclass(frozen=True)
 class ScalingAnswer(Answer):
-    """What is told of all configurations, what to time next, how forms compare, and what to bear in mind."""
+    """Predictions of all configurations, what to time next, how forms compare, and what to bear in mind."""
 
     model: ScalingModel
     predictions: tuple[ScalingPrediction, ...]

@@ -116,7 +116,7 @@ def read_timings(file: Path) -> tuple[Timing, ...]:
 
 
 def read_configurations(file: Path) -> tuple[Configuration, ...]:
-    """The configurations of a CSV file. A column of times is ignored, so that a file of timings works, too."""
+    """The configurations of a CSV file. A column of times is ignored, so a file of timings works, too."""
     return tuple(_rows(file, (), (_TIME,), _configuration, lambda item: item))
 
 

@@ -8,14 +8,14 @@ from functools import cache
 
 from foretrain.workloads.graph import Call, Graph
 from foretrain.workloads.ops import MATRIX_KINDS, Direction, Kind, Op, Work
-from foretrain.workloads.rules import convolution, matrix, sequence, vector
+from foretrain.workloads.rules import products, vector
 from foretrain.workloads.rules.site import Rule, resolve
 
 
 @cache
 def _rules() -> Mapping[str, Rule]:
     book: dict[str, Rule] = {}
-    for chapter in (matrix.RULES, convolution.RULES, sequence.RULES, vector.RULES):
+    for chapter in (products.RULES, vector.RULES):
         twice = book.keys() & chapter.keys()
         assert not twice, f"two rules for {sorted(twice)}"
         book.update(chapter)
