@@ -16,11 +16,11 @@ from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.step.compose import compose
 from foretrain.prediction.strategies._base import Shards, Strategy
 from foretrain.prediction.strategies.catalogue import (
+    active_strategies,
     layout_of,
     replication,
     strategies,
     strategy_of,
-    taking_part,
 )
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.program import Axis, Exchange, Program
@@ -145,7 +145,7 @@ class RegisteredStrategySuite(ABC):
             assert strategy.words or strategy.keys, f"no text stands for {strategy.name}"
         for strategy, layout in self.layouts(self.devices):
             assert layout.devices == self.devices
-            assert strategy in taking_part(layout)
+            assert strategy in active_strategies(layout)
             if strategy.words:
                 assert strategy_of(layout.name) is replication(layout) is strategy
 

@@ -292,6 +292,8 @@ class PerLayerModel(OperatorModel):
 
     name: ClassVar[str] = "per-layer"
     kinds: ClassVar[frozenset[Kind]] = frozenset(ROWS)
+    cost_models: ClassVar[frozenset[str]] = frozenset({"per-layer"})
+    device_kinds: ClassVar[frozenset[str]] = frozenset({"gpu", "cpu"})
 
     def seconds(self, works: WorkTable, device: Device) -> Floats:
         """The lines' times, but none below what the device could at best."""
