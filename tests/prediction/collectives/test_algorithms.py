@@ -55,7 +55,7 @@ def test_a_chain_passes_the_whole_message_to_each_of_the_others() -> None:
     assert chain_reduce_seconds(MESSAGE, 4, medium(rate=10, step=2)) == pytest.approx([42.0])
 
 
-def test_a_pipelined_chain_is_the_seeds_formula() -> None:
+def test_a_pipelined_chain_by_the_published_formula() -> None:
     """N (S+k-2) / (S B) = 120 x (6+4-2) / (6 x 10)."""
     assert pipelined_broadcast_seconds(MESSAGE, 4, medium(rate=10), pieces=6) == pytest.approx([16.0])
 
@@ -69,7 +69,7 @@ def test_the_best_number_of_pieces_beats_all_others() -> None:
     )
 
 
-def test_a_tree_doubles_those_who_have_it() -> None:
+def test_a_tree_doubles_the_members_that_have_the_message() -> None:
     assert tree_broadcast_seconds(MESSAGE, 8, medium(rate=10, step=1)) == pytest.approx([39.0])  # 3 x 13
 
 
@@ -119,7 +119,7 @@ def test_all_to_all_across_nodes_takes_the_longer_of_network_and_links() -> None
 
 
 def test_workers_share_the_servers_link() -> None:
-    """The seed's S / (B/n): 120 / (10 / 3)."""
+    """S / (B/n): 120 / (10 / 3)."""
     assert shared_link_seconds(MESSAGE, 3, medium(rate=10)) == pytest.approx([36.0])
     assert two_tier_server_seconds(MESSAGE, 3, 2, medium(rate=100), medium(rate=10)) == pytest.approx([24.0])
     assert two_tier_server_seconds(MESSAGE, 3, 2, medium(rate=10), medium(rate=100)) == pytest.approx([36.0])

@@ -17,7 +17,7 @@ def test_one_timing_scales_the_prediction_by_what_it_was_off() -> None:
     assert told.p50 == pytest.approx(10.0, rel=1e-5)
 
 
-def test_a_timed_size_is_told_as_it_was_measured() -> None:
+def test_a_timed_size_is_predicted_as_it_was_measured() -> None:
     timings = [TimedSize(16, 1.0, 1.5), TimedSize(32, 2.0, 2.4)]
     told = corrected(timings, 32, 2.0, Spreads(1.0, 0.1, 0.1, 1e-6))
     assert told.p50 == pytest.approx(2.4, rel=1e-4)
@@ -52,7 +52,7 @@ def test_more_timings_never_widen_the_interval() -> None:
     assert two.p90 / two.p10 <= one.p90 / one.p10
 
 
-def test_nothing_and_nonsense_are_refused() -> None:
+def test_missing_and_invalid_timings_are_refused() -> None:
     with pytest.raises(InvalidRequest, match="at least one"):
         corrected([], 8, 1.0)
     with pytest.raises(InvalidRequest, match="above 0"):

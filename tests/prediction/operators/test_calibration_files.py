@@ -20,7 +20,7 @@ def content(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_says_its_format_software_and_data(name: str) -> None:
+def test_states_its_format_software_and_data(name: str) -> None:
     found = content(name)
     assert found["format"] == 1
     assert {"python", "numpy"} <= found["software"].keys()

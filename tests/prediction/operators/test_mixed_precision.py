@@ -38,7 +38,7 @@ def priced(device_id: str) -> PricedOps:
 
 
 @pytest.mark.parametrize("device_id", ["rtx3090", "rtx4090", "h100-sxm", "v100-sxm2-16gb"])
-def test_nothing_is_told_faster_than_the_roofline(device_id: str) -> None:
+def test_nothing_is_predicted_faster_than_the_roofline(device_id: str) -> None:
     """However small a factor, the limits of the device hold for every operator."""
     before = priced(device_id)
     after = corrected(before, device(device_id))
@@ -83,7 +83,7 @@ def test_a_compiled_step_is_extrapolated_and_no_slower() -> None:
     assert compiled.device_seconds < eager.device_seconds
 
 
-def test_the_step_is_told_with_the_correction() -> None:
+def test_the_step_is_predicted_with_the_correction() -> None:
     """`predict`'s own model uses it."""
     told = OperatorCostModel().estimate(graph(), device("rtx3090"))
     assert "calibrations/mixed_precision.json" in told.estimate.sources

@@ -106,7 +106,7 @@ def test_backward_that_was_not_measured_is_the_forward_line_times_the_ratio_foun
     assert layer_seconds(table([backward]), V100, lines()).tolist() == [3 * (1 + 2 * 4 * 24)]
 
 
-def test_kinds_nobody_measured_are_taken_for_elementwise_ones() -> None:
+def test_kinds_never_measured_are_priced_as_elementwise_ones() -> None:
     for kind in (Kind.POOLING, Kind.COPY, Kind.OPTIMIZER):
         told = layer_seconds(table([streamed(kind, Direction.FORWARD)]), V100, lines())
         assert told.tolist() == [1 + 2 * 3 * 24]
@@ -156,7 +156,7 @@ def test_backward_over_forward_is_found_where_both_were_measured() -> None:
     assert told.start_seconds == pytest.approx(1.5 * 2e-5, rel=1e-3)
 
 
-def test_backward_left_out_is_told_by_the_ratio_of_other_devices() -> None:
+def test_backward_left_out_is_predicted_by_the_ratio_of_other_devices() -> None:
     forward = [sample(Direction.FORWARD, speed, device_id=name) for name, speed in (("t4", 1.0), ("p4", 2.0))]
     backward = [sample(Direction.INPUT_GRADIENT, 1.5), sample(Direction.INPUT_GRADIENT, 8.0, device_id="p4")]
     told = {part.device_id: predicted for part, predicted in backward_unseen([*forward, *backward])}
@@ -170,7 +170,7 @@ def test_too_few_measurements_make_no_line() -> None:
     assert np.isnan(shape_unseen([few])[0]).all()
 
 
-def test_a_shape_left_out_of_a_clean_line_is_told() -> None:
+def test_a_shape_left_out_of_a_clean_line_is_predicted() -> None:
     part = sample(Direction.FORWARD, 1.0)
     assert shape_unseen([part])[0] == pytest.approx(part.seconds, rel=1e-3)
 
@@ -209,7 +209,7 @@ def test_conforms(target: Device, kind: Kind, direction: Direction, rows: int) -
     assert once <= twice
 
 
-def test_confidence_says_what_was_measured_here() -> None:
+def test_confidence_states_what_was_measured_on_the_device() -> None:
     model = PerLayerModel()
     assert model.confidence(Kind.SOFTMAX, T4).knowledge is Knowledge.CALIBRATED
     assert model.confidence(Kind.SOFTMAX, V100_SXM).knowledge is Knowledge.EXTRAPOLATED
@@ -218,7 +218,7 @@ def test_confidence_says_what_was_measured_here() -> None:
     assert pooling.p10 <= elementwise.p10 < 1 < elementwise.p90 <= pooling.p90
 
 
-def test_backward_told_by_ratio_is_trusted_less() -> None:
+def test_backward_predicted_by_ratio_is_trusted_less() -> None:
     by_ratio, measured = (
         PerLayerModel().confidence(Kind.CONVOLUTION, target) for target in (device("p4"), V100_SXM)
     )

@@ -81,7 +81,7 @@ def test_synthetic_samples_and_a_cpu_cost_nothing() -> None:
     assert input_pipeline(STEP, cpu).seconds == 0
 
 
-def test_every_storage_in_its_order_and_every_data_set_is_told() -> None:
+def test_every_storage_in_its_order_and_every_data_set_is_predicted() -> None:
     order = ("nvme", "sata-ssd", "network-disk", "hdd")
     times = [input_pipeline(STEP, T4, InputOptions("imagenet", name)).reading_seconds for name in order]
     assert times == sorted(times)

@@ -153,7 +153,7 @@ def test_stacked_experts_with_tensor_parallelism(tmp_path: Path) -> None:
     assert elements_of_experts(both.graph) * 8 == elements_of_experts(whole)
 
 
-def test_what_cannot_be_divided_says_why() -> None:
+def test_models_that_cannot_be_divided_are_refused_with_the_reason() -> None:
     whole = Program(graph(SWITCH))
     assert expert_parallel(whole, 1) is whole
     assert feasible_expert_degrees(graph(SWITCH), 64) == (1, 2, 4, 8)

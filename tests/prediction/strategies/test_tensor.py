@@ -171,7 +171,7 @@ def test_degrees_that_work() -> None:
     assert feasible_tensor_degrees(graph("cifar-resnet20"), 8) == (1,)
 
 
-def test_what_does_not_divide_says_what_would() -> None:
+def test_degrees_that_do_not_divide_are_refused_with_what_would() -> None:
     with pytest.raises(InvalidRequest, match=r"12 attention heads.*nearest degrees that do: 4 and 6"):
         program("gpt2", 5)
     with pytest.raises(InvalidRequest, match=r"8 key-value heads"):

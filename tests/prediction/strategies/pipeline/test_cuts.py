@@ -115,7 +115,7 @@ def test_more_stages_than_positions_is_infeasible() -> None:
     assert "at most 2 stages" in str(answer)
 
 
-def test_nonsense_is_refused() -> None:
+def test_invalid_values_are_refused() -> None:
     with pytest.raises(InvalidRequest):
         cut(chain([1, 1]), 0)
     with pytest.raises(InvalidRequest, match="cuts"):
