@@ -112,8 +112,8 @@ def test_all_to_all_keeps_one_part_and_sends_the_others() -> None:
 
 
 def test_all_to_all_across_nodes_takes_the_longer_of_network_and_links() -> None:
-    told = two_tier_all_to_all_seconds(MESSAGE, 8, 4, medium(rate=10), medium(rate=2))
-    assert told == pytest.approx([30.0])  # 60 bytes away at 2 bytes a second; inside 45 / 10
+    seconds = two_tier_all_to_all_seconds(MESSAGE, 8, 4, medium(rate=10), medium(rate=2))
+    assert seconds == pytest.approx([30.0])  # 60 bytes away at 2 bytes a second; inside 45 / 10
     alone = two_tier_all_to_all_seconds(MESSAGE, 4, 1, None, medium(rate=2))
     assert alone == pytest.approx([45.0])
 
@@ -133,8 +133,8 @@ def test_hierarchies_put_a_part_of_the_message_on_each_rail() -> None:
     inside, outside = medium(rate=100), medium(rate=10, step=1)
     around = 2 * 0.75 * 120 / 100
     across = 2 * 1 + 2 * 0.5 * 30 / 10
-    told = hierarchical_all_reduce_seconds(MESSAGE, 4, 2, inside, outside)
-    assert told == pytest.approx([around + across])
+    seconds = hierarchical_all_reduce_seconds(MESSAGE, 4, 2, inside, outside)
+    assert seconds == pytest.approx([around + across])
     half = [around / 2 + across / 2]
     assert hierarchical_all_gather_seconds(MESSAGE, 4, 2, inside, outside) == pytest.approx(half)
     assert hierarchical_reduce_scatter_seconds(MESSAGE, 4, 2, inside, outside) == pytest.approx(half)

@@ -89,8 +89,8 @@ def test_updates_pay_for_every_tensor(calibrated: Device) -> None:
 
 def test_large_tensors_are_mapped_anew_but_not_those_updated_in_place(calibrated: Device) -> None:
     elements = MAPPED_ANEW_BYTES // 4 + 1
-    told = 2 + 1000 * 0.01 + (8 * elements - 1000) * 0.1
-    assert seconds(moved(elements), calibrated) == pytest.approx(told + 4 * elements * 0.5)
+    streaming = 2 + 1000 * 0.01 + (8 * elements - 1000) * 0.1
+    assert seconds(moved(elements), calibrated) == pytest.approx(streaming + 4 * elements * 0.5)
     in_place = table([moved(elements, Kind.OPTIMIZER, tensors=1)])
     at_least = float(least_seconds(in_place, CALIBRATION)[0])
     assert seconds(moved(elements, Kind.OPTIMIZER, tensors=1), calibrated) == pytest.approx(at_least)

@@ -49,12 +49,12 @@ def test_nothing_is_predicted_faster_than_the_roofline(device_id: str) -> None:
 def test_products_of_a_measured_device_are_believed() -> None:
     """Where single products were measured, whole steps of another GPU do not overrule them."""
     before = priced("h100-sxm")
-    found = factors(before, device("h100-sxm"), calibration())
-    for op, factor in zip(before.ops, found, strict=True):
+    corrections = factors(before, device("h100-sxm"), calibration())
+    for op, factor in zip(before.ops, corrections, strict=True):
         if op.work.kind in (Kind.LINEAR, Kind.MATMUL):
             assert factor == 1.0
     elsewhere = factors(priced("rtx4090"), device("rtx4090"), calibration())
-    assert not np.array_equal(found, elsewhere)
+    assert not np.array_equal(corrections, elsewhere)
 
 
 def test_what_a_step_rests_on() -> None:
@@ -85,8 +85,8 @@ def test_a_compiled_step_is_extrapolated_and_no_slower() -> None:
 
 def test_the_step_is_predicted_with_the_correction() -> None:
     """`predict`'s own model uses it."""
-    told = OperatorCostModel().estimate(graph(), device("rtx3090"))
-    assert "calibrations/mixed_precision.json" in told.estimate.sources
-    assert told.device_seconds == pytest.approx(
+    step = OperatorCostModel().estimate(graph(), device("rtx3090"))
+    assert "calibrations/mixed_precision.json" in step.estimate.sources
+    assert step.device_seconds == pytest.approx(
         float(corrected(priced("rtx3090"), device("rtx3090")).seconds.sum())
     )

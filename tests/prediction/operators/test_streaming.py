@@ -127,8 +127,8 @@ works = st.builds(
 @settings(max_examples=150, deadline=None)
 @given(work=works, device=st.sampled_from(GPUS))
 def test_never_below_the_roofline(work: Work, device: Device) -> None:
-    found = StreamingModel().seconds(table([work]), device)
-    assert found[0] >= roofline_seconds(table([work]), device)[0] > 0
+    seconds = StreamingModel().seconds(table([work]), device)
+    assert seconds[0] >= roofline_seconds(table([work]), device)[0] > 0
 
 
 @settings(max_examples=150, deadline=None)

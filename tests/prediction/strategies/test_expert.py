@@ -82,14 +82,14 @@ def test_an_expert_gets_the_tokens_of_all_devices() -> None:
 def test_tokens_travel_there_and_back_twice() -> None:
     """Capacity 64 for each of 8 experts and 2 sequences, 768 wide in FP32: 3 MiB each way."""
     divided = program(4)
-    found = Counter(
+    counted = Counter(
         (e.name, e.bytes, divided.graph.calls[e.before].phase)
         for e in divided.exchanges
         if e.verb is Verb.ALL_TO_ALL and e.axis is Axis.EXPERT
     )
     size = 8 * 64 * 2 * 768 * 4.0
     names = ("tokens to experts", "results from experts")
-    assert found == {
+    assert counted == {
         (name, size, phase): SPARSE_LAYERS for name in names for phase in (Phase.FORWARD, Phase.BACKWARD)
     }
 
