@@ -4,7 +4,7 @@
     python scripts/walk.py --python 'ft.predict("resnet50", on="rtx3090", batch=192)'
     python scripts/walk.py --count predict resnet50 --on rtx3090 --batch 192
 
-A module counts if at least one of its functions runs; importing it does not count. The command runs in a fresh
+A module counts if one of its functions runs; importing it does not count. The command runs in a fresh
 interpreter with an empty data directory, once to fill the cache of traced graphs and once to be observed, so
 that the list does not contain the tracing of the model. `--cold` observes the first run instead.
 """

@@ -322,10 +322,7 @@ def test_counts_are_of_gpus_named_alone() -> None:
         ({"samples": 0}, "`samples` must be at least 1, got 0"),
         ({"strategy": "auto"}, "a guide shares the batch over all devices, which `strategy` auto does not"),
         ({"strategy": "tp=2"}, "a guide shares the batch over all devices, which `strategy` tp=2 does not"),
-        (
-            {"strategy": "ps-sync"},
-            "a guide shares the batch over all devices, which `strategy` ps-sync does not",
-        ),
+        ({"strategy": "ps-sync"}, "over all devices, which `strategy` ps-sync does not"),
         ({"strategy": "ddq"}, "strategy 'ddq' is not one of"),
     ],
 )

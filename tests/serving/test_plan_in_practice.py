@@ -69,11 +69,11 @@ def test_regions_with_commas_of_their_own_are_found_as_they_are_shown() -> None:
     lists = {offer.region for offer in all_offers() if "," in offer.region}
     assert lists, "otherwise this test has nothing to say"
     for region in lists:
-        assert region_names(region.strip(" ,")) == (region,)
+        assert region_names((region.strip(" ,"),)) == (region,)
     first = min(lists)
-    assert region_names(f"us-east-1, {first.strip(' ,')} ,us-west-2") == ("us-east-1", first, "us-west-2")
-    assert region_names("nowhere,us-east-1") == ("nowhere", "us-east-1")
-    assert region_names(None) == region_names(" , ") == ()
+    assert region_names((f"us-east-1, {first.strip(' ,')} ,us-west-2",)) == ("us-east-1", first, "us-west-2")
+    assert region_names(("nowhere,us-east-1",)) == ("nowhere", "us-east-1")
+    assert region_names(()) == region_names((" , ",)) == ()
 
 
 def test_the_region_of_a_plan_can_be_asked_for(predicted: Callable[..., dict[str, Any]]) -> None:

@@ -68,7 +68,7 @@ class LocalSgd(Strategy):
             return program
         size, end = parameter_bytes(program.graph) / _steps(layout), len(program.graph.calls)
         average = Exchange("average parameters", Verb.ALL_REDUCE, size, Axis.DATA, end - 1, end, When.LAST)
-        return program.spread(Axis.DATA, layout.data, average)
+        return program.with_axis(Axis.DATA, layout.data, average)
 
     def memory(self, options: MemoryOptions, program: Program, layout: Layout) -> MemoryOptions:
         """No buckets: gradients stay on their device."""

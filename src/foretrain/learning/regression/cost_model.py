@@ -1,4 +1,4 @@
-"""End-to-end regression as a cost model of a step: `cost_model` end-to-end with `timings`.
+"""End-to-end regression as a cost model of steps: `cost_model` end-to-end with `timings`.
 
 A regression knows whole runs only. A step is a run of as many iterations as the longest timed, over their
 number; forward, backward and update share it as they share the roofline.

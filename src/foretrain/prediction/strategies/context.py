@@ -38,7 +38,7 @@ from foretrain.prediction.strategies.division.rules import (
 from foretrain.prediction.strategies.division.shapes import WHOLE, outer_at, size_at
 from foretrain.prediction.strategies.layout import Layout, whole_number
 from foretrain.prediction.strategies.program import Axis, Exchange, Program
-from foretrain.workloads.graph import Call, Graph, NO_TENSOR, Phase, Role, cached_on_graph
+from foretrain.workloads.graph import NO_TENSOR, Call, Graph, Phase, Role, cached_on_graph
 
 _ATTENTION = "foretrain.attention"
 _VERBS = {SUM: Verb.ALL_REDUCE, GATHER: Verb.ALL_GATHER}
@@ -87,7 +87,8 @@ def _walk(graph: Graph) -> Walk:
     }
     if not lengths:
         raise InvalidRequest(
-            "context parallelism requires fused attention, and this model has none; set attention to sdpa or"
+            "context parallelism requires fused attention, and this model has none; set `attention` to sdpa"
+            " or flash if it is a transformer, otherwise use data parallelism"
             " flash if it is a transformer, otherwise use data parallelism"
         )
     walk = Walk(graph, _RULES, keep_division, sums_gradients=False)
