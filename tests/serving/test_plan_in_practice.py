@@ -97,7 +97,7 @@ def test_the_page_cites_what_the_time_of_a_step_rests_on_and_not_memory(
 
 @pytest.mark.parametrize("command", ["plan", "guide"])
 def test_ctrl_c_while_it_loads_leaves_without_a_traceback(command: str) -> None:
-    """The import of the commands is interrupted, which is before typer looks after such things."""
+    """The import of the commands is interrupted, before click handles interrupts."""
     script = (
         "import sys, builtins\n"
         "from foretrain.serving.cli import main\n"
