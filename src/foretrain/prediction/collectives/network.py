@@ -351,8 +351,8 @@ def _known_outside(hardware: Hardware, alike: Sequence[Node]) -> _Choice:
     node = next((each for each in alike if each.inter is not None), None)
     if node is None or node.inter is None:
         raise MissingData(
-            f"nothing is known of the network between nodes of {hardware.name}; "
-            f"name it: --network {LINK_FORM}, e.g. --network infiniband-hdr:8 or --network ethernet-25g"
+            f"the network between nodes of {hardware.name} is unknown; "
+            f"give `network` as {LINK_FORM}, e.g. infiniband-hdr:8 or ethernet-25g"
         )
     flow = node.single_flow_bytes_per_second
     if node is hardware.node:

@@ -27,7 +27,7 @@ from foretrain.prediction.memory.lifetimes import (
     tensor_lifetimes,
 )
 from foretrain.prediction.memory.workspace import uses_convolutions
-from foretrain.prediction.strategies.catalogue import taking_part
+from foretrain.prediction.strategies.catalogue import active_strategies
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.memory_options import MemoryOptions
 from foretrain.prediction.strategies.program import Program
@@ -265,6 +265,6 @@ def fullest_stage(
 def memory_options(stage: Program, in_flight: float, layout: Layout) -> MemoryOptions:
     """How a device of a stage spends memory; with several micro-batches, gradients stay between them."""
     options = MemoryOptions(keep_gradients=stage.micro_batches > 1, in_flight=in_flight)
-    for strategy in taking_part(layout):
+    for strategy in active_strategies(layout):
         options = strategy.memory(options, stage, layout)
     return options

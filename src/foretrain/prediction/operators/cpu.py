@@ -283,7 +283,7 @@ def calibration_of(device: Device) -> CpuCalibration:
         what = "this machine's CPU: run `foretrain calibrate --here`"
         other = f"{device.id} has not been timed; only the machine's own CPU can be, as the device `here`: "
         sentence = "nothing was timed on " + what if device.id == "here" else (
-            other + "run `foretrain calibrate --here` on it, then predict with --on here"
+            other + "run `foretrain calibrate --here` on it, then predict with `on` here"
         )  # fmt: skip
         raise MissingData(sentence) from None
     return _read(file, changed)
@@ -358,7 +358,7 @@ def _refuse_untimed_types(works: WorkTable) -> None:
     untimed = {work.dtype for work in works.works if work.kind in MATRIX_KINDS} - _MEASURED_TYPES
     if untimed:
         raise MissingData(
-            f"products in {', '.join(sorted(untimed))} are not timed on CPUs; predict with --precision fp32"
+            f"products in {', '.join(sorted(untimed))} are not timed on CPUs; predict with `precision` fp32"
         )
 
 

@@ -64,7 +64,7 @@ def _calibrated() -> HostModel:
     file = data_root() / "calibrations" / FILE
     if not file.is_file():
         raise MissingData(
-            f"no calibration of the host is shipped (calibrations/{FILE}); --model roofline needs none"
+            f"no calibration of the host is shipped (calibrations/{FILE}); `cost_model` roofline needs none"
         )
     content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return HostModel(**{field.name: content[field.name] for field in fields(HostModel)})

@@ -212,8 +212,8 @@ class Lines:
         known = sorted(name for name, lines in self.by_device.items() if {forward, str(layer)} & set(lines))
         where = f"but on {', '.join(known)}" if known else "nor on any other device"
         return (
-            f"per-layer regression tells only what was measured: {layer} was not on {device.id}, {where}; "
-            "--model foretrain tells others"
+            f"per-layer regression predicts only what was measured: {layer} was not on {device.id}, {where}; "
+            "`cost_model` foretrain predicts others"
         )
 
 
