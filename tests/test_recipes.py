@@ -1,6 +1,6 @@
 """The recipes of CONTRIBUTING.md are executed: their files are added to a copy of the package, and work.
 
-A block with a title is a file: `title="src/foretrain/..."` in the package, any other title in the working
+A block with a title is a file: `title="src/foretrain/..."` in the package, others in the working
 directory. A diff block inserts its `+` lines after the line before them. The commands are those of the recipe.
 """
 
