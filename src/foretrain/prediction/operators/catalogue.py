@@ -1,4 +1,4 @@
-"""Which operator models price a step on a device, by the name `--model` knows them by."""
+"""The operator models of each cost model, by name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Models = tuple[OperatorModel, ...]
 
 
 def _foretrain(device: Device) -> Models:
-    """The calibrated models; what no rule knows gets its least time, and is reported as not modelled."""
+    """The calibrated models; operators without a rule are at the roofline and reported as unmodelled."""
     if device.kind == cpu.KIND:
         return (CpuModel(), RooflineModel())
     return (
@@ -36,7 +36,7 @@ def _roofline(device: Device) -> Models:
 
 
 def _per_layer(device: Device) -> Models:
-    """Per-layer regression; what no rule knows is at the roofline, as above."""
+    """Per-layer regression; operators without a rule are priced at the roofline."""
     del device
     return (PerLayerModel(), RooflineModel())
 
@@ -52,5 +52,5 @@ CHOICES: Mapping[str, Callable[[Device], Models]] = {
 def operator_models(device: Device, choice: str = DEFAULT) -> Models:
     """The models that together price every kind of operator on a device."""
     if choice not in CHOICES:
-        raise InvalidRequest(f"model {choice!r} is not one of {', '.join(CHOICES)}")
+        raise InvalidRequest(f"cost_model {choice!r} is not one of {', '.join(CHOICES)}")
     return CHOICES[choice](device)
