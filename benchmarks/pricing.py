@@ -23,15 +23,15 @@ from foretrain.prediction.operators import (
 )
 from foretrain.prediction.operators.catalogue import operator_models
 from foretrain.prediction.operators.pricing import price
+from foretrain.workloads.cache import load
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.rules import operators
-from foretrain.workloads.storage import load
 
 _TRACE = """
 import sys
 from pathlib import Path
 from foretrain.workloads.requests import WorkloadRequest, workload_of
-from foretrain.workloads.storage import dump
+from foretrain.workloads.cache import dump
 from foretrain.workloads.workload import traced
 graph = traced(workload_of(WorkloadRequest(sys.argv[1], batch=int(sys.argv[2]), precision="bf16")))
 Path(sys.argv[3]).write_bytes(dump(graph))

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from foretrain.errors import ForetrainError
 from foretrain.facts.user_data import write_atomically
-from foretrain.workloads.readers.timm_models import PREFIX, read_timm
+from foretrain.workloads.readers.image_libraries import TIMM, read_timm
 from foretrain.workloads.zoo.catalogue import BuildOptions
 
 CONSTANT_BYTES = 1500 << 20
@@ -72,7 +72,7 @@ def _peak(model: str, batch: int) -> float:
     import torch
     from torch.distributed._tools.mem_tracker import MemTracker
 
-    example = read_timm(PREFIX + model).example(BuildOptions(batch=batch))
+    example = read_timm(TIMM + model).example(BuildOptions(batch=batch))
     module = example.module.to("meta")
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9, foreach=True)
     tracker = MemTracker()

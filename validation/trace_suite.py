@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import track
 
 from foretrain.errors import ForetrainError, MissingData, UnknownName
-from foretrain.workloads.readers.timm_models import PREFIX, TimmModel, read_timm
+from foretrain.workloads.readers.image_libraries import TIMM, TimmModel, read_timm
 from foretrain.workloads.zoo.catalogue import BuildOptions
 from validation.report import SuiteReport, Verdicts
 
@@ -64,7 +64,7 @@ def known(all_cases: Iterable[Case]) -> Iterator[tuple[Case, TimmModel]]:
     """The cases the installed timm knows, with their sources."""
     for case in all_cases:
         try:
-            yield case, read_timm(PREFIX + case.model)
+            yield case, read_timm(TIMM + case.model)
         except UnknownName:
             continue
 

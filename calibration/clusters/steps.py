@@ -135,6 +135,6 @@ def mixed_precision_factor(data: Path, without: frozenset[str] = frozenset()) ->
             continue
         target = device(run.device_id)
         step = lambda_labs.graph(run, target)
-        told = float(OperatorCostModel().priced(step, target).priced.seconds.sum()) / step.samples
-        found.append(run.seconds / told)
+        priced = float(OperatorCostModel().priced(step, target).priced.seconds.sum()) / step.samples
+        found.append(run.seconds / priced)
     return median(found)

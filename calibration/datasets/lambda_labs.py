@@ -30,8 +30,8 @@ from foretrain.facts.devices import Device, device
 from foretrain.facts.sheets import read_toml
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.options import StepOptions
+from foretrain.workloads.readers import ZooModel
 from foretrain.workloads.readers._base import ModelSource
-from foretrain.workloads.readers.zoo_model import ZooModel
 from foretrain.workloads.workload import Workload, graph_at
 from foretrain.workloads.zoo.catalogue import BuildOptions, Sizes
 
@@ -207,7 +207,7 @@ class SquadBert(ModelSource):
     def example(self, options: BuildOptions) -> Example:
         import torch
 
-        from foretrain.workloads.zoo.bert import bert
+        from foretrain.workloads.zoo.encoders import bert
 
         sizes = Sizes(options.batch or 1, options.seq_len or _BERT_TOKENS, attention=options.attention)
         with torch.device("meta"):

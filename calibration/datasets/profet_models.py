@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from foretrain.workloads.example import Example
 from foretrain.workloads.zoo.catalogue import Sizes
 from foretrain.workloads.zoo.inception import inception_v3
-from foretrain.workloads.zoo.mobilenet import mobilenet_v2
+from foretrain.workloads.zoo.residual import mobilenet_v2
 from foretrain.workloads.zoo.tasks import image_classification
 
 _VGG_WIDTHS = (64, 128, 256, 512, 512)
@@ -166,7 +166,7 @@ def _resnet_small(sizes: Sizes, classes: int) -> Example:
 
 
 def _inception_resnet_v2(sizes: Sizes, classes: int) -> Example:
-    from foretrain.workloads.readers.torchvision_repair import repair_torchvision
+    from foretrain.workloads.readers.image_libraries import repair_torchvision
 
     repair_torchvision()
     import timm

@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING
 from calibration.datasets.lambda_labs import SquadBert
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.options import StepOptions
+from foretrain.workloads.readers import ZooModel
 from foretrain.workloads.readers._base import ModelSource, digest, versions
-from foretrain.workloads.readers.zoo_model import ZooModel
 from foretrain.workloads.workload import Workload, graph_at
 from foretrain.workloads.zoo.catalogue import BuildOptions, Sizes
 
@@ -72,8 +72,8 @@ class SiaModel(ModelSource):
 
 
 def _example(name: str, options: BuildOptions) -> Example:
+    from foretrain.workloads.zoo.dense_prediction import yolov3
     from foretrain.workloads.zoo.ncf import ncf
-    from foretrain.workloads.zoo.yolo import yolov3
 
     batch = options.batch or 1
     if name == "ncf":
@@ -88,8 +88,8 @@ def _small_resnet(sizes: Sizes) -> Example:
     """ResNet-18 for small images: its first convolution is 3x3 without stride, and nothing is pooled."""
     from torch import nn
 
-    from foretrain.workloads.zoo.convolutions import conv_norm_relu
-    from foretrain.workloads.zoo.resnet import ResidualBlock
+    from foretrain.workloads.zoo.layers import conv_norm_relu
+    from foretrain.workloads.zoo.residual import ResidualBlock
     from foretrain.workloads.zoo.tasks import image_classification
 
     layers: list[nn.Module] = [conv_norm_relu(3, 64, 3)]

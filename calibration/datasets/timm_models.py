@@ -16,10 +16,9 @@ from rich.progress import track
 import foretrain.workloads
 from foretrain.errors import ForetrainError, UnknownName
 from foretrain.facts.user_data import write_atomically
-from foretrain.workloads.cache import key
+from foretrain.workloads.cache import Corrupt, dump, key, load
 from foretrain.workloads.family import Axis, Family, NotDerivable, family
-from foretrain.workloads.readers.timm_models import PREFIX, TimmModel, read_timm
-from foretrain.workloads.storage import Corrupt, dump, load
+from foretrain.workloads.readers.image_libraries import TIMM, TimmModel, read_timm
 from foretrain.workloads.zoo.catalogue import BuildOptions
 
 BATCHES = (8, 16)
@@ -120,7 +119,7 @@ def _trace(item: Wanted, folder: Path) -> None:
 
 @cache
 def _source(model: str) -> TimmModel:
-    return read_timm(PREFIX + model)
+    return read_timm(TIMM + model)
 
 
 def _stored(item: Wanted, folder: Path) -> Family | None:

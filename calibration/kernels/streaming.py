@@ -203,7 +203,7 @@ class Predictions:
 
 
 def cross_validate(found: Measurements, start_cycles: float) -> Predictions:
-    """Each measurement as predicted by a fit that had not seen its shape, and by one that had not seen its GPU."""
+    """Predictions of each measurement by a fit without its shape, and by one without its GPU."""
     parts = samples(found)
     by_shape, by_device, strict = (np.full(len(found), np.nan) for _ in range(3))
     fold = found.fold(FOLDS)

@@ -7,9 +7,9 @@ import pytest
 from tests.support.small_models import MODELS, graph
 
 from foretrain.workloads import cache
+from foretrain.workloads.cache import Corrupt, dump, load
 from foretrain.workloads.family import Axis, Family, family
 from foretrain.workloads.rules import operators
-from foretrain.workloads.storage import Corrupt, dump, load
 
 
 @pytest.fixture(autouse=True)

@@ -14,11 +14,11 @@ batch size is the same calls on other specs.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 ITEM_BYTES: Mapping[str, int] = {
     "float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1,
@@ -238,3 +238,18 @@ def state_bytes(graph: Graph) -> float:
     """Size of a checkpoint: parameters, buffers and optimizer state of the whole model."""
     saved = (index for index, buffer in enumerate(graph.buffers) if buffer.role in _SAVED)
     return float(sum(graph.buffer_bytes(index) for index in saved))
+
+
+Derived = TypeVar("Derived")
+
+
+def cached_on_graph(graph: Graph, name: str, derive: Callable[[Graph], Derived]) -> Derived:
+    """What `derive` returns for a graph, computed once and kept with the graph, as its cached properties are.
+
+    For what modules above graphs derive again and again.
+    """
+    known = graph.__dict__
+    if name not in known:
+        known[name] = derive(graph)
+    derived: Derived = known[name]
+    return derived

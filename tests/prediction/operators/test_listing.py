@@ -64,7 +64,7 @@ def test_graphs_priced_together_cost_what_each_costs_alone(device_id: str) -> No
         assert joint.confidence == alone.confidence
 
 
-def test_steps_told_together_are_those_told_alone() -> None:
+def test_steps_priced_together_are_those_priced_alone() -> None:
     """Corrections of whole steps look at each step by itself, in company too."""
     target, model = device("rtx3090"), OperatorCostModel()
     for graph, joint in zip(graphs(), model.priced_all(graphs(), target), strict=True):

@@ -127,8 +127,8 @@ works = st.builds(
 @settings(max_examples=150, deadline=None)
 @given(work=works, device=st.sampled_from(GPUS))
 def test_never_below_the_roofline(work: Work, device: Device) -> None:
-    found = StreamingModel().seconds(table([work]), device)
-    assert found[0] >= roofline_seconds(table([work]), device)[0] > 0
+    seconds = StreamingModel().seconds(table([work]), device)
+    assert seconds[0] >= roofline_seconds(table([work]), device)[0] > 0
 
 
 @settings(max_examples=150, deadline=None)
@@ -155,7 +155,7 @@ def test_a_device_twice_as_good_in_everything_is_never_slower(work: Work, device
     assert model.seconds(table([work]), better)[0] <= model.seconds(table([work]), device)[0] * (1 + 1e-9)
 
 
-def test_confidence_says_whether_the_device_was_measured() -> None:
+def test_confidence_states_whether_the_device_was_measured() -> None:
     known = {item.id: item for item in GPUS}
     seen = StreamingModel().confidence(Kind.SOFTMAX, known["v100-pcie-32gb"])
     unseen = StreamingModel().confidence(Kind.SOFTMAX, known["h100-sxm"])
@@ -164,7 +164,7 @@ def test_confidence_says_whether_the_device_was_measured() -> None:
     assert unseen.p90 / unseen.p10 > seen.p90 / seen.p10
 
 
-def test_kinds_nobody_measured_are_trusted_least() -> None:
+def test_kinds_never_measured_are_trusted_least() -> None:
     h100 = next(item for item in GPUS if item.id == "h100-sxm")
     pooling, copy = (StreamingModel().confidence(kind, h100) for kind in (Kind.POOLING, Kind.COPY))
     for kind in (Kind.ELEMENTWISE, Kind.SOFTMAX, Kind.NORMALISATION):
@@ -180,7 +180,7 @@ def test_calibrated_shares_are_shares() -> None:
     assert all(0.5 < row.share < 1 for row in known.shares)
 
 
-def test_a_forgotten_device_is_told_by_what_was_published_and_by_its_like() -> None:
+def test_a_device_left_out_is_predicted_from_published_figures_and_similar_devices() -> None:
     known, target = calibration(), device("v100-pcie-32gb")
     forgetful = known.without(target)
     assert target.id in known.corrections

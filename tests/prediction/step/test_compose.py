@@ -86,13 +86,13 @@ seconds = st.integers(0, 20)
 @st.composite
 def some_program(draw: st.DrawFn) -> Program:
     spelled = "f" * draw(st.integers(1, 3)) + "b" * draw(st.integers(1, 3)) + "o" * draw(st.integers(0, 2))
-    found = []
+    result = []
     for _ in range(draw(st.integers(0, 4))):
         after = draw(st.integers(-1, len(spelled) - 1))
         before = draw(st.integers(after + 1, len(spelled)))
         axis = draw(st.sampled_from([Axis.TENSOR, Axis.DATA]))
-        found.append(exchange(after, before, draw(seconds), axis, draw(st.sampled_from(list(When)))))
-    return program(spelled, *found, micro_batches=draw(st.integers(1, 3)))
+        result.append(exchange(after, before, draw(seconds), axis, draw(st.sampled_from(list(When)))))
+    return program(spelled, *result, micro_batches=draw(st.integers(1, 3)))
 
 
 @given(some_program(), st.data())
@@ -117,15 +117,15 @@ def test_any_step_is_what_it_spends_its_time_on(of: Program, data: st.DataObject
 def test_passes_of_a_stage_by_hand() -> None:
     """Forward 1 + 4 waited for, backward 2; 10 to reduce after it; the update takes 3."""
     of = program("fbo", exchange(0, 1, 4.0, Axis.TENSOR), exchange(1, 2, 10.0, when=When.LAST))
-    found = passes(of, times(1, 2, 3), by_bytes)
-    assert (found.forward + found.backward, found.tail, found.optimizer) == (7, 10, 3)
-    assert found.waiting == found.update_waiting == 0
+    result = passes(of, times(1, 2, 3), by_bytes)
+    assert (result.forward + result.backward, result.tail, result.optimizer) == (7, 10, 3)
+    assert result.waiting == result.update_waiting == 0
     assert forward_end(of.graph) == 1
 
 
 def test_an_update_waits_for_its_launches() -> None:
-    found = passes(program("fbo"), CallTimes(np.ones(3), np.array([0.0, 0.0, 5.0])), by_bytes)
-    assert (found.optimizer, found.update_waiting, found.waiting) == (5, 4, 0)
+    result = passes(program("fbo"), CallTimes(np.ones(3), np.array([0.0, 0.0, 5.0])), by_bytes)
+    assert (result.optimizer, result.update_waiting, result.waiting) == (5, 4, 0)
 
 
 VOICE = graph("voice-linear")
@@ -222,6 +222,6 @@ def test_more_stages_than_layers_are_refused() -> None:
 
 def test_micro_batches_of_a_stage_do_not_outrun_their_exchanges() -> None:
     """Passes of 3 s whose gradients take 10 s to scatter each time: one micro-batch every 10 s."""
-    found = passes(program("fbo", exchange(1, 2, 10.0)), times(1, 2, 1), by_bytes)
-    assert found.forward + found.backward == 10
-    assert found.tail == 3
+    result = passes(program("fbo", exchange(1, 2, 10.0)), times(1, 2, 1), by_bytes)
+    assert result.forward + result.backward == 10
+    assert result.tail == 3

@@ -10,7 +10,7 @@ import pytest
 from foretrain.errors import InvalidRequest, UnknownName
 from foretrain.workloads.options import StepOptions
 from foretrain.workloads.readers import read_model
-from foretrain.workloads.readers.timm_models import TimmModel, read_timm
+from foretrain.workloads.readers.image_libraries import TimmModel, read_timm
 from foretrain.workloads.rules import operators, unknown_names
 from foretrain.workloads.tracing.step import trace
 from foretrain.workloads.zoo import BuildOptions
@@ -107,7 +107,7 @@ def test_sizes_they_do_not_have() -> None:
 
 def test_libraries_import_after_the_repair_even_if_it_is_done_twice() -> None:
     program = (
-        "from foretrain.workloads.readers.torchvision_repair import repair_torchvision as repair; "
+        "from foretrain.workloads.readers.image_libraries import repair_torchvision as repair; "
         "repair(); import timm, transformers; repair(); import torchvision"
     )
     command = [sys.executable, "-W", "ignore", "-c", program]

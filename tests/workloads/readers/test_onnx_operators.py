@@ -12,8 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from foretrain.errors import InvalidRequest
-from foretrain.workloads.readers.onnx_module import OnnxModule
-from foretrain.workloads.readers.onnx_operators import KNOWN
+from foretrain.workloads.readers.onnx_module import KNOWN, OnnxModule
 
 RANDOM = np.random.default_rng(0)
 IMAGE = RANDOM.standard_normal((2, 4, 6, 6), dtype=np.float32)

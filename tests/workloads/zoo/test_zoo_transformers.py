@@ -10,15 +10,17 @@ from torch import Tensor
 
 from foretrain.workloads.example import Example
 from foretrain.workloads.zoo import AttentionKind, BuildOptions, Sizes, build
-from foretrain.workloads.zoo.attention import Attention, causal_bias, rotary_angles, rotate
-from foretrain.workloads.zoo.bert import bert
-from foretrain.workloads.zoo.blocks import ComposedGelu
-from foretrain.workloads.zoo.gpt import gpt
-from foretrain.workloads.zoo.llama import llama
-from foretrain.workloads.zoo.moe import SwitchFeedForward, switch
-from foretrain.workloads.zoo.t5 import RelativeBias, T5Config, t5
-from foretrain.workloads.zoo.transformer import transformer
-from foretrain.workloads.zoo.vit import vit
+from foretrain.workloads.zoo.decoders import gpt, llama
+from foretrain.workloads.zoo.encoder_decoders import (
+    RelativeBias,
+    SwitchFeedForward,
+    T5Config,
+    switch,
+    t5,
+    transformer,
+)
+from foretrain.workloads.zoo.encoders import bert, vit
+from foretrain.workloads.zoo.layers import Attention, ComposedGelu, causal_bias, rotary_angles, rotate
 
 VOCABULARY = 11
 SMALL: dict[str, Any] = {"layers": 2, "width": 16, "heads": 4, "hidden": 24, "vocabulary": VOCABULARY}

@@ -36,11 +36,16 @@ class Confidence:
 class OperatorModel(ABC):
     """Prices works of some kinds: device time of each, in seconds, without the host's launch overhead.
 
-    Never below the roofline, never negative; a larger work is never faster on the same device.
+    Never below the roofline, never negative; a larger work is never faster on the same device. `cost_models`
+    are the cost models that use it, `device_kinds` the kinds of device it prices. A fallback prices the kinds
+    that no other model does.
     """
 
     name: ClassVar[str]
     kinds: ClassVar[frozenset[Kind]]
+    cost_models: ClassVar[frozenset[str]] = frozenset({"foretrain"})
+    device_kinds: ClassVar[frozenset[str]] = frozenset({"gpu"})
+    is_fallback: ClassVar[bool] = False
 
     @abstractmethod
     def seconds(self, works: WorkTable, device: Device) -> Floats:

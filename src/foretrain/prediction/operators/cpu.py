@@ -311,6 +311,7 @@ class CpuModel(OperatorModel):
 
     name: ClassVar[str] = "cpu"
     kinds: ClassVar[frozenset[Kind]] = frozenset(Kind) - {Kind.VIEW, Kind.UNKNOWN}
+    device_kinds: ClassVar[frozenset[str]] = frozenset({KIND})
 
     def seconds(self, works: WorkTable, device: Device) -> Floats:
         """Seconds of each work, including its call."""

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foretrain.workloads.graph import ITEM_BYTES, Graph, Phase
-from foretrain.workloads.keeping import kept
+from foretrain.workloads.graph import ITEM_BYTES, Graph, Phase, cached_on_graph
 from foretrain.workloads.ops import MATRIX_KINDS, Direction, Kind, Op, Work
 from foretrain.workloads.rules import operators
 
@@ -252,7 +251,7 @@ class Listing:
 
 def listing_of(graph: Graph) -> Listing:
     """The operators of a graph; cached with the graph."""
-    return kept(graph, "listing", lambda it: Listing(operators(it)))
+    return cached_on_graph(graph, "listing", lambda it: Listing(operators(it)))
 
 
 @lru_cache(maxsize=8)

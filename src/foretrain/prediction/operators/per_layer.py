@@ -286,6 +286,8 @@ class PerLayerModel(OperatorModel):
 
     name: ClassVar[str] = "per-layer"
     kinds: ClassVar[frozenset[Kind]] = frozenset(ROWS)
+    cost_models: ClassVar[frozenset[str]] = frozenset({"per-layer"})
+    device_kinds: ClassVar[frozenset[str]] = frozenset({"gpu", "cpu"})
 
     def seconds(self, works: WorkTable, device: Device) -> Floats:
         """The times of the lines, at least the lower bound of the device."""

@@ -28,6 +28,9 @@ class RooflineModel(OperatorModel):
 
     name: ClassVar[str] = "roofline"
     kinds: ClassVar[frozenset[Kind]] = frozenset(Kind) - {Kind.VIEW}
+    cost_models: ClassVar[frozenset[str]] = frozenset({"foretrain", "per-layer", "roofline"})
+    device_kinds: ClassVar[frozenset[str]] = frozenset({"gpu", "cpu"})
+    is_fallback: ClassVar[bool] = True
 
     def seconds(self, works: WorkTable, device: Device) -> Floats:
         """Lower bound of the time of each work."""

@@ -23,8 +23,7 @@ from foretrain.facts.datasets import Dataset, Storage, datasets, storages
 from foretrain.facts.devices import Device
 from foretrain.facts.links import link
 from foretrain.facts.sheets import data_root, read_toml
-from foretrain.workloads.graph import Graph, Role
-from foretrain.workloads.keeping import kept
+from foretrain.workloads.graph import Graph, Role, cached_on_graph
 
 READING, DECODING, COPYING = "reading samples", "decoding samples", "copying to the device"
 STORAGE = "nvme"
@@ -149,7 +148,7 @@ def _copying(graph: Graph, device: Device) -> Part | None:
 
 def input_bytes(graph: Graph) -> int:
     """Bytes of the inputs of a step, as they are copied to the device."""
-    return kept(graph, "input_bytes", _input_bytes)
+    return cached_on_graph(graph, "input_bytes", _input_bytes)
 
 
 def _input_bytes(graph: Graph) -> int:

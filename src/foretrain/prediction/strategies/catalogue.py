@@ -6,18 +6,15 @@ options, each read by the strategy that declares the key: `tp=4,pp=2,dp=8,zero=1
 
 from __future__ import annotations
 
-import pkgutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from importlib import import_module
 
 from foretrain.errors import InvalidRequest, nearest
-from foretrain.prediction import strategies as package
-from foretrain.prediction.strategies._base import Strategy
+from foretrain.prediction.strategies._base import Shards, Strategy
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.program import Program, compiled
-from foretrain.registry import Registry
+from foretrain.registry import Registry, discovered
 from foretrain.workloads.fusion import unfused
 from foretrain.workloads.graph import Graph
 
@@ -28,7 +25,7 @@ _known: list[Strategy] = []
 def strategies() -> Registry[Strategy]:
     """All strategies, in the order they read keys and divide programs."""
     if not _known:
-        _known.extend(_shipped())
+        _known.extend(discovered(__name__, Strategy))
     return _registry(tuple(_known))
 
 
@@ -41,17 +38,6 @@ def _registry(known: tuple[Strategy, ...]) -> Registry[Strategy]:
 def _other_words(strategy: Strategy) -> tuple[str, ...]:
     """Words besides its name; no two strategies may share one."""
     return tuple(word for word in strategy.words if word != strategy.name)
-
-
-def _shipped() -> Iterator[Strategy]:
-    """One instance of every subclass of `Strategy` in the modules of this package."""
-    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-        if module.name.rpartition(".")[2].startswith("_") or module.name == __name__:
-            continue
-        for value in vars(import_module(module.name)).values():
-            is_strategy = isinstance(value, type) and issubclass(value, Strategy) and value is not Strategy
-            if is_strategy and value.__module__.startswith(module.name):
-                yield value()
 
 
 @contextmanager
@@ -69,6 +55,11 @@ def registered(strategy: Strategy) -> Iterator[None]:
 def replication(layout: Layout) -> Strategy:
     """The strategy that defines the exchanges between replicas of a layout."""
     return strategies()[layout.replication]
+
+
+def shards_state(layout: Layout) -> bool:
+    """Whether replicas share parameters, gradients or optimizer state."""
+    return replication(layout).shards(layout) != Shards()
 
 
 def active_strategies(layout: Layout) -> tuple[Strategy, ...]:

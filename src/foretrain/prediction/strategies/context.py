@@ -38,8 +38,7 @@ from foretrain.prediction.strategies.division.rules import (
 from foretrain.prediction.strategies.division.shapes import WHOLE, outer_at, size_at
 from foretrain.prediction.strategies.layout import Layout, whole_number
 from foretrain.prediction.strategies.program import Axis, Exchange, Program
-from foretrain.workloads.graph import NO_TENSOR, Call, Graph, Phase, Role
-from foretrain.workloads.keeping import kept
+from foretrain.workloads.graph import NO_TENSOR, Call, Graph, Phase, Role, cached_on_graph
 
 _ATTENTION = "foretrain.attention"
 _VERBS = {SUM: Verb.ALL_REDUCE, GATHER: Verb.ALL_GATHER}
@@ -76,7 +75,7 @@ def feasible_context_degrees(graph: Graph, most: int) -> tuple[int, ...]:
 
 def context_flow(graph: Graph) -> Flow:
     """The tensors of a step that context parallelism divides, for any degree; cached with the graph."""
-    return kept(graph, "context_flow", lambda it: _walk(it).run())
+    return cached_on_graph(graph, "context_flow", lambda it: _walk(it).run())
 
 
 def _walk(graph: Graph) -> Walk:
@@ -88,7 +87,8 @@ def _walk(graph: Graph) -> Walk:
     }
     if not lengths:
         raise InvalidRequest(
-            "context parallelism requires fused attention, and this model has none; set attention to sdpa or"
+            "context parallelism requires fused attention, and this model has none; set `attention` to sdpa"
+            " or flash if it is a transformer, otherwise use data parallelism"
             " flash if it is a transformer, otherwise use data parallelism"
         )
     walk = Walk(graph, _RULES, keep_division, sums_gradients=False)

@@ -11,8 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from foretrain.prediction.strategies.program import Axis, Program, When
-from foretrain.workloads.graph import Graph, Phase, Role
-from foretrain.workloads.keeping import kept
+from foretrain.workloads.graph import Graph, Phase, Role, cached_on_graph
 
 BUCKET_BYTES = 25 << 20
 """DistributedDataParallel's `bucket_cap_mb`."""
@@ -77,7 +76,7 @@ def bucketed(
 
 def optimizer_start(graph: Graph) -> int:
     """The first call of the optimizer, or the number of calls without one."""
-    return kept(graph, "optimizer_start", _first_update)
+    return cached_on_graph(graph, "optimizer_start", _first_update)
 
 
 def _first_update(graph: Graph) -> int:
@@ -87,7 +86,7 @@ def _first_update(graph: Graph) -> int:
 
 def forward_end(graph: Graph) -> int:
     """The first call after the forward pass."""
-    return kept(graph, "forward_end", _first_after_forward)
+    return cached_on_graph(graph, "forward_end", _first_after_forward)
 
 
 def _first_after_forward(graph: Graph) -> int:

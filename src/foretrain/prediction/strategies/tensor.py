@@ -34,8 +34,7 @@ from foretrain.prediction.strategies.gradients import forward_end
 from foretrain.prediction.strategies.layout import Layout, one_of, whole_number
 from foretrain.prediction.strategies.memory_options import MemoryOptions
 from foretrain.prediction.strategies.program import Axis, Exchange, Program
-from foretrain.workloads.graph import Graph
-from foretrain.workloads.keeping import kept
+from foretrain.workloads.graph import Graph, cached_on_graph
 
 _VERBS = {SUM: Verb.ALL_REDUCE, SUM_TO_SHARES: Verb.REDUCE_SCATTER, GATHER: Verb.ALL_GATHER}
 
@@ -69,7 +68,9 @@ def feasible_tensor_degrees(graph: Graph, most: int) -> tuple[int, ...]:
 
 def tensor_flow(graph: Graph, sequence_parallel: bool = False) -> Flow:
     """The tensors of a step that tensor parallelism divides, for any degree; cached with the graph."""
-    return kept(graph, f"tensor_flow_{sequence_parallel}", lambda it: Megatron(it, sequence_parallel).flow())
+    return cached_on_graph(
+        graph, f"tensor_flow_{sequence_parallel}", lambda it: Megatron(it, sequence_parallel).flow()
+    )
 
 
 def _binding(flow: Flow) -> list[Constraint]:

@@ -6,20 +6,24 @@ Nothing here imports torch before an example is made or a library has to be aske
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import resources
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from foretrain.errors import InvalidRequest, UnknownName
-from foretrain.workloads.readers._base import ModelSource
+from foretrain.workloads.readers._base import ModelSource, digest, versions
 from foretrain.workloads.readers.exported import read_exported
 from foretrain.workloads.readers.huggingface import read_huggingface
+from foretrain.workloads.readers.image_libraries import read_timm, read_torchvision
 from foretrain.workloads.readers.onnx_file import read_onnx
 from foretrain.workloads.readers.python_file import read_python_file
-from foretrain.workloads.readers.timm_models import read_timm
-from foretrain.workloads.readers.torchvision_models import read_torchvision
-from foretrain.workloads.readers.zoo_model import ZooModel
-from foretrain.workloads.zoo import zoo
+from foretrain.workloads.zoo import BuildOptions, build, zoo
 
-__all__ = ["FORMS", "ModelSource", "read_model"]
+if TYPE_CHECKING:
+    from foretrain.workloads.example import Example
+
+__all__ = ["FORMS", "ModelSource", "ZooModel", "read_model"]
 
 FORMS = (
     "a zoo name",
@@ -40,6 +44,33 @@ _BY_PREFIX: Mapping[str, Callable[[str], ModelSource]] = {
 }
 _BY_SUFFIX: Mapping[str, Callable[[str], ModelSource]] = {".onnx": read_onnx, ".pt2": read_exported}
 _USER_CODE = (".py", ".pt2")
+
+
+_PACKAGE = "foretrain.workloads.zoo"
+
+
+@dataclass(frozen=True)
+class ZooModel(ModelSource):
+    """A model of the zoo, by name or alias; `entry` is the name it goes by there."""
+
+    name: str
+    entry: str
+    kind: str = field(default="zoo", init=False)
+    runs_user_code: bool = field(default=False, init=False)
+
+    def fingerprint(self) -> str:
+        texts = {
+            file.name: file.read_bytes()
+            for file in resources.files(_PACKAGE).iterdir()
+            if file.name.endswith((".py", ".toml"))
+        }
+        return digest({"entry": self.entry, **texts, **versions("torch")})
+
+    def example(self, options: BuildOptions) -> Example:
+        import torch
+
+        with torch.device("meta"):
+            return build(self.entry, options)
 
 
 def read_model(model: str, *, allow_user_code: bool = True) -> ModelSource:

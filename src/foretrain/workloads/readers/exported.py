@@ -1,7 +1,7 @@
 """`FILE.pt2`: a program saved by `torch.export.save`.
 
 It holds one graph, recorded at the sizes of its example inputs; a dimension that was exported as dynamic may
-take other sizes. It has no loss: see `untold_loss`. Loading one may run code that its author chose (pickled
+take other sizes. It has no loss: see `default_loss`. Loading one may run code that its author chose (pickled
 objects, expressions), so that a server treats it like a Python file.
 """
 
@@ -44,9 +44,13 @@ class ExportedProgram(ModelSource):
 
     def example(self, options: BuildOptions) -> Example:
         from foretrain.workloads.example import Example
-        from foretrain.workloads.readers.named_inputs import NamedInputs
-        from foretrain.workloads.readers.sizes import batch_of, resized, tokens_of
-        from foretrain.workloads.readers.untold_loss import untold_loss
+        from foretrain.workloads.readers.examples import (
+            NamedInputs,
+            batch_of,
+            default_loss,
+            resized,
+            tokens_of,
+        )
 
         refuse_size(self.name, options, "seq_len", "image_size")
         program = _loaded(self.file)
@@ -60,7 +64,7 @@ class ExportedProgram(ModelSource):
         module = program.module(check_guards=False)
         if named:
             module = NamedInputs(module, tuple(named), by_position=len(positional))
-        return Example(module, inputs, untold_loss, samples=asked, tokens=tokens_of(inputs))
+        return Example(module, inputs, default_loss, samples=asked, tokens=tokens_of(inputs))
 
 
 def read_exported(name: str) -> ExportedProgram:

@@ -1,4 +1,9 @@
-"""What Hugging Face models are trained for: one task per auto class, each with its batch."""
+"""What Hugging Face models are trained for: one task per auto class, each with its batch.
+
+Library models look whether any token is padding, or whether all positions follow one another, and take the
+general path if so. A trace has no values to look at. `PlainBatch` answers for a batch of full sequences, each
+of them one document: no token is padding, and all positions follow one another.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +15,7 @@ from typing import Any
 
 import torch
 import transformers
+from torch.overrides import TorchFunctionMode
 from transformers.models.auto import modeling_auto
 
 from foretrain.errors import InvalidData, InvalidRequest, UnknownName
@@ -21,8 +27,36 @@ from foretrain.workloads.readers._base import (
     module_on_meta,
     refuse_size,
 )
-from foretrain.workloads.readers.plain_batch import PlainBatch
 from foretrain.workloads.zoo.catalogue import BuildOptions
+
+_ANSWERS = {"all": True, "any": False}
+
+
+class PlainBatch(TorchFunctionMode):
+    """For tensors without data `bool(x.all())` is True; `bool(x.any())` and `value in x` are False.
+
+    A sum of truth values counts them all, which is how some ask whether all are true.
+
+    Any other look at a value still fails, and the trace says so.
+    """
+
+    def __torch_function__(
+        self, func: Any, kinds: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        name = getattr(func, "__name__", "")
+        if name in {"__bool__", "item"} and hasattr(args[0], "_plain_answer"):
+            return args[0]._plain_answer
+        if name == "__contains__" and args[0].is_meta:
+            return False
+        result = func(*args, **(kwargs or {}))
+        if name in {"__eq__", "eq"} and hasattr(args[0], "_plain_sum"):
+            result._plain_answer = args[0]._plain_sum == args[1]
+        if name == "sum" and args[0].dtype is torch.bool and result.is_meta and not result.dim():
+            result._plain_sum = args[0].numel()
+        if name in _ANSWERS and isinstance(result, torch.Tensor) and result.is_meta and not result.dim():
+            result._plain_answer = _ANSWERS[name]  # type: ignore[attr-defined]
+        return result
+
 
 DEFAULT_SEQ_LEN = 512
 """Tokens per sequence where nobody chose, or fewer if the model has fewer positions."""

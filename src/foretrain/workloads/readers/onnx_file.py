@@ -2,7 +2,7 @@
 
 The file describes the forward pass; the backward pass follows by automatic differentiation, with the
 floating-point initializers as trained parameters. Weights are not read, only their shapes. The file has no
-loss: see `untold_loss`.
+loss: see `default_loss`.
 """
 
 from __future__ import annotations
@@ -47,9 +47,8 @@ class OnnxFile(ModelSource):
         import torch
 
         from foretrain.workloads.example import Example
+        from foretrain.workloads.readers.examples import default_loss, tokens_of
         from foretrain.workloads.readers.onnx_module import OnnxModule
-        from foretrain.workloads.readers.sizes import tokens_of
-        from foretrain.workloads.readers.untold_loss import untold_loss
 
         model = _loaded(self.file)
         shapes = _input_shapes(model, options, self.name)
@@ -57,7 +56,7 @@ class OnnxFile(ModelSource):
             inputs = tuple(_filled(shape, kind) for shape, kind in shapes)
             module = OnnxModule(model, self.file).train()
         batch = shapes[0][0][0] if shapes and shapes[0][0] else 1
-        return Example(module, inputs, untold_loss, samples=batch, tokens=tokens_of(inputs))
+        return Example(module, inputs, default_loss, samples=batch, tokens=tokens_of(inputs))
 
 
 def read_onnx(name: str) -> OnnxFile:
@@ -65,7 +64,7 @@ def read_onnx(name: str) -> OnnxFile:
     need("onnx", name)
     file = existing_file(Path(name), "ONNX file")
     model = _loaded(file)
-    from foretrain.workloads.readers.onnx_operators import KNOWN
+    from foretrain.workloads.readers.onnx_module import KNOWN
 
     for node in model.graph.node:
         if node.op_type not in KNOWN or node.domain not in ("", "ai.onnx"):
@@ -141,6 +140,6 @@ def _size(value: str, rank: int, axis: int, dim: Any, options: BuildOptions, nam
 def _filled(shape: Shape, element_type: int) -> Any:
     import torch
 
-    from foretrain.workloads.readers.onnx_operators import torch_dtype
+    from foretrain.workloads.readers.onnx_module import torch_dtype
 
     return torch.zeros(shape, dtype=torch_dtype(element_type))

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from foretrain.errors import InvalidRequest
-from foretrain.workloads.readers.onnx_node import (
+from foretrain.workloads.readers.onnx_layers import (
     Arguments,
     Node,
     Operator,

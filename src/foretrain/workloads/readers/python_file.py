@@ -1,4 +1,4 @@
-"""`FILE.py:callable`: a model from the user's own file.
+"""`FILE.py:callable`: a model from the user's own file, which may import the files beside it.
 
 The callable returns a module with its inputs, `(module, inputs)`, or these and a loss,
 `(module, inputs, loss)`. `inputs` is one tensor, a tuple of them by position, or a dict by name; `loss` turns
@@ -8,21 +8,99 @@ what was asked for; otherwise another batch than that of its inputs resizes thei
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from foretrain.errors import InvalidData, InvalidRequest, UnknownName
 from foretrain.workloads.readers._base import ModelSource, chosen_batch, digest, existing_file, versions
-from foretrain.workloads.readers.local_imports import imported_packages, loaded_module, source_texts
 from foretrain.workloads.zoo.catalogue import BuildOptions
 
 if TYPE_CHECKING:
     from foretrain.workloads.example import Example
+
+
+@contextlib.contextmanager
+def loaded_module(file: Path) -> Iterator[ModuleType]:
+    """The file as a module; while it is in use, its folder is where imports look first.
+
+    Afterwards the modules that came from the folder are forgotten, so that another file's `import model`
+    never finds this one's.
+    """
+    before = set(sys.modules)
+    sys.path.insert(0, str(file.parent))
+    name = f"foretrain_user_{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None and spec.loader is not None, file
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+        yield module
+    finally:
+        sys.path.remove(str(file.parent))
+        for added in set(sys.modules) - before:
+            if _is_beside(sys.modules[added], file.parent):
+                del sys.modules[added]
+
+
+def _is_beside(module: ModuleType, folder: Path) -> bool:
+    origin = getattr(module, "__file__", None)
+    return origin is not None and Path(origin).resolve().is_relative_to(folder.resolve())
+
+
+def source_texts(file: Path) -> dict[str, str]:
+    """The text of a file and of every file beside it that it imports, directly or not, by relative name."""
+    texts: dict[str, str] = {}
+    waiting = [file]
+    while waiting:
+        current = waiting.pop()
+        name = current.relative_to(file.parent).as_posix()
+        if name not in texts:
+            texts[name] = current.read_text(encoding="utf-8", errors="replace")
+            waiting += _local_files(texts[name], file.parent, current.parent)
+    return texts
+
+
+def _local_files(text: str, root: Path, package: Path) -> list[Path]:
+    candidates = [
+        base.joinpath(*dotted.split("."))
+        for dotted in _imported(text)
+        for base in dict.fromkeys((root, package))
+    ]
+    files = [option for path in candidates for option in (path.with_suffix(".py"), path / "__init__.py")]
+    return [file for file in files if file.is_file()]
+
+
+def _imported(text: str) -> Iterator[str]:
+    """Dotted names that a text imports, with each name taken from a package as a possible module."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name
+        elif isinstance(node, ast.ImportFrom):
+            if node.module:
+                yield node.module
+            for alias in node.names:
+                yield f"{node.module}.{alias.name}" if node.module else alias.name
+
+
+def imported_packages(texts: Iterable[str]) -> set[str]:
+    """Top-level names imported by any of the texts, but for the standard library's."""
+    names = {dotted.partition(".")[0] for text in texts for dotted in _imported(text)}
+    return names - sys.stdlib_module_names
+
 
 _SIZES = ("batch", "seq_len", "image_size")
 _WANTED = "return (module, inputs) or (module, inputs, loss function)"
@@ -112,9 +190,7 @@ def _called(function: Callable[..., Any], sizes: Mapping[str, int]) -> Any:
 def example_of(returned: Any, options: BuildOptions, name: str, resize: bool) -> Example:
     """The example of `(module, inputs[, loss])`; `resize` another batch than that of the inputs."""
     from foretrain.workloads.example import Example
-    from foretrain.workloads.readers.moving import following
-    from foretrain.workloads.readers.named_inputs import all_by_position
-    from foretrain.workloads.readers.sizes import batch_of, resized, tokens_of
+    from foretrain.workloads.readers.examples import all_by_position, batch_of, following, resized, tokens_of
 
     module, inputs, loss = _parts(returned, name)
     module, positional = all_by_position(module.train(), inputs)

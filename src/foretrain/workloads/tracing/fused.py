@@ -2,14 +2,17 @@
 
 On the meta device PyTorch would decompose both (attention into matrix products with a stored score matrix, an
 LSTM into hundreds of step operators). A GPU runs them as one kernel, so they are recorded as one operator,
-with outputs, saved tensors and gradients of the same sizes.
+with outputs, saved tensors and gradients of the same sizes. `ensure_ctc_shapes` adds the shape of the CTC
+loss's gradient, which torch lacks on the meta device.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
 _library = torch.library.Library("foretrain", "DEF")
@@ -207,3 +210,18 @@ def rnn(
     """One fused recurrent network: its outputs at every step, and the last hidden state."""
     choices = (mode, hidden, layers, bidirectional, batch_first)
     return _Rnn.apply(choices, input_, *weights)  # type: ignore[no-any-return, no-untyped-call]
+
+
+_CTC_BACKWARD = "aten::_ctc_loss_backward"
+
+
+@cache
+def ensure_ctc_shapes() -> None:
+    """Teach torch the shape of the CTC loss's gradient, once per process, unless it knows it already."""
+    if torch._C._dispatch_has_kernel_for_dispatch_key(_CTC_BACKWARD, "Meta"):
+        return
+    torch.library.impl(_CTC_BACKWARD, "Meta")(_ctc_gradient_shape)
+
+
+def _ctc_gradient_shape(_: Tensor, log_probabilities: Tensor, *__: object, **___: object) -> Tensor:
+    return torch.empty_like(log_probabilities)

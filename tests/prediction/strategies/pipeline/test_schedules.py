@@ -140,7 +140,7 @@ def test_interleaving_without_a_multiple_names_the_nearest() -> None:
         schedule("interleaved", 4, 3, 2)
 
 
-def test_what_makes_no_sense_is_said() -> None:
+def test_invalid_requests_are_refused() -> None:
     with pytest.raises(UnknownName, match="1f1b"):
         schedule("1f1", 4, 8)
     with pytest.raises(InvalidRequest, match="interleaved"):

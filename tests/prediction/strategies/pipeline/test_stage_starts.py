@@ -23,8 +23,8 @@ def _chain() -> Graph:
 
 def _stages(*starts: str) -> list[list[str]]:
     order = schedule("1f1b", len(starts) + 1, 4)
-    found = pipelined_before(Program(_chain()), np.ones(4), order, starts)
-    return [[call.module or call.name for call in part.program.graph.calls] for part in found.parts]
+    pipeline = pipelined_before(Program(_chain()), np.ones(4), order, starts)
+    return [[call.module or call.name for call in part.program.graph.calls] for part in pipeline.parts]
 
 
 def test_a_stage_begins_with_the_first_call_of_its_module() -> None:

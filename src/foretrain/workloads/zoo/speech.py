@@ -1,0 +1,148 @@
+"""Speech: DeepSpeech 2, and recognisers of spoken digits.
+
+DeepSpeech 2: convolutions over a spectrogram, bidirectional GRUs, CTC. Amodei et al., arXiv:1512.02595.
+
+The layout of its common torch implementation: the two directions are summed, and a batch norm over time and
+batch stands before each recurrent layer but the first. `seq_len` counts spectrogram frames, 10 ms each.
+
+Two networks that recognise a spoken digit in 1.5 s of sound, sampled at 8 kHz.
+
+From "Multi-GPU Neural Network Training in the Cloud"; the printed layer tables fix every shape, the paddings
+included: half a kernel on each side, so that an even kernel adds one sample (12000 to 12001).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from foretrain.workloads.example import Example, Loss
+from foretrain.workloads.tracing.fused import ensure_ctc_shapes
+from foretrain.workloads.zoo.catalogue import Sizes
+from foretrain.workloads.zoo.tasks import cross_entropy
+
+_FREQUENCIES = 161
+_CHANNELS = 32
+_REDUCED_FREQUENCIES = 41
+_FRAMES_PER_CHARACTER = 7
+_BLANK = 0
+_MEAN = 1  # torch's number for the mean over the batch
+
+
+class FrameNorm(nn.Module):
+    """Batch norm of (time, batch, features) over time and batch together."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        output: Tensor = self.norm(x.flatten(0, 1))
+        return output.view_as(x)
+
+
+class SummedGRU(nn.Module):
+    """A bidirectional GRU whose directions are added, with a norm before it if asked."""
+
+    def __init__(self, inputs: int, width: int, *, normed: bool) -> None:
+        super().__init__()
+        self.norm = FrameNorm(inputs) if normed else nn.Identity()
+        self.gru = nn.GRU(inputs, width, bidirectional=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        both, _ = self.gru(self.norm(x))
+        summed: Tensor = both.unflatten(-1, (2, -1)).sum(dim=-2)
+        return summed
+
+
+class DeepSpeech2(nn.Module):
+    """(batch, 1, frequencies, frames) to logits of (frames / 2, batch, characters)."""
+
+    def __init__(self, width: int, layers: int, characters: int) -> None:
+        super().__init__()
+        self.convolutions = nn.Sequential(
+            nn.Conv2d(1, _CHANNELS, (41, 11), stride=(2, 2), padding=(20, 5)),
+            nn.BatchNorm2d(_CHANNELS),
+            nn.Hardtanh(0, 20, inplace=True),
+            nn.Conv2d(_CHANNELS, _CHANNELS, (21, 11), stride=(2, 1), padding=(10, 5)),
+            nn.BatchNorm2d(_CHANNELS),
+            nn.Hardtanh(0, 20, inplace=True),
+        )
+        features = _CHANNELS * _REDUCED_FREQUENCIES
+        self.recurrent = nn.Sequential(
+            *(
+                SummedGRU(features if layer == 0 else width, width, normed=layer > 0)
+                for layer in range(layers)
+            )
+        )
+        self.output = nn.Sequential(FrameNorm(width), nn.Linear(width, characters, bias=False))
+
+    def forward(self, spectrogram: Tensor) -> Tensor:
+        features = self.convolutions(spectrogram).flatten(1, 2).permute(2, 0, 1).contiguous()
+        logits: Tensor = self.output(self.recurrent(features))
+        return logits
+
+
+def deepspeech2(sizes: Sizes, *, width: int, layers: int, characters: int) -> Example:
+    """DeepSpeech 2 with spectrograms and transcripts of about 14 characters a second."""
+    ensure_ctc_shapes()
+    spectrograms = torch.rand(sizes.batch, 1, _FREQUENCIES, sizes.seq_len)
+    length = max(1, sizes.seq_len // _FRAMES_PER_CHARACTER)
+    loss = _ctc(torch.randint(1, characters, (sizes.batch, length)))
+    return Example(DeepSpeech2(width, layers, characters).train(), (spectrograms,), loss, samples=sizes.batch)
+
+
+def _ctc(transcripts: Tensor) -> Loss:
+    """Connectionist temporal classification, character 0 being the blank. Graves et al., ICML 2006."""
+    batch, length = transcripts.shape
+
+    def loss(logits: Tensor) -> Tensor:
+        frames = (logits.size(0),) * batch
+        lengths = (length,) * batch
+        return torch.ctc_loss(logits.log_softmax(dim=-1), transcripts, frames, lengths, _BLANK, _MEAN)
+
+    return loss
+
+
+_SAMPLES_PER_CLIP = 12_000
+_DIGITS = 10
+
+
+def voice_linear(sizes: Sizes) -> Example:
+    """Four linear layers, 12000 to 1000 to 100 to 10 to 10."""
+    module = nn.Sequential(
+        nn.Linear(_SAMPLES_PER_CLIP, 1000),
+        nn.ReLU(),
+        nn.Linear(1000, 100),
+        nn.ReLU(),
+        nn.Linear(100, 10),
+        nn.Sigmoid(),
+        nn.Linear(10, _DIGITS),
+    )
+    return _digit_recognition(module, sizes)
+
+
+def voice_conv(sizes: Sizes) -> Example:
+    """Three convolutions with max pooling, then two linear layers."""
+    module = nn.Sequential(
+        nn.Conv1d(1, 50, 200, padding=100),
+        nn.ReLU(),
+        nn.MaxPool1d(4),
+        nn.Conv1d(50, 30, 100, padding=50),
+        nn.ReLU(),
+        nn.MaxPool1d(3),
+        nn.Conv1d(30, 10, 50, padding=25),
+        nn.ReLU(),
+        nn.MaxPool1d(5),
+        nn.Flatten(),
+        nn.Linear(2000, 100),
+        nn.Sigmoid(),
+        nn.Linear(100, _DIGITS),
+    )
+    return _digit_recognition(module, sizes)
+
+
+def _digit_recognition(module: nn.Module, sizes: Sizes) -> Example:
+    clips = torch.rand(sizes.batch, 1, _SAMPLES_PER_CLIP)
+    loss = cross_entropy(torch.randint(_DIGITS, (sizes.batch,)))
+    return Example(module.train(), (clips,), loss, samples=sizes.batch)
