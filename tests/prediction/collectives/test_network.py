@@ -73,7 +73,7 @@ def test_links_by_name_override() -> None:
 
 @pytest.mark.parametrize(("intra", "inter"), [("infiniband-hdr", None), (None, "nvswitch3")])
 def test_a_link_in_the_wrong_place_is_refused(intra: str | None, inter: str | None) -> None:
-    with pytest.raises(InvalidRequest, match="joins"):
+    with pytest.raises(InvalidRequest, match="connects"):
         network_of(hardware("h100-sxm:8x2"), intra=intra, inter=inter)
 
 
