@@ -109,7 +109,7 @@ def test_a_file_that_cannot_be_read_is_left_alone(content: str) -> None:
     file = measurements_file()
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(content)
-    with pytest.raises(InvalidData, match="mend or remove it"):
+    with pytest.raises(InvalidData, match="fix or remove it"):
         remember([timed("a", "t4", 2.0)])
     assert file.read_text() == content
 
@@ -119,5 +119,5 @@ def test_steps_that_take_no_time_are_refused() -> None:
     raw = json.loads(measurements_file().read_text())
     raw["steps"][0]["step_seconds"] = 0
     measurements_file().write_text(json.dumps(raw))
-    with pytest.raises(InvalidData, match="takes no time"):
+    with pytest.raises(InvalidData, match="the times of a step of a must be above 0"):
         measured_steps()

@@ -152,7 +152,7 @@ def test_a_kind_never_timed_is_refused_with_what_to_do(calibrated: Device) -> No
 
 
 def test_half_precision_was_not_timed(calibrated: Device) -> None:
-    with pytest.raises(MissingData, match=r"bfloat16.*`precision` fp32"):
+    with pytest.raises(MissingData, match=r"bfloat16.*use precision fp32"):
         seconds(linear(1, 1, 1, "bfloat16"), calibrated)
     assert seconds(linear(2, 3, 4, "tf32"), calibrated) == seconds(linear(2, 3, 4), calibrated)
 
@@ -160,7 +160,7 @@ def test_half_precision_was_not_timed(calibrated: Device) -> None:
 def test_a_cpu_that_was_never_calibrated_is_refused() -> None:
     with pytest.raises(MissingData, match="run `foretrain calibrate --here`"):
         calibration_of(HERE)
-    with pytest.raises(MissingData, match="epyc-7763 has not been timed"):
+    with pytest.raises(MissingData, match="epyc-7763 is not calibrated"):
         calibration_of(replace(HERE, id="epyc-7763"))
 
 

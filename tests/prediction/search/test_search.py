@@ -148,7 +148,7 @@ def test_nothing_fits_is_an_answer() -> None:
 
 
 def test_a_batch_that_does_not_divide_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match="4 or a multiple of it would do"):
+    with pytest.raises(InvalidRequest, match="use a multiple of 4"):
         search(context_of("mnist-cnn", "t4:4"), 0)
 
 
