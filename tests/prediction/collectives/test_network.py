@@ -59,7 +59,7 @@ def test_peer_access_is_a_fact_of_the_device_not_of_its_name() -> None:
 
 
 def test_an_unknown_network_between_nodes_is_refused_with_what_to_give() -> None:
-    with pytest.raises(MissingData, match="--network LINK"):
+    with pytest.raises(MissingData, match=r"give `network` as LINK\[:COUNT\]"):
         network_of(hardware("rtx4090:2x2"))
 
 

@@ -14,7 +14,7 @@ from foretrain.facts.devices import Device
 from foretrain.prediction.operators._base import Knowledge
 from foretrain.prediction.operators.catalogue import operator_models
 from foretrain.prediction.operators.cpu import (
-    MAPPED_ANEW_BYTES,
+    MMAP_THRESHOLD_BYTES,
     CpuModel,
     FamilyFit,
     calibration_file,
@@ -88,7 +88,7 @@ def test_updates_pay_for_every_tensor(calibrated: Device) -> None:
 
 
 def test_large_tensors_are_mapped_anew_but_not_those_updated_in_place(calibrated: Device) -> None:
-    elements = MAPPED_ANEW_BYTES // 4 + 1
+    elements = MMAP_THRESHOLD_BYTES // 4 + 1
     streaming = 2 + 1000 * 0.01 + (8 * elements - 1000) * 0.1
     assert seconds(moved(elements), calibrated) == pytest.approx(streaming + 4 * elements * 0.5)
     in_place = table([moved(elements, Kind.OPTIMIZER, tensors=1)])
@@ -152,7 +152,7 @@ def test_a_kind_never_timed_is_refused_with_what_to_do(calibrated: Device) -> No
 
 
 def test_half_precision_was_not_timed(calibrated: Device) -> None:
-    with pytest.raises(MissingData, match=r"bfloat16.*--precision fp32"):
+    with pytest.raises(MissingData, match=r"bfloat16.*`precision` fp32"):
         seconds(linear(1, 1, 1, "bfloat16"), calibrated)
     assert seconds(linear(2, 3, 4, "tf32"), calibrated) == seconds(linear(2, 3, 4), calibrated)
 

@@ -13,9 +13,9 @@ from foretrain.prediction.operators.listing import (
     PHASES,
     Listing,
     bounds,
+    concatenated,
     kernel_class,
     listing_of,
-    together,
 )
 from foretrain.prediction.operators.pricing import price, price_all
 from foretrain.workloads.graph import Graph
@@ -76,7 +76,7 @@ def test_steps_priced_together_are_those_priced_alone() -> None:
 def test_where_listings_begin() -> None:
     """Bounds split what `together` joins."""
     listings = [listing_of(graph) for graph in graphs()]
-    whole, ends = together(tuple(listings)), bounds(listings)
+    whole, ends = concatenated(tuple(listings)), bounds(listings)
     assert ends[-1] == len(whole.ops)
     assert whole.ops[ends[1] : ends[2]] == listings[1].ops
     assert bounds([Listing(())]) == [0, 0]

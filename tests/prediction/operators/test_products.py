@@ -213,10 +213,10 @@ def test_logits_of_a_vocabulary_come_near_the_peak() -> None:
 def test_a_device_left_out_is_predicted_from_its_data_sheet() -> None:
     known, target = calibration(), device("v100-pcie-32gb")
     forgetful = known.without(target)
-    assert known.knows(target)
-    assert not forgetful.knows(target)
-    assert not forgetful.knows(device("v100-sxm2-16gb")), "the same family"
-    assert forgetful.knows(device("t4"))
+    assert known.is_measured(target)
+    assert not forgetful.is_measured(target)
+    assert not forgetful.is_measured(device("v100-sxm2-16gb")), "the same family"
+    assert forgetful.is_measured(device("t4"))
     assert not any(":7.0:" in name for name in forgetful.corrections)
     trust = MatrixModel(forgetful).confidence(Kind.LINEAR, target)
     assert trust.knowledge is Knowledge.EXTRAPOLATED

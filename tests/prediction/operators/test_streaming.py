@@ -15,7 +15,7 @@ from foretrain.prediction.operators.listing import table
 from foretrain.prediction.operators.pricing import roofline_seconds
 from foretrain.prediction.operators.streaming import (
     GROUPS,
-    WAYS,
+    PATTERNS,
     StreamConstants,
     StreamingModel,
     calibration,
@@ -24,8 +24,8 @@ from foretrain.prediction.operators.streaming import (
 )
 from foretrain.workloads.ops import Direction, Kind, Work
 
-ONE_EACH = (1.0,) * len(WAYS)
-NONE_EACH = (0.0,) * len(WAYS)
+ONE_EACH = (1.0,) * len(PATTERNS)
+NONE_EACH = (0.0,) * len(PATTERNS)
 IDEAL = StreamConstants(0.0, ONE_EACH, NONE_EACH, NONE_EACH, 1.0, 1.0, 2.0)
 GPUS = tuple(item for item in devices().values() if item.kind == "gpu")
 PRICED = sorted(StreamingModel.kinds - {Kind.VIEW})
@@ -100,17 +100,17 @@ def test_a_sort_moves_everything_once_per_byte_of_its_keys() -> None:
 def test_rows_take_turns_on_the_multiprocessors() -> None:
     """64 rows of 128 threads, 16 at a time on each of 2 multiprocessors: 2 turns of 100 cycles."""
     work = streamed(Kind.NORMALISATION, rows=64, length=32)
-    constants = replace(IDEAL, row_cycles=(100.0,) * len(WAYS), overlap=50.0)
+    constants = replace(IDEAL, row_cycles=(100.0,) * len(PATTERNS), overlap=50.0)
     device = plain_device(bytes_per_second=1e12, sm_count=2, l2_bytes=1e12)
     assert seconds(work, device, constants) == pytest.approx(200.0)
 
 
 def test_a_correction_scales_moving_and_turning_of_its_group_only() -> None:
-    corrected = replace(IDEAL, row_cycles=(5.0,) * len(WAYS)).corrected({"norm": (2.0, 3.0)})
-    for way, group in enumerate(GROUPS):
+    corrected = replace(IDEAL, row_cycles=(5.0,) * len(PATTERNS)).corrected({"norm": (2.0, 3.0)})
+    for pattern, group in enumerate(GROUPS):
         is_norm = group == "norm"
-        assert corrected.efficiency[way] == (0.5 if is_norm else 1.0)
-        assert corrected.row_cycles[way] == (15.0 if is_norm else 5.0)
+        assert corrected.efficiency[pattern] == (0.5 if is_norm else 1.0)
+        assert corrected.row_cycles[pattern] == (15.0 if is_norm else 5.0)
 
 
 works = st.builds(

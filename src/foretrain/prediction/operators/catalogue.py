@@ -1,4 +1,4 @@
-"""Which operator models price a step on a device: every `OperatorModel` in the modules of this package."""
+"""The operator models of each cost model: all subclasses of `OperatorModel` in this package."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ CHOICES = (DEFAULT, RooflineModel.name, PerLayerModel.name)
 def operator_models(device: Device, cost_model: str = DEFAULT) -> tuple[OperatorModel, ...]:
     """The models that together price every kind of operator on a device, the fallback last.
 
-    An operator without a rule gets its roofline time and is reported as not modelled.
+    An operator without a rule is priced at the roofline and reported as unmodelled.
     """
     if cost_model not in CHOICES:
-        raise InvalidRequest(f"cost model {cost_model!r} is not one of {', '.join(CHOICES)}")
+        raise InvalidRequest(f"cost_model {cost_model!r} is not one of {', '.join(CHOICES)}")
     return _models(device.kind, cost_model)
 
 
 @cache
 def _models(device_kind: str, cost_model: str) -> tuple[OperatorModel, ...]:
-    chosen = [
+    models = [
         model
         for model in discovered(__name__, OperatorModel)  # type: ignore[type-abstract]
         if cost_model in model.cost_models and device_kind in model.device_kinds
     ]
-    for first, second in combinations([model for model in chosen if not model.is_fallback], 2):
+    for first, second in combinations([model for model in models if not model.is_fallback], 2):
         if first.kinds & second.kinds:
             both = ", ".join(sorted(first.kinds & second.kinds))
             raise DuplicateName(f"operator models {first.name!r} and {second.name!r} both price {both}")
-    return tuple(sorted(chosen, key=lambda model: model.is_fallback))
+    return tuple(sorted(models, key=lambda model: model.is_fallback))

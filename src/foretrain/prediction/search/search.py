@@ -145,7 +145,7 @@ def _candidates(context: StepContext, global_batch: int) -> Iterator[Candidate]:
             if global_batch % layout.replicas:
                 continue
             batch = global_batch // layout.replicas
-            for micro_batch in _powers_of_two_dividing(batch):
+            for micro_batch in _power_of_two_divisors(batch):
                 costs = model.costs(layout, micro_batch)
                 if costs is None:
                     break
@@ -225,7 +225,7 @@ def _divisors(number: int) -> list[int]:
     return [each for each in range(1, number + 1) if number % each == 0]
 
 
-def _powers_of_two_dividing(batch: int) -> list[int]:
+def _power_of_two_divisors(batch: int) -> list[int]:
     return [1 << power for power in range(batch.bit_length()) if batch % (1 << power) == 0]
 
 
