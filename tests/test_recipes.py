@@ -1,7 +1,7 @@
 """The recipes of CONTRIBUTING.md are executed: their files are added to a copy of the package, and work.
 
-A block with a title is a file: `title="src/foretrain/..."` in the package, others in the working
-directory. A diff block inserts its `+` lines after the line before them. Commands are those of the recipe.
+A block with a title is a file, in the package or in the working directory.
+A diff block inserts its `+` lines after the line before them. The commands are those of the recipe.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def test_a_cloud_is_one_folder(folder: Path) -> None:
     plan = workshop.json(
         "foretrain plan resnet18 --samples 100000 --epochs 1 --cloud examplecloud --batch 32"
     )
-    assert plan["plans"][0]["offer"]["instance"] == "small.t4"
+    assert plan["plans"][0]["instance"] == "small.t4"
 
 
 def test_an_op_kind_is_a_word_a_rule_and_a_model(folder: Path) -> None:
