@@ -9,8 +9,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from foretrain.errors import InvalidRequest, UnknownName
-from foretrain.facts.entries import read_entries
-from foretrain.facts.sheets import Sheet, data_root
+from foretrain.facts.sheets import Sheet, data_root, read_entries
 from foretrain.facts.user_data import user_data_dir
 from foretrain.registry import Registry, normalised
 

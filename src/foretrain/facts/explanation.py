@@ -11,8 +11,7 @@ from foretrain.facts.links import links
 from foretrain.facts.nodes import nodes
 from foretrain.facts.offers import Offer, offers_named
 from foretrain.facts.providers import BillingRule, providers
-from foretrain.facts.sheets import Fact, Kind, Sheet, quantities
-from foretrain.facts.sources import Source, sources
+from foretrain.facts.sheets import Fact, Kind, Sheet, Source, quantities, sources
 
 
 @dataclass(frozen=True, slots=True)

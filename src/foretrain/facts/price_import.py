@@ -30,8 +30,7 @@ from foretrain.facts.offers import (
     shipped_offers,
     user_offers_file,
 )
-from foretrain.facts.price_catalog import Skipped, convert, read_price_file
-from foretrain.facts.price_outliers import Outlier
+from foretrain.facts.price_catalog import Outlier, Skipped, convert, read_price_file
 from foretrain.facts.user_data import write_atomically
 
 

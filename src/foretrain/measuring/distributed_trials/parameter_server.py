@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from torch.distributed import rpc
 from torch.futures import Future
 
-from foretrain.measuring.distributed_trials.models import example, loss_of
-from foretrain.measuring.distributed_trials.repeating import repeat
+from foretrain.measuring.distributed_trials.models import example, loss_of, repeat
 
 SERVER = "server"
 _LEARNING_RATE, _MOMENTUM = 0.01, 0.9

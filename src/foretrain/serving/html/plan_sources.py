@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from foretrain.facts.offers import Offer
-from foretrain.facts.sources import Source, sources
+from foretrain.facts.sheets import Source, sources
 from foretrain.planning.frontier import Frontier
 from foretrain.serving.html.markup import Markup, join
 from foretrain.serving.html.page import definitions, link, section
