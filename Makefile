@@ -22,9 +22,10 @@ setup: $(STAMP)  ## Create .venv and install foretrain with its development tool
 demo: setup  ## Show what foretrain answers today
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash scripts/demo.sh
 
-lint: setup  ## Lint, format check, types, layer contracts
+lint: setup  ## Lint, format check, plain English, types, layer contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python scripts/check_words.py
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 

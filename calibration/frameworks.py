@@ -190,8 +190,8 @@ class Held:
 def fit_held_activations(seen: Sequence[tuple[Holding, Holding, float | None]]) -> Held:
     """The constants that fit the memory of runs best.
 
-    Each run is described by what its first and its fullest device hold, and what was measured on the first (None:
-    it did not run).
+    Each run is described by what its first and its fullest device hold, and what was measured on the first
+    (None: it did not run).
     """
     from scipy.optimize import least_squares
 

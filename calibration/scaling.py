@@ -42,6 +42,8 @@ LEARNED = ("physical",)
 NOISE = 0.08
 """In logarithms, before any was learned."""
 _ROUNDS = 3
+_TOLERANCE = 1e-8
+"""Of a search: jobs have thousands of timings, and the prior is far wider than what this leaves open."""
 _FAR = 2.5
 _TO_DEVIATION = 1.4826
 _WORTH, _NARROWER = 3.0, 0.5
@@ -121,7 +123,7 @@ def learn_population(form: Form, jobs: Sequence[Job]) -> Population:
     values: Floats = np.zeros((len(jobs), len(own)))
     for _ in range(_ROUNDS):
         for row, (at, seconds) in enumerate(tables):
-            fitted = fit(form, at, seconds, prior, start=found[row])
+            fitted = fit(form, at, seconds, prior, found[row], _TOLERANCE)
             found[row] = fitted.values
             values[row] = fitted.values
         values[:, level] = 0.0

@@ -1,11 +1,14 @@
 """The registry: names and aliases lead to items, duplicates are refused, near names suggested."""
 
+from importlib import import_module
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from foretrain.errors import UnknownName
-from foretrain.registry import DuplicateName, Registry, normalised
+from foretrain.registry import DuplicateName, Registry, discovered, normalised
 
 FRUIT = {"apple": ["Malus domestica"], "pear": ["Pyrus", "poire"]}
 
@@ -44,3 +47,29 @@ def test_two_items_cannot_share_a_name(names: list[str]) -> None:
 @given(st.text())
 def test_normalising_twice_changes_nothing(name: str) -> None:
     assert normalised(normalised(name)) == normalised(name)
+
+
+def test_subclasses_beside_a_catalogue_are_discovered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "shapes"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "_base.py").write_text(
+        "from abc import ABC, abstractmethod\n\n"
+        "class Shape(ABC):\n    @abstractmethod\n    def area(self): ...\n\n"
+        "class Hidden(Shape):\n    def area(self): return 0\n"
+    )
+    (package / "round.py").write_text(
+        "from shapes._base import Shape\n\nclass Curved(Shape): ...\n\n"
+        "class Circle(Curved):\n    def area(self): return 3\n"
+    )
+    (package / "square.py").write_text(
+        "from shapes._base import Shape\nfrom shapes.round import Circle\n\n"
+        "class Square(Shape):\n    def area(self): return 1\n"
+    )
+    (package / "catalogue.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    base = import_module("shapes._base").Shape
+    found = [type(item).__name__ for item in discovered("shapes.catalogue", base)]
+    assert found == ["Circle", "Square"]

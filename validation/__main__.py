@@ -1,7 +1,7 @@
 """`python -m validation [--suite NAME] [--data DIR]`: run the accuracy suites and write their report.
 
 A suite is a module `<name>_suite.py` in this folder with a function `run(data) -> SuiteReport`. The reports
-go to `validation/reports/` and `docs/accuracy.md`, the figures of this run to `validation/history.csv`.
+go to `validation/reports/` and `docs/accuracy/`, the figures of this run to `validation/history.csv`.
 """
 
 from __future__ import annotations

@@ -1,46 +1,137 @@
-"""`docs/accuracy.md`, made of the suites' latest reports."""
+"""The accuracy pages: `docs/accuracy.md` with all targets, and `docs/accuracy/<suite>.md` with each report.
+
+Run `python -m validation.accuracy_page` to write them again from the kept reports and figures.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 
 from foretrain.facts.user_data import write_atomically
-from validation import targets
 from validation.report import SuiteReport, markdown
 from validation.scatter import draw
+from validation.targets import Suite, Target, suites
 
 ROOT = Path(__file__).parents[1]
 REPORTS = ROOT / "validation" / "reports"
-PAGE = ROOT / "docs" / "accuracy.md"
-IMAGES = ROOT / "docs" / "images" / "accuracy"
+DOCS = ROOT / "docs"
+IMAGES = DOCS / "images" / "accuracy"
 
 _INTRODUCTION = """# Accuracy
 
-How far foretrain's predictions are from public measurements, and how far other methods are on the same
-cases. Nobody here made these measurements; `FORETRAIN_DATA` names the folder they are in. Splits are by
-whole family, device or placement, never by row. *mean*, *median* and *p90* are absolute errors as shares of
-the measured value; *bias* is the median signed error, positive where the method says too much; an 80 %
-interval should hold 75-85 % of the measurements.
+This page compares foretrain's predictions with public measurements. Each row is one set of cases of one
+suite. The page behind each suite has all sets, the other methods on the same cases, and the largest errors.
 
-Each section was produced by the command below its title. `validation/history.csv` keeps the figures, so
-that a change that makes them worse is seen in review.
+{summary}
+
+## How to read the table
+
+- **left out** names what no fit saw when the row was predicted. Splits are by whole groups (source, GPU,
+  model family, placement), not by single rows of a table. *Whole source* is the strictest: no measurement
+  of that data set, harness or framework was used.
+- **target** and **found** are absolute errors as shares of the measured value: the mean, and the median in
+  brackets. A mean far above the median comes from a few large errors; the suite's page lists them.
+- **in interval** is the share of measurements inside the predicted 80 % interval. 75 to 85 % is good; less
+  means that the interval is too narrow.
+- **run** is the command that produces the suite's figures again. It needs the public data sets;
+  `FORETRAIN_DATA` names their folder.
+
+The figures are generated from `validation/history.csv` and `validation/reports/`, and the targets from
+`validation/targets.toml`. A change that makes a figure worse shows in the diff of these files.
+"""
+
+_HEADING = (
+    "| suite | what | left out | target | found | cases | in interval | | run |\n"
+    "|---|---|---|---|---|---|---|---|---|"
+)
+_SUITE_HEADING = "| what | left out | target | found | cases | in interval | |\n|---|---|---|---|---|---|---|"
+_SUITE_NOTE = """*mean*, *median* and *p90* are absolute errors as shares of the measured value. *bias* is the
+median signed error, positive where the method predicts too much. See
+[how to read the table](../accuracy.md#how-to-read-the-table).
 """
 
 
 def write_report(suite: str, report: SuiteReport) -> None:
-    """Keep the report of a suite with its plot, and make the page anew."""
+    """Keep the report of a suite with its plot, and write the pages again."""
     write_atomically(REPORTS / f"{suite}.md", f"{markdown(report).rstrip()}\n")
     IMAGES.mkdir(parents=True, exist_ok=True)
     draw(report, IMAGES / f"{suite}.png")
-    write_page()
+    write_pages()
 
 
-def write_page() -> None:
-    """Put the introduction and all kept reports together."""
-    sections = [_INTRODUCTION, f"## Targets\n\n{targets.table()}"]
-    for report in sorted(REPORTS.glob("*.md")):
-        title, _, body = report.read_text(encoding="utf-8").partition("\n")
-        image = IMAGES / f"{report.stem}.png"
-        plot = f"\n![predicted against measured](images/accuracy/{image.name})\n" if image.exists() else ""
-        sections.append(f"## {title.lstrip('# ')}\n\n`make validate SUITE={report.stem}`\n{plot}{body}")
-    write_atomically(PAGE, "\n".join(sections))
+def write_pages() -> None:
+    """Write all accuracy pages."""
+    for path, text in pages().items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, text)
+
+
+def pages() -> dict[Path, str]:
+    """The text of every accuracy page by its path."""
+    declared = suites()
+    return {
+        DOCS / "accuracy.md": _overview(declared),
+        **{DOCS / "accuracy" / f"{suite.id}.md": _suite_page(suite) for suite in declared},
+    }
+
+
+def _overview(declared: Sequence[Suite]) -> str:
+    """All targets and findings, a table for each area."""
+    sections = [_INTRODUCTION.format(summary=_summary(declared))]
+    for area, members in groupby(declared, key=lambda suite: suite.area):
+        rows = (row for suite in members for row in _overview_rows(suite))
+        sections.append("\n".join([f"## {area}\n", _HEADING, *rows]) + "\n")
+    return "\n".join(sections)
+
+
+def _summary(declared: Sequence[Suite]) -> str:
+    verdicts = [target.is_met for suite in declared for target in suite.targets]
+    met, missed = verdicts.count(True), verdicts.count(False)
+    return f"{len(declared)} suites have {met + missed} targets: {met} are met, {missed} are missed."
+
+
+def _overview_rows(suite: Suite) -> Iterator[str]:
+    """The rows of a suite; the first carries its link and command."""
+    for number, target in enumerate(suite.targets):
+        link = f"[{suite.id}](accuracy/{suite.id}.md)" if number == 0 else ""
+        command = f"`make validate SUITE={suite.id}`" if number == 0 else ""
+        yield f"| {link} | {' | '.join(_cells(target))} | {command} |"
+
+
+def _suite_page(suite: Suite) -> str:
+    """The page of a suite: its description, targets, plot and report."""
+    parts = [f"# {suite.title}\n", f"{suite.about}\n", f"```sh\nmake validate SUITE={suite.id}\n```\n"]
+    rows = [f"| {' | '.join(_cells(target))} |" for target in suite.targets]
+    parts.append("\n".join([_SUITE_HEADING, *rows]) + "\n")
+    image = IMAGES / f"{suite.id}.png"
+    if image.exists():
+        parts.append(f"![predicted against measured](../images/accuracy/{image.name})\n")
+    report = REPORTS / f"{suite.id}.md"
+    if report.exists():
+        body = report.read_text(encoding="utf-8").partition("\n")[2].strip()
+        parts.append(f"## All figures\n\n{_SUITE_NOTE}\n{body}\n")
+    return "\n".join(parts)
+
+
+def _cells(target: Target) -> list[str]:
+    """What, left out, target, found, cases, share in the interval, verdict."""
+    figures = target.figures
+    bound = _mean_and_median(target.mean, target.median, 1) or "no target"
+    if figures is None:
+        return [target.what, target.left_out, bound, "not run", "", "", ""]
+    errors = _mean_and_median(figures.mean, figures.median, 2)
+    coverage = "" if figures.coverage is None else f"{figures.coverage:.0%}"
+    verdict = {True: "met", False: "missed", None: ""}[target.is_met]
+    return [target.what, target.left_out, bound, errors, f"{figures.cases:,}", coverage, verdict]
+
+
+def _mean_and_median(mean: float | None, median: float | None, digits: int) -> str:
+    """The mean, the median in brackets, or either alone."""
+    parts = [] if mean is None else [f"{mean:.{digits}%}"]
+    return " ".join([*parts, *([] if median is None else [f"({median:.{digits}%})"])])
+
+
+if __name__ == "__main__":
+    write_pages()

@@ -29,15 +29,15 @@ NOMINAL, PLANNED = "ring at the nominal rate", "ring at the rate NCCL plans with
 _PLANS = "nccl-tuning-model"
 _NOTES = (
     "The port of NCCL's own tuning model in PyTorch errs 6-17 % on all-reduce, 8-25 % on all-gather and "
-    "reduce-scatter, 25-80 % on all-to-all (H100, one node, figures of the brief).",
+    "reduce-scatter, 25-80 % on all-to-all (H100, one node, published figures).",
     "Messages are in half precision, one vote for each version of NCCL. Whole numbers, which a switch cannot "
     "sum, are a set of their own.",
     "The form of the equations was chosen among about twenty with these figures in view, so they flatter it "
     "a little; the constants of a device type left out never saw it.",
-    "The L40S machine has eight GPUs under host bridges without peer access: a pair gets 20 GB/s, eight get "
-    "1.4 GB/s each. That its bridge shares so badly (exponent 2 where a shared bus has 1) cannot be known "
-    "from other machines; with the machine measured it is told to 11 %. Its interval is the one that the "
-    "package gives for a bridge never measured, from Sia's two machines.",
+    "The L40S machine has eight GPUs under host bridges without peer access: a pair gets 20 GB/s, eight "
+    "get 1.4 GB/s each. Sharing this poor (exponent 2, where a shared bus has 1) cannot be inferred from "
+    "other machines; once the machine is measured the error is 11 %. The interval is the one that "
+    "foretrain gives for an unmeasured bridge, from Sia's two machines.",
 )
 
 

@@ -47,11 +47,11 @@ _LABELS: Mapping[str, Callable[[Entry], str]] = {
     "precision": lambda entry: entry.precision,
 }
 _NOTES = (
-    "Sizes of images and batches by epoch are the entries' own (`dawnbench_runs.toml`), with what had to be "
-    "assumed said there; reading and decoding images, evaluations and what a change of image size costs are "
-    "not told.",
-    "Nearly all entries took longer than told, DAWN's own of 2017 on K80 twice as long: foretrain learned "
-    "from kernels of cuDNN 8 and of PyTorch 1.12 and later, the entries ran cuDNN 5 to 7.",
+    "Image sizes and batches by epoch are those of the entries; `dawnbench_runs.toml` lists them with "
+    "every assumption. Reading and decoding images, evaluations and the cost of changing the image size "
+    "are not predicted.",
+    "Nearly all entries took longer than predicted, DAWN's own of 2017 on K80 twice as long: foretrain was "
+    "fitted to kernels of cuDNN 8 and of PyTorch 1.12 and later, while the entries ran cuDNN 5 to 7.",
     "Three logs of ResNet-152 have epochs and hours in each other's column: they are put right.",
 )
 

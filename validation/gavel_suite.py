@@ -22,7 +22,7 @@ _NOTES = (
     "Step times are workers / throughput. How machines were divided is not in the data: eight P100 are "
     "taken as two machines of four, the most Google rented then; unconsolidated workers as one on each "
     "machine.",
-    "V100 on one machine is not told by anyone: language models take 2.7 times as long on four GPUs as on "
+    "No method predicts V100 on one machine: language models take 2.7 times as long on four GPUs as on "
     "one, and as long on eight as on one; ResNet-18 is faster on two than on one.",
     "Networks have three to five batch sizes, so that six to ten timings are fitted to.",
 )

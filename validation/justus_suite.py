@@ -24,11 +24,11 @@ from foretrain.workloads.ops import Op, Work
 from validation.report import Case, Metrics, SuiteReport, metrics
 from validation.splitting import by_group, intervals, worst
 
-HERE, AS_PRICED, ROOFLINE = "foretrain", "foretrain, generation's slowness not told", "roofline"
+HERE, AS_PRICED, ROOFLINE = "foretrain", "foretrain, without the generation's slowness", "roofline"
 _SMALLEST = 0.005
 _NOTES = (
-    "Every layer runs alone in a TensorFlow 1 session, bias and activation included: most of its time is not "
-    "the product's, and the model, which tells the product alone, must say too little of small layers. The "
+    "Every layer runs alone in a TensorFlow 1 session, bias and activation included: most of its time is "
+    "not the product's, and the model predicts the product alone, so it is too low for small layers. The "
     "times of the smallest layers of each device are added to all methods.",
     "Convolutions are in the suite kernels_convolution too, with the shares of a fit that saw no Justus.",
 )

@@ -27,8 +27,8 @@ _SMALLEST = 0.005
 _NOTES = (
     "3x3 convolutions of stride 1 in FP32 run up to 2.4 times faster than the FLOP roofline: Winograd.",
     "DeepBench times the fastest algorithm found by search; NeuSight what PyTorch's heuristic picks.",
-    "Justus times a whole TensorFlow 1 layer (layout changes, bias, activation) and nothing is fitted to it: "
-    "the model, which tells the convolution alone, must say too little.",
+    "Justus times a whole TensorFlow 1 layer (layout changes, bias, activation) and nothing is fitted to "
+    "it: the model predicts the convolution alone, so it is too low.",
     "Gradients of inputs with up to 3 channels are left out: they belong to first layers, which need none.",
 )
 

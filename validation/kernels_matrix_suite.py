@@ -30,11 +30,11 @@ _NOTES = (
     "NeuSight itself: 20-26 % on products of GPUs it was trained on, 14 % on its own unseen set. A roofline "
     "with three constants fitted on each GPU itself: BF16 12 % (H100), 17 % (B200), 22 % (A100), 34 % "
     "(L40S).",
-    "aiconfigurator's kernels were timed in a loop over the same operands: on the L40S, whose cache holds "
-    "96 MB, small products beat the memory roofline, which foretrain never does.",
+    "aiconfigurator's kernels were timed in a loop over the same operands: on the L40S, which has 96 MB of "
+    "cache, small products beat the memory roofline, which foretrain never does.",
     "The P4's linear layers of NeuSight's two splits ran different libraries, up to four times apart.",
-    "The form of the model was chosen with the errors on these GPUs in view, so 'GPU unseen' is somewhat "
-    "kind; the start of a kernel is the median of all four GPUs of aiconfigurator, the one left out "
+    "The form of the model was chosen with the errors on these GPUs in view, so 'GPU unseen' is slightly "
+    "optimistic; the start of a kernel is the median of all four GPUs of aiconfigurator, the one left out "
     "included.",
     "Recurrent layers of a GPU left out still use the share of peak its plain products showed.",
     "Products inside one layer: other timings, on GPUs the fit saw; many of their shapes are in the fit too.",

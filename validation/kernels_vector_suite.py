@@ -33,7 +33,7 @@ _NOTES = (
     "14 / 19 / 57 % on those it was not; 15 % on whole backward passes.",
     "Times include the harness floor, which dominates small works; sets named 'above the floor' hold the "
     "times of at least twice that floor.",
-    "Per-operator backward times exist for the V100 alone; the fit that tells them never saw a V100.",
+    "Per-operator backward times exist for the V100 alone; the fit that predicts them never saw a V100.",
 )
 
 

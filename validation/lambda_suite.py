@@ -27,8 +27,8 @@ HERE = "foretrain"
 ZERO_SHOT, SCALED = "foretrain's price, task never timed", "foretrain's price, scaled"
 NEAREST, SPEC = "nearest GPU by FLOP/s ratio", "roofline mix of the sheets"
 _NOTES = (
-    "Throughputs come in units of the task, so the zero-shot line is of tasks whose unit is a sample of a "
-    "known graph: ResNet-50, BERT on SQuAD and NCF. It is device time alone: no host, no input.",
+    "Throughputs come in units of the task, so the zero-shot row covers only tasks with a sample of a "
+    "known graph as unit: ResNet-50, BERT on SQuAD and NCF. It is device time alone: no host, no input.",
     "Software matters: the same GPU gains up to 20 % from PyTorch 1.7 to 1.13 containers; a factor for each "
     "generation of containers is fitted on the other GPUs.",
 )
@@ -156,8 +156,8 @@ def _said(found: Reading, cases: Sequence[Case]) -> tuple[str, ...]:
     guessed = sum(not item.batch_known for item in found.runs)
     return (
         f"Rows left out: {listed}. No run of Mask R-CNN has a throughput.",
-        f"{guessed} of {len(found.runs)} runs do not say their batch anywhere: taken from the GPU nearest in "
-        "memory, in proportion.",
+        f"{guessed} of {len(found.runs)} runs do not state their batch: it is scaled from the GPU with the "
+        "nearest memory size.",
         f"Worst: {worst(cases, HERE, _why)}.",
     )
 
@@ -166,7 +166,7 @@ def _why(case: Case) -> str:
     if case.name.startswith("waveglow fp16") and "rtxa4000" in case.name:
         return "measured eight times slower than in FP32 on the same GPU: a broken run"
     if case.name.startswith(("waveglow", "tacotron2")):
-        return "many short kernels and the host's speed, which the sheet does not say"
+        return "many short kernels and the host's speed, which is not in the data sheet"
     if case.name.startswith("ncf"):
         return "few GPUs timed, and containers of 2.x on one GPU alone"
     return "a batch at the limit of memory, or TF32 not in use"

@@ -179,5 +179,5 @@ def _said(found: Read) -> list[str]:
     listed = ", ".join(f"{count} on {name}" for name, count in sorted(split.items())) or "none"
     return [
         f"Left out: {left_out or 'nothing'}.",
-        f"Submissions whose batch takes several micro-batches by foretrain's memory: {listed}.",
+        f"Submissions that need several micro-batches by foretrain's memory estimate: {listed}.",
     ]

@@ -29,7 +29,7 @@ _NOTES = (
     "All records are tuned to 3.28: 'median of the others' is right by construction and no forecast.",
     "Short logs: later records evaluate every 250 steps, so a quarter of a run is one to three points. "
     "Families of curves need four points; foretrain with history needs two.",
-    "Interval: the nearest runs' own errors when told from other records.",
+    "Interval: the errors of the nearest runs when predicted from other records.",
 )
 
 

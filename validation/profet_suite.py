@@ -36,8 +36,8 @@ _NOTES = (
     "slowness is taken from single layers Justus timed on a K40 and a K80. 'GPU forgotten' does without all "
     "of it: no share of peak or bandwidth measured on the GPU's family, and Kepler from the K40 alone.",
     "The end-to-end regression is of one network and image size: fitted on its steps on the other GPUs (on "
-    "the smaller batches); it cannot tell a network nobody timed. Cases it refuses (below zero) are left out "
-    "of its line. The per-layer regression tells GPUs it was fitted on only.",
+    "the smaller batches); it cannot predict a network without timings. Cases it refuses (below zero) are "
+    "not counted in its row. The per-layer regression predicts only GPUs it was fitted to.",
     "What no method here can know: cuDNN picks other algorithms from one batch to the next (ResNetSmall's "
     "1x1 gradients on K80 and M60 take as long at batch 256 as at 128), and falls back to slow ones when "
     "memory runs out (AlexNet and VGG at the largest batch that fits).",

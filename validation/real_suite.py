@@ -116,7 +116,7 @@ def _report(found: list[Case], disturbed: list[float], left_out: list[str]) -> S
         f"Intervals of {WORKERS[-1]} workers are as wide as those of {WORKERS[0]} turned out to be off.",
         f"Load average {os.getloadavg()[0]:.1f} at the end; others used {statistics.fmean(disturbed):.2f} "
         f"cores on average while something was timed, over {DISTURBED_CORES} in {busy} of {len(disturbed)}.",
-        f"Not run, told to take over {_LONGEST_STEP_SECONDS} s a step: {'; '.join(left_out) or 'none'}.",
+        f"Not run, predicted to take over {_LONGEST_STEP_SECONDS} s a step: {'; '.join(left_out) or 'none'}.",
         *(f"{case.name}: {case.measured:.3f} s, {_error(case):+.1%}" for case in found),
     ]
     if busy > len(disturbed) / 4:

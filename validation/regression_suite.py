@@ -39,14 +39,14 @@ _NOTES = (
     "per-layer regression, summed over a network, 4.8 % on the network fitted to, 9.3 % on another.",
     "One regression for each network and image size, from all nine repeats; judged on the median of nine.",
     "A K80 has 10 % fewer GFLOP/s than an M60 and takes 1.8 times as long (median), which no function of "
-    "GFLOP/s could tell: computing power alone does not carry a network from one generation to another.",
-    "Three choices of the end-to-end regression were made on these very PROFET steps, so its figures are on "
-    "the kind side: one power for a feature of fewer than four values (with x and 1/x both, a GPU left out "
+    "GFLOP/s can express: computing power alone does not transfer a network from one generation to another.",
+    "Three choices of the end-to-end regression were made on these PROFET steps, so its figures are "
+    "optimistic: one power for a feature of fewer than four values (with x and 1/x both, a GPU left out "
     "was 38 % (K80), 54 % (M60), 272 % (T4) and 2914 % (V100) off); the thresholds of F-tests (four pairs "
     "tried); the degrees of freedom of the interval (three tried, with 68, 82 and 90 % of larger batches "
     "inside; the second was taken).",
     "Where a regression goes below zero it counts as telling no time at all, and has no interval.",
-    "Per-layer regression cannot tell a GPU that was not measured: its lines know nothing of hardware.",
+    "Per-layer regression cannot predict a GPU that was not measured: hardware is no input of its lines.",
     "A line has one slope: it errs most where efficiency grows with size (convolutions, skinny products).",
     "Justus's layers (TensorFlow 1) are not in the shipped calibration; lines of their own are judged here.",
 )

@@ -117,13 +117,13 @@ def judged_method(cases: Sequence[Case]) -> str | None:
 
 
 def _worst(cases: Sequence[Case]) -> list[str]:
-    """The cases the judged method is farthest off on."""
+    """The cases with the largest errors of the judged method."""
     method = judged_method(cases) or ""
     told = [case for case in cases if case.predicted.get(method, 0.0) > 0]
     if len(told) <= _WORST:
         return []
     ordered = sorted(told, key=lambda case: -abs(math.log(case.predicted[method] / case.measured)))
-    heading = [f"**farthest off: {method}**", "", "| case | group | measured | predicted |"]
+    heading = [f"**largest errors: {method}**", "", "| case | group | measured | predicted |"]
     rows = (
         f"| {case.name} | {case.group} | {case.measured:.4g} | {case.predicted[method]:.4g} |"
         for case in ordered[:_WORST]

@@ -29,7 +29,7 @@ SEED_EPOCHS = {"P100": 94, "2xK80": 51}
 SEED_ACTUAL_EPOCHS = 25
 _SEEDS_DEVICES = ("1k80", "1p100")
 _NOTES = (
-    "The seed on its own two runs: "
+    "The original program on its own two runs: "
     + ", ".join(
         f"{name} {relative_error(epochs, SEED_ACTUAL_EPOCHS):.0%}" for name, epochs in SEED_EPOCHS.items()
     )

@@ -28,25 +28,26 @@ _FITTED = {
 _NOTES = (
     "The judged model is in no prior, on no cluster. 'Other models of the cluster known': the five others "
     "on the same cluster give what they have in common, such as the 1.4 to 1.7 times that two nodes take "
-    "on AWS, which no timing of one, four and sixteen GPUs could tell. 'Cluster not named': the same "
-    "jobs, without saying that these five are of the same cluster. 'Cluster never seen': jobs of the "
+    "on AWS, which timings of one, four and sixteen GPUs do not show. 'Cluster not named': the same jobs, "
+    "without the information that these five are of the same cluster. 'Cluster never seen': jobs of the "
     "other clusters only.",
-    "Tried on these very jobs, each with its model left out, so that the figures are on the kind side by "
-    "what such a choice is worth: priors with all covariances (1 to 3 points worse: 30 jobs do not "
-    "determine 45 of them); means and deviations that are not clipped (1 point); a growth of the ring "
-    "inside a node (0.3 points worse); rings between nodes that also pay for the inside, a smooth maximum "
-    "of fixed and per-sample time, tails of the prior heavier than normal (all within 0.3 points, left "
-    "out); waiting and contention without bounds (Gavel on eight machines 17 % in place of 10 %).",
-    "Choosing the form by the error on the six timings, each left out in turn, is worse than always "
-    "taking the physical one: three placements say too little about a fourth.",
-    "Batches that are no multiple of four take YOLOv3 up to 1.6 times as long, which timings at 4 and 8 "
-    "cannot tell.",
+    "Compared on these jobs, each with its model left out, so that the figures are optimistic by the "
+    "effect of these choices: priors with all covariances (1 to 3 points worse: 30 jobs do not determine "
+    "45 of them); means and deviations that are not clipped (1 point); a growth of the ring inside a node "
+    "(0.3 points worse); rings between nodes that also pay for the inside, a smooth maximum of fixed and "
+    "per-sample time, tails of the prior heavier than normal (all within 0.3 points, left out); waiting "
+    "and contention without bounds (Gavel on eight machines 17 % in place of 10 %).",
+    "Choosing the form by the error on the six timings, each left out in turn, is worse than always taking "
+    "the physical one: three placements do not determine a fourth.",
+    "Batches that are no multiple of four take YOLOv3 up to 1.6 times as long, which timings at 4 and 8 do "
+    "not show.",
     "Azure: Pollux, Optimus and the plain regression are better than the physical form there. Eight "
     "workers on a node take up to three times as long as one, and two full nodes of NCF twice that again, "
     "while 1+1 costs nothing: time grows with the number of GPUs, as in no other cluster, and not as "
     "rings do.",
-    "One timing: the middle batch on one full node tells all placements and batches, up to 32 times as "
-    "large (NCF) or 1/32. Its median counts: how a step grows with the batch cannot be known from one.",
+    "One timing: all placements and batches, up to 32 times as large (NCF) or 1/32, are predicted from the "
+    "middle batch on one full node. Compare medians: one timing does not determine how a step grows with "
+    "the batch.",
 )
 
 

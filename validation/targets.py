@@ -1,54 +1,92 @@
-"""What the suites are held to, beside what they last found."""
+"""The suites and their targets, with the figures of the latest run of each suite."""
 
 from __future__ import annotations
 
 import csv
 import math
 import tomllib
-from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from validation.history import COLUMNS, FILE
 
 TARGETS = Path(__file__).parent / "targets.toml"
 
 
-def table() -> str:
-    """All targets with the figures of the latest run of their suite, as a table of text."""
-    heading = "| what | target: mean (median) | found: mean (median) | in the 80 % interval | |"
-    return "\n".join([heading, "|---|---|---|---|---|", *_rows()]) + "\n"
+@dataclass(frozen=True)
+class Figures:
+    """Errors of one method on one set of cases, as `history.csv` keeps them."""
+
+    cases: int
+    mean: float
+    median: float | None
+    coverage: float | None
 
 
-def _rows() -> Iterator[str]:
-    found = _figures()
-    for target in tomllib.loads(TARGETS.read_text(encoding="utf-8"))["target"]:
-        row = found.get((target["suite"], target["cases"], target["method"]))
-        wanted = _wanted(target)
-        if row is None:
-            yield f"| {target['says']} | {wanted} | not run | | |"
-            continue
-        mean, median = float(row["mean"]), float(row["median"] or 0.0)
-        is_met = mean <= target.get("mean", math.inf) and median <= target.get("median", math.inf)
-        coverage = f"{float(row['coverage']):.0%}" if row["coverage"] else ""
-        verdict = "met" if is_met else "missed"
-        figures = f"{mean:.2%} ({median:.2%})"
-        yield f"| {target['says']} | {wanted} | {figures} | {coverage} | {verdict} |"
+@dataclass(frozen=True)
+class Target:
+    """The bound on one method on one set of cases, and its latest figures; None for a suite not run.
+
+    `left_out` names what no fit saw. A target without `mean` and `median` reports a finding.
+    """
+
+    suite: str
+    what: str
+    left_out: str
+    cases: str
+    method: str
+    mean: float | None = None
+    median: float | None = None
+    figures: Figures | None = None
+
+    @property
+    def is_met(self) -> bool | None:
+        """Whether the figures are within the bounds; None without a bound or without figures."""
+        if self.figures is None or (self.mean is None and self.median is None):
+            return None
+        median = self.figures.median or 0.0
+        return self.figures.mean <= _bound(self.mean) and median <= _bound(self.median)
 
 
-def _wanted(target: dict[str, Any]) -> str:
-    """The mean, the median in brackets, or either alone."""
-    mean, median = target.get("mean"), target.get("median")
-    said = [] if mean is None else [_share(mean)]
-    return " ".join([*said, *([] if median is None else [f"({_share(median)})"])])
+@dataclass(frozen=True)
+class Suite:
+    """A suite: its area, title and description, and its targets."""
+
+    id: str
+    area: str
+    title: str
+    about: str
+    targets: tuple[Target, ...]
 
 
-def _share(value: float) -> str:
-    return f"{value:.1%}"
+def suites() -> tuple[Suite, ...]:
+    """All suites in the order of `targets.toml`, with their latest figures."""
+    declared = tomllib.loads(TARGETS.read_text(encoding="utf-8"))
+    figures = _figures()
+    targets = [
+        Target(**target, figures=figures.get((target["suite"], target["cases"], target["method"])))
+        for target in declared["target"]
+    ]
+    return tuple(
+        Suite(**suite, targets=tuple(target for target in targets if target.suite == suite["id"]))
+        for suite in declared["suite"]
+    )
 
 
-def _figures() -> dict[tuple[str, str, str], dict[str, str]]:
+def _bound(value: float | None) -> float:
+    return math.inf if value is None else value
+
+
+def _figures() -> dict[tuple[str, str, str], Figures]:
     with FILE.open(newline="", encoding="utf-8") as lines:
         rows = list(csv.DictReader(lines))
     assert not rows or set(rows[0]) == set(COLUMNS)
-    return {(row["suite"], row["cases"], row["method"]): row for row in rows}
+    return {
+        (row["suite"], row["cases"], row["method"]): Figures(
+            cases=int(row["count"]),
+            mean=float(row["mean"]),
+            median=float(row["median"]) if row["median"] else None,
+            coverage=float(row["coverage"]) if row["coverage"] else None,
+        )
+        for row in rows
+    }

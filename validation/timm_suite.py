@@ -27,9 +27,9 @@ _NOTES = (
     "Models the installed timm has renamed are found; those it has dropped are left out. Forward passes: at "
     "most five of every family, by a hash of the name; there are 2,871 of them.",
     "The classes of kernels, and where they are split, were chosen with the errors on these rows in view.",
-    "In channels-last layout PyTorch 1.12 ran grouped convolutions of 32 and more channels a group (regnet, "
-    "nfnet, resnext 32x32d) several times slower than in plain layout; and TResNet, whose in-place batch "
-    "norm timm has since replaced, cannot be traced as it ran.",
+    "In channels-last layout PyTorch 1.12 ran grouped convolutions of 32 and more channels a group "
+    "(regnet, nfnet, resnext 32x32d) several times slower than in plain layout; and TResNet cannot be "
+    "traced as it ran, because timm has since replaced its in-place batch norm.",
     "EfficientFormer V2 mixes attention heads by convolutions of 8 channels over 196 x 196 scores, ConvMixer "
     "has depthwise kernels of 9 x 9: both run kernels of their own, far slower than their classes.",
     "The interval of a family is made of the residuals of the other families; that of the RTX 4090 is what "

@@ -32,16 +32,17 @@ SAME, STEADY = "the other size's same layout, by FLOP", "the other size's median
 _START = Framework(1.3, 1.0, 1.0, 1.0, 1.5, 2.0, 4.0, 1e-4, 3e-5, 1e-4, 1.0, 1.5e-3, 1.0, 0.7, overlaps=True)
 _WIDTH_BYTES = 2
 _NOTES = (
-    "Errors are of tokens/s, as the target says, and of the seconds of a step: a run that stalled to a "
-    "fiftieth of its speed is off by 98 % in seconds and by 4,900 % in tokens/s.",
+    "Errors are given for tokens/s, as in the target, and for the seconds of a step: a run that stalled to "
+    "a fiftieth of its speed is off by 98 % in seconds and by 4,900 % in tokens/s.",
     "Runs were made with two versions of nanotron: those without a pipeline keep what sequence-parallel "
     "layers gather, most of those with one gather it again.",
-    "Memory was measured on the first device, so that of the first stage is told; whether a run fits depends "
-    "on the fullest.",
+    "Memory was measured on the first device, so the memory of the first stage is predicted; whether a run "
+    "fits depends on the fullest stage.",
     "What constants there are, the versions' difference and the stall on 64 nodes were chosen after looking "
     "at the rows of both sizes; the values of the constants were fitted on the other size alone.",
-    "A configuration is told not to run where a pipeline stage would be empty, where micro-batches are fewer "
-    "than 1F1B needs (both rules of nanotron), or where memory exceeds a limit fitted on the other size.",
+    "A configuration is predicted to fail where a pipeline stage would be empty, where micro-batches are "
+    "fewer than 1F1B needs (both rules of nanotron), or where memory exceeds a limit fitted on the other "
+    "size.",
 )
 
 

@@ -38,15 +38,15 @@ _CONSTANTS = (
 _START = Framework(others=0.5, outside=0.8, outside_alone=2.0, exchanging_on_node=2.0, launching=4.0)
 _PEER = 0.0837
 _NOTES = (
-    f"Peer: vTrain itself says {_PEER:.2%} for single-node runs (arXiv:2312.12391), after profiling the very "
-    "kernels on the very GPU.",
+    f"Peer: vTrain itself reports {_PEER:.2%} for single-node runs (arXiv:2312.12391), after profiling the "
+    "same kernels on the same GPU.",
     "The 'iteration times' of this file are no raw measurements: in all 288 groups of three or more rows "
     "that differ in the number of micro-batches alone, they lie on a straight line to the last digit, with "
     "the same slope whatever the data parallelism. They are composed of profiled parts, so agreement with "
     "them is agreement with vTrain's own simulation.",
     "Passes of small micro-batches take about 3 ms a layer whatever the width and the tensor parallelism: "
     "the host of the profiled framework, 4.5 times as slow as that of plain eager PyTorch, which no other "
-    "data tell of (nanotron's is 8.6 times as slow). It is most of what is missed from the model alone.",
+    "data set shows (nanotron's is 8.6 times as slow). It is most of the error from the model alone.",
     "What constants there are, and where their fit begins, was chosen after looking at all rows; their "
     "values were fitted on the rows that were not left out.",
 )

@@ -22,7 +22,7 @@ from foretrain.facts.devices import device
 from foretrain.prediction.cost_models.priced_step import call_times
 from foretrain.prediction.cost_models.step_models import OperatorCostModel
 from foretrain.prediction.operators.listing import Flags, Floats
-from foretrain.prediction.strategies.gradients import buckets, gradients, optimizer_start
+from foretrain.prediction.strategies.gradients import bucketed, gradients, optimizer_start
 
 Names = NDArray[np.str_]
 Counts = NDArray[np.int64]
@@ -83,7 +83,7 @@ def _work(model: str, batch: int, device_id: str, frames: int | None) -> _Work:
     ends = np.cumsum(times)
     last = ends[optimizer_start(graph) - 1]
     ready = gradients(graph)
-    found = tuple((bucket.bytes, float(last - ends[bucket.ready])) for bucket in buckets(ready))
+    found = tuple((bucket.bytes, float(last - ends[bucket.ready])) for bucket in bucketed(ready))
     return _Work(float(ends[-1]), len(ready), found)
 
 
@@ -135,6 +135,6 @@ def mixed_precision_factor(data: Path, without: frozenset[str] = frozenset()) ->
             continue
         target = device(run.device_id)
         step = lambda_labs.graph(run, target)
-        told = float(OperatorCostModel().priced(step, target).priced.seconds.sum()) / step.samples
-        found.append(run.seconds / told)
+        priced = float(OperatorCostModel().priced(step, target).priced.seconds.sum()) / step.samples
+        found.append(run.seconds / priced)
     return median(found)

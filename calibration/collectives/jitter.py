@@ -1,7 +1,7 @@
 """How much step times vary between GPUs, from Lambda's runs on two to eight of them.
 
-A run on n GPUs is predicted from the same run on one: what the exchange of gradients over the shipped links takes
-beyond the backward pass, and the wait for the slowest of n workers whose times vary by a coefficient of
+A run on n GPUs is predicted from the same run on one: what the exchange of gradients over the shipped links
+takes beyond the backward pass, and the wait for the slowest of n workers whose times vary by a coefficient of
 variation cv,
 
     t_n = t_1 + exposed + t_1 (E[max of n] - 1)

@@ -25,7 +25,7 @@ _WORKLOAD = re.compile(r"(?P<model>.+) \(batch size (?P<batch>\d+)\)")
 
 @dataclass(frozen=True, slots=True)
 class GavelStep:
-    """One row: a network on a number of GPUs, on as few machines as hold them (`together`) or each on its own."""
+    """One row: a network on some GPUs, on as few machines as hold them (`together`) or one machine each."""
 
     model: str
     device: str

@@ -71,7 +71,7 @@ def fit(found: Measurements) -> AttentionFit:
 
 
 def cross_validate(found: Measurements) -> HeldOut:
-    """Each measurement as predicted by a fit that had not seen its shape, and by one that had not seen its GPU."""
+    """Predictions of each measurement by a fit without its shape, and by one without its GPU."""
     fold: NDArray[np.int64] = found.fold(FOLDS)
     by_shape, by_device = np.zeros(len(found)), np.zeros(len(found))
     for number in range(FOLDS):

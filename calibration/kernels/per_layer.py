@@ -131,7 +131,7 @@ def fit(parts: Sequence[Sample]) -> Lines:
 def _backward_over_forward(
     parts: Sequence[Sample], by_device: Mapping[str, Mapping[str, Line]]
 ) -> dict[str, float]:
-    """The median time of backward layers over the forward line of their device, all devices with equal weight."""
+    """The median time of backward layers over the forward line of their device, equal weight each."""
     ratios: dict[str, list[float]] = {}
     for part in parts:
         forward = by_device.get(part.device_id, {}).get(str(_forward(part.layer)))
@@ -158,7 +158,7 @@ def _forward(layer: LayerType) -> LayerType:
 
 
 def shape_unseen(parts: Sequence[Sample]) -> tuple[Floats, ...]:
-    """Each measurement as predicted by a line that had not seen its shape; not a number where too few are left."""
+    """Predictions of each measurement by a line without its shape; NaN where too few are left."""
     predictions = []
     for part in parts:
         predicted = np.full(len(part), np.nan)

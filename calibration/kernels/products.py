@@ -40,7 +40,7 @@ Shape = tuple[float, float, float, float]
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """All measured products: those the constants are fitted to, and those that only determine a device's share."""
+    """Measured products: those that constants are fitted to, and those that only give a device's share."""
 
     found: tuple[Measurements, ...]
     fitted: Mapping[str, tuple[Sample, ...]]

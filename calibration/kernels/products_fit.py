@@ -36,7 +36,7 @@ from foretrain.prediction.operators.trees import Forest, from_lightgbm
 ROWS_PER_DEVICE = 1000
 """How many measurements of a device the constants are fitted to: there are 18 of them."""
 BEFORE_KERNEL = 0.75
-"""How much of the host's dispatch is over before the kernel starts: the value that fits NeuSight's products best."""
+"""How much of the host's dispatch is over before the kernel starts: what fits NeuSight's products best."""
 _SHORTEST = 0.005
 _COUNT = len(TILES)
 _START = np.concatenate([np.full(2 * _COUNT, -0.15), [np.log(30.0), 1.0, np.log(256.0), np.log(48.0)]])

@@ -72,7 +72,7 @@ def on_tensor_cores(found: Measurements) -> Flags:
 
 
 def cross_validate(found: Measurements) -> HeldOut:
-    """Each measurement as predicted by a fit that had not seen its shape, and by one that had not seen its GPU.
+    """Predictions of each measurement by a fit without its shape, and by one without its GPU.
 
     FP16 was measured on one GPU only: without it, the constants of FP32 must do.
     """

@@ -26,7 +26,7 @@ from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.operators.streaming import FILE as FILE
 from foretrain.prediction.operators.streaming import (
     GROUPS,
-    WAYS,
+    PATTERNS,
     Calibration,
     StreamConstants,
     Streams,
@@ -36,10 +36,10 @@ from foretrain.prediction.operators.streaming import (
 )
 
 _HARNESSES = ("elementwise", "softmax", "norm")
-_HARNESS_OF_WAY = np.array([_HARNESSES.index(group) for group in GROUPS])
-_ROW_WAYS = len(WAYS) - 1
+_HARNESS_OF_PATTERN = np.array([_HARNESSES.index(group) for group in GROUPS])
+_ROW_PATTERNS = len(PATTERNS) - 1
 _LARGE_BYTES = 1e6
-_PER_WAY = 500
+_PER_PATTERN = 500
 _TYPICAL_ROW_CYCLES = 3000.0
 FOLDS = 3
 _WELL_ABOVE = 2.0
@@ -89,7 +89,7 @@ class StreamFit:
     def shown(self, sample: Sample) -> Floats:
         """Predicted times as the harness shows them."""
         shares = self.before_on.get(sample.device.id, self.before)
-        before = np.array(shares)[_HARNESS_OF_WAY[sample.columns.way.astype(int)]]
+        before = np.array(shares)[_HARNESS_OF_PATTERN[sample.columns.pattern.astype(int)]]
         return observed(self.kernel_seconds(sample), sample.floor, before)
 
 
@@ -106,7 +106,7 @@ def samples(found: Measurements) -> tuple[Sample, ...]:
 
 def fit(parts: Sequence[Sample], start_cycles: float, correct: bool = True) -> StreamFit:
     """Everything from the samples of the devices given."""
-    bare = (1.0,) * len(WAYS), (0.0,) * len(WAYS), (0.0,) * len(WAYS)
+    bare = (1.0,) * len(PATTERNS), (0.0,) * len(PATTERNS), (0.0,) * len(PATTERNS)
     nothing = StreamConstants(start_cycles, *bare, 1.0, 1.0, 2.0)
     found = _fit_shares(parts, StreamFit(nothing, {}, (0.5,) * len(_HARNESSES), {}, {}))
     found = _fit_rows(parts, found)
@@ -124,18 +124,19 @@ def _sigmoid(x: Floats) -> Floats:
     return 1 / (1 + np.exp(-x))
 
 
-def _pick(part: Sample, ways: Collection[int], per_way: int) -> Sample:
-    """A fixed sample of the large works of some ways."""
+def _pick(part: Sample, patterns: Collection[int], per_pattern: int) -> Sample:
+    """A fixed sample of the large works of some patterns."""
     generator = np.random.default_rng(0)
     chosen: list[NDArray[np.int64]] = []
-    for way in sorted(ways):
-        rows = np.flatnonzero((part.columns.way == way) & (part.columns.compulsory_bytes > _LARGE_BYTES))
-        chosen.append(generator.choice(rows, min(per_way, len(rows)), replace=False))
+    for pattern in sorted(patterns):
+        is_large = part.columns.compulsory_bytes > _LARGE_BYTES
+        rows = np.flatnonzero((part.columns.pattern == pattern) & is_large)
+        chosen.append(generator.choice(rows, min(per_pattern, len(rows)), replace=False))
     return part.at(np.concatenate(chosen))
 
 
 def _fit_shares(parts: Sequence[Sample], start: StreamFit) -> StreamFit:
-    picked = [_pick(part, {0}, 3 * _PER_WAY) for part in parts]
+    picked = [_pick(part, {0}, 3 * _PER_PATTERN) for part in parts]
 
     def at(x: Floats) -> StreamFit:
         values = _sigmoid(x)
@@ -146,8 +147,8 @@ def _fit_shares(parts: Sequence[Sample], start: StreamFit) -> StreamFit:
 
 
 def _fit_rows(parts: Sequence[Sample], start: StreamFit) -> StreamFit:
-    picked = [_pick(part, range(1, len(WAYS)), _PER_WAY) for part in parts]
-    n = _ROW_WAYS
+    picked = [_pick(part, range(1, len(PATTERNS)), _PER_PATTERN) for part in parts]
+    n = _ROW_PATTERNS
 
     def at(x: Floats) -> StreamFit:
         bounded = _sigmoid(x[3 * n + 1 : 3 * n + 5])
@@ -172,7 +173,7 @@ def _fit_rows(parts: Sequence[Sample], start: StreamFit) -> StreamFit:
 
 def _fit_own(part: Sample, found: StreamFit) -> StreamFit:
     """One device's time factors of moving and turning for the row groups, and its host's harness shares."""
-    picked = _pick(part, range(1, len(WAYS)), 2 * _PER_WAY)
+    picked = _pick(part, range(1, len(PATTERNS)), 2 * _PER_PATTERN)
     typical = np.log(np.array(found.before[1:]) / (1 - np.array(found.before[1:])))
 
     def at(x: Floats) -> StreamFit:
@@ -202,7 +203,7 @@ class Predictions:
 
 
 def cross_validate(found: Measurements, start_cycles: float) -> Predictions:
-    """Each measurement as predicted by a fit that had not seen its shape, and by one that had not seen its GPU."""
+    """Predictions of each measurement by a fit without its shape, and by one without its GPU."""
     parts = samples(found)
     by_shape, by_device, strict = (np.full(len(found), np.nan) for _ in range(3))
     fold = found.fold(FOLDS)

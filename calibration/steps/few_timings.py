@@ -38,7 +38,7 @@ _WANTED_SHARE = 0.8
 
 @dataclass(frozen=True, slots=True)
 class SizePrediction:
-    """One size predicted from smaller ones: its place among the steps and its quantiles over the measurement."""
+    """A size predicted from smaller ones: its place among the steps, its quantiles over the measurement."""
 
     index: int
     p10: float

@@ -68,7 +68,7 @@ def generation_speed(data: Path) -> GenerationSpeed:
     """Measure it on Justus' layers."""
     convolutions = _convolutions(justus.read_convolutions(data))
     rest = _weight_bytes(justus.read_dense_training(data))
-    known = [name for name in convolutions if calibration().knows(device(name))]
+    known = [name for name in convolutions if calibration().is_measured(device(name))]
     usual_convolutions = median(convolutions[name] for name in known)
     usual_rest = median(rest[name] for name in known)
     return GenerationSpeed(

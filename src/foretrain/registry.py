@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
+import pkgutil
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
+from importlib import import_module
+from types import ModuleType
 from typing import Generic, TypeVar
 
 from foretrain.errors import UnknownName
@@ -77,3 +81,23 @@ class Registry(Generic[Item], Mapping[str, Item]):
     def resolve(self, name: str) -> str | None:
         """The primary name behind `name` or one of its aliases, or None."""
         return self._primary_by_key.get(normalised(name))
+
+
+def modules_beside(catalogue: str) -> Iterator[ModuleType]:
+    """The public modules and packages beside a catalogue module, in order of name.
+
+    A catalogue passes its own `__name__`. Modules with a leading underscore are skipped.
+    """
+    package = import_module(catalogue.rpartition(".")[0])
+    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        if module.name != catalogue and not module.name.rpartition(".")[2].startswith("_"):
+            yield import_module(module.name)
+
+
+def discovered(catalogue: str, base: type[Item]) -> Iterator[Item]:
+    """An instance of every concrete subclass of `base` that is defined beside a catalogue module."""
+    for module in modules_beside(catalogue):
+        for value in vars(module).values():
+            is_kind = inspect.isclass(value) and issubclass(value, base) and not inspect.isabstract(value)
+            if is_kind and value is not base and value.__module__.startswith(module.__name__):
+                yield value()

@@ -48,7 +48,7 @@ def test_scaling_of_two_k80() -> None:
 
 
 def test_nonsense_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match="more than 0"):
+    with pytest.raises(InvalidRequest, match="`epochs` must be above 0"):
         job_by_epochs(0, P100_AS_PRINTED)
     with pytest.raises(InvalidRequest, match="above 0"):
         speedup(0, 1)

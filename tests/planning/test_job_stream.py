@@ -89,8 +89,8 @@ def test_list_prices_are_of_devices_only() -> None:
     assert answer.price_usd == 4 * 1599
     assert answer.devices_only
     assert "4 x rtx4090 at 1,599 USD" in answer.price_source
-    assert any("without host" in note for note in answer.notes)
-    with pytest.raises(MissingData, match="h100-sxm is known: say what the machines cost"):
+    assert any("devices only" in note for note in answer.notes)
+    with pytest.raises(MissingData, match="h100-sxm is unknown: give the price of all machines"):
         rent_or_buy_for_jobs(replace(DAY_JOBS, hardware=hardware("h100-sxm:8"), price_usd=None))
 
 
@@ -99,7 +99,7 @@ def test_list_prices_are_of_devices_only() -> None:
     [{"jobs_per_year": 0}, {"jobs_per_year": math.nan}, {"job_seconds": Quantiles(0, 0, 1)}],
 )
 def test_nonsense_is_refused(change: dict[str, Any]) -> None:
-    with pytest.raises(InvalidRequest, match="give a finite"):
+    with pytest.raises(InvalidRequest, match="must be finite and above 0"):
         replace(DAY_JOBS, **change)
     with pytest.raises(InvalidRequest, match="rent_usd_per_hour"):
         rent_or_buy_for_jobs(replace(DAY_JOBS, rent_usd_per_hour=0))

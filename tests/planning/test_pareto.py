@@ -117,7 +117,7 @@ def test_what_cannot_run_is_refused(bad: float) -> None:
 
 
 def test_lengths_must_agree() -> None:
-    with pytest.raises(InvalidRequest, match="one time and one price"):
+    with pytest.raises(InvalidRequest, match="one time and one cost"):
         pareto_front([1.0, 2.0], [1.0])
 
 

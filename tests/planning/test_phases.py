@@ -305,7 +305,7 @@ def test_many_bills_are_as_one(seconds: list[float], granularity: float, minimum
 
 
 def test_nonsense_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match="times above 0"):
+    with pytest.raises(InvalidRequest, match="step times must be above 0"):
         Runner("x", (0.0,), 1.0, terms())
     with pytest.raises(InvalidRequest, match="stages"):
         PhasedJob((1, 2), (FAST,))

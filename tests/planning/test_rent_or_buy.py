@@ -71,7 +71,7 @@ def test_never_when_money_is_too_dear() -> None:
         ({"pue": 0.9}, "at least 1"),
         ({"hours_per_year": 9000}, "a year has 8760 h"),
         ({"resale_usd": 9000, "resale_after_years": 1}, "above the price"),
-        ({"resale_usd": 10}, "needs the years"),
+        ({"resale_usd": 10}, "requires `resale_after`"),
         ({"usd_per_kwh": -0.1}, "must not be negative"),
         ({"discount_rate": math.nan}, "must not be negative"),
     ],

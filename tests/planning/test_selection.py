@@ -109,10 +109,10 @@ def test_equals_in_money_are_decided_by_time_and_the_other_way_round() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ((0.0, None), "deadline must be above 0, got 0"),
-        ((math.inf, None), "deadline must be above 0, got inf"),
-        ((None, -1.0), "budget must be above 0, got -1"),
-        ((None, math.nan), "budget must be above 0, got nan"),
+        ((0.0, None), "`deadline` must be above 0, got 0"),
+        ((math.inf, None), "`deadline` must be above 0, got inf"),
+        ((None, -1.0), "`budget` must be above 0, got -1"),
+        ((None, math.nan), "`budget` must be above 0, got nan"),
         ((None, None, 1.0), "`confidence` must be between 0 and 1, got 1"),
         ((None, None, 0.0), "`confidence` must be between 0 and 1, got 0"),
     ],

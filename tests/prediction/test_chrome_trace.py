@@ -55,8 +55,8 @@ def test_whole_steps_follow_the_schema(strategy: str, micro_batches: int) -> Non
 
 
 def test_messages_longer_than_passes_do_not_overlap() -> None:
-    found = parallel_step_on(graph("voice-linear", batch=64), "pp=2", "t4:1x2", 16, inter="ethernet-1g")
-    check_trace(json.loads(json.dumps(chrome_trace(found.run.timeline, "slow network"))))
+    step = parallel_step_on(graph("voice-linear", batch=64), "pp=2", "t4:1x2", 16, inter="ethernet-1g")
+    check_trace(json.loads(json.dumps(chrome_trace(step.run.timeline, "slow network"))))
 
 
 def test_the_check_finds_what_is_wrong() -> None:

@@ -11,10 +11,10 @@ from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
-from foretrain.serving.cli.parameters import region_names
 from tests.support.shared_home import own_home
 
 from foretrain.facts.offers import all_offers
+from foretrain.serving.verbs import region_names
 
 __all__ = ("own_home",)
 
@@ -69,11 +69,11 @@ def test_regions_with_commas_of_their_own_are_found_as_they_are_shown() -> None:
     lists = {offer.region for offer in all_offers() if "," in offer.region}
     assert lists, "otherwise this test has nothing to say"
     for region in lists:
-        assert region_names(region.strip(" ,")) == (region,)
+        assert region_names((region.strip(" ,"),)) == (region,)
     first = min(lists)
-    assert region_names(f"us-east-1, {first.strip(' ,')} ,us-west-2") == ("us-east-1", first, "us-west-2")
-    assert region_names("nowhere,us-east-1") == ("nowhere", "us-east-1")
-    assert region_names(None) == region_names(" , ") == ()
+    assert region_names((f"us-east-1, {first.strip(' ,')} ,us-west-2",)) == ("us-east-1", first, "us-west-2")
+    assert region_names(("nowhere,us-east-1",)) == ("nowhere", "us-east-1")
+    assert region_names(()) == region_names((" , ",)) == ()
 
 
 def test_the_region_of_a_plan_can_be_asked_for(predicted: Callable[..., dict[str, Any]]) -> None:
@@ -97,7 +97,7 @@ def test_the_page_cites_what_the_time_of_a_step_rests_on_and_not_memory(
 
 @pytest.mark.parametrize("command", ["plan", "guide"])
 def test_ctrl_c_while_it_loads_leaves_without_a_traceback(command: str) -> None:
-    """The import of the commands is interrupted, which is before typer looks after such things."""
+    """The import of the commands is interrupted, before click handles interrupts."""
     script = (
         "import sys, builtins\n"
         "from foretrain.serving.cli import main\n"

@@ -104,9 +104,9 @@ def test_text_says_it_all(run_here: Run) -> None:
     text = run_here(*JOB, "--strategy", "zero1").stdout
     assert text.splitlines()[0] == "mnist-cnn on t4:4, batch 8 per device, global batch 32"
     for part in (
-        "Strategy: zero1", "Network: ", "inside a node", "Step: ", "exposed communication", "Communication takes ",
-        "of computing time and moves", "reduce-scatter", "Best number of GPUs", "doubling is worth it",
-        "efficiency", "what if", "2x GPUs",
+        "Strategy: zero1", "Network: ", "inside a node", "Step: ", "exposed communication",
+        "Communication takes ", "of computing time and moves", "reduce-scatter", "Best number of GPUs",
+        "doubling is worth it", "efficiency", "what if", "2x GPUs",
     ):  # fmt: skip
         assert part in text
     assert "\x1b" not in text

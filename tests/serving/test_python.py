@@ -158,7 +158,10 @@ def test_nothing_that_fits_is_an_answer_in_python_too() -> None:
         (lambda: ft.predict("mnist-cnn"), "`on` is required"),
         (lambda: ft.predict("mnist-cnn", on="t4", steps=3, epochs=2, samples=4), "steps"),
         (lambda: ft.predict("mnist-cnn", on="t4", inputs=1), "`inputs` and `loss` belong to a module"),
-        (lambda: ft.predict(object(), on="t4", inputs=1), "it must be a name, a file or a torch.nn.Module"),
+        (
+            lambda: ft.predict(object(), on="t4", inputs=1),  # type: ignore[arg-type]
+            "it must be a name, a file or a torch.nn.Module",
+        ),
         (lambda: ft.plan("mnist-cnn", deadline="soon", **PLANNED), "'soon' is not a duration"),
         (lambda: ft.rent_or_buy(rent=1), "`price` is required"),
     ],

@@ -24,6 +24,7 @@ from foretrain.serving.requests import (
     request_from,
     workload_file_values,
 )
+from foretrain.serving.verbs import workload
 
 EVERYTHING = {
     "on": "t4:2", "batch": 4, "global_batch": 8, "micro_batches": 2, "seq_len": 128, "image_size": 32,
@@ -82,6 +83,26 @@ def test_what_is_given_wins_over_the_file_which_wins_over_defaults(tmp_path: Pat
     request = request_from(PredictRequest, {"model": str(file), "on": "t4", "batch": 4, "compile": False})
     assert (request.model, request.batch, request.precision) == ("resnet18", 4, "bf16")
     assert (request.compile, request.strategy, request.storage) == (False, "fsdp", "nvme")
+
+
+def test_a_workload_file_sets_sizes_and_options_of_the_workload(tmp_path: Path) -> None:
+    file = tmp_path / "job.yml"
+    file.write_text("model: mnist-cnn\nbatch: 16\nprecision: bf16\noptimizer: sgd\nchannels_last: true\n")
+    trained = workload(request_from(TraceRequest, {"model": str(file)}))
+    assert (trained.source.kind, trained.sizes.batch) == ("zoo", 16)
+    assert trained.source.example(trained.sizes).samples == 16
+    assert (trained.options.precision, trained.options.optimizer) == ("bf16", "sgd")
+    assert trained.options.channels_last
+    given_wins = workload(request_from(TraceRequest, {"model": str(file), "batch": 4, "precision": "fp32"}))
+    assert (given_wins.sizes.batch, given_wins.options.precision) == (4, "fp32")
+
+
+def test_a_server_refuses_user_code_behind_a_workload_file(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("model: net.py:build\n")
+    (tmp_path / "net.py").write_text("raise SystemExit('this must never run')\n")
+    request = request_from(TraceRequest, {"model": str(tmp_path / "job.yaml")})
+    with pytest.raises(InvalidRequest, match="a server never runs model files"):
+        workload(request, allow_user_code=False)
 
 
 @pytest.mark.parametrize(

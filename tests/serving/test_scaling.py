@@ -41,7 +41,16 @@ def test_json_as_documented(run_here: Run, timings: str, tmp_path: Path) -> None
     assert answer["time_next"][0]["placement"] == "4+4"
 
 
-def test_one_timing_tells_everything_widely(run_here: Run, tmp_path: Path) -> None:
+def test_placements_are_answered_as_asked(run_here: Run, tmp_path: Path) -> None:
+    timings = written(tmp_path / "timings.csv", (("1", 32, 0.043), ("2+1", 32, 0.06)))
+    (tmp_path / "at.csv").write_text("placement,batch\n1+2,32\n1+3,32\n")
+    answer = json.loads(run_here("scaling", timings, "--at", str(tmp_path / "at.csv"), "--json").stdout)
+    assert [row["placement"] for row in answer["predictions"]] == ["1+2", "1+3"]
+    assert answer["predictions"][0]["timed_seconds"] == 0.06  # timed as 2+1: the same configuration
+    assert answer["time_next"][0]["placement"] == "1+3"
+
+
+def test_one_timing_predicts_everything_with_wide_intervals(run_here: Run, tmp_path: Path) -> None:
     answer = json.loads(run_here("scaling", written(tmp_path / "one.csv", SIX[:1]), "--json").stdout)
     rows = {(row["placement"], row["batch"]): row["step_seconds"] for row in answer["predictions"]}
     assert {place for place, _ in rows} == {"1", "2", "4", "8", "8+8"}

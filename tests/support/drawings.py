@@ -5,8 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 from xml.etree import ElementTree
 
-from foretrain.serving.html.drawing import FONT_SIZE
-from foretrain.serving.html.labels import Box, placed_at
+from foretrain.serving.html.drawing import FONT_SIZE, Box, placed_at
 
 Element = ElementTree.Element
 

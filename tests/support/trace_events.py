@@ -46,9 +46,9 @@ def check_trace(document: Any) -> None:
             assert start >= end - _NANOSECOND / 10, f"events overlap on {place}: {end} and {start}"
 
 
-def _check(found: Any, wanted: dict[str, Any]) -> None:
-    assert isinstance(found, dict), found
-    assert set(found) == set(wanted), found
+def _check(event: Any, wanted: dict[str, Any]) -> None:
+    assert isinstance(event, dict), event
+    assert set(event) == set(wanted), event
     for key, kind in wanted.items():
-        assert isinstance(found[key], kind), (key, found)
-        assert not isinstance(found[key], bool), (key, found)
+        assert isinstance(event[key], kind), (key, event)
+        assert not isinstance(event[key], bool), (key, event)

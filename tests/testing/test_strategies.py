@@ -12,14 +12,19 @@ import pytest
 from tests.support.hand_made_steps import gpt2, graph
 
 from foretrain.prediction import strategies
+from foretrain.prediction.collectives._base import Verb
+from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.strategies import catalogue
+from foretrain.prediction.strategies._base import ExchangeSeconds, Strategy
 from foretrain.prediction.strategies.context import context_parallel
 from foretrain.prediction.strategies.data_parallel import data_parallel
 from foretrain.prediction.strategies.expert import expert_parallel
-from foretrain.prediction.strategies.program import Program
+from foretrain.prediction.strategies.layout import Layout
+from foretrain.prediction.strategies.program import Axis, Program
 from foretrain.prediction.strategies.sharded import sharded
 from foretrain.prediction.strategies.single_process import single_process
 from foretrain.prediction.strategies.tensor import tensor_parallel
-from foretrain.testing import StrategySuite
+from foretrain.testing import RegisteredStrategySuite, StrategySuite
 from foretrain.workloads.graph import Graph
 
 
@@ -114,17 +119,32 @@ class TestExpertParallel(StrategySuite):
         return [graph("switch-base-8", batch=1, seq_len=32)]
 
 
+class TestRegisteredStrategies(RegisteredStrategySuite):
+    """Everything in the registry."""
+
+    def strategies(self) -> Sequence[Strategy]:
+        return list(catalogue.strategies().values())
+
+    def graphs(self) -> Sequence[Graph]:
+        return small_models()
+
+
+def test_the_registry_has_all_strategies() -> None:
+    names = {"tensor", "context", "expert", "pipeline", "ddp", "zero", "dp", "parameter-server"}
+    assert set(catalogue.strategies()) == names
+
+
 def _named_strategies() -> set[str]:
     """Functions of the package from a program and a degree to a program."""
-    found = set()
+    names = set()
     for entry in pkgutil.iter_modules(strategies.__path__):
         module = importlib.import_module(f"{strategies.__name__}.{entry.name}")
         for name, value in vars(module).items():
             notes = getattr(value, "__annotations__", {})
             is_ours = getattr(value, "__module__", "") == module.__name__ and not name.startswith("_")
             if is_ours and list(notes)[:2] == ["program", "degree"] and notes.get("return") == "Program":
-                found.add(name)
-    return found
+                names.add(name)
+    return names
 
 
 def test_every_strategy_is_held_to_the_suite() -> None:
@@ -134,10 +154,10 @@ def test_every_strategy_is_held_to_the_suite() -> None:
 
 def _forgetful(program: Program, degree: int) -> Program:
     """A strategy that is wrong in every way the suite looks for."""
-    found = data_parallel(program, max(degree, 2))
-    late = tuple(exchange._replace(before=exchange.after) for exchange in found.exchanges)
-    half = replace(found.graph, calls=found.graph.calls[: len(found.graph.calls) // 2])
-    return replace(found, exchanges=late, graph=half, micro_batches=1)
+    part = data_parallel(program, max(degree, 2))
+    late = tuple(exchange._replace(before=exchange.after) for exchange in part.exchanges)
+    half = replace(part.graph, calls=part.graph.calls[: len(part.graph.calls) // 2])
+    return replace(part, exchanges=late, graph=half, micro_batches=1)
 
 
 class _Forgetful(OverReplicas):
@@ -151,7 +171,7 @@ class _Forgetful(OverReplicas):
     "check",
     [
         "test_one_device_changes_nothing",
-        "test_degrees_are_told",
+        "test_degrees_are_counted",
         "test_work_is_conserved",
         "test_exchanges_lie_inside_the_step",
     ],
@@ -159,3 +179,53 @@ class _Forgetful(OverReplicas):
 def test_the_suite_finds_what_is_wrong(check: str) -> None:
     with pytest.raises(AssertionError):
         partial(getattr(_Forgetful(), check))()
+
+
+class _NeverAlone(Strategy):
+    """A strategy that exchanges gradients with itself on one device, and gains from slow networks."""
+
+    name = "never-alone"
+    words = ("never-alone",)
+    form = "never-alone"
+
+    def parse(self, text: str, devices: int, devices_per_node: int) -> Layout:
+        del devices_per_node
+        return Layout(text, data=devices)
+
+    def replicate(self, program: Program, layout: Layout) -> Program:
+        return data_parallel(program, max(2, layout.data))
+
+    def exposed_seconds(
+        self,
+        layout: Layout,
+        sent_bytes: Floats,
+        forward: Floats,
+        backward: Floats,
+        micro_batches: int,
+        exchange: ExchangeSeconds,
+    ) -> Floats:
+        del layout, forward, micro_batches
+        return backward - exchange(Verb.ALL_REDUCE, sent_bytes, (Axis.DATA,))
+
+
+class _OfNeverAlone(RegisteredStrategySuite):
+    __test__ = False
+
+    def strategies(self) -> Sequence[Strategy]:
+        return [catalogue.strategies()["never-alone"]]
+
+    def graphs(self) -> Sequence[Graph]:
+        return [graph("mnist-cnn")]
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        "test_it_is_found_by_its_name_and_by_its_words",
+        "test_one_device_changes_nothing",
+        "test_the_closed_form_is_free_on_a_free_network_and_never_negative",
+    ],
+)
+def test_the_suite_of_the_registry_finds_what_is_wrong(check: str) -> None:
+    with catalogue.registered(_NeverAlone()), pytest.raises(AssertionError):
+        getattr(_OfNeverAlone(), check)()

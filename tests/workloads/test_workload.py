@@ -1,4 +1,4 @@
-"""Workloads: requests, workload files, the cache, and graphs at other batch sizes."""
+"""Workloads: requests, the cache, and graphs at other batch sizes."""
 
 from pathlib import Path
 from typing import Any
@@ -96,18 +96,6 @@ def test_a_changed_file_is_traced_again(tmp_path: Path) -> None:
         file.write_text(text.format(width))
         sizes.append(graph_at(workload_of(WorkloadRequest(f"{file}:net")), 8).parameters)
     assert sizes == [4 * 3 + 3, 4 * 5 + 5]
-
-
-def test_a_workload_file_gives_what_the_request_leaves_open(tmp_path: Path) -> None:
-    file = tmp_path / "job.yaml"
-    file.write_text("model: mnist-cnn\nbatch: 16\nprecision: bf16\noptimizer: sgd\nchannels_last: true\n")
-    workload = workload_of(WorkloadRequest(str(file)))
-    assert workload.sizes.batch == 16
-    assert workload.options.precision == "bf16"
-    assert workload.options.optimizer == "sgd"
-    assert workload.options.channels_last
-    overridden = workload_of(WorkloadRequest(str(file), batch=4, precision="fp32"))
-    assert (overridden.sizes.batch, overridden.options.precision) == (4, "fp32")
 
 
 def test_lora_freezes_the_base() -> None:

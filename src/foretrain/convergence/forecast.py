@@ -380,9 +380,9 @@ def _drivers(
         spread = f"earlier runs tell each other to {told[0].error:.1%}"
         found.insert(0, spread)
     if curve.planned_steps is None:
-        found.append("the planned end is unknown (--planned-steps): a falling learning rate is not foreseen")
+        found.append("the planned end is unknown (`planned_steps`): a falling learning rate is not foreseen")
     elif request.schedule is None and told is None:
-        found.append("the schedule is unknown (--schedule): what its decay still brings is not counted")
+        found.append("the schedule is unknown (`schedule`): what its decay still brings is not counted")
     return tuple(found)
 
 

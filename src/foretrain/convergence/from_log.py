@@ -34,7 +34,7 @@ def converge(request: LogRequest) -> Convergence:
     log = read_log(request.log)
     curve = planned(log.curve(target.metric, _direction(request.direction)), request.planned_steps)
     if schedule is not None and curve.planned_steps is None:
-        raise InvalidRequest("a schedule says nothing without its end: give --planned-steps too")
+        raise InvalidRequest("`schedule` requires `planned_steps`, the end of the schedule")
     history, notes = None, []
     if request.history is not None:
         curves, left_out = read_history(request.history, target.metric, curve.direction)

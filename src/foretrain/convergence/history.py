@@ -287,7 +287,7 @@ def _unit(seen: Curve, timeline: Timeline) -> float:
     if not timeline.relative:
         return 1.0
     if not seen.planned_steps:
-        raise InvalidRequest("the history is in shares of planned lengths: give --planned-steps")
+        raise InvalidRequest("the history is in shares of planned lengths: give `planned_steps`")
     return seen.planned_steps
 
 

@@ -21,6 +21,7 @@ FAILURES = "failures_per_device_day"
 POWER = "machine_power_over_device_tdp"
 LARGEST_BATCH = "largest_global_batch_samples"
 LARGEST_BATCH_TOKENS = "largest_global_batch_tokens"
+OWNED_HOURS = "owned_machine_hours_per_year"
 _FILE = "running.toml"
 
 

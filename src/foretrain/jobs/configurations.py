@@ -2,10 +2,10 @@
 
     job = steps to the end (global batch) · seconds of a step (strategy, batch, micro-batches)
 
-Plain data parallelism is compared at every batch size in closed form (`prediction.search.replicas`). Sharding
-the state (ZeRO, FSDP) only pays through the memory it frees, so it is compared where a larger batch would be
-faster but does not fit, or where nothing fits. Of configurations that take about the same time the smallest
-global batch is preferred: it departs least from common practice.
+Plain data parallelism is compared at every batch size in closed form (`prediction.search.replicas`), and so
+is every other strategy of `plan`. Sharding the state (ZeRO, FSDP) only pays through the memory it frees, so
+it is compared where a larger batch would be faster but does not fit, or where nothing fits. Of configurations
+that take about the same time the smallest global batch is preferred: it departs least from common practice.
 
 A search has two stages. `configure` estimates: plain data parallelism is exact, sharded steps and their
 memory are sketches. `verify` predicts the estimate in full, and takes the next one where it does not hold.
@@ -38,7 +38,8 @@ from foretrain.prediction.search.replicas import sharded_seconds
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.step.parallel import Environment
 from foretrain.prediction.stragglers import default_jitter, slowdown
-from foretrain.prediction.strategies.catalogue import layout_of, plan_words
+from foretrain.prediction.strategies.catalogue import layout_of, plan_words, shards_state
+from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.memory_options import MemoryOptions
 from foretrain.prediction.strategies.sharded import STAGES as ZERO_STAGES
 from foretrain.units import format_bytes
@@ -301,14 +302,14 @@ def candidates(space: ConfigurationSpace, hardware: Hardware) -> Candidates:
     fitting = [each for each in plain if each.memory_bytes <= capacity] if PLAIN in space.strategies else []
     best = min((each.training_seconds for each in fitting), default=math.inf)
     faster = [each for each in plain if each.training_seconds < best * (1 - _WORTH_SHARDING)]
-    sharded: list[Candidate] = []
-    if faster and hardware.devices > 1:
-        environment = Environment(hardware.device, network_on(hardware), space.table.cost_model)
+    others: list[Candidate] = []
+    if hardware.devices > 1:
         for strategy in space.strategies:
             if strategy != PLAIN:
-                sharded += _sharded(space, strategy, faster, hardware, environment)
-    fitting += [each for each in sharded if each.memory_bytes <= capacity]
-    return Candidates(_ranked(fitting), len(plain) + len(sharded))
+                layout = layout_of(strategy, hardware.devices, hardware.devices_per_node)
+                others += _sketched(space, layout, faster if shards_state(layout) else plain, hardware)
+    fitting += [each for each in others if each.memory_bytes <= capacity]
+    return Candidates(_ranked(fitting), len(plain) + len(others))
 
 
 def _plain(space: ConfigurationSpace, hardware: Hardware) -> Iterator[Candidate]:
@@ -323,19 +324,15 @@ def _plain(space: ConfigurationSpace, hardware: Hardware) -> Iterator[Candidate]
             yield _candidate(space, PLAIN, batch, micro_batches, hardware, computing)
 
 
-def _sharded(
-    space: ConfigurationSpace,
-    strategy: str,
-    batches_of: Iterable[Candidate],
-    hardware: Hardware,
-    environment: Environment,
+def _sketched(
+    space: ConfigurationSpace, layout: Layout, batches_of: Iterable[Candidate], hardware: Hardware
 ) -> Iterator[Candidate]:
-    """The same batches with sharded state, whether they fit or not."""
-    layout = layout_of(strategy, hardware.devices, hardware.devices_per_node)
+    """The same batches with another strategy, whether they fit or not."""
+    environment = Environment(hardware.device, network_on(hardware), space.table.cost_model)
     for plain in batches_of:
         step = space.table.replica(plain.micro_batch, hardware.device)
         seconds = sharded_seconds(step, layout, plain.micro_batches, space.table.sent_bytes, environment)
-        yield _candidate(space, strategy, plain.micro_batch, plain.micro_batches, hardware, seconds)
+        yield _candidate(space, layout.name, plain.micro_batch, plain.micro_batches, hardware, seconds)
 
 
 def _candidate(

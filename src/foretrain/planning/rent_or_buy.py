@@ -17,7 +17,7 @@ Reference: "Multi-GPU Neural Network Training in the Cloud", section Economy, ge
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from foretrain.answers import Answer
@@ -25,13 +25,18 @@ from foretrain.encoding import encode
 from foretrain.errors import InvalidRequest
 from foretrain.facts.devices import device
 from foretrain.facts.offers import offer_named
+from foretrain.facts.running import OWNED_HOURS, default
 from foretrain.units import HOUR, YEAR
 
 HOURS_PER_CALENDAR_YEAR = YEAR / HOUR
-FULL_TIME_HOURS_PER_YEAR = 2000.0
 NEGLIGIBLE_RATE = 1e-12
 """Below this rate the annuity formulas lose all digits; the undiscounted ones are exact enough."""
 UTILISATION_LEVELS = (0.05, 0.10, 0.20, 0.30, 0.40, 0.50, 0.60, 0.80, 1.00)
+
+
+def full_time_hours_per_year() -> float:
+    """The default use of an owned machine."""
+    return default(OWNED_HOURS).quantiles.p50
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +50,7 @@ class RentOrBuyRequest:
     price_usd: float
     rent_usd_per_hour: float
     relative_performance: float = 1.0
-    hours_per_year: float = FULL_TIME_HOURS_PER_YEAR
+    hours_per_year: float = field(default_factory=full_time_hours_per_year)
     watts: float = 0.0
     usd_per_kwh: float = 0.0
     pue: float = 1.0
@@ -172,7 +177,7 @@ def hours_of_use(hours_per_year: float | None, utilisation: float | None) -> flo
     if hours_per_year is not None and utilisation is not None:
         raise InvalidRequest("give `hours_per_year` or `utilisation`, not both")
     if utilisation is None:
-        return FULL_TIME_HOURS_PER_YEAR if hours_per_year is None else hours_per_year
+        return full_time_hours_per_year() if hours_per_year is None else hours_per_year
     if not 0 < utilisation <= 1:
         raise InvalidRequest(f"`utilisation` must be above 0 and at most 1, got {utilisation:g}")
     return utilisation * HOURS_PER_CALENDAR_YEAR

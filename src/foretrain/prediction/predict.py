@@ -8,7 +8,7 @@ nodes are; on those a strategy is parsed, or searched for, and one device is the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from foretrain.errors import Infeasible, InvalidRequest
@@ -53,6 +53,11 @@ from foretrain.workloads.workload import graph_at
 
 _MANY_CALLS = 5_000
 """Graphs with more calls: on many devices the largest batch is extrapolated; simulating takes seconds."""
+_NEARBY = 16
+"""Batches up to this multiple of the present one are extrapolated unchecked."""
+_MAX_REFINEMENTS = 4
+_CLOSE = 0.02
+"""Bounds of the largest batch this close together are close enough."""
 _LEAST_KNOWN_FIRST = (Knowledge.EXTRAPOLATED, Knowledge.CALIBRATED, Knowledge.MEASURED)
 
 
@@ -245,29 +250,52 @@ def _largest_batch(now: Evaluation) -> int:
     """The largest batch of a replica that fits, trained in the same number of micro-batches."""
     configuration, context = now.configuration, now.context
     layout, device = configuration.layout, context.environment.device
-    if layout.model_degree * layout.expert > 1:
-        larger = evaluate(context, replace(configuration, batch=4 * configuration.batch)).memory
-        return _extrapolated(now, larger) * configuration.micro_batches
+    rounds = configuration.micro_batches
     options = memory_options(now.step.run.stages[0], 1.0, layout)
+    is_divided = layout.model_degree * layout.expert > 1
 
     def memory_at(size: int) -> MemoryEstimate:
+        if is_divided:
+            return evaluate(context, replace(configuration, batch=size * rounds)).memory
         return estimate_memory(graph_at(context.workload, size), device, options)
 
-    if layout.devices > 1 and len(now.graph.calls) > _MANY_CALLS:
-        largest = _extrapolated(now, memory_at(4 * configuration.micro_batch))
+    if is_divided:
+        largest = _extrapolated(now, memory_at)
+    elif layout.devices > 1 and len(now.graph.calls) > _MANY_CALLS:
+        largest = _extrapolated(now, memory_at)
         largest += memory_at(largest + 1).fits  # a full device fragments less
     else:
         largest = largest_batch(lambda size: graph_at(context.workload, size), device, options)
-    return largest * configuration.micro_batches
+    return largest * rounds
 
 
-def _extrapolated(now: Evaluation, larger: MemoryEstimate) -> int:
-    """The largest micro-batch that fits, from the memory of four times the present one: it grows linearly."""
-    micro_batch, memory = now.configuration.micro_batch, now.memory
-    per_sample = (larger.bytes - memory.bytes) / (3 * micro_batch)
-    if per_sample <= 0:
-        return micro_batch if memory.fits else 0
-    return max(0, micro_batch + math.floor((memory.capacity_bytes - memory.bytes) / per_sample))
+def _extrapolated(now: Evaluation, memory_at: Callable[[int], MemoryEstimate]) -> int:
+    """The largest micro-batch that fits, on the line through the present one and four times it.
+
+    Memory is convex in the batch: state may set the peak of small batches and activations that of large ones.
+    A batch far beyond those evaluated is therefore checked, and the line drawn to it where it does not fit.
+    """
+    micro_batch, capacity = now.configuration.micro_batch, now.memory.capacity_bytes
+    low, high = (micro_batch, now.memory.bytes), (4 * micro_batch, memory_at(4 * micro_batch).bytes)
+    if high[1] <= low[1]:
+        return micro_batch if now.memory.fits else 0
+    largest = max(0, _crossing(low, high, capacity))
+    if largest <= _NEARBY * micro_batch:
+        return largest
+    low, high = high, (largest, memory_at(largest).bytes)
+    for _ in range(_MAX_REFINEMENTS):
+        if high[1] <= capacity or high[0] - low[0] < _CLOSE * high[0]:
+            break
+        middle = min(max(_crossing(low, high, capacity), low[0] + 1), high[0] - 1)
+        point = (middle, memory_at(middle).bytes)
+        low, high = (point, high) if point[1] <= capacity else (low, point)
+    return high[0] if high[1] <= capacity else low[0]
+
+
+def _crossing(low: tuple[int, float], high: tuple[int, float], capacity: float) -> int:
+    """The batch at which the line through two points of (batch, bytes) reaches the capacity."""
+    per_sample = (high[1] - low[1]) / (high[0] - low[0])
+    return low[0] + math.floor((capacity - low[1]) / per_sample)
 
 
 def _report(result: _Result) -> ParallelismReport:

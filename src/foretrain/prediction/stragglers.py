@@ -1,46 +1,34 @@
-"""Stragglers.
+"""Stragglers: how long n workers take together when the times of each vary from step to step.
 
-How long workers take that do the same work: a distribution, its order statistics, and its renewals.
+Worker times are independent and identically distributed (`WorkerTimes`). The coefficient of variation cv is
+that *between* workers of one step: what slows all workers together adds no waiting.
 
-Each distribution is a function of a standard normal score z, so one quadrature serves all:
+**Synchronous steps** wait for the slowest worker, or for the k-th of n. Each distribution is a function of a
+standard normal score z, so one quadrature serves all:
 
     E[X_(k:n)] = ∫ x(z) · n! / ((k-1)! (n-k)!) · Φ(z)^(k-1) · (1 - Φ(z))^(n-k) · φ(z) dz
 
 * log-normal: x = exp(μ + σ z), σ² = ln(1 + cv²), μ = ln(mean) - σ²/2;
-* normal: x = mean + sd z; only where it is all but never negative (cv <= 1/3);
+* normal: x = mean + sd z, limited to cv <= 1/3, where it is almost never negative;
 * shifted exponential: x = Δ - ln(1 - Φ(z)) / μ, 1/μ = cv · mean, Δ = mean - 1/μ (cv <= 1), the model of
-  S. Dutta et al., "Slow and Stale Gradients Can Win the Race", AISTATS 2018. Here in closed form
+  S. Dutta et al., "Slow and Stale Gradients Can Win the Race", AISTATS 2018. In closed form
   E[X_(k:n)] = Δ + (H_n - H_(n-k)) / μ with H the harmonic numbers.
 
-Reference for order statistics: H. David, H. Nagaraja, "Order Statistics", 3rd ed., 2003, section 3.1.
+The quantile p of the maximum of n is the quantile p^(1/n) of one worker. Reference: H. David, H. Nagaraja,
+"Order Statistics", 3rd ed., 2003, section 3.1.
 
-Stragglers: how long n workers take that wait for the slowest of them at every step.
+**K-asynchronous updates** (`simulated_first_k`): the server takes the first K workers each time, while the
+others continue. Only exponential times have a closed form, since workers that continue have a head start;
+E[X_(K:n)] is an upper bound for distributions of the type "new longer than used" (Dutta et al.). The time is
+simulated: many replicas with a fixed seed, after a warm-up, with the standard error over the replicas.
 
-With step times of mean m and coefficient of variation cv, log-normal and independent between workers,
-E[max] = ∫ x dF(x)^n and the quantile p of the maximum is the quantile p^(1/n) of one worker. The measured cv
-must be that *between* workers of the same step: what slows all of them together does not add waiting.
+**K-batch updates** (`expected_completion`): n workers that restart at once have together finished K pieces.
+A worker has finished r pieces by time t with probability A_r(t) = P(X_1 + ... + X_r <= t). The counts of all
+workers add up, so P(T_K > t) = P(N_1(t) + ... + N_n(t) < K) and E[T_K] = ∫ P(T_K > t) dt. Evaluated on a
+lattice of times, with Fourier transforms for the sums over r and over workers; asymptotically
+T_K → K E[X] / n. Reference: D. Cox, "Renewal Theory", 1962, chapters 3 and 6 (pooled renewal processes).
 
-K-asynchronous updates: the server takes the first K workers each time, while the others go on.
-
-There is no closed form but for exponential times, since workers that go on have a head start: E[X_(K:n)] is
-an upper bound where new takes longer than used (S. Dutta et al., "Slow and Stale Gradients Can Win the Race",
-AISTATS 2018). So it is simulated: many replicas side by side, always from the same seed, after a warm-up,
-with the standard error over the replicas.
-
-When n workers that start again at once have together finished K pieces of work.
-
-A worker has finished r pieces by time t with probability A_r(t) = P(X_1 + ... + X_r <= t); the pieces of all
-add up, so P(T_K > t) = P(N_1(t) + ... + N_n(t) < K) and E[T_K] = ∫ P(T_K > t) dt. Evaluated on a lattice of
-times, with Fourier transforms for the sums over r and over workers. In the long run T_K → K E[X] / n.
-
-Reference: D. Cox, "Renewal Theory", 1962, chapters 3 and 6 (pooled renewal processes).
-
-How much step times vary between devices alike, where nobody says it: fitted to public runs.
-
-Every step waits for its slowest device (`stragglers`), so n devices take longer than the mean of one by the
-expected maximum of n; runs of many networks on two to eight GPUs, told from one, teach by how much.
-
-Waiting for the slowest: what devices that vary from step to step add to a step they all take part in.
+**The default cv** of GPUs (`default_jitter`) is fitted to public runs on two to eight GPUs.
 """
 
 from __future__ import annotations
@@ -65,7 +53,7 @@ Floats = NDArray[np.float64]
 _SCORES = np.arange(-14.0, 14.0, 0.01)
 _POINTS = 801
 _NEGLIGIBLE = 60.0
-"""Densities e^60 times smaller than the peak do not count."""
+"""Densities below e^-60 of the peak are ignored."""
 
 
 class Distribution(StrEnum):
@@ -86,22 +74,22 @@ class WorkerTimes:
 
     def __post_init__(self) -> None:
         if not (self.mean > 0 and math.isfinite(self.mean) and self.cv >= 0 and math.isfinite(self.cv)):
-            raise InvalidRequest(f"worker times need a mean > 0 and a cv >= 0, not {self.mean} and {self.cv}")
+            raise InvalidRequest(f"worker times need a mean > 0 and a cv >= 0, got {self.mean} and {self.cv}")
         most = {Distribution.NORMAL: 1 / 3, Distribution.SHIFTED_EXPONENTIAL: 1.0}.get(self.distribution)
         if most is not None and self.cv > most:
             raise InvalidRequest(
-                f"{self.distribution} worker times have a coefficient of variation of at most {most:.2g}, "
-                f"not {self.cv:g}; use log-normal ones"
+                f"{self.distribution} worker times need a coefficient of variation of at most {most:.2g}, "
+                f"got {self.cv:g}; use log-normal times"
             )
 
     @property
     def sigma(self) -> float:
-        """Spread of the logarithm of log-normal times."""
+        """Standard deviation of the logarithm of log-normal times."""
         return math.sqrt(math.log1p(self.cv**2))
 
     @property
     def shift(self) -> float:
-        """Least time of shifted-exponential workers, Δ."""
+        """Minimum time of shifted-exponential workers, Δ."""
         return self.mean * (1 - self.cv)
 
     def at_scores(self, scores: Floats) -> Floats:
@@ -113,7 +101,7 @@ class WorkerTimes:
         return self.shift - self.mean * self.cv * log_normal_share(-scores)
 
     def share_below(self, times: Floats) -> Floats:
-        """The cumulative distribution."""
+        """The cumulative distribution function."""
         if self.cv == 0:
             return (times >= self.mean).astype(np.float64)
         if self.distribution is Distribution.SHIFTED_EXPONENTIAL:
@@ -142,7 +130,7 @@ def log_normal_share(scores: Floats) -> Floats:
 def expected_order_statistic(times: WorkerTimes, k: int, workers: int) -> float:
     """Expected time of the k-th fastest of `workers` workers."""
     if not 1 <= k <= workers:
-        raise InvalidRequest(f"there is no {k}-th of {workers} workers; k goes from 1 to {workers}")
+        raise InvalidRequest(f"k must be between 1 and the number of workers ({workers}), got {k}")
     if times.cv == 0:
         return times.mean
     if times.distribution is Distribution.SHIFTED_EXPONENTIAL:
@@ -159,7 +147,7 @@ def _shares() -> tuple[Floats, Floats]:
 
 @lru_cache(maxsize=512)
 def _order_weights(k: int, workers: int) -> tuple[Floats, Floats]:
-    """Scores and weights (summing to 1) of the k-th order statistic: a trapezoid over where its density lies.
+    """Scores and weights (summing to 1) of the k-th order statistic: a trapezoidal rule over its support.
 
     The density vanishes with all derivatives at both ends, so the rule converges faster than any power.
     """
@@ -168,21 +156,22 @@ def _order_weights(k: int, workers: int) -> tuple[Floats, Floats]:
         return (k - 1) * below + (workers - k) * above - scores**2 / 2
 
     coarse = density(_SCORES, *_shares())
-    lies = np.flatnonzero(coarse > coarse.max() - _NEGLIGIBLE)
-    scores = np.linspace(_SCORES[max(lies[0] - 1, 0)], _SCORES[min(lies[-1] + 1, len(_SCORES) - 1)], _POINTS)
+    support = np.flatnonzero(coarse > coarse.max() - _NEGLIGIBLE)
+    low, high = max(support[0] - 1, 0), min(support[-1] + 1, len(_SCORES) - 1)
+    scores = np.linspace(_SCORES[low], _SCORES[high], _POINTS)
     fine = density(scores, log_normal_share(scores), log_normal_share(-scores))
     weights = np.exp(fine - fine.max())
     return scores, weights / weights.sum()
 
 
 def score_of_maximum(probability: float, workers: int) -> float:
-    """The score the largest of n stays below with the given probability: Φ(z)^n = p."""
+    """The score z that the maximum of n stays below with probability p: Φ(z)^n = p."""
     return -NormalDist().inv_cdf(-math.expm1(math.log(probability) / workers))
 
 
 @dataclass(frozen=True)
 class Slowest:
-    """Time of the slowest worker of a step: expected, and what it stays above and below 9 times of 10."""
+    """Time of the slowest worker of a step: expected value and quantiles."""
 
     seconds: float
     p10: float
@@ -195,9 +184,9 @@ def expected_maximum(mean: float, cv: float, workers: int) -> float:
 
 
 def slowest_of(times: WorkerTimes, workers: int) -> Slowest:
-    """The slowest of `workers` workers, with its spread."""
+    """The time of the slowest of `workers` workers."""
     if workers < 1:
-        raise InvalidRequest(f"there is no slowest of {workers} workers")
+        raise InvalidRequest(f"workers must be at least 1, got {workers}")
     scores = np.array([score_of_maximum(share, workers) for share in (0.1, 0.9)])
     p10, p90 = times.at_scores(scores).tolist()
     return Slowest(expected_order_statistic(times, workers, workers), p10, p90)
@@ -222,7 +211,7 @@ def simulated_first_k(
 ) -> Simulated:
     """Average time between updates with K of `workers` workers.
 
-    An update keeps the server busy for `busy_seconds`; its K workers start again after it and an overhead.
+    An update keeps the server busy for `busy_seconds`; its K workers restart after that and an overhead.
     """
     generator = np.random.default_rng(0)
     updates = max(_LEAST_UPDATES, math.ceil(_GRADIENTS / (_REPLICAS * k)))
@@ -235,21 +224,21 @@ def simulated_first_k(
         first = np.argpartition(ready, k - 1, axis=1)[:, :k]
         latest = np.take_along_axis(ready, first, axis=1).max(axis=1)
         free = np.maximum(latest, free) + busy_seconds
-        again = free[:, None] + overhead_seconds + times.drawn(generator, (_REPLICAS, k))
-        np.put_along_axis(ready, first, again, axis=1)
+        next_ready = free[:, None] + overhead_seconds + times.drawn(generator, (_REPLICAS, k))
+        np.put_along_axis(ready, first, next_ready, axis=1)
     each = (free - began) / updates
     return Simulated(float(each.mean()), float(each.std(ddof=1) / math.sqrt(_REPLICAS)))
 
 
 _LATTICE = 2048
 _LEFT_OVER = 1e-7
-"""Probability that T_K lies beyond the lattice which makes it too short."""
+"""The lattice is extended while the probability that T_K lies beyond it exceeds this."""
 
 
 def expected_completion(times: WorkerTimes, k: int, workers: int) -> float:
-    """Expected time until K pieces are finished, all workers starting afresh at 0.
+    """Expected time until K pieces are finished, all workers starting at 0.
 
-    Exponential workers: K / (n μ), since they do not age. One worker: K · mean.
+    Exponential workers: K / (n μ), since they are memoryless. One worker: K · mean.
     """
     rounds = math.ceil(k / workers)
     if times.cv == 0:
@@ -268,19 +257,19 @@ def expected_completion(times: WorkerTimes, k: int, workers: int) -> float:
 
 
 def _finished(times: WorkerTimes, k: int, step: float) -> list[Floats]:
-    """A_r on the lattice for r = 1, 2, ..., K, as far as they are not nil."""
+    """A_r on the lattice for r = 1, 2, ..., K, up to the first that vanishes."""
     edges = np.asarray((np.arange(_LATTICE + 1) - 0.5) * step, dtype=np.float64)
     mass = np.diff(times.share_below(edges))
     transform = np.fft.rfft(mass, 2 * _LATTICE)
-    found: list[Floats] = []
+    shares: list[Floats] = []
     current = mass
-    while len(found) < k:
+    while len(shares) < k:
         share = np.cumsum(current)
         if share[-1] < 1e-14:
             break
-        found.append(share)
+        shares.append(share)
         current = np.fft.irfft(np.fft.rfft(current, 2 * _LATTICE) * transform, 2 * _LATTICE)[:_LATTICE]
-    return found
+    return shares
 
 
 def _probability_of_fewer(finished: list[Floats], k: int, workers: int) -> Floats:
@@ -303,7 +292,7 @@ def _probability_of_fewer(finished: list[Floats], k: int, workers: int) -> Float
 
 
 def _times(first: Floats, second: Floats) -> Floats:
-    """Product of polynomials row by row, without the powers that are too high to matter."""
+    """Product of polynomials row by row, truncated to the terms of the factors."""
     terms = first.shape[1]
     size = 2 * terms
     product = np.fft.rfft(first, size, axis=1) * np.fft.rfft(second, size, axis=1)
@@ -315,7 +304,7 @@ _CPU = "cpu"
 
 
 def default_jitter(device: Device) -> float:
-    """The coefficient of variation between devices of one step; none is known of CPUs."""
+    """The coefficient of variation of step times between devices; 0 for CPUs, which were not measured."""
     return 0.0 if device.kind == _CPU else _fitted()
 
 
@@ -330,16 +319,16 @@ SLOWEST = "waiting for the slowest device"
 
 @lru_cache(maxsize=1024)
 def slowdown(devices: int, jitter: float) -> float:
-    """The expected maximum of so many devices over their mean."""
+    """The expected maximum of the devices' step times over their mean."""
     return 1.0 if not jitter or devices == 1 else expected_maximum(1.0, jitter, devices)
 
 
 def with_slowest(estimate: Estimate, devices: int, jitter: float) -> Estimate:
-    """Every step waits for the slowest of the devices that exchange gradients."""
+    """A step with the wait for the slowest of the devices that exchange gradients."""
     if not jitter or devices == 1:
         return estimate
     slowest = slowest_of(WorkerTimes(estimate.value, jitter), devices)
-    waits = max(0.0, slowest.seconds - estimate.value)
-    below = min(waits, max(0.0, slowest.seconds - slowest.p10))
-    part = Part(SLOWEST, waits, "jitter between devices", below, max(0.0, slowest.p90 - slowest.seconds))
+    waiting = max(0.0, slowest.seconds - estimate.value)
+    below = min(waiting, max(0.0, slowest.seconds - slowest.p10))
+    part = Part(SLOWEST, waiting, "jitter between devices", below, max(0.0, slowest.p90 - slowest.seconds))
     return replace(estimate, parts=(*estimate.parts, part))

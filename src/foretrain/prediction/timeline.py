@@ -1,19 +1,16 @@
-"""Streams.
+"""Timelines: start and end of every task on the streams of the devices, idle gaps, and Chrome traces.
 
-Work on streams: when each task starts and ends, what waits for what, and what is idle meanwhile.
+The tasks of a stream run in the order they are listed. A task starts when the tasks it depends on (`after`)
+have ended:
 
-Tasks of one stream run one after the other, in the order they are listed; none starts before all it comes
-`after` have ended:
+    start = max(end of the previous task of its stream, ends of the tasks in `after`)
+    end   = max(start + seconds, end of `paced_by`)
 
-    start = max(end of the task before it on its stream, ends of those it comes after)
-    end   = max(start + seconds, end of what paces it)
+`paced_by` is a task that must end first: a kernel cannot end before its launch does.
 
-A task is `paced` by another if it cannot end before it: kernels cannot have run before they were launched.
-
-A timeline as a Chrome trace: JSON that Perfetto and chrome://tracing open.
-
-The format is that of the "Trace Event Format" document: complete events (`ph` X) with microseconds, a process
-for each device and a thread for each of its streams, named by metadata events (`ph` M).
+`chrome_trace` writes the JSON that Perfetto and chrome://tracing open, as the "Trace Event Format" document
+defines it: complete events (`ph` X) in microseconds, a process for each device and a thread for each stream,
+named by metadata events (`ph` M).
 """
 
 from __future__ import annotations
@@ -28,21 +25,21 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Spans = NDArray[np.float64]
-"""Rows of start and end, in order and apart from each other."""
+"""Rows of (start, end), sorted and disjoint."""
 
 COMPUTE = "compute"
 HOST = "host"
 
 
 class Stream(NamedTuple):
-    """One queue of a device: its kernels, the exchanges along one axis, or the launches of its host."""
+    """One queue of a device: its kernels, its exchanges along one axis, or the launches of its host."""
 
     device: int
     lane: str
 
 
 class Task(NamedTuple):
-    """Work on a stream; `after` are indices of tasks listed before it."""
+    """Work on a stream. `after` holds indices of tasks listed before it."""
 
     name: str
     stream: Stream
@@ -62,43 +59,43 @@ class Timeline:
 
     @property
     def seconds(self) -> float:
-        """From the start to the last end."""
+        """End of the last task."""
         return float(self.ends.max(initial=0.0))
 
     @cached_property
     def streams(self) -> tuple[Stream, ...]:
-        """All streams, by device, computing first."""
-        found = {task.stream for task in self.tasks}
-        return tuple(sorted(found, key=lambda stream: (stream.device, stream.lane != COMPUTE, stream.lane)))
+        """All streams, by device, compute first."""
+        streams = {task.stream for task in self.tasks}
+        return tuple(sorted(streams, key=lambda stream: (stream.device, stream.lane != COMPUTE, stream.lane)))
 
     def spans(self, streams: Iterable[Stream]) -> Spans:
-        """When at least one of some streams is busy."""
-        chosen = set(streams)
-        places = [index for index, task in enumerate(self.tasks) if task.stream in chosen]
-        return merged(np.stack([self.starts[places], self.ends[places]], axis=1))
+        """The spans in which at least one of the streams is busy."""
+        selected = set(streams)
+        indices = [index for index, task in enumerate(self.tasks) if task.stream in selected]
+        return merged(np.stack([self.starts[indices], self.ends[indices]], axis=1))
 
     def busy_seconds(self, stream: Stream) -> float:
-        """How long a stream works."""
+        """Total time a stream is busy."""
         return length(self.spans([stream]))
 
     def utilisation(self, stream: Stream) -> float:
-        """The share of the whole time a stream works."""
+        """Share of the timeline in which a stream is busy."""
         return self.busy_seconds(stream) / self.seconds if self.seconds else 0.0
 
     def gaps(self, stream: Stream) -> Spans:
-        """When a stream is idle between the start and the end of the timeline."""
+        """The spans in which a stream is idle, from 0 to the end of the timeline."""
         whole = np.array([[0.0, self.seconds]])
         return without(whole, self.spans([stream]))
 
     def exposed_seconds(self, device: int) -> float:
-        """How long a device exchanges data while it computes nothing."""
+        """Time in which a device exchanges data but does not compute."""
         lanes = [stream for stream in self.streams if stream.device == device]
         exchanging = [stream for stream in lanes if stream.lane not in (COMPUTE, HOST)]
         return length(without(self.spans(exchanging), self.spans([Stream(device, COMPUTE)])))
 
 
 def simulate(tasks: Sequence[Task]) -> Timeline:
-    """The times of tasks, in one walk."""
+    """The start and end of every task."""
     starts, ends = [0.0] * len(tasks), [0.0] * len(tasks)
     free: dict[Stream, float] = {}
     for index, (_, stream, seconds, after, paced_by, _) in enumerate(tasks):
@@ -114,7 +111,7 @@ def simulate(tasks: Sequence[Task]) -> Timeline:
 
 
 def merged(spans: Spans) -> Spans:
-    """Spans that overlap or touch, as one."""
+    """The spans with those that overlap or touch joined."""
     spans = spans[spans[:, 1] > spans[:, 0]]
     if not len(spans):
         return spans
@@ -126,21 +123,21 @@ def merged(spans: Spans) -> Spans:
 
 
 def without(spans: Spans, others: Spans) -> Spans:
-    """What of some spans lies outside of others; both as `merged` gives them."""
-    found = []
+    """The parts of `spans` outside of `others`; both must be sorted and disjoint."""
+    parts = []
     for start, end in spans:
         at = start
         for other_start, other_end in others[(others[:, 1] > start) & (others[:, 0] < end)]:
             if other_start > at:
-                found.append((at, other_start))
+                parts.append((at, other_start))
             at = max(at, other_end)
         if at < end:
-            found.append((at, end))
-    return np.array(found, float).reshape(-1, 2)
+            parts.append((at, end))
+    return np.array(parts, float).reshape(-1, 2)
 
 
 def length(spans: Spans) -> float:
-    """Seconds of spans together."""
+    """Total length of spans."""
     return float((spans[:, 1] - spans[:, 0]).sum())
 
 
@@ -148,7 +145,7 @@ _MICRO = 1e6
 
 
 def chrome_trace(timeline: Timeline, title: str, device_names: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The trace of a timeline; devices without a name are numbered."""
+    """A timeline as a Chrome trace; devices without a name are numbered."""
     threads = {stream: number for number, stream in enumerate(timeline.streams)}
     events = [*_names(threads, device_names)]
     for task, start, end in zip(timeline.tasks, timeline.starts, timeline.ends, strict=True):
@@ -168,7 +165,7 @@ def chrome_trace(timeline: Timeline, title: str, device_names: tuple[str, ...] =
 
 
 def _micro(seconds: float) -> float:
-    """Whole nanoseconds, so that what follows on a stream does not begin before the end of what was."""
+    """Microseconds rounded to nanoseconds, so that consecutive events of a stream do not overlap."""
     return round(float(seconds) * _MICRO, 3)
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from foretrain.estimates import Quantiles
-from foretrain.planning.frontier import Frontier, Plan
-from foretrain.planning.selection import Reason, Verdict
+from typing import TYPE_CHECKING
+
 from foretrain.serving.wording import probability, together
 from foretrain.units import format_duration, format_money
+
+if TYPE_CHECKING:
+    from foretrain.estimates import Quantiles
+    from foretrain.planning.frontier import Frontier, Plan
+    from foretrain.planning.selection import Reason
 
 
 def machines(plan: Plan) -> str:
@@ -71,6 +75,8 @@ def limits(frontier: Frontier, plan: Plan) -> str:
 
 def why_lost(frontier: Frontier, reason: Reason) -> str:
     """What was better, and by how much."""
+    from foretrain.planning.selection import Verdict
+
     late, dear = together(format_duration(reason.excess_seconds)), format_money(reason.excess_usd)
     if reason.verdict is Verdict.OVER_DEADLINE:
         also = f", and {dear} over the budget" if reason.excess_usd else ""

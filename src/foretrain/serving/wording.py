@@ -1,8 +1,10 @@
-"""Numbers and sentences as they stand in a report."""
+"""Numbers, sentences and names of options as they stand in a report."""
 
 from __future__ import annotations
 
 import math
+import re
+from functools import lru_cache
 
 SPACE = "\u00a0"
 """Keeps a number and its unit on one line."""
@@ -45,3 +47,28 @@ def between(low: str, high: str) -> str:
 def sentence(text: str) -> str:
     """A remark with a capital and a full stop; nothing stays nothing."""
     return f"{text[:1].upper()}{text[1:].removesuffix('.')}." if text else ""
+
+
+def flag(name: str) -> str:
+    """A field as an option of the command line: `--global-batch`."""
+    return f"--{name.replace('_', '-')}"
+
+
+def as_flags(text: str) -> str:
+    """A message of the core with its fields spelled as options: `global_batch` becomes --global-batch."""
+    names = _option_names()
+
+    def spelled(match: re.Match[str]) -> str:
+        quoted, bare = match.group(1), match.group(2)
+        name = quoted or bare
+        return flag(name) if name in names else match.group(0)
+
+    return re.sub(r"`([a-z_]+)`|(?<![\w`'\"/.=-])([a-z]+(?:_[a-z]+)+)(?!\w|\.\w|[`'\"/=(-])", spelled, text)
+
+
+@lru_cache(maxsize=1)
+def _option_names() -> frozenset[str]:
+    from foretrain.decoding import options
+    from foretrain.serving.requests import REQUESTS
+
+    return frozenset(each.name for cls in REQUESTS for each in options(cls) if not each.positional)

@@ -9,9 +9,16 @@ class TestMyStrategy(StrategySuite):
 
     def graphs(self):
         return [my_graph]
+
+class TestMyRegisteredStrategy(RegisteredStrategySuite):
+    def strategies(self):
+        return [strategies()["my-strategy"]]
+
+    def graphs(self):
+        return [my_graph]
 """
 
 from foretrain.testing.operator_models import OperatorModelSuite
-from foretrain.testing.strategies import StrategySuite
+from foretrain.testing.strategies import RegisteredStrategySuite, StrategySuite
 
-__all__ = ["OperatorModelSuite", "StrategySuite"]
+__all__ = ["OperatorModelSuite", "RegisteredStrategySuite", "StrategySuite"]

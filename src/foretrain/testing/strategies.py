@@ -10,9 +10,20 @@ from typing import ClassVar
 
 import numpy as np
 
+from foretrain.prediction.collectives._base import Verb
 from foretrain.prediction.cost_models.priced_step import CallTimes
+from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.step.compose import compose
-from foretrain.prediction.strategies.program import Exchange, Program
+from foretrain.prediction.strategies._base import Shards, Strategy
+from foretrain.prediction.strategies.catalogue import (
+    active_strategies,
+    layout_of,
+    replication,
+    strategies,
+    strategy_of,
+)
+from foretrain.prediction.strategies.layout import Layout
+from foretrain.prediction.strategies.program import Axis, Exchange, Program
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.ops import MATRIX_KINDS
 from foretrain.workloads.rules import operators
@@ -22,11 +33,11 @@ _MICRO_BATCHES = 3
 
 
 class StrategySuite(ABC):
-    """Inherit it in a test class; say how the strategy spreads a program, and on which graphs to try it.
+    """Inherit it in a test class, with the rewritten program of a degree and the graphs to try it on.
 
-    `divides` says whether a device is left with its share of the work, as under tensor parallelism, or has
-    samples of its own and all the work on them. `padding` is how much more than its share it may have, where
-    sizes do not divide evenly. `shrinks` says whether a device holds fewer parameters.
+    `divides`: a device has its share of the work, as under tensor parallelism; otherwise it has samples of
+    its own and all the work on them. `padding` is how much more than its share it may have, where sizes do
+    not divide evenly. `shrinks`: a device holds fewer parameters.
     """
 
     degrees: ClassVar[Sequence[int]] = (2, 4)
@@ -40,10 +51,10 @@ class StrategySuite(ABC):
 
     @abstractmethod
     def graphs(self) -> Sequence[Graph]:
-        """Steps to spread, of one device each."""
+        """Steps of one device each."""
 
     def cases(self) -> Iterator[tuple[Program, int, Program]]:
-        """Every graph spread to every degree."""
+        """Every graph at every degree."""
         for graph in self.graphs():
             whole = Program(graph, micro_batches=_MICRO_BATCHES)
             for degree in self.degrees:
@@ -55,56 +66,126 @@ class StrategySuite(ABC):
             whole = Program(graph, micro_batches=_MICRO_BATCHES)
             assert self.spread(whole, 1) is whole
 
-    def test_degrees_are_told(self) -> None:
+    def test_degrees_are_counted(self) -> None:
         """All devices are counted, and nothing else about the step changes."""
-        for whole, degree, found in self.cases():
-            assert found.devices == degree
-            assert found.micro_batches == whole.micro_batches
-            assert (found.replicas == 1) is self.divides
+        for whole, degree, part in self.cases():
+            assert part.devices == degree
+            assert part.micro_batches == whole.micro_batches
+            assert (part.replicas == 1) is self.divides
 
     def test_work_is_conserved(self) -> None:
         """A device has all the work on samples of its own, or its share of the work on all."""
-        for whole, degree, found in self.cases():
+        for whole, degree, part in self.cases():
             share = 1 / degree if self.divides else 1.0
-            ratio = _flop(found.graph) / (share * _flop(whole.graph))
+            ratio = _flop(part.graph) / (share * _flop(whole.graph))
             assert 1 - _ROUNDING <= ratio <= 1 + self.padding + _ROUNDING, f"over {degree}: {ratio} times"
 
     def test_no_parameter_is_lost(self) -> None:
         """A device holds at most all of them, and all devices together at least all."""
-        for whole, degree, found in self.cases():
-            held = found.graph.parameters
+        for whole, degree, part in self.cases():
+            held = part.graph.parameters
             assert degree * held >= whole.graph.parameters
             assert held <= whole.graph.parameters
             assert (held < whole.graph.parameters) is self.shrinks
 
     def test_exchanges_lie_inside_the_step(self) -> None:
         """Each between the call that makes it possible and the one that waits for it, of a finite size."""
-        for _, degree, found in self.cases():
-            assert found.exchanges, f"nothing is exchanged over {degree} devices"
-            for exchange in found.exchanges:
-                assert -1 <= exchange.after < exchange.before <= len(found.graph.calls), exchange
+        for _, degree, part in self.cases():
+            assert part.exchanges, f"nothing is exchanged over {degree} devices"
+            for exchange in part.exchanges:
+                assert -1 <= exchange.after < exchange.before <= len(part.graph.calls), exchange
                 assert 0 <= exchange.bytes < math.inf, exchange
                 assert exchange.name, exchange
-                members = math.prod(found.degree(axis) for axis in exchange.axes)
+                members = math.prod(part.degree(axis) for axis in exchange.axes)
                 assert members == degree, f"{exchange.name} among {members} of {degree} devices"
 
-    def test_the_same_program_is_spread_in_the_same_way(self) -> None:
+    def test_the_same_program_is_rewritten_in_the_same_way(self) -> None:
         """Nothing random."""
-        for whole, degree, found in self.cases():
+        for whole, degree, part in self.cases():
             again = self.spread(replace(whole), degree)
-            assert again.exchanges == found.exchanges
-            assert again.graph.calls == found.graph.calls
+            assert again.exchanges == part.exchanges
+            assert again.graph.calls == part.graph.calls
 
     def test_a_free_network_costs_nothing_and_a_slower_one_never_less(self) -> None:
         """Exchanges delay a step, each by no more than it takes, and never speed it up."""
-        for _, degree, found in self.cases():
-            times = _a_second_for_each_call(found.graph)
-            free, quick, slow = (compose(found, times, _Rate(seconds)) for seconds in (0.0, 1.0, 10.0))
+        for _, degree, part in self.cases():
+            times = _a_second_for_each_call(part.graph)
+            free, quick, slow = (compose(part, times, _Rate(seconds)) for seconds in (0.0, 1.0, 10.0))
             assert math.isclose(free.seconds, free.computing_seconds), f"over {degree}"
             assert free.exposed_seconds <= _ROUNDING * free.seconds
             assert free.seconds <= quick.seconds <= slow.seconds
-            most = 10.0 * _MICRO_BATCHES * len(found.exchanges)
+            most = 10.0 * _MICRO_BATCHES * len(part.exchanges)
             assert slow.seconds <= free.seconds + most
+
+
+class RegisteredStrategySuite(ABC):
+    """Inherit it in a test class, with registered strategies and the graphs to try them on."""
+
+    devices: ClassVar[int] = 4
+
+    @abstractmethod
+    def strategies(self) -> Sequence[Strategy]:
+        """Strategies that are registered while the tests run."""
+
+    @abstractmethod
+    def graphs(self) -> Sequence[Graph]:
+        """Steps of one device each."""
+
+    def layouts(self, devices: int) -> Iterator[tuple[Strategy, Layout]]:
+        """The layout of every word on some devices of one node; strategies of degrees have degree 1."""
+        for strategy in self.strategies():
+            for text in strategy.words or (f"{strategy.keys[0]}=1",):
+                yield strategy, layout_of(text, devices, devices)
+
+    def test_it_is_found_by_its_name_and_by_its_words(self) -> None:
+        """Layouts name the strategy of their replicas."""
+        for strategy in self.strategies():
+            assert strategies()[strategy.name] is strategy
+            assert strategy.form
+            assert strategy.words or strategy.keys, f"no text stands for {strategy.name}"
+        for strategy, layout in self.layouts(self.devices):
+            assert layout.devices == self.devices
+            assert strategy in active_strategies(layout)
+            if strategy.words:
+                assert strategy_of(layout.name) is replication(layout) is strategy
+
+    def test_what_it_proposes_or_plans_takes_all_devices(self) -> None:
+        """A text names the same layout wherever it is read."""
+        for strategy in self.strategies():
+            for text in strategy.plan_words:
+                assert strategy_of(text) is strategy
+                assert layout_of(text, self.devices, self.devices).devices == self.devices
+            for layout in strategy.candidates(self.devices, self.devices):
+                assert layout.devices == self.devices
+                assert layout_of(layout.name, self.devices, self.devices) == layout
+
+    def test_one_device_changes_nothing(self) -> None:
+        """Neither the program, nor its times, nor who holds what; nothing is exchanged."""
+        for strategy, layout in self.layouts(1):
+            for graph in self.graphs():
+                whole, times = Program(graph, micro_batches=_MICRO_BATCHES), _a_second_for_each_call(graph)
+                assert strategy.divide(whole, layout) is whole
+                assert strategy.replicate(whole, layout) is whole
+                same = strategy.call_times(times, whole, layout)
+                assert np.array_equal(same.device, times.device)
+                assert np.array_equal(same.host, times.host)
+                assert strategy.shards(layout) == Shards()
+
+    def test_the_closed_form_is_free_on_a_free_network_and_never_negative(self) -> None:
+        """Slower exchanges never expose less."""
+        sizes, passing = np.array([1e6, 1e8]), np.array([0.5, 1.0])
+
+        def exposed(strategy: Strategy, layout: Layout, seconds_per_byte: float) -> Floats:
+            def exchange(_verb: Verb, sent: Floats, _axes: tuple[Axis, ...]) -> Floats:
+                return sent * seconds_per_byte
+
+            return strategy.exposed_seconds(layout, sizes, passing, passing, _MICRO_BATCHES, exchange)
+
+        for strategy, layout in self.layouts(self.devices):
+            free, quick, slow = (exposed(strategy, layout, rate) for rate in (0.0, 1e-9, 1e-7))
+            assert (free == 0.0).all(), strategy.name
+            assert (quick >= 0.0).all(), strategy.name
+            assert (slow >= quick).all(), strategy.name
 
 
 class _Rate:

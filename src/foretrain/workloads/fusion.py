@@ -2,8 +2,8 @@
 
 Between two operators that stay kernels of their own (matrix products, convolutions, attention ...) every
 run of connected pointwise operators, casts, dropouts, norms, softmaxes and reductions is fused: it reads what
-comes from outside, writes what is needed later, and what lived only inside is never stored. A run of views
-alone is no kernel.
+comes from outside, writes what is needed later, and what lived only inside is never stored. Views alone are
+no kernel.
 
 Not modelled: the partitioner's choice to recompute cheap operators in the backward pass, not save them.
 """

@@ -242,11 +242,11 @@ def test_the_environment_says_the_degrees() -> None:
 
 def test_files_are_named_after_the_job() -> None:
     names = [launch_file(target, PLANS["one node"]).file_name for target in launch_targets()]
-    assert names == ["resnet50-a100.sh", "resnet50-a100.sbatch", "resnet50-a100.yaml", "resnet50-a100-ray.py"]
+    assert names == ["resnet50-a100-ray.py", "resnet50-a100.yaml", "resnet50-a100.sbatch", "resnet50-a100.sh"]
 
 
-def test_unknown_targets_are_told_the_near_ones() -> None:
-    with pytest.raises(UnknownName, match=r"did you mean slurm\?.*torchrun, slurm, skypilot, ray"):
+def test_unknown_targets_name_the_nearest() -> None:
+    with pytest.raises(UnknownName, match=r"did you mean slurm\?.*ray, skypilot, slurm, torchrun"):
         launch_file("slrum", PLANS["one node"])
 
 

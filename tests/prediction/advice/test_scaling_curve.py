@@ -18,24 +18,24 @@ def curve_of(speeds: dict[int, float], too_small: frozenset[int] = frozenset()) 
         return ScalingPoint(devices, "", 1, 1.0, speeds[devices], 1.0, 0.0, devices not in too_small)
 
     counts = range(1, 1 + max(speeds, default=0))
-    found = scaling_curve(counts, measure, is_batch_fixed=False)
-    assert found is not None
-    return found
+    curve = scaling_curve(counts, measure, is_batch_fixed=False)
+    assert curve is not None
+    return curve
 
 
 def test_perfect_scaling_is_worth_every_doubling() -> None:
-    found = curve_of({1: 10, 2: 20, 4: 40, 8: 80})
-    assert (found.knee, found.best) == (8, 8)
+    curve = curve_of({1: 10, 2: 20, 4: 40, 8: 80})
+    assert (curve.knee, curve.best) == (8, 8)
 
 
 def test_the_knee_is_where_doublings_bring_less_than_three_quarters() -> None:
-    found = curve_of({1: 10, 2: 16, 4: 23, 8: 34.6})  # gains of 1.6, 1.44, 1.504
-    assert (found.knee, found.best) == (2, 8)
+    curve = curve_of({1: 10, 2: 16, 4: 23, 8: 34.6})  # gains of 1.6, 1.44, 1.504
+    assert (curve.knee, curve.best) == (2, 8)
 
 
 def test_more_devices_that_are_slower_are_not_best() -> None:
-    found = curve_of({1: 10, 2: 8, 4: 9, 8: 9.5})
-    assert (found.knee, found.best) == (1, 1)
+    curve = curve_of({1: 10, 2: 8, 4: 9, 8: 9.5})
+    assert (curve.knee, curve.best) == (1, 1)
 
 
 def test_of_equals_the_fewest_are_best() -> None:
@@ -52,9 +52,9 @@ def test_steps_other_than_doublings_are_held_to_as_much() -> None:
 
 
 def test_numbers_that_do_not_fit_are_no_candidates() -> None:
-    found = curve_of({1: 100, 2: 20, 4: 30}, too_small=frozenset({1}))
-    assert (found.knee, found.best) == (4, 4)
-    assert len(found.points) == 3
+    curve = curve_of({1: 100, 2: 20, 4: 30}, too_small=frozenset({1}))
+    assert (curve.knee, curve.best) == (4, 4)
+    assert len(curve.points) == 3
     assert curve_of({1: 10, 2: 19}, too_small=frozenset({1, 2})).best == 2
 
 
@@ -64,7 +64,7 @@ def test_nothing_possible_is_no_curve() -> None:
 
 @given(st.dictionaries(st.sampled_from([1, 2, 4, 8, 16]), st.floats(1, 1e6), min_size=1))
 def test_knee_and_best_are_points(speeds: dict[int, float]) -> None:
-    found = curve_of(speeds)
-    assert found.knee in speeds
-    assert found.best in speeds
-    assert speeds[found.best] == pytest.approx(max(speeds.values()), rel=0.011)
+    curve = curve_of(speeds)
+    assert curve.knee in speeds
+    assert curve.best in speeds
+    assert speeds[curve.best] == pytest.approx(max(speeds.values()), rel=0.011)

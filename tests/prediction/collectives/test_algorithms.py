@@ -55,7 +55,7 @@ def test_a_chain_passes_the_whole_message_to_each_of_the_others() -> None:
     assert chain_reduce_seconds(MESSAGE, 4, medium(rate=10, step=2)) == pytest.approx([42.0])
 
 
-def test_a_pipelined_chain_is_the_seeds_formula() -> None:
+def test_a_pipelined_chain_by_the_published_formula() -> None:
     """N (S+k-2) / (S B) = 120 x (6+4-2) / (6 x 10)."""
     assert pipelined_broadcast_seconds(MESSAGE, 4, medium(rate=10), pieces=6) == pytest.approx([16.0])
 
@@ -69,7 +69,7 @@ def test_the_best_number_of_pieces_beats_all_others() -> None:
     )
 
 
-def test_a_tree_doubles_those_who_have_it() -> None:
+def test_a_tree_doubles_the_members_that_have_the_message() -> None:
     assert tree_broadcast_seconds(MESSAGE, 8, medium(rate=10, step=1)) == pytest.approx([39.0])  # 3 x 13
 
 
@@ -112,14 +112,14 @@ def test_all_to_all_keeps_one_part_and_sends_the_others() -> None:
 
 
 def test_all_to_all_across_nodes_takes_the_longer_of_network_and_links() -> None:
-    told = two_tier_all_to_all_seconds(MESSAGE, 8, 4, medium(rate=10), medium(rate=2))
-    assert told == pytest.approx([30.0])  # 60 bytes away at 2 bytes a second; inside 45 / 10
+    seconds = two_tier_all_to_all_seconds(MESSAGE, 8, 4, medium(rate=10), medium(rate=2))
+    assert seconds == pytest.approx([30.0])  # 60 bytes away at 2 bytes a second; inside 45 / 10
     alone = two_tier_all_to_all_seconds(MESSAGE, 4, 1, None, medium(rate=2))
     assert alone == pytest.approx([45.0])
 
 
 def test_workers_share_the_servers_link() -> None:
-    """The seed's S / (B/n): 120 / (10 / 3)."""
+    """S / (B/n): 120 / (10 / 3)."""
     assert shared_link_seconds(MESSAGE, 3, medium(rate=10)) == pytest.approx([36.0])
     assert two_tier_server_seconds(MESSAGE, 3, 2, medium(rate=100), medium(rate=10)) == pytest.approx([24.0])
     assert two_tier_server_seconds(MESSAGE, 3, 2, medium(rate=10), medium(rate=100)) == pytest.approx([36.0])
@@ -133,8 +133,8 @@ def test_hierarchies_put_a_part_of_the_message_on_each_rail() -> None:
     inside, outside = medium(rate=100), medium(rate=10, step=1)
     around = 2 * 0.75 * 120 / 100
     across = 2 * 1 + 2 * 0.5 * 30 / 10
-    told = hierarchical_all_reduce_seconds(MESSAGE, 4, 2, inside, outside)
-    assert told == pytest.approx([around + across])
+    seconds = hierarchical_all_reduce_seconds(MESSAGE, 4, 2, inside, outside)
+    assert seconds == pytest.approx([around + across])
     half = [around / 2 + across / 2]
     assert hierarchical_all_gather_seconds(MESSAGE, 4, 2, inside, outside) == pytest.approx(half)
     assert hierarchical_reduce_scatter_seconds(MESSAGE, 4, 2, inside, outside) == pytest.approx(half)

@@ -29,15 +29,15 @@ def test_groups_that_differ_in_nothing_the_network_sees_are_as_one() -> None:
 
 def test_the_slowest_of_each_tier_counts() -> None:
     fast, slow = named("v100-sxm2-16gb:4"), named("t4:4", links="pcie3-x8")
-    found = network_among([fast, slow])
+    network = network_among([fast, slow])
     alone = network_of(slow, "pcie3-x8").intra
-    assert found.intra is not None
+    assert network.intra is not None
     assert alone is not None
-    assert found.intra.bytes_per_second_per_device == alone.bytes_per_second_per_device
-    assert found.intra.bytes_per_second_among(4, 4) == alone.bytes_per_second_among(4, 4)
+    assert network.intra.bytes_per_second_per_device == alone.bytes_per_second_per_device
+    assert network.intra.bytes_per_second_among(4, 4) == alone.bytes_per_second_among(4, 4)
     both = [network_of(replace(group, nodes=2), group.links, group.network).intra for group in (fast, slow)]
-    assert found.intra.latency_seconds == max(tier.latency_seconds for tier in both if tier is not None)
-    assert (found.devices_per_node, found.nodes) == (4, 2)
+    assert network.intra.latency_seconds == max(tier.latency_seconds for tier in both if tier is not None)
+    assert (network.devices_per_node, network.nodes) == (4, 2)
 
 
 @pytest.mark.parametrize(
@@ -52,9 +52,9 @@ def test_the_slowest_of_each_tier_counts() -> None:
 def test_nodes_of_other_sizes_are_taken_as_about_as_many_equal_ones(
     groups: tuple[str, ...], per_node: int, nodes: int
 ) -> None:
-    found = network_among([named(text) for text in groups])
-    assert (found.devices_per_node, found.nodes) == (per_node, nodes)
-    assert (found.intra is None) == (per_node == 1)
+    network = network_among([named(text) for text in groups])
+    assert (network.devices_per_node, network.nodes) == (per_node, nodes)
+    assert (network.intra is None) == (per_node == 1)
 
 
 def test_a_large_reduction_takes_what_the_slowest_network_takes() -> None:

@@ -18,7 +18,7 @@ def tiers(text: str, intra: str | None = None, inter: str | None = None) -> tupl
     return network, network.intra, network.inter
 
 
-def test_an_sxm_device_is_taken_to_sit_on_its_vendors_switch_and_that_is_said() -> None:
+def test_an_sxm_device_is_assumed_to_sit_on_its_vendors_switch_with_a_note() -> None:
     network, intra, inter = tiers("h100-sxm:8x4")
     assert (intra.link, intra.topology, intra.assumed) == ("nvswitch3", "nvswitch", True)
     assert (inter.link, inter.cards) == ("infiniband-ndr", 8)
@@ -34,7 +34,7 @@ def test_a_known_machine_needs_no_assumption() -> None:
     assert network.inter is None
 
 
-def test_one_device_has_nobody_to_talk_to() -> None:
+def test_one_device_exchanges_nothing() -> None:
     assert network_of(hardware("h100-sxm")) == Network(1, 1, None, None)
 
 
@@ -58,8 +58,8 @@ def test_peer_access_is_a_fact_of_the_device_not_of_its_name() -> None:
     assert network.intra.topology == "pcie-switch"
 
 
-def test_an_unknown_network_between_nodes_says_what_to_type() -> None:
-    with pytest.raises(MissingData, match="--network LINK"):
+def test_an_unknown_network_between_nodes_is_refused_with_what_to_give() -> None:
+    with pytest.raises(MissingData, match=r"give `network` as LINK\[:COUNT\]"):
         network_of(hardware("rtx4090:2x2"))
 
 
@@ -77,7 +77,7 @@ def test_a_link_in_the_wrong_place_is_refused(intra: str | None, inter: str | No
         network_of(hardware("h100-sxm:8x2"), intra=intra, inter=inter)
 
 
-def test_nonsense_links_are_refused() -> None:
+def test_unknown_links_are_refused() -> None:
     with pytest.raises(UnknownName):
         network_of(hardware("h100-sxm:8x2"), inter="carrier-pigeon:2")
     with pytest.raises(InvalidRequest, match="LINK"):

@@ -20,7 +20,7 @@ from foretrain.facts.sheets import Sheet
 from foretrain.prediction.answer import Prediction
 from foretrain.prediction.collectives.network import network_among
 from foretrain.prediction.cost_models.step_models import OperatorCostModel
-from foretrain.prediction.heterogeneous.division import Divider
+from foretrain.prediction.heterogeneous.division import CachedCostModel, GlobalBatch
 from foretrain.prediction.heterogeneous.report import BatchSplit
 from foretrain.prediction.predict import predict
 from foretrain.prediction.step.input_pipeline import InputOptions
@@ -126,12 +126,12 @@ def test_no_division_of_the_batch_is_faster(convolving: Workload, batch: int) ->
     """All divisions of the batch over the same two devices are tried."""
     third = with_figures(FAST, "third", speed=1 / 3)
     groups = (node(FAST), node(third))
-    divider = Divider(convolving, batch, 2, ROOFLINE, InputOptions())
+    whole = GlobalBatch(convolving, batch, 2, CachedCostModel(ROOFLINE), InputOptions())
     network = network_among(groups)
-    best = divider.fastest(groups, network)
+    best = whole.fastest(groups, network)
     assert best is not None
     assert best.global_batch == batch
-    tried = [divider.divided(groups, (batch - few, few), network).seconds for few in range(1, batch)]
+    tried = [whole.division(groups, (batch - few, few), network).seconds for few in range(1, batch)]
     assert best.seconds == pytest.approx(min(tried), rel=1e-3)
 
 
@@ -205,8 +205,9 @@ def test_below_its_minimum_batch_the_slow_node_is_excluded(convolving: Workload)
 
 
 def test_batch_norm_of_single_values_needs_two_samples(tmp_path: Path) -> None:
-    divider = Divider(workload_named(tmp_path, "normalising"), 8, 2, ROOFLINE, InputOptions())
-    assert divider.min_batch == 2
+    workload = workload_named(tmp_path, "normalising")
+    whole = GlobalBatch(workload, 8, 2, CachedCostModel(ROOFLINE), InputOptions())
+    assert whole.min_batch == 2
 
 
 def test_few_samples_use_few_of_many_nodes(convolving: Workload) -> None:

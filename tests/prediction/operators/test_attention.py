@@ -35,8 +35,8 @@ def test_attention_to_all_keys_takes_its_flop() -> None:
     """128 queries, 128 keys, heads of 4: two products of 2 · 128 · 128 · 4 FLOP, at 8 FLOP/s in FP16."""
     device = plain_device(flop_per_second=1.0, bytes_per_second=1e30)
     work = replace(full(1, 128, 1, 4), dtype="float16")
-    found = attention_seconds(table([work]), device, IDEAL, 1.0)[0]
-    assert found == pytest.approx(2 * 2 * 128 * 128 * 4 / 8)
+    seconds = attention_seconds(table([work]), device, IDEAL, 1.0)[0]
+    assert seconds == pytest.approx(2 * 2 * 128 * 128 * 4 / 8)
 
 
 def test_causal_attention_pays_the_diagonal_whole() -> None:

@@ -20,18 +20,18 @@ def content(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_says_its_format_software_and_data(name: str) -> None:
-    found = content(name)
-    assert found["format"] == 1
-    assert {"python", "numpy"} <= found["software"].keys()
-    for data in found["data"]:
+def test_states_its_format_software_and_data(name: str) -> None:
+    stored = content(name)
+    assert stored["format"] == 1
+    assert {"python", "numpy"} <= stored["software"].keys()
+    for data in stored["data"]:
         assert data["source"] in {"neusight", "deepbench"}
         assert all(count > 100 for count in data["measurements"].values())
         assert all(device_id in devices() for device_id in data["measurements"])
 
 
 def spreads(value: Any) -> list[dict[str, float]]:
-    """All quantiles found below a value."""
+    """All quantiles stored below a value."""
     if "p10" in value:
         return [value]
     return [spread for below in value.values() for spread in spreads(below)]
@@ -39,9 +39,9 @@ def spreads(value: Any) -> list[dict[str, float]]:
 
 @pytest.mark.parametrize("name", FILES)
 def test_residuals_are_ordered_and_counted(name: str) -> None:
-    found = spreads(content(name)["residuals"])
-    assert found
-    for spread in found:
+    stored = spreads(content(name)["residuals"])
+    assert stored
+    for spread in stored:
         assert 0 < spread["p10"] < spread["p50"] < spread["p90"] < 3
         assert 0.8 < spread["p50"] < 1.25
         assert spread["cases"] > 100

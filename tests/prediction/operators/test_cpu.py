@@ -14,7 +14,7 @@ from foretrain.facts.devices import Device
 from foretrain.prediction.operators._base import Knowledge
 from foretrain.prediction.operators.catalogue import operator_models
 from foretrain.prediction.operators.cpu import (
-    MAPPED_ANEW_BYTES,
+    MMAP_THRESHOLD_BYTES,
     CpuModel,
     FamilyFit,
     calibration_file,
@@ -88,9 +88,9 @@ def test_updates_pay_for_every_tensor(calibrated: Device) -> None:
 
 
 def test_large_tensors_are_mapped_anew_but_not_those_updated_in_place(calibrated: Device) -> None:
-    elements = MAPPED_ANEW_BYTES // 4 + 1
-    told = 2 + 1000 * 0.01 + (8 * elements - 1000) * 0.1
-    assert seconds(moved(elements), calibrated) == pytest.approx(told + 4 * elements * 0.5)
+    elements = MMAP_THRESHOLD_BYTES // 4 + 1
+    streaming = 2 + 1000 * 0.01 + (8 * elements - 1000) * 0.1
+    assert seconds(moved(elements), calibrated) == pytest.approx(streaming + 4 * elements * 0.5)
     in_place = table([moved(elements, Kind.OPTIMIZER, tensors=1)])
     at_least = float(least_seconds(in_place, CALIBRATION)[0])
     assert seconds(moved(elements, Kind.OPTIMIZER, tensors=1), calibrated) == pytest.approx(at_least)
@@ -123,7 +123,7 @@ def test_more_channels_never_take_less(calibrated: Device, inputs: int, outputs:
     assert 0 < seconds(small, calibrated) <= seconds(wide, calibrated)
 
 
-def test_families_tell_apart_what_runs_differently() -> None:
+def test_families_separate_what_runs_differently() -> None:
     assert family(convolution(1, 8, 8, 4)) == "convolution forward"
     assert family(convolution(1, 8, 8, 4, groups=8)) == "depthwise convolution forward"
     assert family(convolution(1, 16, 16, 4, groups=2)) == "grouped convolution forward"
@@ -133,7 +133,7 @@ def test_families_tell_apart_what_runs_differently() -> None:
     assert family(replace(moved(1), direction=Direction.BACKWARD)) == "elementwise backward"
 
 
-def test_a_direction_never_timed_is_told_by_the_other() -> None:
+def test_a_direction_never_timed_is_predicted_from_the_other() -> None:
     assert nearest_family("elementwise backward", CALIBRATION.families) == "elementwise forward"
     assert nearest_family("first convolution weight gradient", CALIBRATION.families) == "convolution forward"
     assert nearest_family("wide depthwise convolution forward", CALIBRATION.families) == "convolution forward"
@@ -146,25 +146,25 @@ def test_causal_attention_computes_all_scores() -> None:
     assert terms(table([causal]), 1.0)["FLOP"][0] == 512.0
 
 
-def test_a_kind_never_timed_says_what_to_do(calibrated: Device) -> None:
+def test_a_kind_never_timed_is_refused_with_what_to_do(calibrated: Device) -> None:
     with pytest.raises(MissingData, match="calibrate --here"):
         seconds(moved(3, Kind.SORT), calibrated)
 
 
 def test_half_precision_was_not_timed(calibrated: Device) -> None:
-    with pytest.raises(MissingData, match=r"bfloat16.*--precision fp32"):
+    with pytest.raises(MissingData, match=r"bfloat16.*`precision` fp32"):
         seconds(linear(1, 1, 1, "bfloat16"), calibrated)
     assert seconds(linear(2, 3, 4, "tf32"), calibrated) == seconds(linear(2, 3, 4), calibrated)
 
 
-def test_a_cpu_that_was_never_calibrated_says_so() -> None:
+def test_a_cpu_that_was_never_calibrated_is_refused() -> None:
     with pytest.raises(MissingData, match="run `foretrain calibrate --here`"):
         calibration_of(HERE)
     with pytest.raises(MissingData, match="epyc-7763 has not been timed"):
         calibration_of(replace(HERE, id="epyc-7763"))
 
 
-def test_a_file_that_cannot_be_read_says_so() -> None:
+def test_a_file_that_cannot_be_read_is_refused() -> None:
     file = calibration_file("here")
     file.parent.mkdir(parents=True)
     for content in ("{", "[]", '{"format": 0}', '{"format": 1, "families": {}}'):

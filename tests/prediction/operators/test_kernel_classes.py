@@ -37,7 +37,7 @@ def test_shapes_of_convolutions(dims: dict[str, int], name: str) -> None:
     assert kernel_class(convolution(dims)) == f"{name} convolution, forward, channels-first"
 
 
-def test_direction_and_layout_are_told_apart() -> None:
+def test_direction_and_layout_are_separate_classes() -> None:
     """The same shape runs other kernels backward, and in another layout."""
     gradient = convolution({"channels_last": 1}, Direction.WEIGHT_GRADIENT)
     assert kernel_class(gradient) == "dense convolution, weight gradient, channels-last"

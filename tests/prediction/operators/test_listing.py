@@ -13,9 +13,9 @@ from foretrain.prediction.operators.listing import (
     PHASES,
     Listing,
     bounds,
+    concatenated,
     kernel_class,
     listing_of,
-    together,
 )
 from foretrain.prediction.operators.pricing import price, price_all
 from foretrain.workloads.graph import Graph
@@ -64,7 +64,7 @@ def test_graphs_priced_together_cost_what_each_costs_alone(device_id: str) -> No
         assert joint.confidence == alone.confidence
 
 
-def test_steps_told_together_are_those_told_alone() -> None:
+def test_steps_priced_together_are_those_priced_alone() -> None:
     """Corrections of whole steps look at each step by itself, in company too."""
     target, model = device("rtx3090"), OperatorCostModel()
     for graph, joint in zip(graphs(), model.priced_all(graphs(), target), strict=True):
@@ -76,7 +76,7 @@ def test_steps_told_together_are_those_told_alone() -> None:
 def test_where_listings_begin() -> None:
     """Bounds split what `together` joins."""
     listings = [listing_of(graph) for graph in graphs()]
-    whole, ends = together(tuple(listings)), bounds(listings)
+    whole, ends = concatenated(tuple(listings)), bounds(listings)
     assert ends[-1] == len(whole.ops)
     assert whole.ops[ends[1] : ends[2]] == listings[1].ops
     assert bounds([Listing(())]) == [0, 0]

@@ -21,11 +21,11 @@ def content(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_says_its_format_software_and_data(name: str) -> None:
-    found = content(name)
-    assert found["format"] == 1
-    assert {"python", "numpy"} <= found["software"].keys()
-    for data in found["data"]:
+def test_states_its_format_software_and_data(name: str) -> None:
+    stored = content(name)
+    assert stored["format"] == 1
+    assert {"python", "numpy"} <= stored["software"].keys()
+    for data in stored["data"]:
         assert data["source"] in {"neusight", "aiconfigurator", "deepbench"}
         assert all(count > 50 for count in data["measurements"].values())
         assert all(device_id in devices() for device_id in data["measurements"])

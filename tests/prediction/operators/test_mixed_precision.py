@@ -38,7 +38,7 @@ def priced(device_id: str) -> PricedOps:
 
 
 @pytest.mark.parametrize("device_id", ["rtx3090", "rtx4090", "h100-sxm", "v100-sxm2-16gb"])
-def test_nothing_is_told_faster_than_the_roofline(device_id: str) -> None:
+def test_nothing_is_predicted_faster_than_the_roofline(device_id: str) -> None:
     """However small a factor, the limits of the device hold for every operator."""
     before = priced(device_id)
     after = corrected(before, device(device_id))
@@ -49,12 +49,12 @@ def test_nothing_is_told_faster_than_the_roofline(device_id: str) -> None:
 def test_products_of_a_measured_device_are_believed() -> None:
     """Where single products were measured, whole steps of another GPU do not overrule them."""
     before = priced("h100-sxm")
-    found = factors(before, device("h100-sxm"), calibration())
-    for op, factor in zip(before.ops, found, strict=True):
+    corrections = factors(before, device("h100-sxm"), calibration())
+    for op, factor in zip(before.ops, corrections, strict=True):
         if op.work.kind in (Kind.LINEAR, Kind.MATMUL):
             assert factor == 1.0
     elsewhere = factors(priced("rtx4090"), device("rtx4090"), calibration())
-    assert not np.array_equal(found, elsewhere)
+    assert not np.array_equal(corrections, elsewhere)
 
 
 def test_what_a_step_rests_on() -> None:
@@ -83,10 +83,10 @@ def test_a_compiled_step_is_extrapolated_and_no_slower() -> None:
     assert compiled.device_seconds < eager.device_seconds
 
 
-def test_the_step_is_told_with_the_correction() -> None:
+def test_the_step_is_predicted_with_the_correction() -> None:
     """`predict`'s own model uses it."""
-    told = OperatorCostModel().estimate(graph(), device("rtx3090"))
-    assert "calibrations/mixed_precision.json" in told.estimate.sources
-    assert told.device_seconds == pytest.approx(
+    step = OperatorCostModel().estimate(graph(), device("rtx3090"))
+    assert "calibrations/mixed_precision.json" in step.estimate.sources
+    assert step.device_seconds == pytest.approx(
         float(corrected(priced("rtx3090"), device("rtx3090")).seconds.sum())
     )

@@ -97,8 +97,8 @@ def lines(**ratios: float) -> Lines:
 
 
 def test_the_line_of_a_layer() -> None:
-    told = layer_seconds(table([vector("relu", 2, 5)]), V100, lines())
-    assert told.tolist() == [1 + 2 * 30]
+    times = layer_seconds(table([vector("relu", 2, 5)]), V100, lines())
+    assert times.tolist() == [1 + 2 * 30]
 
 
 def test_backward_that_was_not_measured_is_the_forward_line_times_the_ratio_found_elsewhere() -> None:
@@ -106,10 +106,10 @@ def test_backward_that_was_not_measured_is_the_forward_line_times_the_ratio_foun
     assert layer_seconds(table([backward]), V100, lines()).tolist() == [3 * (1 + 2 * 4 * 24)]
 
 
-def test_kinds_nobody_measured_are_taken_for_elementwise_ones() -> None:
+def test_kinds_never_measured_are_priced_as_elementwise_ones() -> None:
     for kind in (Kind.POOLING, Kind.COPY, Kind.OPTIMIZER):
-        told = layer_seconds(table([streamed(kind, Direction.FORWARD)]), V100, lines())
-        assert told.tolist() == [1 + 2 * 3 * 24]
+        times = layer_seconds(table([streamed(kind, Direction.FORWARD)]), V100, lines())
+        assert times.tolist() == [1 + 2 * 3 * 24]
 
 
 def test_a_board_of_the_same_family_stands_in() -> None:
@@ -137,9 +137,9 @@ def test_the_fit_recovers_its_line_and_a_few_wild_measurements_do_not_move_it() 
     at = np.geomspace(1e3, 1e9, 200)
     seconds = Line(2e-5, 3e-12).seconds(at)
     seconds[::20] *= 5
-    found = fit_line(at, seconds)
-    assert found.start_seconds == pytest.approx(2e-5, rel=0.01)
-    assert found.seconds_per_operation == pytest.approx(3e-12, rel=0.01)
+    fitted = fit_line(at, seconds)
+    assert fitted.start_seconds == pytest.approx(2e-5, rel=0.01)
+    assert fitted.seconds_per_operation == pytest.approx(3e-12, rel=0.01)
 
 
 def sample(direction: Direction, factor: float, count: int = 60, device_id: str = "t4") -> Sample:
@@ -151,17 +151,17 @@ def sample(direction: Direction, factor: float, count: int = 60, device_id: str 
 
 def test_backward_over_forward_is_found_where_both_were_measured() -> None:
     forward, elsewhere = sample(Direction.FORWARD, 1.0), sample(Direction.FORWARD, 1.0, device_id="p4")
-    found = fit([forward, elsewhere, sample(Direction.INPUT_GRADIENT, 1.5)])
-    told = found.line(LayerType(Kind.CONVOLUTION, Direction.INPUT_GRADIENT, "float32"), device("p4"))
-    assert told.start_seconds == pytest.approx(1.5 * 2e-5, rel=1e-3)
+    fitted = fit([forward, elsewhere, sample(Direction.INPUT_GRADIENT, 1.5)])
+    times = fitted.line(LayerType(Kind.CONVOLUTION, Direction.INPUT_GRADIENT, "float32"), device("p4"))
+    assert times.start_seconds == pytest.approx(1.5 * 2e-5, rel=1e-3)
 
 
-def test_backward_left_out_is_told_by_the_ratio_of_other_devices() -> None:
+def test_backward_left_out_is_predicted_by_the_ratio_of_other_devices() -> None:
     forward = [sample(Direction.FORWARD, speed, device_id=name) for name, speed in (("t4", 1.0), ("p4", 2.0))]
     backward = [sample(Direction.INPUT_GRADIENT, 1.5), sample(Direction.INPUT_GRADIENT, 8.0, device_id="p4")]
-    told = {part.device_id: predicted for part, predicted in backward_unseen([*forward, *backward])}
-    assert told["t4"] == pytest.approx(4 * forward[0].seconds, rel=1e-3)
-    assert told["p4"] == pytest.approx(1.5 * forward[1].seconds, rel=1e-3)
+    times = {part.device_id: predicted for part, predicted in backward_unseen([*forward, *backward])}
+    assert times["t4"] == pytest.approx(4 * forward[0].seconds, rel=1e-3)
+    assert times["p4"] == pytest.approx(1.5 * forward[1].seconds, rel=1e-3)
 
 
 def test_too_few_measurements_make_no_line() -> None:
@@ -170,20 +170,20 @@ def test_too_few_measurements_make_no_line() -> None:
     assert np.isnan(shape_unseen([few])[0]).all()
 
 
-def test_a_shape_left_out_of_a_clean_line_is_told() -> None:
+def test_a_shape_left_out_of_a_clean_line_is_predicted() -> None:
     part = sample(Direction.FORWARD, 1.0)
     assert shape_unseen([part])[0] == pytest.approx(part.seconds, rel=1e-3)
 
 
 def test_the_shipped_lines_rise_and_every_layer_of_a_network_can_be_priced_where_all_were_measured() -> None:
-    found = calibration().lines
-    every = [line for by_layer in found.by_device.values() for line in by_layer.values()]
+    fitted = calibration().lines
+    every = [line for by_layer in fitted.by_device.values() for line in by_layer.values()]
     assert all(line.start_seconds > 0 and line.seconds_per_operation > 0 for line in every)
     for target in WHOLE:
         for kind in ROWS.keys() - {Kind.RNN, Kind.ATTENTION}:
             for direction in (Direction.FORWARD, Direction.INPUT_GRADIENT, Direction.WEIGHT_GRADIENT):
-                alike = kind if found.measures(kind) else Kind.ELEMENTWISE
-                line = found.line(LayerType(alike, direction, "float32"), target)
+                similar = kind if fitted.measures(kind) else Kind.ELEMENTWISE
+                line = fitted.line(LayerType(similar, direction, "float32"), target)
                 assert line.seconds(np.array([1e6])) > 0
 
 
@@ -209,7 +209,7 @@ def test_conforms(target: Device, kind: Kind, direction: Direction, rows: int) -
     assert once <= twice
 
 
-def test_confidence_says_what_was_measured_here() -> None:
+def test_confidence_states_what_was_measured_on_the_device() -> None:
     model = PerLayerModel()
     assert model.confidence(Kind.SOFTMAX, T4).knowledge is Knowledge.CALIBRATED
     assert model.confidence(Kind.SOFTMAX, V100_SXM).knowledge is Knowledge.EXTRAPOLATED
@@ -218,7 +218,7 @@ def test_confidence_says_what_was_measured_here() -> None:
     assert pooling.p10 <= elementwise.p10 < 1 < elementwise.p90 <= pooling.p90
 
 
-def test_backward_told_by_ratio_is_trusted_less() -> None:
+def test_backward_predicted_by_ratio_is_trusted_less() -> None:
     by_ratio, measured = (
         PerLayerModel().confidence(Kind.CONVOLUTION, target) for target in (device("p4"), V100_SXM)
     )

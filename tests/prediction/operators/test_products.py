@@ -111,7 +111,7 @@ def test_types_run_on_their_units(dtype: str, unit: str) -> None:
     assert unit_of(dtype) == unit
 
 
-def test_a_throttled_board_is_told_from_its_power() -> None:
+def test_a_throttled_board_is_recognised_by_its_power() -> None:
     """A T4 may spend half of what a V100 may on a FLOP; nobody needs to have measured it to know."""
     lanes = calibration().units["lanes"]
     assert lanes.limit.share(device("t4"), "lanes") < 0.75 * lanes.limit.share(
@@ -210,13 +210,13 @@ def test_logits_of_a_vocabulary_come_near_the_peak() -> None:
     assert priced(logits, device("v100-pcie-32gb")) == pytest.approx(38.9e-3, rel=0.1)
 
 
-def test_a_forgotten_device_is_told_by_its_sheet() -> None:
+def test_a_device_left_out_is_predicted_from_its_data_sheet() -> None:
     known, target = calibration(), device("v100-pcie-32gb")
     forgetful = known.without(target)
-    assert known.knows(target)
-    assert not forgetful.knows(target)
-    assert not forgetful.knows(device("v100-sxm2-16gb")), "the same family"
-    assert forgetful.knows(device("t4"))
+    assert known.is_measured(target)
+    assert not forgetful.is_measured(target)
+    assert not forgetful.is_measured(device("v100-sxm2-16gb")), "the same family"
+    assert forgetful.is_measured(device("t4"))
     assert not any(":7.0:" in name for name in forgetful.corrections)
     trust = MatrixModel(forgetful).confidence(Kind.LINEAR, target)
     assert trust.knowledge is Knowledge.EXTRAPOLATED

@@ -33,8 +33,8 @@ def priced(gates: int, hidden: int, batch: int, steps: int, target: Device, dire
 def test_steps_follow_each_other() -> None:
     """Ten steps of 1 s overhead and a 2 s product at half efficiency, after 3 s of inputs: 3 + 10 (1 + 4)."""
     one = np.ones(1)
-    found = RecurrentParts(inputs=3 * one, step=2 * one, weights=0 * one, steps=10 * one, is_backward=0 * one)
-    assert recurrent_seconds(found, RecurrentConstants(1.0, 7.0, 0.5)).tolist() == [53.0]
+    parts = RecurrentParts(inputs=3 * one, step=2 * one, weights=0 * one, steps=10 * one, is_backward=0 * one)
+    assert recurrent_seconds(parts, RecurrentConstants(1.0, 7.0, 0.5)).tolist() == [53.0]
 
 
 def test_a_later_generation_takes_the_latest_constants() -> None:

@@ -15,7 +15,7 @@ from foretrain.prediction.operators.listing import table
 from foretrain.prediction.operators.pricing import roofline_seconds
 from foretrain.prediction.operators.streaming import (
     GROUPS,
-    WAYS,
+    PATTERNS,
     StreamConstants,
     StreamingModel,
     calibration,
@@ -24,8 +24,8 @@ from foretrain.prediction.operators.streaming import (
 )
 from foretrain.workloads.ops import Direction, Kind, Work
 
-ONE_EACH = (1.0,) * len(WAYS)
-NONE_EACH = (0.0,) * len(WAYS)
+ONE_EACH = (1.0,) * len(PATTERNS)
+NONE_EACH = (0.0,) * len(PATTERNS)
 IDEAL = StreamConstants(0.0, ONE_EACH, NONE_EACH, NONE_EACH, 1.0, 1.0, 2.0)
 GPUS = tuple(item for item in devices().values() if item.kind == "gpu")
 PRICED = sorted(StreamingModel.kinds - {Kind.VIEW})
@@ -100,17 +100,17 @@ def test_a_sort_moves_everything_once_per_byte_of_its_keys() -> None:
 def test_rows_take_turns_on_the_multiprocessors() -> None:
     """64 rows of 128 threads, 16 at a time on each of 2 multiprocessors: 2 turns of 100 cycles."""
     work = streamed(Kind.NORMALISATION, rows=64, length=32)
-    constants = replace(IDEAL, row_cycles=(100.0,) * len(WAYS), overlap=50.0)
+    constants = replace(IDEAL, row_cycles=(100.0,) * len(PATTERNS), overlap=50.0)
     device = plain_device(bytes_per_second=1e12, sm_count=2, l2_bytes=1e12)
     assert seconds(work, device, constants) == pytest.approx(200.0)
 
 
 def test_a_correction_scales_moving_and_turning_of_its_group_only() -> None:
-    corrected = replace(IDEAL, row_cycles=(5.0,) * len(WAYS)).corrected({"norm": (2.0, 3.0)})
-    for way, group in enumerate(GROUPS):
+    corrected = replace(IDEAL, row_cycles=(5.0,) * len(PATTERNS)).corrected({"norm": (2.0, 3.0)})
+    for pattern, group in enumerate(GROUPS):
         is_norm = group == "norm"
-        assert corrected.efficiency[way] == (0.5 if is_norm else 1.0)
-        assert corrected.row_cycles[way] == (15.0 if is_norm else 5.0)
+        assert corrected.efficiency[pattern] == (0.5 if is_norm else 1.0)
+        assert corrected.row_cycles[pattern] == (15.0 if is_norm else 5.0)
 
 
 works = st.builds(
@@ -127,8 +127,8 @@ works = st.builds(
 @settings(max_examples=150, deadline=None)
 @given(work=works, device=st.sampled_from(GPUS))
 def test_never_below_the_roofline(work: Work, device: Device) -> None:
-    found = StreamingModel().seconds(table([work]), device)
-    assert found[0] >= roofline_seconds(table([work]), device)[0] > 0
+    seconds = StreamingModel().seconds(table([work]), device)
+    assert seconds[0] >= roofline_seconds(table([work]), device)[0] > 0
 
 
 @settings(max_examples=150, deadline=None)
@@ -155,7 +155,7 @@ def test_a_device_twice_as_good_in_everything_is_never_slower(work: Work, device
     assert model.seconds(table([work]), better)[0] <= model.seconds(table([work]), device)[0] * (1 + 1e-9)
 
 
-def test_confidence_says_whether_the_device_was_measured() -> None:
+def test_confidence_states_whether_the_device_was_measured() -> None:
     known = {item.id: item for item in GPUS}
     seen = StreamingModel().confidence(Kind.SOFTMAX, known["v100-pcie-32gb"])
     unseen = StreamingModel().confidence(Kind.SOFTMAX, known["h100-sxm"])
@@ -164,7 +164,7 @@ def test_confidence_says_whether_the_device_was_measured() -> None:
     assert unseen.p90 / unseen.p10 > seen.p90 / seen.p10
 
 
-def test_kinds_nobody_measured_are_trusted_least() -> None:
+def test_kinds_never_measured_are_trusted_least() -> None:
     h100 = next(item for item in GPUS if item.id == "h100-sxm")
     pooling, copy = (StreamingModel().confidence(kind, h100) for kind in (Kind.POOLING, Kind.COPY))
     for kind in (Kind.ELEMENTWISE, Kind.SOFTMAX, Kind.NORMALISATION):
@@ -180,7 +180,7 @@ def test_calibrated_shares_are_shares() -> None:
     assert all(0.5 < row.share < 1 for row in known.shares)
 
 
-def test_a_forgotten_device_is_told_by_what_was_published_and_by_its_like() -> None:
+def test_a_device_left_out_is_predicted_from_published_figures_and_similar_devices() -> None:
     known, target = calibration(), device("v100-pcie-32gb")
     forgetful = known.without(target)
     assert target.id in known.corrections

@@ -33,14 +33,14 @@ def test_rows_walk_left_up_to_the_threshold() -> None:
 
 
 def test_trees_of_any_depth_add_up() -> None:
-    found = forest(STUMP, {"leaf_value": 10.0})
-    assert found.predict(ROWS).tolist() == [9.0, 13.0, 15.0]
+    trees = forest(STUMP, {"leaf_value": 10.0})
+    assert trees.predict(ROWS).tolist() == [9.0, 13.0, 15.0]
 
 
 def test_what_is_stored_comes_back() -> None:
-    found = forest(STUMP, STUMP)
-    again = stored({name: np.asarray(array) for name, array in found.arrays("a/").items()}, "a/")
-    assert again.predict(ROWS).tolist() == found.predict(ROWS).tolist()
+    trees = forest(STUMP, STUMP)
+    again = stored({name: np.asarray(array) for name, array in trees.arrays("a/").items()}, "a/")
+    assert again.predict(ROWS).tolist() == trees.predict(ROWS).tolist()
 
 
 def test_other_splits_are_refused() -> None:

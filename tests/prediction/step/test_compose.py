@@ -12,11 +12,11 @@ from foretrain.errors import InvalidRequest
 from foretrain.prediction.collectives._base import Verb
 from foretrain.prediction.cost_models.priced_step import CallTimes, call_times
 from foretrain.prediction.step.compose import (
+    all_exchange_seconds,
     compose,
-    exchanging_seconds,
+    exchange_count,
     passes,
     per_step,
-    times_happening,
 )
 from foretrain.prediction.step.pipeline import compose_pipeline
 from foretrain.prediction.strategies.gradients import forward_end
@@ -74,8 +74,8 @@ def test_every_first_and_last_micro_batch(micro_batches: int) -> None:
     whole = program("fbo", *given_exchanges, micro_batches=micro_batches)
     run = compose(whole, times(1, 2, 1), by_bytes)
     assert run.seconds == pytest.approx(micro_batches * (1 + 10 + 2) + 100 + 1000 + 1)
-    assert exchanging_seconds(whole, by_bytes) == 10 * micro_batches + 1100
-    assert [times_happening(each, whole) for each in given_exchanges] == [micro_batches, 1, 1]
+    assert all_exchange_seconds(whole, by_bytes) == 10 * micro_batches + 1100
+    assert [exchange_count(each, whole) for each in given_exchanges] == [micro_batches, 1, 1]
     assert per_step(np.array([1.0, 2.0, 1.0]), whole) == 3 * micro_batches + 1
     assert sum(run.phases.values()) == pytest.approx(run.computing_seconds + run.waiting_seconds)
 
@@ -86,13 +86,13 @@ seconds = st.integers(0, 20)
 @st.composite
 def some_program(draw: st.DrawFn) -> Program:
     spelled = "f" * draw(st.integers(1, 3)) + "b" * draw(st.integers(1, 3)) + "o" * draw(st.integers(0, 2))
-    found = []
+    result = []
     for _ in range(draw(st.integers(0, 4))):
         after = draw(st.integers(-1, len(spelled) - 1))
         before = draw(st.integers(after + 1, len(spelled)))
         axis = draw(st.sampled_from([Axis.TENSOR, Axis.DATA]))
-        found.append(exchange(after, before, draw(seconds), axis, draw(st.sampled_from(list(When)))))
-    return program(spelled, *found, micro_batches=draw(st.integers(1, 3)))
+        result.append(exchange(after, before, draw(seconds), axis, draw(st.sampled_from(list(When)))))
+    return program(spelled, *result, micro_batches=draw(st.integers(1, 3)))
 
 
 @given(some_program(), st.data())
@@ -104,7 +104,7 @@ def test_any_step_is_what_it_spends_its_time_on(of: Program, data: st.DataObject
     run = compose(of, CallTimes(device, host), by_bytes)
     spent = run.computing_seconds + run.exposed_seconds + run.waiting_seconds + run.bubble_seconds
     assert spent == pytest.approx(run.seconds)
-    assert run.exposed_seconds <= exchanging_seconds(of, by_bytes) + 1e-6
+    assert run.exposed_seconds <= all_exchange_seconds(of, by_bytes) + 1e-6
     assert run.computing_seconds == per_step(device, of)
     assert run.seconds >= per_step(host, of) - 1e-6
     assert sum(run.phases.values()) == pytest.approx(run.computing_seconds + run.waiting_seconds)
@@ -117,15 +117,15 @@ def test_any_step_is_what_it_spends_its_time_on(of: Program, data: st.DataObject
 def test_passes_of_a_stage_by_hand() -> None:
     """Forward 1 + 4 waited for, backward 2; 10 to reduce after it; the update takes 3."""
     of = program("fbo", exchange(0, 1, 4.0, Axis.TENSOR), exchange(1, 2, 10.0, when=When.LAST))
-    found = passes(of, times(1, 2, 3), by_bytes)
-    assert (found.forward + found.backward, found.tail, found.optimizer) == (7, 10, 3)
-    assert found.waiting == found.update_waiting == 0
+    result = passes(of, times(1, 2, 3), by_bytes)
+    assert (result.forward + result.backward, result.tail, result.optimizer) == (7, 10, 3)
+    assert result.waiting == result.update_waiting == 0
     assert forward_end(of.graph) == 1
 
 
 def test_an_update_waits_for_its_launches() -> None:
-    found = passes(program("fbo"), CallTimes(np.ones(3), np.array([0.0, 0.0, 5.0])), by_bytes)
-    assert (found.optimizer, found.update_waiting, found.waiting) == (5, 4, 0)
+    result = passes(program("fbo"), CallTimes(np.ones(3), np.array([0.0, 0.0, 5.0])), by_bytes)
+    assert (result.optimizer, result.update_waiting, result.waiting) == (5, 4, 0)
 
 
 VOICE = graph("voice-linear")
@@ -222,6 +222,6 @@ def test_more_stages_than_layers_are_refused() -> None:
 
 def test_micro_batches_of_a_stage_do_not_outrun_their_exchanges() -> None:
     """Passes of 3 s whose gradients take 10 s to scatter each time: one micro-batch every 10 s."""
-    found = passes(program("fbo", exchange(1, 2, 10.0)), times(1, 2, 1), by_bytes)
-    assert found.forward + found.backward == 10
-    assert found.tail == 3
+    result = passes(program("fbo", exchange(1, 2, 10.0)), times(1, 2, 1), by_bytes)
+    assert result.forward + result.backward == 10
+    assert result.tail == 3

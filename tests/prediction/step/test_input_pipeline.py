@@ -26,38 +26,40 @@ TEXT = replace(STEP, tokens=51_200)
 
 
 def test_without_a_data_set_only_the_copy_remains() -> None:
-    found = input_pipeline(STEP, T4)
+    pipeline = input_pipeline(STEP, T4)
     assert input_bytes(STEP) == 4 * 3 * 8 * 8 * 4  # four images of 3 x 8 x 8 floats
-    assert found.copying_seconds == pytest.approx(input_bytes(STEP) / host_link(T4)[1])
-    assert found.reading_seconds == found.decoding_seconds == 0
-    assert [part.name for part in found.estimate.visible] == [COPYING]
+    assert pipeline.copying_seconds == pytest.approx(input_bytes(STEP) / host_link(T4)[1])
+    assert pipeline.reading_seconds == pipeline.decoding_seconds == 0
+    assert [part.name for part in pipeline.estimate.visible] == [COPYING]
 
 
 def test_files_on_a_hard_disk_take_a_seek_each() -> None:
-    found = input_pipeline(STEP, T4, InputOptions("imagenet-jpeg", "hdd"))
-    assert found.reading_seconds == pytest.approx(100 / 170 + 100 * 115_440 / 270e6)
-    assert found.seconds == found.reading_seconds
+    pipeline = input_pipeline(STEP, T4, InputOptions("imagenet-jpeg", "hdd"))
+    assert pipeline.reading_seconds == pytest.approx(100 / 170 + 100 * 115_440 / 270e6)
+    assert pipeline.seconds == pipeline.reading_seconds
 
 
 def test_packed_samples_need_no_seek() -> None:
-    found = input_pipeline(STEP, T4, InputOptions("cifar10", "hdd"))
-    assert found.reading_seconds == pytest.approx(100 * 3073 / 270e6)
+    pipeline = input_pipeline(STEP, T4, InputOptions("cifar10", "hdd"))
+    assert pipeline.reading_seconds == pytest.approx(100 * 3073 / 270e6)
 
 
 def test_workers_share_the_decoding() -> None:
     cost = datasets()["imagenet-jpeg"].sheet.number("decode_seconds_per_sample")
     for workers, sharing in ((0, 1), (1, 1), (8, 8)):
-        found = input_pipeline(STEP, T4, InputOptions("imagenet-jpeg", workers=workers))
-        assert found.decoding_seconds == pytest.approx(100 * cost / sharing)
+        pipeline = input_pipeline(STEP, T4, InputOptions("imagenet-jpeg", workers=workers))
+        assert pipeline.decoding_seconds == pytest.approx(100 * cost / sharing)
 
 
 def test_tokens_count_by_the_token() -> None:
-    found = input_pipeline(TEXT, T4, InputOptions("tokens", "sata-ssd"))
-    assert found.reading_seconds == pytest.approx(100 / 98_000 + 51_200 * 2 / 560e6)
+    pipeline = input_pipeline(TEXT, T4, InputOptions("tokens", "sata-ssd"))
+    assert pipeline.reading_seconds == pytest.approx(100 / 98_000 + 51_200 * 2 / 560e6)
 
 
 def test_tokens_for_a_model_of_images_make_no_sense() -> None:
-    with pytest.raises(InvalidRequest, match="consists of tokens, but this model takes none"):
+    with pytest.raises(
+        InvalidRequest, match="but the inputs of this model are not tokens"
+    ):
         input_pipeline(STEP, T4, InputOptions("tokens"))
 
 
@@ -81,7 +83,7 @@ def test_synthetic_samples_and_a_cpu_cost_nothing() -> None:
     assert input_pipeline(STEP, cpu).seconds == 0
 
 
-def test_every_storage_in_its_order_and_every_data_set_is_told() -> None:
+def test_every_storage_in_its_order_and_every_data_set_is_predicted() -> None:
     order = ("nvme", "sata-ssd", "network-disk", "hdd")
     times = [input_pipeline(STEP, T4, InputOptions("imagenet", name)).reading_seconds for name in order]
     assert times == sorted(times)

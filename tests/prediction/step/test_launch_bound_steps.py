@@ -37,7 +37,7 @@ def test_a_fast_host_costs_nothing() -> None:
 
 
 def test_each_pass_of_a_stage_takes_at_least_its_own_launches() -> None:
-    found = passes(_program(REDUCTION), _times((1, 5, 1), (3, 2, 4)), lambda _: 10.0)
-    assert (found.forward, found.backward, found.optimizer) == (3, 5, 4)
-    assert found.tail == 10
-    assert found.waiting == 2
+    passing = passes(_program(REDUCTION), _times((1, 5, 1), (3, 2, 4)), lambda _: 10.0)
+    assert (passing.forward, passing.backward, passing.optimizer) == (3, 5, 4)
+    assert passing.tail == 10
+    assert passing.waiting == 2

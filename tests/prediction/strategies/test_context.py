@@ -106,7 +106,7 @@ def test_degree_one_changes_nothing() -> None:
     assert context_parallel(whole, 1) is whole
 
 
-def test_what_cannot_be_divided_says_why() -> None:
+def test_models_that_cannot_be_divided_are_refused_with_the_reason() -> None:
     assert feasible_context_degrees(graph("gpt2"), 8) == (1, 2, 4, 8)
     with pytest.raises(InvalidRequest, match=r"512 pairs of tokens.*nearest degrees that do: 2 and 4"):
         program("gpt2", 3)

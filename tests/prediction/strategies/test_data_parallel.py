@@ -15,7 +15,7 @@ from foretrain.prediction.strategies.gradients import (
     AVERAGING,
     Gradient,
     averaged,
-    buckets,
+    bucketed,
     gradients,
     optimizer_start,
     parameter_bytes,
@@ -32,23 +32,23 @@ def ready_in_turn(*sizes: int) -> list[Gradient]:
 
 
 def test_the_first_bucket_holds_one_mebibyte_and_the_others_25() -> None:
-    found = list(buckets(ready_in_turn(*[MIB] * 60)))
-    assert [bucket.bytes for bucket in found] == [MIB, 25 * MIB, 25 * MIB, 9 * MIB]
-    assert [bucket.ready for bucket in found] == [0, 25, 50, 59]
+    result = list(bucketed(ready_in_turn(*[MIB] * 60)))
+    assert [bucket.bytes for bucket in result] == [MIB, 25 * MIB, 25 * MIB, 9 * MIB]
+    assert [bucket.ready for bucket in result] == [0, 25, 50, 59]
 
 
 def test_a_bucket_is_closed_by_the_gradient_that_fills_it() -> None:
-    found = list(buckets(ready_in_turn(MIB // 2, 30 * MIB, 24 * MIB, 24 * MIB)))
-    assert [bucket.bytes for bucket in found] == [30 * MIB + MIB // 2, 48 * MIB]
-    assert list(buckets([])) == []
+    result = list(bucketed(ready_in_turn(MIB // 2, 30 * MIB, 24 * MIB, 24 * MIB)))
+    assert [bucket.bytes for bucket in result] == [30 * MIB + MIB // 2, 48 * MIB]
+    assert list(bucketed([])) == []
 
 
 @given(st.lists(st.integers(1, 40 * MIB).map(lambda size: 4 * size), max_size=40))
 def test_buckets_hold_every_gradient_once(sizes: list[int]) -> None:
-    found = list(buckets(ready_in_turn(*sizes)))
-    assert sum(bucket.bytes for bucket in found) == sum(sizes)
-    assert sum(bucket.elements for bucket in found) * 4 == sum(sizes)
-    assert [bucket.ready for bucket in found] == sorted({bucket.ready for bucket in found})
+    result = list(bucketed(ready_in_turn(*sizes)))
+    assert sum(bucket.bytes for bucket in result) == sum(sizes)
+    assert sum(bucket.elements for bucket in result) * 4 == sum(sizes)
+    assert [bucket.ready for bucket in result] == sorted({bucket.ready for bucket in result})
 
 
 def test_gradients_are_ready_from_the_last_layer_to_the_first() -> None:
@@ -61,8 +61,8 @@ def test_gradients_are_ready_from_the_last_layer_to_the_first() -> None:
 def test_the_last_bucket_is_exposed() -> None:
     """Backward calls of 3 s each finish gradients that take 1, 2 and 4 s to reduce: only the last waits."""
     of = step_of("fbbbo", [1, 2, 4])
-    found = data_parallel(Program(of), 4, bucket_bytes=1.0)
-    first_only = [exchange._replace(bytes=exchange.bytes / 4) for exchange in found.exchanges]
+    result = data_parallel(Program(of), 4, bucket_bytes=1.0)
+    first_only = [exchange._replace(bytes=exchange.bytes / 4) for exchange in result.exchanges]
     assert [exchange.after for exchange in first_only] == [3]  # less than 1 MiB: one bucket
     each = [
         exchange._replace(bytes=seconds, after=after)
@@ -86,11 +86,11 @@ def test_reducing_after_the_backward_pass_hides_nothing() -> None:
 
 
 def test_reductions_of_a_real_model_wait_for_the_optimizer_and_for_nothing_else() -> None:
-    found = data_parallel(Program(gpt2()), 8)
-    assert sum(exchange.bytes for exchange in found.exchanges) == parameter_bytes(gpt2())
-    assert {exchange.before for exchange in found.exchanges} == {optimizer_start(gpt2())}
-    assert all(gpt2().calls[exchange.after].phase is Phase.BACKWARD for exchange in found.exchanges)
-    assert found.devices == found.replicas == 8
+    result = data_parallel(Program(gpt2()), 8)
+    assert sum(exchange.bytes for exchange in result.exchanges) == parameter_bytes(gpt2())
+    assert {exchange.before for exchange in result.exchanges} == {optimizer_start(gpt2())}
+    assert all(gpt2().calls[exchange.after].phase is Phase.BACKWARD for exchange in result.exchanges)
+    assert result.devices == result.replicas == 8
 
 
 @pytest.mark.parametrize("hook", ["fp16", "bf16"])
@@ -103,9 +103,9 @@ def test_compression_halves_the_bytes(hook: str) -> None:
 
 def test_accumulation_reduces_only_in_the_last_micro_batch() -> None:
     of = step_of("fbo", [1])
-    found = data_parallel(Program(of, micro_batches=4), 2)
-    assert {exchange.when for exchange in found.exchanges} == {When.LAST}
-    run = compose(found, times(1, 2, 1), lambda _: 10.0)
+    result = data_parallel(Program(of, micro_batches=4), 2)
+    assert {exchange.when for exchange in result.exchanges} == {When.LAST}
+    run = compose(result, times(1, 2, 1), lambda _: 10.0)
     assert run.seconds == 4 * 3 + 10 + 1
 
 
@@ -117,9 +117,9 @@ def test_one_device_changes_nothing() -> None:
 @pytest.mark.parametrize("axis", [Axis.CONTEXT, Axis.EXPERT])
 def test_devices_that_share_sequences_or_experts_average_gradients_too(axis: Axis) -> None:
     """They have gradients of the same parameters, even if there is a single replica of all of them."""
-    found = data_parallel(Program(gpt2(), degrees={axis: 4}), 1)
-    assert sum(exchange.bytes for exchange in found.exchanges) == parameter_bytes(gpt2())
-    assert all(axis in exchange.axes for exchange in found.exchanges)
+    result = data_parallel(Program(gpt2(), degrees={axis: 4}), 1)
+    assert sum(exchange.bytes for exchange in result.exchanges) == parameter_bytes(gpt2())
+    assert all(axis in exchange.axes for exchange in result.exchanges)
 
 
 def test_gradients_of_experts_are_averaged_only_between_devices_with_the_same_ones() -> None:

@@ -82,14 +82,14 @@ def test_an_expert_gets_the_tokens_of_all_devices() -> None:
 def test_tokens_travel_there_and_back_twice() -> None:
     """Capacity 64 for each of 8 experts and 2 sequences, 768 wide in FP32: 3 MiB each way."""
     divided = program(4)
-    found = Counter(
+    counted = Counter(
         (e.name, e.bytes, divided.graph.calls[e.before].phase)
         for e in divided.exchanges
         if e.verb is Verb.ALL_TO_ALL and e.axis is Axis.EXPERT
     )
     size = 8 * 64 * 2 * 768 * 4.0
     names = ("tokens to experts", "results from experts")
-    assert found == {
+    assert counted == {
         (name, size, phase): SPARSE_LAYERS for name in names for phase in (Phase.FORWARD, Phase.BACKWARD)
     }
 
@@ -153,12 +153,12 @@ def test_stacked_experts_with_tensor_parallelism(tmp_path: Path) -> None:
     assert elements_of_experts(both.graph) * 8 == elements_of_experts(whole)
 
 
-def test_what_cannot_be_divided_says_why() -> None:
+def test_models_that_cannot_be_divided_are_refused_with_the_reason() -> None:
     whole = Program(graph(SWITCH))
     assert expert_parallel(whole, 1) is whole
     assert feasible_expert_degrees(graph(SWITCH), 64) == (1, 2, 4, 8)
     assert feasible_expert_degrees(graph("gpt2"), 64) == (1,)
     with pytest.raises(InvalidRequest, match=r"8 experts.*nearest degrees that do: 2 and 4"):
         program(3)
-    with pytest.raises(InvalidRequest, match="this model has none"):
+    with pytest.raises(InvalidRequest, match="none are recognised in this model"):
         expert_parallel(Program(graph("gpt2")), 2)

@@ -1,4 +1,4 @@
-"""Parameter servers: the seed's formula and Dutta's by hand, then event-by-event simulations."""
+"""Parameter servers: the synchronous formula and Dutta's by hand, then event-by-event simulations."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ LOG_NORMAL = WorkerTimes(2.0, 0.3)
 NORMAL = WorkerTimes(2.0, 0.2, Distribution.NORMAL)
 
 
-def test_the_seeds_synchronous_step() -> None:
+def test_a_synchronous_step_by_hand() -> None:
     """60 samples on 3 workers: 20 · 0.1 + 1 of the slowest, 2 · 50 MB over a tenth of 1 GB/s split by 3,
     0.05 to aggregate, 0.01 overhead."""
     seconds = synchronous_seconds(60, [0.05, 0.1, 0.05], [1, 1, 1], 50e6, 1e9, 3, 0.05, 0.01)
     assert seconds == pytest.approx(3 + 0.3 + 0.05 + 0.01)
 
 
-def test_equal_steady_workers_give_the_seeds_step() -> None:
+def test_equal_steady_workers_give_the_synchronous_step() -> None:
     server = server_on_link(50e6, 1e9, servers=2, aggregation_seconds=0.05, overhead_seconds=0.01)
     update = ps_update(Variant.SYNC, 4, 0, WorkerTimes(3.0), server)
     assert update.seconds_per_update == pytest.approx(

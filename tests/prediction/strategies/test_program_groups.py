@@ -65,8 +65,8 @@ def test_groups_agree_with_numbered_devices(sizes: tuple[int, ...], per_node: in
             for axis in reversed(order):
                 number = number * degrees[axis] + place[axis]
             members.append(number)
-    found = group_along(axes, degrees, per_node)
-    assert found.size == len(members) == math.prod(degrees[axis] for axis in axes)
+    group = group_along(axes, degrees, per_node)
+    assert group.size == len(members) == math.prod(degrees[axis] for axis in axes)
     on_nodes = Counter(number // per_node for number in members)
-    assert found.per_node == on_nodes[0]
-    assert found.nodes == len(on_nodes)
+    assert group.per_node == on_nodes[0]
+    assert group.nodes == len(on_nodes)

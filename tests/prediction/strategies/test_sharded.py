@@ -20,10 +20,10 @@ from foretrain.workloads.rules import operators
 
 def moved(of: Program) -> Counter[Verb]:
     """Bytes by verb, each exchange once."""
-    found: Counter[Verb] = Counter()
+    result: Counter[Verb] = Counter()
     for exchange in of.exchanges:
-        found[exchange.verb] += int(exchange.bytes)
-    return found
+        result[exchange.verb] += int(exchange.bytes)
+    return result
 
 
 def of_blocks() -> int:
@@ -38,20 +38,20 @@ def of_blocks() -> int:
 
 @pytest.mark.parametrize("stage", [1, 2])
 def test_stages_1_and_2_scatter_gradients_and_gather_parameters_once(stage: int) -> None:
-    found = sharded(Program(gpt2()), 4, stage)
+    result = sharded(Program(gpt2()), 4, stage)
     whole = parameter_bytes(gpt2())
-    assert moved(found) == {Verb.ALL_GATHER: whole, Verb.REDUCE_SCATTER: whole}
-    (gather,) = [exchange for exchange in found.exchanges if exchange.verb is Verb.ALL_GATHER]
+    assert moved(result) == {Verb.ALL_GATHER: whole, Verb.REDUCE_SCATTER: whole}
+    (gather,) = [exchange for exchange in result.exchanges if exchange.verb is Verb.ALL_GATHER]
     assert gather.after == len(gpt2().calls) - 1
     assert gather.when is When.LAST
-    assert found.zero_stage == stage
+    assert result.zero_stage == stage
 
 
 def test_stage_3_gathers_blocks_twice_and_scatters_once() -> None:
     whole = parameter_bytes(gpt2())
-    found = sharded(Program(gpt2()), 4, 3)
-    assert moved(found) == {Verb.ALL_GATHER: whole + of_blocks(), Verb.REDUCE_SCATTER: whole}
-    assert all(exchange.when is When.EVERY for exchange in found.exchanges)
+    result = sharded(Program(gpt2()), 4, 3)
+    assert moved(result) == {Verb.ALL_GATHER: whole + of_blocks(), Verb.REDUCE_SCATTER: whole}
+    assert all(exchange.when is When.EVERY for exchange in result.exchanges)
 
 
 def test_half_precision_sends_half_the_bytes() -> None:
@@ -80,8 +80,8 @@ def test_gradients_stay_whole_between_micro_batches_only_in_stage_1() -> None:
 
 
 def test_blocks_are_gathered_one_ahead() -> None:
-    found = [e for e in sharded(Program(gpt2()), 4, 3).exchanges if e.verb is Verb.ALL_GATHER]
-    forward = [e for e in found if "blocks" in e.name and gpt2().calls[e.before].phase is Phase.FORWARD]
+    result = [e for e in sharded(Program(gpt2()), 4, 3).exchanges if e.verb is Verb.ALL_GATHER]
+    forward = [e for e in result if "blocks" in e.name and gpt2().calls[e.before].phase is Phase.FORWARD]
     assert len(forward) == 12
     for earlier, later in itertools.pairwise(forward):
         assert later.after == earlier.before - 1  # starts as the block before begins
@@ -90,17 +90,20 @@ def test_blocks_are_gathered_one_ahead() -> None:
 
 def test_hybrid_sharding_all_reduces_shares_between_the_parts() -> None:
     whole = parameter_bytes(gpt2())
-    found = sharded(Program(gpt2()), 4, 3, replicas=2)
-    assert moved(found)[Verb.ALL_REDUCE] == whole // 4
-    between = [exchange for exchange in found.exchanges if exchange.verb is Verb.ALL_REDUCE]
+    result = sharded(Program(gpt2()), 4, 3, replicas=2)
+    assert moved(result)[Verb.ALL_REDUCE] == whole // 4
+    between = [exchange for exchange in result.exchanges if exchange.verb is Verb.ALL_REDUCE]
     assert {exchange.when for exchange in between} == {When.LAST}
     assert all(Axis.DATA in exchange.axes and Axis.SHARD not in exchange.axes for exchange in between)
-    assert found.devices == found.replicas == 8
+    assert result.devices == result.replicas == 8
 
 
-def test_sequences_in_parts_are_summed_between_them() -> None:
-    found = sharded(Program(gpt2(), degrees={Axis.CONTEXT: 2}), 1, 3)
-    assert moved(found)[Verb.ALL_REDUCE] == parameter_bytes(gpt2())
+def test_devices_that_divide_sequences_share_state() -> None:
+    """Their gradients are scattered among them, so nothing is left to all-reduce."""
+    result = sharded(Program(gpt2(), degrees={Axis.CONTEXT: 2}), 1, 3)
+    assert moved(result)[Verb.REDUCE_SCATTER] == parameter_bytes(gpt2())
+    assert not any(exchange.verb is Verb.ALL_REDUCE for exchange in result.exchanges)
+    assert all(exchange.axes == (Axis.SHARD, Axis.CONTEXT) for exchange in result.exchanges)
 
 
 @pytest.mark.parametrize("stage", [1, 2, 3])
@@ -111,9 +114,9 @@ def test_one_device_changes_nothing(stage: int) -> None:
 
 @pytest.mark.parametrize("stage", [1, 2, 3])
 def test_exchanges_lie_inside_the_step(stage: int) -> None:
-    found = sharded(Program(gpt2()), 4, stage, replicas=2)
-    assert all(-1 <= e.after < e.before <= len(gpt2().calls) for e in found.exchanges)
-    assert all(e.bytes > 0 for e in found.exchanges)
+    result = sharded(Program(gpt2()), 4, stage, replicas=2)
+    assert all(-1 <= e.after < e.before <= len(gpt2().calls) for e in result.exchanges)
+    assert all(e.bytes > 0 for e in result.exchanges)
 
 
 def test_a_sharded_optimizer_takes_its_share_of_the_time() -> None:

@@ -26,23 +26,23 @@ VOICE = graph("voice-linear", batch=20)
 
 
 def test_all_parameters_move_twice_in_a_step() -> None:
-    found = {exchange.name: exchange for exchange in single_process(Program(VOICE), 4).exchanges}
+    result = {exchange.name: exchange for exchange in single_process(Program(VOICE), 4).exchanges}
     size = parameter_bytes(VOICE)
-    assert found["copy parameters"].bytes == found["reduce gradients"].bytes == size
+    assert result["copy parameters"].bytes == result["reduce gradients"].bytes == size
     assert size == pytest.approx(48.4e6, rel=1e-3)
     # the seed: 50 MB x 2 x 100 steps of an epoch are 10 GB
     assert 100 * 2 * size == pytest.approx(10e9, rel=0.04)
 
 
 def test_nothing_overlaps() -> None:
-    found = parallel_step_on(VOICE, "dp", "gtx1080ti:4")
-    assert found.run.exposed_seconds == pytest.approx(found.communication_seconds)
+    result = parallel_step_on(VOICE, "dp", "gtx1080ti:4")
+    assert result.run.exposed_seconds == pytest.approx(result.communication_seconds)
 
 
 def test_the_order_of_a_step() -> None:
-    found = single_process(Program(VOICE), 4)
+    result = single_process(Program(VOICE), 4)
     backward = next(i for i, call in enumerate(VOICE.calls) if call.phase is Phase.BACKWARD)
-    assert [(e.verb, e.before) for e in found.exchanges] == [
+    assert [(e.verb, e.before) for e in result.exchanges] == [
         (Verb.ALL_TO_ALL, 0),
         (Verb.BROADCAST, 0),
         (Verb.ALL_TO_ALL, backward),

@@ -31,12 +31,12 @@ def program(model: str, degree: int, sequence_parallel: bool = False, **options:
 def counts(of: Program) -> Counter[tuple[str, str]]:
     """How often each collective of a size worth a layer happens, by the phase of the call it comes after."""
     layer = max(exchange.bytes for exchange in of.exchanges) / 4
-    found: Counter[tuple[str, str]] = Counter()
+    counted: Counter[tuple[str, str]] = Counter()
     for exchange in of.exchanges:
         call = of.graph.calls[exchange.after]
         if exchange.bytes > layer:
-            found[exchange.verb, "recomputation" if call.recomputed else call.phase] += 1
-    return found
+            counted[exchange.verb, "recomputation" if call.recomputed else call.phase] += 1
+    return counted
 
 
 MODELS = [
@@ -72,17 +72,17 @@ def test_work_is_conserved_and_shapes_fit(
 @pytest.mark.parametrize("model", ["gpt2", "llama3.2-1b"])
 @pytest.mark.parametrize("options", [{}, {"attention": "eager"}, {"precision": "bf16"}])
 def test_two_sums_a_block_forward_and_two_backward(model: str, options: dict[str, object]) -> None:
-    found = counts(program(model, 4, seq_len=512, **options))
+    counted = counts(program(model, 4, seq_len=512, **options))
     blocks = LAYERS[model]
-    assert found == {
+    assert counted == {
         (Verb.ALL_REDUCE, Phase.FORWARD): 2 * blocks + 1,  # and the embedding
         (Verb.ALL_REDUCE, Phase.BACKWARD): 2 * blocks + 1,  # and the output layer
     }
 
 
 def test_recomputation_sums_again() -> None:
-    found = counts(program("gpt2", 4, checkpoint_activations=True, precision="bf16"))
-    assert found[Verb.ALL_REDUCE, "recomputation"] == 24
+    counted = counts(program("gpt2", 4, checkpoint_activations=True, precision="bf16"))
+    assert counted[Verb.ALL_REDUCE, "recomputation"] == 24
 
 
 def test_sums_travel_in_half_precision() -> None:
@@ -100,8 +100,8 @@ def test_exchanges_lie_between_what_they_need_and_what_needs_them() -> None:
 
 
 def test_sequence_parallelism_gathers_and_scatters_instead() -> None:
-    found = counts(program("llama3.2-1b", 4, True, seq_len=512))
-    assert found == {
+    counted = counts(program("llama3.2-1b", 4, True, seq_len=512))
+    assert counted == {
         (Verb.REDUCE_SCATTER, Phase.FORWARD): 33,
         (Verb.ALL_GATHER, Phase.FORWARD): 33,
         (Verb.REDUCE_SCATTER, Phase.BACKWARD): 33,
@@ -171,12 +171,12 @@ def test_degrees_that_work() -> None:
     assert feasible_tensor_degrees(graph("cifar-resnet20"), 8) == (1,)
 
 
-def test_what_does_not_divide_says_what_would() -> None:
+def test_degrees_that_do_not_divide_are_refused_with_what_would() -> None:
     with pytest.raises(InvalidRequest, match=r"12 attention heads.*nearest degrees that do: 4 and 6"):
         program("gpt2", 5)
     with pytest.raises(InvalidRequest, match=r"8 key-value heads"):
         program("llama3.2-1b", 16, seq_len=512)
-    with pytest.raises(InvalidRequest, match="needs linear layers"):
+    with pytest.raises(InvalidRequest, match="requires linear layers"):
         program("cifar-resnet20", 2)
     with pytest.raises(InvalidRequest, match="at least 1"):
         program("gpt2", 0)

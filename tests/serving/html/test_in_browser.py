@@ -10,13 +10,12 @@ import pytest
 from tests.support.browser import FONTS, WIDE, Font, Tab, opened_browser
 from tests.support.frontiers import example
 
-from foretrain.serving.html.drawing import FONT_SIZE
-from foretrain.serving.html.heat_map import HeatCell, HeatMap, heat_map
-from foretrain.serving.html.labels import text_width
-from foretrain.serving.html.lines import LineChart, Point, Series, line_chart
+from foretrain.serving.html.charts import LineChart, Point, Series, line_chart
+from foretrain.serving.html.drawing import FONT_SIZE, text_width
 from foretrain.serving.html.page import page, section
 from foretrain.serving.html.plan_report import plan_report
 from foretrain.serving.html.scales import Axis, Quantity
+from foretrain.serving.html.tables import HeatCell, HeatMap, heat_map
 from foretrain.units import HOUR
 
 MACHINES = ("aws:p4d.24xlarge", "azure:Standard_NV36ads_A10_v5")

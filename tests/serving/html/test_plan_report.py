@@ -10,9 +10,9 @@ from tests.support.frontiers import example
 
 from foretrain.planning.frontier import Frontier
 from foretrain.planning.selection import Reason, Verdict
-from foretrain.serving.html.plan_chart import front_info
+from foretrain.serving.html.charts import Standing
+from foretrain.serving.html.plan_front import front_info
 from foretrain.serving.html.plan_report import plan_report
-from foretrain.serving.html.scatter import Standing
 from foretrain.serving.plan_words import why_lost
 from foretrain.units import HOUR, format_duration, format_money
 
@@ -39,7 +39,7 @@ def test_the_sections_in_order() -> None:
         "More or fewer GPUs",
         "Rent or buy",
         "What lost",
-        "Left out",
+        "Excluded",
         "Notes",
         "Sources",
     ]
@@ -93,7 +93,7 @@ def test_without_a_prediction_in_full_the_job_is_still_told() -> None:
 def test_without_variants_there_are_no_sections_of_them() -> None:
     bare = replace(limited(), two_phases=None, job_stream=None, excluded=(), notes=())
     headings = HEADINGS.findall(plan_report(bare))
-    assert not {"In two phases", "Rent or buy", "Left out"} & set(headings)
+    assert not {"In two phases", "Rent or buy", "Excluded"} & set(headings)
 
 
 def test_command_and_date_are_told() -> None:

@@ -1,4 +1,4 @@
-"""What a user may write for a model, and what comes of what nobody knows."""
+"""The forms in which a model is named, and errors for unknown ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_an_alias_has_the_fingerprint_of_its_model_and_another_model_has_another
     assert read_model("resnet50").fingerprint() != read_model("resnet18").fingerprint()
 
 
-def test_an_unknown_model_is_told_with_near_names_and_all_forms() -> None:
+def test_the_error_of_an_unknown_model_lists_near_names_and_all_forms() -> None:
     with pytest.raises(UnknownName) as caught:
         read_model("resnet5")
     assert "resnet50" in caught.value.near
@@ -42,20 +42,13 @@ def test_a_server_refuses_files_that_run_code_before_it_looks_at_them(model: str
         read_model(model, allow_user_code=False)
 
 
-def test_a_server_refuses_user_code_behind_a_workload_file(tmp_path: Path) -> None:
-    (tmp_path / "job.yaml").write_text("model: net.py:build\n")
-    (tmp_path / "net.py").write_text("raise SystemExit('this must never run')\n")
-    with pytest.raises(InvalidRequest, match="a server never runs model files"):
-        read_model(str(tmp_path / "job.yaml"), allow_user_code=False)
-
-
-@pytest.mark.parametrize("suffix", [".onnx", ".pt2", ".yaml", ".py:build"])
-def test_a_missing_file_is_said_to_be_missing(tmp_path: Path, suffix: str) -> None:
+@pytest.mark.parametrize("suffix", [".onnx", ".pt2", ".py:build"])
+def test_a_missing_file_is_an_error(tmp_path: Path, suffix: str) -> None:
     with pytest.raises(InvalidRequest, match="does not exist"):
         read_model(str(tmp_path / f"absent{suffix}"))
 
 
-def test_a_missing_file_is_told_with_those_beside_it(tmp_path: Path) -> None:
+def test_the_error_of_a_missing_file_lists_those_beside_it(tmp_path: Path) -> None:
     (tmp_path / "network.onnx").write_bytes(b"")
     with pytest.raises(InvalidRequest, match=r"network\.onnx"):
         read_model(str(tmp_path / "netwrok.onnx"))

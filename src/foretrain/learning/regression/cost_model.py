@@ -1,4 +1,4 @@
-"""End-to-end regression as what tells the time of a step: `predict --cost-model end-to-end --timings FILE`.
+"""End-to-end regression as a cost model of steps: `cost_model` end-to-end with `timings`.
 
 A regression knows whole runs only. A step is a run of as many iterations as the longest timed, over their
 number; forward, backward and update share it as they share the roofline.
@@ -26,7 +26,7 @@ NAME = "end-to-end"
 
 @dataclass(frozen=True)
 class EndToEndSteps(CostModel):
-    """Steps as a fitted regression tells them.
+    """Steps as a fitted regression predicts them.
 
     `threads` and `disk_delay_seconds` None: those of all timings, which then must not differ in them.
     """

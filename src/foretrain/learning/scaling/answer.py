@@ -95,7 +95,7 @@ class ScalingPrediction:
 
 @dataclass(frozen=True)
 class ScalingAnswer(Answer):
-    """What is told of all configurations, what to time next, how forms compare, and what to bear in mind."""
+    """Predictions of all configurations, what to time next, how forms compare, and what to bear in mind."""
 
     model: ScalingModel
     predictions: tuple[ScalingPrediction, ...]
@@ -181,12 +181,12 @@ def _check(of: Form, timings: Sequence[Timing]) -> None:
     if len(timings) < _FEWEST:
         raise InvalidRequest(
             f"the form {of.name} needs at least {_FEWEST} timings, not {len(timings)}; "
-            f"--form {PHYSICAL} takes even one"
+            f"`form` {PHYSICAL} needs one"
         )
     if all(item.configuration.placement.devices == 1 for item in timings):
         raise InvalidRequest(
             f"the form {of.name} cannot predict several devices from timings on one; time a placement of at "
-            f"least two, or use --form {PHYSICAL}, which knows other jobs"
+            f"least two, or use `form` {PHYSICAL}, which has a prior from other jobs"
         )
 
 

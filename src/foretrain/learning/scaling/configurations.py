@@ -12,7 +12,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,17 +28,22 @@ _PLACED, _COUNTED, _TIME = ("placement",), ("nodes", "devices"), "step_seconds"
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Devices on each node. The order of nodes does not matter to any form, so the fullest stands first."""
+    """Devices on each node. No form depends on the order of nodes: `1+2` equals `2+1`.
+
+    `devices_per_node` is the canonical order, the fullest node first; `as_given` is the order to print.
+    """
 
     devices_per_node: tuple[int, ...]
+    as_given: tuple[int, ...] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "as_given", self.devices_per_node)
         if not self.devices_per_node or min(self.devices_per_node) < 1:
             raise InvalidRequest(f"a placement has at least one device on each node, not {self}")
         object.__setattr__(self, "devices_per_node", tuple(sorted(self.devices_per_node, reverse=True)))
 
     def __str__(self) -> str:
-        return "+".join(str(count) for count in self.devices_per_node)
+        return "+".join(str(count) for count in self.as_given)
 
     @property
     def nodes(self) -> int:
@@ -111,7 +116,7 @@ def read_timings(file: Path) -> tuple[Timing, ...]:
 
 
 def read_configurations(file: Path) -> tuple[Configuration, ...]:
-    """The configurations of a CSV file. A column of times is ignored, so that a file of timings works, too."""
+    """The configurations of a CSV file. A column of times is ignored, so a file of timings works, too."""
     return tuple(_rows(file, (), (_TIME,), _configuration, lambda item: item))
 
 

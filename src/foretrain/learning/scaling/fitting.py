@@ -21,8 +21,8 @@ from foretrain.learning.scaling.forms import LEVEL, Form
 from foretrain.prediction.operators.listing import Floats
 
 _STEP = 1e-6
-_TOLERANCE = 1e-8
-"""Relative change of parameters and of squares at which the search ends."""
+_TOLERANCE = 1e-12
+"""Relative change of parameters and of squares at which the search ends: flat minima need it to be small."""
 _TRUST = 6.0
 """How many timings the prior's word on the noise is worth."""
 P90 = 1.2815515655446004
@@ -72,8 +72,15 @@ def jacobian(form: Form, values: Floats, at: Columns) -> Floats:
     return np.stack(slopes, axis=1)
 
 
-def fit(form: Form, at: Columns, log_seconds: Floats, prior: Prior, start: Floats | None = None) -> Fitted:
-    """The posterior of the form's parameters; `start` is where to look for it first."""
+def fit(
+    form: Form,
+    at: Columns,
+    log_seconds: Floats,
+    prior: Prior,
+    start: Floats | None = None,
+    tolerance: float = _TOLERANCE,
+) -> Fitted:
+    """The posterior of the form's parameters; the search begins at `start`, or at the prior's means."""
     from scipy.optimize import least_squares
 
     prior = _of_batches(form, prior, at)
@@ -90,7 +97,7 @@ def fit(form: Form, at: Columns, log_seconds: Floats, prior: Prior, start: Float
     if start is None:
         level = form.names.index(LEVEL)
         first[level] += float(np.mean(log_seconds - form.log_seconds(first, at)))
-    search = least_squares(residuals, first, slopes, method="lm", xtol=_TOLERANCE, ftol=_TOLERANCE)
+    search = least_squares(residuals, first, slopes, method="lm", xtol=tolerance, ftol=tolerance)
     found: Floats = search.x
     curvature = slopes(found)
     covariance: Floats = np.asarray(np.linalg.inv(curvature.T @ curvature), float)

@@ -50,7 +50,7 @@ class PredictedJob:
         workload = self.workload.at(batch=batch)
         even = replace(
             self.parallelism, jitter=self.parallelism.jitter or 0.0
-        )  # timings tell how uneven they are
+        )  # timings show how uneven they are
         context = step_context(workload, hardware, even, OperatorCostModel(), InputOptions())
         return evaluate(context, configured(context, self.parallelism))
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from foretrain.errors import InvalidRequest
-from foretrain.prediction.strategies.catalogue import plan_words, strategies, taking_part
+from foretrain.prediction.strategies.catalogue import active_strategies, plan_words, strategies
 from foretrain.prediction.strategies.layout import Layout
 
 MASTER_PORT = 29500
@@ -100,7 +100,7 @@ class LaunchPlan:
 
 def launchers_of(layout: Layout) -> frozenset[str]:
     """The names of the launch targets that can start a layout."""
-    return frozenset.intersection(*(each.launchers for each in taking_part(layout)))
+    return frozenset.intersection(*(each.launchers for each in active_strategies(layout)))
 
 
 class LaunchTarget(ABC):

@@ -10,12 +10,8 @@ from functools import cache
 from foretrain.errors import InvalidRequest
 from foretrain.planning.frontier import Frontier
 from foretrain.planning.launch_files._base import LaunchPlan, LaunchTarget, launchers_of
-from foretrain.planning.launch_files.ray import Ray
-from foretrain.planning.launch_files.skypilot import SkyPilot
-from foretrain.planning.launch_files.slurm import Slurm
-from foretrain.planning.launch_files.torchrun import Torchrun
 from foretrain.prediction.strategies.catalogue import layout_of
-from foretrain.registry import Registry
+from foretrain.registry import Registry, discovered
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +28,8 @@ class LaunchFile:
 
 @cache
 def launch_targets() -> Registry[LaunchTarget]:
-    """All launch targets, by name and alias."""
-    known = (Torchrun(), Slurm(), SkyPilot(), Ray())
+    """All launch targets, by name and alias: every `LaunchTarget` in the modules of this package."""
+    known = tuple(discovered(__name__, LaunchTarget))  # type: ignore[type-abstract]
     return Registry(
         "launch target",
         known,

@@ -164,7 +164,7 @@ def _of_batch(now: Evaluation, largest_batch: int) -> Iterator[_Change]:
     while batch <= largest_batch and len(larger) < _MAX_DOUBLINGS:
         try:
             larger[batch] = evaluate(context, replace(configuration, batch=batch))
-        except ForetrainError:  # a size the cost model knows nothing of
+        except ForetrainError:  # a size the cost model cannot predict
             break
         batch *= 2
     if larger:
@@ -183,14 +183,14 @@ def _of_input(now: Evaluation) -> Iterator[_Change]:
         yield _Change("prefetching", fed(replace(options, prefetch=True)))
     if options.dataset is None or not datasets()[options.dataset].is_read:
         return
-    fastest, chosen = storages()[STORAGE], storages()[options.storage]
-    if chosen.id != fastest.id:
+    fastest, current = storages()[STORAGE], storages()[options.storage]
+    if current.id != fastest.id:
         yield _Change(f"samples on {fastest.id}", fed(replace(options, storage=fastest.id)))
     enough = _loader_workers_needed(now)
     if enough > options.workers:
         more = replace(options, workers=enough, prefetch=True)
         yield _Change(f"{enough} loader workers", fed(more))
-        if chosen.id != fastest.id:
+        if current.id != fastest.id:
             both = replace(more, storage=fastest.id)
             yield _Change(f"{enough} loader workers, samples on {fastest.id}", fed(both))
 

@@ -1,7 +1,7 @@
-"""Communication between devices: what a collective takes over the links of a cluster.
+"""Communication between devices: the time of a collective over the links of a cluster.
 
-`network` says what links there are and what they reach, `medium` how a message travels over one, a file for
-each algorithm how many messages of which size it takes, `catalogue` chooses among them.
+`network` holds the links and their achieved rates, `medium` the time of messages over them, `algorithms` the
+published collective algorithms, and `catalogue` chooses the fastest of them.
 """
 
 from foretrain.prediction.collectives._base import Collective, CollectiveCost, Group, Verb

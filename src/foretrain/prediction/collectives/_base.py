@@ -1,4 +1,4 @@
-"""What is communicated: a verb, a message, and the group of devices that takes part."""
+"""A communication: a verb, a message, and the group of devices that takes part."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ FloatArray = Floats
 
 
 class Verb(StrEnum):
-    """What a group does with a message.
+    """The kind of a collective.
 
     `bytes` of a collective is always the whole tensor: what every member holds after an all-gather, before a
-    reduce-scatter, and hands out in an all-to-all. In a push or a pull one member is the server, and every
-    other member moves the whole message to or from it.
+    reduce-scatter, and sends in an all-to-all. In a push or a pull one member is the server, and every other
+    member moves the whole message to or from it.
     """
 
     BROADCAST = "broadcast"
@@ -32,7 +32,7 @@ class Verb(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """`size` devices, `per_node` of them on each node; `concurrent` groups alike share a node's links."""
+    """`size` devices, `per_node` of them on each node; `concurrent` such groups share the links of a node."""
 
     size: int
     per_node: int
@@ -41,21 +41,21 @@ class Group:
     def __post_init__(self) -> None:
         if min(self.size, self.per_node, self.concurrent) < 1:
             raise InvalidRequest(
-                f"a group needs at least one member, one of them on a node, and counts itself: got size "
-                f"{self.size}, {self.per_node} on a node, {self.concurrent} at the same time"
+                f"size, per_node and concurrent of a group must be at least 1, got {self.size}, "
+                f"{self.per_node} and {self.concurrent}"
             )
         if self.per_node > self.size:
             raise InvalidRequest(f"a group of {self.size} cannot have {self.per_node} members on one node")
 
     @property
     def nodes(self) -> int:
-        """Nodes it spans; the last may hold fewer members."""
+        """Number of nodes; the last may hold fewer members."""
         return -(-self.size // self.per_node)
 
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """One communication: `bytes` is the whole message, see `Verb`."""
+    """A collective of a group; `bytes` is the whole message, see `Verb`."""
 
     verb: Verb
     bytes: float
@@ -64,7 +64,7 @@ class Collective:
 
 @dataclass(frozen=True, slots=True)
 class CollectiveCost:
-    """Seconds, how they come about, and the quantiles of measured / predicted."""
+    """Seconds, the algorithm and the slowest tier, and quantiles of measured / predicted."""
 
     seconds: float
     algorithm: str

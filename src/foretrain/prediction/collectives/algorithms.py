@@ -1,66 +1,54 @@
-"""Collective algorithms: how many messages of which size each takes, one function per published algorithm.
+"""Collective algorithms: one function per published algorithm, from message size and members to seconds.
 
-Rings: every member passes pieces to its neighbour until all have been everywhere.
+p members, n bytes, B bytes/s, latency α per step; W is the time that the links are busy (see `medium`).
 
-Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations" (2009):
+**Rings.** Every member passes parts to its neighbour. P. Patarasuk, X. Yuan, "Bandwidth optimal all-reduce
+algorithms for clusters of workstations", 2009:
 
     all-reduce       2(p-1) steps,  W = 2(p-1)/p · n/B
     all-gather        (p-1) steps,  W =  (p-1)/p · n/B
     reduce-scatter    (p-1) steps,  W =  (p-1)/p · n/B
 
-To W comes the copy of a member's own piece inside its memory, n/p bytes: with few members it shows.
+W includes the copy of a member's own part in its memory, n/p bytes, which matters with few members.
 
-Double binary trees: half of the message up and down one tree, half another, where leaves and nodes swap.
+**Double binary trees.** Half of the message uses one tree, half another in which leaves and inner nodes are
+swapped. P. Sanders, J. Speck, J. Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and
+scan", 2009, as in NCCL: about 2 log2(p) steps instead of 2(p-1). A member sends half a message to its parent
+twice and to two children once, so W = 2 n/B: lower latency than a ring, lower bandwidth by (p-1)/p.
 
-Sanders, Speck, Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan" (2009), as in
-NCCL: about 2 log2(p) steps instead of 2(p-1). A member passes half a message to its parent twice and to two
-children once, so
+**Sums in the switch** (NVLink SHARP, third generation of NVSwitch and later). Members send the message once
+and read the sum once, both directions at the same time: W = n / S with the rate S of sums in the switch.
+Measured on eight devices only; with four, NCCL uses rings.
 
-    W = 2 n/B
+**Two tiers.** Links inside a node, network cards between nodes; k members on a node, m nodes, p = k·m.
 
-A tree therefore beats a ring on latency, and loses to it by (p-1)/p on bandwidth.
+    all-reduce       reduce-scatter inside, all-reduce of n/k by each member between nodes, all-gather inside
+    all-gather       gather of n/k bytes by each member between nodes, then inside
+    reduce-scatter   inside, then by each member between nodes
 
-Sums made in the switch (NVLink SHARP, third generation of NVSwitch and later).
+The network carries 2(m-1)/m · n/k bytes of each member, all members at once: the rate of `outside` is that of
+one member. A flat ring through all p members is an alternative: it enters and leaves each node once per
+channel, so B is the minimum of the link and the network of the node, and 2(m-1) of its steps are between
+nodes.
 
-Members send the message once and read the sum once, both directions at the same time: W = n / S, where S is
-the rate at which the switch sums. Measured on eight devices only: with four, NCCL stays with rings.
-
-Two tiers: links inside a node, network cards between nodes. k members on a node, m nodes, p = k·m.
-
-    all-reduce       reduce-scatter inside, all-reduce of n/k by each member across, all-gather inside
-    all-gather       gather of each member's rail across (n/k bytes), then inside
-    reduce-scatter   inside, then each member's rail across
-
-The network sees 2(m-1)/m · n/k bytes of each member, on all rails at once: `outside` has the rate that one
-member gets of its node's cards. A flat ring through all p members is often as good, and is tried too: it
-enters and leaves each node once a channel, so B is the least of the link and the node's network together, and
-of its steps 2(m-1) go across.
-
-Broadcasts: from one member to all others.
-
-With k members, N bytes, S pieces (seed of the project; Worringen, "Pipelining and overlapping for MPI
+**Broadcasts** of N bytes to k members in S pieces (J. Worringen, "Pipelining and overlapping for MPI
 collective operations", 2003, for the best S):
 
     chain        (k-1) (α + N/B)
     pipelined    (S+k-2) (α + N/(S·B)),  least at S = √((k-2) N / (α B)); without α it is N (S+k-2) / (S B)
     tree         ⌈log2 k⌉ (α + N/B)
 
-Reductions to one member: a broadcast run backwards, each hop adding its part on the way.
+**Reductions** to one member are reversed broadcasts, with a sum at each hop.
 
-All-to-all: every member has a part of n/p bytes for every other, and keeps one.
+**All-to-all.** Every member has n/p bytes for every other member. All pairs exchange at once, without steps:
+W = (p-1)/p · n/B + n/p / C. Between nodes, the members of a node send (p-k)/p of their k messages through the
+network cards, the rest over the links inside; the longer of the two counts.
 
-All pairs talk at once, so there are no steps, only p-1 peers: W = (p-1)/p · n/B + n/p / C. Across nodes the
-members of a node send (p-k)/p of their k messages through the node's network cards, while the rest stays on
-the links inside: the longer of the two counts.
+**Send.** t = startup + α + n/B, in the faster protocol.
 
-One member sends, one receives: t = startup + α + n/B, in the quicker protocol.
-
-Parameter servers: n workers push their gradients into, or pull parameters out of, a server's one link.
-
-    push = pull = α + n · N / B        (the seed's S / (B/n))
-
-With several servers each holds a part: call it with the part's bytes, for the servers work side by side.
-Workers on the server's own node use its links inside; those elsewhere share its network cards.
+**Parameter servers.** w workers push gradients of N bytes to, or pull parameters from, one link of a server:
+push = pull = α + w · N / B. With several servers, use the bytes of each one's part; they work in parallel.
+Workers on the server's node use the links inside it, others share its network cards.
 """
 
 from __future__ import annotations
@@ -75,17 +63,17 @@ from foretrain.prediction.collectives.medium import Medium, carried_seconds, han
 
 
 def ring_all_reduce_seconds(message_bytes: FloatArray, members: int, medium: Medium) -> FloatArray:
-    """Sum of all, at all: a reduce-scatter and an all-gather."""
+    """The sum on all members: a reduce-scatter and an all-gather."""
     return _ring(message_bytes, members, 2, medium)
 
 
 def ring_all_gather_seconds(message_bytes: FloatArray, members: int, medium: Medium) -> FloatArray:
-    """All parts, at all."""
+    """All parts on all members."""
     return _ring(message_bytes, members, 1, medium)
 
 
 def ring_reduce_scatter_seconds(message_bytes: FloatArray, members: int, medium: Medium) -> FloatArray:
-    """The sum of all, a part at each."""
+    """The sum, a part on each member."""
     return _ring(message_bytes, members, 1, medium)
 
 
@@ -96,7 +84,7 @@ def _ring(message_bytes: FloatArray, members: int, rounds: int, medium: Medium) 
 
 
 def tree_all_reduce_seconds(message_bytes: FloatArray, members: int, medium: Medium) -> FloatArray:
-    """Sum of all, at all, up and down two trees."""
+    """The sum on all members, by two trees."""
     steps = 2 * math.ceil(math.log2(members))
     return carried_seconds(message_bytes * (2 / medium.bytes_per_second), steps, medium)
 
@@ -106,36 +94,36 @@ _STEPS = 2
 
 
 def can_sum(members: int, medium: Medium) -> bool:
-    """Whether the switch does the sum for so many members."""
+    """Whether the switch computes sums for this number of members."""
     return medium.in_switch_bytes_per_second > 0 and members >= MEMBERS
 
 
 def in_switch_all_reduce_seconds(message_bytes: FloatArray, members: int, medium: Medium) -> FloatArray:
-    """Sum of all, at all, made by the switch. Starting it takes as long as a ring's steps."""
+    """The sum on all members, computed by the switch; its latency is that of a ring's steps."""
     steps = _STEPS * (members - 1)
     return carried_seconds(message_bytes / medium.in_switch_bytes_per_second, steps, medium)
 
 
 def inside_all_reduce_seconds(message_bytes: FloatArray, per_node: int, inside: Medium) -> FloatArray:
-    """The part inside a node: a reduce-scatter before and an all-gather after, which take as long."""
+    """The part inside a node: a reduce-scatter before and an all-gather after, of equal time."""
     return 2 * ring_reduce_scatter_seconds(message_bytes, per_node, inside)
 
 
 def across_all_reduce_seconds(
     message_bytes: FloatArray, per_node: int, nodes: int, outside: Medium
 ) -> FloatArray:
-    """The part across nodes: all rails at once, by ring or by trees, whichever is quicker."""
+    """The part between nodes: all members at once, by ring or by trees, whichever is faster."""
     rail = message_bytes / per_node
-    quicker: FloatArray = np.minimum(
+    faster: FloatArray = np.minimum(
         ring_all_reduce_seconds(rail, nodes, outside), tree_all_reduce_seconds(rail, nodes, outside)
     )
-    return quicker
+    return faster
 
 
 def hierarchical_all_reduce_seconds(
     message_bytes: FloatArray, per_node: int, nodes: int, inside: Medium, outside: Medium
 ) -> FloatArray:
-    """Inside, across, inside."""
+    """Inside, between nodes, inside."""
     around = inside_all_reduce_seconds(message_bytes, per_node, inside)
     return around + across_all_reduce_seconds(message_bytes, per_node, nodes, outside)
 
@@ -143,7 +131,7 @@ def hierarchical_all_reduce_seconds(
 def hierarchical_all_gather_seconds(
     message_bytes: FloatArray, per_node: int, nodes: int, inside: Medium, outside: Medium
 ) -> FloatArray:
-    """Across by rails, then inside."""
+    """Between nodes, then inside."""
     across = ring_all_gather_seconds(message_bytes / per_node, nodes, outside)
     return across + ring_all_gather_seconds(message_bytes, per_node, inside)
 
@@ -151,13 +139,13 @@ def hierarchical_all_gather_seconds(
 def hierarchical_reduce_scatter_seconds(
     message_bytes: FloatArray, per_node: int, nodes: int, inside: Medium, outside: Medium
 ) -> FloatArray:
-    """Inside, then across by rails."""
+    """Inside, then between nodes."""
     across = ring_reduce_scatter_seconds(message_bytes / per_node, nodes, outside)
     return across + ring_reduce_scatter_seconds(message_bytes, per_node, inside)
 
 
 def flat_ring(per_node: int, nodes: int, inside: Medium, outside: Medium) -> Medium:
-    """What one ring through all members of all nodes goes over."""
+    """The medium of one ring through all members of all nodes."""
     share = (nodes - 1) / (per_node * nodes - 1)
     return replace(
         inside,
@@ -173,7 +161,7 @@ def flat_ring(per_node: int, nodes: int, inside: Medium, outside: Medium) -> Med
 
 
 def chain_broadcast_seconds(message_bytes: FloatArray, members: int, medium: Medium) -> FloatArray:
-    """The whole message from one to the next."""
+    """The whole message from each member to the next."""
     hop = medium.step_seconds + message_bytes / medium.bytes_per_second
     return medium.startup_seconds + (members - 1) * hop
 
@@ -181,21 +169,21 @@ def chain_broadcast_seconds(message_bytes: FloatArray, members: int, medium: Med
 def pipelined_broadcast_seconds(
     message_bytes: FloatArray, members: int, medium: Medium, pieces: float | None = None
 ) -> FloatArray:
-    """In pieces along the chain; in the best number of pieces unless told."""
-    chosen = best_pieces(message_bytes, members, medium) if pieces is None else np.float64(pieces)
-    piece = medium.step_seconds + message_bytes / (chosen * medium.bytes_per_second)
-    told: FloatArray = medium.startup_seconds + (chosen + members - 2) * piece
-    return told
+    """In `pieces` along the chain; by default in the best number of pieces."""
+    count = best_pieces(message_bytes, members, medium) if pieces is None else np.float64(pieces)
+    piece = medium.step_seconds + message_bytes / (count * medium.bytes_per_second)
+    seconds: FloatArray = medium.startup_seconds + (count + members - 2) * piece
+    return seconds
 
 
 def tree_broadcast_seconds(message_bytes: FloatArray, members: int, medium: Medium) -> FloatArray:
-    """In each round everyone who has it passes it to one who has not."""
+    """In each round every member that has the message sends it to one that has not."""
     hop = medium.step_seconds + message_bytes / medium.bytes_per_second
     return medium.startup_seconds + math.ceil(math.log2(members)) * hop
 
 
 def best_pieces(message_bytes: FloatArray, members: int, medium: Medium) -> FloatArray:
-    """The number of pieces that makes the pipelined chain shortest, at least 1."""
+    """The number of pieces that minimises the time of the pipelined chain, at least 1."""
     step_bytes = medium.step_seconds * medium.bytes_per_second
     best: FloatArray = np.maximum(1.0, np.sqrt((members - 2) * message_bytes / step_bytes))
     return best
@@ -226,15 +214,15 @@ def direct_all_to_all_seconds(message_bytes: FloatArray, members: int, medium: M
 def two_tier_all_to_all_seconds(
     message_bytes: FloatArray, members: int, per_node: int, inside: Medium | None, outside: Medium
 ) -> FloatArray:
-    """All pairs at once; `outside` has the rate one member gets of its node's network."""
+    """All pairs at once; the rate of `outside` is that of one member."""
     away = members - per_node
     network = handed_over_seconds(
         message_bytes * (away / members / outside.peer_bytes_per_second), away, outside
     )
     if inside is None or per_node == 1:
         return network
-    stays = message_bytes * (per_node / members)
-    longer: FloatArray = np.maximum(network, direct_all_to_all_seconds(stays, per_node, inside))
+    local = message_bytes * (per_node / members)
+    longer: FloatArray = np.maximum(network, direct_all_to_all_seconds(local, per_node, inside))
     return longer
 
 
@@ -244,14 +232,14 @@ def send_seconds(message_bytes: FloatArray, medium: Medium) -> FloatArray:
 
 
 def shared_link_seconds(message_bytes: FloatArray, workers: int, medium: Medium) -> FloatArray:
-    """All workers' messages through one link."""
+    """The messages of all workers over one link."""
     return handed_over_seconds(message_bytes * (workers / medium.peer_bytes_per_second), workers, medium)
 
 
 def two_tier_server_seconds(
     message_bytes: FloatArray, here: int, away: int, inside: Medium | None, outside: Medium
 ) -> FloatArray:
-    """`here` workers beside the server, `away` on other nodes; both ways at once, the longer counts."""
+    """`here` workers on the server's node and `away` on others exchange at once; the longer time counts."""
     network = shared_link_seconds(message_bytes, away, outside)
     if inside is None or here == 0:
         return network

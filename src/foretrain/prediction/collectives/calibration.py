@@ -1,7 +1,8 @@
-"""What was learned of links: which share of their rate they reach, and how long steps take.
+"""The calibration of links: achieved share of their rate, and latencies.
 
-Latencies are in cycles of the device's boost clock, for they are spent in kernels that poll; `pace` says how
-much slower a link's steps are than the technology's. A link that was never measured takes the technology's.
+Latencies are in cycles of the device's boost clock, since they are spent in kernels that poll. `pace` is the
+latency of a link over that of its technology. Links that were not measured have the values of their
+technology.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ _TECHNOLOGIES = {"nvlink": NVLINK, "nvswitch": NVLINK, "xgmi": NVLINK, "pcie": P
 
 @dataclass(frozen=True)
 class Behaviour:
-    """One technology; the equations are those of `medium`.
+    """The constants of one technology in the equations of `medium`.
 
-    `share` is what links reach of the rate NCCL plans with; `contention` is by topology, see `network`.
+    `share` is the achieved rate over the rate NCCL plans with; `contention` is by topology, see `network`.
     """
 
     share: float
@@ -45,9 +46,9 @@ class Behaviour:
 
 @dataclass(frozen=True)
 class LinkFit:
-    """What one link was measured to reach: by the rate NCCL plans with, and the pace of its steps.
+    """The fit of one link: achieved rate over the rate NCCL plans with, and the pace of its steps.
 
-    `in_switch_share` is the rate of sums in the switch by nominal rate, 0 where it makes none.
+    `in_switch_share` is the rate of sums in the switch over the nominal rate; 0 without such sums.
     """
 
     share: float
@@ -66,7 +67,7 @@ class Spread:
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """Technologies, the links measured, and how far off predictions are with the link measured or not."""
+    """Technologies, measured links, and quantiles of measured / predicted for measured and other links."""
 
     behaviours: Mapping[str, Behaviour]
     links: Mapping[str, LinkFit]
@@ -74,23 +75,23 @@ class Calibration:
     unmeasured: Mapping[str, Spread] = field(default_factory=dict)
 
     def link(self, kind: str, link_id: str) -> LinkFit:
-        """What a link of a kind reaches; the technology's mean if it was not measured."""
+        """The fit of a link; the mean of its technology if it was not measured."""
         behaviour = self.behaviours[technology(kind)]
         return self.links.get(link_id) or LinkFit(behaviour.share, 1.0, behaviour.in_switch_share)
 
-    def knows(self, link_id: str, topology: str) -> bool:
-        """Whether a link was measured, and in that topology where it matters."""
+    def is_measured(self, link_id: str, topology: str) -> bool:
+        """Whether a link was measured; under a host bridge, in that topology."""
         fit = self.links.get(link_id)
         return fit is not None and (topology != HOST_BRIDGE or topology in fit.contention)
 
     def spread(self, kind: str, link_id: str, topology: str) -> Spread:
-        """How far measured times lie from predicted ones."""
-        known = self.measured if self.knows(link_id, topology) else self.unmeasured
+        """Quantiles of measured / predicted for a link."""
+        known = self.measured if self.is_measured(link_id, topology) else self.unmeasured
         return known[technology(kind)]
 
 
 def technology(kind: str) -> str:
-    """The technology a kind of link belongs to."""
+    """The technology of a kind of link."""
     return _TECHNOLOGIES.get(kind, NETWORK)
 
 

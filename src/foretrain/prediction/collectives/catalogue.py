@@ -1,4 +1,4 @@
-"""All ways to do each verb, and the quickest of them by size: what a communication library would choose."""
+"""The algorithms of each verb, and the fastest of them by size, as a communication library chooses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from foretrain.prediction.collectives.media import Media, media_of
 from foretrain.prediction.collectives.medium import Medium
 from foretrain.prediction.collectives.network import Network, Tier, clock_hertz
 
-Ways = Iterator[tuple[str, FloatArray]]
+Times = Iterator[tuple[str, FloatArray]]
+"""Names of algorithms with their seconds."""
 _ROOTED = {
     Verb.BROADCAST: (
         ("chain", algorithms.chain_broadcast_seconds),
@@ -45,18 +46,20 @@ _HIERARCHICAL = {
 
 
 def collective_cost(collective: Collective, network: Network, device: Device) -> CollectiveCost:
-    """The quickest way to do it, and how far to trust its time. A group of one costs nothing."""
+    """The fastest algorithm with its time and uncertainty. A group of one costs nothing."""
     group = collective.group
     if group.size == 1:
-        return CollectiveCost(0.0, "none", "none", 1.0, 1.0, "nobody to talk to")
+        return CollectiveCost(0.0, "none", "none", 1.0, 1.0, "no communication")
     message = np.array([collective.bytes], float)
     media = media_of(group, network, clock_hertz(device), calibration())
-    times = {name: float(found[0]) for name, found in ways(collective.verb, message, group, media)}
+    times = {
+        name: float(seconds[0]) for name, seconds in algorithm_times(collective.verb, message, group, media)
+    }
     algorithm = min(times, key=lambda name: times[name])
     tier = _bottleneck(group, network)
     spread = calibration().spread(tier.kind, tier.link, tier.topology)
-    known = calibration().knows(tier.link, tier.topology)
-    source = f"collectives: {tier.link} {'measured' if known else 'from its technology'}"
+    is_measured = calibration().is_measured(tier.link, tier.topology)
+    source = f"collectives: {tier.link} {'measured' if is_measured else 'from its technology'}"
     return CollectiveCost(times[algorithm], algorithm, tier.name, spread.p10, spread.p90, source)
 
 
@@ -68,31 +71,31 @@ def collective_seconds(
     device: Device,
     learned: Calibration | None = None,
 ) -> FloatArray:
-    """Seconds of messages of many sizes, each done in its quickest way."""
+    """Seconds of messages of many sizes, each with its fastest algorithm."""
     if group.size == 1:
         return np.zeros(np.shape(message_bytes))
     media = media_of(group, network, clock_hertz(device), learned or calibration())
-    found = [seconds for _, seconds in ways(verb, np.asarray(message_bytes, float), group, media)]
-    quickest = found[0]
-    for other in found[1:]:
-        quickest = np.minimum(quickest, other)
-    return quickest
+    times = [seconds for _, seconds in algorithm_times(verb, np.asarray(message_bytes, float), group, media)]
+    fastest = times[0]
+    for other in times[1:]:
+        fastest = np.minimum(fastest, other)
+    return fastest
 
 
-def ways(verb: Verb, message_bytes: FloatArray, group: Group, media: Media) -> Ways:
-    """Every way to do a verb in a group of at least two, with its seconds."""
+def algorithm_times(verb: Verb, message_bytes: FloatArray, group: Group, media: Media) -> Times:
+    """All algorithms of a verb in a group of at least two, with their seconds."""
     if verb is Verb.SEND:
         yield "direct", send_seconds(message_bytes, media.outside or media.throughout)
     elif verb in _ROOTED:
-        for name, way in _ROOTED[verb]:
-            yield name, way(message_bytes, group.size, media.throughout)
+        for name, algorithm in _ROOTED[verb]:
+            yield name, algorithm(message_bytes, group.size, media.throughout)
     elif media.outside is None:
         yield from _inside(verb, message_bytes, group.size, media.throughout)
     else:
         yield from _across(verb, message_bytes, group, media, media.outside)
 
 
-def _inside(verb: Verb, message_bytes: FloatArray, size: int, medium: Medium) -> Ways:
+def _inside(verb: Verb, message_bytes: FloatArray, size: int, medium: Medium) -> Times:
     if verb in _RINGS:
         yield "ring", _RINGS[verb](message_bytes, size, medium)
         if verb is Verb.ALL_REDUCE and algorithms.can_sum(size, medium):
@@ -103,11 +106,11 @@ def _inside(verb: Verb, message_bytes: FloatArray, size: int, medium: Medium) ->
         yield "direct", shared_link_seconds(message_bytes, size - 1, medium)
 
 
-def _across(verb: Verb, message_bytes: FloatArray, group: Group, media: Media, outside: Medium) -> Ways:
+def _across(verb: Verb, message_bytes: FloatArray, group: Group, media: Media, outside: Medium) -> Times:
     here, inside = group.per_node, media.inside
     if verb is Verb.ALL_TO_ALL:
-        told = algorithms.two_tier_all_to_all_seconds(message_bytes, group.size, here, inside, outside)
-        yield "direct", told
+        seconds = algorithms.two_tier_all_to_all_seconds(message_bytes, group.size, here, inside, outside)
+        yield "direct", seconds
     elif verb in (Verb.PUSH, Verb.PULL):
         away = group.size - here
         server = media.server or outside

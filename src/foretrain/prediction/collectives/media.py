@@ -1,4 +1,4 @@
-"""What a group talks over: the medium inside a node and the one between nodes, with what others leave it."""
+"""The media of a group: inside a node and between nodes, at the rates that concurrent groups leave it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from foretrain.prediction.collectives.network import MESH, Network, Tier
 
 @dataclass(frozen=True, slots=True)
 class Media:
-    """`inside` is None where no two members share a node, `outside` where all of them do.
+    """`inside` is None if no two members share a node, `outside` if all do.
 
-    `throughout` is what a ring or chain through all members goes over; `server` what one member alone has of
-    its node's network.
+    `throughout` is the medium of a ring or chain through all members; `server` is the network of a node used
+    by one member alone.
     """
 
     inside: Medium | None
@@ -29,7 +29,7 @@ class Media:
 
 @lru_cache(maxsize=4096)
 def media_of(group: Group, network: Network, clock_hertz: float, learned: Calibration) -> Media:
-    """The media of a group; one that does not fit the network raises `InvalidRequest`."""
+    """The media of a group; a group that does not fit the network raises `InvalidRequest`."""
     if group.per_node * group.concurrent > network.devices_per_node or group.nodes > network.nodes:
         raise InvalidRequest(
             f"{group.concurrent} groups of {group.size} devices, {group.per_node} of each on a node, do not "
@@ -52,7 +52,7 @@ def media_of(group: Group, network: Network, clock_hertz: float, learned: Calibr
 
 def _present(tier: Tier | None, where: str) -> Tier:
     if tier is None:
-        raise InvalidRequest(f"a group wants to talk {where}, where the network has no link")
+        raise InvalidRequest(f"the network has no link {where}, but a group communicates there")
     return tier
 
 
@@ -60,9 +60,9 @@ def _medium(tier: Tier, group: Group, clock_hertz: float, learned: Calibration) 
     kind = technology(tier.kind)
     behaviour = learned.behaviours[kind]
     cycle = learned.link(tier.kind, tier.link).pace / clock_hertz
-    talking = group.per_node * group.concurrent
-    rate = tier.bytes_per_second_among(group.per_node, talking)
-    to_all = tier.bytes_per_second_among(group.per_node, talking, flows=max(1, group.nodes - 1))
+    active = group.per_node * group.concurrent
+    rate = tier.bytes_per_second_among(group.per_node, active)
+    to_all = tier.bytes_per_second_among(group.per_node, active, flows=max(1, group.nodes - 1))
     extra = tier.latency_seconds if kind == NETWORK else 0.0
     return Medium(
         bytes_per_second=rate,

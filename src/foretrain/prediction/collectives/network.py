@@ -1,33 +1,27 @@
-"""The network of a cluster.
+"""The network of a cluster: one tier of links inside a node and one between nodes, at achieved rates.
 
-Rings through a mesh of direct links: how many an all-reduce can use at once.
+**Facts.** A known node has its own links. Otherwise the links are those of machines with the same device (an
+H100 SXM is on an NVSwitch), else the device's PCI Express lanes: through switches, or under a host bridge if
+the device has no peer access. Such assumptions are listed in `notes`. Links given by name override both:
+`LINK` or `LINK:COUNT`, where COUNT is the number of network cards of a node (`infiniband-ndr:8`) or of links
+of a device (`nvlink2:6`).
 
-Where devices are joined by links of their own (DGX-1: a hybrid cube mesh) the rate depends on which devices
-take part. A ring needs a Hamiltonian cycle through them; each cycle is used in both directions, so a set of
+**Meshes.** Where devices have direct links (DGX-1: a hybrid cube mesh) the rate depends on which devices take
+part. A ring is a Hamiltonian cycle through them; each cycle is used in both directions, so a set of
 link-disjoint cycles gives twice as many rings, each at the rate of one link. Two devices have no cycle: their
-links count once. Where no cycle exists a tree is left, whose n bytes go up and down every link of it: that
-is 2(p-1)/p rings.
+links count once. Without a cycle a tree remains, which sends n bytes over each of its links in both
+directions: 2(p-1)/p rings.
 
-The network of some hardware: one tier of links inside a node, one between nodes, at achieved rates.
+**Host bridges** are shared. With d active devices, each gets (2/d)^c of the rate of a pair: c is 1 for a bus
+of fixed capacity and 0 for a switch; it is fitted.
 
-A node's facts decide where the node is known. Otherwise the machines known to hold that device do (an H100
-SXM sits on an NVSwitch), else the device's own PCI Express lanes: through switches, or under a host bridge if
-it cannot reach its peers; what was assumed so is said in `notes`. Links given by name override both: `LINK`
-or `LINK:COUNT`, where COUNT is the network cards of a node (`infiniband-ndr:8`) or the links of a device
-(`nvlink2:6`).
+**TCP flows.** Between nodes a ring is one flow in each direction, and clouds limit the rate of one flow: on
+EC2, 5 Gbit/s of 50. The gradients of Sia's four-GPU T4 nodes reached 0.5 to 0.8 GB/s, which agrees.
 
-Devices under one host bridge share it. With d devices talking, each gets (2/d)^c of what a pair gets: c is 1
-for an ideal bus of fixed capacity, 0 for a switch, and is fitted.
-
-Between nodes a ring is one flow in each direction. Clouds limit what one TCP flow gets: on EC2, 5 Gbit/s of
-50. So much, 0.5 to 0.8 GB/s, the gradients of Sia's four-GPU T4 nodes got.
-
-The network among nodes that differ, as one of equal nodes that is no quicker.
-
-A ring, and each rail of a hierarchy, passes through every node, so the slowest sets its pace: of each tier
-the smallest rates and the largest latencies count. Nodes that hold different numbers of devices are taken as
-about as many nodes of equal size; what a node's network carries does not depend on how many of its devices
-share it.
+**Heterogeneous clusters** (`network_among`). A ring, and each rail of a hierarchy, passes through every node,
+so the slowest node determines the rate: the smallest rates and the largest latencies of each tier count.
+Nodes with different numbers of devices are approximated by nodes of equal size; the rate of a node's network
+does not depend on how many of its devices share it.
 """
 
 from __future__ import annotations
@@ -59,7 +53,7 @@ Links = Mapping[tuple[int, int], int]
 
 @cache
 def rings_by_size(text: str) -> tuple[float, ...]:
-    """Rings among the first 1, 2, 3 ... devices of a mesh written as `0-1:1 0-2:1 0-3:2 ...`."""
+    """Rings among the first 1, 2, 3 ... devices of a mesh given as `0-1:1 0-2:1 0-3:2 ...`."""
     links = _read(text)
     devices = 1 + max(end for pair in links for end in pair)
     return (0.0, *(rings(links, size) for size in range(2, devices + 1)))
@@ -69,12 +63,12 @@ def rings(links: Links, size: int) -> float:
     """Rings of one link's rate that `size` devices can use at once."""
     if size == 2:
         return float(links.get((0, 1), 0))
-    found = _disjoint(dict(links), _cycles(size), _most(links, size))
-    return 2.0 * found if found else 2 * (size - 1) / size
+    cycles = _disjoint(dict(links), _cycles(size), _max_cycles(links, size))
+    return 2.0 * cycles if cycles else 2 * (size - 1) / size
 
 
-def _most(links: Links, size: int) -> int:
-    """At most so many disjoint cycles: each takes two links of every device."""
+def _max_cycles(links: Links, size: int) -> int:
+    """An upper bound of the number of disjoint cycles: each takes two links of every device."""
     ends = [0] * size
     for (first, second), count in links.items():
         if second < size:
@@ -95,18 +89,18 @@ def _read(text: str) -> dict[tuple[int, int], int]:
 @cache
 def _cycles(size: int) -> tuple[tuple[tuple[int, int], ...], ...]:
     """All cycles through all devices, each once, as sorted pairs of neighbours."""
-    found = []
+    cycles = []
     for rest in permutations(range(1, size)):
         if rest[0] < rest[-1]:
             order = (0, *rest, 0)
-            found.append(tuple((min(pair), max(pair)) for pair in pairwise(order)))
-    return tuple(found)
+            cycles.append(tuple((min(pair), max(pair)) for pair in pairwise(order)))
+    return tuple(cycles)
 
 
 def _disjoint(
     free: dict[tuple[int, int], int], cycles: tuple[tuple[tuple[int, int], ...], ...], most: int
 ) -> int:
-    """The most cycles that can be taken out of the free links; the search ends at `most`."""
+    """The largest number of disjoint cycles of the free links; the search ends at `most`."""
     possible = [cycle for cycle in cycles if all(free.get(pair, 0) > 0 for pair in cycle)]
     if not possible or most == 0:
         return 0
@@ -130,13 +124,13 @@ _PAIR = 2
 
 @dataclass(frozen=True)
 class Tier:
-    """One kind of link and what it reaches, one direction.
+    """One kind of link with its achieved rates in one direction.
 
-    `bytes_per_second_per_device` is what one device gets while all devices of the node talk,
-    `bytes_per_second_alone` while few do (two inside a node, one on a network), `bytes_per_second_per_node`
-    what all network cards of a node carry together. `rings` is for meshes: rings of one link's rate among the
-    first 1, 2, 3 ... devices. `flow_bytes_per_second` is the most that one TCP flow gets.
-    `latency_seconds` is one protocol step, `startup_seconds` one collective.
+    `bytes_per_second_per_device` is the rate of one device while all devices of the node are active,
+    `bytes_per_second_alone` while few are (two inside a node, one on a network), `bytes_per_second_per_node`
+    that of all network cards of a node together. `rings` is for meshes: rings of one link's rate among the
+    first 1, 2, 3 ... devices. `flow_bytes_per_second` is the limit of one TCP flow. `latency_seconds` is that
+    of one protocol step, `startup_seconds` that of one collective.
     """
 
     name: str
@@ -159,27 +153,27 @@ class Tier:
 
     @property
     def peer_access(self) -> bool:
-        """Whether devices reach each other's memory without staging in the host's."""
+        """Whether devices access each other's memory without staging in host memory."""
         return self.topology != HOST_BRIDGE and technology(self.kind) != NETWORK
 
-    def bytes_per_second_among(self, members: int, talking: int, flows: int = 1) -> float:
-        """What one of `members` devices of a node gets while `talking` devices of it talk.
+    def bytes_per_second_among(self, members: int, active: int, flows: int = 1) -> float:
+        """The rate of one of `members` devices of a node while `active` devices of the node communicate.
 
-        Between nodes, over `flows` flows: one in a ring, one to each other node where all talk to all.
+        Between nodes, over `flows` flows: one in a ring, one to each other node in an all-to-all.
         """
         if self.bytes_per_second_per_node is not None:
             node = self.bytes_per_second_per_node
             if self.flow_bytes_per_second is not None:
                 node = min(node, flows * self.flow_bytes_per_second)
-            return min(self.bytes_per_second_alone, node / talking)
+            return min(self.bytes_per_second_alone, node / active)
         if self.rings:
             return self.bytes_per_second_alone * self.rings[min(members, len(self.rings)) - 1]
-        return self.bytes_per_second_alone * float((_PAIR / max(_PAIR, talking)) ** self.contention)
+        return self.bytes_per_second_alone * float((_PAIR / max(_PAIR, active)) ** self.contention)
 
 
 @dataclass(frozen=True)
 class Network:
-    """Equal nodes of equal devices; a tier is None where there is nobody to talk to."""
+    """Equal nodes of equal devices; `intra` is None with one device per node, `inter` with one node."""
 
     devices_per_node: int
     nodes: int
@@ -189,8 +183,8 @@ class Network:
 
 
 @dataclass(frozen=True)
-class _Choice:
-    """A link, how many of it, how it joins, and why it was chosen."""
+class _Selected:
+    """A link, its number, its topology, and the reason for it."""
 
     link_id: str
     kind: str
@@ -211,27 +205,27 @@ def network_of(
     inter: str | None = None,
     learned: Calibration | None = None,
 ) -> Network:
-    """The network of hardware; `intra` and `inter` are links by name, in place of what is known."""
+    """The network of hardware; `intra` and `inter` name links that replace the known ones."""
     learned = learned or calibration()
-    alike = [hardware.node] if hardware.node else _machines_with(hardware.device)
+    machines = [hardware.node] if hardware.node else list(_nodes_with(hardware.device.id))
     inside = outside = None
     if hardware.devices_per_node > 1:
-        inside = _named_inside(intra) if intra else _known_inside(hardware, alike)
+        inside = _named_inside(intra) if intra else _known_inside(hardware, machines)
     if hardware.nodes > 1:
-        outside = _named_outside(inter) if inter else _known_outside(hardware, alike)
+        outside = _named_outside(inter) if inter else _known_outside(hardware, machines)
     return Network(
         devices_per_node=hardware.devices_per_node,
         nodes=hardware.nodes,
         intra=None if inside is None else _inside_tier(inside, hardware, learned),
         inter=None if outside is None else _outside_tier(outside, hardware, learned),
-        notes=tuple(choice.note for choice in (inside, outside) if choice is not None and choice.note),
+        notes=tuple(each.note for each in (inside, outside) if each is not None and each.note),
     )
 
 
 def with_factor(network: Network, intra: float = 1.0, inter: float = 1.0) -> Network:
-    """The same network with faster or slower links: what "twice the network" would be."""
+    """The network with the rates of its links multiplied by factors."""
     if min(intra, inter) <= 0:
-        raise InvalidRequest(f"links cannot be {min(intra, inter)} times as fast; give a factor above 0")
+        raise InvalidRequest(f"factors of links must be above 0, got {min(intra, inter)}")
     return replace(
         network,
         intra=None if network.intra is None else _faster(network.intra, intra),
@@ -256,60 +250,58 @@ def _faster(tier: Tier, factor: float) -> Tier:
     )
 
 
-def _machines_with(device: Device) -> list[Node]:
-    """Nodes that hold a device, the vendor's own first; of its family's others if none holds it itself."""
-    return list(_nodes_of(device.id))
-
-
 @cache
-def _nodes_of(device_id: str) -> tuple[Node, ...]:
-    found = [node for node in nodes().values() if node.device == device_id]
-    return tuple(sorted(found, key=lambda node: (node.provider != _REFERENCE, node.id)))
+def _nodes_with(device_id: str) -> tuple[Node, ...]:
+    """Known nodes with a device, the vendor's own first."""
+    matching = [node for node in nodes().values() if node.device == device_id]
+    return tuple(sorted(matching, key=lambda node: (node.provider != _REFERENCE, node.id)))
 
 
 def _parsed(text: str) -> tuple[Link, int]:
-    found = re.fullmatch(r"(.+?)(?::([1-9]\d*))?", text.strip())
-    if found is None or ":" in found.group(1):
+    match = re.fullmatch(r"(.+?)(?::([1-9]\d*))?", text.strip())
+    if match is None or ":" in match.group(1):
         raise InvalidRequest(f"{text!r} is not a link: write {LINK_FORM}, e.g. infiniband-ndr:8 or pcie4-x16")
-    return link(found.group(1)), int(found.group(2) or 1)
+    return link(match.group(1)), int(match.group(2) or 1)
 
 
-def _named_inside(text: str) -> _Choice:
-    wanted, count = _parsed(text)
-    if technology(wanted.kind) == NETWORK:
+def _named_inside(text: str) -> _Selected:
+    named, count = _parsed(text)
+    if technology(named.kind) == NETWORK:
         near = ", ".join(name for name, each in links().items() if technology(each.kind) != NETWORK)
-        raise InvalidRequest(f"{wanted.id} joins nodes, not devices of one; inside a node there are {near}")
-    return _chosen(wanted, count, _TOPOLOGIES[wanted.kind], assumed=False)
+        raise InvalidRequest(f"{named.id} connects nodes, not devices of a node; links inside a node: {near}")
+    return _selected(named, count, _TOPOLOGIES[named.kind], assumed=False)
 
 
-def _named_outside(text: str) -> _Choice:
-    wanted, count = _parsed(text)
-    if technology(wanted.kind) != NETWORK:
+def _named_outside(text: str) -> _Selected:
+    named, count = _parsed(text)
+    if technology(named.kind) != NETWORK:
         near = ", ".join(name for name, each in links().items() if technology(each.kind) == NETWORK)
-        raise InvalidRequest(f"{wanted.id} joins devices of one node; between nodes there are {near}")
-    return _chosen(wanted, count, "network", assumed=False)
+        raise InvalidRequest(f"{named.id} connects devices of a node; links between nodes: {near}")
+    return _selected(named, count, "network", assumed=False)
 
 
-def _chosen(found: Link, count: int, topology: str, assumed: bool, mesh: str = "", note: str = "") -> _Choice:
-    fact = found.sheet.fact("nominal_bytes_per_second_per_direction")
-    source = fact.source if fact else found.id
-    nominal = found.nominal_bytes_per_second_per_direction
-    planned = found.planned_bytes_per_second_per_direction
-    return _Choice(found.id, found.kind, nominal, planned, count, topology, source, assumed, mesh, note)
+def _selected(
+    known: Link, count: int, topology: str, assumed: bool, mesh: str = "", note: str = ""
+) -> _Selected:
+    fact = known.sheet.fact("nominal_bytes_per_second_per_direction")
+    source = fact.source if fact else known.id
+    nominal = known.nominal_bytes_per_second_per_direction
+    planned = known.planned_bytes_per_second_per_direction
+    return _Selected(known.id, known.kind, nominal, planned, count, topology, source, assumed, mesh, note)
 
 
-def _known_inside(hardware: Hardware, alike: Sequence[Node]) -> _Choice:
+def _known_inside(hardware: Hardware, machines: Sequence[Node]) -> _Selected:
     device = hardware.device
-    if alike:
-        (kind, _), _ = Counter((each.intra.id, each.intra_topology) for each in alike).most_common(1)[0]
-        node = next(each for each in alike if each.intra.id == kind)
+    if machines:
+        (kind, _), _ = Counter((each.intra.id, each.intra_topology) for each in machines).most_common(1)[0]
+        node = next(each for each in machines if each.intra.id == kind)
         guessed = node is not hardware.node
         fact = node.sheet.fact("intra_link")
         assumed = guessed or (fact is not None and fact.kind is Kind.ASSUMED)
-        note = f"devices of a node assumed to be joined as in {node.name}: {node.intra.name}"
+        note = f"devices of a node assumed to be connected as in {node.name}: {node.intra.name}"
         mesh = node.sheet.text("mesh_links") if node.sheet.has("mesh_links") else ""
         count = int(node.sheet.number("intra_links_per_device"))
-        return _chosen(node.intra, count, node.intra_topology, assumed, mesh, note if guessed else "")
+        return _selected(node.intra, count, node.intra_topology, assumed, mesh, note if guessed else "")
     if device.form != "pcie":
         for quantity in ("nvlink", "xgmi"):
             if device.sheet.has(f"{quantity}_bytes_per_second_per_direction"):
@@ -317,114 +309,116 @@ def _known_inside(hardware: Hardware, alike: Sequence[Node]) -> _Choice:
     return _lanes(device)
 
 
-def _own_links(device: Device, kind: str) -> _Choice:
-    """All links of a device that no known machine holds: NVLink into a switch, xGMI one to each other."""
+def _own_links(device: Device, kind: str) -> _Selected:
+    """All links of a device without a known machine: NVLink to a switch, xGMI to each other device."""
     name = f"{kind}_bytes_per_second_per_direction"
     fact, rate = device.sheet.fact(name), device.sheet.number(name)
     source = fact.source if fact else device.id
     if kind == "nvlink":
-        note = "devices of a node assumed to be joined by all their NVLink links through a switch"
-        return _Choice(kind, kind, rate, planned_share() * rate, 1, "nvswitch", source, True, note=note)
+        note = "devices of a node assumed to be connected by all their NVLink links through a switch"
+        return _Selected(kind, kind, rate, planned_share() * rate, 1, "nvswitch", source, True, note=note)
     peers = int(device.sheet.number("xgmi_peers"))
-    note = f"devices of a node assumed to be joined by xGMI, each to {peers} others"
+    note = f"devices of a node assumed to be connected by xGMI, each to {peers} others"
     each = rate / peers
     board = range(peers + 1)
     mesh = " ".join(f"{first}-{second}:1" for first in board for second in board if first < second)
-    return _Choice(kind, kind, each, planned_share() * each, peers, MESH, source, True, mesh, note)
+    return _Selected(kind, kind, each, planned_share() * each, peers, MESH, source, True, mesh, note)
 
 
-def _lanes(device: Device) -> _Choice:
+def _lanes(device: Device) -> _Selected:
     if not device.sheet.has("pcie_generation"):
         raise MissingData(
-            f"nothing is known of how several {device.id} of one node are joined; name the link, "
-            f"{LINK_FORM}, e.g. pcie4-x16"
+            f"the links between several {device.id} of a node are unknown; set links to {LINK_FORM}, e.g. "
+            "pcie4-x16"
         )
     lanes = link(f"pcie{device.sheet.number('pcie_generation'):g}-x{device.sheet.number('pcie_lanes'):g}")
     if not device.has_pcie_peer_access:
-        note = f"devices of a node assumed to be joined by {lanes.name} under one host bridge"
-        return _chosen(lanes, 1, HOST_BRIDGE, assumed=True, note=note)
-    note = f"devices of a node assumed to be joined by {lanes.name} through switches, as peers"
-    return _chosen(lanes, 1, PCIE_SWITCH, assumed=True, note=note)
+        note = f"devices of a node assumed to be connected by {lanes.name} under one host bridge"
+        return _selected(lanes, 1, HOST_BRIDGE, assumed=True, note=note)
+    note = f"devices of a node assumed to be connected by {lanes.name} through switches, as peers"
+    return _selected(lanes, 1, PCIE_SWITCH, assumed=True, note=note)
 
 
-def _known_outside(hardware: Hardware, alike: Sequence[Node]) -> _Choice:
-    node = next((each for each in alike if each.inter is not None), None)
+def _known_outside(hardware: Hardware, machines: Sequence[Node]) -> _Selected:
+    node = next((each for each in machines if each.inter is not None), None)
     if node is None or node.inter is None:
         raise MissingData(
-            f"nothing is known of the network between nodes of {hardware.name}; "
-            f"name it: --network {LINK_FORM}, e.g. --network infiniband-hdr:8 or --network ethernet-25g"
+            f"the network between nodes of {hardware.name} is unknown; set network to {LINK_FORM}, e.g. "
+            "infiniband-hdr:8 or ethernet-25g"
         )
     flow = node.single_flow_bytes_per_second
     if node is hardware.node:
-        known = _chosen(node.inter, node.nics, "network", assumed=False, note=_flow_note(flow))
+        known = _selected(node.inter, node.nics, "network", assumed=False, note=_flow_note(flow))
         return replace(known, flow_bytes_per_second=flow)
     cards = max(1, round(node.nics * min(1.0, hardware.devices_per_node / node.devices)))
-    note = f"nodes assumed to be joined as {node.name}: {cards} x {node.inter.name}"
-    told = "; ".join(filter(None, (note, _flow_note(flow))))
-    return replace(_chosen(node.inter, cards, "network", assumed=True, note=told), flow_bytes_per_second=flow)
+    note = f"nodes assumed to be connected as {node.name}: {cards} x {node.inter.name}"
+    notes = "; ".join(filter(None, (note, _flow_note(flow))))
+    return replace(
+        _selected(node.inter, cards, "network", assumed=True, note=notes), flow_bytes_per_second=flow
+    )
 
 
 def _flow_note(flow: float | None) -> str:
-    return f"rings go over one TCP flow, which the cloud limits to {flow / GBIT:g} Gbit/s" if flow else ""
+    return f"rings use one TCP flow, which the cloud limits to {flow / GBIT:g} Gbit/s" if flow else ""
 
 
-def _inside_tier(choice: _Choice, hardware: Hardware, known: Calibration) -> Tier:
-    behaviour = known.behaviours[technology(choice.kind)]
-    fit = known.link(choice.kind, choice.link_id)
-    sums = choice.link_id in links() and link(choice.link_id).sums_in_switch
+def _inside_tier(selected: _Selected, hardware: Hardware, known: Calibration) -> Tier:
+    behaviour = known.behaviours[technology(selected.kind)]
+    fit = known.link(selected.kind, selected.link_id)
+    sums = selected.link_id in links() and link(selected.link_id).sums_in_switch
     second = 1 / clock_hertz(hardware.device)
-    rings = rings_by_size(choice.mesh) if choice.mesh else ()
-    per_link = min(fit.share * choice.planned_bytes_per_second, choice.nominal_bytes_per_second)
-    alone = per_link if rings else per_link * choice.count
-    contention = fit.contention.get(choice.topology, behaviour.contention.get(choice.topology, 0.0))
+    rings = rings_by_size(selected.mesh) if selected.mesh else ()
+    per_link = min(fit.share * selected.planned_bytes_per_second, selected.nominal_bytes_per_second)
+    alone = per_link if rings else per_link * selected.count
+    contention = fit.contention.get(selected.topology, behaviour.contention.get(selected.topology, 0.0))
     tier = Tier(
-        name=choice.link_id if choice.count == 1 else f"{choice.count} x {choice.link_id}",
-        kind=choice.kind,
-        topology=choice.topology,
+        name=selected.link_id if selected.count == 1 else f"{selected.count} x {selected.link_id}",
+        kind=selected.kind,
+        topology=selected.topology,
         bytes_per_second_per_device=alone,
         bytes_per_second_per_node=None,
         latency_seconds=behaviour.step_cycles * fit.pace * second,
         startup_seconds=behaviour.startup_cycles * fit.pace * second,
-        source=choice.source,
-        assumed=choice.assumed,
-        link=choice.link_id,
-        nominal_bytes_per_second=choice.nominal_bytes_per_second * choice.count,
+        source=selected.source,
+        assumed=selected.assumed,
+        link=selected.link_id,
+        nominal_bytes_per_second=selected.nominal_bytes_per_second * selected.count,
         bytes_per_second_alone=alone,
         contention=contention,
         rings=rings,
-        in_switch_bytes_per_second=sums * fit.in_switch_share * choice.nominal_bytes_per_second,
+        in_switch_bytes_per_second=sums * fit.in_switch_share * selected.nominal_bytes_per_second,
     )
-    everyone = hardware.devices_per_node
-    return replace(tier, bytes_per_second_per_device=tier.bytes_per_second_among(everyone, everyone))
+    per_node = hardware.devices_per_node
+    return replace(tier, bytes_per_second_per_device=tier.bytes_per_second_among(per_node, per_node))
 
 
-def _outside_tier(choice: _Choice, hardware: Hardware, known: Calibration) -> Tier:
-    card = link(choice.link_id)
-    node = card.achievable_bytes_per_second_per_direction * choice.count
-    payload = card.achievable_bytes_per_second_per_direction / choice.nominal_bytes_per_second
-    flow = None if choice.flow_bytes_per_second is None else choice.flow_bytes_per_second * payload
+def _outside_tier(selected: _Selected, hardware: Hardware, known: Calibration) -> Tier:
+    card = link(selected.link_id)
+    node = card.achievable_bytes_per_second_per_direction * selected.count
+    payload = card.achievable_bytes_per_second_per_direction / selected.nominal_bytes_per_second
+    flow = None if selected.flow_bytes_per_second is None else selected.flow_bytes_per_second * payload
     startup = known.behaviours[NETWORK].startup_cycles / clock_hertz(hardware.device)
     ring = node if flow is None else min(node, flow)
     return Tier(
-        name=choice.link_id if choice.count == 1 else f"{choice.count} x {choice.link_id}",
-        kind=choice.kind,
-        topology=choice.topology,
+        name=selected.link_id if selected.count == 1 else f"{selected.count} x {selected.link_id}",
+        kind=selected.kind,
+        topology=selected.topology,
         bytes_per_second_per_device=ring / hardware.devices_per_node,
         bytes_per_second_per_node=node,
         latency_seconds=card.latency_seconds,
         startup_seconds=startup,
-        source=choice.source,
-        assumed=choice.assumed,
-        link=choice.link_id,
-        nominal_bytes_per_second=choice.nominal_bytes_per_second * choice.count,
+        source=selected.source,
+        assumed=selected.assumed,
+        link=selected.link_id,
+        nominal_bytes_per_second=selected.nominal_bytes_per_second * selected.count,
         bytes_per_second_alone=min(node, _lane_rate(hardware.device, node)),
-        cards=choice.count,
+        cards=selected.count,
         flow_bytes_per_second=flow,
     )
 
 
 def _lane_rate(device: Device, otherwise: float) -> float:
-    """What one device can send through its own lanes: a single device cannot fill eight cards."""
+    """The rate of a device's own lanes: a single device cannot fill eight cards."""
     if not device.sheet.has("pcie_generation"):
         return otherwise
     name = f"pcie{device.sheet.number('pcie_generation'):g}-x{device.sheet.number('pcie_lanes'):g}"
@@ -432,7 +426,7 @@ def _lane_rate(device: Device, otherwise: float) -> float:
 
 
 def clock_hertz(device: Device) -> float:
-    """The clock that latencies are counted in; a device without one raises `MissingData`."""
+    """The clock of latencies in cycles; a device without one raises `MissingData`."""
     return device.sheet.number("boost_clock_hertz")
 
 
@@ -451,7 +445,7 @@ def network_among(groups: Sequence[Hardware], inter: str | None = None) -> Netwo
     count = -(-devices // per_node)
     notes = [note for network in own for note in network.notes]
     if differ:
-        notes.append(f"exchanges are timed as among {count} nodes of {per_node} devices")
+        notes.append(f"exchanges are modelled as among {count} nodes of {per_node} devices")
     return Network(
         devices_per_node=per_node,
         nodes=count,
@@ -462,13 +456,13 @@ def network_among(groups: Sequence[Hardware], inter: str | None = None) -> Netwo
 
 
 def _even_size(devices: int, nodes: int) -> int:
-    """Devices of a node such that the number of nodes comes closest."""
+    """Devices per node such that the number of nodes is closest to the given one."""
     sizes = (devices // nodes, -(-devices // nodes))
     return min(sizes, key=lambda size: abs(-(-devices // size) - nodes))
 
 
 def _slowest(tiers: Sequence[Tier | None]) -> Tier | None:
-    """The slowest of some tiers with the worst that any of them has; None if there are none."""
+    """The slowest tier with the lowest rates and highest latencies of all; None if there are none."""
     present = [tier for tier in tiers if tier is not None]
     if not present:
         return None
@@ -486,7 +480,7 @@ def _slowest(tiers: Sequence[Tier | None]) -> Tier | None:
         bytes_per_second_alone=alone,
         latency_seconds=max(tier.latency_seconds for tier in present),
         startup_seconds=max(tier.startup_seconds for tier in present),
-        contention=0.0,  # in the rates above
+        contention=0.0,  # included in the rates
         rings=(),
         in_switch_bytes_per_second=min(tier.in_switch_bytes_per_second for tier in present),
     )

@@ -1,1 +1,1 @@
-"""cost_models"""
+"""Cost models: the time of every operator of a step on one device."""

@@ -1,14 +1,14 @@
-"""From a few timings of a model on a device to its other sizes: the prediction, corrected.
+"""Correction of predictions at other sizes from a few timings of a model on a device.
 
-What is measured over what is predicted, as a logarithm, is taken for a random function of the size (batch,
-samples) in octaves x above the smallest size timed:
+The logarithm of measured over predicted time is modelled as a random function of the size (batch, samples),
+in octaves x above the smallest timed size:
 
     log(measured / predicted) = level + slope · x + wander(x) + noise
 
-with normal priors: a level of any likely size, a slope near 0 (the prediction knows how a step grows), a
-random walk, and the noise of repeated timings. The posterior at another size corrects the prediction there
-and gives its interval. Far from all timings the correction is that of the nearest ones, and the interval
-widens. The spreads are in `calibrations/few_timings.json`.
+with normal priors: a wide prior of the level, a slope near 0 (the prediction accounts for the growth of a
+step), a random walk, and the noise of repeated timings. The posterior at another size corrects the prediction
+there and gives its interval. Far from all timings the correction is that of the nearest ones, with a wider
+interval. The standard deviations are in `calibrations/few_timings.json`.
 
 Reference: Gaussian-process regression, C. E. Rasmussen and C. K. I. Williams, MIT Press, 2006, chapter 2.
 """
@@ -35,7 +35,7 @@ _P90 = 1.2815515655446004
 
 @dataclass(frozen=True, slots=True)
 class TimedSize:
-    """A step of one size: what was predicted of it and what was measured."""
+    """Predicted and measured time of a step of one size."""
 
     size: float
     predicted_seconds: float
@@ -45,12 +45,12 @@ class TimedSize:
         for name in ("size", "predicted_seconds", "measured_seconds"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
-                raise InvalidRequest(f"{name} of a timing is {value}; it must be above 0")
+                raise InvalidRequest(f"{name} of a timing must be above 0, got {value}")
 
 
 @dataclass(frozen=True, slots=True)
 class Spreads:
-    """Standard deviations of log(measured / predicted): see the module. `slope` and `wander` per octave."""
+    """Standard deviations of the terms of log(measured / predicted); `slope` and `wander` per octave."""
 
     level: float
     slope: float
@@ -60,7 +60,7 @@ class Spreads:
 
 @cache
 def spreads() -> Spreads:
-    """Those shipped."""
+    """The shipped calibration."""
     raw = json.loads((data_root() / "calibrations" / FILE).read_text(encoding="utf-8"))
     return Spreads(**raw["spreads"])
 
@@ -68,10 +68,10 @@ def spreads() -> Spreads:
 def corrected(
     timings: Sequence[TimedSize], size: float, predicted_seconds: float, known: Spreads | None = None
 ) -> Quantiles:
-    """The time of a step of another size (or of one that was timed), given its prediction."""
+    """The time of a step of any size, from its prediction and the timings."""
     target = TimedSize(size, predicted_seconds, predicted_seconds)
     if not timings:
-        raise InvalidRequest("no timings to correct a prediction with; give at least one")
+        raise InvalidRequest("a correction requires at least one timing")
     known = known or spreads()
     least = min(timing.size for timing in timings)
     octaves = np.array([math.log2(timing.size / least) for timing in timings])
@@ -87,9 +87,9 @@ def corrected(
 
 
 def _covariance(a: Floats, b: Floats, known: Spreads) -> Floats:
-    """Of the corrections at some octaves; the random walk starts at the smallest size, both ways."""
+    """Covariance of the corrections at some octaves; the random walk starts at the smallest size."""
     one, other = a[:, None], b[None, :]
     same_side = one * other > 0
     walked = np.where(same_side, np.minimum(np.abs(one), np.abs(other)), 0.0)
-    found: Floats = known.level**2 + known.slope**2 * one * other + known.wander**2 * walked
-    return found
+    covariance: Floats = known.level**2 + known.slope**2 * one * other + known.wander**2 * walked
+    return covariance

@@ -1,11 +1,10 @@
-"""One host feeding one device: kernels run in order, none before the host has launched it.
+"""Launches: kernels run in order on the device, each after the host has launched it.
 
     launched_i = launched_{i-1} + host_i            end_i = max(end_{i-1}, launched_i) + device_i
 
-Where kernels are shorter than launches the device waits for the host: the step is launch-bound. A host that
-does not wait for the end of a step runs ahead, until the longer of the two sets the pace:
-max(Σ host, Σ device).
-A loop that waits for every step (reading the loss, timing it) starts each one from an idle device.
+If kernels are shorter than launches, the device waits for the host: the step is launch-bound. A host that
+does not wait for the end of a step runs ahead, and a steady step takes max(Σ host, Σ device). A loop that
+waits for every step (to read the loss or to time it) starts each step with an idle device.
 """
 
 from __future__ import annotations
@@ -19,33 +18,33 @@ from foretrain.prediction.operators.listing import Floats
 
 @dataclass(frozen=True, eq=False)
 class Execution:
-    """When each operator of a step ends on the device, and how long the device waited before it."""
+    """End of each operator of a step on the device, and the wait of the device before it."""
 
     ends: Floats
     waits: Floats
 
     @property
     def seconds(self) -> float:
-        """Time from one step's end to the next."""
+        """Time between the ends of consecutive steps."""
         return float(self.ends[-1]) if len(self.ends) else 0.0
 
 
 def ends_in_order(host: Floats, device: Floats) -> Floats:
-    """End times of operators launched in order from time 0: the recursion of the module, in closed form."""
+    """End times of operators launched in order from time 0: the recursion above in closed form."""
     busy = np.cumsum(device)
     return busy + np.maximum.accumulate(np.cumsum(host) - (busy - device))
 
 
 def synchronised_step(host: Floats, device: Floats) -> Execution:
-    """A step of a loop that waits for every step: it starts with an idle device and nothing launched."""
+    """A step of a loop that waits for every step: it starts with an idle device."""
     return _execution(ends_in_order(host, device), device)
 
 
 def steady_step(host: Floats, device: Floats) -> Execution:
-    """A step of a loop that never waits, once it has settled, timed from the end of the step before.
+    """A steady step of a loop that never waits, timed from the end of the previous step.
 
-    With a slower device the host's lead has grown beyond any wait. With a slower host the device catches up
-    in every step, so the second of two steps is like all later ones.
+    With a slower device the host is far ahead, and the device never waits. With a slower host the device
+    catches up in every step, so the second of two steps equals all later ones.
     """
     if device.sum() >= host.sum():
         return Execution(np.cumsum(device), np.zeros(len(device)))

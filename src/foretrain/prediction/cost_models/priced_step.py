@@ -1,6 +1,6 @@
-"""One training step on one device: priced operators, launched in order by a host.
+"""A training step on one device: priced operators, launched in order by a host.
 
-The parts of its estimate are the device time of every kind of operator in every phase, and the time the
+The parts of the estimate are the device time of every kind of operator in every phase, and the time that the
 device waits for launches; they sum to the step.
 """
 
@@ -28,11 +28,11 @@ from foretrain.workloads.rules import unknown_names
 WAITING = "waiting for launches"
 WHOLE = "whole step"
 _SMALL = 0.1
-"""An operator slower than ten times the roofline is bound by its own start, not by the device's limits."""
+"""Share of the roofline below which an operator is bound by its start-up."""
 
 
 class Binding(StrEnum):
-    """What binds an operator on a device."""
+    """The limit of an operator on a device."""
 
     ARITHMETIC = "arithmetic"
     BANDWIDTH = "bandwidth"
@@ -41,10 +41,10 @@ class Binding(StrEnum):
 
 @dataclass(frozen=True)
 class StepEstimate:
-    """Time of a step with its parts; `phases` are the device's time from phase to phase, waits included.
+    """Time of a step with its parts; `phases` is device time by phase, including waits.
 
-    `binding` is the device time of operators by what binds them: arithmetic, bandwidth, or neither; `basis`
-    names the user's own timings that corrected it.
+    `binding` is the device time of operators by their limit: arithmetic, bandwidth or size; `basis` describes
+    the user's own timings that corrected it.
     """
 
     estimate: Estimate
@@ -66,9 +66,9 @@ class StepEstimate:
 
 @dataclass(frozen=True, slots=True)
 class TimingEvidence:
-    """What the user's own timings add: their basis, the knowledge they give, and a narrower interval.
+    """The effect of the user's own timings: their basis, knowledge, and a narrower interval.
 
-    `narrowing` is the width of the interval against that of the prediction alone; `spread`, where known, the
+    `narrowing` is the width of the interval relative to that of the prediction alone; `spread`, if known, the
     standard deviation of the logarithm of measured over predicted.
     """
 
@@ -80,10 +80,10 @@ class TimingEvidence:
 
 @dataclass(frozen=True, eq=False)
 class PricedStep:
-    """The operators of a step with their device time, and the time the host takes to launch each.
+    """The operators of a step with device time and launch time.
 
-    `whole`, if given, is the confidence of a step known only as a whole: its operators share the time as they
-    share the roofline.
+    `whole` is the confidence of a step of which only the total is known: its time is divided over the
+    operators in proportion to the roofline.
     """
 
     graph: Graph
@@ -95,17 +95,17 @@ class PricedStep:
 
     @property
     def is_whole(self) -> bool:
-        """Whether only the sum of the operators means anything."""
+        """Whether only the sum of the operators is meaningful."""
         return self.whole is not None
 
     @property
     def basis(self) -> str:
-        """The user's timings that corrected it; empty if none did."""
+        """The user's timings that corrected the step; empty if there are none."""
         return "" if self.evidence is None else self.evidence.basis
 
     @property
     def knowledge(self) -> Knowledge:
-        """What the least known of its kinds rests on."""
+        """The knowledge of the least known kind of operator."""
         if self.whole is not None:
             return self.whole.knowledge
         if self.evidence is not None and self.evidence.knowledge is not None:
@@ -113,14 +113,14 @@ class PricedStep:
         return _knowledge(self.priced)
 
     def scale(self, factor: float) -> PricedStep:
-        """All times by a factor."""
+        """The step with all times multiplied by a factor."""
         priced = replace(self.priced, seconds=self.priced.seconds * factor)
         return replace(self, priced=priced, launching=self.launching * factor)
 
 
 @dataclass(frozen=True, eq=False)
 class CallTimes:
-    """Seconds of each call. `device` and `host` have one entry for each call of the graph."""
+    """Seconds of each call of the graph, on the device and on the host."""
 
     device: Floats
     host: Floats
@@ -131,7 +131,7 @@ class CallTimes:
 
 
 def call_times(step: PricedStep) -> CallTimes:
-    """The times of each call of a priced step."""
+    """The times of the calls of a priced step."""
     calls = step.priced.listing.calls
     count = len(step.graph.calls)
     device = np.bincount(calls, step.priced.seconds, count).astype(float)
@@ -146,7 +146,7 @@ def price_step(
     host: HostModel,
     correction: Correction | None = None,
 ) -> PricedStep:
-    """Price the operators of a step; `correction` is applied to the prices."""
+    """Price the operators of a step and apply a correction."""
     return price_steps((graph,), device, models, host, (correction,))[0]
 
 
@@ -198,7 +198,7 @@ def step_estimate(step: PricedStep, synchronised: bool = False) -> StepEstimate:
 
 
 def launched_phases(step: PricedStep) -> dict[Phase, float]:
-    """The device's time from phase to phase in a steady step, waits for launches included."""
+    """Device time by phase in a steady step, including waits for launches."""
     return _phases(step.priced.listing, steady_step(step.launching, step.priced.seconds))
 
 
@@ -209,7 +209,7 @@ def modelled_share(priced: PricedOps) -> float:
 
 
 def _launching(listing: Listing, host: HostModel, graph: Graph) -> Floats:
-    """Host time of each operator; a captured graph is launched once, with its first one."""
+    """Host time of each operator; a captured graph is launched once, with its first operator."""
     each = host.seconds(listing, bool(graph.settings.get("compile")))
     if graph.settings.get("cuda_graphs") and len(each):
         each = np.append(each.max(), np.zeros(len(each) - 1))
@@ -219,7 +219,7 @@ def _launching(listing: Listing, host: HostModel, graph: Graph) -> Floats:
 def computing_parts(step: PricedStep, seconds: Floats, waiting: float) -> tuple[Part, ...]:
     """The device time of every kind of operator in every phase, and the wait for launches.
 
-    `seconds` are the times of the step's operators in a whole step, all micro-batches together.
+    `seconds` are the times of the operators for all micro-batches of a step.
     """
     if step.whole is not None:
         return (_with_interval(WHOLE, float(seconds.sum()), step.whole),)
@@ -249,13 +249,13 @@ def waiting_part(seconds: float, host: HostModel) -> Part:
 
 
 def _narrowed(parts: Sequence[Part], evidence: TimingEvidence) -> tuple[Part, ...]:
-    """Intervals as narrow as the evidence allows: by its factor, or to the spread of the user's ratios."""
+    """Intervals narrowed by the factor of the evidence, or to the spread of the user's ratios."""
     factor = evidence.narrowing
     if evidence.spread is not None:
         quantiles = Estimate("s", tuple(parts)).quantiles
         width = (quantiles.p90 - quantiles.p10) / 2
-        wanted = quantiles.p50 * np.sinh(_P90_SCORE * evidence.spread)
-        factor = min(1.0, float(wanted) / width) if width > 0 else 1.0
+        target = quantiles.p50 * np.sinh(_P90_SCORE * evidence.spread)
+        factor = min(1.0, float(target) / width) if width > 0 else 1.0
     return tuple(replace(part, below=part.below * factor, above=part.above * factor) for part in parts)
 
 
@@ -264,13 +264,13 @@ _P90_SCORE = 1.2816
 
 
 def _knowledge(priced: PricedOps) -> Knowledge:
-    """What the least known of its kinds rests on."""
+    """The knowledge of the least known kind of operator."""
     known = {trust.knowledge for trust in priced.confidence.values()}
     return max(known, key=list(Knowledge).index, default=Knowledge.EXTRAPOLATED)
 
 
 def binding(step: PricedStep) -> dict[Binding, float]:
-    """Device time of operators by what binds them; nothing is known of a whole step."""
+    """Device time of operators by their limit; empty for a step known only as a whole."""
     priced = step.priced
     if step.is_whole:
         return {}

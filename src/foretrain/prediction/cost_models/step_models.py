@@ -1,7 +1,7 @@
 """Cost models of a step on one device, given to `predict` by name or as an object.
 
-Most price the operators one by one (`OperatorCostModel`). Others know whole steps only, such as a regression
-on a user's own timings; they live where they are learned.
+`OperatorCostModel` prices the operators one by one. Other models predict whole steps only, such as a
+regression on a user's own timings; they are defined where they are fitted.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ NO_HOST = HostModel(
     p90=1.0,
     source="none",
 )
-"""A host that launches in no time, for models without launch overhead."""
+"""A host without launch overhead, for models that do not model it."""
 
 
 class CostModel(ABC):
     """Estimates the time of one training step on one device.
 
-    `knows_operators` False: only the whole step on one device is known, not what a strategy could divide.
+    `knows_operators` False: only whole steps on one device can be predicted, not parallel ones.
     """
 
     knows_operators: ClassVar[bool] = True
@@ -69,10 +69,10 @@ class CostModel(ABC):
 
 @dataclass(frozen=True)
 class OperatorCostModel(CostModel):
-    """Operators priced by the models that a name of `operators.catalogue` stands for, launched by a host.
+    """Operators priced by the models of a name in `operators.catalogue`, launched by a host.
 
-    `host` None: the calibrated one for the default models on a GPU. The other models are used as published,
-    without a host; on a CPU the cost of a call is part of the operator's price.
+    `host` None: the calibrated host for the default models on a GPU. Other models are used as published,
+    without a host; on a CPU the call is part of the price of an operator.
     """
 
     choice: str = DEFAULT
@@ -94,20 +94,20 @@ class OperatorCostModel(CostModel):
 
 @dataclass(frozen=True)
 class CorrectedCostModel(CostModel):
-    """Another model's steps, corrected by the user's own timings of this model, this device, or both."""
+    """The steps of another cost model, corrected by the user's own timings of the model or the device."""
 
     inner: CostModel
     model: str
 
     def priced_all(self, graphs: Sequence[Graph], device: Device) -> tuple[PricedStep, ...]:
-        """The operators of steps, all of a step corrected by the same factor."""
+        """The operators of steps; all operators of a step have the same correction factor."""
         steps = self.inner.priced_all(graphs, device)
         correction = user_correction(self.model, device.id)
         return steps if correction is None else tuple(corrected(step, correction) for step in steps)
 
 
 def corrected(step: PricedStep, correction: Correction) -> PricedStep:
-    """A step with all times multiplied by a correction, and its interval as narrow as the timings allow."""
+    """A step with corrected times and a narrower interval."""
     evidence = TimingEvidence(
         correction.basis,
         Knowledge.MEASURED if correction.is_measured else None,
@@ -118,7 +118,7 @@ def corrected(step: PricedStep, correction: Correction) -> PricedStep:
 
 
 def cost_model(model: CostModel | str, workload: Workload) -> CostModel:
-    """The cost model of a name; foretrain's own is corrected by the user's timings."""
+    """The cost model of a name; the default model is corrected by the user's timings."""
     if not isinstance(model, str):
         return model
     steps = OperatorCostModel(model)

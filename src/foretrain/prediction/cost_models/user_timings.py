@@ -1,19 +1,21 @@
-"""Training steps that a user timed (`foretrain calibrate TIMINGS.csv`), and what they say of other steps.
+"""Training steps that a user timed (`foretrain calibrate TIMINGS.csv`), and the corrections that follow.
 
-The logarithm of measured over predicted time is taken as a sum of what foretrain gets wrong about the device,
-about the model, about the two together, and of what differs from one configuration to the next:
+The logarithm of measured over predicted time is modelled as a sum of errors of the device, of the model, of
+their combination, and of the configuration:
 
     r = a_device + b_model + c_(device, model) + e
 
-each normal around zero with a variance learned on public steps of many models on many GPUs. What the timings
-say of another step is then the conditional mean given all of them (best linear unbiased prediction),
+each normal around zero, with variances fitted to public steps of many models on many GPUs. The correction of
+another step is the conditional mean given all timings (best linear unbiased prediction),
 
     r* = kᵀ K⁻¹ r        var* = k** - kᵀ K⁻¹ k
 
-so that the same model on the same device counts most (timed twice or more, it alone decides), the same model
-on another device carries over as far as model errors were seen to (the question of Habitat, G. Yu et al., ATC
-2021), and other models on the same device count by their number. C. R. Henderson, "Best linear unbiased
-estimation and prediction under a selection model", Biometrics 31, 1975.
+The same model on the same device has the largest weight (with two or more timings it alone counts). The same
+model on another device counts to the extent that model errors carry over between devices (the question of
+Habitat, G. Yu et al., ATC 2021). Other models on the same device count by their number.
+
+Reference: C. R. Henderson, "Best linear unbiased estimation and prediction under a selection model",
+Biometrics 31, 1975.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """What was trained, on what, how; None is the model's or foretrain's default."""
+    """A timed configuration; None is the default of the model or of foretrain."""
 
     model: str
     device: str
@@ -55,7 +57,7 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredStep:
-    """The measured time of a step, and what foretrain predicted of it without having seen it."""
+    """The measured time of a step, and its prediction without this measurement."""
 
     configuration: Configuration
     step_seconds: float
@@ -68,12 +70,12 @@ class MeasuredStep:
 
 
 def measurements_file() -> Path:
-    """Where they are kept."""
+    """The file of the stored timings."""
     return user_data_dir() / "measurements.json"
 
 
 def measured_steps() -> tuple[MeasuredStep, ...]:
-    """All that was measured so far; nothing if nothing was."""
+    """All stored timings."""
     file = measurements_file()
     try:
         raw: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
@@ -83,21 +85,21 @@ def measured_steps() -> tuple[MeasuredStep, ...]:
     except FileNotFoundError:
         return ()
     except (ValueError, KeyError, TypeError) as error:
-        problem = f"cannot be read ({error}); mend or remove it, then calibrate again"
+        problem = f"cannot be read ({error}); fix or remove it, then calibrate again"
         raise InvalidData(str(file), problem) from error
 
 
 def _step(item: dict[str, Any]) -> MeasuredStep:
-    found = MeasuredStep(
+    step = MeasuredStep(
         Configuration(**item["configuration"]), item["step_seconds"], item["predicted_seconds"]
     )
-    if not (found.step_seconds > 0 and found.predicted_seconds > 0):
-        raise ValueError(f"a step of {found.configuration.model} takes no time")
-    return found
+    if not (step.step_seconds > 0 and step.predicted_seconds > 0):
+        raise ValueError(f"the times of a step of {step.configuration.model} must be above 0")
+    return step
 
 
 def remember(steps: Iterable[MeasuredStep]) -> tuple[MeasuredStep, ...]:
-    """Keep steps, each replacing one of the same configuration; returns all that are now kept."""
+    """Store steps, each replacing one of the same configuration; returns all stored steps."""
     known = {step.configuration: step for step in measured_steps()}
     known |= {step.configuration: step for step in steps}
     content = {"format": FORMAT, "steps": [asdict(step) for step in known.values()]}
@@ -112,7 +114,7 @@ _ENOUGH_FOR_SPREAD = 2
 
 @dataclass(frozen=True, slots=True)
 class VarianceComponents:
-    """Variances of log(measured / predicted): of devices, models, the two together, and what is left."""
+    """Variances of log(measured / predicted): of devices, models, their combination, and the remainder."""
 
     device: float
     model: float
@@ -121,16 +123,16 @@ class VarianceComponents:
 
     @property
     def total(self) -> float:
-        """The variance of a step of which nothing was measured."""
+        """The variance of a step without related measurements."""
         return self.device + self.model + self.interaction + self.noise
 
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """What the timings say of a step: its time is `factor` times the prediction.
+    """The correction of a step by timings: its time is `factor` times the prediction.
 
-    `narrowing` is how wide the interval still is against that of the prediction alone, `spread` the standard
-    deviation of the logarithm where the same model was timed on the same device often enough to tell.
+    `narrowing` is the width of the interval relative to that of the prediction alone; `spread` the standard
+    deviation of the logarithm, if there are at least two timings of the model on the device.
     """
 
     factor: float
@@ -142,7 +144,7 @@ class Correction:
 
 @cache
 def shipped_components() -> VarianceComponents | None:
-    """What was learned on public steps; None where the package was built without it."""
+    """The variances fitted to public steps; None if the package does not contain them."""
     file = data_root() / "calibrations" / FILE
     if not file.is_file():
         return None
@@ -156,9 +158,9 @@ def correction(
     steps: Sequence[MeasuredStep],
     components: VarianceComponents | None,
 ) -> Correction | None:
-    """What timed steps say of `model` on `device_id`; None if nothing.
+    """The correction of `model` on `device_id` by timed steps; None without related timings.
 
-    Without components only steps of the same model on the same device speak.
+    Without components only steps of the same model on the same device are used.
     """
     same = [step for step in steps if _is(step, model, device_id)]
     if components is None:
@@ -188,7 +190,7 @@ def _is(step: MeasuredStep, model: str | None, device: str | None) -> bool:
 
 
 def _spread(same: Sequence[MeasuredStep]) -> float | None:
-    """Of a further configuration: that of those measured, and of their mean."""
+    """Standard deviation of a further configuration: of the timings and of their mean."""
     if len(same) < _ENOUGH_FOR_SPREAD:
         return None
     return stdev(step.log_ratio for step in same) * math.sqrt(1 + 1 / len(same))
@@ -200,14 +202,14 @@ def _basis(*groups: Sequence[MeasuredStep]) -> str:
         "of this model on other devices",
         "of other models on this device",
     )
-    told = [f"{len(group)} {name}" for group, name in zip(groups, names, strict=True) if group]
-    return f"{SOURCE}: {', '.join(told)}"
+    counts = [f"{len(group)} {name}" for group, name in zip(groups, names, strict=True) if group]
+    return f"{SOURCE}: {', '.join(counts)}"
 
 
 def _conditional(
     model: str, device: str, steps: Sequence[MeasuredStep], components: VarianceComponents
 ) -> tuple[float, float]:
-    """Mean and variance of the log residual of (model, device), noise left out."""
+    """Mean and variance of the log residual of (model, device), without noise."""
     models = np.array([step.configuration.model for step in steps])
     devices = np.array([step.configuration.device for step in steps])
     ratios = np.array([step.log_ratio for step in steps])
@@ -225,5 +227,5 @@ def _covariance(same_model: Flags, same_device: Flags, components: VarianceCompo
 
 
 def user_correction(model: str, device_id: str) -> Correction | None:
-    """What the stored timings say of `model` on `device_id`; None if they say nothing."""
+    """The correction of `model` on `device_id` by the stored timings; None without related timings."""
     return correction(model, device_id, measured_steps(), shipped_components())

@@ -1,45 +1,45 @@
-"""Unequal devices: an uneven batch, split so that all finish together, and whether the slow ones help at all.
+"""Split of a global batch over unequal workers such that all finish together, and which workers take part.
 
-    minimise max over i of t_i(b_i) + sync(workers)      Σ b_i = B, least_i <= b_i <= largest_i, whole samples
+    minimise max over i of t_i(b_i) + sync(workers)      Σ b_i = B, min_i <= b_i <= largest_i, whole samples
 
-For step times that do not fall with the batch the least T is found by bisection on what all can finish by T.
-Without fixed costs it is the split by speed: of two nodes, one 20 times faster, the slow one takes 1/21.
-Which workers take part is part of the question: a slow one costs synchronisation, has a fixed time per step,
-and may be left with fewer samples than are of use to it. All choices are tried, workers alike by kind; with
-more than some thousand of them only the fastest 1, 2, 3 ... workers.
+For step times that do not decrease with the batch, the smallest T is found by bisection on the samples that
+all workers finish by T. Without fixed costs this is the split by speed: of two workers, one 20 times faster,
+the slow one takes 1/21. A slow worker may not be worth using: it adds synchronisation, has a fixed time per
+step and may get fewer samples than its minimum. All sets of workers are tried, by the number of each kind; if
+there are more than a few thousand sets, only the fastest 1, 2, 3 ... workers.
 
-Gradients of uneven batches must be averaged with weights b_i / B to be those of the whole batch.
+Gradients of uneven batches must be averaged with weights b_i / B to equal those of the whole batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import product, repeat
 from math import prod
 
 from foretrain.errors import Infeasible, InvalidRequest
 from foretrain.units import format_duration
 
-_MOST_CHOICES = 4096
+_MAX_SETS = 4096
 
 
 @dataclass(frozen=True)
 class Worker:
-    """A device: its step time at a batch (not falling with it), its largest batch, its least useful one.
+    """A device: step time by batch (never decreasing), largest and smallest batch.
 
-    Workers that share `seconds_at` and both limits are alike.
+    Workers that share `seconds_at` and both limits are of one kind.
     """
 
     name: str
     seconds_at: Callable[[int], float]
     largest_batch: int
-    least_batch: int = 1
+    min_batch: int = 1
 
     @property
     def kind(self) -> tuple[Callable[[int], float], int, int]:
-        """What makes two workers alike."""
-        return self.seconds_at, self.largest_batch, self.least_batch
+        """Equal for workers that are interchangeable."""
+        return self.seconds_at, self.largest_batch, self.min_batch
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,12 @@ class Affine:
 
 @dataclass(frozen=True)
 class Split:
-    """Samples of each worker (0: left out), the step they take, and in words whether the slow ones help."""
+    """Samples of each worker (0: excluded), the time of the step, and whether the slow workers help."""
 
     batches: tuple[int, ...]
     computing_seconds: float
     sync_seconds: float
-    left_out: tuple[str, ...]
+    excluded: tuple[str, ...]
     verdict: str = ""
 
     @property
@@ -78,50 +78,52 @@ def no_sync(workers: int) -> float:
 def split_batch(
     global_batch: int, workers: Sequence[Worker], sync_seconds: Callable[[int], float] = no_sync
 ) -> Split | Infeasible:
-    """The fastest split of a batch; `sync_seconds` of the number of workers that take part."""
+    """The fastest split of a batch; `sync_seconds` depends on the number of workers that take part."""
     if global_batch < 1 or not workers:
         raise InvalidRequest(f"cannot split a batch of {global_batch} over {len(workers)} workers")
     for worker in workers:
-        if not 1 <= worker.least_batch <= worker.largest_batch:
+        if not 1 <= worker.min_batch <= worker.largest_batch:
             raise InvalidRequest(
-                f"{worker.name}: batches from {worker.least_batch} to {worker.largest_batch}; the least must "
-                "be at least 1 and at most the largest"
+                f"{worker.name}: min_batch must be between 1 and largest_batch {worker.largest_batch}, got "
+                f"{worker.min_batch}"
             )
     problem = _Problem(global_batch, tuple(workers), sync_seconds)
-    tried = [split for chosen in problem.choices() if (split := problem.split(chosen)) is not None]
-    if not tried:
-        return problem.why_not()
-    best = min(tried, key=lambda split: (split.seconds, len(split.left_out)))
-    return Split(
-        best.batches, best.computing_seconds, best.sync_seconds, best.left_out, problem.verdict(best)
-    )
+    splits = [split for members in problem.sets() if (split := problem.split(members)) is not None]
+    if not splits:
+        return problem.infeasible()
+    best = min(splits, key=lambda split: (split.seconds, len(split.excluded)))
+    return replace(best, verdict=problem.verdict(best))
 
 
-def share_out(global_batch: int, workers: Sequence[Worker]) -> tuple[int, ...] | None:
-    """Batches of workers that all take part, so that they finish together; None if their limits forbid it."""
+def balanced_batches(global_batch: int, workers: Sequence[Worker]) -> tuple[int, ...] | None:
+    """Batches with which all workers finish together; None if their limits forbid it."""
     problem = _Problem(global_batch, tuple(workers), no_sync)
     split = problem.split(frozenset(range(len(workers))))
     return None if split is None else split.batches
 
 
+@dataclass(frozen=True, eq=False)
 class _Problem:
-    def __init__(self, batch: int, workers: tuple[Worker, ...], sync_seconds: Callable[[int], float]) -> None:
-        self.batch, self.workers, self.sync_seconds = batch, workers, sync_seconds
-        self._known: dict[tuple[Callable[[int], float], int], float] = {}
+    """A batch to split over workers; `cached_seconds` holds the step times computed so far."""
+
+    batch: int
+    workers: tuple[Worker, ...]
+    sync_seconds: Callable[[int], float]
+    cached_seconds: dict[tuple[Callable[[int], float], int], float] = field(default_factory=dict)
 
     def seconds(self, worker: Worker, batch: int) -> float:
-        """A worker's step time, asked for only once."""
+        """A worker's step time."""
         key = (worker.seconds_at, batch)
-        if key not in self._known:
-            self._known[key] = worker.seconds_at(batch)
-        return self._known[key]
+        if key not in self.cached_seconds:
+            self.cached_seconds[key] = worker.seconds_at(batch)
+        return self.cached_seconds[key]
 
-    def choices(self) -> Iterator[frozenset[int]]:
-        """Sets of workers to try: every number of each kind, or if too many the fastest few."""
+    def sets(self) -> Iterator[frozenset[int]]:
+        """Sets of workers to try: every number of each kind or, if there are too many, the fastest few."""
         kinds: dict[object, list[int]] = {}
         for index, worker in enumerate(self.workers):
             kinds.setdefault(worker.kind, []).append(index)
-        if prod(len(members) + 1 for members in kinds.values()) <= _MOST_CHOICES:
+        if prod(len(members) + 1 for members in kinds.values()) <= _MAX_SETS:
             for counts in product(*(range(len(members) + 1) for members in kinds.values())):
                 taken = zip(kinds.values(), counts, strict=True)
                 yield frozenset(index for members, count in taken for index in members[:count])
@@ -135,27 +137,27 @@ class _Problem:
         at = batch or min(worker.largest_batch, self.batch)
         return self.seconds(worker, at) / at
 
-    def split(self, chosen: frozenset[int]) -> Split | None:
-        """The split over the chosen workers, or None if their limits do not allow it."""
-        active = [self.workers[index] for index in sorted(chosen)]
-        least = sum(worker.least_batch for worker in active)
+    def split(self, members: frozenset[int]) -> Split | None:
+        """The split over a set of workers; None if their limits do not allow it."""
+        active = [self.workers[index] for index in sorted(members)]
+        least = sum(worker.min_batch for worker in active)
         if not active or not least <= self.batch <= sum(worker.largest_batch for worker in active):
             return None
         batches = iter(self._finishing_together(active))
-        given = tuple(next(batches) if index in chosen else 0 for index in range(len(self.workers)))
+        given = tuple(next(batches) if index in members else 0 for index in range(len(self.workers)))
         return Split(
             batches=given,
             computing_seconds=max(self.seconds(w, b) for w, b in zip(self.workers, given, strict=True) if b),
             sync_seconds=self.sync_seconds(len(active)),
-            left_out=tuple(w.name for w, b in zip(self.workers, given, strict=True) if not b),
+            excluded=tuple(w.name for w, b in zip(self.workers, given, strict=True) if not b),
         )
 
     def _finishing_together(self, active: list[Worker]) -> list[int]:
-        """Bisect for the least time by which all can finish the batch, then hand out what is left.
+        """Bisect for the shortest time in which the workers finish the batch, then distribute the remainder.
 
-        What is left costs no time whoever takes it: each gets of it in proportion to what it can still do.
+        The remainder adds no time; each worker gets a part in proportion to the samples it can still take.
         """
-        fewest = [worker.least_batch for worker in active]
+        fewest = [worker.min_batch for worker in active]
         most = [min(worker.largest_batch, self.batch) for worker in active]
         low, high = -1.0, max(map(self.seconds, active, most))
         while high - low > 1e-13 * high and (middle := (low + high) / 2) not in {low, high}:
@@ -169,18 +171,18 @@ class _Problem:
         return [fewer + extra for fewer, extra in zip(fewest, given, strict=True)]
 
     def _done_by(self, worker: Worker, seconds: float, low: int, high: int) -> int:
-        """The largest batch from `low` to `high` a worker finishes by then; `low` if it finishes none."""
+        """The largest batch from `low` to `high` that a worker finishes in time; `low` if none."""
         while low < high:
             middle = (low + high + 1) // 2
             low, high = (middle, high) if self.seconds(worker, middle) <= seconds else (low, middle - 1)
         return low
 
     def verdict(self, best: Split) -> str:
-        """Whether the slow workers help, from the step computed again without, or with, them."""
-        if best.left_out:
-            return self._why_left_out(best)
+        """Whether the slow workers help, from the step with and without them."""
+        if best.excluded:
+            return self._why_excluded(best)
         if len(self.workers) == 1:
-            return f"{self.workers[0].name} alone takes {format_duration(best.seconds)} a step"
+            return f"{self.workers[0].name} alone takes {format_duration(best.seconds)} per step"
         slow = max(range(len(self.workers)), key=lambda i: self._seconds_per_sample(i, best.batches[i]))
         name, share = self.workers[slow].name, best.batches[slow]
         without = self.split(frozenset(range(len(self.workers))) - {slow})
@@ -194,22 +196,22 @@ class _Problem:
             f"{format_duration(without.seconds)} to {format_duration(best.seconds)} ({saved:.1%})"
         )
 
-    def _why_left_out(self, best: Split) -> str:
-        names = " and ".join(best.left_out)
-        verb = "does" if len(best.left_out) == 1 else "do"
-        everyone = self.split(frozenset(range(len(self.workers))))
-        if everyone is None:
+    def _why_excluded(self, best: Split) -> str:
+        names = " and ".join(best.excluded)
+        verb = "does" if len(best.excluded) == 1 else "do"
+        with_all = self.split(frozenset(range(len(self.workers))))
+        if with_all is None:
             return (
-                f"{names} {verb} not help: the least batches of all workers are together more than "
-                f"{self.batch} samples; without, a step takes {format_duration(best.seconds)}"
+                f"{names} {verb} not help: the minimum batches of all workers exceed {self.batch} samples; "
+                f"without, a step takes {format_duration(best.seconds)}"
             )
         return (
-            f"{names} {verb} not help: a step takes {format_duration(everyone.seconds)} with all workers, "
+            f"{names} {verb} not help: a step takes {format_duration(with_all.seconds)} with all workers, "
             f"{format_duration(best.seconds)} without"
         )
 
-    def why_not(self) -> Infeasible:
-        """Nobody can hold the batch, or it is less than any worker can use."""
+    def infeasible(self) -> Infeasible:
+        """Why no set of workers can train the batch."""
         largest = sum(worker.largest_batch for worker in self.workers)
         if largest < self.batch:
             return Infeasible(
@@ -218,24 +220,24 @@ class _Problem:
                 f"room for {largest}",
                 f"use a batch of at most {largest}, or accumulate gradients",
             )
-        least = min(worker.least_batch for worker in self.workers)
+        least = min(worker.min_batch for worker in self.workers)
         if self.batch < least:
             return Infeasible(
-                "the least useful batch of any worker",
+                "the smallest minimum batch of the workers",
                 f"{least} samples",
                 f"{self.batch}",
                 f"use a global batch of {least} or more",
             )
         return Infeasible(
             "the global batch",
-            f"workers whose least and largest batches add up to below and above {self.batch}",
+            f"workers with minimum batches of at most {self.batch} samples and largest of at least as many",
             "no such set of workers",
-            "lower the least batches, or use another global batch",
+            "lower the minimum batches, or use another global batch",
         )
 
 
 def _in_proportion(amount: int, room: Sequence[int]) -> list[int]:
-    """Whole parts of an amount in proportion to the room for each, largest remainders first."""
+    """Whole parts of an amount in proportion to the room for each, by largest remainders."""
     whole = sum(room)
     if not amount or not whole:
         return [0] * len(room)

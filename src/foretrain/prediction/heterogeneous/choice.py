@@ -1,20 +1,21 @@
-"""Which nodes of a heterogeneous cluster take part in a step, with how many samples, and why.
+"""Selection of the nodes of a heterogeneous cluster that take part in a step, and of their batches.
 
-Choices of nodes are compared by the step that all their devices finish together: the fastest group's nodes
-first, then those of the next; and of few groups all subsets, since a fast node may sit behind a slow link.
+Selections are compared by their fastest step: the nodes of the fastest group, then those of the next as well,
+and so on; with few groups also all subsets, since a fast node may have a slow link.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain, combinations
 
 from foretrain.errors import Infeasible, InvalidRequest
 from foretrain.prediction.advice.changes import Advice
 from foretrain.prediction.collectives.network import Network, network_among, with_factor
 from foretrain.prediction.cost_models.step_models import CostModel
-from foretrain.prediction.heterogeneous.division import DDP, Divider, Division, Groups
+from foretrain.prediction.heterogeneous.division import DDP, CachedCostModel, Division, GlobalBatch, Groups
 from foretrain.prediction.heterogeneous.report import BatchSplit, GroupShare
 from foretrain.prediction.heterogeneous.verdict import Comparison, Without, advice, split_verdict
 from foretrain.prediction.scenario import Parallelism, Scenario, global_batch
@@ -22,7 +23,7 @@ from foretrain.prediction.strategies.catalogue import AUTO
 
 _FEW_GROUPS = 3
 _NEARLY = 1.05
-"""Choices whose coarse estimate is within this factor of the fastest are evaluated in full."""
+"""Selections with an approximate time within this factor of the fastest are evaluated in full."""
 _EARLY = 0.98
 """A group that finishes before this share of the step could take more samples."""
 _WEIGHTS = "average gradients by samples: scale each device's loss by its batch x devices / global batch"
@@ -32,7 +33,7 @@ def _check_parallelism(parallelism: Parallelism) -> None:
     if parallelism.strategy not in (DDP, AUTO):
         raise InvalidRequest(
             f"strategy {parallelism.strategy} requires equal nodes; a heterogeneous cluster supports "
-            f"strategy {DDP} only, or name its equal nodes in a file of their own"
+            f"strategy {DDP} only; alternatively list its equal nodes in a cluster file of their own"
         )
     if parallelism.micro_batches is not None and parallelism.micro_batches > 1:
         raise InvalidRequest(
@@ -40,8 +41,7 @@ def _check_parallelism(parallelism: Parallelism) -> None:
         )
     if parallelism.links is not None:
         raise InvalidRequest(
-            "links would join the devices of all nodes in the same way; give `links:` at each entry of the "
-            "cluster file"
+            "links would apply to all nodes of the cluster; give `links:` at each entry of the cluster file"
         )
 
 
@@ -49,101 +49,118 @@ Counts = tuple[int, ...]
 """How many nodes of each group take part."""
 
 
-class _Choosing:
-    """Compares choices of nodes for one request."""
+@dataclass(frozen=True, eq=False)
+class _Nodes:
+    """The nodes of a cluster, of which some take part in a step of a global batch."""
 
-    def __init__(self, scenario: Scenario, model: CostModel) -> None:
-        cluster, parallelism = scenario.cluster, scenario.parallelism
-        self.groups = cluster.groups
-        self.labels = cluster.labels
-        self.inter = parallelism.network
-        self.divider = Divider(
-            scenario.workload,
-            global_batch(scenario.workload, cluster.devices, parallelism),
-            cluster.devices,
-            model,
-            scenario.input,
-            parallelism.min_batch,
-            max(parallelism.jitter_on(group.device) for group in cluster.groups),
-        )
-        self.all = tuple(group.nodes for group in self.groups)
-        speeds = [self.divider.speed(group) for group in self.groups]
-        self.by_speed = sorted(range(len(self.groups)), key=lambda index: -speeds[index])
+    groups: Groups
+    labels: tuple[str, ...]
+    network_name: str | None
+    batch: GlobalBatch
 
-    def taking(self, counts: Counts) -> Groups:
-        """The groups with only so many of their nodes, without those that have none."""
+    @property
+    def all(self) -> Counts:
+        """All nodes of all groups."""
+        return tuple(group.nodes for group in self.groups)
+
+    @cached_property
+    def by_speed(self) -> list[int]:
+        """Indices of the groups, the fastest devices first."""
+        speeds = [self.batch.speed(group) for group in self.groups]
+        return sorted(range(len(self.groups)), key=lambda index: -speeds[index])
+
+    def selected(self, counts: Counts) -> Groups:
+        """The groups with `counts` of their nodes, without groups that have none."""
         pairs = zip(self.groups, counts, strict=True)
         return tuple(replace(group, nodes=count) for group, count in pairs if count)
 
     def network(self, counts: Counts) -> Network:
-        """The network among chosen nodes."""
-        return network_among(self.taking(counts), self.inter)
+        """The network among the selected nodes."""
+        return network_among(self.selected(counts), self.network_name)
 
     def fastest(self, counts: Counts) -> Division | None:
-        """The fastest division over chosen nodes; None if limits forbid any, or nobody is left."""
-        return self.divider.fastest(self.taking(counts), self.network(counts)) if any(counts) else None
+        """The fastest division over the selected nodes; None if there is none or no node is selected."""
+        return self.batch.fastest(self.selected(counts), self.network(counts)) if any(counts) else None
 
-    def best(self) -> Counts | None:
-        """The choice with the shortest step, of equals that with fewest nodes; None if none can be."""
-        divider = self.divider
-        able = [counts for counts in self._choices() if divider.can_divide(self.taking(counts))]
-        about = {counts: divider.coarsely(self.taking(counts), self.network(counts)) for counts in able}
-        if not about:
-            return None
-        near = _NEARLY * min(about.values())
-        exactly = {counts: self.fastest(counts) for counts, seconds in about.items() if seconds <= near}
-        seconds_of = {counts: each.seconds for counts, each in exactly.items() if each is not None}
-        return min(seconds_of, key=lambda counts: (seconds_of[counts], sum(counts)))
 
-    def _choices(self) -> list[Counts]:
-        found = [*self._fastest_first(), *self._subsets()]
-        return list(dict.fromkeys(found))
+def _nodes_of(scenario: Scenario, model: CostModel) -> _Nodes:
+    cluster, parallelism = scenario.cluster, scenario.parallelism
+    batch = GlobalBatch(
+        scenario.workload,
+        global_batch(scenario.workload, cluster.devices, parallelism),
+        cluster.devices,
+        CachedCostModel(model),
+        scenario.input,
+        parallelism.min_batch,
+        max(parallelism.jitter_on(group.device) for group in cluster.groups),
+    )
+    return _Nodes(cluster.groups, cluster.labels, parallelism.network, batch)
 
-    def _fastest_first(self) -> Iterator[Counts]:
-        """All nodes of the fastest groups and 1, 2, 4 ... of the next."""
-        counts = [0] * len(self.groups)
-        for index in self.by_speed:
-            size = 1
-            while size < self.all[index]:
-                counts[index] = size
-                yield tuple(counts)
-                size *= 2
-            counts[index] = self.all[index]
+
+def _best_counts(nodes: _Nodes) -> Counts | None:
+    """The selection with the shortest step, the fewest nodes among equals; None if none is possible."""
+    batch = nodes.batch
+    approximate = {
+        counts: batch.approximate_seconds(nodes.selected(counts), nodes.network(counts))
+        for counts in _selections(nodes)
+        if batch.can_divide(nodes.selected(counts))
+    }
+    if not approximate:
+        return None
+    limit = _NEARLY * min(approximate.values())
+    divisions = {counts: nodes.fastest(counts) for counts, seconds in approximate.items() if seconds <= limit}
+    seconds_of = {counts: each.seconds for counts, each in divisions.items() if each is not None}
+    return min(seconds_of, key=lambda counts: (seconds_of[counts], sum(counts)))
+
+
+def _selections(nodes: _Nodes) -> list[Counts]:
+    return list(dict.fromkeys((*_fastest_first(nodes), *_subsets(nodes))))
+
+
+def _fastest_first(nodes: _Nodes) -> Iterator[Counts]:
+    """All nodes of the fastest groups and 1, 2, 4 ... of the next."""
+    counts = [0] * len(nodes.groups)
+    for index in nodes.by_speed:
+        size = 1
+        while size < nodes.all[index]:
+            counts[index] = size
             yield tuple(counts)
+            size *= 2
+        counts[index] = nodes.all[index]
+        yield tuple(counts)
 
-    def _subsets(self) -> Iterator[Counts]:
-        """Whole groups: every subset of few, all but one of many."""
-        everyone = range(len(self.groups))
-        few = len(self.groups) <= _FEW_GROUPS
-        for size in everyone if few else (len(self.groups) - 1,):
-            for chosen in combinations(everyone, size):
-                if chosen:
-                    yield tuple(self.all[index] if index in chosen else 0 for index in everyone)
 
-    def without(self, counts: Counts, index: int) -> Counts:
-        """The same choice without one group."""
-        return tuple(0 if each == index else count for each, count in enumerate(counts))
+def _subsets(nodes: _Nodes) -> Iterator[Counts]:
+    """Whole groups: every subset of few groups, all but one of many."""
+    indices = range(len(nodes.groups))
+    is_few = len(nodes.groups) <= _FEW_GROUPS
+    for size in indices if is_few else (len(nodes.groups) - 1,):
+        for subset in combinations(indices, size):
+            if subset:
+                yield tuple(nodes.all[index] if index in subset else 0 for index in indices)
 
-    def why_not(self) -> Infeasible:
-        """Nobody can hold the batch, or it is too small for any node."""
-        divider, batch = self.divider, self.divider.global_batch
-        room = divider.room(self.groups)
-        if room < batch:
-            more = f"use a global batch of at most {room}" if room else "shard the model over equal nodes"
-            return Infeasible("the global batch", f"room for {batch} samples", f"room for {room}", more)
-        nodes = [replace(group, nodes=1) for group in self.groups]
-        least = min(divider.least([node]) for node in nodes)
+
+def _infeasible(nodes: _Nodes) -> Infeasible:
+    """The global batch exceeds the memory of all nodes, or is below the minimum of any node."""
+    batch = nodes.batch
+    capacity = batch.capacity(nodes.groups)
+    if capacity < batch.samples:
+        more = f"use a global batch of at most {capacity}" if capacity else "shard the model over equal nodes"
         return Infeasible(
-            "the smallest node",
-            f"{least} samples, {divider.min_batch} for each device",
-            f"{batch}",
-            f"use a global batch of {least} or more",
+            "the global batch", f"room for {batch.samples} samples", f"room for {capacity}", more
         )
+    least = min(batch.minimum([replace(group, nodes=1)]) for group in nodes.groups)
+    return Infeasible(
+        "the smallest node",
+        f"{least} samples, {batch.min_batch} for each device",
+        f"{batch.samples}",
+        f"use a global batch of {least} or more",
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class SplitStep:
-    """The fastest split of a batch over a heterogeneous cluster, beside the others it was compared with."""
+    """The fastest split of a batch over a heterogeneous cluster, and the alternatives to it."""
 
     division: Division
     report: BatchSplit
@@ -155,86 +172,87 @@ class SplitStep:
 def split_step(scenario: Scenario, model: CostModel) -> SplitStep | Infeasible:
     """The fastest split of a batch over unequal nodes, and whether all of them are worth using."""
     _check_parallelism(scenario.parallelism)
-    choosing = _Choosing(scenario, model)
-    counts = choosing.best()
+    nodes = _nodes_of(scenario, model)
+    counts = _best_counts(nodes)
     if counts is None:
-        return choosing.why_not()
-    compared = _compared(choosing, counts)
-    best = compared.best
+        return _infeasible(nodes)
+    comparison = _comparison(nodes, counts)
+    best = comparison.best
     report = BatchSplit(
         global_batch=best.global_batch,
-        min_batch=choosing.divider.min_batch,
-        shares=tuple(_shares(choosing, counts, best)),
-        excluded=compared.idle,
+        min_batch=nodes.batch.min_batch,
+        shares=tuple(_shares(nodes, counts, best)),
+        excluded=comparison.excluded,
         pacing_device=best.pace.context.hardware.device.id,
-        verdict=split_verdict(compared),
+        verdict=split_verdict(comparison),
     )
     return SplitStep(
         division=best,
         report=report,
-        largest_batch=choosing.divider.largest(best.fullest.context.hardware, best.devices),
-        advice=advice(compared) if scenario.advice else (),
+        largest_batch=nodes.batch.largest(best.fullest.context.hardware, best.devices),
+        advice=advice(comparison) if scenario.advice else (),
         notes=(_WEIGHTS,) if len(set(chain(*best.batches))) > 1 else (),
     )
 
 
-def _compared(choosing: _Choosing, counts: Counts) -> Comparison:
-    divider, everyone = choosing.divider, choosing.all
-    best = choosing.fastest(counts)
-    assert best is not None, "chosen because it can be divided"
-    taking = choosing.taking(counts)
-    by_speed = [index for index in choosing.by_speed if counts[index]]
-    least_first = reversed(by_speed) if len(by_speed) > 1 else ()
+def _comparison(nodes: _Nodes, counts: Counts) -> Comparison:
+    batch = nodes.batch
+    best = nodes.fastest(counts)
+    assert best is not None, "selected because it can be divided"
     faster = with_factor(best.network, inter=2.0) if best.network.inter else with_factor(best.network, 2.0)
     return Comparison(
         best=best,
-        idle=tuple(_idle(choosing, counts)),
-        everyone=best if counts == everyone else choosing.fastest(everyone),
-        even=divider.evenly(choosing.groups, choosing.network(everyone)),
-        without=tuple(
-            Without(
-                choosing.labels[index],
-                sum(best.batches[sum(map(bool, counts[:index]))]),
-                choosing.fastest(choosing.without(counts, index)),
-            )
-            for index in least_first
-        ),
-        twice_the_network=divider.fastest(taking, faster) if best.devices > 1 else None,
-        min_batch=divider.min_batch,
-        needed_by_everyone=divider.least(choosing.groups),
-        too_small=tuple(_too_small(choosing)),
-        full=tuple(_full(choosing, counts, best)),
+        excluded=tuple(_excluded(nodes, counts)),
+        all_nodes=best if counts == nodes.all else nodes.fastest(nodes.all),
+        even=batch.even(nodes.groups, nodes.network(nodes.all)),
+        without=tuple(_without_each(nodes, counts, best)),
+        twice_the_network=batch.fastest(nodes.selected(counts), faster) if best.devices > 1 else None,
+        min_batch=batch.min_batch,
+        minimum_of_all_nodes=batch.minimum(nodes.groups),
+        too_small=tuple(_too_small(nodes)),
+        full=tuple(_full(nodes, counts, best)),
     )
 
 
-def _idle(choosing: _Choosing, counts: Counts) -> Iterator[str]:
-    for label, count, there in zip(choosing.labels, counts, choosing.all, strict=True):
+def _without_each(nodes: _Nodes, counts: Counts, best: Division) -> Iterator[Without]:
+    """The fastest division without each group that takes part, the slowest first."""
+    taking_part = [index for index in nodes.by_speed if counts[index]]
+    if len(taking_part) == 1:
+        return
+    for index in reversed(taking_part):
+        samples = sum(best.batches[sum(map(bool, counts[:index]))])
+        others = tuple(0 if each == index else count for each, count in enumerate(counts))
+        yield Without(nodes.labels[index], samples, nodes.fastest(others))
+
+
+def _excluded(nodes: _Nodes, counts: Counts) -> Iterator[str]:
+    for label, count, there in zip(nodes.labels, counts, nodes.all, strict=True):
         if not count:
             yield label
         elif count < there:
             yield f"{there - count} of the {there} nodes of {label}"
 
 
-def _too_small(choosing: _Choosing) -> Iterator[str]:
-    for label, group in zip(choosing.labels, choosing.groups, strict=True):
-        if choosing.divider.largest(group, 2) < choosing.divider.min_batch:
+def _too_small(nodes: _Nodes) -> Iterator[str]:
+    for label, group in zip(nodes.labels, nodes.groups, strict=True):
+        if nodes.batch.largest(group, 2) < nodes.batch.min_batch:
             yield label
 
 
-def _full(choosing: _Choosing, counts: Counts, best: Division) -> Iterator[str]:
-    """Groups whose memory is the reason that they do not take more: they finish before the others."""
-    labels = [label for label, count in zip(choosing.labels, counts, strict=True) if count]
+def _full(nodes: _Nodes, counts: Counts, best: Division) -> Iterator[str]:
+    """Groups with a batch limited by memory: they finish before the others."""
+    labels = [label for label, count in zip(nodes.labels, counts, strict=True) if count]
     for label, given, evaluation in zip(labels, best.batches, best.evaluations, strict=True):
         group = evaluation.context.hardware
-        is_full = max(given) == choosing.divider.largest(group, best.devices)
+        is_full = max(given) == nodes.batch.largest(group, best.devices)
         if is_full and len(best.groups) > 1 and evaluation.seconds < _EARLY * best.seconds:
             yield label
 
 
-def _shares(choosing: _Choosing, counts: Counts, best: Division) -> Iterator[GroupShare]:
-    taking = iter(zip(best.batches, best.evaluations, strict=True))
-    for label, group, count in zip(choosing.labels, choosing.groups, counts, strict=True):
-        batches, evaluation = next(taking) if count else ((), None)
+def _shares(nodes: _Nodes, counts: Counts, best: Division) -> Iterator[GroupShare]:
+    taking_part = iter(zip(best.batches, best.evaluations, strict=True))
+    for label, group, count in zip(nodes.labels, nodes.groups, counts, strict=True):
+        batches, evaluation = next(taking_part) if count else ((), None)
         capacity = group.device.memory_bytes
         yield GroupShare(
             group=label,
@@ -249,6 +267,6 @@ def _shares(choosing: _Choosing, counts: Counts, best: Division) -> Iterator[Gro
             knowledge=None if evaluation is None else evaluation.step.priced.knowledge,
             memory_bytes=None if evaluation is None else evaluation.memory.bytes,
             capacity_bytes=capacity if evaluation is None else evaluation.memory.capacity_bytes,
-            largest_batch=choosing.divider.largest(group, max(2, best.devices)),
+            largest_batch=nodes.batch.largest(group, max(2, best.devices)),
             fits=evaluation is None or evaluation.memory.fits,
         )

@@ -1,20 +1,22 @@
-"""Data-parallel steps over devices that differ: who trains how many samples, and how long the step takes.
+"""Division of a global batch over unequal devices in data-parallel training, and the time of the step.
 
-Every device runs DistributedDataParallel's program on its own batch b_i; an exchange of gradients starts when
-the last device is ready for it. Each device's step is composed with the exchanges among all, and
+Every device runs the program of DistributedDataParallel on its own batch b_i; an exchange of gradients starts
+when the last device is ready. Each device's step is composed with the exchanges among all devices, and
 
     step = max over devices of step_i(b_i)
 
-Batches are shared out so that all finish together (`strategies.heterogeneous`). The times step_i(b) are told
-at a few batch sizes, straight lines between them, and told anew at the sizes that come out until they hold.
+Batches are chosen such that all devices finish together (`heterogeneous.batch_split`). The times step_i(b)
+are predicted at a few batch sizes and interpolated linearly; the sizes that result are then predicted and
+added until the division no longer changes.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
+from itertools import islice
 
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Estimate, longest
@@ -24,7 +26,7 @@ from foretrain.prediction.collectives.network import Network
 from foretrain.prediction.cost_models.priced_step import PricedStep
 from foretrain.prediction.cost_models.step_models import CostModel
 from foretrain.prediction.evaluation import Evaluation, evaluation_of
-from foretrain.prediction.heterogeneous.batch_split import Worker, share_out
+from foretrain.prediction.heterogeneous.batch_split import Worker, balanced_batches
 from foretrain.prediction.memory.estimate import estimate_memory
 from foretrain.prediction.memory.largest_batch import largest_batch
 from foretrain.prediction.scenario import StepConfiguration, StepContext
@@ -37,9 +39,9 @@ from foretrain.workloads.graph import Graph
 from foretrain.workloads.workload import Workload, graph_at
 
 DDP = "ddp"
-_COARSE = 4
-"""Each batch size told first is so many times the one before."""
-_MOST_ROUNDS = 6
+_RATIO = 4
+"""Ratio of the batch sizes that are predicted first."""
+_MAX_ROUNDS = 6
 Groups = tuple[Hardware, ...]
 
 
@@ -47,8 +49,8 @@ Groups = tuple[Hardware, ...]
 class Division:
     """A global batch divided over groups of nodes.
 
-    `batches` are those of every device, group by group; `outcomes` the step of the device of each group with
-    the most samples, as it would be if none had to wait for the others.
+    `batches` holds the batch of every device, group by group; `evaluations` the step of the device with the
+    largest batch of each group, without waiting for slower devices.
     """
 
     groups: Groups
@@ -68,12 +70,12 @@ class Division:
 
     @property
     def pace(self) -> Evaluation:
-        """The device that all wait for."""
+        """The evaluation of the device that all others wait for."""
         return max(self.evaluations, key=lambda evaluation: evaluation.seconds)
 
     @cached_property
     def total(self) -> Estimate:
-        """The step: parts of the device that all wait for, and the risk that it is another one."""
+        """The step: parts of the device that all wait for, with the risk that another one is slower."""
         pace = self.pace.total
         whole = longest(pace, *(each.total for each in self.evaluations if each is not self.pace))
         return replace(whole, parts=(*whole.visible, *pace.hidden))
@@ -90,17 +92,17 @@ class Division:
 
     @property
     def fits(self) -> bool:
-        """Whether every device holds its batch."""
+        """Whether every batch fits its device."""
         return all(evaluation.memory.fits for evaluation in self.evaluations)
 
     @property
     def fullest(self) -> Evaluation:
-        """The device that has least memory to spare, in proportion to what it has."""
+        """The evaluation of the device that uses the largest share of its memory."""
         return max(self.evaluations, key=lambda each: each.memory.bytes / each.memory.capacity_bytes)
 
     @property
     def throughput(self) -> Throughput:
-        """What gets done in a second; MFU is of the joint peak of the devices that take part."""
+        """Work per second; MFU relates to the joint peak of the devices that take part."""
         graph = self.pace.graph
         rounds = self.global_batch / graph.batch / self.seconds
         joint = sum(peak(graph, group.device) * group.devices for group in self.groups)
@@ -113,7 +115,7 @@ class Division:
 
 @dataclass(frozen=True, eq=False)
 class CachedCostModel(CostModel):
-    """Another model's steps of one workload, each told once for a device and batch."""
+    """Another model's steps of one workload, each priced once per device and batch."""
 
     inner: CostModel
     cached: dict[tuple[Device, int], PricedStep] = field(default_factory=dict)
@@ -127,161 +129,169 @@ class CachedCostModel(CostModel):
         return tuple(self.cached[device, graph.batch] for graph in graphs)
 
 
-class Divider:
-    """Divides one global batch of a workload over any choice of groups."""
+@dataclass(frozen=True, eq=False)
+class GlobalBatch:
+    """A global batch of a workload that is to be divided over groups of nodes.
 
-    def __init__(
-        self,
-        workload: Workload,
-        global_batch: int,
-        devices: int,
-        model: CostModel,
-        samples: InputOptions,
-        min_batch: int | None = None,
-        jitter: float = 0.0,
-    ) -> None:
-        self.workload, self.global_batch, self.jitter = workload, global_batch, jitter
-        self._model, self._samples = CachedCostModel(model), samples
-        self._devices = devices
-        self._graphs: dict[int, Graph] = {}
-        self._limits: dict[tuple[Device, bool], int] = {}
-        self._coarse: dict[tuple[Groups, Network], list[_Curve]] = {}
-        self.min_batch = min_batch or self._smallest_trainable()
+    `devices` are those of the whole cluster. `requested_min_batch` is the smallest batch of a device; None:
+    the smallest that the workload can be traced with.
+    """
 
-    def _smallest_trainable(self) -> int:
-        """One sample, or two where a model cannot be trained on one, as with batch norm of single values."""
+    workload: Workload
+    samples: int
+    devices: int
+    model: CachedCostModel
+    input: InputOptions
+    requested_min_batch: int | None = None
+    jitter: float = 0.0
+
+    @cached_property
+    def min_batch(self) -> int:
+        """Samples that every device gets at least: 2 where a model cannot train on one (batch norm)."""
+        if self.requested_min_batch is not None:
+            return self.requested_min_batch
         try:
             self._graph(1)
         except InvalidRequest:
             return 2
         return 1
 
-    def _graph(self, batch: int) -> Graph:
-        if batch not in self._graphs:
-            self._graphs[batch] = graph_at(self.workload, batch)
-        return self._graphs[batch]
+    @cached_property
+    def _graph(self) -> Callable[[int], Graph]:
+        return cache(lambda batch: graph_at(self.workload, batch))
+
+    @cached_property
+    def _largest(self) -> Callable[[Device, bool], int]:
+        @cache
+        def largest(device: Device, is_parallel: bool) -> int:
+            options = MemoryOptions(data_parallel=2 if is_parallel else 1)
+            if estimate_memory(self._graph(self.samples), device, options).fits:
+                return self.samples
+            return largest_batch(self._graph, device, options, self.samples)
+
+        return largest
 
     def largest(self, group: Hardware, devices: int) -> int:
-        """The largest batch, up to the global one, that a device of a group holds in a step of so many."""
-        key = group.device, devices > 1
-        if key not in self._limits:
-            options = MemoryOptions(data_parallel=min(devices, 2))
-            most = self.global_batch
-            whole = estimate_memory(self._graph(most), group.device, options).fits
-            found = most if whole else largest_batch(self._graph, group.device, options, most)
-            self._limits[key] = found
-        return self._limits[key]
+        """The largest batch, up to the global one, that fits a device of a group in a step of `devices`."""
+        return self._largest(group.device, devices > 1)
 
-    def room(self, groups: Sequence[Hardware]) -> int:
-        """Samples that the devices of some groups hold together."""
+    def capacity(self, groups: Sequence[Hardware]) -> int:
+        """Samples that fit the memory of all devices of some groups."""
         devices = sum(group.devices for group in groups)
         return sum(group.devices * self.largest(group, devices) for group in groups)
 
-    def least(self, groups: Sequence[Hardware]) -> int:
-        """Samples that the devices of some groups need together to be of use."""
+    def minimum(self, groups: Sequence[Hardware]) -> int:
+        """Sum of the minimum batches of all devices of some groups."""
         return sum(group.devices for group in groups) * self.min_batch
 
     def can_divide(self, groups: Sequence[Hardware]) -> bool:
-        """Whether limits let all of these groups take part."""
+        """Whether minimum batches and memory allow all of these groups to take part."""
         devices = sum(group.devices for group in groups)
-        holding = all(self.largest(group, devices) >= self.min_batch for group in groups)
-        return holding and self.least(groups) <= self.global_batch <= self.room(groups)
+        is_minimum_held = all(self.largest(group, devices) >= self.min_batch for group in groups)
+        return is_minimum_held and self.minimum(groups) <= self.samples <= self.capacity(groups)
 
-    def coarsely(self, groups: Groups, network: Network) -> float:
-        """About what the fastest division takes, for comparing choices of groups; infinite if none can be."""
+    def approximate_seconds(self, groups: Groups, network: Network) -> float:
+        """Approximate step time of the fastest division, to compare groups; infinite if there is none."""
         if not self.can_divide(groups):
             return float("inf")
         curves = self._curves(groups, network)
-        batches = self._shared_out(groups, curves)
+        batches = self._balanced(groups, curves)
         return max(curve(max(given)) for curve, given in zip(curves, _by_group(groups, batches), strict=True))
 
     def fastest(self, groups: Groups, network: Network) -> Division | None:
-        """The division by which all devices finish together; None if limits do not allow any."""
+        """The division in which all devices finish together; None if the limits do not allow any.
+
+        The step times of the resulting batches are added to the curves until the division no longer changes.
+        """
         if not self.can_divide(groups):
             return None
-        curves = [curve.copied() for curve in self._curves(groups, network)]
+        curves = self._curves(groups, network)
         best: Division | None = None
-        for _ in range(_MOST_ROUNDS):
-            batches = self._shared_out(groups, curves)
-            division = self.divided(groups, batches, network)
+        for _ in range(_MAX_ROUNDS):
+            division = self.division(groups, self._balanced(groups, curves), network)
             if best is None or division.seconds < best.seconds:
                 best = division
             most = [max(given) for given in division.batches]
             if all(batch in curve.known for batch, curve in zip(most, curves, strict=True)):
                 break
-            for batch, curve, evaluation in zip(most, curves, division.evaluations, strict=True):
-                curve.known[batch] = evaluation.seconds
+            curves = tuple(
+                curve.with_point(batch, evaluation.seconds)
+                for batch, curve, evaluation in zip(most, curves, division.evaluations, strict=True)
+            )
         return best
 
-    def evenly(self, groups: Groups, network: Network) -> Division | None:
+    def even(self, groups: Groups, network: Network) -> Division | None:
         """The same batch for every device, whether it fits or not; None if there are too few samples."""
         devices = sum(group.devices for group in groups)
-        each, left = divmod(self.global_batch, devices)
+        each, left = divmod(self.samples, devices)
         if not each:
             return None
         batches = [each + (number < left) for number in range(devices)]
-        return self.divided(groups, batches, network)
+        return self.division(groups, batches, network)
 
     def speed(self, group: Hardware) -> float:
-        """Samples per second of one device of a group by itself, at its even share of those of all."""
+        """Samples per second of a single device of a group, at an even share of the global batch."""
         alone = replace(group, nodes=1, devices_per_node=1)
-        batch = max(self.min_batch, self.global_batch // self._devices)
-        return self.divided((alone,), [batch], Network(1, 1, None, None)).samples_per_second
+        batch = max(self.min_batch, self.samples // self.devices)
+        return self.division((alone,), [batch], Network(1, 1, None, None)).samples_per_second
 
-    def divided(self, groups: Groups, batches: Sequence[int], network: Network) -> Division:
-        """What becomes of given batches."""
+    def division(self, groups: Groups, batches: Sequence[int], network: Network) -> Division:
+        """The step with given batches of all devices."""
         given = _by_group(groups, batches)
         evaluations = tuple(
-            self._outcome(groups, group, max(own), network) for group, own in zip(groups, given, strict=True)
+            self._evaluation(groups, group, max(own), network)
+            for group, own in zip(groups, given, strict=True)
         )
         return Division(groups, network, given, evaluations)
 
-    def _outcome(self, groups: Groups, group: Hardware, batch: int, network: Network) -> Evaluation:
+    def _evaluation(self, groups: Groups, group: Hardware, batch: int, network: Network) -> Evaluation:
         devices = sum(each.devices for each in groups)
-        environment = Environment(group.device, network, self._model)
-        context = StepContext(self.workload, group, environment, self._samples, self.jitter)
+        environment = Environment(group.device, network, self.model)
+        context = StepContext(self.workload, group, environment, self.input, self.jitter)
         configuration = StepConfiguration(layout_of(DDP, devices, network.devices_per_node), batch)
         graph = self._graph(batch)
         return evaluation_of(
             context, configuration, graph, parallel_step(graph, configuration.layout, 1, environment)
         )
 
-    def _curves(self, groups: Groups, network: Network) -> list[_Curve]:
-        key = groups, network
-        if key not in self._coarse:
+    @cached_property
+    def _curves(self) -> Callable[[Groups, Network], tuple[_Curve, ...]]:
+        @cache
+        def curves(groups: Groups, network: Network) -> tuple[_Curve, ...]:
             devices = sum(group.devices for group in groups)
-            self._coarse[key] = [
+            return tuple(
                 _Curve(
                     {
-                        batch: self._outcome(groups, group, batch, network).seconds
-                        for batch in _ladder(self.min_batch, self.largest(group, devices))
+                        batch: self._evaluation(groups, group, batch, network).seconds
+                        for batch in _geometric(self.min_batch, self.largest(group, devices))
                     }
                 )
                 for group in groups
-            ]
-        return self._coarse[key]
+            )
 
-    def _shared_out(self, groups: Groups, curves: Sequence[_Curve]) -> tuple[int, ...]:
+        return curves
+
+    def _balanced(self, groups: Groups, curves: Sequence[_Curve]) -> tuple[int, ...]:
         devices = sum(group.devices for group in groups)
         workers = [
             Worker(group.name, curve, self.largest(group, devices), self.min_batch)
             for group, curve in zip(groups, curves, strict=True)
             for _ in range(group.devices)
         ]
-        batches = share_out(self.global_batch, workers)
-        assert batches is not None, "asked only where limits allow it"
+        batches = balanced_batches(self.samples, workers)
+        assert batches is not None, "called only where `can_divide` holds"
         return batches
 
 
 @dataclass(frozen=True, eq=False)
 class _Curve:
-    """Step times at some batch sizes, straight lines between them; it never falls."""
+    """Step time by batch size: linear between the known sizes, never falling."""
 
-    known: dict[int, float]
+    known: Mapping[int, float]
 
-    def copied(self) -> _Curve:
-        """The same, to be added to."""
-        return _Curve(dict(self.known))
+    def with_point(self, batch: int, seconds: float) -> _Curve:
+        """The curve with another known size."""
+        return _Curve({**self.known, batch: seconds})
 
     def __call__(self, batch: int) -> float:
         sizes = sorted(self.known)
@@ -296,18 +306,15 @@ class _Curve:
         return below + (above - below) * (batch - low) / (high - low)
 
 
-def _ladder(least: int, most: int) -> Iterator[int]:
-    """Batch sizes from the least to the most, each a few times the one before."""
+def _geometric(least: int, most: int) -> Iterator[int]:
+    """Batch sizes from the least to the most with a constant ratio."""
     size = least
     while size < most:
         yield size
-        size *= _COARSE
+        size *= _RATIO
     yield most
 
 
 def _by_group(groups: Sequence[Hardware], batches: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    found, start = [], 0
-    for group in groups:
-        found.append(tuple(batches[start : start + group.devices]))
-        start += group.devices
-    return tuple(found)
+    remaining = iter(batches)
+    return tuple(tuple(islice(remaining, group.devices)) for group in groups)

@@ -11,12 +11,12 @@ from foretrain.prediction.heterogeneous.division import Division
 from foretrain.units import format_duration
 
 _HARDLY = 0.02
-"""Who shortens a step by less than this hardly helps."""
+"""A group that shortens a step by less than this share hardly helps."""
 
 
 @dataclass(frozen=True, eq=False)
 class Without:
-    """A group that takes so many samples, and the fastest division without it; None if there is none."""
+    """A group with its samples, and the fastest division without it; None if there is none."""
 
     group: str
     samples: int
@@ -25,21 +25,21 @@ class Without:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """The fastest division beside others, which are None where limits forbid them.
+    """The fastest division beside alternatives, which are None where limits forbid them.
 
-    `idle` names the nodes it leaves out, and `everyone` has none idle. `without` leaves out one group of
-    those that take part, the slowest devices first. `even` gives all devices the same batch. `too_small` are
-    groups that cannot hold a least batch, `full` those that would take more samples if they could hold them.
+    `excluded` names the nodes that do not take part; `all_nodes` excludes none. `without` excludes one of the
+    groups that take part, the slowest devices first. `even` gives all devices the same batch. `too_small` are
+    groups that cannot hold the minimum batch, `full` those with a batch limited by memory.
     """
 
     best: Division
-    idle: tuple[str, ...]
-    everyone: Division | None
+    excluded: tuple[str, ...]
+    all_nodes: Division | None
     even: Division | None
     without: tuple[Without, ...]
     twice_the_network: Division | None
     min_batch: int
-    needed_by_everyone: int
+    minimum_of_all_nodes: int
     too_small: tuple[str, ...]
     full: tuple[str, ...]
 
@@ -50,13 +50,13 @@ class Comparison:
 
 
 def split_verdict(at: Comparison) -> str:
-    """Whether the slow nodes help, what an even split would take, and whose memory binds."""
+    """Whether the slow nodes help, the step of an even split, and which groups are limited by memory."""
     return "; ".join((_of_slow(at), *_of_even(at), *_of_memory(at)))
 
 
 def _of_slow(at: Comparison) -> str:
-    if at.idle:
-        return _of_idle(at)
+    if at.excluded:
+        return _of_excluded(at)
     if not at.without:
         return f"a step takes {format_duration(at.best.seconds)}"
     slow, whole = at.without[0], at.global_batch
@@ -71,42 +71,42 @@ def _of_slow(at: Comparison) -> str:
     )
 
 
-def _of_idle(at: Comparison) -> str:
-    names = _listed(at.idle)
+def _of_excluded(at: Comparison) -> str:
+    names = _listed(at.excluded)
     if at.too_small:
         return f"exclude {names}: {_listed(at.too_small)} cannot hold the model and a minimum batch"
-    if at.everyone is None:
+    if at.all_nodes is None:
         return (
-            f"exclude {names}: the minimum batches of all devices add up to {at.needed_by_everyone} samples, "
-            f"above the global batch of {at.global_batch}; without, a step takes "
+            f"exclude {names}: the minimum batches of all devices add up to {at.minimum_of_all_nodes} "
+            f"samples, above the global batch of {at.global_batch}; without, a step takes "
             f"{format_duration(at.best.seconds)}"
         )
-    return "; ".join((_with_and_without(at, at.everyone), *_why(at, at.everyone)))
+    return "; ".join((_with_and_without(at, at.all_nodes), *_why(at, at.all_nodes)))
 
 
-def _with_and_without(at: Comparison, everyone: Division) -> str:
+def _with_and_without(at: Comparison, all_nodes: Division) -> str:
     return (
-        f"exclude {_listed(at.idle)}: a step takes {format_duration(everyone.seconds)} with all nodes and "
-        f"{format_duration(at.best.seconds)} without"
+        f"exclude {_listed(at.excluded)}: a step takes {format_duration(all_nodes.seconds)} with all nodes "
+        f"and {format_duration(at.best.seconds)} without"
     )
 
 
-def _why(at: Comparison, everyone: Division) -> Iterator[str]:
-    """What most of the time that all nodes would take longer goes to."""
-    waits, waited = _waiting(everyone), _waiting(at.best)
-    if waits - waited >= (everyone.seconds - at.best.seconds) / 2:
+def _why(at: Comparison, all_nodes: Division) -> Iterator[str]:
+    """The main reason why a step with all nodes is slower."""
+    waits, waited = _waiting(all_nodes), _waiting(at.best)
+    if waits - waited >= (all_nodes.seconds - at.best.seconds) / 2:
         instead = format_duration(waited) if waited > 0 else "not at all"
         yield (
             f"with them devices wait {format_duration(waits)} for communication over "
-            f"{_slowest_link(everyone.network)}, without them {instead}"
+            f"{_slowest_link(all_nodes.network)}, without them {instead}"
         )
-    elif everyone.pace.configuration.batch == at.min_batch:
-        slow = everyone.pace.context.hardware.device.id
+    elif all_nodes.pace.configuration.batch == at.min_batch:
+        slow = all_nodes.pace.context.hardware.device.id
         yield f"{slow} takes that long for the minimum batch of {at.min_batch}"
 
 
 def _slowest_link(network: Network) -> str:
-    """The link that a ring through all nodes waits for."""
+    """The slowest link of a ring through all nodes."""
     inside, outside = network.intra, network.inter
     if outside is None or outside.bytes_per_second_per_node is None:
         return "one device" if inside is None else inside.name
@@ -141,10 +141,10 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def advice(at: Comparison) -> tuple[Advice, ...]:
-    """What other divisions of the same batch would bring, as samples per second over those of now."""
+    """The gain of other divisions of the same batch: samples per second over those of the best."""
     others = [("even split over all nodes", at.even)]
-    if at.idle:
-        others.append(("all nodes, split by speed", at.everyone))
+    if at.excluded:
+        others.append(("all nodes, split by speed", at.all_nodes))
     others += [(f"without {each.group}", each.division) for each in at.without]
     others.append(("2x network" if at.best.network.inter else "2x links", at.twice_the_network))
     return tuple(_advice(change, then, at.best) for change, then in others if then is not None)

@@ -1,18 +1,18 @@
-"""PyTorch's CUDA caching allocator, simulated block by block.
+"""Simulation of PyTorch's CUDA caching allocator, block by block.
 
-What `nvidia-smi` shows is not what tensors occupy but what the allocator has *reserved* from the driver. Its
-rules (c10/cuda/CUDACachingAllocator.cpp; the constants below carry their names there):
+`nvidia-smi` shows the memory that the allocator has *reserved* from the driver, not the size of the tensors.
+The rules (c10/cuda/CUDACachingAllocator.cpp; constants with their names there):
 
 * a request is rounded up to 512 bytes (kMinBlockSize);
 * requests of at most 1 MiB (kSmallSize) come from the small pool, in segments of 2 MiB (kSmallBuffer);
 * larger ones come from the large pool: segments of 20 MiB (kLargeBuffer) for requests below 10 MiB
   (kMinLargeAlloc), else of the request rounded up to 2 MiB (kRoundLarge);
-* the smallest free block that is large enough is taken, the one at the lowest address among equals;
-* what is left of it becomes a free block if it has at least 512 bytes (small pool) or over 1 MiB (large);
+* the smallest free block that is large enough is used, among equals the one at the lowest address;
+* its remainder becomes a free block if it has at least 512 bytes (small pool) or over 1 MiB (large);
 * a freed block merges with free neighbours of its segment;
-* when the driver has no memory left, segments that are wholly free are given back before it is asked again.
+* when the driver has no memory left, segments that are entirely free are released before the next try.
 
-One stream is simulated, and the default settings (no `expandable_segments`, no `max_split_size`).
+One stream is simulated, with default settings (no `expandable_segments`, no `max_split_size`).
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ FREE = -1
 """In place of a size: the allocation is freed."""
 
 RELEASE = -2
-"""In place of a size, with any key: segments that are wholly free go back to the driver (`empty_cache`)."""
+"""In place of a size, with any key: release segments that are entirely free (`empty_cache`)."""
 
 Event = tuple[int, int]
-"""(key, bytes) allocates `bytes` under `key`; (key, FREE) frees them again. A key may be used anew."""
+"""(key, bytes) allocates `bytes` under `key`; (key, FREE) frees them. Keys may be reused."""
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """What a sequence of events took.
+    """Memory of a sequence of events.
 
-    `live_at_peak` are the requested bytes by key at the last moment the allocated memory was at its peak;
-    `failed_at` is the first event that found no memory within the capacity, None if all found some.
+    `live_at_peak` are the requested bytes by key at the last peak of allocated memory; `failed_at` is the
+    first event that exceeded the capacity, None if there is none.
     """
 
     peak_allocated_bytes: int
@@ -53,7 +53,7 @@ class Footprint:
 
 
 def simulate(events: Iterable[Event], capacity_bytes: float | None = None) -> Footprint:
-    """Run the events through an empty allocator; stop at the first that does not fit into the capacity."""
+    """Run the events on an empty allocator; stop at the first that exceeds the capacity."""
     listed = list(events)
     small, large = _Pool(_segment_bytes_small, MIN_BLOCK_BYTES), _Pool(_segment_bytes_large, SMALL_BYTES + 1)
     blocks: dict[int, _Block] = {}
@@ -91,7 +91,7 @@ def simulate(events: Iterable[Event], capacity_bytes: float | None = None) -> Fo
 
 
 def rounded_bytes(size: int) -> int:
-    """A request in whole blocks of 512 bytes."""
+    """A request rounded up to blocks of 512 bytes."""
     return -(-size // MIN_BLOCK_BYTES) * MIN_BLOCK_BYTES
 
 
@@ -118,7 +118,7 @@ def _footprint(
 
 
 class _Block:
-    """A stretch of a segment, in a doubly linked list with its neighbours."""
+    """A block of a segment, in a doubly linked list with its neighbours."""
 
     __slots__ = ("address", "after", "before", "free", "pool", "size")
 
@@ -142,7 +142,7 @@ class _Pool:
         self._next_address = 0
 
     def take(self, size: int) -> _Block | None:
-        """The best-fitting free block, split if it is much too large; None if there is none."""
+        """The best-fitting free block, split if its remainder is large enough; None if there is none."""
         position = bisect_left(self._free, (size, 0))
         if position == len(self._free):
             return None
@@ -176,7 +176,7 @@ class _Pool:
         self._list(block)
 
     def release_free_segments(self) -> int:
-        """Give segments that are one free block back to the driver; returns their bytes."""
+        """Release segments that are one free block; returns their bytes."""
         whole = [block for block in self._at.values() if block.before is None and block.after is None]
         for block in whole:
             self._unlist(block)

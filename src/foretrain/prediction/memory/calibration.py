@@ -1,4 +1,4 @@
-"""What measurements taught about memory that no graph shows: `facts/data/calibrations/memory.toml`."""
+"""Calibration of memory outside the graph: `facts/data/calibrations/memory.toml`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FILE = "memory.toml"
 class ContextSize:
     """Memory a process holds before its first tensor, on devices of one generation.
 
-    `bytes` with the kernels of PyTorch and cuBLAS loaded; `convolution_bytes` more once cuDNN's are, too.
+    `bytes` with the kernels of PyTorch and cuBLAS loaded; `convolution_bytes` are added by those of cuDNN.
     """
 
     bytes: float
@@ -37,7 +37,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class MemoryCalibration:
-    """Everything in the file. `contexts` is keyed by device generation; "any" stands for all others."""
+    """The contents of the file. `contexts` is keyed by device generation; "any" applies to all others."""
 
     contexts: dict[str, ContextSize]
     cublas_bytes: dict[str, int]
@@ -45,11 +45,11 @@ class MemoryCalibration:
     spread: Spread
 
     def context(self, generation: str) -> ContextSize:
-        """The context on devices of a generation, or what is assumed where nobody measured."""
+        """The context on devices of a generation, or the assumed one without measurements."""
         return self.contexts.get(generation, self.contexts["any"])
 
     def cublas_workspace_bytes(self, generation: str) -> int:
-        """The workspace PyTorch gives one cuBLAS handle by default."""
+        """The default workspace of one cuBLAS handle in PyTorch."""
         return self.cublas_bytes.get(generation, self.cublas_bytes["any"])
 
 

@@ -11,18 +11,18 @@ from foretrain.prediction.strategies.memory_options import MemoryOptions
 from foretrain.workloads.graph import Graph
 
 GraphAt = Callable[[int], Graph]
-"""The graph of a step at a batch size, re-derived or traced anew."""
+"""The graph of a step at a batch size."""
 
 LARGEST = 1 << 20
-"""No batch above this is tried."""
+"""The largest batch that is tried."""
 
 
 def largest_batch(
     graph_at: GraphAt, device: Device, options: MemoryOptions | None = None, most: int = LARGEST
 ) -> int:
-    """The largest batch per device that fits, 0 if not even one sample does: doubling, then halving."""
+    """The largest batch per device that fits, by doubling and bisection; 0 if one sample does not fit."""
     if most < 1:
-        raise InvalidRequest(f"the largest batch to try is {most}; give at least 1")
+        raise InvalidRequest(f"the largest batch to try must be at least 1, got {most}")
 
     def fits(batch: int) -> bool:
         return estimate_memory(graph_at(batch), device, options).fits

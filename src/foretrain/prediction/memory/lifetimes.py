@@ -1,9 +1,9 @@
-"""Tensor lifetimes: what is in device memory and when, as the allocator of one device sees a step.
+"""Tensor lifetimes: the allocations of one device in a step, and the calls they live through.
 
-A graph knows the life of every buffer within a steady step. Training adds what lies around the step: weights
-come first; optimizer state appears in the first optimizer step and stays; gradients stay until they are
-zeroed; libraries borrow workspaces; data parallelism adds buckets and, under ZeRO, leaves a device only its
-share of state, gradients and parameters (Rajbhandari et al. 2020, arXiv:1910.02054).
+A graph holds the lifetime of every buffer within a steady step. Training adds lifetimes beyond the step:
+weights are allocated first; optimizer state is allocated in the first optimizer step and stays; gradients
+stay until they are zeroed; libraries use workspaces; data parallelism adds buckets and, under ZeRO, leaves a
+device only its share of state, gradients and parameters (Rajbhandari et al. 2020, arXiv:1910.02054).
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ QUANTISED_FROM = 4096
 
 
 class Part(StrEnum):
-    """What the memory of a device is spent on.
+    """The uses of device memory.
 
-    Under mixed precision an FP32 parameter that is computed with in half is a master weight, its copy in half
-    a cast weight; those used as they are (norms, say) are plain parameters.
+    Under mixed precision an FP32 parameter with a copy in half precision is a master weight and the copy a
+    cast weight; parameters used in FP32, such as those of norms, are parameters.
     """
 
     PARAMETERS = "parameters"
@@ -48,10 +48,10 @@ class Part(StrEnum):
     FRAGMENTATION = "allocator rounding and fragmentation"
 
 
-class Piece(NamedTuple):
+class Allocation(NamedTuple):
     """An allocation of a part, and the calls of a step it lives through.
 
-    `shards` devices may divide it, if it is a parameter, a gradient or optimizer state.
+    Parameters, gradients and optimizer state may be divided over `shards` devices.
     """
 
     part: Part
@@ -63,24 +63,24 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class TensorLifetimes:
-    """All pieces by how long they stay.
+    """All allocations by their lifetime.
 
-    `resident` from before the first step; `state` from the first optimizer step; `inputs` from before a step
-    until after the next ones have arrived; `passing` from call `start` to call `end` of every step;
-    `communication` likewise, but on the streams of exchanges, whose memory other streams cannot reuse;
-    `gradients` likewise, but they stay until zeroed if `end` is the number of calls. `handles` are the calls
-    at which a library takes a lasting workspace, `tuned` those after which the cache is emptied once.
+    `resident`: from before the first step. `state`: from the first optimizer step. `inputs`: from before a
+    step until the next inputs have arrived. `passing`: from call `start` to call `end` of every step.
+    `communication`: the same, on the streams of exchanges, whose memory other streams cannot reuse.
+    `gradients`: the same, but they stay until zeroed if `end` is the number of calls. `handles` are the calls
+    at which a library allocates a permanent workspace, `tuned` those after which the cache is emptied once.
     """
 
     calls: int
     optimizer_start: int
-    resident: tuple[Piece, ...]
-    state: tuple[Piece, ...]
-    inputs: tuple[Piece, ...]
-    passing: tuple[Piece, ...]
-    communication: tuple[Piece, ...]
-    gradients: tuple[Piece, ...]
-    handles: tuple[Piece, ...]
+    resident: tuple[Allocation, ...]
+    state: tuple[Allocation, ...]
+    inputs: tuple[Allocation, ...]
+    passing: tuple[Allocation, ...]
+    communication: tuple[Allocation, ...]
+    gradients: tuple[Allocation, ...]
+    handles: tuple[Allocation, ...]
     tuned: frozenset[int]
 
 
@@ -97,36 +97,42 @@ _PART_OF_ROLE = {
 
 
 def tensor_lifetimes(graph: Graph, options: MemoryOptions, cublas_workspace_bytes: int) -> TensorLifetimes:
-    """What is in one device's memory during a step."""
+    """The allocations of one device during a step."""
     by_role = _by_role(graph, options)
     optimizer_start = _optimizer_start(graph)
     sharded = {stage: options.zero_stage >= stage for stage in (1, 2, 3)}
     gathers = sharded[3] and options.data_parallel * options.dense_shards > 1
     scatters = sharded[2] and options.data_parallel * options.dense_shards > 1
     state = tuple(
-        Piece(piece.part, _share(_state_bytes(graph, piece, index, options), piece, sharded[1]))
-        for index, piece in by_role[Role.OPTIMIZER_STATE]
+        Allocation(
+            allocation.part, _share(_state_bytes(graph, allocation, index, options), allocation, sharded[1])
+        )
+        for index, allocation in by_role[Role.OPTIMIZER_STATE]
     )
     parameters = tuple(
-        piece._replace(bytes=_share(piece.bytes, piece, sharded[3])) for _, piece in by_role[Role.PARAMETER]
+        allocation._replace(bytes=_share(allocation.bytes, allocation, sharded[3]))
+        for _, allocation in by_role[Role.PARAMETER]
     )
-    gradients = [piece for _, piece in by_role[Role.GRADIENT]]
-    lasting: list[Piece] = []
-    if graph.settings.get("full_gradients"):  # added up and reduced in place, so they never leave
-        lasting = [piece._replace(bytes=_share(piece.bytes, piece, sharded[2])) for piece in gradients]
+    gradients = [allocation for _, allocation in by_role[Role.GRADIENT]]
+    lasting: list[Allocation] = []
+    if graph.settings.get("full_gradients"):  # accumulated and reduced in place: never freed
+        lasting = [
+            allocation._replace(bytes=_share(allocation.bytes, allocation, sharded[2]))
+            for allocation in gradients
+        ]
         gradients = []
     return TensorLifetimes(
         calls=len(graph.calls),
         optimizer_start=optimizer_start,
         resident=(
             *parameters,
-            *_pieces(by_role[Role.MODULE_BUFFER]),
+            *_allocations(by_role[Role.MODULE_BUFFER]),
             *lasting,
             *_lasting_buckets(gradients, options),
             *_of_others(graph, options),
         ),
         state=state,
-        inputs=_pieces(by_role[Role.INPUT]),
+        inputs=_allocations(by_role[Role.INPUT]),
         passing=(
             *_passing(by_role, optimizer_start, options),
             *_workspaces(graph),
@@ -137,19 +143,19 @@ def tensor_lifetimes(graph: Graph, options: MemoryOptions, cublas_workspace_byte
         ),
         gradients=tuple(_reduced(gradients, options) if scatters else gradients),
         handles=tuple(
-            Piece(Part.WORKSPACE, cublas_workspace_bytes, call, call) for call in first_products(graph)
+            Allocation(Part.WORKSPACE, cublas_workspace_bytes, call, call) for call in first_products(graph)
         ),
         tuned=tuned_calls(graph) if options.tune_convolutions else frozenset(),
     )
 
 
-def _share(size: int, piece: Piece, is_sharded: bool) -> int:
-    """A device's bytes of what `piece.shards` devices may divide."""
-    return math.ceil(size / piece.shards) if is_sharded else size
+def _share(size: int, allocation: Allocation, is_sharded: bool) -> int:
+    """The bytes of one device, if `allocation.shards` devices divide an allocation."""
+    return math.ceil(size / allocation.shards) if is_sharded else size
 
 
-def _by_role(graph: Graph, options: MemoryOptions) -> dict[Role, list[tuple[int, Piece]]]:
-    found: dict[Role, list[tuple[int, Piece]]] = {role: [] for role in Role}
+def _by_role(graph: Graph, options: MemoryOptions) -> dict[Role, list[tuple[int, Allocation]]]:
+    by_role: dict[Role, list[tuple[int, Allocation]]] = {role: [] for role in Role}
     owners = owners_of_states(graph) if options.dense_shards > 1 else {}
     cast = {buffer.name for buffer in graph.buffers if buffer.role is Role.CAST_WEIGHT}
     for index, buffer in enumerate(graph.buffers):
@@ -161,12 +167,12 @@ def _by_role(graph: Graph, options: MemoryOptions) -> dict[Role, list[tuple[int,
             shards = options.data_parallel
             if options.dense_shards > 1 and not is_of_expert(graph.buffers[owners.get(index, index)].name):
                 shards *= options.dense_shards
-            found[buffer.role].append((index, Piece(part, size, buffer.born, buffer.dies, shards)))
-    return found
+            by_role[buffer.role].append((index, Allocation(part, size, buffer.born, buffer.dies, shards)))
+    return by_role
 
 
-def _pieces(listed: Sequence[tuple[int, Piece]]) -> tuple[Piece, ...]:
-    return tuple(piece for _, piece in listed)
+def _allocations(listed: Sequence[tuple[int, Allocation]]) -> tuple[Allocation, ...]:
+    return tuple(allocation for _, allocation in listed)
 
 
 def _optimizer_start(graph: Graph) -> int:
@@ -174,50 +180,50 @@ def _optimizer_start(graph: Graph) -> int:
     return next((index for index, call in calls if call.phase is Phase.OPTIMIZER), len(graph.calls))
 
 
-def _state_bytes(graph: Graph, piece: Piece, index: int, options: MemoryOptions) -> int:
+def _state_bytes(graph: Graph, allocation: Allocation, index: int, options: MemoryOptions) -> int:
     elements = graph.specs[graph.buffers[index].spec].elements
     if not options.eight_bit_optimizer or elements < QUANTISED_FROM:
-        return piece.bytes
+        return allocation.bytes
     return elements + 4 * math.ceil(elements / QUANTISED_BLOCK)
 
 
 def _passing(
-    by_role: dict[Role, list[tuple[int, Piece]]], optimizer_start: int, options: MemoryOptions
-) -> Iterator[Piece]:
-    """Activations, temporaries and cast weights; an 8-bit optimizer updates in place, in one kernel."""
+    by_role: dict[Role, list[tuple[int, Allocation]]], optimizer_start: int, options: MemoryOptions
+) -> Iterator[Allocation]:
+    """Activations, temporaries and cast weights; an 8-bit optimizer updates in place in one kernel."""
     roles = [Role.ACTIVATION, Role.TEMPORARY]
     gathers_cast_weights = options.zero_stage == 3 and options.data_parallel * options.dense_shards > 1
     if not gathers_cast_weights:
         roles.append(Role.CAST_WEIGHT)
     for role in roles:
-        for _, piece in by_role[role]:
-            if piece.start < optimizer_start:
-                yield piece
+        for _, allocation in by_role[role]:
+            if allocation.start < optimizer_start:
+                yield allocation
             elif not options.eight_bit_optimizer:
                 shards = options.data_parallel if options.zero_stage else 1
-                yield piece._replace(bytes=math.ceil(piece.bytes / shards))
+                yield allocation._replace(bytes=math.ceil(allocation.bytes / shards))
 
 
-def _workspaces(graph: Graph) -> Iterator[Piece]:
+def _workspaces(graph: Graph) -> Iterator[Allocation]:
     for call, sizes in convolution_workspaces(graph).items():
-        yield Piece(Part.WORKSPACE, max(sizes), call, call)
+        yield Allocation(Part.WORKSPACE, max(sizes), call, call)
 
 
-def _gathered(graph: Graph) -> Iterator[Piece]:
+def _gathered(graph: Graph) -> Iterator[Allocation]:
     for unit in gathered_units(graph):
-        yield Piece(Part.PARAMETERS, unit.bytes, unit.start, unit.end)
+        yield Allocation(Part.PARAMETERS, unit.bytes, unit.start, unit.end)
 
 
-def _of_others(graph: Graph, options: MemoryOptions) -> Iterator[Piece]:
-    """Activations of the other micro-batches in flight, and outputs gathered from other devices."""
+def _of_others(graph: Graph, options: MemoryOptions) -> Iterator[Allocation]:
+    """Activations of other micro-batches in flight, and outputs gathered from other devices."""
     if options.in_flight > 1:
-        yield Piece(Part.ACTIVATIONS, math.ceil((options.in_flight - 1) * saved_bytes(graph)))
+        yield Allocation(Part.ACTIVATIONS, math.ceil((options.in_flight - 1) * saved_bytes(graph)))
     if options.gathered_bytes:
-        yield Piece(Part.TEMPORARIES, options.gathered_bytes)
+        yield Allocation(Part.TEMPORARIES, options.gathered_bytes)
 
 
 def saved_bytes(graph: Graph) -> int:
-    """What is kept of a forward pass until its backward pass."""
+    """Bytes of activations kept from the forward pass to the backward pass."""
     end = sum(call.phase is Phase.FORWARD for call in graph.calls)
     return sum(
         graph.specs[buffer.spec].bytes
@@ -226,37 +232,37 @@ def saved_bytes(graph: Graph) -> int:
     )
 
 
-def _lasting_buckets(gradients: Sequence[Piece], options: MemoryOptions) -> Iterator[Piece]:
-    """DistributedDataParallel copies gradients into buckets that together hold them all."""
+def _lasting_buckets(gradients: Sequence[Allocation], options: MemoryOptions) -> Iterator[Allocation]:
+    """The buckets of DistributedDataParallel, which hold a copy of all gradients."""
     if options.data_parallel == 1 or options.zero_stage >= 2:
         return
     for bucket in _buckets(gradients, options.bucket_bytes):
-        yield Piece(Part.BUCKETS, sum(piece.bytes for piece in bucket))
+        yield Allocation(Part.BUCKETS, sum(allocation.bytes for allocation in bucket))
 
 
-def _reduce_buckets(gradients: Sequence[Piece], options: MemoryOptions) -> Iterator[Piece]:
-    """The flat copy of each full bucket, which lives while it is reduced: until the next one is full."""
+def _reduce_buckets(gradients: Sequence[Allocation], options: MemoryOptions) -> Iterator[Allocation]:
+    """The flat copy of each bucket, which lives until the next bucket is full."""
     buckets = list(_buckets(gradients, options.bucket_bytes))
     for bucket, after in zip(buckets, [*buckets[1:], *buckets[-1:]], strict=True):
-        size = sum(piece.bytes for piece in bucket)
-        yield Piece(Part.BUCKETS, size, bucket[-1].start, after[-1].start)
+        size = sum(allocation.bytes for allocation in bucket)
+        yield Allocation(Part.BUCKETS, size, bucket[-1].start, after[-1].start)
 
 
-def _reduced(gradients: Sequence[Piece], options: MemoryOptions) -> Iterator[Piece]:
-    """Whole gradients until their bucket is full, then this device's share of them."""
+def _reduced(gradients: Sequence[Allocation], options: MemoryOptions) -> Iterator[Allocation]:
+    """Gradients in full until their bucket is full, then the share of this device."""
     for bucket in _buckets(gradients, options.bucket_bytes):
         closed = bucket[-1].start
-        for piece in bucket:
-            yield piece._replace(end=closed)
-            share = math.ceil(piece.bytes / piece.shards)
-            yield Piece(Part.GRADIENTS, share, closed, piece.end)
+        for allocation in bucket:
+            yield allocation._replace(end=closed)
+            share = math.ceil(allocation.bytes / allocation.shards)
+            yield Allocation(Part.GRADIENTS, share, closed, allocation.end)
 
 
-def _buckets(gradients: Sequence[Piece], bucket_bytes: int) -> Iterator[list[Piece]]:
+def _buckets(gradients: Sequence[Allocation], bucket_bytes: int) -> Iterator[list[Allocation]]:
     """Gradients in the order they appear, in groups of at least `bucket_bytes`."""
-    bucket: list[Piece] = []
-    for piece in sorted(gradients, key=lambda piece: piece.start):
-        bucket.append(piece)
+    bucket: list[Allocation] = []
+    for allocation in sorted(gradients, key=lambda allocation: allocation.start):
+        bucket.append(allocation)
         if sum(item.bytes for item in bucket) >= bucket_bytes:
             yield bucket
             bucket = []

@@ -1,11 +1,11 @@
-"""Scratch memory of the GPU libraries: what cuBLAS keeps and what a cuDNN convolution borrows.
+"""Workspaces of GPU libraries: permanent ones of cuBLAS and temporary ones of cuDNN convolutions.
 
-cuBLAS: PyTorch gives every handle a workspace through the caching allocator at its first matrix product. The
-forward pass and the autograd thread have a handle each, so there are two, and they stay.
+cuBLAS: PyTorch allocates a workspace for every handle at its first matrix product. The forward pass and the
+autograd thread have one handle each, so there are two permanent workspaces.
 
-cuDNN: tensor-core kernels for convolutions larger than 1×1 work on channels-last data. Given channels-first
-tensors they first transpose input, weight and output into a workspace, which is freed right after the call.
-Depthwise convolutions run in PyTorch's own kernels, grouped and 1×1 ones in kernels that need next to none.
+cuDNN: tensor-core kernels for convolutions larger than 1×1 work on channels-last data. For channels-first
+tensors they first transpose input, weight and output into a workspace, which is freed after the call.
+Depthwise convolutions run in PyTorch's own kernels, grouped and 1×1 ones in kernels that need almost none.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FORWARD, _BACKWARD = "aten.convolution", "aten.convolution_backward"
 
 
 class Convolution(NamedTuple):
-    """The tensors of a convolution call: what goes in, the weight, what comes out (forward view)."""
+    """The tensors of a convolution call, from the view of the forward pass."""
 
     input: Spec
     weight: Spec
@@ -29,7 +29,7 @@ class Convolution(NamedTuple):
 
     @property
     def depthwise(self) -> bool:
-        """One input channel a group."""
+        """One input channel per group."""
         return self.groups > 1 and self.weight.shape[1] == 1
 
     @property
@@ -39,7 +39,7 @@ class Convolution(NamedTuple):
 
 
 def convolution_workspaces(graph: Graph) -> Mapping[int, tuple[int, ...]]:
-    """Bytes each convolution call borrows, one after the other: one piece forward, one for each gradient."""
+    """Workspace bytes of each convolution call: one entry forward, one for each gradient."""
     if graph.settings.get("channels_last"):
         return {}
     return {
@@ -50,9 +50,9 @@ def convolution_workspaces(graph: Graph) -> Mapping[int, tuple[int, ...]]:
 
 
 def tuned_calls(graph: Graph) -> frozenset[int]:
-    """The calls cuDNN's benchmark mode tunes: the first of each size, apart from depthwise ones.
+    """The calls that cuDNN's benchmark mode tunes: the first of each size, except depthwise ones.
 
-    After trying its algorithms on a call, PyTorch empties the allocator's cache (Conv_v8.cpp).
+    After tuning a call, PyTorch empties the allocator's cache (Conv_v8.cpp).
     """
     first: dict[tuple[object, ...], int] = {}
     for index, call, convolution in _convolutions(graph):
@@ -62,12 +62,12 @@ def tuned_calls(graph: Graph) -> frozenset[int]:
 
 
 def first_products(graph: Graph) -> tuple[int, ...]:
-    """The calls at which cuBLAS gets its workspaces: the first product forward and the first backward."""
-    found: dict[Phase, int] = {}
+    """The calls at which cuBLAS allocates its workspaces: the first products forward and backward."""
+    first: dict[Phase, int] = {}
     for index, call in enumerate(graph.calls):
         if call.name in _PRODUCTS and call.phase is not Phase.OPTIMIZER:
-            found.setdefault(call.phase, index)
-    return tuple(found.values())
+            first.setdefault(call.phase, index)
+    return tuple(first.values())
 
 
 def uses_convolutions(graph: Graph) -> bool:

@@ -1,1 +1,1 @@
-"""WHAT ONE OPERATOR COSTS: models that price a piece of work on one device, by kind."""
+"""Operator models: the time of one operator on one device."""

@@ -1,4 +1,4 @@
-"""What an operator model is: from works on a device to seconds, and how far to trust them."""
+"""The interface of operator models: the time of works on a device, and its uncertainty."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from foretrain.workloads.ops import Kind
 
 
 class Knowledge(StrEnum):
-    """What a prediction rests on, best first."""
+    """The basis of a prediction, best first."""
 
     MEASURED = "measured"
     CALIBRATED = "calibrated"
@@ -22,7 +22,7 @@ class Knowledge(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Confidence:
-    """How far a model's times are from measured ones on a kind of device, by honest validation.
+    """The accuracy of a model on a device, from validation on measurements it was not fitted to.
 
     `p10` and `p90` are quantiles of measured / predicted; `source` names the calibration.
     """
@@ -36,11 +36,16 @@ class Confidence:
 class OperatorModel(ABC):
     """Prices works of some kinds: device time of each, in seconds, without the host's launch overhead.
 
-    Never below the roofline, never negative; a larger work is never faster on the same device.
+    Never below the roofline, never negative; a larger work is never faster on the same device. `cost_models`
+    are the cost models that use it, `device_kinds` the kinds of device it prices. A fallback prices the kinds
+    that no other model does.
     """
 
     name: ClassVar[str]
     kinds: ClassVar[frozenset[Kind]]
+    cost_models: ClassVar[frozenset[str]] = frozenset({"foretrain"})
+    device_kinds: ClassVar[frozenset[str]] = frozenset({"gpu"})
+    is_fallback: ClassVar[bool] = False
 
     @abstractmethod
     def seconds(self, works: WorkTable, device: Device) -> Floats:
@@ -48,4 +53,4 @@ class OperatorModel(ABC):
 
     @abstractmethod
     def confidence(self, kind: Kind, device: Device) -> Confidence:
-        """How far the times of a kind can be trusted on a device."""
+        """The accuracy of the times of a kind on a device."""

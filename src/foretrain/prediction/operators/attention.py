@@ -3,12 +3,13 @@
     t = start + | computing , moving |
     computing = passes · 2 rows · (products · head + exp) · depth / (peak per SM · efficiency)
 
-A block holds 128 queries and walks along the keys: all of them or, causal, half on average and the whole of
-the block on the diagonal. Queries of heads that share keys are packed into blocks. `depth` is what the
-busiest SM walks: waves of blocks times their mean length, but never less than the longest block, which is
-split if it is long. `exp` is what the exponential of one score costs in multiply-adds, which is why narrow
-heads are slower. Backward does five products for each two of forward, at the efficiency of forward: no
-backward measurement was at hand.
+A block holds 128 queries and iterates over the keys: all of them or, with a causal mask, half on average and
+the whole block on the diagonal. Queries of heads that share keys are packed into blocks. `depth` is the
+number of keys of the busiest SM: waves of blocks times their mean length, but at least the longest block,
+which is split if it is long. `exp` is the cost of the exponential of one score in multiply-adds, which makes
+narrow heads slower. The backward pass has five products for each two of the forward pass, at the efficiency
+of the forward pass: there were no measurements of backward passes.
+
 Reference: T. Dao, "FlashAttention-2: faster attention with better parallelism and work partitioning", 2023.
 """
 
@@ -33,7 +34,7 @@ from foretrain.workloads.ops import Direction, Kind
 
 FILE = "attention.json"
 ROWS = 128
-"""Queries of one block."""
+"""Queries per block."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class AttentionConstants:
 def attention_seconds(
     works: WorkTable, device: Device, known: AttentionConstants, departure: float
 ) -> Floats:
-    """Seconds of fused attention, on a device `departure` times as efficient as all together."""
+    """Seconds of fused attention on a device with `departure` times the common efficiency."""
     sms, clock = device.sheet.number("sm_count"), device.sheet.number("boost_clock_hertz")
     queries, keys = works.dim("queries"), works.dim("keys")
     blocks = works.dim("batch") * np.maximum(works.dim("heads") * queries / ROWS, works.dim("kv_heads"))
@@ -70,9 +71,9 @@ def attention_seconds(
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was learned, as read from `data/calibrations/attention.json`.
+    """The calibration in `data/calibrations/attention.json`.
 
-    `departures`: efficiency of the devices measured, over that of all of them together.
+    `departures`: efficiency of each measured device over the common one.
     """
 
     constants: AttentionConstants
@@ -87,7 +88,7 @@ def calibration() -> Calibration:
     return Calibration(
         AttentionConstants(**raw["constants"]),
         raw["departures"],
-        {split: (found["p10"], found["p90"]) for split, found in raw["residuals"].items()},
+        {split: (each["p10"], each["p90"]) for split, each in raw["residuals"].items()},
     )
 
 
@@ -105,7 +106,7 @@ class AttentionModel(OperatorModel):
         return np.maximum(times, roofline_seconds(works, device))
 
     def confidence(self, kind: Kind, device: Device) -> Confidence:
-        """Residuals on devices like this one."""
+        """Residuals on measured or other devices."""
         del kind
         is_seen = device.id in calibration().departures
         p10, p90 = calibration().residuals["seen" if is_seen else "unseen"]

@@ -1,9 +1,9 @@
-"""What share of its nominal memory bandwidth a device really delivers to streaming kernels.
+"""The share of nominal memory bandwidth that a device delivers to streaming kernels.
 
     share = measured copy or triad bandwidth / nominal bandwidth
 
-Pascal and Turing boards reach about 0.75, later ones 0.8-0.93; the share belongs to the memory controller and
-the board, so a device that nobody measured takes the mean of its generation, then of its vendor.
+Pascal and Turing boards reach about 0.75, later ones 0.8-0.93. The share depends on the memory controller and
+the board, so a device without measurements has the mean of its generation, else of its vendor.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FILE = "bandwidth.toml"
 
 @dataclass(frozen=True, slots=True)
 class DeviceShare:
-    """The share of a nominal figure, of bandwidth or of peak, that one device was seen to deliver."""
+    """The measured share of nominal bandwidth or peak of one device."""
 
     device_id: str
     share: float
@@ -31,31 +31,28 @@ class DeviceShare:
 
 @cache
 def published() -> tuple[DeviceShare, ...]:
-    """The published bandwidths as shares of the nominal ones, copy and triad averaged."""
+    """Published bandwidths as shares of nominal bandwidth; the mean of copy and triad."""
     rows = read_toml(data_root() / "calibrations" / FILE)["measured"]
-    found = []
+    shares = []
     for row in rows:
         known = device(row["device"])
         figures = [row[key] for key in row if key.endswith("_bytes_per_second")]
-        found.append(DeviceShare(known.id, fmean(figures) / known.memory_bytes_per_second, row["source"]))
-    return tuple(found)
+        shares.append(DeviceShare(known.id, fmean(figures) / known.memory_bytes_per_second, row["source"]))
+    return tuple(shares)
 
 
 def nearest_share(target: Device, known: Collection[DeviceShare]) -> float:
-    """The share `target` delivers, going by the devices known.
-
-    Its own first, then those of its family, generation, vendor and kind, whichever is nearest.
-    """
+    """The share of a device: measured on it, else the mean of its family, generation, vendor or kind."""
     for level in ("id", "family", "generation", "vendor", "kind"):
-        wanted = getattr(target, level)
-        shares = _by_device([row for row in known if getattr(devices()[row.device_id], level) == wanted])
+        value = getattr(target, level)
+        shares = _by_device([row for row in known if getattr(devices()[row.device_id], level) == value])
         if shares:
             return fmean(shares.values())
-    raise MissingData(f"nothing was measured on any {target.kind}, so nothing can be told of {target.id}")
+    raise MissingData(f"no {target.kind} was measured, so the share of {target.id} cannot be estimated")
 
 
 def _by_device(rows: Collection[DeviceShare]) -> Mapping[str, float]:
-    """The mean share of each device, so that one measured often does not outweigh the others."""
+    """The mean share of each device, so that devices count equally."""
     shares: dict[str, list[float]] = {}
     for row in rows:
         shares.setdefault(row.device_id, []).append(row.share)

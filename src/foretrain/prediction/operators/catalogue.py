@@ -1,56 +1,41 @@
-"""Which operator models price a step on a device, by the name `--model` knows them by."""
+"""The operator models of each cost model: all subclasses of `OperatorModel` in this package."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from functools import cache
+from itertools import combinations
 
 from foretrain.errors import InvalidRequest
 from foretrain.facts.devices import Device
-from foretrain.prediction.operators import cpu
 from foretrain.prediction.operators._base import OperatorModel
-from foretrain.prediction.operators.attention import AttentionModel
-from foretrain.prediction.operators.convolution import ConvolutionModel
-from foretrain.prediction.operators.cpu import CpuModel
-from foretrain.prediction.operators.matrix import MatrixModel
 from foretrain.prediction.operators.per_layer import PerLayerModel
-from foretrain.prediction.operators.recurrent import RecurrentModel
 from foretrain.prediction.operators.roofline import RooflineModel
-from foretrain.prediction.operators.streaming import StreamingModel
-
-Models = tuple[OperatorModel, ...]
-
-
-def _foretrain(device: Device) -> Models:
-    """The calibrated models; what no rule knows gets its least time, and is reported as not modelled."""
-    if device.kind == cpu.KIND:
-        return (CpuModel(), RooflineModel())
-    return (
-        MatrixModel(), AttentionModel(), RecurrentModel(), ConvolutionModel(), StreamingModel(),
-        RooflineModel(),
-    )  # fmt: skip
-
-
-def _roofline(device: Device) -> Models:
-    del device
-    return (RooflineModel(),)
-
-
-def _per_layer(device: Device) -> Models:
-    """Per-layer regression; what no rule knows is at the roofline, as above."""
-    del device
-    return (PerLayerModel(), RooflineModel())
-
+from foretrain.registry import DuplicateName, discovered
 
 DEFAULT = "foretrain"
-CHOICES: Mapping[str, Callable[[Device], Models]] = {
-    DEFAULT: _foretrain,
-    RooflineModel.name: _roofline,
-    PerLayerModel.name: _per_layer,
-}
+CHOICES = (DEFAULT, RooflineModel.name, PerLayerModel.name)
+"""The cost models that price a step operator by operator."""
 
 
-def operator_models(device: Device, choice: str = DEFAULT) -> Models:
-    """The models that together price every kind of operator on a device."""
-    if choice not in CHOICES:
-        raise InvalidRequest(f"model {choice!r} is not one of {', '.join(CHOICES)}")
-    return CHOICES[choice](device)
+def operator_models(device: Device, cost_model: str = DEFAULT) -> tuple[OperatorModel, ...]:
+    """The models that together price every kind of operator on a device, the fallback last.
+
+    An operator without a rule is priced at the roofline and reported as unmodelled.
+    """
+    if cost_model not in CHOICES:
+        raise InvalidRequest(f"cost_model {cost_model!r} is not one of {', '.join(CHOICES)}")
+    return _models(device.kind, cost_model)
+
+
+@cache
+def _models(device_kind: str, cost_model: str) -> tuple[OperatorModel, ...]:
+    models = [
+        model
+        for model in discovered(__name__, OperatorModel)  # type: ignore[type-abstract]
+        if cost_model in model.cost_models and device_kind in model.device_kinds
+    ]
+    for first, second in combinations([model for model in models if not model.is_fallback], 2):
+        if first.kinds & second.kinds:
+            both = ", ".join(sorted(first.kinds & second.kinds))
+            raise DuplicateName(f"operator models {first.name!r} and {second.name!r} both price {both}")
+    return tuple(sorted(models, key=lambda model: model.is_fallback))

@@ -1,14 +1,16 @@
-"""Convolutions and their two gradients, lowered to matrix products as cuDNN and MIOpen do.
+"""Convolutions and their two gradients, lowered to matrix products as in cuDNN and MIOpen.
 
-A library picks the fastest of several algorithms, so
+A library chooses the fastest of several algorithms, so
 
     t = min over algorithms of  launches · start + |computing, moving|
     computing = waves · 2 a b (k + k0) / (peak per SM · share of peak · efficiency of the algorithm)
 
-for products of m x n x k in tiles of a x b: forward m is batch times output positions, n output channels, k
-input channels times kernel elements; the gradients permute them. Besides tiles of several sizes, 3x3
-convolutions of stride 1 may run as Winograd F(2x2) in one kernel or F(4x4) in several, with 2.25 and 4 times
-fewer multiplications: in FP32 they really beat the FLOP roofline. Depthwise ones are bound by memory.
+for products of m x n x k in tiles of a x b. In the forward pass m is batch times output positions, n output
+channels, k input channels times kernel elements; the gradients permute them. Besides tiles of several sizes,
+3x3 convolutions of stride 1 may run as Winograd F(2x2) in one kernel or F(4x4) in several, with 2.25 and 4
+times fewer multiplications: in FP32 they are faster than the FLOP roofline. Depthwise convolutions are bound
+by memory.
+
 References: A. Lavin, S. Gray, "Fast algorithms for convolutional neural networks", CVPR 2016; S. Chetlur et
 al., "cuDNN: efficient primitives for deep learning", arXiv:1410.0759.
 """
@@ -42,18 +44,18 @@ FUSED = (32, 64)
 """Patches by channels of one block of the fused Winograd kernel."""
 _LANE = 8.0
 _DEPTHWISE_CHANNELS = 2
-"""Channels of a group up to which no matrix product is worth it."""
+"""Channels per group up to which convolutions do not run as matrix products."""
 _AXES = ("depth", "height", "width")
 _ON_TENSOR_CORES = frozenset({"float16", "bfloat16", "tf32"})
 _CHOICE = 8.0
-"""How sharply the fastest algorithm wins: two equally fast ones are taken for 8 % faster than each."""
+"""Sharpness of the soft minimum over algorithms: two equally fast ones count as 8 % faster."""
 _OVERLAP = 4.0
 _INSTANT = 1e-30
 
 
 @dataclass(frozen=True, eq=False)
 class Lowered:
-    """Convolutions as products: columns, one row per work. `k` is as long as `splits` leaves it whole."""
+    """Convolutions as products, in columns with one row per work."""
 
     m: Floats
     n: Floats
@@ -80,26 +82,27 @@ class Lowered:
         return len(self.m)
 
     def at(self, rows: NDArray[np.int64]) -> Lowered:
-        """Only some of the works."""
+        """The table of some of the works."""
         columns = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        chosen: dict[str, Any] = {
+        selected: dict[str, Any] = {
             name: column[rows] if isinstance(column, np.ndarray) else column
             for name, column in columns.items()
         }
-        return Lowered(**chosen)
+        return Lowered(**selected)
 
 
 @dataclass(frozen=True)
 class ConvolutionConstants:
     """The fitted constants.
 
-    `tile_efficiency` has one entry per tile. `k_start`: depth that filling and draining a tile costs.
-    `wave_rounding`: how much of the last, partly filled wave is paid. `direction_efficiency`: forward, input
-    gradient, weight gradient. `least_split`: the shortest part a long sum is split into.
-    `strided_gradient`: how much of the zeros between strided gradients is multiplied (0 none, 1 all).
-    `tensor_efficiency`: of tensor cores against FP32 lanes. `transform`: Winograd's transform traffic over
-    its compulsory one. `conversion`: passes over the operands to bring them to the layout of tensor cores and
-    back, unless they are channels-last. `depthwise_share`: of the FP32 peak that depthwise kernels reach.
+    `tile_efficiency` has one entry per tile. `k_start`: cost of filling and draining a tile, as depth.
+    `wave_rounding`: share of the idle part of the last wave that is paid. `direction_efficiency`: forward,
+    input gradient, weight gradient. `least_split`: the shortest part that a long sum is split into.
+    `strided_gradient`: share of the zeros between strided gradients that is multiplied (0 none, 1 all).
+    `tensor_efficiency`: of tensor cores relative to FP32 lanes. `transform`: traffic of Winograd transforms
+    over the compulsory traffic. `conversion`: passes over the operands to convert them to the layout of
+    tensor cores and back, unless they are channels-last. `depthwise_share`: share of the FP32 peak that
+    depthwise kernels reach.
     """
 
     start_cycles: float
@@ -129,7 +132,7 @@ def _direction(works: WorkTable) -> Floats:
 
 
 def lower(works: WorkTable, device: Device) -> Lowered:
-    """The products works amount to."""
+    """Convolutions as matrix products."""
     batch, groups, transposed = works.dim("batch"), works.dim("groups"), works.dim("transposed", 0) > 0
     elements, strides = _product(works, "kernel_"), _product(works, "stride_")
     direction = _direction(works)
@@ -153,13 +156,13 @@ def lower(works: WorkTable, device: Device) -> Lowered:
 
 
 def _to_input(direction: Floats, transposed: Flags) -> Flags:
-    """Which works scatter positions: input gradients, and transposed convolutions forward."""
+    """The works that scatter positions: input gradients, and transposed convolutions forward."""
     scatters: Flags = (direction == 1) ^ (transposed & (direction < 2))
     return scatters
 
 
 def _products(works: WorkTable, direction: Floats, on_tensor: Flags) -> tuple[Floats, Floats, Floats]:
-    """m, n and k; tensor cores take channels by the eight. What is summed over, k, follows from the FLOP."""
+    """m, n and k, with channels padded to multiples of eight on tensor cores; k follows from the FLOP."""
     batch, groups, transposed = works.dim("batch"), works.dim("groups"), works.dim("transposed", 0) > 0
     lane = np.where(on_tensor, _LANE, 1.0)
     inputs, outputs = works.dim("in_channels") / groups, works.dim("out_channels") / groups
@@ -176,7 +179,7 @@ def _products(works: WorkTable, direction: Floats, on_tensor: Flags) -> tuple[Fl
 
 
 def _touched_bytes(works: WorkTable) -> Floats:
-    """Traffic without the input positions a kernel narrower than its stride steps over."""
+    """Traffic without the input positions that a kernel narrower than its stride skips."""
     read_share = np.ones(len(works))
     for axis in _AXES:
         read_share *= np.minimum(1.0, works.dim("kernel_" + axis) / works.dim("stride_" + axis))
@@ -190,14 +193,14 @@ def _patches(works: WorkTable, side: int) -> Floats:
 
 
 def _norm(a: Floats, b: Floats, p: float = _OVERLAP) -> Floats:
-    """Near the larger of two times that overlap."""
+    """The p-norm of two times that overlap: close to the larger."""
     top: Floats = np.maximum(np.maximum(a, b), _INSTANT)
     over: Floats = ((a / top) ** p + (b / top) ** p) ** (1 / p)
     return top * over
 
 
 Products = tuple[Floats, Floats, Floats, Floats]
-"""m, n, k, and how many of them each work takes."""
+"""m, n, k, and the number of products of each work."""
 
 
 def _computing(
@@ -224,25 +227,25 @@ def _computing(
 def convolution_seconds(
     work: Lowered, device: Device, known: ConvolutionConstants, compute_share: Floats, bandwidth_share: float
 ) -> Floats:
-    """Seconds of convolutions, at each one's share of the device's peak, and a share of its bandwidth."""
+    """Seconds of convolutions at given shares of the device's peak and bandwidth."""
     start = known.start_cycles / device.sheet.number("boost_clock_hertz")
     bandwidth = device.memory_bytes_per_second * bandwidth_share
     moving = work.bytes / bandwidth
     converting = np.where(work.converts, known.conversion * moving, 0.0)
-    found = []
+    candidates = []
     product = (work.m, work.n, work.k * work.skipped**known.strided_gradient, work.groups)
     directed = np.array(known.direction_efficiency)[work.direction.astype(int)]
     for tile, efficiency in zip(TILES, known.tile_efficiency, strict=True):
         computing = _computing(work, device, known, product, tile, efficiency, compute_share)
-        found.append(start + converting + _norm(computing / directed, moving))
+        candidates.append(start + converting + _norm(computing / directed, moving))
     for patches, points, efficiency, launches in (
         (work.patches_2, (work.side + 1) ** 2, known.fused_winograd, 1),
         (work.patches_4, (work.side + 3) ** 2, known.split_winograd, 4),
     ):
-        found.append(
+        candidates.append(
             _winograd(work, device, known, (patches, points, efficiency, launches), compute_share, bandwidth)
         )
-    times = np.stack(found)
+    times = np.stack(candidates)
     best = times.min(axis=0) * (np.sum((times / times.min(axis=0)) ** -_CHOICE, axis=0)) ** (-1 / _CHOICE)
     depthwise = start + _norm(work.flop / (work.lane_peak * known.depthwise_share), work.bytes / bandwidth)
     return np.where(work.is_depthwise, depthwise, best)
@@ -252,7 +255,7 @@ def _winograd(
     work: Lowered, device: Device, known: ConvolutionConstants,
     algorithm: tuple[Floats, Floats, float, int], compute_share: Floats, bandwidth: float
 ) -> Floats:  # fmt: skip
-    """Seconds as a batch of `points` products over patches; infinite where the algorithm does not apply."""
+    """Seconds as a batch of `points` products over patches; infinite if the algorithm does not apply."""
     patches, points, efficiency, launches = algorithm
     to_weight = work.direction == 2
     m = np.where(to_weight, work.out_channels, patches)
@@ -275,7 +278,7 @@ def _winograd(
 
 
 def least_seconds(work: Lowered, device: Device) -> Floats:
-    """What no convolution can beat: the roofline, with the FLOP the fastest Winograd algorithm leaves."""
+    """Lower bound of convolutions: the roofline with the FLOP of the fastest Winograd algorithm."""
     saved = np.where(work.is_winograd, (4 * work.side) ** 2 / (work.side + 3) ** 2, 1.0)
     moving = work.bytes / device.memory_bytes_per_second
     return np.maximum(work.flop / saved / work.peak, moving)
@@ -283,33 +286,36 @@ def least_seconds(work: Lowered, device: Device) -> Floats:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was learned, as read from `data/calibrations/convolution.json`."""
+    """The calibration in `data/calibrations/convolution.json`."""
 
     constants: ConvolutionConstants
     shares: tuple[DeviceShare, ...]
     on_tensor_cores: frozenset[str]
     residuals: Mapping[str, tuple[float, float]]
 
-    def knows(self, device: Device) -> bool:
-        """Whether convolutions were measured on this very device."""
+    def is_measured(self, device: Device) -> bool:
+        """Whether convolutions were measured on this device."""
         return any(row.device_id == device.id for row in self.shares)
 
     def lane_share(self, device: Device) -> float:
-        """The share of its FP32 peak a device achieves.
+        """The share of its FP32 peak that a device achieves.
 
-        Where it was not measured: the mean of what its like achieve, and of what its matrix products do.
+        Without measurements: the geometric mean of the share of similar devices and of the estimate from
+        matrix products.
         """
         nearest = nearest_share(device, self.shares)
-        return nearest if self.knows(device) else math.sqrt(nearest * self._as_products(device, "lanes"))
+        return (
+            nearest if self.is_measured(device) else math.sqrt(nearest * self._as_products(device, "lanes"))
+        )
 
     def tensor_share(self, device: Device) -> float:
-        """The share of its tensor peak a device achieves: as measured, else as its matrix products do."""
+        """The share of its tensor peak that a device achieves: measured, else from matrix products."""
         if device.id in self.on_tensor_cores:
             return nearest_share(device, self.shares)
         return self._as_products(device, "tensor")
 
     def _as_products(self, device: Device, unit: str) -> float:
-        """What products achieve, times what convolutions achieved of that on the devices measured."""
+        """The share of products times the mean ratio of convolutions to products on measured devices."""
         products = matrix.calibration().units[unit]
         rows = [row for row in self.shares if unit == "lanes" or row.device_id in self.on_tensor_cores]
         ratios = [math.log(row.share / products.share(devices()[row.device_id])) for row in rows]
@@ -327,7 +333,7 @@ def calibration() -> Calibration:
         constants=ConvolutionConstants(**constants),
         shares=tuple(DeviceShare(name, share, "fit") for name, share in raw["share_of_peak"].items()),
         on_tensor_cores=frozenset(raw["measured_on_tensor_cores"]),
-        residuals={split: (found["p10"], found["p90"]) for split, found in raw["residuals"].items()},
+        residuals={split: (each["p10"], each["p90"]) for split, each in raw["residuals"].items()},
     )
 
 
@@ -346,10 +352,10 @@ class ConvolutionModel(OperatorModel):
         return np.maximum(times, least_seconds(work, device))
 
     def confidence(self, kind: Kind, device: Device) -> Confidence:
-        """Residuals on devices like this one."""
+        """Residuals on measured or other devices."""
         del kind
         known = calibration()
-        is_seen = known.knows(device)
+        is_seen = known.is_measured(device)
         p10, p90 = known.residuals["seen" if is_seen else "unseen"]
         knowledge = Knowledge.CALIBRATED if is_seen else Knowledge.EXTRAPOLATED
         return Confidence(knowledge, p10, p90, f"calibrations/{FILE}")

@@ -1,10 +1,10 @@
-"""What the libraries of one compute capability do differently from the model of products.
+"""Corrections of the product model for the kernels that libraries choose on one compute capability.
 
-A library chooses among kernels by rules of its own, which differ by compute capability. Where products were
-measured, boosted trees tell the logarithm of measured over modelled time from ratios of the product to the
-device: its time in tiles of each size, its traffic, its depth, how its dimensions divide. Layers and
-plain products run other kernels and have trees of their own. Devices of the same compute capability run
-the same kernels and share the correction; others have none.
+Libraries choose among kernels by heuristics that differ by compute capability. Where products were measured,
+boosted trees predict the logarithm of measured over modelled time from ratios of the product to the device:
+time in tiles of each size, traffic, depth, divisibility of dimensions. Layers and plain products use
+different kernels and have separate trees. Devices of the same compute capability run the same kernels and
+share the correction; other devices have none.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from foretrain.prediction.operators.trees import Forest, stored
 
 FILE = "products_trees.npz"
 BOUND = 1.5
-"""The largest correction believed: e to this power, either way."""
+"""Bound of the logarithm of a correction."""
 _WIDEST = 32
 
 
 def kernels_of(device: Device) -> str:
-    """What names the kernels a device runs: its compute capability; its own id where that is unknown."""
+    """An identifier of the kernels of a device: its compute capability, or its id if that is unknown."""
     return device.sheet.text("compute_capability") if device.sheet.has("compute_capability") else device.id
 
 
 def features(work: Products, device: Device, modelled: Floats) -> Floats:
-    """What the trees look at, a row per product."""
+    """The features of the trees, one row per product."""
     sms, cache_bytes = device.sheet.number("sm_count"), device.sheet.number("l2_bytes")
     log_time = np.log(modelled)
     columns = [log_time]
@@ -50,12 +50,12 @@ def features(work: Products, device: Device, modelled: Floats) -> Floats:
 
 
 def key(unit: str, device: Device, is_plain: bool) -> str:
-    """The name of the correction of one unit and sort of product on the kernels of a device."""
+    """The key of the correction of a unit and type of product on the kernels of a device."""
     return f"{unit}:{kernels_of(device)}:{'plain' if is_plain else 'layer'}"
 
 
 def apply(forest: Forest, work: Products, device: Device, modelled: Floats) -> Floats:
-    """Modelled seconds times what a forest says of them."""
+    """Modelled seconds times the prediction of a forest."""
     departure = forest.predict(features(work, device, modelled))
     return np.asarray(modelled * np.exp(np.clip(departure, -BOUND, BOUND)))
 

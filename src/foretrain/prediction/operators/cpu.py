@@ -1,25 +1,18 @@
-"""Operators on a CPU.
+"""Operators on a CPU, priced by a calibration of the machine (`foretrain calibrate --here`).
 
-What the time of an operator on a CPU is made of: a few terms for each family of operators.
-
-A CPU runs operators one after the other, each with its own call:
+A CPU runs operators one after the other. The time of an operator is a sum of terms of its family:
 
     t = Σ_i c_i · x_i,   c_i >= 0
 
-over terms x_i that grow with the work: calls, multiplications, the borders of a product's blocks, bytes
-within and beyond the caches. A product of m x n x k that fills its blocks badly costs
-mnk (1 + m0/m) (1 + n0/n) (1 + k0/k), which to first order is a sum over mnk, nk, mk and mn: so one set of
-non-negative seconds per term, measured on the machine itself, tells all shapes of a family, and more work of
-it never takes less time. Why the terms are these: K. Goto, R. van de Geijn, "Anatomy of high-performance
-matrix multiplication", TOMS 34 (3), 2008.
+The terms x_i grow with the work: calls, multiplications, borders of a product's blocks, bytes within and
+beyond the caches. A product of m x n x k that does not fill its blocks costs
+mnk (1 + m0/m) (1 + n0/n) (1 + k0/k), which to first order is a sum over mnk, nk, mk and mn. One set of
+non-negative seconds per term, measured on the machine, thus predicts all shapes of a family, and more work
+never takes less time. No prediction is faster than the best rates measured on the machine: FLOP/s of any
+operator, bytes/s of the fastest cache. The call is part of the price, since a CPU has no separate launches.
 
-What was learned of a CPU, as `foretrain calibrate --here` keeps it in the user's own folder.
-
-CPUs are devices too: every kind of operator, priced by what `foretrain calibrate --here` measured.
-
-The terms of `cpu_terms` times the seconds fitted to each, but never less than the best the machine was seen
-to do: FLOP at its highest rate, bytes at that of its fastest cache. Calls are part of the price, because
-a CPU launches nothing: it computes, then goes on to the next operator.
+Reference for the terms: K. Goto, R. van de Geijn, "Anatomy of high-performance matrix multiplication", TOMS
+34 (3), 2008.
 """
 
 from __future__ import annotations
@@ -44,12 +37,12 @@ from foretrain.workloads.ops import MATRIX_KINDS, Direction, Kind, Work
 Terms = dict[str, Floats]
 
 CALLS = "call"
-"""Every operator is called; a recurrent network's steps count as terms of their own."""
-MAPPED_ANEW_BYTES = 32 * 2**20
-"""Larger tensors glibc maps anew each time, page by page (DEFAULT_MMAP_THRESHOLD_MAX in malloc.c)."""
+"""Calls of an operator: one; the steps of recurrent layers are separate terms."""
+MMAP_THRESHOLD_BYTES = 32 * 2**20
+"""glibc maps larger tensors at each allocation, page by page (DEFAULT_MMAP_THRESHOLD_MAX in malloc.c)."""
 _IN_PLACE = frozenset({Kind.OPTIMIZER})
 _VECTOR_CHANNELS = 8
-"""Channels of a block in oneDNN's convolutions with 256-bit vectors; images of fewer are kept plain."""
+"""Channels of a block in oneDNN's convolutions with 256-bit vectors; images with fewer stay unblocked."""
 _DEPTHWISE_CHANNELS = 2
 _SMALL_KERNEL = 9
 _LSTM_GATES = 4
@@ -63,8 +56,8 @@ _TRANSPOSED = {_FORWARD: "input gradient", "input gradient": _FORWARD}
 
 
 def family(work: Work) -> str:
-    """Which operators a work is timed with: its kind, the sort of it that matters, its direction."""
-    sort = _SORTS.get(work.kind)
+    """The family of operators that a work belongs to: kind, variant and direction."""
+    variant = _VARIANTS.get(work.kind)
     passes = _PASSES.get(work.direction, _FORWARD)
     if work.kind is Kind.MATMUL or work.kind is Kind.OPTIMIZER:
         return work.kind.value
@@ -72,11 +65,11 @@ def family(work: Work) -> str:
         passes = _TRANSPOSED.get(passes, passes)
     elif work.kind not in (Kind.CONVOLUTION, Kind.LINEAR) and passes != _FORWARD:
         passes = _BACKWARD
-    return f"{sort(work) if sort else work.kind.value} {passes}"
+    return f"{variant(work) if variant else work.kind.value} {passes}"
 
 
-def _convolution_sort(work: Work) -> str:
-    """What oneDNN has code of its own for: few channels, single pixels, larger kernels, groups."""
+def _convolution_variant(work: Work) -> str:
+    """The code path of oneDNN: few channels, single pixels, larger kernels, groups."""
     groups, inputs = work.dims.get("groups", 1), work.dims["in_channels"]
     pixels = math.prod(work.dims.get(f"kernel_{axis}", 1) for axis in ("depth", "height", "width"))
     if groups == 1:
@@ -87,28 +80,28 @@ def _convolution_sort(work: Work) -> str:
     return "depthwise convolution" if pixels <= _SMALL_KERNEL else "wide depthwise convolution"
 
 
-def _norm_sort(work: Work) -> str:
+def _norm_variant(work: Work) -> str:
     return "batch normalisation" if work.dims.get("over_batch") else "normalisation"
 
 
-def _attention_sort(work: Work) -> str:
+def _attention_variant(work: Work) -> str:
     return "attention with dropout" if work.dims.get("dropout") else "attention"
 
 
-def _recurrent_sort(work: Work) -> str:
+def _recurrent_variant(work: Work) -> str:
     """oneDNN runs whole LSTM layers; other cells are called step by step."""
     return "lstm" if work.dims["gates"] == _LSTM_GATES else "other rnn"
 
 
-_SORTS: Mapping[Kind, Callable[[Work], str]] = {
-    Kind.CONVOLUTION: _convolution_sort,
-    Kind.NORMALISATION: _norm_sort,
-    Kind.ATTENTION: _attention_sort,
-    Kind.RNN: _recurrent_sort,
+_VARIANTS: Mapping[Kind, Callable[[Work], str]] = {
+    Kind.CONVOLUTION: _convolution_variant,
+    Kind.NORMALISATION: _norm_variant,
+    Kind.ATTENTION: _attention_variant,
+    Kind.RNN: _recurrent_variant,
 }
 
 
-_LIKE = {
+_SUBSTITUTES = {
     "first convolution": "convolution",
     "pointwise convolution": "convolution",
     "grouped convolution": "convolution",
@@ -118,19 +111,19 @@ _LIKE = {
     "attention with dropout": "attention",
     "lstm": "other rnn",
 }
-"""By what a sort is told that was not timed itself."""
+"""The variants that replace variants that were not timed."""
 _DIRECTIONS = (" input gradient", " weight gradient", " backward", " forward", "")
 
 
-def nearest_family(wanted: str, known: Mapping[str, object]) -> str | None:
-    """The family itself if it was timed, else its sort in another direction, else a sort like it."""
-    direction = next(end for end in _DIRECTIONS if wanted.endswith(end))
-    sort: str | None = wanted.removesuffix(direction)
-    while sort is not None:
+def nearest_family(name: str, known: Mapping[str, object]) -> str | None:
+    """The family itself if it was timed, else its variant in another direction, else a substitute."""
+    direction = next(end for end in _DIRECTIONS if name.endswith(end))
+    variant: str | None = name.removesuffix(direction)
+    while variant is not None:
         for end in (direction, *_DIRECTIONS):
-            if sort + end in known:
-                return sort + end
-        sort = _LIKE.get(sort)
+            if variant + end in known:
+                return variant + end
+        variant = _SUBSTITUTES.get(variant)
     return None
 
 
@@ -142,9 +135,9 @@ def terms(works: WorkTable, cache_bytes: float) -> Terms:
 
 
 def fresh_bytes(works: WorkTable) -> Floats:
-    """Bytes written to memory that is mapped for the purpose, so that every page of it is a fault."""
+    """Bytes written to newly mapped memory, where every page is a page fault."""
     in_place = works.where(_IN_PLACE)
-    return np.where((works.write_bytes > MAPPED_ANEW_BYTES) & ~in_place, works.write_bytes, 0.0)
+    return np.where((works.write_bytes > MMAP_THRESHOLD_BYTES) & ~in_place, works.write_bytes, 0.0)
 
 
 def _moving(works: WorkTable, cache_bytes: float) -> Terms:
@@ -170,7 +163,7 @@ def _product(works: WorkTable, cache_bytes: float) -> Terms:
 
 
 def _padding(channels: Floats, groups: Floats) -> Floats:
-    """How much oneDNN pads channels to whole vectors; few channels of ungrouped images stay as they are."""
+    """Factor of oneDNN's padding of channels to whole vectors; few channels without groups are not padded."""
     padded = np.ceil(channels / _VECTOR_CHANNELS) * _VECTOR_CHANNELS
     is_plain = (channels < _VECTOR_CHANNELS) & ((groups == 1) | (channels <= _DEPTHWISE_CHANNELS))
     return np.where(is_plain, 1.0, padded / channels)
@@ -196,7 +189,7 @@ def _convolution(works: WorkTable, cache_bytes: float) -> Terms:
 
 
 def _attention(works: WorkTable, cache_bytes: float) -> Terms:
-    """PyTorch's CPU kernels skip next to nothing of a causal mask, so all scores are computed."""
+    """PyTorch's CPU kernels compute nearly all scores of a causal mask."""
     computed = works.flop * np.where(works.dim("causal", 0) > 0, 2.0, 1.0)
     scores = works.dim("batch") * works.dim("heads") * works.dim("queries") * works.dim("keys")
     return {"FLOP": computed, "score": scores, "head": works.dim("batch") * works.dim("heads"),
@@ -229,7 +222,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class FamilyFit:
-    """Seconds per term of one family of operators, and how far off they were on shapes left out.
+    """Seconds per term of one family of operators, and the errors on shapes that were not fitted.
 
     `p10` and `p90` are quantiles of measured / predicted, each shape predicted by a fit to the others.
     """
@@ -243,11 +236,11 @@ class FamilyFit:
 
 @dataclass(frozen=True)
 class CpuCalibration:
-    """What a CPU's operators take.
+    """The calibration of a CPU.
 
-    The peaks are the best any operator reached, bytes in any cache and in memory: no prediction is faster.
-    `seconds_per_fresh_byte` is what
-    memory costs that the system maps anew. `threads` and `software` say what was timed.
+    The peaks are the best rates of any operator, with bytes in cache and in memory: no prediction is faster.
+    `seconds_per_fresh_byte` is the cost of newly mapped memory. `threads` and `software` describe what was
+    timed.
     """
 
     device_id: str
@@ -263,35 +256,39 @@ class CpuCalibration:
 
 
 def calibration_file(device_id: str) -> Path:
-    """Where the calibration of a CPU is kept."""
+    """The file of the calibration of a CPU."""
     return user_data_dir() / "calibrations" / f"cpu-{device_id}.json"
 
 
 def keep(calibration: CpuCalibration) -> Path:
-    """Store a calibration, replacing the one before whole or not at all."""
+    """Store a calibration, atomically replacing the previous one."""
     file = calibration_file(calibration.device_id)
     write_atomically(file, json.dumps({"format": FORMAT, **asdict(calibration)}, indent=1) + "\n")
     return file
 
 
 def calibration_of(device: Device) -> CpuCalibration:
-    """The calibration of a CPU; one that was never calibrated raises `MissingData`."""
+    """The calibration of a CPU; `MissingData` without one."""
     file = calibration_file(device.id)
     try:
         changed = file.stat().st_mtime_ns
     except FileNotFoundError:
-        what = "this machine's CPU: run `foretrain calibrate --here`"
-        other = f"{device.id} has not been timed; only the machine's own CPU can be, as the device `here`: "
-        sentence = "nothing was timed on " + what if device.id == "here" else (
-            other + "run `foretrain calibrate --here` on it, then predict with --on here"
-        )  # fmt: skip
-        raise MissingData(sentence) from None
+        raise MissingData(_not_calibrated(device)) from None
     return _read(file, changed)
+
+
+def _not_calibrated(device: Device) -> str:
+    if device.id == "here":
+        return "this machine's CPU is not calibrated; run `foretrain calibrate --here`"
+    return (
+        f"{device.id} is not calibrated; only a machine's own CPU can be: run `foretrain calibrate --here` "
+        "on it, then predict on the device `here`"
+    )
 
 
 @lru_cache(maxsize=4)
 def _read(file: Path, changed: int) -> CpuCalibration:
-    del changed  # part of the key: a file written anew is read anew
+    del changed  # part of the cache key: a file that changed is read again
     try:
         raw: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         if raw.pop("format") != FORMAT:
@@ -304,31 +301,32 @@ def _read(file: Path, changed: int) -> CpuCalibration:
 
 
 KIND = "cpu"
-"""What devices of this sort say they are."""
+"""The kind of CPU devices."""
 _MEASURED_TYPES = frozenset({"float32", "tf32"})
-"""Types products were timed in; TF32 is a GPU's way to compute FP32, which a CPU does as it is."""
+"""Types that products were timed in; TF32 exists on GPUs only, a CPU computes it as FP32."""
 
 
 class CpuModel(OperatorModel):
-    """Prices every kind a rule knows on a calibrated CPU."""
+    """Prices all kinds with rules on a calibrated CPU."""
 
     name: ClassVar[str] = "cpu"
     kinds: ClassVar[frozenset[Kind]] = frozenset(Kind) - {Kind.VIEW, Kind.UNKNOWN}
+    device_kinds: ClassVar[frozenset[str]] = frozenset({KIND})
 
     def seconds(self, works: WorkTable, device: Device) -> Floats:
-        """Seconds of each work, its call included."""
+        """Seconds of each work, including its call."""
         _refuse_untimed_types(works)
         known = calibration_of(device)
         names = np.array([_timed_family(family(work), known) for work in works.works])
         seconds = least_seconds(works, known)
         for name in sorted(set(names.tolist())):
             mine = names == name
-            told = told_seconds(works.rows(mine), known, name)
-            seconds[mine] = np.maximum(seconds[mine], told)
+            predicted = family_seconds(works.rows(mine), known, name)
+            seconds[mine] = np.maximum(seconds[mine], predicted)
         return seconds
 
     def confidence(self, kind: Kind, device: Device) -> Confidence:
-        """The residuals of the kind's families, by how many shapes each was timed on."""
+        """The residuals of the kind's families, weighted by the number of timed shapes."""
         known = calibration_of(device)
         mine = [fit for name, fit in known.families.items() if _kind_of(name) is kind]
         fits = mine or list(known.families.values())
@@ -338,18 +336,18 @@ class CpuModel(OperatorModel):
         return Confidence(Knowledge.CALIBRATED, min(p10, 1.0), max(p90, 1.0), f"calibrate --here: {kind}")
 
 
-def told_seconds(works: WorkTable, known: CpuCalibration, name: str) -> Floats:
-    """What the fit of a family says of works of it."""
-    found = terms(works, known.cache_bytes)
+def family_seconds(works: WorkTable, known: CpuCalibration, name: str) -> Floats:
+    """The times of works of a family by its fit."""
+    values = terms(works, known.cache_bytes)
     seconds = fresh_bytes(works) * known.seconds_per_fresh_byte
     for term, each in known.families[name].seconds_per.items():
-        if term in found:
-            seconds += each * found[term]
+        if term in values:
+            seconds += each * values[term]
     return seconds
 
 
 def least_seconds(works: WorkTable, known: CpuCalibration) -> Floats:
-    """The roofline of the best rates measured on the machine, in any cache."""
+    """The roofline with the best rates measured on the machine, in any cache."""
     return np.maximum(works.flop / known.flop_per_second, works.bytes / known.bytes_per_second)
 
 
@@ -357,18 +355,18 @@ def _refuse_untimed_types(works: WorkTable) -> None:
     untimed = {work.dtype for work in works.works if work.kind in MATRIX_KINDS} - _MEASURED_TYPES
     if untimed:
         raise MissingData(
-            f"products in {', '.join(sorted(untimed))} are not timed on CPUs; predict with --precision fp32"
+            f"products in {', '.join(sorted(untimed))} are not calibrated on CPUs; use precision fp32"
         )
 
 
-def _timed_family(wanted: str, known: CpuCalibration) -> str:
-    found = nearest_family(wanted, known.families)
-    if found is None:
-        raise MissingData(f"{wanted} was not timed on {known.device_id}; run `foretrain calibrate --here`")
-    return found
+def _timed_family(name: str, known: CpuCalibration) -> str:
+    timed = nearest_family(name, known.families)
+    if timed is None:
+        raise MissingData(f"{name} was not timed on {known.device_id}; run `foretrain calibrate --here`")
+    return timed
 
 
 def _kind_of(name: str) -> Kind | None:
-    """The kind a family's name has in it."""
+    """The kind of a family, from its name."""
     words = name.replace("lstm", Kind.RNN.value).split()
     return next((kind for kind in Kind if kind.value in words), None)

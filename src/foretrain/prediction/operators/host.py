@@ -1,8 +1,8 @@
-"""What the host spends on launching: Python, autograd and driver time per operator.
+"""Launch overhead of the host: Python, autograd and driver time per operator.
 
-Eager PyTorch spends a few microseconds of CPU time on every operator, views included, and on every further
-kernel launch. A compiled step spends a fraction of it. The constants
-are to be fitted on measured steps of many small kernels; a `HostModel` says which fit it comes from.
+Eager PyTorch spends a few microseconds of CPU time on every operator, including views, and on every further
+kernel. A compiled step spends a fraction of it. The constants are fitted to measured steps with many small
+kernels.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class HostModel:
 
 
 def host_model(device: Device) -> HostModel:
-    """The host of a device, as calibrated; one host stands for those of all devices."""
+    """The calibrated host; the same for all devices."""
     del device
     return _calibrated()
 
@@ -64,7 +64,7 @@ def _calibrated() -> HostModel:
     file = data_root() / "calibrations" / FILE
     if not file.is_file():
         raise MissingData(
-            f"no calibration of the host is shipped (calibrations/{FILE}); --model roofline needs none"
+            f"the calibration of the host is missing (calibrations/{FILE}); cost_model roofline needs none"
         )
     content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return HostModel(**{field.name: content[field.name] for field in fields(HostModel)})

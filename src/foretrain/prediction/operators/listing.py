@@ -1,12 +1,9 @@
-"""Operators as columns.
+"""Operators as columns, so that a graph is priced in a few numpy operations.
 
-Classes of kernels that run alike: what one library routine does, in one direction and one layout.
-
-Pieces of work as columns, so that a whole graph is priced in a few numpy operations.
-
-The operators of a graph as columns, each distinct work once: all that is known before a device is.
-
-A graph is listed once and priced on many devices; graphs alike but for their batch are priced together.
+A `WorkTable` holds works in columns. A `Listing` holds the operators of a graph in order, with each distinct
+work once; it is built once per graph and priced on many devices, and the listings of graphs that differ only
+in batch are priced together. `kernel_class` names kernels that one library routine runs, in one direction and
+layout.
 """
 
 from __future__ import annotations
@@ -26,12 +23,12 @@ from foretrain.workloads.rules import operators
 
 _AXES = ("depth", "height", "width")
 _FEW_CHANNELS = 8
-"""Tensor cores take channels by the eight: with fewer they mostly idle, as in a network's first layer."""
+"""Channels below which tensor cores are mostly idle, as in the first layer of a network."""
 _DEPTHWISE_CHANNELS = 2
 _NARROW_GROUP = 16
-"""Channels of a group up to which grouped kernels keep pace with dense ones in the channels-last layout."""
+"""Channels per group up to which grouped kernels are as fast as dense ones in channels-last layout."""
 _WIDE_KERNEL = 49
-"""Kernel elements from which depthwise convolutions are bound by arithmetic."""
+"""Kernel elements from which depthwise convolutions are compute-bound."""
 _DIRECTIONS = {
     Direction.FORWARD: "forward",
     Direction.INPUT_GRADIENT: "input gradient",
@@ -42,7 +39,7 @@ _DIRECTIONS = {
 
 
 def kernel_class(work: Work) -> str:
-    """The name of the class a work belongs to, such as `dense convolution, forward, channels-last`."""
+    """The class of a work, such as `dense convolution, forward, channels-last`."""
     direction = _DIRECTIONS[work.direction]
     if work.kind is Kind.CONVOLUTION:
         return f"{_shape(work)} convolution, {direction}, {_layout(work)}"
@@ -95,12 +92,12 @@ class WorkTable:
 
     @cached_property
     def read_bytes(self) -> Floats:
-        """Bytes each work must read."""
+        """Bytes that each work reads at least."""
         return np.array([work.read_bytes for work in self.works], float)
 
     @cached_property
     def write_bytes(self) -> Floats:
-        """Bytes each work must write."""
+        """Bytes that each work writes at least."""
         return np.array([work.write_bytes for work in self.works], float)
 
     @cached_property
@@ -110,47 +107,47 @@ class WorkTable:
 
     @cached_property
     def kernels(self) -> Floats:
-        """Launches of each work."""
+        """Kernel launches of each work."""
         return np.array([work.kernels for work in self.works], float)
 
     @cached_property
     def item_bytes(self) -> Floats:
-        """Bytes of one element of the type computed in."""
+        """Bytes per element of the compute type."""
         return np.array([_ITEM_BYTES[work.dtype] for work in self.works], float)
 
     @cached_property
     def is_matrix(self) -> Flags:
-        """Which works are matrix products, convolutions, attention or recurrent."""
+        """Whether each work is a matrix product, convolution, attention or recurrent layer."""
         return np.array([work.kind in MATRIX_KINDS for work in self.works], bool)
 
     @cached_property
     def arithmetic(self) -> tuple[tuple[tuple[str, bool], ...], NDArray[np.int64]]:
-        """The types computed in, each as a product or not, and the place of every work among them."""
+        """The distinct pairs of compute type and `is_matrix`, and the index of each work among them."""
         places: dict[tuple[str, bool], int] = {}
         both = zip((work.dtype for work in self.works), self.is_matrix.tolist(), strict=True)
         of_work = [places.setdefault(each, len(places)) for each in both]
         return tuple(places), np.array(of_work, np.int64)
 
     @cached_property
-    def _known(self) -> dict[Any, Any]:
-        """Columns asked for by name, since models ask for the same ones several times."""
+    def _cache(self) -> dict[Any, Any]:
+        """Columns and tables by name or kinds; models use the same ones several times."""
         return {}
 
     def dim(self, name: str, default: float = 1.0) -> Floats:
-        """A named dimension of each work; `default` where a work has no such dimension. Not to be changed."""
-        found: Floats | None = self._known.get((name, default))
-        if found is None:
-            found = np.array([work.dims.get(name, default) for work in self.works], float)
-            self._known[name, default] = found
-        return found
+        """A named dimension of each work, or `default`. The array is cached: do not modify it."""
+        column: Floats | None = self._cache.get((name, default))
+        if column is None:
+            column = np.array([work.dims.get(name, default) for work in self.works], float)
+            self._cache[name, default] = column
+        return column
 
     def where(self, kinds: frozenset[Kind]) -> Flags:
-        """Which works are of some kinds. Not to be changed."""
-        found: Flags | None = self._known.get(kinds)
-        if found is None:
-            found = np.array([work.kind in kinds for work in self.works], bool)
-            self._known[kinds] = found
-        return found
+        """Whether each work is of some kinds. The array is cached: do not modify it."""
+        mask: Flags | None = self._cache.get(kinds)
+        if mask is None:
+            mask = np.array([work.kind in kinds for work in self.works], bool)
+            self._cache[kinds] = mask
+        return mask
 
     @cached_property
     def kinds(self) -> frozenset[Kind]:
@@ -158,16 +155,16 @@ class WorkTable:
         return frozenset(work.kind for work in self.works)
 
     def of(self, kinds: frozenset[Kind]) -> WorkTable:
-        """The table of only the works of some kinds, made once."""
-        found: WorkTable | None = self._known.get(("of", kinds))
-        if found is None:
-            found = self if self.where(kinds).all() else self.rows(self.where(kinds))
-            self._known["of", kinds] = found
-        return found
+        """The table of the works of some kinds; cached."""
+        part: WorkTable | None = self._cache.get(("of", kinds))
+        if part is None:
+            part = self if self.where(kinds).all() else self.rows(self.where(kinds))
+            self._cache["of", kinds] = part
+        return part
 
-    def rows(self, chosen: Flags) -> WorkTable:
-        """The table of only the chosen rows."""
-        return WorkTable(tuple(work for work, keep in zip(self.works, chosen, strict=True) if keep))
+    def rows(self, mask: Flags) -> WorkTable:
+        """The table of the rows that a mask selects."""
+        return WorkTable(tuple(work for work, is_kept in zip(self.works, mask, strict=True) if is_kept))
 
 
 def table(works: Sequence[Work]) -> WorkTable:
@@ -177,87 +174,88 @@ def table(works: Sequence[Work]) -> WorkTable:
 
 Integers = NDArray[np.int64]
 PHASES, KINDS = tuple(Phase), tuple(Kind)
-_NOWHERE = -1
-"""The place of works that run nothing, behind those that do."""
+_NO_WORK = -1
+"""The index of works without a kernel: the entry after the last."""
 
 
 @dataclass(frozen=True, eq=False)
 class Listing:
-    """Operators in the order they run; entry i of every column belongs to `ops[i]`."""
+    """Operators in order of execution; entry i of every column belongs to `ops[i]`."""
 
     ops: tuple[Op, ...]
 
     @cached_property
-    def _placed(self) -> tuple[WorkTable, Integers]:
-        place: dict[int, int] = {}
+    def _distinct(self) -> tuple[WorkTable, Integers]:
+        """The distinct works, and the index of the work of each operator."""
+        index_of: dict[int, int] = {}
         works: list[Work] = []
-        places = []
+        indices = []
         for op in self.ops:
             work = op.work
-            found = place.get(id(work))
-            if found is None:
-                runs = bool(work.kernels and (work.read_bytes or work.write_bytes))
-                found = place[id(work)] = len(works) if runs else _NOWHERE
-                if runs:
+            index = index_of.get(id(work))
+            if index is None:
+                has_kernel = bool(work.kernels and (work.read_bytes or work.write_bytes))
+                index = index_of[id(work)] = len(works) if has_kernel else _NO_WORK
+                if has_kernel:
                     works.append(work)
-            places.append(found)
-        return table(works), np.array(places, np.int64)
+            indices.append(index)
+        return table(works), np.array(indices, np.int64)
 
     @property
     def works(self) -> WorkTable:
-        """The distinct works that run something."""
-        return self._placed[0]
+        """The distinct works with at least one kernel."""
+        return self._distinct[0]
 
     def per_op(self, of_works: Floats) -> Floats:
-        """What is known of each distinct work, for each operator; 0 for views and empty tensors."""
-        return np.asarray(np.append(of_works, 0.0)[self._placed[1]], float)
+        """Values of distinct works expanded to operators; 0 for views and empty tensors."""
+        return np.asarray(np.append(of_works, 0.0)[self._distinct[1]], float)
 
     @cached_property
     def calls(self) -> Integers:
-        """The call of the graph each operator belongs to."""
+        """The index of the call of each operator."""
         return np.array([op.call for op in self.ops], np.int64)
 
     @cached_property
     def kernels(self) -> Floats:
-        """Launches of each operator; 0 for a view."""
+        """Kernel launches of each operator; 0 for a view."""
         return np.array([op.work.kernels for op in self.ops], float)
 
     @cached_property
     def phases(self) -> Integers:
-        """Places in `PHASES`."""
+        """Indices into `PHASES`."""
         place = {phase: index for index, phase in enumerate(PHASES)}
         return np.array([place[op.phase] for op in self.ops], np.int64)
 
     @cached_property
     def kinds(self) -> Integers:
-        """Places in `KINDS`."""
+        """Indices into `KINDS`."""
         place = {kind: index for index, kind in enumerate(KINDS)}
         return np.array([place[op.work.kind] for op in self.ops], np.int64)
 
     @cached_property
     def classes(self) -> tuple[tuple[str, ...], Integers]:
-        """The classes of kernels that occur, and each operator's place among them; -1 for a view."""
+        """The kernel classes that occur, and the index of each operator's class; -1 for a view."""
         names: dict[str, int] = {}
         of_work: dict[int, int] = {}
         for op in self.ops:
             if id(op.work) not in of_work:
                 name = kernel_class(op.work) if op.work.kernels else None
-                of_work[id(op.work)] = _NOWHERE if name is None else names.setdefault(name, len(names))
+                of_work[id(op.work)] = _NO_WORK if name is None else names.setdefault(name, len(names))
         return tuple(names), np.array([of_work[id(op.work)] for op in self.ops], np.int64)
 
     @cached_property
     def is_unknown(self) -> Flags:
-        """Which operators no rule knows."""
+        """Whether each operator lacks a rule."""
         return np.asarray(self.kinds == KINDS.index(Kind.UNKNOWN), bool)
 
 
 def listing_of(graph: Graph) -> Listing:
-    """The operators of a graph, listed once."""
+    """The operators of a graph; cached with the graph."""
     return cached_on_graph(graph, "listing", lambda it: Listing(operators(it)))
 
 
 @lru_cache(maxsize=8)
-def together(listings: tuple[Listing, ...]) -> Listing:
+def concatenated(listings: tuple[Listing, ...]) -> Listing:
     """Several listings, one after the other."""
     if len(listings) == 1:
         return listings[0]
@@ -265,5 +263,5 @@ def together(listings: tuple[Listing, ...]) -> Listing:
 
 
 def bounds(listings: Sequence[Listing]) -> list[int]:
-    """Where each listing begins among all of them together, and where the last one ends."""
+    """The first index of each listing in the concatenation, and the end of the last."""
     return np.append(0, np.cumsum([len(listing.ops) for listing in listings])).tolist()

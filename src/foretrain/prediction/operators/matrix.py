@@ -1,8 +1,8 @@
 """Linear layers and matrix multiplications, priced by the calibrated model of products.
 
-What a device achieves of its peak is fitted where it was measured. Elsewhere it follows from the device's
-power, moved by what devices with the same kernels (compute capability) or of the same generation achieved.
-Devices whose kernels were measured are corrected for them (`corrections`).
+The achieved share of peak of a device is fitted if it was measured. Otherwise it follows from the device's
+power, adjusted by the shares of devices with the same kernels (compute capability) or of the same generation.
+Where the kernels of a device were measured, they are corrected for (`corrections`).
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from foretrain.workloads.ops import Kind
 FILE = "products.json"
 UNITS = ("lanes", "tensor", "fp8")
 _SAME_GENERATION = 0.5
-"""How much of the others' departure from the power limit an unmeasured device is taken to share."""
+"""Weight of the deviation of devices of the same generation from the power limit."""
 
 
 @dataclass(frozen=True)
 class Unit:
-    """What is known of one kind of arithmetic unit."""
+    """The constants of one kind of arithmetic unit."""
 
     name: str
     constants: ProductConstants
@@ -51,19 +51,19 @@ class Unit:
     shares: Mapping[str, float]
 
     def share(self, device: Device) -> float:
-        """The share of its peak a device achieves: its own, else by its power and its like."""
+        """The share of its peak that a device achieves: measured, else from its power and similar devices."""
         if device.id in self.shares:
             return self.shares[device.id]
         expected = self.limit.share(device, self.name)
         for same, weight in ((kernels_of, 1.0), (_generation, _SAME_GENERATION)):
-            alike = [devices()[name] for name in self.shares if same(devices()[name]) == same(device)]
-            if alike:
-                ratios = [self.shares[known.id] / self.limit.share(known, self.name) for known in alike]
+            similar = [devices()[name] for name in self.shares if same(devices()[name]) == same(device)]
+            if similar:
+                ratios = [self.shares[known.id] / self.limit.share(known, self.name) for known in similar]
                 return float(expected * np.exp(weight * np.mean(np.log(ratios))))
         return expected
 
     def without(self, device: Device) -> Unit:
-        """The same, had no device of this one's family been measured."""
+        """The unit without measurements of the device's family."""
         kept = {name: s for name, s in self.shares.items() if devices()[name].family != device.family}
         return replace(self, shares=kept)
 
@@ -74,19 +74,19 @@ def _generation(device: Device) -> str:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was learned of products, as read from `data/calibrations`, and of the memory that feeds them."""
+    """The calibration of products in `data/calibrations`, and of memory bandwidth."""
 
     units: Mapping[str, Unit]
     residuals: Mapping[str, tuple[float, float]]
     corrections: Mapping[str, Forest]
     memory: streaming.Calibration
 
-    def knows(self, device: Device) -> bool:
-        """Whether products were measured on this very device."""
+    def is_measured(self, device: Device) -> bool:
+        """Whether products were measured on this device."""
         return any(device.id in unit.shares for unit in self.units.values())
 
     def without(self, device: Device) -> Calibration:
-        """The same, had no device of this one's family been measured; the constants all share stay."""
+        """The calibration without measurements of the device's family; common constants are kept."""
         return replace(
             self,
             units={name: unit.without(device) for name, unit in self.units.items()},
@@ -105,7 +105,7 @@ def calibration() -> Calibration:
     raw = json.loads((data_root() / "calibrations" / FILE).read_text(encoding="utf-8"))
     return Calibration(
         units={name: _unit(name, content) for name, content in raw["units"].items()},
-        residuals={split: (found["p10"], found["p90"]) for split, found in raw["residuals"].items()},
+        residuals={split: (each["p10"], each["p90"]) for split, each in raw["residuals"].items()},
         corrections=forests(),
         memory=streaming.calibration(),
     )
@@ -121,7 +121,7 @@ def _unit(name: str, content: Mapping[str, Any]) -> Unit:
 def modelled_seconds(
     work: Products, units: list[str], device: Device, known: Calibration | None = None
 ) -> Floats:
-    """Seconds of products, each on the unit named for it, without correction for a library's kernels."""
+    """Seconds of products, each on its unit, without correction for the kernels of a library."""
     known = known or calibration()
     bandwidth = known.memory.share(device)
     names = np.array(units)
@@ -134,9 +134,9 @@ def modelled_seconds(
 
 
 def seconds_of(work: Products, units: list[str], device: Device, known: Calibration | None = None) -> Floats:
-    """Seconds of products, corrected where kernels of this device and unit were measured.
+    """Seconds of products, corrected if kernels of this device and unit were measured.
 
-    A bare layer runs as the faster of a layer and a plain product.
+    A layer without bias takes the faster time of a layer and a plain product.
     """
     known = known or calibration()
     none = np.zeros(len(work), bool)
@@ -161,16 +161,17 @@ def _corrected_seconds(work: Products, units: list[str], device: Device, known: 
 class MatrixModel(OperatorModel):
     """Prices linear layers, matrix products and their gradients, which are products too.
 
-    The model alone never tells a larger product faster. Corrected for a library's choice of kernels it may,
-    as libraries do: of 5,880 steps from one size to a larger one, one in ten, most by less than 5 %, small
-    batched products by up to 45 % (`tests/testing/test_operator_models.py` holds it to that).
+    The model alone never predicts a larger product to be faster. With the correction for a library's choice
+    of kernels it may, as libraries do: in one of ten of 5,880 steps from one size to a larger one, mostly by
+    less than 5 %, in small batched products by up to 45 % (checked by
+    `tests/testing/test_operator_models.py`).
     """
 
     name: ClassVar[str] = "products"
     kinds: ClassVar[frozenset[Kind]] = frozenset({Kind.LINEAR, Kind.MATMUL})
 
     def __init__(self, known: Calibration | None = None) -> None:
-        """By the shipped calibration, or another one."""
+        """With the shipped calibration, or another one."""
         self._known = known or calibration()
 
     def seconds(self, works: WorkTable, device: Device) -> Floats:
@@ -180,9 +181,9 @@ class MatrixModel(OperatorModel):
         return np.maximum(times, roofline_seconds(works, device))
 
     def confidence(self, kind: Kind, device: Device) -> Confidence:
-        """Residuals on devices like this one."""
+        """Residuals on measured or other devices."""
         del kind
-        is_seen = self._known.knows(device)
+        is_seen = self._known.is_measured(device)
         p10, p90 = self._known.residuals["seen" if is_seen else "unseen"]
         knowledge = Knowledge.CALIBRATED if is_seen else Knowledge.EXTRAPOLATED
         return Confidence(knowledge, p10, p90, f"calibrations/{FILE}")

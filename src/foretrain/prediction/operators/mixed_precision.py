@@ -1,13 +1,13 @@
-"""Steps in mixed precision: what whole steps teach beyond single kernels.
+"""Corrections of steps in mixed precision, fitted to whole steps.
 
-Single kernels in half precision were measured for products and attention only. What convolutions, norms and
-elementwise kernels take under autocast is learned from whole steps of hundreds of networks:
+In half precision only products and attention were measured as single kernels. The times of convolutions,
+norms and elementwise kernels under autocast are fitted to whole steps of hundreds of networks:
 
-    t = max( roofline, t_model · factor of its class of kernels · factor of the step )
+    t = max( roofline, t_model · factor of its kernel class · factor of the step )
 
-The factor of a step follows from what it is made of (shares of its classes of kernels, time per launch), by
-boosted trees. Where a device's own products were measured, they are believed, and factors of other
-arithmetic are taken relative to those of the products.
+Boosted trees predict the factor of a step from its composition (shares of kernel classes, time per launch).
+If products were measured on similar tensor cores, they are not corrected, and the factors of other matrix
+operators are relative to those of the products.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from foretrain.workloads.ops import MATRIX_KINDS, Kind
 
 FILE, TREES = "mixed_precision.json", "mixed_precision_trees.npz"
 BOUND = 0.4
-"""The largest factor of a step believed: e to this power, either way."""
+"""Bound of the logarithm of the factor of a step."""
 Correction = Callable[[PricedOps, Device], PricedOps]
 _HALF = ("fp16", "bf16", "fp8")
 """In FP8 only linear layers differ from BF16."""
 _UNIT = "tensor"
-_ALIKE = 2.0
-"""Devices are alike up to this ratio of power to peak."""
+_SIMILAR = 2.0
+"""Devices are similar up to this factor between their ratios of power to peak."""
 _PRODUCTS = frozenset({Kind.LINEAR, Kind.MATMUL, Kind.ATTENTION})
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was learned: `factors` by class of kernels, `products` their mean over products.
+    """The calibration: `factors` by kernel class, `products` their mean over products.
 
-    `classes` are the columns the trees look at; `seen` and `unseen` the quantiles of measured / predicted.
+    `classes` are the features of the trees; `seen` and `unseen` the quantiles of measured / predicted.
     """
 
     factors: Mapping[str, float]
@@ -59,22 +59,22 @@ class Calibration:
     forest: Forest
 
     def factor(self, kind: Kind, class_name: str, is_measured: bool) -> float:
-        """The factor of a class of kernels, 1 if it was not met; `is_measured`: products like these."""
-        found = self.factors.get(class_name, 1.0)
+        """The factor of a kernel class, 1 if it is unknown; `is_measured`: products on similar devices."""
+        factor = self.factors.get(class_name, 1.0)
         if kind not in MATRIX_KINDS or not is_measured:
-            return found
-        return 1.0 if kind in _PRODUCTS else found / self.products
+            return factor
+        return 1.0 if kind in _PRODUCTS else factor / self.products
 
 
 def correction(graph: Graph, device: Device) -> Correction | None:
-    """What corrects the prices of a step; None unless it runs in mixed precision on tensor cores."""
+    """The correction of a step's prices; None unless it runs in mixed precision on tensor cores."""
     if graph.settings.get("precision") not in _HALF or not device.sheet.has("fp16_tensor_flop_per_second"):
         return None
     return corrected_compiled if graph.settings.get("compile") else corrected
 
 
 def corrected(priced: PricedOps, device: Device, is_eager: bool = True) -> PricedOps:
-    """Priced operators of a step in mixed precision, as whole steps teach."""
+    """The corrected prices of a step in mixed precision."""
     known = calibration()
     least = np.maximum(priced.computing, priced.moving)
     seconds = np.maximum(priced.seconds * factors(priced, device, known), least)
@@ -89,7 +89,7 @@ def corrected(priced: PricedOps, device: Device, is_eager: bool = True) -> Price
 
 
 def corrected_compiled(priced: PricedOps, device: Device) -> PricedOps:
-    """The same for a compiled step: no whole steps of those were measured, so only its kernels are known."""
+    """The corrected prices of a compiled step: by kernel class only, since no whole steps were measured."""
     return corrected(priced, device, is_eager=False)
 
 
@@ -104,7 +104,7 @@ def factors(priced: PricedOps, device: Device, known: Calibration) -> Floats:
 
 
 def features(priced: PricedOps, seconds: Floats, classes: tuple[str, ...]) -> Floats:
-    """What the trees look at: shares of the step by class, then its time per launch and share of roofline."""
+    """The features of the trees: shares of the step by class, time per launch, share of the roofline."""
     place = {name: index for index, name in enumerate(classes)}
     names, places = priced.listing.classes
     column = np.array([*(place.get(name, len(classes)) for name in names), len(classes)])
@@ -122,15 +122,15 @@ def step_features(by_class: Floats, seconds: float, launches: float, least: floa
 
 @cache
 def _is_measured(device: Device) -> bool:
-    """Whether tensor cores like this device's were measured by themselves.
+    """Whether products were measured on similar tensor cores.
 
-    Alike are those of one compute capability that may spend about as much power on a FLOP: a GeForce board
-    computes with full-precision sums at half the rate of its chip, so that power never binds it.
+    Similar devices have the same compute capability and about the same power per FLOP: a GeForce board
+    accumulates in full precision at half the rate of its chip, so that power never limits it.
     """
-    everything, room = devices(), headroom(device, _UNIT)
-    measured = (everything[name] for name in matrix.calibration().units[_UNIT].shares if name in everything)
+    known, own = devices(), headroom(device, _UNIT)
+    measured = (known[name] for name in matrix.calibration().units[_UNIT].shares if name in known)
     return any(
-        kernels_of(other) == kernels_of(device) and room / _ALIKE < headroom(other, _UNIT) < room * _ALIKE
+        kernels_of(other) == kernels_of(device) and own / _SIMILAR < headroom(other, _UNIT) < own * _SIMILAR
         for other in measured
     )
 

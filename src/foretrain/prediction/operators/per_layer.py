@@ -1,6 +1,9 @@
-"""Per-layer regression, as published.
+"""Per-layer regression, a published baseline: one line for every type of layer on every GPU.
 
-How many operations a layer takes: the complexity table of per-layer regression.
+    t = b0 + b1 · complexity
+
+with b0, b1 >= 0 by kind of layer, direction, number type and device. The complexity is a number of operations
+per layer:
 
     layer            forward                backward
     convolution      Hf Wf Cin Cout         (2 Hf Wf Cin + 1) Cout
@@ -10,28 +13,20 @@ How many operations a layer takes: the complexity table of per-layer regression.
     pooling          Hf Wf Cout             (Hf Wf + 1) Cout
     activation       3 Cout                 4 Cout
 
-Cout is read as all outputs of the layer over the batch, the only reading under which an activation's row
-counts its operations. A work is one kernel where the table has one layer: the backward pass of a convolution
-is the gradient of its input and that of its weight, Hf Wf Cin Cout each, and that of its bias, a sum over
-Cout; the rows add up again. Attention and recurrent layers, which the table does not have, count their
-multiply-adds, as a fully connected layer does.
+Cout is interpreted as all outputs of the layer over the batch, the only interpretation under which the row of
+an activation counts its operations. A work is one kernel, while the table has whole layers: the backward pass
+of a convolution is the gradient of its input and of its weight, Hf Wf Cin Cout each, and of its bias, a sum
+over Cout; they add up to the row of the table. Attention and recurrent layers are not in the table; their
+complexity is the number of multiply-adds, as for a fully connected layer.
 
-Reference: E. Gianniti, L. Zhang, D. Ardagna, "Performance prediction of GPU-based deep learning
-applications", SBAC-PAD 2018.
+The model does not depend on properties of the hardware, so it cannot predict a device that was not measured:
+that is an error, except that boards of one family (`v100-sxm2-16gb`, `v100-pcie-32gb`) replace each other. If
+the backward pass was not measured on a device, its line is the forward line times the ratio of backward to
+forward on devices with both. Kinds that were not measured (pooling, copies, look-ups, updates) are treated as
+elementwise works with as many elements, a loss as a softmax.
 
-Per-layer regression, a model from the literature: a straight line for every type of layer on every GPU.
-
-    t = b0 + b1 · complexity
-
-with b0, b1 >= 0 by kind of layer, direction, type of number and device, and the complexity of
-`layer_complexity`. It knows nothing of hardware, so a device that was not measured cannot be told: that is
-an error, except that boards of one family (`v100-sxm2-16gb`, `v100-pcie-32gb`) stand in for each other. A
-backward pass not measured on a device is its forward line times the ratio of backward to forward found on
-devices that have both. Kinds nobody measured (pooling, copies, look-ups, updates) are taken for elementwise
-works of as many elements, a loss for a softmax.
-
-b0 holds what the stopwatch of the data set adds, as the method has it. The price is held above the roofline,
-as for every model; the suite judges the bare lines.
+b0 includes the measurement overhead of the data set, as in the publication. Prices are at least the roofline,
+as for every model; the validation suite judges the lines themselves.
 
 Reference: E. Gianniti, L. Zhang, D. Ardagna, "Performance prediction of GPU-based deep learning
 applications", SBAC-PAD 2018.
@@ -83,13 +78,13 @@ def _loss(works: WorkTable) -> Floats:
 
 
 def _normalisation(works: WorkTable) -> Floats:
-    """Cn, the elements normalised together, is the length of a row."""
-    outputs, together = _outputs(works), works.dim("length")
-    return np.where(_is_backward(works), 8 * outputs + together - 1, 5 * outputs + together - 2)
+    """Cn, the number of elements normalised together, is the length of a row."""
+    outputs, length = _outputs(works), works.dim("length")
+    return np.where(_is_backward(works), 8 * outputs + length - 1, 5 * outputs + length - 2)
 
 
 def _pooling(works: WorkTable) -> Floats:
-    """Of windows that do not overlap: then Hf Wf Cout is the input, the larger operand."""
+    """For windows that do not overlap: then Hf Wf Cout is the size of the input, the larger operand."""
     window = np.maximum(works.dim("kernel"), 1.0)
     inputs = _outputs(works)
     return np.where(_is_backward(works), (window + 1) * inputs / window, inputs)
@@ -104,7 +99,7 @@ def _is_backward(works: WorkTable) -> Flags:
 
 
 def _outputs(works: WorkTable) -> Floats:
-    """Elements, however a kind names them; an update of many tensors counts what it writes."""
+    """Number of elements, by the dimensions of each kind; for updates, the elements written."""
     rows = works.dim("rows") * works.dim("length")
     looked_up = works.dim("tokens") * works.dim("width")
     elements = works.dim("elements", 0)
@@ -125,27 +120,27 @@ ROWS: Mapping[Kind, Row] = {
     Kind.NORMALISATION: _normalisation,
     Kind.POOLING: _pooling,
 }
-"""The row of the table each kind is counted by."""
+"""The row of the table for each kind."""
 
 
 def complexity(works: WorkTable, kind: Kind) -> Floats:
-    """Operations of works, counted by the row of a kind."""
+    """Operations of works, by the row of a kind."""
     return ROWS[kind](works)
 
 
 FILE = "per_layer.json"
-ALIKE: Mapping[Kind, Kind] = {
+SUBSTITUTES: Mapping[Kind, Kind] = {
     **dict.fromkeys(
         ROWS.keys() - MATRIX_KINDS - {Kind.SOFTMAX, Kind.NORMALISATION, Kind.ELEMENTWISE}, Kind.ELEMENTWISE
     ),
     Kind.LOSS: Kind.SOFTMAX,
 }
-"""The kind whose lines tell a kind that was not measured."""
+"""The kinds that replace kinds without measurements."""
 
 
 @dataclass(frozen=True, order=True)
 class LayerType:
-    """What has a line of its own."""
+    """The key of a line."""
 
     kind: Kind
     direction: Direction
@@ -163,7 +158,7 @@ class Line:
     seconds_per_operation: float
 
     def seconds(self, operations: Floats) -> Floats:
-        """The time of layers of these complexities."""
+        """The time of layers with these complexities."""
         return self.start_seconds + self.seconds_per_operation * operations
 
     def scale(self, factor: float) -> Line:
@@ -173,27 +168,27 @@ class Line:
 
 @dataclass(frozen=True)
 class Lines:
-    """All lines fitted, by device and layer type (as text).
+    """All fitted lines, by device and layer type (as text).
 
-    `backward_over_forward` is the time of a backward layer over that of a forward one of as many operations.
+    `backward_over_forward` is the time of a backward layer over that of a forward layer of equal complexity.
     """
 
     by_device: Mapping[str, Mapping[str, Line]]
     backward_over_forward: Mapping[str, float]
 
     def line(self, layer: LayerType, device: Device) -> Line:
-        """The line of a layer type on a device; `MissingData` says where that type was measured."""
+        """The line of a layer type on a device; `MissingData` lists the devices with measurements."""
         own = self._on(layer, device.id)
         if own is not None:
             return own
         for board in family(device.family):
-            found = self._on(layer, board.id)
-            if found is not None:
-                return found
+            line = self._on(layer, board.id)
+            if line is not None:
+                return line
         raise MissingData(self._missing(layer, device))
 
     def measures(self, kind: Kind) -> bool:
-        """Whether a kind has lines of its own anywhere."""
+        """Whether a kind was measured on any device."""
         return any(name.startswith(f"{kind} ") for lines in self.by_device.values() for name in lines)
 
     def _on(self, layer: LayerType, device_id: str) -> Line | None:
@@ -210,10 +205,10 @@ class Lines:
     def _missing(self, layer: LayerType, device: Device) -> str:
         forward = str(LayerType(layer.kind, Direction.FORWARD, layer.dtype))
         known = sorted(name for name, lines in self.by_device.items() if {forward, str(layer)} & set(lines))
-        where = f"but on {', '.join(known)}" if known else "nor on any other device"
+        where = f"only on {', '.join(known)}" if known else "nor on any other device"
         return (
-            f"per-layer regression tells only what was measured: {layer} was not on {device.id}, {where}; "
-            "--model foretrain tells others"
+            f"cost_model per-layer requires measurements: {layer} was not measured on {device.id}, {where}; "
+            "use cost_model foretrain"
         )
 
 
@@ -222,18 +217,18 @@ _WIDER = {
     Direction.WEIGHT_GRADIENT: (Direction.BACKWARD,),
     Direction.UPDATE: (Direction.FORWARD,),
 }
-"""Directions measured only together, or not apart."""
+"""Directions that were only measured together."""
 
 
 def measured_as(layer: LayerType, lines: Lines) -> LayerType:
-    """The layer type whose line tells another; whole numbers take the time of FP32 ones."""
-    kind = layer.kind if lines.measures(layer.kind) else ALIKE.get(layer.kind, layer.kind)
+    """The layer type with the line for another one; integers have the time of FP32."""
+    kind = layer.kind if lines.measures(layer.kind) else SUBSTITUTES.get(layer.kind, layer.kind)
     is_float = "float" in layer.dtype or layer.kind in MATRIX_KINDS
     return replace(layer, kind=kind, dtype=layer.dtype if is_float else "float32")
 
 
 def layer_seconds(works: WorkTable, device: Device, lines: Lines) -> Floats:
-    """What the lines say of works on a device, and nothing else."""
+    """The times of works by the lines alone."""
     places: dict[tuple[Kind, Direction, str], list[int]] = {}
     for place, work in enumerate(works.works):
         places.setdefault((work.kind, work.direction, work.dtype), []).append(place)
@@ -247,10 +242,10 @@ def layer_seconds(works: WorkTable, device: Device, lines: Lines) -> Floats:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was learned, as read from `data/calibrations/per_layer.json`.
+    """The calibration in `data/calibrations/per_layer.json`.
 
-    `residuals`: quantiles of measured / predicted by kind, of shapes the fit had not seen;
-    `residuals_by_ratio`: those of backward layers told by the ratio of other devices, where several have it.
+    `residuals`: quantiles of measured / predicted by kind, on shapes that were not fitted;
+    `residuals_by_ratio`: those of backward layers predicted by the ratio of other devices.
     """
 
     lines: Lines
@@ -258,7 +253,7 @@ class Calibration:
     residuals_by_ratio: Mapping[str, tuple[float, float]]
 
     def spread(self, kind: Kind, device: Device) -> tuple[float, float] | None:
-        """Quantiles of measured / predicted of a kind, if it was measured on this very device."""
+        """Quantiles of measured / predicted of a kind, if it was measured on this device."""
         own = [name for name in self.lines.by_device.get(device.id, {}) if name.startswith(f"{kind} ")]
         if not own:
             return None
@@ -274,31 +269,32 @@ def calibration() -> Calibration:
     raw = json.loads((data_root() / "calibrations" / FILE).read_text(encoding="utf-8"))
     by_device = {
         device_id: {
-            layer: Line(found["start_seconds"], found["seconds_per_operation"])
-            for layer, found in lines.items()
+            layer: Line(line["start_seconds"], line["seconds_per_operation"]) for layer, line in lines.items()
         }
         for device_id, lines in raw["lines"].items()
     }
-    ratios = {layer: found["ratio"] for layer, found in raw["backward_over_forward"].items()}
+    ratios = {layer: fit["ratio"] for layer, fit in raw["backward_over_forward"].items()}
     residuals, by_ratio = (
-        {kind: (found["p10"], found["p90"]) for kind, found in raw[name].items()}
+        {kind: (each["p10"], each["p90"]) for kind, each in raw[name].items()}
         for name in ("residuals", "residuals_by_ratio")
     )
     return Calibration(Lines(by_device, ratios), residuals, by_ratio)
 
 
 class PerLayerModel(OperatorModel):
-    """Prices every kind the rules know, on the devices that were measured."""
+    """Prices all kinds with rules, on the devices that were measured."""
 
     name: ClassVar[str] = "per-layer"
     kinds: ClassVar[frozenset[Kind]] = frozenset(ROWS)
+    cost_models: ClassVar[frozenset[str]] = frozenset({"per-layer"})
+    device_kinds: ClassVar[frozenset[str]] = frozenset({"gpu", "cpu"})
 
     def seconds(self, works: WorkTable, device: Device) -> Floats:
-        """The lines' times, but none below what the device could at best."""
+        """The times of the lines, at least the lower bound of the device."""
         return np.maximum(layer_seconds(works, device, calibration().lines), _least(works, device))
 
     def confidence(self, kind: Kind, device: Device) -> Confidence:
-        """Residuals of the kind on shapes not seen; of a kind or board not measured, the widest found."""
+        """Residuals of the kind on other shapes; for a kind or board without measurements, the widest."""
         known = calibration()
         own = known.spread(kind, device)
         spreads = list(known.residuals.values()) if own is None else [own]
@@ -308,9 +304,9 @@ class PerLayerModel(OperatorModel):
 
 
 def _least(works: WorkTable, device: Device) -> Floats:
-    """The roofline, where convolutions may save multiplications."""
+    """The roofline, with the savings of Winograd convolutions."""
     least = roofline_seconds(works, device)
-    chosen = works.where(frozenset({Kind.CONVOLUTION}))
-    if chosen.any():
-        least[chosen] = least_seconds(lower(works.rows(chosen), device), device)
+    mask = works.where(frozenset({Kind.CONVOLUTION}))
+    if mask.any():
+        least[mask] = least_seconds(lower(works.rows(mask), device), device)
     return least

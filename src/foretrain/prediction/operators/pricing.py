@@ -1,13 +1,13 @@
-"""Pricing operators.
+"""Pricing of operators: the roofline of a device, and the prices of whole graphs.
 
-What no operator can beat: the roofline of a device.
+The roofline is a lower bound of the time of any operator:
 
     t >= max( FLOP / peak , bytes / bandwidth )
 
+Every distinct work of a graph is priced once, by the model of its kind.
+
 Reference: S. Williams, A. Waterman, D. Patterson, "Roofline: an insightful visual performance model for
 multicore architectures", CACM 52 (4), 2009.
-
-Price whole graphs: every distinct work once, by the model that knows its kind.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 from foretrain.errors import MissingData
 from foretrain.facts.devices import Device
 from foretrain.prediction.operators._base import Confidence, OperatorModel
-from foretrain.prediction.operators.listing import Floats, Listing, WorkTable, bounds, together
+from foretrain.prediction.operators.listing import Floats, Listing, WorkTable, bounds, concatenated
 from foretrain.workloads.ops import Kind, Op
 
 _ON_TENSOR_CORES = {
@@ -32,42 +32,44 @@ _ON_TENSOR_CORES = {
     "float8_e4m3fn": ("fp8_tensor_flop_per_second", "bf16_tensor_flop_per_second"),
     "float64": ("fp64_flop_per_second",),
 }
-"""Where products and convolutions of a type run, fastest place first."""
+"""The peaks of products and convolutions of a type, fastest unit first."""
 
 
 def peak_flop_per_second(device: Device, dtype: str, matrix: bool) -> float:
-    """The device's dense peak for a type: on tensor cores for matrix work, else on its FP32 lanes.
+    """The dense peak of a device for a type: on tensor cores for matrix work, else on FP32 lanes.
 
-    Types a device has no unit for run at its FP32 rate; FP16 outside tensor cores counts where it is faster.
+    Types without a unit run at the FP32 rate; FP16 outside tensor cores counts if it is faster.
     """
     names = _ON_TENSOR_CORES.get(dtype, ("fp32_flop_per_second",)) if matrix else ("fp32_flop_per_second",)
     known = [device.sheet.number(name) for name in names if device.sheet.has(name)]
     if not known:
-        raise MissingData(f"no peak for {dtype} is known of {device.id}: one of {', '.join(names)} is needed")
+        raise MissingData(
+            f"the peak of {device.id} for {dtype} is unknown: one of {', '.join(names)} is required"
+        )
     return max(known) if matrix and dtype in ("float16", "bfloat16") else known[0]
 
 
 def peaks(works: WorkTable, device: Device) -> Floats:
-    """The peak each work could reach."""
+    """The peak of the unit of each work."""
     kinds, place = works.arithmetic
     return np.array([peak_flop_per_second(device, dtype, matrix) for dtype, matrix in kinds])[place]
 
 
 def roofline(works: WorkTable, device: Device) -> tuple[Floats, Floats]:
-    """The least time of computing each work on a device, and of moving its bytes."""
+    """Lower bounds of the time to compute each work, and to move its bytes."""
     return works.flop / peaks(works, device), works.bytes / device.memory_bytes_per_second
 
 
 def roofline_seconds(works: WorkTable, device: Device) -> Floats:
-    """The least time of each work on a device."""
+    """Lower bound of the time of each work."""
     return np.maximum(*roofline(works, device))
 
 
 @dataclass(frozen=True, eq=False)
 class PricedOps:
-    """Device seconds of each operator, and how far to trust the times of each kind.
+    """Device seconds of each operator, and the accuracy of the times of each kind.
 
-    `computing` and `moving` are the two sides of the roofline: the least time of its FLOP and of its bytes.
+    `computing` and `moving` are the two sides of the roofline: the lower bounds from FLOP and from bytes.
     """
 
     listing: Listing
@@ -106,8 +108,8 @@ def price(ops: Sequence[Op] | Listing, device: Device, models: Sequence[Operator
 def price_all(
     listings: Sequence[Listing], device: Device, models: Sequence[OperatorModel]
 ) -> tuple[PricedOps, ...]:
-    """Several listings priced at once, as each of them would be alone."""
-    whole = price(together(tuple(listings)), device, models)
+    """Several listings priced in one call; the prices are those of separate calls."""
+    whole = price(concatenated(tuple(listings)), device, models)
     if len(listings) == 1:
         return (whole,)
     return tuple(

@@ -1,6 +1,6 @@
-"""Matrix products: how long m x n x k, `batch` times, takes on the tiles, waves and memory of a device.
+"""The time of matrix products m x n x k, `batch` times, from the tiles, waves and memory of a device.
 
-A library picks the fastest of several tile sizes a x b, so
+A library chooses the fastest of several tile sizes a x b, so
 
     t = start + | min over tiles of |computing, feeding| , moving |
     computing = 2 a b (depth + fills k0) / (peak per SM · share of peak · efficiency of the tile)
@@ -8,9 +8,10 @@ A library picks the fastest of several tile sizes a x b, so
     moving    = compulsory bytes / (bandwidth · share of bandwidth)
     feeding   = tile operands, each block its own, / (bytes per cycle of the cache · SMs · clock)
 
-|.| is a p-norm: the largest wins, and near ties cost a little more. Every term grows with every dimension and
-shrinks with every figure of the device, and so does t. What a device achieves of its peak is bounded by its
+|.| is a p-norm: close to the largest term, slightly above it for near ties. Every term, and hence t, grows
+with every dimension and falls with every figure of the device. The achieved share of peak is limited by
 power: share = s0 |1, headroom / h0|, with headroom = power / (peak · energy of a FLOP of its generation).
+
 References: NVIDIA, "Matrix multiplication background user's guide" (tile and wave quantisation); S. Lee et
 al., "Forecasting GPU performance for deep learning training and inference", ASPLOS 2025.
 """
@@ -34,7 +35,7 @@ TILES = (
 """Output tiles of one thread block, rows by columns."""
 ON_TENSOR_CORES = frozenset({"float16", "bfloat16", "tf32", "float8_e4m3fn"})
 _CHOICE = 16.0
-"""How sharply the fastest tile wins: two equally fast ones are taken for 4 % faster than each."""
+"""Sharpness of the soft minimum over tiles: two equally fast ones count as 4 % faster."""
 _OVERLAP = 4.0
 _YEAR = 2018
 
@@ -43,9 +44,9 @@ _YEAR = 2018
 class Products:
     """Products in columns, one row per work, on one device.
 
-    `is_plain`: products of activations, which run as plain kernels. `is_bare`: layers without a bias, which
-    may run as those do or as layers do: a layer with a bias is one call of cuBLASLt, which picks other
-    kernels than cuBLAS picks for the bare product.
+    `is_plain`: products of activations, which run as plain kernels. `is_bare`: layers without bias, which may
+    run as plain products or as layers: a layer with bias is one call of cuBLASLt, which chooses other kernels
+    than cuBLAS does for the product alone.
     """
 
     batch: Floats
@@ -63,7 +64,7 @@ class Products:
         return len(self.m)
 
     def at(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Products:
-        """Only some of the rows."""
+        """The table of some of the rows."""
         return Products(**{name: getattr(self, name)[rows] for name in self.__dataclass_fields__})
 
 
@@ -72,9 +73,9 @@ class ProductConstants:
     """The fitted constants of one kind of arithmetic unit.
 
     `tile_efficiency` and `plain_efficiency` have one entry per tile, for linear layers and for products of
-    activations, which are other kernels. `k_start`: depth that filling and draining a tile costs.
-    `wave_rounding`: how much of the last, partly filled wave is paid. `least_split`: the shortest part a long
-    sum is split into. `cache_bytes_per_cycle`: what one SM draws from the cache.
+    activations, which use different kernels. `k_start`: cost of filling and draining a tile, as depth.
+    `wave_rounding`: share of the idle part of the last wave that is paid. `least_split`: the shortest part
+    that a long sum is split into. `cache_bytes_per_cycle`: cache bandwidth of one SM.
     """
 
     start_cycles: float
@@ -103,7 +104,7 @@ def products(works: WorkTable, device: Device) -> Products:
 
 
 def _is_bare(works: WorkTable) -> Flags:
-    """Which are forward passes of FP32 layers without a bias."""
+    """Whether each work is the forward pass of an FP32 layer without bias."""
     forward = [work.direction is Direction.FORWARD and unit_of(work.dtype) == "lanes" for work in works.works]
     without_bias = works.where(frozenset({Kind.LINEAR})) & (works.dim("bias", 0) == 0)
     return np.asarray(without_bias & np.array(forward, bool))
@@ -124,7 +125,7 @@ def product_seconds(
     sms, clock = device.sheet.number("sm_count"), device.sheet.number("boost_clock_hertz")
     moving = work.bytes / (device.memory_bytes_per_second * bandwidth_share)
     feed_rate = known.cache_bytes_per_cycle * sms * clock
-    found = []
+    candidates = []
     for (a, b), layer, plain in zip(TILES, known.tile_efficiency, known.plain_efficiency, strict=True):
         efficiency = np.where(work.is_plain, plain, np.where(work.is_bare, max(plain, layer), layer))
         rows, columns = np.ceil(work.m / a), np.ceil(work.n / b)
@@ -132,15 +133,15 @@ def product_seconds(
         depth = _depth(blocks / sms, work.k, known)
         computing = 2 * a * b * depth / (work.peak / sms * compute_share * efficiency)
         feeding = blocks * (a + b) * work.k * work.item_bytes / feed_rate
-        found.append(norm(computing, feeding))
-    times = np.stack(found)
+        candidates.append(norm(computing, feeding))
+    times = np.stack(candidates)
     best = times.min(axis=0)
-    chosen: Floats = best * ((times / best) ** -_CHOICE).sum(axis=0) ** (-1 / _CHOICE)
-    return known.start_cycles / clock + norm(chosen, moving)
+    soft_minimum: Floats = best * ((times / best) ** -_CHOICE).sum(axis=0) ** (-1 / _CHOICE)
+    return known.start_cycles / clock + norm(soft_minimum, moving)
 
 
 def _depth(waves: Floats, k: Floats, known: ProductConstants) -> Floats:
-    """How deep the sums of the busiest SM are, with the start of each of its tiles."""
+    """Depth of the sums of the busiest SM, including the start of each tile."""
     whole = known.wave_rounding * np.ceil(waves) + (1 - known.wave_rounding) * waves
     split = np.maximum(waves * k, np.minimum(k, known.least_split))
     deep = np.where(waves < 1, split, np.maximum(whole, 1.0) * k)
@@ -148,7 +149,7 @@ def _depth(waves: Floats, k: Floats, known: ProductConstants) -> Floats:
 
 
 def unit_of(dtype: str) -> str:
-    """Which arithmetic unit multiplies a type: FP32 lanes, tensor cores, or tensor cores on FP8."""
+    """The arithmetic unit of a type: FP32 lanes, tensor cores, or tensor cores in FP8."""
     if dtype == "float8_e4m3fn":
         return "fp8"
     return "tensor" if dtype in ON_TENSOR_CORES else "lanes"
@@ -158,19 +159,19 @@ _UNIT_TYPES = {"lanes": "float32", "tensor": "float16", "fp8": "float8_e4m3fn"}
 
 
 def headroom(device: Device, unit: str) -> float:
-    """Joules a device may spend on each FLOP at its peak: thermal design power / peak."""
+    """Joules available per FLOP at peak: thermal design power / peak."""
     return device.tdp_watts / peak_flop_per_second(device, _UNIT_TYPES[unit], matrix=True)
 
 
 @dataclass(frozen=True)
 class PowerLimit:
-    """What share of its peak a device sustains, by the power it may draw.
+    """The share of its peak that a device sustains within its power limit.
 
         share = ceiling / sqrt(1 + (energy / headroom)²)
         energy = joules_per_flop · exp(-decline (year - 2018))
 
-    A board that may spend far more on a FLOP than one costs reaches the ceiling; one that may spend less
-    lowers its clock, as T4, L4 and A2 do. What a FLOP costs declines with the year of the device's process.
+    A board with far more power per FLOP than a FLOP needs reaches the ceiling; one with less lowers its
+    clock, as T4, L4 and A2 do. The energy of a FLOP falls with the release year of the device.
     """
 
     ceiling: float

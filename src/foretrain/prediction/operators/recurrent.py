@@ -1,12 +1,13 @@
-"""Recurrent layers as cuDNN runs them: one product with all inputs, then step after step.
+"""Recurrent layers as in cuDNN: one product with all inputs, then one step after the other.
 
     forward  = inputs + steps · ( overhead + recurrent product of one step / efficiency )
     backward = steps · ( overhead + transposed product of one step / efficiency ) + weights + inputs
     weights  = the product of all gradients with all inputs and states
 
 for each layer and direction. The product of one step is small and reads the recurrent weights again unless
-the cache holds them; the steps depend on each other, so nothing overlaps them. `overhead` stands for the
-launches and the gates of a step; libraries shortened it from generation to generation, so each has its own.
+they are in the cache; steps depend on each other and do not overlap. `overhead` covers the launches and gates
+of a step; it is fitted for each generation, since newer libraries reduced it.
+
 Reference: J. Appleyard, T. Kocisky, P. Blunsom, "Optimizing performance of recurrent neural networks on
 GPUs", arXiv:1604.01946.
 """
@@ -35,7 +36,7 @@ FILE = "recurrent.json"
 
 @dataclass(frozen=True)
 class RecurrentConstants:
-    """The fitted constants; `efficiency` is that of one step's product against a linear layer's."""
+    """The fitted constants; `efficiency` is that of one step's product relative to a linear layer."""
 
     forward_overhead_seconds: float
     backward_overhead_seconds: float
@@ -98,17 +99,15 @@ def parts(works: WorkTable, device: Device) -> RecurrentParts:
     )
 
 
-def recurrent_seconds(found: RecurrentParts, known: RecurrentConstants) -> Floats:
+def recurrent_seconds(of: RecurrentParts, known: RecurrentConstants) -> Floats:
     """Seconds of recurrent layers."""
-    overhead = np.where(
-        found.is_backward > 0, known.backward_overhead_seconds, known.forward_overhead_seconds
-    )
-    return found.inputs + found.weights + found.steps * (overhead + found.step / known.efficiency)
+    overhead = np.where(of.is_backward > 0, known.backward_overhead_seconds, known.forward_overhead_seconds)
+    return of.inputs + of.weights + of.steps * (overhead + of.step / known.efficiency)
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was learned, as read from `data/calibrations/recurrent.json`, and on which devices."""
+    """The calibration in `data/calibrations/recurrent.json`, and on which devices."""
 
     constants: Mapping[str, Mapping[str, RecurrentConstants]]
     devices: frozenset[str]
@@ -120,14 +119,14 @@ class Calibration:
 
 
 def nearest(known: Mapping[str, RecurrentConstants], device: Device) -> RecurrentConstants:
-    """The constants of a device's generation; else of the latest measured, with the latest library."""
+    """The constants of a device's generation, else of the latest measured generation."""
     latest = max(known, key=lambda name: max(_years(name)))
     return known.get(device.generation, known[latest])
 
 
 def _years(generation: str) -> list[float]:
-    alike = [each for each in devices().values() if each.kind == "gpu" and each.generation == generation]
-    return [each.sheet.number("release_year") for each in alike]
+    members = [each for each in devices().values() if each.kind == "gpu" and each.generation == generation]
+    return [each.sheet.number("release_year") for each in members]
 
 
 @cache
@@ -136,11 +135,11 @@ def calibration() -> Calibration:
     raw = json.loads((data_root() / "calibrations" / FILE).read_text(encoding="utf-8"))
     return Calibration(
         {
-            unit: {generation: RecurrentConstants(**found) for generation, found in by_generation.items()}
+            unit: {generation: RecurrentConstants(**fit) for generation, fit in by_generation.items()}
             for unit, by_generation in raw["constants"].items()
         },
         frozenset(name for part in raw["data"] for name in part["measurements"]),
-        {split: (found["p10"], found["p90"]) for split, found in raw["residuals"].items()},
+        {split: (each["p10"], each["p90"]) for split, each in raw["residuals"].items()},
     )
 
 
@@ -152,17 +151,17 @@ class RecurrentModel(OperatorModel):
 
     def seconds(self, works: WorkTable, device: Device) -> Floats:
         """Device seconds of each work."""
-        known, found = calibration(), parts(works, device)
+        known, products = calibration(), parts(works, device)
         on_lanes = np.array([unit_of(work.dtype) == "lanes" for work in works.works])
         times = np.where(
             on_lanes,
-            recurrent_seconds(found, known.of("lanes", device)),
-            recurrent_seconds(found, known.of("tensor", device)),
+            recurrent_seconds(products, known.of("lanes", device)),
+            recurrent_seconds(products, known.of("tensor", device)),
         )
         return np.maximum(times, roofline_seconds(works, device))
 
     def confidence(self, kind: Kind, device: Device) -> Confidence:
-        """Residuals on devices like this one."""
+        """Residuals on measured or other devices."""
         del kind
         is_seen = device.id in calibration().devices
         p10, p90 = calibration().residuals["seen" if is_seen else "unseen"]

@@ -1,4 +1,4 @@
-"""The plain roofline as an operator model: the baseline every other model is compared with."""
+"""The roofline as an operator model: the baseline of all other models."""
 
 from __future__ import annotations
 
@@ -18,22 +18,25 @@ FILE = "roofline.toml"
 
 @cache
 def _interval() -> Mapping[str, float]:
-    """How far above the bound the time of an operator may be."""
+    """The assumed interval of times relative to the bound."""
     interval: Mapping[str, float] = read_toml(data_root() / "calibrations" / FILE)["interval"]
     return interval
 
 
 class RooflineModel(OperatorModel):
-    """max(FLOP / peak, bytes / bandwidth): a bound, not an estimate; nothing is calibrated."""
+    """max(FLOP / peak, bytes / bandwidth): a lower bound, not an estimate; nothing is calibrated."""
 
     name: ClassVar[str] = "roofline"
     kinds: ClassVar[frozenset[Kind]] = frozenset(Kind) - {Kind.VIEW}
+    cost_models: ClassVar[frozenset[str]] = frozenset({"foretrain", "per-layer", "roofline"})
+    device_kinds: ClassVar[frozenset[str]] = frozenset({"gpu", "cpu"})
+    is_fallback: ClassVar[bool] = True
 
     def seconds(self, works: WorkTable, device: Device) -> Floats:
-        """The least time of each work."""
+        """Lower bound of the time of each work."""
         return roofline_seconds(works, device)
 
     def confidence(self, kind: Kind, device: Device) -> Confidence:
-        """Never faster than this; the upper end is assumed, not measured."""
+        """No work is faster; the upper end of the interval is assumed."""
         del kind, device
         return Confidence(Knowledge.EXTRAPOLATED, _interval()["p10"], _interval()["p90"], "roofline")

@@ -4,13 +4,13 @@
     moving = traffic / (bandwidth · delivered share · efficiency)
     turning = rows / (SMs · rows in flight on each) · cycles of a row / clock
 
-where |a, b| is near the larger of the two.
+where |a, b| is a p-norm, close to the larger of the two.
 
-The traffic is what the operator must move, plus what its kernels read again: a row reduced in several passes
-is read again from memory as far as the rows in flight overflow the L2 cache, and an operator of several
-kernels writes and reads what passes between them. Efficiencies and cycles are fitted by
-`calibration.kernels`; the delivered share is that of `bandwidth`. What carries over to a GPU never
-seen is the share of its generation and the ratio of rows in flight to cache.
+The traffic is the compulsory traffic plus what kernels read again: a row reduced in several passes is read
+again from memory to the extent that the rows in flight exceed the L2 cache, and an operator of several
+kernels writes and reads intermediate results. Efficiencies and cycles are fitted by `calibration.kernels`;
+the delivered share is that of `bandwidth`. A GPU without measurements has the share of its generation and its
+own ratio of rows in flight to cache.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from foretrain.workloads.ops import Direction, Kind
 
 _BACKWARD = (Direction.BACKWARD, Direction.INPUT_GRADIENT, Direction.WEIGHT_GRADIENT)
 _WARP_ROW = 1024
-"""The longest row one warp keeps in registers in PyTorch's softmax (PersistentSoftmax.cuh)."""
+"""The longest row that one warp keeps in registers in PyTorch's softmax (PersistentSoftmax.cuh)."""
 _WARP_THREADS = 32
 _BLOCK_THREADS = 1024
 _NORM_THREADS = 128
 _LINE_BYTES = 128
 
-WAYS = (
+PATTERNS = (
     "elementwise",
     "short softmax",
     "odd short softmax",
@@ -48,20 +48,21 @@ WAYS = (
     "norm",
     "odd norm",
 )
-"""Ways of streaming that differ in efficiency; odd rows do not end on a cache line."""
+"""Access patterns with different efficiencies; odd rows do not end on a cache line."""
 GROUPS = ("elementwise", "softmax", "softmax", "softmax", "softmax", "norm", "norm")
-"""Which ways share a device's own correction."""
+"""The group of each pattern; a device's corrections are by group."""
 FILE = "streaming.json"
 _LIKE_ELEMENTWISE = frozenset({Kind.COPY, Kind.DROPOUT, Kind.OPTIMIZER})
-_SHORT, _LONG, _NORM = WAYS.index("short softmax"), WAYS.index("long softmax"), WAYS.index("norm")
+_SHORT, _LONG, _NORM = PATTERNS.index("short softmax"), PATTERNS.index("long softmax"), PATTERNS.index("norm")
 
 
 @dataclass(frozen=True, eq=False)
 class Streams:
-    """What decides the time of each work: columns, one row per work.
+    """The quantities that determine the time of each work: columns, one row per work.
 
-    `reread_bytes` are read again as far as `crowding`, the rows in flight over the L2 cache, makes them miss.
-    `turns`: rows over the blocks a multiprocessor holds at once; `chunks`: passes of a block over its row.
+    `reread_bytes` are read again if they miss the cache, which depends on `crowding`, the rows in flight over
+    the L2 cache. `turns`: rows over the concurrent blocks of a multiprocessor; `chunks`: passes of a block
+    over its row.
     """
 
     launches: Floats
@@ -70,7 +71,7 @@ class Streams:
     crowding: Floats
     turns: Floats
     chunks: Floats
-    way: Floats
+    pattern: Floats
 
     def __len__(self) -> int:
         return len(self.launches)
@@ -78,12 +79,12 @@ class Streams:
 
 @dataclass(frozen=True)
 class StreamConstants:
-    """The fitted constants; tuples have one entry per way of streaming.
+    """The fitted constants; tuples have one entry per access pattern.
 
-    `start_cycles`: a kernel's start and drain. `row_cycles`, `chunk_cycles`: what a block spends on a row,
-    and on each pass of its threads over it. `crowding_midpoint`, `crowding_sharpness`: rows in flight over L2
-    at which half of a further pass misses it, and how abruptly. `overlap`: how well moving and turning hide
-    each other (1 not at all, infinite: only the longer counts).
+    `start_cycles`: start and drain of a kernel. `row_cycles`, `chunk_cycles`: cycles of a block per row, and
+    per pass of its threads over the row. `crowding_midpoint`, `crowding_sharpness`: rows in flight over L2 at
+    which half of a further pass misses the cache, and the steepness there. `overlap`: exponent of the norm of
+    moving and turning (1: no overlap; infinite: only the longer counts).
     """
 
     start_cycles: float
@@ -95,7 +96,7 @@ class StreamConstants:
     overlap: float
 
     def corrected(self, correction: Mapping[str, tuple[float, float]]) -> StreamConstants:
-        """These constants with a device's own (moving, turning) time factors, by group of ways."""
+        """The constants with a device's own factors of the (moving, turning) times, by group of patterns."""
         factors = [correction.get(group, (1.0, 1.0)) for group in GROUPS]
         return replace(
             self,
@@ -105,14 +106,14 @@ class StreamConstants:
         )
 
 
-def _way(works: WorkTable) -> Floats:
+def _pattern(works: WorkTable) -> Floats:
     length = works.dim("length")
     softmax, norm = works.where(frozenset({Kind.SOFTMAX})), works.where(frozenset({Kind.NORMALISATION}))
     odd = ((length * works.item_bytes) % _LINE_BYTES != 0) & (works.dim("over_batch", 0) == 0)
-    way = np.zeros(len(works))
-    way[softmax] = (np.where(length <= _WARP_ROW, _SHORT, _LONG) + odd)[softmax]
-    way[norm] = (_NORM + odd)[norm]
-    return way
+    pattern = np.zeros(len(works))
+    pattern[softmax] = (np.where(length <= _WARP_ROW, _SHORT, _LONG) + odd)[softmax]
+    pattern[norm] = (_NORM + odd)[norm]
+    return pattern
 
 
 @cache
@@ -126,33 +127,33 @@ def _threads_per_sm(device: Device) -> float:
     return float(_occupancy().get(capability, _occupancy()["other"]))
 
 
-def _threads(works: WorkTable, way: Floats) -> Floats:
-    """Threads that share one row."""
+def _threads(works: WorkTable, pattern: Floats) -> Floats:
+    """Threads per row."""
     length = works.dim("length")
     of_softmax = np.where(
         length <= _WARP_ROW, _WARP_THREADS, np.clip(length / 4, _WARP_THREADS, _BLOCK_THREADS)
     )
-    return np.where(way >= _NORM, _NORM_THREADS, of_softmax)
+    return np.where(pattern >= _NORM, _NORM_THREADS, of_softmax)
 
 
-def _crowding(works: WorkTable, device: Device, way: Floats) -> Floats:
-    """Bytes of the rows in flight over the L2 cache; of the whole tensor, where a row spans the batch."""
+def _crowding(works: WorkTable, device: Device, pattern: Floats) -> Floats:
+    """Bytes of the rows in flight over the L2 cache; of the whole tensor if a row spans the batch."""
     row_bytes = works.dim("length") * works.item_bytes
-    threads = _threads(works, way)
+    threads = _threads(works, pattern)
     in_flight = device.sheet.number("sm_count") * _threads_per_sm(device) / threads
     working_set = np.minimum(in_flight, works.dim("rows")) * row_bytes
     over_batch = works.dim("over_batch", 0) > 0
     return np.where(over_batch, works.read_bytes, working_set) / device.sheet.number("l2_bytes")
 
 
-def _rereads(works: WorkTable, way: Floats) -> Floats:
-    """Bytes read again if nothing stays in cache: a norm's operands once, those of a long softmax twice.
+def _rereads(works: WorkTable, pattern: Floats) -> Floats:
+    """Bytes read again without a cache: the operands of a norm once, those of a long softmax twice.
 
-    Softmax backward sums in its second kernel, where it reads again two of its three tensors once.
+    Softmax backward sums in its second kernel, which reads two of its three tensors again.
     """
     of_softmax = np.where(_is_backward(works), works.read_bytes, 2 * works.read_bytes)
-    is_long = (way == _LONG) | (way == _LONG + 1)
-    return np.where(way >= _NORM, works.read_bytes, np.where(is_long, of_softmax, 0.0))
+    is_long = (pattern == _LONG) | (pattern == _LONG + 1)
+    return np.where(pattern >= _NORM, works.read_bytes, np.where(is_long, of_softmax, 0.0))
 
 
 def _is_backward(works: WorkTable) -> Flags:
@@ -160,11 +161,11 @@ def _is_backward(works: WorkTable) -> Flags:
 
 
 def _between_kernels(works: WorkTable) -> Floats:
-    """Bytes passed between the kernels of one operator, or read anew by a second one.
+    """Bytes exchanged between the kernels of one operator, or read again by a second kernel.
 
-    Softmax backward first multiplies gradient and result into a third tensor, then reads it back with the
-    result (PyTorch, SoftMax.cu); norms within a row read both operands again for the gradients of scale and
-    shift (layer_norm_kernel.cu); a radix sort moves everything once for each byte of its keys.
+    Softmax backward first multiplies gradient and result into a third tensor, then reads it with the result
+    (PyTorch, SoftMax.cu); norms within a row read both operands again for the gradients of scale and shift
+    (layer_norm_kernel.cu); a radix sort moves all data once per byte of its keys.
     """
     backward, within_row = _is_backward(works), works.dim("over_batch", 0) == 0
     softmax_backward = works.where(frozenset({Kind.SOFTMAX})) & backward
@@ -174,7 +175,7 @@ def _between_kernels(works: WorkTable) -> Floats:
 
 
 def _launches(works: WorkTable) -> Floats:
-    """Kernels of each work, counting those an operator is known to split into backward."""
+    """Kernels of each work, including those that backward operators are split into."""
     backward = _is_backward(works)
     norms, softmax = works.where(frozenset({Kind.NORMALISATION})), works.where(frozenset({Kind.SOFTMAX}))
     least = np.where(norms & backward, 3.0, np.where(softmax & backward, 2.0, 0.0))
@@ -183,29 +184,29 @@ def _launches(works: WorkTable) -> Floats:
 
 
 def streams(works: WorkTable, device: Device) -> Streams:
-    """The columns that decide the time of works on a device."""
-    way = _way(works)
-    threads = _threads(works, way)
-    takes_turns = (way > 0) & (works.dim("over_batch", 0) == 0)
+    """The columns that determine the time of works on a device."""
+    pattern = _pattern(works)
+    threads = _threads(works, pattern)
+    takes_turns = (pattern > 0) & (works.dim("over_batch", 0) == 0)
     return Streams(
         launches=_launches(works),
         compulsory_bytes=works.bytes + _between_kernels(works),
-        reread_bytes=_rereads(works, way),
-        crowding=_crowding(works, device, way),
+        reread_bytes=_rereads(works, pattern),
+        crowding=_crowding(works, device, pattern),
         turns=np.where(takes_turns, works.dim("rows"), 0.0) * threads / _threads_per_sm(device),
         chunks=np.ceil(works.dim("length") / (4 * threads)),
-        way=way,
+        pattern=pattern,
     )
 
 
 def stream_seconds(columns: Streams, device: Device, share: float, constants: StreamConstants) -> Floats:
     """Seconds of works with these columns, at a delivered share of the device's bandwidth."""
     clock, sms = device.sheet.number("boost_clock_hertz"), device.sheet.number("sm_count")
-    way = columns.way.astype(int)
+    pattern = columns.pattern.astype(int)
     x = (columns.crowding / constants.crowding_midpoint) ** constants.crowding_sharpness
     traffic = columns.compulsory_bytes + columns.reread_bytes * x / (1 + x)
-    moving = traffic / (device.memory_bytes_per_second * share * np.array(constants.efficiency)[way])
-    per_row, per_chunk = np.array(constants.row_cycles)[way], np.array(constants.chunk_cycles)[way]
+    moving = traffic / (device.memory_bytes_per_second * share * np.array(constants.efficiency)[pattern])
+    per_row, per_chunk = np.array(constants.row_cycles)[pattern], np.array(constants.chunk_cycles)[pattern]
     turning = columns.turns * (per_row + per_chunk * columns.chunks) / (sms * clock)
     p = constants.overlap
     both: Floats = (moving**p + turning**p) ** (1 / p)
@@ -214,7 +215,7 @@ def stream_seconds(columns: Streams, device: Device, share: float, constants: St
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was learned, as read from `data/calibrations/streaming.json`."""
+    """The calibration in `data/calibrations/streaming.json`."""
 
     constants: StreamConstants
     shares: tuple[DeviceShare, ...]
@@ -222,16 +223,16 @@ class Calibration:
     residuals: Mapping[str, Mapping[str, tuple[float, float]]]
 
     def share(self, device: Device) -> float:
-        """The delivered share of a device: fitted here, else published, else that of its like."""
+        """The delivered share of a device: fitted, else published, else that of similar devices."""
         fitted = [row for row in self.shares if row.device_id == device.id]
         return nearest_share(device, fitted or (*published(), *self.shares))
 
     def constants_of(self, device: Device) -> StreamConstants:
-        """The constants, corrected by what was measured on this very device."""
+        """The constants with the corrections of this device."""
         return self.constants.corrected(self.corrections.get(device.id, {}))
 
     def without(self, device: Device) -> Calibration:
-        """The same, had no device of this one's family been measured; what was published of it stays."""
+        """The calibration without measurements of the device's family; published bandwidths are kept."""
         return replace(
             self,
             shares=tuple(row for row in self.shares if devices()[row.device_id].family != device.family),
@@ -256,7 +257,7 @@ def calibration() -> Calibration:
             for name, by_group in raw["corrections"].items()
         },
         residuals={
-            kind: {split: (found["p10"], found["p90"]) for split, found in by_split.items()}
+            kind: {split: (each["p10"], each["p90"]) for split, each in by_split.items()}
             for kind, by_split in raw["residuals"].items()
         },
     )
@@ -275,11 +276,11 @@ class StreamingModel(OperatorModel):
     )  # fmt: skip
 
     def __init__(self, known: Calibration | None = None) -> None:
-        """By the shipped calibration, or another one."""
+        """With the shipped calibration, or another one."""
         self._known = known or calibration()
 
     def seconds(self, works: WorkTable, device: Device) -> Floats:
-        """Device seconds of each work; a view launches nothing and takes none."""
+        """Device seconds of each work; 0 for a view."""
         known = self._known
         times = stream_seconds(
             streams(works, device), device, known.share(device), known.constants_of(device)
@@ -287,13 +288,13 @@ class StreamingModel(OperatorModel):
         return np.maximum(times, roofline_seconds(works, device))
 
     def confidence(self, kind: Kind, device: Device) -> Confidence:
-        """Residuals of the kind, or of elementwise kernels where it runs as one; else the widest found."""
+        """Residuals of the kind, or of elementwise kernels if it runs as one; else the widest."""
         known = self._known
         is_seen = device.id in known.corrections
         split = "seen" if is_seen else "unseen"
-        alike = Kind.ELEMENTWISE if kind in _LIKE_ELEMENTWISE else kind
-        if alike.value in known.residuals:
-            p10, p90 = known.residuals[alike.value][split]
+        measured = Kind.ELEMENTWISE if kind in _LIKE_ELEMENTWISE else kind
+        if measured.value in known.residuals:
+            p10, p90 = known.residuals[measured.value][split]
         else:
             spreads = [residuals[split] for residuals in known.residuals.values()]
             p10, p90 = min(low for low, _ in spreads), max(high for _, high in spreads)

@@ -1,7 +1,7 @@
-"""Boosted regression trees as plain arrays: evaluated with numpy alone, stored without pickle.
+"""Boosted regression trees as arrays: evaluated with numpy, stored without pickle.
 
-A forest predicts the sum of one leaf per tree. At a node a row goes left where feature <= threshold. Leaves
-are kept in the same arrays as nodes: their children are themselves, so every row walks `depth` steps.
+A forest predicts the sum of one leaf per tree. At a node a row goes left if feature <= threshold. Leaves are
+stored in the same arrays as nodes and are their own children, so that every row takes `depth` steps.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class Forest:
         return np.asarray(self.value[at].sum(axis=1, dtype=float))
 
     def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
-        """What to store, by name."""
+        """The arrays to store, by name."""
         return {f"{prefix}{name}": getattr(self, name) for name in (*ARRAYS, "depth")}
 
 
 def stored(arrays: Mapping[str, NDArray[Any]], prefix: str) -> Forest:
-    """A forest as `Forest.arrays` stored it."""
+    """A forest from arrays stored by `Forest.arrays`."""
     parts = {name: arrays[prefix + name] for name in ARRAYS}
     return Forest(**parts, depth=int(arrays[prefix + "depth"]))
 
@@ -70,7 +70,7 @@ def from_lightgbm(dump: Mapping[str, Any]) -> Forest:
 
 
 def _add(node: Mapping[str, Any], columns: dict[str, list[float]]) -> int:
-    """Append a node and all below it; how many steps lie below it."""
+    """Append a node and its descendants; returns the depth below it."""
     here = len(columns["value"])
     is_leaf = "leaf_value" in node
     columns["feature"].append(0 if is_leaf else node["split_feature"])
@@ -81,7 +81,9 @@ def _add(node: Mapping[str, Any], columns: dict[str, list[float]]) -> int:
     if is_leaf:
         return 0
     if node["decision_type"] != "<=":
-        raise ValueError(f"a split by {node['decision_type']!r} cannot be stored: only numeric ones can")
+        raise ValueError(
+            f"cannot store a split by {node['decision_type']!r}; only numeric splits are supported"
+        )
     columns["left"][here] = len(columns["value"])
     below = _add(node["left_child"], columns)
     columns["right"][here] = len(columns["value"])

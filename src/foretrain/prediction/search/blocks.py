@@ -1,8 +1,9 @@
-"""A model as a row of blocks, most of them alike: what a search over layouts looks at.
+"""A model as a sequence of blocks, most of which are identical.
 
-Calls belong to the block of their module (`layers.3`), or to what comes before the first and after the last
-block. Blocks with the same calls on the same specs are of one kind, so one of each tells the cost of all.
-`condensed` keeps only those: dividing and pricing it costs a fraction of the whole graph.
+A call belongs to the block of its module (`layers.3`), or to the part before the first or after the last
+block. Blocks with the same calls on the same tensor specs are of one kind and have the same costs. The
+condensed graph holds one block of each kind: dividing and pricing it takes a fraction of the time that the
+whole graph takes.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from foretrain.prediction.strategies.program import Program, unit_of
 from foretrain.workloads.graph import Graph, Phase
 
 BEFORE, AFTER = "(start)", "(end)"
-"""What comes before the first block, and after the last."""
+"""Names of the parts before the first and after the last block."""
 
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """The blocks of a model in order. `kind_of` numbers their kinds; `condensed` has one of each kind."""
+    """The blocks of a model in order, the index of the kind of each, and a graph with one block per kind."""
 
     names: tuple[str, ...]
     kind_of: NDArray[np.int64]
@@ -35,11 +36,11 @@ class Blocks:
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """How many blocks there are of each kind."""
+        """Number of blocks of each kind."""
         return np.bincount(self.kind_of)
 
     def kinds_of_calls(self, graph: Graph) -> NDArray[np.int64]:
-        """The kind of block each call of a condensed graph belongs to, divided or not; -1: the optimizer."""
+        """The kind of the block of each call of a condensed graph; -1 for calls of the optimizer."""
         kinds = dict(zip(self.names, self.kind_of.tolist(), strict=True))
         return np.array([-1 if unit is None else kinds[unit] for unit in _units(graph)], np.int64)
 
@@ -58,32 +59,32 @@ def blocks_of(graph: Graph) -> Blocks:
 
 
 def _units(graph: Graph) -> list[str | None]:
-    """The block of each call; None for the optimizer's, which belong to all."""
+    """The block of each call; None for calls of the optimizer, which belong to all."""
     unit = cache(lambda module: unit_of(f"{module}."))
     forward: list[str | None] = []
-    begun = False
+    is_after_first = False
     for call in graph.calls:
         if call.phase is not Phase.FORWARD:
             break
         own = unit(call.module)
-        begun = begun or bool(own)
-        forward.append(own or (AFTER if begun else BEFORE))
-    found = list(forward)
+        is_after_first = is_after_first or bool(own)
+        forward.append(own or (AFTER if is_after_first else BEFORE))
+    units = list(forward)
     previous = forward[-1] if forward else AFTER
     for call in graph.calls[len(forward) :]:
         if call.phase is Phase.OPTIMIZER:
-            found.append(None)
+            units.append(None)
             continue
         own = unit(call.module)
         if not own and call.forward is not None and call.forward < len(forward):
             own = forward[call.forward] or ""
         previous = own or previous
-        found.append(own if own else previous)
-    return _in_the_middle(found, len(forward))
+        units.append(own if own else previous)
+    return _with_calls_between(units, len(forward))
 
 
-def _in_the_middle(units: list[str | None], forward: int) -> list[str | None]:
-    """What stands between blocks in the forward pass goes with the block before it."""
+def _with_calls_between(units: list[str | None], forward: int) -> list[str | None]:
+    """Assign calls between two blocks of the forward pass to the first of them."""
     last_block = max((i for i in range(forward) if units[i] not in (BEFORE, AFTER)), default=-1)
     current: str | None = BEFORE
     for index in range(last_block + 1):
@@ -94,7 +95,7 @@ def _in_the_middle(units: list[str | None], forward: int) -> list[str | None]:
 
 
 def _kinds(graph: Graph, unit_of_call: list[str | None], names: list[str]) -> dict[str, int]:
-    """Blocks by kind: those that make the same calls on the same specs are alike."""
+    """The kind of each block: blocks with the same calls on the same specs are of one kind."""
     made: dict[str, list[Hashable]] = {name: [] for name in names}
     for call, unit in zip(graph.calls, unit_of_call, strict=True):
         if unit is not None:

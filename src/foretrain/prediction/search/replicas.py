@@ -1,13 +1,13 @@
 """Data-parallel steps on many groups of devices at once, in closed form.
 
-Calls follow each other on the device, in m micro-batches; bucket i of the last one's gradients is ready r_i
-after its start and takes c_i in the group. One stream reduces bucket after bucket, so
+A step has m micro-batches. In the last one, gradient bucket i is ready r_i after its start and takes c_i to
+reduce in the group. One stream reduces the buckets in order, so
 
     step = (m - 1) body + max( body, max_i ( r_i + Σ_{j >= i} c_j ) ) + update
 
-Where launches take longer than all the device does, its calls wait for them in proportion, as in
-`composition`, whose timelines this agrees with. Sharded steps (ZeRO, FSDP) are told from the same totals, by
-what their exchanges outlast computing; those are sketches, and `outcomes.evaluate` has the last word.
+If launches take longer than all work of the device, the waits of its calls are proportional to their launch
+times, as in `step.compose`; the results agree with its timelines. Sharded steps (ZeRO, FSDP) are sketched
+from the same totals by how much their exchanges exceed computing; `evaluation.evaluate` is exact.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from foretrain.prediction.stragglers import with_slowest
 from foretrain.prediction.strategies.catalogue import replication
 from foretrain.prediction.strategies.gradients import (
     Bucket,
-    buckets,
+    bucketed,
     forward_end,
     gradients,
     optimizer_start,
@@ -52,7 +52,7 @@ _FULL_BYTES = 4
 
 @dataclass(frozen=True, eq=False)
 class Reduction:
-    """What a group of devices takes to average each bucket of gradients."""
+    """Seconds a group of devices takes to average each gradient bucket."""
 
     devices: int
     seconds: Floats
@@ -60,19 +60,19 @@ class Reduction:
 
     @cached_property
     def after(self) -> Floats:
-        """What each bucket and all after it take."""
+        """Seconds of each bucket and all later ones."""
         return np.cumsum(self.seconds[::-1])[::-1]
 
 
 def gradient_buckets(graph: Graph) -> tuple[Bucket, ...]:
     """The buckets of a step's gradients; their sizes are the same at every batch."""
-    return tuple(buckets(gradients(graph)))
+    return tuple(bucketed(gradients(graph)))
 
 
-def reduction(found: Sequence[Bucket], hardware: Hardware, network: Network) -> Reduction:
-    """What averaging these buckets takes on all devices of some hardware."""
+def reduction(buckets: Sequence[Bucket], hardware: Hardware, network: Network) -> Reduction:
+    """The averaging of gradient buckets over all devices of some hardware."""
     group = group_along((Axis.DATA,), {Axis.DATA: hardware.devices}, hardware.devices_per_node)
-    sizes = np.array([bucket.bytes for bucket in found], float)
+    sizes = np.array([bucket.bytes for bucket in buckets], float)
     seconds = collective_seconds(Verb.ALL_REDUCE, sizes, group, network, hardware.device)
     largest = Collective(Verb.ALL_REDUCE, float(sizes.max(initial=0.0)), group)
     return Reduction(hardware.devices, seconds, collective_cost(largest, network, hardware.device))
@@ -80,10 +80,10 @@ def reduction(found: Sequence[Bucket], hardware: Hardware, network: Network) -> 
 
 @dataclass(frozen=True, eq=False)
 class ReplicaStep:
-    """One micro-batch and the update of a model on one device: all that its replicas' steps follow from.
+    """One micro-batch and the update of a model on one device, from which all steps of its replicas follow.
 
-    `ready` is when each bucket's gradients are ready after the start of a micro-batch, on the device and as
-    launched by the host.
+    `ready` is the time from the start of a micro-batch to the last gradient of each bucket, on the device and
+    on the host.
     """
 
     step: PricedStep
@@ -92,9 +92,9 @@ class ReplicaStep:
     backward: float
     update: float
     host: tuple[float, float]
-    """Launching a micro-batch, and the update."""
+    """Launch time of a micro-batch, and of the update."""
     host_forward: float
-    """Of the micro-batch, launching its forward pass."""
+    """Launch time of the forward pass of a micro-batch."""
     ready: tuple[Floats, Floats]
 
     @property
@@ -103,7 +103,7 @@ class ReplicaStep:
         return self.forward + self.backward
 
     def seconds(self, reductions: Sequence[Reduction], micro_batches: Integers) -> Floats:
-        """Steps of each group (rows) in each number of micro-batches (columns), input not counted."""
+        """Step times of each group (rows) with each number of micro-batches (columns), without input."""
         wait = self._wait_per_launch(micro_batches)
         body, update = (
             busy + wait * launching
@@ -115,12 +115,12 @@ class ReplicaStep:
         return np.asarray((micro_batches - 1) * body + ends + update, float)
 
     def forward_seconds(self, micro_batches: int) -> float:
-        """Forward passes of a step, with what they wait for launches."""
+        """Forward passes of a step, including their waits for launches."""
         wait = float(self._wait_per_launch(np.array([micro_batches]))[0])
         return micro_batches * (self.forward + wait * self.host_forward)
 
     def _wait_per_launch(self, micro_batches: Integers) -> Floats:
-        """How long the device waits for every second of launches, by micro-batches."""
+        """Seconds the device waits per second of launches, for each number of micro-batches."""
         launching = micro_batches * self.host[0] + self.host[1]
         busy = micro_batches * self.body + self.update
         safe = np.where(launching > 0, launching, 1.0)
@@ -129,12 +129,12 @@ class ReplicaStep:
     def estimate(
         self, group: Reduction, micro_batches: int, loading: InputPipeline | None, jitter: float = 0.0
     ) -> Estimate:
-        """The step with its parts, the slowest device and the input it may wait for."""
+        """The step with its parts, including the wait for the slowest device and for the input."""
         seconds = float(self.seconds([group], np.array([micro_batches]))[0, 0])
         computing = micro_batches * self.body + self.update
         waiting = max(0.0, micro_batches * self.host[0] + self.host[1] - computing)
         exposed = max(0.0, seconds - computing - waiting)
-        parts = [*self._computing(micro_batches)]
+        parts = [*self._computing_parts(micro_batches)]
         if exposed > 0:
             cost = group.cost
             below = exposed * min(max(1 - cost.p10, 0.0), 1.0)
@@ -146,11 +146,11 @@ class ReplicaStep:
             return total
         return longest(total, loading.estimate) if loading.overlaps else sequence((total, loading.estimate))
 
-    def _computing(self, micro_batches: int) -> Sequence[Part]:
-        """Device time by kind and phase; the update happens once, the rest in every micro-batch."""
+    def _computing_parts(self, micro_batches: int) -> Sequence[Part]:
+        """Device time by kind and phase: the update once, everything else in every micro-batch."""
         once = [part for part in self._parts if part.name.startswith(Phase.OPTIMIZER)]
-        often = [part for part in self._parts if not part.name.startswith(Phase.OPTIMIZER)]
-        return [*(often if micro_batches == 1 else (part.scale(micro_batches) for part in often)), *once]
+        each = [part for part in self._parts if not part.name.startswith(Phase.OPTIMIZER)]
+        return [*(each if micro_batches == 1 else (part.scale(micro_batches) for part in each)), *once]
 
     @cached_property
     def _parts(self) -> tuple[Part, ...]:
@@ -158,12 +158,12 @@ class ReplicaStep:
 
 
 def sent_bytes(graph: Graph) -> float:
-    """Bytes of parameters or gradients that sharding sends around at once."""
+    """Bytes of the parameters, or gradients, that one exchange of all shards moves."""
     return parameter_bytes(graph) * (item_bytes(graph, None) or _FULL_BYTES) / _FULL_BYTES
 
 
 def sharded_seconds(step: ReplicaStep, layout: Layout, rounds: int, sent: float, at: Environment) -> float:
-    """A step in so many micro-batches whose state is sharded over a layout's devices, from totals."""
+    """A step of `rounds` micro-batches with state sharded over the devices of a layout, from totals."""
     late = max(1.0, step.host[0] / step.body) if step.body else 1.0
     forward, backward = np.array([step.forward * late]), np.array([step.backward * late])
     after = exposed_seconds(layout, at, np.array([sent]), forward, backward, rounds)
@@ -171,13 +171,12 @@ def sharded_seconds(step: ReplicaStep, layout: Layout, rounds: int, sent: float,
     return float(rounds * (forward + backward)[0] + after[0] + step.update / shards)
 
 
-def replica_step(step: PricedStep, device: Device, found: Sequence[Bucket]) -> ReplicaStep:
-    """A priced step, ready to be replicated."""
+def replica_step(step: PricedStep, device: Device, buckets: Sequence[Bucket]) -> ReplicaStep:
+    """The totals of a priced step that its replicas share."""
     times, graph = call_times(step), step.graph
     passing, updating = forward_end(graph), optimizer_start(graph)
-    ready = np.array([bucket.ready + 1 for bucket in found], np.int64)
-    spent = [np.append(0.0, np.cumsum(column)) for column in (times.device, times.host)]
-    busy, launched = spent
+    ready = np.array([bucket.ready + 1 for bucket in buckets], np.int64)
+    busy, launched = (np.append(0.0, np.cumsum(column)) for column in (times.device, times.host))
     return ReplicaStep(
         step=step,
         device=device,

@@ -1,16 +1,19 @@
-"""Strategy `auto`: all layouts of a workload on given hardware, ranked by time.
+"""Search for the fastest layout of a workload on given hardware (strategy `auto`).
 
-Every combination of tensor, pipeline and data degrees, ZeRO stage and micro-batch size, and every layout that
-a strategy proposes itself (`Strategy.candidates`), with and without activation checkpointing, is sketched
-from the model's blocks; those that would fit are ordered by time, and the first ones predicted in full.
+1. Enumerate every combination of tensor, context, expert, pipeline and data degrees, ZeRO stage and
+   micro-batch, and all layouts that strategies propose (`Strategy.candidates`), with and without activation
+   checkpointing.
+2. Sketch each from the costs of the model's blocks (`search.sketch`).
+3. Evaluate the fastest sketches that fit in full.
+4. Rank the evaluations by time.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 
@@ -25,26 +28,26 @@ from foretrain.prediction.strategies.expert import feasible_expert_degrees
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.tensor import feasible_tensor_degrees
 from foretrain.units import format_bytes
+from foretrain.workloads.family import Family
 from foretrain.workloads.fusion import unfused
 from foretrain.workloads.workload import BATCHES, Workload, graph_at, record_family
 
-PREDICTED = 3
-"""How many of the best are told."""
-_MOST_PREDICTED = 16
-"""No more are predicted in full in search of them."""
-_CALLS_PREDICTED = 30_000
-"""So many calls are walked through in full: of small models more layouts than of large ones."""
+RETURNED = 3
+"""Evaluations that a ranking holds."""
+_MAX_EVALUATIONS = 16
+_CALLS_EVALUATED = 30_000
+"""Calls of all layouts evaluated in full: small models allow more layouts than large ones."""
 _LEANEST = 3
-"""How many are predicted in full where no sketch fits."""
-_STAGES = (0, 1, 2, 3)
+"""Layouts evaluated in full if no sketch fits."""
+_ZERO_STAGES = (0, 1, 2, 3)
 LONG = 8192
-"""Sequences from this length on may be divided between devices."""
-_MOST_CONTEXT = 16
+"""Sequence length from which context parallelism is considered."""
+_MAX_CONTEXT = 16
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A way to spread the workload, and roughly what it would take."""
+    """A configuration and its sketch."""
 
     configuration: StepConfiguration
     is_checkpointed: bool
@@ -52,63 +55,52 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """The strategy as one would write it, with its micro-batches."""
-        said = f"{self.configuration.layout.name}, micro-batch {self.configuration.micro_batch}"
-        return f"{said}, checkpointing" if self.is_checkpointed else said
+        """The strategy as a request would give it, with its micro-batch."""
+        name = f"{self.configuration.layout.name}, micro-batch {self.configuration.micro_batch}"
+        return f"{name}, checkpointing" if self.is_checkpointed else name
+
+    @property
+    def memory_kind(self) -> tuple[int, bool]:
+        """What the error of a sketch's memory depends on: the ZeRO stage and checkpointing."""
+        return self.configuration.layout.zero_stage, self.is_checkpointed
 
 
-class Shortfalls:
-    """How much more memory layouts need than their sketches say, as learnt from those predicted in full."""
-
-    def __init__(self) -> None:
-        self._factors: dict[tuple[int, bool], float] = {}
-
-    def bytes(self, candidate: Candidate) -> float:
-        """What a candidate would need."""
-        return candidate.sketch.bytes * self._factors.get(self._alike(candidate), 1.0)
-
-    def learn(self, candidate: Candidate, needed: float) -> None:
-        """A candidate needs so much, as was found in full."""
-        key = self._alike(candidate)
-        self._factors[key] = max(self._factors.get(key, 1.0), needed / candidate.sketch.bytes)
-
-    @staticmethod
-    def _alike(candidate: Candidate) -> tuple[int, bool]:
-        return candidate.configuration.layout.zero_stage, candidate.is_checkpointed
+MemoryFactors = Mapping[tuple[int, bool], float]
+"""Memory evaluated in full over that of the sketch, by `Candidate.memory_kind`; 1 where nothing is known."""
 
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """What was found: `best` first, all predicted in full; `candidates` are all that were sketched."""
+    """The fastest layouts, all evaluated in full, and all candidates of the search by their sketches."""
 
     evaluations: tuple[Evaluation, ...]
     candidates: tuple[Candidate, ...]
     context: StepContext
-    shortfalls: Shortfalls
+    memory_factors: MemoryFactors
 
     @property
     def best(self) -> Evaluation:
-        """The fastest that fits."""
+        """The fastest layout that fits."""
         return self.evaluations[0]
 
     @property
     def best_of_families(self) -> dict[str, Candidate]:
-        """The fastest sketch that fits, for each family of strategies."""
+        """The fastest sketch that fits of each family of layouts."""
         capacity = self.context.environment.device.memory_bytes
         best: dict[str, Candidate] = {}
         for each in sorted(self.candidates, key=lambda each: each.sketch.seconds):
-            if self.shortfalls.bytes(each) <= capacity:
+            if _corrected_bytes(each, self.memory_factors) <= capacity:
                 best.setdefault(_family(each.configuration.layout), each)
         return best
 
     @property
     def fitting(self) -> int:
-        """How many of the candidates would fit."""
+        """Number of candidates whose sketch fits."""
         return sum(candidate.sketch.fits for candidate in self.candidates)
 
 
 def _family(layout: Layout) -> str:
-    """How a layout divides the model; if it does not, what its replicas do."""
+    """How a layout divides the model; if it does not, the strategy of its replicas."""
     if layout.tensor > 1:
         return "tensor parallelism and a pipeline" if layout.pipeline > 1 else "tensor parallelism"
     if layout.pipeline > 1:
@@ -120,14 +112,20 @@ def _family(layout: Layout) -> str:
 
 
 def search(context: StepContext, global_batch: int) -> Ranking | Infeasible:
-    """The fastest ways to train with a global batch; `Infeasible` if none fits."""
-    with _without_collecting():
-        return _search(context, global_batch)
+    """The fastest layouts for a global batch; `Infeasible` if none fits."""
+    with _garbage_collection_off():
+        candidates = sorted(_candidates(context, global_batch), key=lambda each: each.sketch.seconds)
+        if not candidates:
+            raise InvalidRequest(
+                f"global_batch {global_batch} cannot be divided over {context.hardware.devices} devices by "
+                f"any layout; use a multiple of {context.hardware.devices}"
+            )
+        return _ranked(context, candidates)
 
 
 @contextmanager
-def _without_collecting() -> Iterator[None]:
-    """Graphs are large and form no cycles: looking for some in all of them, again and again, takes long."""
+def _garbage_collection_off() -> Iterator[None]:
+    """Graphs are large and form no cycles; scanning them repeatedly for garbage takes long."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -137,58 +135,230 @@ def _without_collecting() -> Iterator[None]:
             gc.enable()
 
 
-def _search(context: StepContext, global_batch: int) -> Ranking | Infeasible:
-    candidates = sorted(_candidates(context, global_batch), key=lambda each: each.sketch.seconds)
-    if not candidates:
-        raise InvalidRequest(
-            f"a global batch of {global_batch} cannot be shared out over {context.hardware.devices} devices "
-            f"in any way; {context.hardware.devices} or a multiple of it would do"
+# Enumerate: configurations of a workload and their sketches.
+
+
+def _candidates(context: StepContext, global_batch: int) -> Iterator[Candidate]:
+    for is_checkpointed in _checkpointing(context.workload):
+        model = _divisible_model(_with_checkpointing(context, is_checkpointed))
+        for layout in _layouts(model):
+            if global_batch % layout.replicas:
+                continue
+            batch = global_batch // layout.replicas
+            for micro_batch in _power_of_two_divisors(batch):
+                costs = model.costs(layout, micro_batch)
+                if costs is None:
+                    break
+                configuration = StepConfiguration(layout, batch, batch // micro_batch)
+                estimate = sketch(costs, layout, configuration.micro_batches, context.environment)
+                yield Candidate(configuration, is_checkpointed, estimate)
+                if not estimate.fits:  # larger micro-batches do not fit either
+                    break
+
+
+def _checkpointing(workload: Workload) -> tuple[bool, ...]:
+    """Both, unless checkpointing is requested or the model has no blocks to checkpoint."""
+    if workload.options.checkpoint_activations or workload.options.forward_only:
+        return (workload.options.checkpoint_activations,)
+    try:
+        graph_at(_checkpointed(workload, True), 1 if workload.sizes.batch == 1 else 2)
+    except ForetrainError:
+        return (False,)
+    return (False, True)
+
+
+def _with_checkpointing(context: StepContext, is_checkpointed: bool) -> StepContext:
+    return replace(context, workload=_checkpointed(context.workload, is_checkpointed))
+
+
+def _checkpointed(workload: Workload, is_checkpointed: bool) -> Workload:
+    return replace(workload, options=replace(workload.options, checkpoint_activations=is_checkpointed))
+
+
+def _layouts(model: _DivisibleModel) -> Iterator[Layout]:
+    """All combinations of degrees, and all layouts that strategies propose."""
+    yield from _combinations(model)
+    hardware = model.context.hardware
+    for strategy in strategies().values():
+        yield from strategy.candidates(hardware.devices, hardware.devices_per_node)
+
+
+def _combinations(model: _DivisibleModel) -> Iterator[Layout]:
+    devices = model.context.hardware.devices
+    for tensor, context, expert in product(model.tensor_degrees, model.context_degrees, model.expert_degrees):
+        for pipeline in _divisors(devices // (tensor * context)):
+            model_degree = tensor * context * pipeline
+            if devices % (model_degree * expert) or pipeline > max(1, len(model.blocks)):
+                continue
+            data = devices // model_degree
+            for stage in _ZERO_STAGES if data > expert else (0,):
+                layout = Layout(
+                    "",
+                    tensor=tensor,
+                    context=context,
+                    expert=expert,
+                    pipeline=pipeline,
+                    data=1 if stage else data // expert,
+                    shard=data // expert if stage else 1,
+                    zero_stage=stage,
+                    sequence_parallel=model.divides_sequence and tensor > 1,
+                )
+                yield replace(layout, name=_strategy(layout, data))
+
+
+def _strategy(layout: Layout, data: int) -> str:
+    """The layout as a request would give it."""
+    degrees = {
+        "tp": layout.tensor,
+        "cp": layout.context,
+        "pp": layout.pipeline,
+        "dp": data,
+        "ep": layout.expert,
+    }
+    terms = [f"{name}={degree}" for name, degree in degrees.items() if degree > 1] or ["dp=1"]
+    if layout.sequence_parallel:
+        terms.insert(1, "sp")
+    return ",".join(terms + ([f"zero={layout.zero_stage}"] if layout.zero_stage else []))
+
+
+def _divisors(number: int) -> list[int]:
+    return [each for each in range(1, number + 1) if number % each == 0]
+
+
+def _power_of_two_divisors(batch: int) -> list[int]:
+    return [1 << power for power in range(batch.bit_length()) if batch % (1 << power) == 0]
+
+
+def _powers_of_two(degrees: Sequence[int]) -> list[int]:
+    """The powers of two above 1."""
+    return [degree for degree in degrees if degree > 1 and degree & (degree - 1) == 0]
+
+
+@dataclass(frozen=True, eq=False)
+class _DivisibleModel:
+    """A workload's blocks, the degrees they can be divided by, and their costs; each division priced once."""
+
+    context: StepContext
+    family: Family | None
+    blocks: Blocks
+    cached_costs: dict[Hashable, BlockCosts | None] = field(default_factory=dict)
+
+    @cached_property
+    def tensor_degrees(self) -> list[int]:
+        """Powers of two up to the devices of a node."""
+        return [1, *_powers_of_two(self._feasible_tensor_degrees)]
+
+    @cached_property
+    def _feasible_tensor_degrees(self) -> Sequence[int]:
+        return feasible_tensor_degrees(self.blocks.condensed, self.context.hardware.devices_per_node)
+
+    @cached_property
+    def context_degrees(self) -> list[int]:
+        """Powers of two that long sequences can be divided by; short sequences are not divided."""
+        graph = self.blocks.condensed
+        if graph.tokens < LONG * graph.samples:
+            return [1]
+        return [1, *_powers_of_two(feasible_context_degrees(graph, _MAX_CONTEXT))]
+
+    @cached_property
+    def expert_degrees(self) -> list[int]:
+        """Powers of two that experts can be distributed over."""
+        feasible = feasible_expert_degrees(self.blocks.condensed, self.context.hardware.devices)
+        return [1, *_powers_of_two(feasible)]
+
+    @cached_property
+    def divides_sequence(self) -> bool:
+        """Whether sequence parallelism can be combined with tensor parallelism."""
+        several = [degree for degree in self._feasible_tensor_degrees if degree > 1]
+        layout = Layout("", tensor=several[0], sequence_parallel=True) if several else None
+        return layout is not None and self.costs(layout, BATCHES[0]) is not None
+
+    def costs(self, layout: Layout, micro_batch: int) -> BlockCosts | None:
+        """The costs of one micro-batch; None if the model cannot be divided like this."""
+        degrees = layout.tensor, layout.sequence_parallel, layout.context, layout.expert
+        key = (*degrees, layout.options, micro_batch)
+        if key not in self.cached_costs:
+            divided = replace(layout, pipeline=1, data=1, shard=1, zero_stage=0)
+            try:
+                blocks = self._blocks_at(micro_batch)
+                costs = block_costs(blocks, blocks.condensed, divided, self.context.environment)
+                self.cached_costs[key] = costs
+            except ForetrainError:
+                self.cached_costs[key] = None
+        return self.cached_costs[key]
+
+    def _blocks_at(self, micro_batch: int) -> Blocks:
+        """The blocks at another batch size; from the family of graphs where there is one."""
+        if self.family is None:
+            return blocks_of(unfused(graph_at(self.context.workload, micro_batch)))
+        sized = self.family.at({"batch": micro_batch})
+        condensed = self.blocks.condensed.with_specs(
+            sized.specs, batch=sized.batch, samples=sized.samples, tokens=sized.tokens
         )
-    shortfalls = Shortfalls()
-    sketched = [candidate for candidate in candidates if candidate.sketch.fits]
-    found = _predicted(context, sketched, shortfalls)
-    if not found:  # sketches may be too careful
+        return replace(self.blocks, condensed=condensed)
+
+
+def _divisible_model(context: StepContext) -> _DivisibleModel:
+    blocks = blocks_of(unfused(graph_at(context.workload, BATCHES[0])))
+    return _DivisibleModel(context, record_family(context.workload), blocks)
+
+
+# Evaluate and rank: the fastest candidates in full.
+
+
+def _ranked(context: StepContext, candidates: Sequence[Candidate]) -> Ranking | Infeasible:
+    evaluations, factors = _evaluated(context, [each for each in candidates if each.sketch.fits])
+    if not evaluations:  # sketches may overestimate memory
         leanest = sorted(candidates, key=lambda each: each.sketch.bytes)[:_LEANEST]
-        tried = [evaluation for evaluation in (_in_full(context, each) for each in leanest) if evaluation]
-        found = [evaluation for evaluation in tried if evaluation.memory.fits]
-        if not found:
-            return _nothing_fits(candidates, context, tried)
-    fastest = sorted(found, key=lambda evaluation: evaluation.seconds)[:PREDICTED]
-    return Ranking(tuple(fastest), tuple(candidates), context, shortfalls)
+        tried = [each for each in (_evaluation(context, one) for one in leanest) if each is not None]
+        evaluations = [each for each in tried if each.memory.fits]
+        if not evaluations:
+            return _infeasible(context, candidates, tried)
+    fastest = sorted(evaluations, key=lambda evaluation: evaluation.seconds)[:RETURNED]
+    return Ranking(tuple(fastest), tuple(candidates), context, factors)
 
 
-def _predicted(
-    context: StepContext, candidates: Sequence[Candidate], shortfalls: Shortfalls
-) -> list[Evaluation]:
-    """The first few that fit, predicted in full. What sketches leave out of memory is learnt on the way."""
-    found: list[Evaluation] = []
+def _evaluated(
+    context: StepContext, candidates: Sequence[Candidate]
+) -> tuple[list[Evaluation], MemoryFactors]:
+    """The first candidates that fit, evaluated in full, and the memory they need over that of their sketches.
+
+    Candidates that would not fit by the factors known so far are skipped.
+    """
+    evaluations: list[Evaluation] = []
+    factors: dict[tuple[int, bool], float] = {}
     tried = 0
     for candidate in candidates:
-        if shortfalls.bytes(candidate) > context.environment.device.memory_bytes:
+        if _corrected_bytes(candidate, factors) > context.environment.device.memory_bytes:
             continue
         tried += 1
-        evaluation = _in_full(context, candidate)
+        evaluation = _evaluation(context, candidate)
         if evaluation is None:
             continue
-        shortfalls.learn(candidate, evaluation.memory.bytes)
+        factor = evaluation.memory.bytes / candidate.sketch.bytes
+        factors[candidate.memory_kind] = max(factors.get(candidate.memory_kind, 1.0), factor)
         if evaluation.memory.fits:
-            found.append(evaluation)
-        enough = max(PREDICTED, min(_MOST_PREDICTED, _CALLS_PREDICTED // len(evaluation.graph.calls)))
-        if len(found) >= enough or tried >= _MOST_PREDICTED:
+            evaluations.append(evaluation)
+        enough = max(RETURNED, min(_MAX_EVALUATIONS, _CALLS_EVALUATED // len(evaluation.graph.calls)))
+        if len(evaluations) >= enough or tried >= _MAX_EVALUATIONS:
             break
-    return found
+    return evaluations, factors
 
 
-def _in_full(context: StepContext, candidate: Candidate) -> Evaluation | None:
-    """A candidate predicted in full; None if the whole model cannot be spread so though its blocks could."""
+def _corrected_bytes(candidate: Candidate, factors: MemoryFactors) -> float:
+    return candidate.sketch.bytes * factors.get(candidate.memory_kind, 1.0)
+
+
+def _evaluation(context: StepContext, candidate: Candidate) -> Evaluation | None:
+    """A candidate evaluated in full; None if the whole model cannot be divided, though its blocks can."""
     try:
-        return evaluate(_asked(context, candidate.is_checkpointed), candidate.configuration)
+        return evaluate(_with_checkpointing(context, candidate.is_checkpointed), candidate.configuration)
     except ForetrainError:
         return None
 
 
-def _nothing_fits(
-    candidates: Sequence[Candidate], context: StepContext, tried: Sequence[Evaluation]
+def _infeasible(
+    context: StepContext, candidates: Sequence[Candidate], tried: Sequence[Evaluation]
 ) -> Infeasible:
     leanest = min(candidates, key=lambda each: each.sketch.bytes)
     needed = min((evaluation.memory.bytes for evaluation in tried), default=leanest.sketch.bytes)
@@ -199,167 +369,3 @@ def _nothing_fits(
         format_bytes(capacity),
         "use more devices, a smaller global batch, or devices with more memory",
     )
-
-
-def _asked(context: StepContext, is_checkpointed: bool) -> StepContext:
-    return replace(context, workload=_checkpointed(context.workload, is_checkpointed))
-
-
-def _checkpointed(workload: Workload, yes: bool) -> Workload:
-    return replace(workload, options=replace(workload.options, checkpoint_activations=yes))
-
-
-def _candidates(context: StepContext, global_batch: int) -> Iterator[Candidate]:
-    devices = context.hardware.devices
-    for is_checkpointed in _checkpointing(context.workload):
-        pricing = _Pricing(_asked(context, is_checkpointed))
-        for layout in _layouts(devices, pricing, context):
-            if global_batch % layout.replicas:
-                continue
-            batch = global_batch // layout.replicas
-            for micro_batch in _powers(batch):
-                costs = pricing.costs(layout, micro_batch)
-                if costs is None:
-                    break
-                configuration = StepConfiguration(layout, batch, batch // micro_batch)
-                told = sketch(costs, layout, configuration.micro_batches, context.environment)
-                yield Candidate(configuration, is_checkpointed, told)
-                if not told.fits:  # nor would larger ones
-                    break
-
-
-def _checkpointing(workload: Workload) -> tuple[bool, ...]:
-    """Both, unless checkpointing was asked for or the model has no blocks to checkpoint."""
-    if workload.options.checkpoint_activations or workload.options.forward_only:
-        return (workload.options.checkpoint_activations,)
-    try:
-        graph_at(_checkpointed(workload, True), 1 if workload.sizes.batch == 1 else 2)
-    except ForetrainError:
-        return (False,)
-    return (False, True)
-
-
-def _layouts(devices: int, pricing: _Pricing, at: StepContext) -> Iterator[Layout]:
-    """All combinations of degrees, and what strategies propose beyond them."""
-    yield from _degrees(devices, pricing, at)
-    for strategy in strategies().values():
-        yield from strategy.candidates(devices, at.hardware.devices_per_node)
-
-
-def _degrees(devices: int, pricing: _Pricing, at: StepContext) -> Iterator[Layout]:
-    per_node = at.hardware.devices_per_node
-    degrees = product(pricing.tensor_degrees(per_node), pricing.context_degrees, pricing.expert_degrees)
-    for tensor, context, expert in degrees:
-        for pipeline in _divisors(devices // (tensor * context)):
-            model = tensor * context * pipeline
-            if devices % (model * expert) or pipeline > max(1, pricing.repeated_blocks):
-                continue
-            data = devices // model
-            for stage in _STAGES if data > expert else (0,):
-                name = _name(tensor, context, expert, pipeline, data, stage, pricing.divides_sequence)
-                yield Layout(
-                    name,
-                    tensor=tensor,
-                    context=context,
-                    expert=expert,
-                    pipeline=pipeline,
-                    data=1 if stage else data // expert,
-                    shard=data // expert if stage else 1,
-                    zero_stage=stage,
-                    sequence_parallel=pricing.divides_sequence and tensor > 1,
-                )
-
-
-def _name(
-    tensor: int, context: int, expert: int, pipeline: int, data: int, stage: int, divides_sequence: bool
-) -> str:
-    """The layout as one would write it."""
-    degrees = {"tp": tensor, "cp": context, "pp": pipeline, "dp": data, "ep": expert}
-    said = [f"{name}={degree}" for name, degree in degrees.items() if degree > 1] or ["dp=1"]
-    if tensor > 1 and divides_sequence:
-        said.insert(1, "sp")
-    return ",".join(said + ([f"zero={stage}"] if stage else []))
-
-
-def _divisors(number: int) -> list[int]:
-    return [each for each in range(1, number + 1) if number % each == 0]
-
-
-def _powers(batch: int) -> list[int]:
-    """Micro-batches of 1, 2, 4 ... samples that divide a batch."""
-    found, size = [], 1
-    while size <= batch:
-        if batch % size == 0:
-            found.append(size)
-        size *= 2
-    return found
-
-
-def _several(degrees: Sequence[int]) -> list[int]:
-    """Powers of two above 1."""
-    return [degree for degree in degrees if degree > 1 and degree & (degree - 1) == 0]
-
-
-class _Pricing:
-    """The costs of a workload's blocks, each way of dividing them priced once."""
-
-    def __init__(self, context: StepContext) -> None:
-        self._question = context
-        self._family = record_family(context.workload)
-        self._blocks = blocks_of(unfused(graph_at(context.workload, BATCHES[0])))
-        self._costs: dict[Hashable, BlockCosts | None] = {}
-        self._degrees = feasible_tensor_degrees(self._blocks.condensed, context.hardware.devices_per_node)
-        self.divides_sequence = self._can_divide_sequence()
-
-    @property
-    def repeated_blocks(self) -> int:
-        """Blocks a pipeline may be cut between."""
-        return len(self._blocks)
-
-    def tensor_degrees(self, most: int) -> list[int]:
-        """Powers of two that tensor parallelism can take within a node."""
-        return [1, *(degree for degree in _several(self._degrees) if degree <= most)]
-
-    @cached_property
-    def context_degrees(self) -> list[int]:
-        """Powers of two that long sequences can be divided by; short ones are left whole."""
-        graph = self._blocks.condensed
-        if graph.tokens < LONG * graph.samples:
-            return [1]
-        return [1, *_several(feasible_context_degrees(graph, _MOST_CONTEXT))]
-
-    @cached_property
-    def expert_degrees(self) -> list[int]:
-        """Powers of two that experts can be shared out to."""
-        return [
-            1,
-            *_several(feasible_expert_degrees(self._blocks.condensed, self._question.hardware.devices)),
-        ]
-
-    def costs(self, layout: Layout, micro_batch: int) -> BlockCosts | None:
-        """The costs of one micro-batch; None if the model cannot be divided so."""
-        degrees = layout.tensor, layout.sequence_parallel, layout.context, layout.expert
-        key = (*degrees, layout.options, micro_batch)
-        if key not in self._costs:
-            only = replace(layout, pipeline=1, data=1, shard=1, zero_stage=0)
-            try:
-                blocks = self._at(micro_batch)
-                self._costs[key] = block_costs(blocks, blocks.condensed, only, self._question.environment)
-            except ForetrainError:
-                self._costs[key] = None
-        return self._costs[key]
-
-    def _at(self, micro_batch: int) -> Blocks:
-        """The same blocks at another size, where a family says how their tensors change with it."""
-        if self._family is None:
-            return blocks_of(unfused(graph_at(self._question.workload, micro_batch)))
-        sized = self._family.at({"batch": micro_batch})
-        condensed = self._blocks.condensed.with_specs(
-            sized.specs, batch=sized.batch, samples=sized.samples, tokens=sized.tokens
-        )
-        return replace(self._blocks, condensed=condensed)
-
-    def _can_divide_sequence(self) -> bool:
-        several = [degree for degree in self._degrees if degree > 1]
-        layout = Layout("", tensor=several[0], sequence_parallel=True) if several else None
-        return layout is not None and self.costs(layout, BATCHES[0]) is not None

@@ -1,10 +1,10 @@
-"""What a layout would take, told from one block of each kind: quick, for searching among hundreds.
+"""Sketch of a layout: approximate time and memory from one block of each kind, to compare many layouts.
 
     step  = (m - 1) max(F_s + B_s, send) + Σ_s (F_s + B_s) + 2 Σ sends    1F1B over m micro-batches
-            + what the exchanges between replicas outlast the last backward pass, + the optimizer
-    bytes = state of a stage's blocks + micro-batches in flight · saved activations + everything else
+            + exchanges between replicas beyond the last backward pass + optimizer
+    bytes = state of a stage's blocks + micro-batches in flight · saved activations + other
 
-The layouts it ranks first are then predicted in full.
+The search evaluates the fastest sketches in full.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ _KEPT = (Role.ACTIVATION, Role.TEMPORARY)
 
 @dataclass(frozen=True, eq=False)
 class BlockCosts:
-    """The blocks of a model, divided in one way, for one micro-batch.
+    """Costs of the blocks of a divided model for one micro-batch.
 
-    Arrays have one entry for each block, in order; `launching` is the host's time, forward and backward. The
-    ratios are bytes of gradients, optimizer state and
-    weights cast to half precision for each byte of parameters; `sent_share` is what is sent of a parameter's
-    bytes; `other_bytes` is memory besides all these and saved activations.
+    Arrays have one entry per block, in order. `launching` is host time, forward and backward. The ratios are
+    bytes of gradients, optimizer state and cast weights per byte of parameters. `sent_share` is the size of
+    the transmitted type over that of the parameter. `other_bytes` is all memory besides these and saved
+    activations. `cached_bounds` holds the results of `bounds`.
     """
 
     forward: Floats
@@ -63,23 +63,23 @@ class BlockCosts:
     cast_ratio: float
     sent_share: float
     other_bytes: float
-    cuts: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    cached_bounds: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
     def bounds(self, stages: int) -> tuple[int, ...]:
-        """Where stages begin and end, so that the slowest is fastest."""
-        if stages not in self.cuts:
+        """The first block of each stage, and the end; the cut minimises the time of the slowest stage."""
+        if stages not in self.cached_bounds:
             chain = Chain(
                 self.forward, self.backward, self.parameter_bytes, self.saved_bytes, self.crossing_bytes[:-1]
             )
-            found = cut(chain, stages, Link(), UNLIMITED)
-            assert isinstance(found, Cuts)
-            self.cuts[stages] = found.bounds
-        return self.cuts[stages]
+            cuts = cut(chain, stages, Link(), UNLIMITED)
+            assert isinstance(cuts, Cuts)
+            self.cached_bounds[stages] = cuts.bounds
+        return self.cached_bounds[stages]
 
 
 @dataclass(frozen=True, slots=True)
 class Sketch:
-    """What a layout would take, roughly."""
+    """Approximate step time and memory of a layout."""
 
     seconds: float
     bytes: float
@@ -87,7 +87,7 @@ class Sketch:
 
 
 def block_costs(blocks: Blocks, graph: Graph, layout: Layout, at: Environment) -> BlockCosts:
-    """The costs of blocks whose condensed graph is `graph`, divided as a layout says."""
+    """The costs of blocks whose condensed graph is `graph`, divided by a layout."""
     program = divided(graph, layout)
     graph = program.graph
     step = at.model.priced(graph, at.device)
@@ -96,8 +96,8 @@ def block_costs(blocks: Blocks, graph: Graph, layout: Layout, at: Environment) -
     position = position_of_every_call(graph)
     kinds, kind_of_call = len(blocks.counts), blocks.kinds_of_calls(graph)
     kind_of_position = np.zeros(len(chain), int)
-    worked = position >= 0
-    kind_of_position[position[worked]] = kind_of_call[worked]
+    has_position = position >= 0
+    kind_of_position[position[has_position]] = kind_of_call[has_position]
 
     def of_kind(values: Floats) -> Floats:
         return np.bincount(kind_of_position, values, kinds).astype(float)
@@ -110,8 +110,8 @@ def block_costs(blocks: Blocks, graph: Graph, layout: Layout, at: Environment) -
         call = max(exchange.after, 0)
         into = forward if graph.calls[call].phase is Phase.FORWARD else backward
         into[max(0, kind_of_call[call])] += costs(exchange).seconds
-    last = np.zeros(kinds, int)  # blocks may share a position: they cannot be cut apart
-    np.maximum.at(last, kind_of_call[worked], position[worked])
+    last = np.zeros(kinds, int)  # blocks that share a position cannot be separated
+    np.maximum.at(last, kind_of_call[has_position], position[has_position])
     crossing = np.append(chain.crossing_bytes, 0.0)[last]
     sizes = _sizes(graph)
     parameters, saved = of_kind(chain.parameter_bytes), _saved_bytes(graph, kind_of_call, kinds)
@@ -141,9 +141,9 @@ def _sizes(graph: Graph) -> dict[Role, float]:
 
 
 def _saved_bytes(graph: Graph, kind_of_call: NDArray[np.int64], kinds: int) -> Floats:
-    """Activations kept from the forward pass, by the kind of block that reads them in the backward pass.
+    """Activations saved for the backward pass, by the kind of block that reads them.
 
-    By the reader, since in a condensed graph what a block writes may have lost the block that reads it.
+    They are attributed to the reader, since the condensed graph may lack the block that wrote them.
     """
     forward = sum(call.phase is Phase.FORWARD for call in graph.calls)
     kept = np.zeros(kinds)
@@ -160,13 +160,13 @@ def _saved_bytes(graph: Graph, kind_of_call: NDArray[np.int64], kinds: int) -> F
 
 
 def _passing_bytes(graph: Graph) -> float:
-    """The most that temporaries and what is recomputed occupy together, before the optimizer."""
+    """Peak bytes of temporaries and recomputed activations before the optimizer."""
     end = optimizer_start(graph)
     forward = sum(call.phase is Phase.FORWARD for call in graph.calls)
     change = np.zeros(end + 2)
     for buffer in graph.buffers:
-        is_again = buffer.role is Role.ACTIVATION and buffer.born >= forward
-        if (buffer.role is Role.TEMPORARY or is_again) and buffer.born < end:
+        is_recomputed = buffer.role is Role.ACTIVATION and buffer.born >= forward
+        if (buffer.role is Role.TEMPORARY or is_recomputed) and buffer.born < end:
             size = graph.specs[buffer.spec].bytes
             change[buffer.born + 1] += size
             change[min(buffer.dies, end - 1) + 2] -= size
@@ -174,13 +174,13 @@ def _passing_bytes(graph: Graph) -> float:
 
 
 def sketch(costs: BlockCosts, layout: Layout, micro_batches: int, at: Environment) -> Sketch:
-    """What a layout takes whose blocks have these costs."""
+    """The sketch of a layout from the costs of its blocks."""
     bounds = np.array(costs.bounds(layout.pipeline), np.int64)
     forward, backward, parameters, saved = (
         np.add.reduceat(values, bounds[:-1])
         for values in (costs.forward, costs.backward, costs.parameter_bytes, costs.saved_bytes)
     )
-    forward, backward = _paced(costs, forward, backward, bounds)
+    forward, backward = _at_least_launches(costs, forward, backward, bounds)
     passing = forward + backward
     sends = _sends(costs, layout, bounds, at)
     pace = max(float(passing.max()), float(sends.max(initial=0.0)))
@@ -193,10 +193,10 @@ def sketch(costs: BlockCosts, layout: Layout, micro_batches: int, at: Environmen
     return Sketch(seconds, needed, needed <= at.device.memory_bytes * memory_calibration().usable_share)
 
 
-def _paced(
+def _at_least_launches(
     costs: BlockCosts, forward: Floats, backward: Floats, bounds: NDArray[np.int64]
 ) -> tuple[Floats, Floats]:
-    """Passes no quicker than their launches; without a pipeline the host may run ahead in one of them."""
+    """Passes that take at least their launches; without a pipeline, both passes together."""
     launching = [np.add.reduceat(values, bounds[:-1]) for values in costs.launching]
     if len(forward) > 1:
         return np.maximum(forward, launching[0]), np.maximum(backward, launching[1])
@@ -205,7 +205,7 @@ def _paced(
 
 
 def _sends(costs: BlockCosts, layout: Layout, bounds: NDArray[np.int64], at: Environment) -> Floats:
-    """What each message from stage to stage takes."""
+    """Seconds of the message between each pair of stages."""
     if layout.pipeline == 1:
         return np.zeros(0)
     pair = neighbours(Axis.PIPELINE, layout.degrees, at.network.devices_per_node)
@@ -216,7 +216,7 @@ def _sends(costs: BlockCosts, layout: Layout, bounds: NDArray[np.int64], at: Env
 def exposed_seconds(
     layout: Layout, at: Environment, sent_bytes: Floats, forward: Floats, backward: Floats, rounds: int
 ) -> Floats:
-    """What exchanges between replicas add to the step of each stage, in closed form."""
+    """Seconds that exchanges between replicas add to the step of each stage, in closed form."""
     if layout.replicas * layout.context == 1:
         return np.zeros(len(sent_bytes))
 
@@ -241,6 +241,6 @@ def _bytes(costs: BlockCosts, layout: Layout, parameters: Floats, saved: Floats,
     if layout.zero_stage < 2 and layout.replicas > 1:
         state = state + parameters * costs.gradient_ratio  # buckets
     kept = np.minimum(micro_batches, np.arange(len(parameters), 0, -1)) * saved
-    # gradients of one micro-batch take the place of its activations; of several they stay
+    # with one micro-batch, gradients replace activations; with several, they are kept
     passing = kept + gradients if micro_batches > 1 else np.maximum(kept, gradients)
     return float((state + passing).max() + costs.other_bytes)

@@ -1,14 +1,14 @@
-"""What it takes to bring the samples of a step to the device: reading, decoding, copying.
+"""The input pipeline of a step: reading, decoding and copying its samples.
 
     reading  = reads / random reads per second + bytes / sequential rate of the storage
     decoding = samples (or tokens) · decode time of one core / loader workers
     copying  = bytes of the inputs / achievable rate of the device's PCI Express link
 
-A loader that prefetches works on all three at once and on later steps while the device trains, so the slowest
-stage sets the pace and counts only where it is slower than the device. Without prefetching, or with no worker
-beside the training process, everything happens one after the other.
+A loader that prefetches runs the three stages concurrently, ahead of the device: the slowest stage determines
+the input time, which counts only where it exceeds the time of the device. Without prefetching, or without
+loader workers, the stages and the training step run one after the other.
 
-Where no data set is named, the inputs are taken to be in pinned memory: only the copy remains.
+Without a data set, inputs are assumed to be in pinned host memory: only the copy remains.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from foretrain.workloads.graph import Graph, Role, cached_on_graph
 READING, DECODING, COPYING = "reading samples", "decoding samples", "copying to the device"
 STORAGE = "nvme"
 WORKERS = 4
-"""What is taken where a data set is named without saying where it lies and who loads it."""
+"""Default storage and number of loader workers of a data set."""
 _LANES = 16
 
 
 @dataclass(frozen=True, slots=True)
 class InputOptions:
-    """Where samples come from: a data set on a storage, loaded by so many workers, ahead of time or not.
+    """Where samples come from: a data set on a storage, the number of loader workers, prefetching or not.
 
-    `dataset` None: inputs are in pinned host memory. `workers` 0: the training process loads them itself.
+    `dataset` None: inputs are in pinned host memory. `workers` 0: the training process loads the samples.
     """
 
     dataset: str | None = None
@@ -59,7 +59,7 @@ class InputOptions:
 
 @dataclass(frozen=True)
 class InputPipeline:
-    """Seconds of each stage for the samples of one step, and of all together."""
+    """Seconds of each stage for the samples of one step, and the combined estimate."""
 
     reading_seconds: float
     decoding_seconds: float
@@ -69,11 +69,11 @@ class InputPipeline:
 
     @property
     def seconds(self) -> float:
-        """The median time from one step's samples to the next one's."""
+        """The median time between the samples of consecutive steps."""
         return self.estimate.value
 
     def times(self, rounds: int) -> InputPipeline:
-        """The same for so many micro-batches."""
+        """The pipeline for `rounds` micro-batches."""
         return InputPipeline(
             self.reading_seconds * rounds,
             self.decoding_seconds * rounds,
@@ -86,7 +86,7 @@ class InputPipeline:
 def input_pipeline(
     graph: Graph, device: Device, options: InputOptions | None = None, readers: int = 1
 ) -> InputPipeline:
-    """The input pipeline of a step of `graph` on `device`; so many `readers` share the storage."""
+    """The input pipeline of a step of `graph` on `device`, whose storage is shared by `readers` devices."""
     options = options or InputOptions()
     dataset = None if options.dataset is None else datasets()[options.dataset]
     parts = []
@@ -128,16 +128,18 @@ def _decoding(graph: Graph, dataset: Dataset, options: InputOptions) -> Part:
 
 
 def _amount(graph: Graph, dataset: Dataset, quantity: str) -> float:
-    """So much for all samples of a step, stated by sample or by token."""
+    """A quantity of the data set for all samples of a step; the data set gives it per sample or per token."""
     if dataset.sheet.has(f"{quantity}_per_token"):
         if not graph.tokens:
-            raise InvalidRequest(f"data set {dataset.id} consists of tokens, but this model takes none")
+            raise InvalidRequest(
+                f"data set {dataset.id} consists of tokens, but the inputs of this model are not tokens"
+            )
         return graph.tokens * dataset.sheet.number(f"{quantity}_per_token")
     return graph.samples * dataset.sheet.number(f"{quantity}_per_sample")
 
 
 def _copying(graph: Graph, device: Device) -> Part | None:
-    """None on a device that works in the host's own memory."""
+    """Time of the copy to the device; None on a CPU, which needs none."""
     if device.kind == "cpu":
         return None
     name, rate = host_link(device)
@@ -163,7 +165,7 @@ def host_link(device: Device) -> tuple[str, float]:
 def _part(name: str, stage: str, seconds: float, source: str) -> Part:
     spread = _spreads().get(stage)
     if spread is None:
-        raise MissingData(f"input/spread.toml says nothing of {stage}")
+        raise MissingData(f"input/spread.toml has no entry {stage}")
     return Part(name, seconds, source, seconds * (1 - spread["p10"]), seconds * (spread["p90"] - 1))
 
 

@@ -1,9 +1,13 @@
-"""A training step on any number of devices: its program, its time and its parts.
+"""A training step on any number of devices: program, time and parts.
 
-Strategies divide the graph along the axes that cut through layers; its calls are priced; a pipeline cuts it
-into stages; replicas add their exchanges to each stage; streams and schedule compose the step. The parts are
-those of the busiest stage, and what it waits for: exchanges, other stages, launches. One device is the case
-in which every degree is 1.
+1. Tensor, context and expert parallelism divide the layers of the graph.
+2. The cost model prices the calls.
+3. A pipeline cuts the calls into stages.
+4. Replication adds its exchanges to each stage.
+5. Streams and schedule compose the step.
+
+The parts are those of the busiest stage and its waits for exchanges, other stages and launches. On one device
+every degree is 1.
 """
 
 from __future__ import annotations
@@ -29,12 +33,12 @@ from foretrain.prediction.cost_models.priced_step import (
     modelled_share,
 )
 from foretrain.prediction.cost_models.step_models import CostModel
-from foretrain.prediction.step.compose import ComposedStep, compose, times_happening
+from foretrain.prediction.step.compose import ComposedStep, compose, exchange_count
 from foretrain.prediction.step.pipeline import compose_pipeline
 from foretrain.prediction.strategies.catalogue import divided, replication
 from foretrain.prediction.strategies.gradients import optimizer_start
 from foretrain.prediction.strategies.layout import Layout
-from foretrain.prediction.strategies.pipeline.pipeline import Pipeline, Room
+from foretrain.prediction.strategies.pipeline.pipeline import MemoryBudget, Pipeline
 from foretrain.prediction.strategies.program import Axis, Exchange, Program, group_along, neighbours
 from foretrain.prediction.strategies.sharded import with_sharded_optimizer
 from foretrain.workloads.graph import Graph
@@ -47,7 +51,7 @@ BUBBLE = "pipeline bubble"
 
 @dataclass(frozen=True)
 class Environment:
-    """What stays the same while layouts vary: the device, the network, and the cost model."""
+    """The device, the network and the cost model that layouts are compared on."""
 
     device: Device
     network: Network
@@ -56,7 +60,7 @@ class Environment:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Exchanges of one verb along the same axes in one step, as one device sees them."""
+    """The exchanges of one device in a step that have the same purpose, verb and axes."""
 
     name: str
     verb: Verb
@@ -74,7 +78,7 @@ class Traffic:
 
 @dataclass(frozen=True, eq=False)
 class ParallelStep:
-    """A step on the devices of a layout: its time with parts, how it is composed, and what is exchanged."""
+    """A step on the devices of a layout: time with parts, composition and traffic."""
 
     layout: Layout
     estimate: Estimate
@@ -120,24 +124,24 @@ def parallel_step(graph: Graph, layout: Layout, micro_batches: int, at: Environm
     """The step of `graph` (one micro-batch of one replica) on the devices of a layout."""
     if layout.devices > 1 and not at.model.knows_operators:
         raise InvalidRequest(
-            f"this cost model knows whole steps on one device only, not {layout.devices} devices; use "
+            f"this cost model predicts whole steps on one device only, not on {layout.devices} devices; use "
             "cost_model foretrain, roofline or per-layer, or `foretrain scaling` on timings of several "
             "placements"
         )
     whole = replace(divided(graph, layout), micro_batches=micro_batches)
     step = at.model.priced(whole.graph, at.device)
     times = replication(layout).call_times(call_times(step), whole, layout)
-    return composed_step(whole, step, _with_shares(times, whole, layout, at), layout, at)
+    return composed_step(whole, step, _with_sharded_update(times, whole, layout, at), layout, at)
 
 
-def _with_shares(times: CallTimes, program: Program, layout: Layout, at: Environment) -> CallTimes:
-    """The same times with an optimizer that updates only this device's share."""
+def _with_sharded_update(times: CallTimes, program: Program, layout: Layout, at: Environment) -> CallTimes:
+    """Call times with an optimizer that updates only this device's share of the parameters."""
     shards = replication(layout).shards(layout).optimizer
     start = optimizer_start(program.graph)
-    only = replace(program.graph, calls=program.graph.calls[start:])
-    if shards == 1 or not only.calls:
+    update = replace(program.graph, calls=program.graph.calls[start:])
+    if shards == 1 or not update.calls:
         return times
-    share = call_times(at.model.priced(with_sharded_optimizer(only, shards), at.device))
+    share = call_times(at.model.priced(with_sharded_optimizer(update, shards), at.device))
     return CallTimes(np.append(times.device[:start], share.device), np.append(times.host[:start], share.host))
 
 
@@ -149,7 +153,7 @@ def composed_step(
     at: Environment,
     pipeline: Pipeline | None = None,
 ) -> ParallelStep:
-    """The step of a divided program whose calls take the given times, cut into the stages of `pipeline`."""
+    """The step of a divided program from the times of its calls; `pipeline`, if given, holds its stages."""
     costs, strategy = exchange_costs(layout, at), replication(layout)
 
     def seconds(exchange: Exchange) -> float:
@@ -160,10 +164,10 @@ def composed_step(
         if layout.devices == 1 and whole.micro_batches == 1:
             run = replace(run, phases=launched_phases(step))
     else:
-        room = Room(at.device.memory_bytes, layout.zero_stage, strategy.shards(layout).optimizer)
+        budget = MemoryBudget(at.device.memory_bytes, layout.zero_stage, strategy.shards(layout).optimizer)
         shape = (layout.schedule, layout.pipeline, layout.chunks)
         run = compose_pipeline(
-            whole, times, shape, lambda part: strategy.replicate(part, layout), seconds, room, pipeline
+            whole, times, shape, lambda part: strategy.replicate(part, layout), seconds, budget, pipeline
         )
     traffic = tuple(_traffic(run.stages[run.busiest], costs, layout, at))
     return ParallelStep(
@@ -180,7 +184,7 @@ Costs = Callable[[Exchange], CollectiveCost]
 
 
 def exchange_costs(layout: Layout, at: Environment) -> Costs:
-    """The cost of each exchange of a layout."""
+    """A function that prices the exchanges of a layout; each cost is computed once."""
 
     @cache
     def cost(verb: Verb, size: float, axes: tuple[Axis, ...]) -> CollectiveCost:
@@ -197,7 +201,7 @@ def _group(verb: Verb, axes: tuple[Axis, ...], layout: Layout, at: Environment) 
 
 
 def _own_parts(step: PricedStep, times: CallTimes, run: ComposedStep, whole: Program) -> tuple[Part, ...]:
-    """What the busiest device does itself: every kind in every phase, all micro-batches, and launches."""
+    """Computing of the busiest device by kind and phase in all micro-batches, and its waits for launches."""
     count, start = len(whole.graph.calls), optimizer_start(whole.graph)
     factor = np.full(count, float(whole.micro_batches))
     if run.calls is not None:
@@ -209,7 +213,7 @@ def _own_parts(step: PricedStep, times: CallTimes, run: ComposedStep, whole: Pro
 
 
 def _waits(run: ComposedStep, traffic: tuple[Traffic, ...]) -> Iterator[Part]:
-    """What the busiest device waits for others, and exchanges that overlap its computing."""
+    """Waits of the busiest device for others, and exchanges that overlap its computing."""
     communication = sum(each.seconds for each in traffic)
     if communication > 0:
         longest = max(traffic, key=lambda each: each.seconds)
@@ -235,7 +239,7 @@ _PURPOSES = {
 
 
 def _purpose(exchange: Exchange) -> str:
-    """What an exchange is for, whichever block it belongs to."""
+    """The purpose of an exchange, without the block it belongs to."""
     is_averaging = bool(exchange.also) and exchange.axis is not Axis.SHARD
     purpose = None if is_averaging else _PURPOSES.get(exchange.axis)
     if purpose:
@@ -245,13 +249,13 @@ def _purpose(exchange: Exchange) -> str:
 
 
 def _traffic(program: Program, costs: Costs, layout: Layout, at: Environment) -> Iterator[Traffic]:
-    """Exchanges that differ only in their number and size, together."""
-    together: dict[tuple[str, Verb, tuple[Axis, ...]], list[Exchange]] = {}
+    """Exchanges grouped by purpose, verb and axes."""
+    grouped: dict[tuple[str, Verb, tuple[Axis, ...]], list[Exchange]] = {}
     for exchange in program.exchanges:
-        together.setdefault((_purpose(exchange), exchange.verb, exchange.axes), []).append(exchange)
-    for (name, verb, axes), listed in together.items():
+        grouped.setdefault((_purpose(exchange), exchange.verb, exchange.axes), []).append(exchange)
+    for (name, verb, axes), listed in grouped.items():
         largest = costs(max(listed, key=lambda exchange: exchange.bytes))
-        counts = [times_happening(exchange, program) for exchange in listed]
+        counts = [exchange_count(exchange, program) for exchange in listed]
         members = _group(verb, axes, layout, at).size
         if members == 1:
             continue

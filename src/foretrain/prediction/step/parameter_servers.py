@@ -1,8 +1,8 @@
 """A step with parameter servers: workers compute, push gradients and pull parameters.
 
-Servers sit on nodes of their own behind one network card, or, where all workers share a node, in the host's
-memory. A step is the time from one update of the parameters to the next, which depends on how many gradients
-the servers wait for (`strategies.parameter_server`).
+Servers run on separate nodes behind one network card each or, if all workers share a node, in host memory. A
+step is the time between two updates of the parameters, which depends on how many gradients the servers wait
+for (`strategies.parameter_server`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NOTE = "assumes that servers update parameters as fast as a worker's device"
 def parameter_server_step(
     graph: Graph, layout: Layout, micro_batches: int, at: Environment, jitter: float
 ) -> ParallelStep:
-    """The step of workers with parameter servers; `jitter` is the variation of their times."""
+    """The step of workers with parameter servers; `jitter` is the coefficient of variation of their times."""
     assert layout.servers is not None
     alone = parallel_step(graph, Layout(layout.name), micro_batches, at)
     updating = float(call_times(alone.priced).device[optimizer_start(graph) :].sum())
@@ -35,13 +35,13 @@ def parameter_server_step(
     message = _message(size / layout.servers.servers, at)
     worker = WorkerTimes(alone.seconds - updating, jitter)
     update = replication(layout).update(layout, worker, message.seconds, updating)
-    assert update is not None, "a strategy with servers knows how they update"
+    assert update is not None, "a strategy with servers defines their update"
     traffic = tuple(_traffic(verb, size, layout, update, message) for verb in (Verb.PUSH, Verb.PULL))
-    return _at_that_pace(alone, layout, update, message, traffic)
+    return _between_updates(alone, layout, update, message, traffic)
 
 
 def _message(size: float, at: Environment) -> CollectiveCost:
-    """Gradients up, or parameters down, alone on the link."""
+    """Cost of one message, gradients or parameters, on an idle link."""
     if at.network.inter is None and at.network.intra is None:
         return CollectiveCost(0.0, "none", "none", 1.0, 1.0, "no communication")
     pair = Group(2, 2 if at.network.inter is None else 1)
@@ -66,14 +66,14 @@ def _traffic(verb: Verb, size: float, layout: Layout, update: PsUpdate, message:
     )
 
 
-def _at_that_pace(
+def _between_updates(
     alone: ParallelStep,
     layout: Layout,
     update: PsUpdate,
     message: CollectiveCost,
     traffic: tuple[Traffic, ...],
 ) -> ParallelStep:
-    """One worker's step, stretched or shortened to the time between updates."""
+    """A worker's step scaled to the time between updates."""
     share, waits = update.waiting_seconds / alone.seconds, update.exchange_seconds
     below, above = waits * min(1.0, max(0.0, 1 - message.p10)), waits * max(0.0, message.p90 - 1)
     parts = tuple(part.scale(share) for part in alone.estimate.parts)

@@ -1,9 +1,9 @@
-"""A step of a pipeline: what each part of the model takes, run by the schedule.
+"""The step of a pipeline: the passes of its parts, run by the schedule.
 
-    step = max over stages ( end of its last pass + exchanges left over + its optimizer )
+    step = max over stages ( end of last pass + remaining exchanges + optimizer )
 
-A part's passes include the exchanges they wait for (tensor-parallel ones, say). Sends between stages overlap
-other work; what is waited for them is part of the bubble.
+The passes of a part include the exchanges they wait for, such as tensor-parallel ones. Sends between stages
+overlap other work; waiting for them is part of the bubble.
 """
 
 from __future__ import annotations
@@ -26,7 +26,12 @@ from foretrain.prediction.step.compose import (
 )
 from foretrain.prediction.strategies.gradients import optimizer_start
 from foretrain.prediction.strategies.pipeline.cuts import Link
-from foretrain.prediction.strategies.pipeline.pipeline import Pipeline, Room, feasible_schedule, pipelined
+from foretrain.prediction.strategies.pipeline.pipeline import (
+    MemoryBudget,
+    Pipeline,
+    feasible_schedule,
+    pipelined,
+)
 from foretrain.prediction.strategies.pipeline.schedules import PipelineRun, pipeline_seconds
 from foretrain.prediction.strategies.pipeline.stages import Stage
 from foretrain.prediction.strategies.program import Axis, Exchange, Program, When
@@ -34,13 +39,13 @@ from foretrain.prediction.timeline import COMPUTE, Stream, Task, Timeline
 from foretrain.workloads.graph import Phase
 
 _PROBE = float(1 << 20)
-"""Two messages of these sizes, one twice the other, tell the link's time per byte."""
+"""Size of the smaller of two messages, one twice the other, that give a link's time per byte."""
 
 Replicated = Callable[[Program], Program]
 
 
 def send(size: float, number: int) -> Exchange:
-    """What a stage sends on in each micro-batch: activations forward, and as much back."""
+    """The message between two stages in each micro-batch: activations, or gradients of the same size."""
     return Exchange(f"send to stage {number}", Verb.SEND, size, Axis.PIPELINE, -1, 0, When.EVERY)
 
 
@@ -50,33 +55,33 @@ def compose_pipeline(
     shape: tuple[str, int, int],
     replicated: Replicated,
     exchange_seconds: ExchangeSeconds,
-    room: Room | None = None,
+    budget: MemoryBudget | None = None,
     cutting: Pipeline | None = None,
 ) -> ComposedStep:
     """The step of a program cut into stages; `shape` is the schedule's name, stages and chunks.
 
-    `cutting` is used if it is given, whatever its number of micro-batches.
+    A `cutting` that is given is used with any number of micro-batches.
     """
     name, stages, chunks = shape
     order = feasible_schedule(name, stages, whole.micro_batches, chunks)
     if cutting is None:
-        cutting = pipelined(whole, times.device, order, link_of(exchange_seconds), room)
+        cutting = pipelined(whole, times.device, order, link_of(exchange_seconds), budget)
     else:
         cutting = cutting.under(order)
-    running = _running(cutting, times, replicated, exchange_seconds)
+    costs = _part_costs(cutting, times, replicated, exchange_seconds)
     transfers = [exchange_seconds(send(size, 0)) for size in cutting.cut_bytes]
-    forward = [one.forward for one in running.passes]
-    backward = [one.backward for one in running.passes]
+    forward = [each.forward for each in costs.passes]
+    backward = [each.backward for each in costs.passes]
     run = pipeline_seconds(forward, backward, transfers, order)
-    seconds = max(float(run.ends[stage].max()) + running.after(stage) for stage in range(order.stages))
-    busiest = int(np.argmax([running.busy(stage) for stage in range(order.stages)]))
-    computing = running.computing(busiest)
-    waiting = running.waiting(busiest)
-    exposed = max(0.0, running.busy(busiest) - computing - waiting)
+    seconds = max(float(run.ends[stage].max()) + costs.after(stage) for stage in range(order.stages))
+    busiest = int(np.argmax([costs.busy(stage) for stage in range(order.stages)]))
+    computing = costs.computing(busiest)
+    waiting = costs.waiting(busiest)
+    exposed = max(0.0, costs.busy(busiest) - computing - waiting)
     return ComposedStep(
         seconds=seconds,
-        timeline=_timeline(run, running, transfers),
-        phases=running.phases(busiest),
+        timeline=_timeline(run, costs, transfers),
+        phases=costs.phases(busiest),
         computing_seconds=computing,
         exposed_seconds=exposed,
         bubble_seconds=max(0.0, seconds - computing - exposed - waiting),
@@ -93,23 +98,23 @@ def compose_pipeline(
 
 
 def link_of(exchange_seconds: ExchangeSeconds) -> Link:
-    """The link between neighbouring stages, from what two messages take."""
+    """The link between neighbouring stages, from the times of two messages."""
     one, two = (exchange_seconds(send(size, 0)) for size in (_PROBE, 2 * _PROBE))
     per_byte = max(0.0, two - one) / _PROBE
     return Link(per_byte, max(0.0, one - per_byte * _PROBE))
 
 
 def _with_sends(program: Program, cutting: Pipeline, stage: int) -> Program:
-    """A stage's program with what it sends on: forward after each of its parts, gradients before."""
+    """A stage's program with its sends: activations after each of its parts, gradients before."""
     sizes = [cutting.cut_bytes[part] for part in cutting.of_stage(stage) if part < len(cutting.cut_bytes)]
     sizes += [cutting.cut_bytes[part - 1] for part in cutting.of_stage(stage) if part > 0]
     sends = [send(size, number) for number, size in enumerate(sizes, start=1)]
-    return program.spread(Axis.PIPELINE, cutting.schedule.stages, *sends)
+    return program.with_axis(Axis.PIPELINE, cutting.schedule.stages, *sends)
 
 
 @dataclass(frozen=True, eq=False)
-class _Running:
-    """What the parts of a pipeline take: the passes of a micro-batch; device and host in steps, by phase."""
+class _PartCosts:
+    """Passes of a micro-batch on each part of a pipeline; device and host seconds of a step by phase."""
 
     cutting: Pipeline
     passes: tuple[Passes, ...]
@@ -117,58 +122,58 @@ class _Running:
     host: Floats
 
     def busy(self, stage: int) -> float:
-        """How long a stage works in a step, exchanges it waits for included."""
+        """Time a stage is busy in a step, including the exchanges it waits for."""
         mine = self.cutting.of_stage(stage)
         rounds = self.cutting.schedule.micro_batches
-        passing = sum(self.passes[part].forward + self.passes[part].backward for part in mine)
-        return rounds * passing + self.after(stage)
+        each_round = sum(self.passes[part].forward + self.passes[part].backward for part in mine)
+        return rounds * each_round + self.after(stage)
 
     def after(self, stage: int) -> float:
-        """What comes after a stage's last pass."""
+        """Exchanges and update after the last pass of a stage."""
         mine = self.cutting.of_stage(stage)
         return max(self.passes[part].tail for part in mine) + sum(
             self.passes[part].optimizer for part in mine
         )
 
     def waiting(self, stage: int) -> float:
-        """How long a stage waits for launches in a step."""
+        """Time a stage waits for launches in a step."""
         rounds = self.cutting.schedule.micro_batches
         mine = [self.passes[part] for part in self.cutting.of_stage(stage)]
-        return sum(rounds * one.waiting + one.update_waiting for one in mine)
+        return sum(rounds * each.waiting + each.update_waiting for each in mine)
 
     def computing(self, stage: int) -> float:
-        """How long the device of a stage computes in a step."""
+        """Time the device of a stage computes in a step."""
         return float(self.device[list(self.cutting.of_stage(stage))].sum())
 
     def phases(self, stage: int) -> dict[Phase, float]:
-        """Computing and waiting for launches in each phase."""
+        """Computing and waiting for launches by phase."""
         mine = list(self.cutting.of_stage(stage))
         return with_waits(self.device[mine].sum(axis=0), self.host[mine].sum(axis=0), self.waiting(stage))
 
 
-def _running(
+def _part_costs(
     cutting: Pipeline, times: CallTimes, replicated: Replicated, exchange_seconds: ExchangeSeconds
-) -> _Running:
+) -> _PartCosts:
     each, spent_by_phase = [], []
     for part, share in zip(cutting.parts, cutting.update_shares, strict=True):
         program, spent = replicated(part.program), _of_part(times, part, share)
         each.append(passes(program, spent, exchange_seconds))
         spent_by_phase.append(phase_seconds(spent, program))
     device, host = (np.array(column) for column in zip(*spent_by_phase, strict=True))
-    return _Running(cutting, tuple(each), device, host)
+    return _PartCosts(cutting, tuple(each), device, host)
 
 
 def _of_part(times: CallTimes, part: Stage, share: float) -> CallTimes:
-    """The times of a part's calls. An optimizer call stands in every part, for its share of parameters."""
+    """The times of a part's calls; those of the optimizer are scaled by the part's share of parameters."""
     mine = times.where(part.calls)
     start = optimizer_start(part.program.graph)
     scale = np.append(np.ones(start), np.full(len(part.calls) - start, share))
     return CallTimes(mine.device * scale, mine.host * scale)
 
 
-def _timeline(run: PipelineRun, running: _Running, transfers: Sequence[float]) -> Timeline:
-    """Passes, sends, what is left of the exchanges, and updates, stage by stage."""
-    order = running.cutting.schedule
+def _timeline(run: PipelineRun, costs: _PartCosts, transfers: Sequence[float]) -> Timeline:
+    """Passes, sends, remaining exchanges and updates, stage by stage."""
+    order = costs.cutting.schedule
     listed: list[tuple[Task, float, float]] = []
     sent: dict[Stream, float] = {}
     for stage, slots in enumerate(order):
@@ -188,17 +193,18 @@ def _timeline(run: PipelineRun, running: _Running, transfers: Sequence[float]) -
                 start = max(end, sent.get(lane, 0.0))
                 sent[lane] = start + transfers[boundary]
                 listed.append((task, start, sent[lane]))
-        listed += _afterwards(running, stage, float(run.ends[stage].max()))
+        listed += _afterwards(costs, stage, float(run.ends[stage].max()))
     listed.sort(key=lambda item: item[1])
     tasks, starts, ends = zip(*listed, strict=True)
     return Timeline(tuple(tasks), np.array(starts), np.array(ends))
 
 
-def _afterwards(running: _Running, stage: int, end: float) -> list[tuple[Task, float, float]]:
-    mine = running.cutting.of_stage(stage)
-    tail = max(running.passes[part].tail for part in mine)
-    update = sum(running.passes[part].optimizer for part in mine)
+def _afterwards(costs: _PartCosts, stage: int, end: float) -> list[tuple[Task, float, float]]:
+    """Gradient exchange and update after the last pass of a stage."""
+    mine = costs.cutting.of_stage(stage)
+    tail = max(costs.passes[part].tail for part in mine)
+    update = sum(costs.passes[part].optimizer for part in mine)
     exchange = Task("exchange gradients", Stream(stage, "dp exchange"), tail, kind=Verb.ALL_REDUCE)
     updating = Task("optimizer", Stream(stage, COMPUTE), update, kind=Phase.OPTIMIZER)
-    found = [(exchange, end, end + tail)] if tail > 0 else []
-    return [*found, (updating, end + tail, end + tail + update)]
+    exchanges = [(exchange, end, end + tail)] if tail > 0 else []
+    return [*exchanges, (updating, end + tail, end + tail + update)]

@@ -17,10 +17,10 @@ _DTYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """Work per second. `tokens_per_second` is None where a model takes no tokens.
+    """Work per second. `tokens_per_second` is None for models without tokens.
 
-    `mfu`, model FLOP utilisation: FLOP of matrix products, convolutions, attention and recurrent layers,
-    without recomputation, over the dense peak of all devices for the precision.
+    `mfu` is model FLOP utilisation: the FLOP/s of matrix products, convolutions, attention and recurrent
+    layers, without recomputation, over the dense peak of all devices at the precision of the workload.
     """
 
     samples_per_second: float
@@ -29,12 +29,12 @@ class Throughput:
 
 
 def model_flop(graph: Graph) -> float:
-    """FLOP of the model's own work in a step, without recomputation in the backward pass."""
-    done = (op for op in operators(graph) if op.work.kind in MATRIX_KINDS and not op.recomputed)
-    return sum(op.work.flop for op in done)
+    """FLOP of a step that count for MFU: no recomputation, no elementwise operators."""
+    counted = (op for op in operators(graph) if op.work.kind in MATRIX_KINDS and not op.recomputed)
+    return sum(op.work.flop for op in counted)
 
 
 def peak(graph: Graph, device: Device) -> float:
-    """The device's dense peak for the precision of a graph."""
+    """The device's dense peak at the precision of a graph."""
     dtype = _DTYPES[str(graph.settings.get("precision", "fp32"))]
     return peak_flop_per_second(device, dtype, matrix=True)

@@ -1,1 +1,1 @@
-"""Ways to spread a training step over many devices."""
+"""Parallelisation strategies: they divide, replicate and shard the program of a step."""

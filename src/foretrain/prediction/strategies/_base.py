@@ -1,9 +1,9 @@
-"""What a strategy is: one file that names itself, parses its text and rewrites the program of a step.
+"""The interface of a strategy: its name, its text, and how it rewrites the program of a step.
 
-Strategies compose. Some cut through layers (tensor, context and expert parallelism: `divide`), one cuts the
-model into stages (the pipeline), and one decides what replicas exchange (data parallelism, sharding,
-parameter servers: `replicate`); a `Layout` holds the degrees of all of them. Help texts, search, plans, the
-buyer's guide and launch files ask the registry (`catalogue`), so a new strategy is one new file.
+Strategies compose. Tensor, context and expert parallelism divide layers (`divide`), pipeline parallelism cuts
+the model into stages, and one strategy defines the exchanges between replicas (data parallelism, sharding,
+parameter servers: `replicate`). A `Layout` holds the degrees of all. Help texts, search, plans, the buyer's
+guide and launch files use the registry (`catalogue`), so that a new strategy is one new file.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ TORCHRUN_BASED = frozenset({"torchrun", "slurm", "skypilot", "ray"})
 """Launchers that start one process per device with torchrun's environment."""
 
 ExchangeSeconds = Callable[[Verb, Floats, tuple[Axis, ...]], Floats]
-"""Seconds of exchanges of given bytes along some axes, sent in buckets."""
+"""Seconds of exchanges by verb, bytes and axes; messages are sent in buckets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shards:
-    """Over how many devices each kind of state is divided; outside experts over `dense` times as many."""
+    """Devices that each kind of state is divided over; outside experts, `dense` times as many."""
 
     parameters: int = 1
     gradients: int = 1
@@ -42,11 +42,11 @@ class Shards:
 
 
 class Strategy(ABC):
-    """One way to parallelise a training step; every hook returns what it is given unless it has a part.
+    """A strategy to parallelise a training step. Methods that are not overridden change nothing.
 
-    `name` is what it is registered by, `words` are texts of one word that stand for it, `keys` those it reads
-    of a list of degrees, `form` how help texts show it. `launchers` can start it. `plan_words` are the texts
-    that `plan` compares. `has_jitter` says whether its devices wait for the slowest of them.
+    `name` is its key in the registry, `words` are single words that select it, `keys` are its keys in a list
+    of degrees, and `form` is how help texts show it. `launchers` can start it. `plan_words` are the texts
+    that `plan` compares. `has_jitter` is whether its devices wait for the slowest of them.
     """
 
     name: ClassVar[str]
@@ -57,24 +57,24 @@ class Strategy(ABC):
     plan_words: ClassVar[tuple[str, ...]] = ()
     has_jitter: ClassVar[bool] = True
     order: ClassVar[int] = 50
-    """Strategies read keys and divide programs in this order."""
+    """Strategies read keys and divide programs in ascending order."""
 
     def claims(self, text: str) -> bool:
-        """Whether a text that is no list of degrees stands for this strategy."""
+        """Whether a text that is not a list of degrees selects this strategy."""
         return text in self.words
 
     def parse(self, text: str, devices: int, devices_per_node: int) -> Layout:
-        """The layout that a claimed text stands for."""
+        """The layout of a text that this strategy claims."""
         del devices, devices_per_node
-        raise InvalidRequest(f"strategy {text!r} does not name a layout by itself; write {self.form}")
+        raise InvalidRequest(f"strategy {text!r} does not define a layout on its own; write {self.form}")
 
     def read(self, given: Mapping[str, str], layout: Layout) -> Layout:
-        """The layout with this strategy's keys; `layout.data` holds the replicas not assigned yet."""
+        """The layout with the keys of this strategy; `layout.data` holds the devices not yet assigned."""
         del given
         return layout
 
     def divide(self, program: Program, layout: Layout) -> Program:
-        """The program with its layers divided between devices, before it is priced."""
+        """The program with layers divided between devices, before it is priced."""
         del layout
         return program
 
@@ -84,22 +84,22 @@ class Strategy(ABC):
         return program
 
     def call_times(self, times: CallTimes, program: Program, layout: Layout) -> CallTimes:
-        """Times of calls where the strategy changes how they are launched."""
+        """The times of calls; a strategy may change how they are launched."""
         del program, layout
         return times
 
     def update(self, layout: Layout, worker: WorkerTimes, message: float, updating: float) -> PsUpdate | None:
-        """An update by parameter servers; None where replicas exchange among themselves."""
+        """An update by parameter servers; None for strategies without servers."""
         del layout, worker, message, updating
         return None
 
     def shards(self, layout: Layout) -> Shards:
-        """Over how many devices state is divided."""
+        """The devices that state is divided over."""
         del layout
         return Shards()
 
     def memory(self, options: MemoryOptions, program: Program, layout: Layout) -> MemoryOptions:
-        """How a device of a stage spends memory."""
+        """Memory options of the devices of a stage."""
         del program, layout
         return options
 
@@ -112,20 +112,21 @@ class Strategy(ABC):
         micro_batches: int,
         exchange: ExchangeSeconds,
     ) -> Floats:
-        """Closed form of what exchanges between replicas add to the step of each stage.
+        """Seconds that exchanges between replicas add to the step of each stage, in closed form.
 
-        `sent_bytes` are the parameters or gradients of each stage as they are sent, `forward` and `backward`
-        the seconds of its passes. The search and `plan` rank by it; what they report is predicted in full.
+        `sent_bytes` are the parameters or gradients of each stage in the precision they are sent in,
+        `forward` and `backward` the seconds of its passes. The search and `plan` rank by this; what they
+        report is predicted in full.
         """
         del layout, forward, backward, micro_batches, exchange
         return sent_bytes * 0.0
 
     def candidates(self, devices: int, devices_per_node: int) -> tuple[Layout, ...]:
-        """Further layouts that `auto` compares, beyond all combinations of degrees."""
+        """Layouts that `auto` compares in addition to all combinations of degrees."""
         del devices, devices_per_node
         return ()
 
     def environment(self, layout: Layout) -> tuple[tuple[str, str, str], ...]:
-        """Variables a launched script reads: name after FORETRAIN_, value, purpose."""
+        """Variables that a launched script reads: name without FORETRAIN_, value, purpose."""
         del layout
         return ()

@@ -1,23 +1,20 @@
-"""All strategies, found by name; the layout a text stands for.
+"""The registry of strategies, and the layout of a strategy text.
 
-One word names a strategy that takes all devices (`ddp`, `fsdp`, `ps-sync`). A list names degrees and options,
-each read by the strategy that declares the key: `tp=4,pp=2,dp=8,zero=1`. `auto` is for the search.
+A single word selects a strategy that uses all devices (`ddp`, `fsdp`, `ps-sync`). A list gives degrees and
+options, each read by the strategy that declares the key: `tp=4,pp=2,dp=8,zero=1`. `auto` runs the search.
 """
 
 from __future__ import annotations
 
-import pkgutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from importlib import import_module
 
 from foretrain.errors import InvalidRequest, nearest
-from foretrain.prediction import strategies as package
-from foretrain.prediction.strategies._base import Strategy
+from foretrain.prediction.strategies._base import Shards, Strategy
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.program import Program, compiled
-from foretrain.registry import Registry
+from foretrain.registry import Registry, discovered
 from foretrain.workloads.fusion import unfused
 from foretrain.workloads.graph import Graph
 
@@ -28,7 +25,7 @@ _known: list[Strategy] = []
 def strategies() -> Registry[Strategy]:
     """All strategies, in the order they read keys and divide programs."""
     if not _known:
-        _known.extend(_shipped())
+        _known.extend(discovered(__name__, Strategy))
     return _registry(tuple(_known))
 
 
@@ -43,20 +40,9 @@ def _other_words(strategy: Strategy) -> tuple[str, ...]:
     return tuple(word for word in strategy.words if word != strategy.name)
 
 
-def _shipped() -> Iterator[Strategy]:
-    """Every final subclass of `Strategy` in this package's modules."""
-    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-        if module.name.rpartition(".")[2].startswith("_") or module.name == __name__:
-            continue
-        for value in vars(import_module(module.name)).values():
-            is_strategy = isinstance(value, type) and issubclass(value, Strategy) and value is not Strategy
-            if is_strategy and value.__module__.startswith(module.name):
-                yield value()
-
-
 @contextmanager
 def registered(strategy: Strategy) -> Iterator[None]:
-    """One more strategy, for as long as the context lasts."""
+    """A context in which one more strategy is registered."""
     strategies()
     _known.append(strategy)
     try:
@@ -67,34 +53,39 @@ def registered(strategy: Strategy) -> Iterator[None]:
 
 
 def replication(layout: Layout) -> Strategy:
-    """The strategy that decides what the replicas of a layout exchange."""
+    """The strategy that defines the exchanges between replicas of a layout."""
     return strategies()[layout.replication]
 
 
-def taking_part(layout: Layout) -> tuple[Strategy, ...]:
-    """The strategies that shape a layout: those that divide the model, and that of its replicas."""
+def shards_state(layout: Layout) -> bool:
+    """Whether replicas share parameters, gradients or optimizer state."""
+    return replication(layout).shards(layout) != Shards()
+
+
+def active_strategies(layout: Layout) -> tuple[Strategy, ...]:
+    """The strategies that apply to a layout: those that divide the model, and that of its replicas."""
     return tuple(each for each in strategies().values() if not each.words or each.name == layout.replication)
 
 
 def forms() -> str:
-    """How strategies are written, for help texts and errors."""
+    """The syntax of strategies, for help texts and errors."""
     single = [each.form for each in strategies().values() if each.words]
     listed = [each.form for each in strategies().values() if not each.words]
     return f"{', '.join(single)}, degrees such as {','.join(listed[:3])}, or {AUTO}"
 
 
 def words() -> tuple[str, ...]:
-    """Every text of one word."""
+    """All single words that select a strategy."""
     return (*(word for each in strategies().values() for word in each.words), AUTO)
 
 
 def plan_words() -> tuple[str, ...]:
-    """The strategies that `plan` compares, plain data parallelism first."""
+    """The strategies that `plan` compares, data parallelism first."""
     return tuple(word for each in strategies().values() for word in each.plan_words)
 
 
 def strategy_of(text: str) -> Strategy:
-    """The strategy that a text stands for; a list of degrees is that of its replicas."""
+    """The strategy of a text; for a list of degrees, that of its replicas."""
     for each in strategies().values():
         if each.claims(text):
             return each
@@ -105,7 +96,7 @@ def strategy_of(text: str) -> Strategy:
 
 
 def layout_of(text: str, devices: int, devices_per_node: int) -> Layout:
-    """The layout a strategy stands for on a number of devices."""
+    """The layout of a strategy text on a number of devices."""
     for each in strategies().values():
         if each.claims(text):
             return each.parse(text, devices, devices_per_node)
@@ -118,7 +109,7 @@ def layout_of(text: str, devices: int, devices_per_node: int) -> Layout:
 
 
 def divided(graph: Graph, layout: Layout) -> Program:
-    """The program of one device, divided along the axes that cut through layers, then compiled if it is.
+    """The program of one device with divided layers, compiled if the workload is.
 
     Fused kernels hide the dimensions they work on, so the graph is divided first and fused afterwards.
     """

@@ -1,12 +1,12 @@
 """Context parallelism: each sequence is divided between devices; keys and values pass around a ring.
 
-Everything but attention works on each device's own tokens. In attention a device has the queries of its
-tokens and meets all keys and values: it starts with its own, and while it works on some the next arrive
-(ring attention). Backward they pass once more, with the gradients of keys and values. Devices take two
-slices of a causal sequence, one from each end, so that all have the same work: twice the degree must divide
-the sequence. Gradients of parameters are summed together with those of the data-parallel replicas.
+All operators but attention work on a device's own tokens. In attention a device has the queries of its tokens
+and processes all keys and values: first its own, while the next arrive (ring attention). In the backward pass
+they circulate again, with the gradients of keys and values. Each device has two slices of a causal sequence,
+one from each end, so that all have the same work: twice the degree must divide the sequence. Gradients of
+parameters are summed together with those of the data-parallel replicas.
 
-Reference: H. Liu, M. Zaharia, P. Abbeel, "Ring Attention with Blockwise Transformers", arXiv:2310.01889;
+References: H. Liu, M. Zaharia, P. Abbeel, "Ring Attention with Blockwise Transformers", arXiv:2310.01889;
 W. Brandon et al., "Striped Attention", arXiv:2311.09431 (the balance of causal work).
 """
 
@@ -38,7 +38,7 @@ from foretrain.prediction.strategies.division.rules import (
 from foretrain.prediction.strategies.division.shapes import WHOLE, outer_at, size_at
 from foretrain.prediction.strategies.layout import Layout, whole_number
 from foretrain.prediction.strategies.program import Axis, Exchange, Program
-from foretrain.workloads.graph import NO_TENSOR, Call, Graph, Phase, Role
+from foretrain.workloads.graph import NO_TENSOR, Call, Graph, Phase, Role, cached_on_graph
 
 _ATTENTION = "foretrain.attention"
 _VERBS = {SUM: Verb.ALL_REDUCE, GATHER: Verb.ALL_GATHER}
@@ -46,25 +46,25 @@ NOTE = "gradients are summed over context- and data-parallel devices together"
 
 
 def context_parallel(program: Program, degree: int) -> Program:
-    """The program with each sequence divided between `degree` devices; after tensor parallelism, if both."""
+    """The program with each sequence divided between `degree` devices; apply tensor parallelism first."""
     if degree < 1:
-        raise InvalidRequest(f"context parallelism over {degree} devices: give at least 1")
+        raise InvalidRequest(f"cp must be at least 1, got {degree}")
     if degree == 1:
         return program
     if Axis.CONTEXT in program.degrees:
-        raise InvalidRequest("the program is divided by context parallelism already")
+        raise InvalidRequest("context parallelism is already applied to the program")
     flow = context_flow(program.graph)
     _check(flow, degree)
     added = [exchange for move in flow.movements for exchange in _exchanges(move, degree)]
-    kept = tuple(_of_fewer_tokens(exchange, degree) for exchange in program.exchanges)
-    spread = replace(program, exchanges=kept).spread(
+    present = tuple(_of_fewer_tokens(exchange, degree) for exchange in program.exchanges)
+    parallel = replace(program, exchanges=present).with_axis(
         Axis.CONTEXT, degree, *added, graph=divide(program.graph, flow, degree)
     )
-    return replace(spread, notes=(*spread.notes, NOTE, *flow.notes))
+    return replace(parallel, notes=(*parallel.notes, NOTE, *flow.notes))
 
 
 def feasible_context_degrees(graph: Graph, most: int) -> tuple[int, ...]:
-    """The degrees up to `most` that the sequences of a model can be divided by; only 1 if it has none."""
+    """The degrees up to `most` that divide the sequences of a model; only 1 if it has none."""
     try:
         flow = context_flow(graph)
     except InvalidRequest:
@@ -74,12 +74,8 @@ def feasible_context_degrees(graph: Graph, most: int) -> tuple[int, ...]:
 
 
 def context_flow(graph: Graph) -> Flow:
-    """Which tensors of a step context parallelism divides, whatever the degree; found once for a graph."""
-    found = graph.__dict__.get("context_flow")
-    if not isinstance(found, Flow):
-        found = _walk(graph).run()
-        graph.__dict__["context_flow"] = found
-    return found
+    """The tensors of a step that context parallelism divides, for any degree; cached with the graph."""
+    return cached_on_graph(graph, "context_flow", lambda it: _walk(it).run())
 
 
 def _walk(graph: Graph) -> Walk:
@@ -91,8 +87,9 @@ def _walk(graph: Graph) -> Walk:
     }
     if not lengths:
         raise InvalidRequest(
-            "context parallelism passes keys and values of fused attention around, and this model has none;"
-            " give --attention sdpa or flash if it is a transformer, else use data parallelism"
+            "context parallelism requires fused attention, and this model has none; set `attention` to sdpa"
+            " or flash if it is a transformer, otherwise use data parallelism"
+            " flash if it is a transformer, otherwise use data parallelism"
         )
     walk = Walk(graph, _RULES, keep_division, sums_gradients=False)
     for index, buffer in enumerate(graph.buffers):
@@ -102,8 +99,8 @@ def _walk(graph: Graph) -> Walk:
             walk.by_tokens.add(index)
     if not walk.held:
         raise InvalidRequest(
-            "context parallelism divides input sequences, and no input of this model is one of the"
-            f" {' or '.join(map(str, sorted(lengths)))} tokens its attention sees"
+            "context parallelism divides input sequences, and no input of this model has the"
+            f" {' or '.join(map(str, sorted(lengths)))} tokens of its attention"
         )
     return walk
 
@@ -120,7 +117,7 @@ def _check(flow: Flow, degree: int) -> None:
 
 
 def _exchanges(move: Movement, degree: int) -> Iterator[Exchange]:
-    """A ring is one message to the next device after another, all but the device's own share."""
+    """The exchanges of a movement; a ring is degree - 1 messages to the next device, one after the other."""
     if move.kind != RING:
         yield Exchange(move.name, _VERBS[move.kind], move.bytes, Axis.CONTEXT, move.after, move.before)
         return
@@ -131,7 +128,7 @@ def _exchanges(move: Movement, degree: int) -> Iterator[Exchange]:
 
 
 def _of_fewer_tokens(exchange: Exchange, degree: int) -> Exchange:
-    """An exchange of activations among tensor-parallel devices: each group has its share of the tokens."""
+    """An exchange of activations between tensor-parallel devices, with this device's share of the tokens."""
     if exchange.axis is not Axis.TENSOR or exchange.name == GRADIENTS_OF_WHOLE:
         return exchange
     return exchange._replace(bytes=exchange.bytes / degree)
@@ -141,7 +138,7 @@ def _of_fewer_tokens(exchange: Exchange, degree: int) -> Exchange:
 
 
 def _product(walk: Walk, index: int, call: Call) -> None:
-    """Layers work on the tokens there are; gradients of their weights are partial sums."""
+    """Layers work on the tokens of the device; gradients of their weights are partial sums."""
     first = 1 if call.name.startswith("aten.addmm") else 0
     behind = walk.operands(call)
     weighted = behind[first + 1] in walk.weight_name
@@ -160,7 +157,7 @@ def _product(walk: Walk, index: int, call: Call) -> None:
 
 
 def _embedding(walk: Walk, index: int, call: Call) -> None:
-    """Looks up the tokens there are."""
+    """Looks up the tokens of the device."""
     mark = walk.mark(call.reads[-1], call.inputs[1])
     walk.emit(index, [WHOLE, mark], [mark], by_tokens=True)
 
@@ -172,10 +169,10 @@ def _embedding_backward(walk: Walk, index: int, call: Call) -> None:
 
 
 def _attention(walk: Walk, index: int, call: Call) -> None:
-    """Own queries, all keys and values."""
+    """The device's own queries with all keys and values."""
     behind = walk.operands(call)
     if not all(walk.mark(behind[place], call.inputs[place]) for place in range(3)):
-        walk.remark("attention whose queries, keys and values are not all divided by tokens is not divided")
+        walk.remark("attention is not divided where queries, keys and values are not all divided by tokens")
         work_on_whole(walk, index, call)
         return
     query = _tokens(walk, call.inputs[0])
@@ -197,7 +194,7 @@ def _attention(walk: Walk, index: int, call: Call) -> None:
 
 
 def _attention_backward(walk: Walk, index: int, call: Call) -> None:
-    """Keys, values and their gradients pass; the gradients come home."""
+    """Keys, values and their gradients circulate; the gradients return to their device."""
     if call.forward is None or walk.flow.inputs[call.forward] is None:
         work_on_whole(walk, index, call)
         return
@@ -212,7 +209,7 @@ def _attention_backward(walk: Walk, index: int, call: Call) -> None:
 
 
 def _tokens(walk: Walk, spec: int) -> int:
-    """The last axis but one is that of the tokens."""
+    """The mark of the token axis, the second to last."""
     shape = walk.shapes[spec]
     return outer_at(shape, len(shape) - 2) if shape[-2] > 1 else WHOLE
 
@@ -225,7 +222,7 @@ TOKEN_RULES: Mapping[str, Rule] = {
     **COMMON_RULES,
     **dict.fromkeys(("aten.mm", "aten.addmm", "aten.linear", "aten.bmm", "aten.addmm_"), _product),
 }
-"""What layers do that have some of the tokens."""
+"""Rules of layers on some of the tokens."""
 _RULES: Mapping[str, Rule] = {
     **TOKEN_RULES,
     "aten.embedding": _embedding,

@@ -1,10 +1,11 @@
-"""DistributedDataParallel: every device trains on samples of its own; gradients are averaged in buckets.
+"""Data parallelism (DistributedDataParallel): own samples on every device, gradients averaged in buckets.
 
-A bucket's all-reduce starts when its last gradient is ready and overlaps the rest of the backward pass; the
-optimizer waits for all of them. With gradient accumulation only the last micro-batch is reduced. A
-compression hook sends gradients in half precision. Devices that share out sequences or experts have gradients
-to average, too; those of experts only with the devices that have the same ones.
-Li et al. 2020, PyTorch Distributed (VLDB), arXiv:2006.15704.
+The all-reduce of a bucket starts when its last gradient is ready and overlaps the rest of the backward pass;
+the optimizer waits for all buckets. With gradient accumulation only the last micro-batch is reduced. A
+compression hook sends gradients in half precision. Gradients are also averaged along the context and expert
+axes; those of experts only between devices with the same experts.
+
+Reference: S. Li et al., "PyTorch Distributed", VLDB 2020, arXiv:2006.15704.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from foretrain.prediction.strategies.gradients import (
     AVERAGING,
     BUCKET_BYTES,
     averaged,
-    buckets,
+    bucketed,
     optimizer_start,
     reduced_last,
 )
@@ -33,7 +34,7 @@ from foretrain.prediction.strategies.program import Axis, Exchange, Program, Whe
 from foretrain.workloads.graph import ITEM_BYTES
 
 HOOKS = {"fp16": ITEM_BYTES["float16"], "bf16": ITEM_BYTES["bfloat16"]}
-"""The compression hooks, by the bytes they send for each element."""
+"""Bytes per element of the compression hooks."""
 
 
 def data_parallel(
@@ -42,14 +43,14 @@ def data_parallel(
     """The program of one of `degree` replicas."""
     if degree == 1 and math.prod(program.degree(axis) for axis in AVERAGING) == 1:
         return program
-    return program.spread(Axis.DATA, degree, *_reductions(program, bucket_bytes, compression))
+    return program.with_axis(Axis.DATA, degree, *_reductions(program, bucket_bytes, compression))
 
 
 def _reductions(program: Program, bucket_bytes: float, compression: str | None) -> Iterator[Exchange]:
     graph = program.graph
     waiting, number = optimizer_start(graph), 0
     for axes, same in averaged(program):
-        for bucket in buckets(same, bucket_bytes):
+        for bucket in bucketed(same, bucket_bytes):
             number += 1
             yield Exchange(
                 name=f"all-reduce gradients {number}",
@@ -64,7 +65,7 @@ def _reductions(program: Program, bucket_bytes: float, compression: str | None) 
 
 
 class DataParallel(Strategy):
-    """`ddp`, or `dp=D` in a list: replicas that hold everything and average their gradients."""
+    """`ddp`, or `dp=D` in a list: replicas that hold all state and average their gradients."""
 
     name = "ddp"
     words = ("ddp",)
@@ -79,7 +80,7 @@ class DataParallel(Strategy):
         return Layout(text, data=devices)
 
     def read(self, given: Mapping[str, str], layout: Layout) -> Layout:
-        """`dp` (what the other degrees leave, by default), `compress=fp16|bf16`, `overlap=yes|no`."""
+        """`dp` (by default all devices the other degrees leave), `compress=fp16|bf16`, `overlap=yes|no`."""
         devices, model = layout.data, layout.model_degree
         data = whole_number("dp", given["dp"]) if "dp" in given else max(1, devices // model)
         if model * data != devices:
@@ -96,7 +97,7 @@ class DataParallel(Strategy):
         return replicated if layout.overlaps else reduced_last(replicated)
 
     def memory(self, options: MemoryOptions, program: Program, layout: Layout) -> MemoryOptions:
-        """Buckets, where gradients are averaged."""
+        """Buckets for the gradients."""
         del program
         return replace(options, data_parallel=layout.data)
 
@@ -118,7 +119,7 @@ class DataParallel(Strategy):
 
     def environment(self, layout: Layout) -> tuple[tuple[str, str, str], ...]:
         """The number of replicas, and the communication hook."""
-        data = ("DATA_PARALLEL", str(layout.data), "replicas that share nothing")
+        data = ("DATA_PARALLEL", str(layout.data), "replicas that share no state")
         hook = ("GRADIENT_COMPRESSION", str(layout.compression), "communication hook of DDP")
         return (*((data,) if layout.data > 1 else ()), *((hook,) if layout.compression else ()))
 

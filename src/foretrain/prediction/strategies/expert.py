@@ -1,9 +1,10 @@
-"""Expert parallelism: the experts of each layer lie with different devices, tokens travel to theirs.
+"""Expert parallelism: experts are distributed over devices, and tokens are sent to their experts.
 
-Each device trains on samples of its own. Before the experts, its tokens go to the devices that have the
-experts they were routed to (an all-to-all), and their results come back after; backward likewise with the
-gradients. A device thus has a part of the experts and, if all are used alike, as many tokens as before: its
-work stays, its parameters shrink. Gradients of experts are averaged only between devices with the same ones.
+Each device has its own samples. Before the experts, an all-to-all sends its tokens to the devices of the
+experts they are routed to, and a second one returns the results; the backward pass does the same with
+gradients. A device thus holds a part of the experts and, if all experts get the same number of tokens, as
+many tokens as before: its work is unchanged, its parameters shrink. Gradients of experts are averaged only
+between devices with the same experts.
 
 Experts are modules `experts.0`, `experts.1` ... or one stacked weight used in grouped products.
 
@@ -32,21 +33,23 @@ from foretrain.prediction.strategies.pipeline.stages import pruned
 from foretrain.prediction.strategies.program import Axis, Exchange, Program
 from foretrain.workloads.graph import Call, Graph, Phase, Role
 
-NOTE = "experts are assumed to be used alike; their gradients are averaged between devices with the same ones"
+NOTE = (
+    "experts are assumed to get equal numbers of tokens; their gradients are averaged between devices with "
+    "the same experts"
+)
 _GROUPED = "aten._grouped_mm"
 _INPUT_OF_PRODUCT = {"aten.mm": 0, "aten.linear": 0, "aten.addmm": 1}
 _EXPERT = re.compile(r"^(?P<layer>.*\bexperts)\.(?P<number>\d+)(\.|$)")
 
 
 def expert_parallel(program: Program, degree: int) -> Program:
-    """The program with each layer's experts divided between `degree` devices; after tensor and context
-    parallelism, if any."""
+    """The program with experts on `degree` devices; apply tensor and context parallelism first."""
     if degree < 1:
-        raise InvalidRequest(f"expert parallelism over {degree} devices: give at least 1")
+        raise InvalidRequest(f"ep must be at least 1, got {degree}")
     if degree == 1:
         return program
     if Axis.EXPERT in program.degrees:
-        raise InvalidRequest("the program is divided by expert parallelism already")
+        raise InvalidRequest("expert parallelism is already applied to the program")
     count = _experts(program.graph)
     if count % degree:
         raise InvalidRequest(
@@ -54,12 +57,12 @@ def expert_parallel(program: Program, degree: int) -> Program:
             f" {nearest_degrees([count], degree)}"
         )
     is_stacked = any(call.name == _GROUPED for call in program.graph.calls)
-    spread = _stacked(program, degree) if is_stacked else _listed(program, degree, count // degree)
-    return replace(spread, notes=(*spread.notes, NOTE))
+    parallel = _stacked(program, degree) if is_stacked else _listed(program, degree, count // degree)
+    return replace(parallel, notes=(*parallel.notes, NOTE))
 
 
 def feasible_expert_degrees(graph: Graph, most: int) -> tuple[int, ...]:
-    """The degrees up to `most` that the experts of a model can be divided by; only 1 if it has none."""
+    """The degrees up to `most` that divide the experts of a model; only 1 if it has none."""
     try:
         count = _experts(graph)
     except InvalidRequest:
@@ -68,7 +71,7 @@ def feasible_expert_degrees(graph: Graph, most: int) -> tuple[int, ...]:
 
 
 def expert_parameters(graph: Graph) -> frozenset[str]:
-    """Names of the parameters that belong to experts: their gradients differ along the expert axis."""
+    """Names of the parameters of experts; their gradients differ along the expert axis."""
     weights = (Role.PARAMETER, Role.CAST_WEIGHT)
     stacked = {
         graph.buffers[buffer].name
@@ -81,12 +84,12 @@ def expert_parameters(graph: Graph) -> frozenset[str]:
 
 
 def _experts(graph: Graph) -> int:
-    """How many experts a layer has; of layers that differ, what divides all."""
+    """The number of experts of a layer; the greatest common divisor if layers differ."""
     sizes: dict[str, set[int]] = {}
     for call in graph.calls:
-        found = _EXPERT.match(call.module)
-        if found:
-            sizes.setdefault(found["layer"], set()).add(int(found["number"]))
+        match = _EXPERT.match(call.module)
+        if match:
+            sizes.setdefault(match["layer"], set()).add(int(match["number"]))
     counts = [len(numbers) for numbers in sizes.values()]
     for call in graph.calls:
         if call.name == _GROUPED:
@@ -94,15 +97,14 @@ def _experts(graph: Graph) -> int:
             counts.append(max(shape[0] for shape in shapes if len(shape) == 3))
     if not counts:
         raise InvalidRequest(
-            "expert parallelism divides experts, and this model has none it knows: modules `experts.0`,"
-            " `experts.1` ... or grouped products"
+            "expert parallelism requires experts, and none are recognised in this model: they are modules"
+            " `experts.0`, `experts.1` ... or grouped products"
         )
     return math.gcd(*counts)
 
 
-class _Visit(NamedTuple):
-    """One time the experts of a layer are at work: their first and last call, and the bytes that come in
-    and go out."""
+class _ExpertUse(NamedTuple):
+    """One use of the experts of a layer: first and last call, and bytes received and returned."""
 
     layer: str
     first: int
@@ -111,78 +113,77 @@ class _Visit(NamedTuple):
     returned: float
 
 
-def _exchanges(visits: Iterable[_Visit]) -> Iterator[Exchange]:
-    for visit in visits:
-        yield _all_to_all("tokens to experts", visit.received, visit.first - 1, visit.first)
-        yield _all_to_all("results from experts", visit.returned, visit.last, visit.last + 1)
+def _exchanges(uses: Iterable[_ExpertUse]) -> Iterator[Exchange]:
+    for use in uses:
+        yield _all_to_all("tokens to experts", use.received, use.first - 1, use.first)
+        yield _all_to_all("results from experts", use.returned, use.last, use.last + 1)
 
 
 def _all_to_all(name: str, size: float, after: int, before: int) -> Exchange:
     return Exchange(name, Verb.ALL_TO_ALL, size, Axis.EXPERT, after, before)
 
 
-# Experts that are modules of their own
+# Experts as separate modules
 
 
 def _listed(program: Program, degree: int, experts: int) -> Program:
-    """A device keeps the first `experts`, with the tokens all devices have for them."""
+    """A device keeps the first `experts` experts, with the tokens of all devices for them."""
     graph = program.graph
     numbers = [_number(call) for call in graph.calls]
-    away = {index for index, number in enumerate(numbers) if number is not None and number >= experts}
-    left, before = pruned(graph, away, _parameters_of(graph, experts))
-    visits = _visits(graph, numbers)
-    walk = _token_walk(left)
-    kept = [
+    elsewhere = {index for index, number in enumerate(numbers) if number is not None and number >= experts}
+    own, before = pruned(graph, elsewhere, _parameters_of(graph, experts))
+    uses = _expert_uses(graph, numbers)
+    walk = _token_walk(own)
+    present = [
         _scaled(exchange, numbers, degree)._replace(
             after=before[exchange.after + 1] - 1, before=before[min(exchange.before, len(numbers))]
         )
         for exchange in program.exchanges
-        if exchange.after not in away
+        if exchange.after not in elsewhere
     ]
-    here = [visit._replace(first=before[visit.first], last=before[visit.last + 1] - 1) for visit in visits]
-    divided = divide(left, walk.flow, degree, multiplied)
-    return replace(program, exchanges=tuple(kept)).spread(
-        Axis.EXPERT, degree, *_exchanges(here), graph=divided
+    shifted = [use._replace(first=before[use.first], last=before[use.last + 1] - 1) for use in uses]
+    divided = divide(own, walk.flow, degree, multiplied)
+    return replace(program, exchanges=tuple(present)).with_axis(
+        Axis.EXPERT, degree, *_exchanges(shifted), graph=divided
     )
 
 
 def _number(call: Call) -> int | None:
-    found = _EXPERT.match(call.module)
-    return int(found["number"]) if found else None
+    match = _EXPERT.match(call.module)
+    return int(match["number"]) if match else None
 
 
 def _parameters_of(graph: Graph, first: int) -> frozenset[str]:
     """Names of the parameters of the experts from number `first` on."""
     names = [buffer.name for buffer in graph.buffers if buffer.role is Role.PARAMETER]
-    found = ((name, _EXPERT.match(name)) for name in names)
-    return frozenset(name for name, expert in found if expert and int(expert["number"]) >= first)
+    matches = ((name, _EXPERT.match(name)) for name in names)
+    return frozenset(name for name, expert in matches if expert and int(expert["number"]) >= first)
 
 
 def _scaled(exchange: Exchange, numbers: list[int | None], degree: int) -> Exchange:
-    """What tensor-parallel devices exchange within an expert grows with its tokens."""
-    inside = 0 <= exchange.after < len(numbers) and numbers[exchange.after] is not None
-    return exchange._replace(bytes=exchange.bytes * degree) if inside else exchange
+    """An exchange between tensor-parallel devices; within an expert it grows with its tokens."""
+    is_inside = 0 <= exchange.after < len(numbers) and numbers[exchange.after] is not None
+    return exchange._replace(bytes=exchange.bytes * degree) if is_inside else exchange
 
 
-def _visits(graph: Graph, numbers: list[int | None]) -> list[_Visit]:
-    """When the experts of each layer are at work. Gradients that come in are those of what went out."""
+def _expert_uses(graph: Graph, numbers: list[int | None]) -> list[_ExpertUse]:
+    """All uses of the experts of each layer; backward, received and returned bytes are swapped."""
     spans: dict[tuple[str, Phase, bool], list[int]] = {}
     for index, (call, number) in enumerate(zip(graph.calls, numbers, strict=True)):
         if number is not None:
             layer = call.module[: call.module.index("experts") + len("experts")]
             spans.setdefault((layer, call.phase, call.recomputed), []).append(index)
-    found = []
+    uses = []
     for (layer, phase, recomputed), indices in spans.items():
         received, returned = _crossing(graph, spans.get((layer, Phase.FORWARD, False), indices))
         if phase is Phase.BACKWARD and not recomputed:
             received, returned = returned, received
-        found.append(_Visit(layer, indices[0], indices[-1], received, returned))
-    return found
+        uses.append(_ExpertUse(layer, indices[0], indices[-1], received, returned))
+    return uses
 
 
 def _crossing(graph: Graph, indices: list[int]) -> tuple[float, float]:
-    """Bytes that a layer's experts take in and give out: the input of each one's first product, and the
-    result of its last."""
+    """Bytes received and returned by the experts of a layer: inputs of first, results of last products."""
     products: dict[int | None, list[Call]] = {}
     for index in indices:
         call = graph.calls[index]
@@ -196,7 +197,7 @@ def _crossing(graph: Graph, indices: list[int]) -> tuple[float, float]:
 
 
 def _token_walk(graph: Graph) -> Walk:
-    """The experts that are left, with the tokens of all devices: where the tokens' axis is in each call."""
+    """A walk over the device's experts that finds the token axis in each of their calls."""
     walk = Walk(graph, TOKEN_RULES, keep_division, sums_gradients=False)
     mine = [_number(call) is not None for call in graph.calls]
     shared = {
@@ -218,11 +219,11 @@ def _token_walk(graph: Graph) -> Walk:
     return walk
 
 
-# Experts that are one stacked weight
+# Experts in one stacked weight
 
 
 def _stacked(program: Program, degree: int) -> Program:
-    """A device keeps some of the stack; as many rows come from all devices as it had."""
+    """A device keeps a part of the stack; it receives as many rows from all devices as it sends."""
     graph = program.graph
     rules = {**TOKEN_RULES, _GROUPED: _grouped}
     flow = Walk(graph, rules, keep_division, deciders=frozenset({_GROUPED})).run()
@@ -230,8 +231,8 @@ def _stacked(program: Program, degree: int) -> Program:
     for index, call in enumerate(graph.calls):
         if call.name == _GROUPED:
             spans.setdefault((call.module, call.phase, call.recomputed), []).append(index)
-    visits = [
-        _Visit(
+    uses = [
+        _ExpertUse(
             layer,
             indices[0],
             indices[-1],
@@ -241,18 +242,18 @@ def _stacked(program: Program, degree: int) -> Program:
         for (layer, _, _), indices in spans.items()
     ]
     divided = divide(graph, flow, degree)
-    return program.spread(Axis.EXPERT, degree, *_exchanges(visits), graph=divided)
+    return program.with_axis(Axis.EXPERT, degree, *_exchanges(uses), graph=divided)
 
 
 def _rows(graph: Graph, index: int) -> int:
-    """The operand of a grouped product with a row for each token; of a weight's gradient, the narrower."""
+    """The operand of a grouped product with one row per token; the smaller one for gradients of weights."""
     call = graph.calls[index]
     flat = [spec for spec in call.inputs[:2] if len(graph.specs[spec].shape) == 2]
     return min(flat, key=lambda spec: graph.specs[spec].elements)
 
 
 def _grouped(walk: Walk, index: int, call: Call) -> None:
-    """The stack is divided by experts, its gradient too; rows stay as many."""
+    """The stack and its gradient are divided by experts; the number of rows is unchanged."""
     behind = walk.operands(call)
     for place in (0, 1):
         name = walk.weight_name.get(behind[place])
@@ -274,7 +275,7 @@ class ExpertParallel(Strategy):
     order = 60
 
     def read(self, given: Mapping[str, str], layout: Layout) -> Layout:
-        """`ep`, which takes its devices from the data-parallel ones."""
+        """`ep`, which divides the data-parallel devices."""
         expert = whole_number("ep", given.get("ep", "1"))
         if layout.data % expert:
             raise InvalidRequest(

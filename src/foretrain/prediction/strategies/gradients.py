@@ -1,11 +1,7 @@
-"""Gradients.
+"""Gradients of a step: when they are ready, their buckets, and the axes along which they are averaged.
 
-When the gradients of a step are ready, and in which buckets they are reduced.
-
-Which devices average which gradients.
-
-Devices along the axes of context, expert, shard and data have gradients of the same parameters. Experts are
-the exception: along the expert axis every device has others, and nothing to average (see `expert`).
+Devices along the context, expert, shard and data axes have gradients of the same parameters. Experts are the
+exception: along the expert axis every device has different experts (see `expert`).
 """
 
 from __future__ import annotations
@@ -24,7 +20,7 @@ FIRST_BUCKET_BYTES = 1 << 20
 
 
 class Gradient(NamedTuple):
-    """A parameter's gradient: its size, and the call that finishes it."""
+    """A parameter's gradient: its size, and the call after which it is ready."""
 
     parameter: str
     elements: int
@@ -33,7 +29,7 @@ class Gradient(NamedTuple):
 
 
 class Bucket(NamedTuple):
-    """Gradients reduced together, once the last of them is ready."""
+    """Gradients that are reduced together when the last of them is ready."""
 
     elements: int
     bytes: int
@@ -49,22 +45,22 @@ def gradients(graph: Graph) -> list[Gradient]:
                 if graph.buffers[buffer].role is Role.GRADIENT:
                     ready[buffer] = index
     last = optimizer_start(graph) - 1
-    for buffer, each in enumerate(graph.buffers):  # traces may not say who wrote the first one
+    for buffer, each in enumerate(graph.buffers):  # traces may lack the write of the first gradient
         if each.role is Role.GRADIENT and each.born >= 0:
             ready.setdefault(buffer, min(each.born, last))
-    found = []
+    listed = []
     for buffer, call_index in ready.items():
         spec = graph.specs[graph.buffers[buffer].spec]
-        found.append(Gradient(graph.buffers[buffer].name, spec.elements, spec.bytes, call_index))
-    return sorted(found, key=lambda gradient: gradient.ready)
+        listed.append(Gradient(graph.buffers[buffer].name, spec.elements, spec.bytes, call_index))
+    return sorted(listed, key=lambda gradient: gradient.ready)
 
 
-def buckets(
+def bucketed(
     ordered: Iterable[Gradient], most: float = BUCKET_BYTES, first: float = FIRST_BUCKET_BYTES
 ) -> Iterator[Bucket]:
-    """Gradients in groups of about `most` bytes, the first of them smaller.
+    """Gradients in buckets of about `most` bytes; the first bucket is smaller.
 
-    A bucket is closed once it holds that much, as DistributedDataParallel does.
+    A bucket is closed when it reaches its limit, as in DistributedDataParallel.
     """
     elements = size = 0
     limit, last = first, None
@@ -89,7 +85,7 @@ def _first_update(graph: Graph) -> int:
 
 
 def forward_end(graph: Graph) -> int:
-    """The first call that is not of the forward pass."""
+    """The first call after the forward pass."""
     return cached_on_graph(graph, "forward_end", _first_after_forward)
 
 
@@ -99,7 +95,7 @@ def _first_after_forward(graph: Graph) -> int:
 
 
 def reduced_last(program: Program) -> Program:
-    """The same program where gradients are reduced after the backward pass, and hide behind nothing."""
+    """The program with gradients reduced after the backward pass, without overlap."""
     start = optimizer_start(program.graph)
     later = (
         exchange._replace(after=start - 1)
@@ -121,16 +117,16 @@ AVERAGING = (Axis.CONTEXT, Axis.EXPERT, Axis.SHARD, Axis.DATA)
 def averaged(
     program: Program, axes: tuple[Axis, ...] = AVERAGING
 ) -> Iterator[tuple[tuple[Axis, ...], list[Gradient]]]:
-    """The gradients that are averaged along the same of some axes, each list in the order they are ready."""
-    all_of_them = gradients(program.graph)
+    """Groups of axes and the gradients averaged along them, in the order they are ready."""
+    every = gradients(program.graph)
     if program.degree(Axis.EXPERT) == 1:
-        yield axes, all_of_them
+        yield axes, every
         return
-    yield axes, [gradient for gradient in all_of_them if not is_of_expert(gradient.parameter)]
+    yield axes, [gradient for gradient in every if not is_of_expert(gradient.parameter)]
     without = tuple(axis for axis in axes if axis is not Axis.EXPERT)
-    yield without, [gradient for gradient in all_of_them if is_of_expert(gradient.parameter)]
+    yield without, [gradient for gradient in every if is_of_expert(gradient.parameter)]
 
 
 def is_of_expert(parameter: str) -> bool:
-    """Whether a parameter belongs to one expert, or to the stack of them."""
+    """Whether a parameter belongs to an expert or to a stack of experts."""
     return "experts" in parameter.split(".")

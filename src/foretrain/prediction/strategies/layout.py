@@ -1,7 +1,6 @@
-"""How a step is laid out over devices: the degree of every axis, and how the work along them is run.
+"""The layout of a step over devices: the degree of every axis, and options of the strategies.
 
-Texts are parsed by the strategies themselves (`catalogue.layout_of`); here are the noun and what their
-parsers share.
+Strategies parse their own texts (`catalogue.layout_of`); this module holds what their parsers share.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from foretrain.prediction.strategies.program import Axis
 
 @dataclass(frozen=True, slots=True)
 class ServerPlan:
-    """How parameter servers wait: for all workers, for none, or for the first `k`; `servers` share them."""
+    """Parameter servers: variant, number `k` of gradients they wait for, and number of servers."""
 
     variant: str
     k: int
@@ -25,7 +24,7 @@ class ServerPlan:
 
 
 class Variant(StrEnum):
-    """How many gradients a server waits for, and what becomes of the others."""
+    """Which gradients a server waits for, and whether the other workers continue."""
 
     SYNC = "sync"
     ASYNC = "async"
@@ -37,10 +36,10 @@ class Variant(StrEnum):
 
 @dataclass(frozen=True)
 class PsUpdate:
-    """One update of the parameters, on average.
+    """An average update of the parameters.
 
-    `waiting_seconds` are for the workers alone, `exchange_seconds` what messages, aggregation and overhead
-    add to them. `standard_error` is that of the simulation, 0 where none was needed.
+    `waiting_seconds` is the wait for the workers, `exchange_seconds` the additional time of messages,
+    aggregation and overhead. `standard_error` is that of the simulation; 0 without one.
     """
 
     variant: Variant
@@ -51,27 +50,27 @@ class PsUpdate:
     gradients_per_update: int
     expected_staleness: float
     useful_share: float
-    """Share of the workers' time that ends in the model; the rest is waiting, exchange and discarded work."""
+    """Share of the workers' time spent on gradients that are used; the rest is waits and discarded work."""
     standard_error: float = 0.0
 
     @property
     def seconds_per_update(self) -> float:
-        """Time from one update to the next."""
+        """Time between two updates."""
         return self.waiting_seconds + self.exchange_seconds
 
     @property
     def gradients_per_second(self) -> float:
-        """Gradients that enter the model; times the batch of a worker, samples per second."""
+        """Gradients used per second; multiply by the batch of a worker for samples per second."""
         return self.gradients_per_update / self.seconds_per_update
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The degrees of every axis, and how the work along them is run.
+    """The degree of every axis, and options of the strategies.
 
-    `replication` names the strategy that decides what replicas exchange: by default `zero` with a
-    `zero_stage`, else `ddp`. `data` counts replicas that share
-    nothing, `shard` those that share state under ZeRO or FSDP. `options` are further settings of a strategy.
+    `replication` names the strategy that defines the exchanges between replicas: by default `zero` with a
+    `zero_stage`, else `ddp`. `data` counts replicas that share no state, `shard` those that share it under
+    ZeRO or FSDP. `options` are further settings of a strategy.
     """
 
     name: str
@@ -110,22 +109,22 @@ class Layout:
 
     @property
     def devices(self) -> int:
-        """How many devices it takes."""
+        """Number of devices."""
         return math.prod(self.degrees.values())
 
     @property
     def model_degree(self) -> int:
-        """Devices that hold one copy of the model between them."""
+        """Devices that together hold one copy of the model."""
         return self.tensor * self.context * self.pipeline
 
     @property
     def replicas(self) -> int:
-        """How many devices, or groups of them, train on samples of their own."""
+        """Number of devices, or groups of devices, with their own samples."""
         return self.expert * self.shard * self.data
 
     @property
     def contributions(self) -> int:
-        """How many replicas' gradients enter an update: all, unless servers wait for fewer."""
+        """Replicas with gradients in each update: all, unless servers wait for fewer."""
         return self.replicas if self.servers is None else self.servers.k
 
     @property
@@ -135,14 +134,14 @@ class Layout:
 
 
 def whole_number(name: str, value: str) -> int:
-    """The degree that a text gives."""
+    """A degree from its text."""
     if not (value.isascii() and value.isdigit()) or int(value) < 1:
         raise InvalidRequest(f"{name}={value or '...'} must be a whole number of at least 1")
     return int(value)
 
 
 def one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
-    """A word of a fixed list."""
+    """A value from a fixed list."""
     if value not in allowed:
         forms = ", ".join(f"{name}={each}" if each else name for each in allowed)
         raise InvalidRequest(f"{name}={value} is not one of {forms}")
@@ -150,5 +149,5 @@ def one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
 
 
 def divisors(number: int) -> str:
-    """The divisors of a number, listed."""
+    """The divisors of a number, separated by commas."""
     return ", ".join(str(each) for each in range(1, number + 1) if number % each == 0)

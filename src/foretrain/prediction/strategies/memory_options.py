@@ -1,4 +1,4 @@
-"""How a strategy spends the memory of a device: what is divided, kept and gathered."""
+"""Options of a training step that determine its memory: sharding, gradients, buckets, micro-batches."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from foretrain.errors import InvalidRequest
 
 @dataclass(frozen=True, slots=True)
 class MemoryOptions:
-    """How the training around the graph is run.
+    """Options of a training step that determine its memory.
 
-    `data_parallel` devices share the work; `zero_stage` 1 shards optimizer state over them, 2 also gradients,
-    3 also parameters. `keep_gradients` zeroes gradients in place (PyTorch before 2.0) instead of freeing
-    them. `tune_convolutions` is `cudnn.benchmark`. `prefetching_loaders` copy batches ahead in a stream of
-    their own; without one, a batch is copied when it is needed. `bucket_bytes` is how much of the gradients
-    is reduced at once (DistributedDataParallel's `bucket_cap_mb`, 25 by default). `in_flight` micro-batches
-    have their activations kept at once, as in a pipeline; `gathered_bytes` are outputs of other devices.
-    Under ZeRO, state outside experts is divided over `dense_shards` times as many devices.
+    `data_parallel` is the number of replicas; `zero_stage` 1 shards optimizer state over them, 2 also
+    gradients, 3 also parameters. `keep_gradients` zeroes gradients in place (PyTorch before 2.0) instead of
+    freeing them. `tune_convolutions` is `cudnn.benchmark`. `prefetching_loaders` copy batches ahead on
+    streams of their own; without them a batch is copied when it is needed. `bucket_bytes` is the size of a
+    gradient bucket (DistributedDataParallel's `bucket_cap_mb`, 25 by default). `in_flight` is the number of
+    micro-batches with saved activations at a time, as in a pipeline; `gathered_bytes` are outputs of other
+    devices. Under ZeRO, state outside experts is divided over `dense_shards` times as many devices.
     """
 
     data_parallel: int = 1
@@ -33,6 +33,6 @@ class MemoryOptions:
 
     def __post_init__(self) -> None:
         if self.data_parallel < 1:
-            raise InvalidRequest(f"{self.data_parallel} data-parallel devices: give at least 1")
+            raise InvalidRequest(f"data_parallel must be at least 1, got {self.data_parallel}")
         if self.zero_stage not in (0, 1, 2, 3):
-            raise InvalidRequest(f"ZeRO stage {self.zero_stage} does not exist; stages are 0, 1, 2 and 3")
+            raise InvalidRequest(f"zero_stage must be 0, 1, 2 or 3, got {self.zero_stage}")

@@ -1,30 +1,27 @@
-"""Parameter servers.
+"""Parameter servers: time per update, throughput and staleness, by the number of gradients servers wait for.
 
-Which kind of parameter server, and how many of them: `ps-sync`, `ps-ksync=3`, `ps-async,servers=2`.
-
-Parameter servers: time per update, throughput and staleness, by how many gradients the server waits for.
-
-n workers with independent times X per gradient; one gradient or one set of parameters takes c seconds through
-the server's link when it is alone there, and as many times that as there are at once (the seed's S / (B/n)).
+Strategies are written `ps-sync`, `ps-ksync=3` or `ps-async,servers=2`. There are n workers with independent
+times X per gradient. A message (gradients or parameters) takes c seconds on an idle server link, and m c
+seconds if m messages share it (S / (B/n) in Sanghvi's model, see `synchronous_seconds`).
 
 | variant | the server updates with | waiting for the workers | staleness |
 |---|---|---|---|
 | sync | all n gradients | E[X_(n:n)] | 0 |
-| ksync | the first K; the others start again | E[X_(K:n)] | 0 |
-| kbatchsync | the first K, workers going on with the same parameters | E[K-th of n pooled renewals] | 0 |
-| async | each one | E[X] / n | n - 1 |
-| kasync | the first K workers; the others go on | simulated; exponential: E[X_(K:n)] | (n - K) / K |
-| kbatchasync | any K, workers going on with the newest parameters | K E[X] / n | (n - 1) / K |
+| ksync | the first K; the others restart | E[X_(K:n)] | 0 |
+| kbatchsync | the first K; workers continue with the same parameters | E[K-th of n pooled renewals] | 0 |
+| async | each gradient | E[X] / n | n - 1 |
+| kasync | the first K workers; the others continue | simulated; exponential: E[X_(K:n)] | (n - K) / K |
+| kbatchasync | any K; workers continue with the newest parameters | K E[X] / n | (n - 1) / K |
 
-Waiting times: S. Dutta et al., "Slow and Stale Gradients Can Win the Race", AISTATS 2018. Staleness, the mean
-number of updates between reading the parameters and using the gradient, holds for any times: each update
-makes every gradient then under way one older, which are n - K (kasync) or n - 1 of them, and uses up K.
+Waiting times: S. Dutta et al., "Slow and Stale Gradients Can Win the Race", AISTATS 2018. Staleness is the
+mean number of updates between reading the parameters and using the gradient. It holds for any distribution:
+each update ages the n - K (kasync) or n - 1 gradients in progress by one, and uses K.
 
-Exchanges. Where the server waits for a set (sync, ksync, kbatchsync) its pushes and the n pulls follow the
-waiting, as in the seed: an upper bound where early pushes hide behind late workers. In kasync the K exchange
-while the others compute. In async and kbatchasync workers share the link as they come: a closed network of
-computing (any distribution) and one processor-sharing server, solved exactly by mean value analysis
-(F. Baskett et al., J. ACM 22 (2), 1975; M. Reiser, S. Lavenberg, J. ACM 27 (2), 1980).
+Exchanges. In sync, ksync and kbatchsync the pushes and the n pulls follow the waiting: an upper bound, since
+early pushes may overlap late workers. In kasync the K workers exchange while the others compute. In async and
+kbatchasync workers share the link as they arrive: a closed network of computing (any distribution) and one
+processor-sharing server, solved exactly by mean value analysis (F. Baskett et al., J. ACM 22 (2), 1975;
+M. Reiser, S. Lavenberg, J. ACM 27 (2), 1980).
 """
 
 from __future__ import annotations
@@ -49,30 +46,29 @@ FORM = re.compile(r"ps-(sync|async|ksync|kbatchsync|kasync|kbatchasync)(?:=(\d+)
 
 
 def server_plan(strategy: str, workers: int) -> ServerPlan:
-    """The plan a strategy's name stands for, with so many workers."""
-    found = FORM.fullmatch(strategy)
-    if not found:
+    """The servers of a strategy text, for a number of workers."""
+    match = FORM.fullmatch(strategy)
+    if not match:
         raise InvalidRequest(
             f"strategy {strategy!r}: write ps-sync, ps-async, ps-ksync=K, ps-kbatchsync=K, ps-kasync=K or "
             "ps-kbatchasync=K, each with ,servers=S for several servers"
         )
-    variant, k, servers = found.group(1), found.group(2), int(found.group(3) or 1)
-    waits_for_some = variant.startswith("k")
-    if waits_for_some != (k is not None):
-        need = f"needs a number: ps-{variant}=K" if waits_for_some else "takes no number"
+    variant, number, servers = match.group(1), match.group(2), int(match.group(3) or 1)
+    takes_number = variant.startswith("k")
+    if takes_number != (number is not None):
+        need = f"needs a number: ps-{variant}=K" if takes_number else "takes no number"
         raise InvalidRequest(f"strategy {strategy!r}: ps-{variant} {need}")
-    wanted = int(k) if k else (workers if variant == "sync" else 1)
-    if not 1 <= wanted <= workers:
-        raise InvalidRequest(f"{strategy}: waiting for {wanted} of {workers} workers; K is 1 to {workers}")
+    k = int(number) if number else (workers if variant == "sync" else 1)
+    if not 1 <= k <= workers:
+        raise InvalidRequest(f"strategy {strategy}: K must be between 1 and {workers} workers, got {k}")
     if servers < 1:
-        raise InvalidRequest(f"{strategy}: give at least one server")
-    return ServerPlan(variant, wanted, servers)
+        raise InvalidRequest(f"strategy {strategy}: servers must be at least 1, got {servers}")
+    return ServerPlan(variant, k, servers)
 
 
 @dataclass(frozen=True)
 class Server:
-    """What the server side costs: one message (gradients up, parameters down) alone on the link, aggregating
-    an update, and the overhead a worker adds to each gradient."""
+    """Costs of the servers: message on an idle link, aggregation of an update, overhead per gradient."""
 
     message_seconds: float = 0.0
     aggregation_seconds: float = 0.0
@@ -80,7 +76,7 @@ class Server:
 
 
 FREE = Server()
-"""A server that costs nothing."""
+"""A server without costs."""
 
 
 def server_on_link(
@@ -90,10 +86,10 @@ def server_on_link(
     aggregation_seconds: float = 0.0,
     overhead_seconds: float = 0.0,
 ) -> Server:
-    """Servers with a link of `bytes_per_second` each, which share the parameters, or the workers, evenly."""
+    """Servers with a link of `bytes_per_second` each, over which the parameters are divided evenly."""
     if servers < 1 or bytes_per_second <= 0:
         raise InvalidRequest(
-            f"{servers} servers at {bytes_per_second} bytes/s serve nobody; both must be > 0"
+            f"servers and bytes_per_second must be above 0, got {servers} and {bytes_per_second}"
         )
     return Server(gradient_bytes / bytes_per_second / servers, aggregation_seconds, overhead_seconds)
 
@@ -108,7 +104,7 @@ def synchronous_seconds(
     aggregation_seconds: float = 0.0,
     overhead_seconds: float = 0.0,
 ) -> float:
-    """The seed's synchronous step: T = max over workers (b/g t_fwd + t_bwd + 2 S/(B/n) + t_agg + o).
+    """Synchronous step: T = max over workers (b/g t_fwd + t_bwd + 2 S/(B/n) + t_agg + o).
 
     One entry per worker (g of them) in the two sequences; each server serves n workers over a link of B.
     Reference: K. Sanghvi, "Prediction & Cost Analysis of Distributed Deep Learning Jobs in a Multi-GPU
@@ -118,7 +114,7 @@ def synchronous_seconds(
     if not 1 <= workers_per_server <= workers or len(backward_seconds) != workers:
         raise InvalidRequest(
             f"{workers_per_server} workers per server, {workers} forward and {len(backward_seconds)} backward"
-            " times: give both times for each worker, and a server at most all of them"
+            " times: give both times for each worker, and at most all workers per server"
         )
     computing = max(
         batch / workers * forward + backward
@@ -130,7 +126,7 @@ def synchronous_seconds(
 
 @dataclass(frozen=True)
 class _Pace:
-    """Average time of an update, without and with the exchanges."""
+    """Average time of an update, without and with exchanges."""
 
     waiting: float
     whole: float
@@ -140,15 +136,16 @@ class _Pace:
 def ps_update(
     variant: Variant, workers: int, k: int, worker_times: WorkerTimes, server: Server = FREE
 ) -> PsUpdate:
-    """An average update of `workers` equal workers; K counts for the four variants that wait for some."""
+    """An average update of `workers` equal workers; `k` applies to the four variants with a K."""
     if workers < 1:
-        raise InvalidRequest(f"a parameter server needs a worker, not {workers}")
+        raise InvalidRequest(f"workers must be at least 1, got {workers}")
     k = {Variant.SYNC: workers, Variant.ASYNC: 1}.get(variant, k)
     distinct = variant in {Variant.K_SYNC, Variant.K_ASYNC}
     if k < 1 or (distinct and k > workers):
         raise InvalidRequest(
-            f"{variant} of {k} gradients from {workers} workers; K is at least 1"
+            f"{variant}: K must be at least 1"
             + (f" and at most {workers}, the number of workers" if distinct else "")
+            + f", got {k}"
         )
     pace = _PACES[variant](workers, k, worker_times, server)
     return PsUpdate(
@@ -165,7 +162,7 @@ def ps_update(
 
 
 def expected_staleness(variant: Variant, workers: int, k: int) -> float:
-    """Mean number of updates between a gradient's parameters and its use."""
+    """Mean number of updates between reading the parameters and using the gradient."""
     if variant is Variant.ASYNC:
         return workers - 1.0
     if variant is Variant.K_ASYNC:
@@ -195,7 +192,7 @@ def _any_k_batches(workers: int, k: int, times: WorkerTimes, server: Server) -> 
     return _Pace(k * times.mean / workers, k / rate)
 
 
-def _first_k_going_on(workers: int, k: int, times: WorkerTimes, server: Server) -> _Pace:
+def _first_k_continuing(workers: int, k: int, times: WorkerTimes, server: Server) -> _Pace:
     if k == workers:
         return _first_k(workers, k, times, server)
     if k == 1:
@@ -216,12 +213,12 @@ _PACES: Mapping[Variant, Callable[[int, int, WorkerTimes, Server], _Pace]] = {
     Variant.K_BATCH_SYNC: _first_k_batches,
     Variant.ASYNC: _any_k_batches,
     Variant.K_BATCH_ASYNC: _any_k_batches,
-    Variant.K_ASYNC: _first_k_going_on,
+    Variant.K_ASYNC: _first_k_continuing,
 }
 
 
 def closed_network_rate(workers: int, away_seconds: float, service_seconds: float) -> float:
-    """Visits per second to a shared server by workers that stay away for a while between visits.
+    """Visits per second to a shared server by workers that compute for `away_seconds` between visits.
 
     Mean value analysis, for m = 1 ... n: R = s (1 + Q), rate = m / (Z + R), Q = rate · R.
     """
@@ -235,7 +232,7 @@ def closed_network_rate(workers: int, away_seconds: float, service_seconds: floa
 
 
 class ParameterServer(Strategy):
-    """`ps-sync`, `ps-async`, `ps-ksync=K` ...: workers exchange with servers. No launcher starts servers."""
+    """`ps-sync`, `ps-async`, `ps-ksync=K` ...: workers and servers. No launcher starts servers."""
 
     name = "parameter-server"
     words = ("ps-sync", "ps-async")
@@ -244,7 +241,7 @@ class ParameterServer(Strategy):
     order = 90
 
     def claims(self, text: str) -> bool:
-        """Everything that begins with `ps-`."""
+        """All texts that start with `ps-`."""
         return text.startswith("ps-")
 
     def parse(self, text: str, devices: int, devices_per_node: int) -> Layout:
@@ -253,7 +250,7 @@ class ParameterServer(Strategy):
         return Layout(text, data=devices, replication=self.name, servers=server_plan(text, devices))
 
     def update(self, layout: Layout, worker: WorkerTimes, message: float, updating: float) -> PsUpdate | None:
-        """By how many gradients the servers wait for."""
+        """An average update, by the number of gradients the servers wait for."""
         plan = layout.servers
         assert plan is not None, "parsed by this strategy"
         server = Server(message, updating / plan.servers)

@@ -1,16 +1,12 @@
-"""Programs.
+"""The program of one device in a training step: its calls and its exchanges with other devices.
 
-What one device runs of a training step, and what it exchanges with the others.
+A `Program` starts as the whole step on one device. A strategy rewrites it into that of one device among many:
+it divides dimensions of the graph's tensors and adds exchanges between calls. A strategy of degree 1 returns
+the program unchanged; one of degree d leaves each of d devices its share of the work.
 
-A `Program` begins as the whole step on one device. A strategy turns it into that of one device among many:
-it divides dimensions of the graph's tensors, and adds exchanges between calls. A strategy of degree 1
-returns the program it was given; of degree d it leaves each of d devices its share of the work.
-
-Which devices exchange data along an axis, and how many of them share a node.
-
-Devices are numbered with the first axis of `Axis` fastest, node by node: tensor-parallel neighbours sit
-together, pipeline stages farthest apart. Along an axis of stride s (the product of the degrees before it),
-a node of N devices holds min(degree, N / s) members of a group, at least one.
+Devices are numbered node by node, with the first axis of `Axis` varying fastest: tensor-parallel neighbours
+are adjacent, pipeline stages farthest apart. Along an axis of stride s (the product of the degrees before
+it), a node of N devices holds min(degree, N / s) members of a group, at least one.
 """
 
 from __future__ import annotations
@@ -27,7 +23,7 @@ from foretrain.workloads.graph import Graph
 
 
 class Axis(StrEnum):
-    """A way to divide a step. Neighbouring devices belong to the first axis of this order, and so on."""
+    """An axis along which a step is parallelised, in the order in which devices are numbered."""
 
     TENSOR = "tp"
     CONTEXT = "cp"
@@ -38,11 +34,11 @@ class Axis(StrEnum):
 
 
 REPLICAS = (Axis.EXPERT, Axis.SHARD, Axis.DATA)
-"""The axes whose devices train on samples of their own."""
+"""The axes along which devices have different samples."""
 
 
 class When(StrEnum):
-    """In which micro-batches of a step an exchange happens."""
+    """The micro-batches of a step in which an exchange takes place."""
 
     EVERY = "every micro-batch"
     FIRST = "the first micro-batch"
@@ -50,12 +46,12 @@ class When(StrEnum):
 
 
 class Exchange(NamedTuple):
-    """A collective at its place in the step.
+    """A collective and its position in the step.
 
-    It starts once call `after` has ended (-1: at once), and call `before` waits for it (the number of calls:
-    nothing but the end of the step does). `bytes` is the whole message of the group along `axis` (and `also`
-    along others): the full tensor, also where each member holds only a part of it. `host_seconds` is what the
-    host does for it that everything waits for.
+    It starts when call `after` has ended (-1: at the start of the step). Call `before` waits for it (the
+    number of calls: only the end of the step does). `bytes` is the whole message of the group along `axis`
+    and the axes in `also`: the full tensor, even if each member holds only a part of it. `host_seconds` is
+    host time that blocks the step.
     """
 
     name: str
@@ -78,10 +74,10 @@ class Exchange(NamedTuple):
 class Program:
     """One device's part of a training step, for one micro-batch.
 
-    `graph` is the step with its dimensions divided; `degrees` says over how many devices each axis spreads
-    it (an axis that is not named: 1). `zero_stage` 1 shards optimizer state over the shard axis, 2 also
-    gradients, 3 also parameters. Experts live on devices that train on samples of their own.
-    `forward_launchers` devices have their forward passes launched by one interpreter, in turn.
+    `graph` is the step with divided dimensions; `degrees` is the number of devices along each axis (1 for an
+    axis that is not listed). `zero_stage` 1 shards optimizer state over the shard axis, 2 also gradients, 3
+    also parameters. Along the expert axis, devices have different samples. One interpreter launches the
+    forward passes of `forward_launchers` devices, one after the other.
     """
 
     graph: Graph
@@ -93,21 +89,21 @@ class Program:
     notes: tuple[str, ...] = ()
 
     def degree(self, axis: Axis) -> int:
-        """Over how many devices an axis spreads the step."""
+        """Number of devices along an axis."""
         return self.degrees.get(axis, 1)
 
     @property
     def devices(self) -> int:
-        """All devices of the program."""
+        """Number of devices."""
         return math.prod(self.degrees.values())
 
     @property
     def replicas(self) -> int:
-        """How many devices, or groups of them, train on samples of their own."""
+        """Number of devices, or groups of devices, with their own samples."""
         return math.prod(self.degree(axis) for axis in REPLICAS)
 
-    def spread(self, axis: Axis, degree: int, *added: Exchange, graph: Graph | None = None) -> Program:
-        """The program spread along one more axis, with exchanges added and perhaps the graph divided."""
+    def with_axis(self, axis: Axis, degree: int, *added: Exchange, graph: Graph | None = None) -> Program:
+        """The program parallelised along one more axis, with more exchanges and optionally another graph."""
         return replace(
             self,
             graph=self.graph if graph is None else graph,
@@ -117,26 +113,26 @@ class Program:
 
 
 def compiled(program: Program) -> Program:
-    """The program with its kernels fused, where its step is compiled: none spans an exchange."""
+    """The program with fused kernels if the step is compiled; no kernel spans an exchange."""
     graph = program.graph
     if not graph.settings.get("compile") or is_fused(graph):
         return program
     if not program.exchanges:
         return replace(program, graph=fused(graph))
     breaks = {call for exchange in program.exchanges for call in (exchange.after + 1, exchange.before)}
-    found = fusion(graph, breaks)
+    result = fusion(graph, breaks)
     exchanges = tuple(
         exchange._replace(
-            after=found.place[exchange.after] if exchange.after >= 0 else exchange.after,
-            before=found.place[exchange.before],
+            after=result.place[exchange.after] if exchange.after >= 0 else exchange.after,
+            before=result.place[exchange.before],
         )
         for exchange in program.exchanges
     )
-    return replace(program, graph=found.graph, exchanges=exchanges)
+    return replace(program, graph=result.graph, exchanges=exchanges)
 
 
 def group_along(axes: tuple[Axis, ...], degrees: Mapping[Axis, int], devices_per_node: int) -> Group:
-    """The group that spans some axes, seen from one of its members."""
+    """The group of one device along some axes."""
     size = members = 1
     for axis in axes:
         degree = degrees.get(axis, 1)
@@ -147,21 +143,21 @@ def group_along(axes: tuple[Axis, ...], degrees: Mapping[Axis, int], devices_per
 
 
 def stride(axis: Axis, degrees: Mapping[Axis, int]) -> int:
-    """How far apart neighbours along an axis are numbered."""
+    """Difference of the numbers of two neighbours along an axis."""
     before = list(Axis)[: list(Axis).index(axis)]
     return math.prod(degrees.get(other, 1) for other in before)
 
 
 def neighbours(axis: Axis, degrees: Mapping[Axis, int], devices_per_node: int) -> Group:
-    """Two devices next to each other along an axis, as pipeline stages are."""
-    apart = stride(axis, degrees)
-    together = apart < devices_per_node
+    """The pair of two neighbours along an axis, such as consecutive pipeline stages."""
+    distance = stride(axis, degrees)
+    is_same_node = distance < devices_per_node
     on_node = min(devices_per_node, math.prod(degrees.values()))
-    return Group(2, 2 if together else 1, min(apart, on_node))
+    return Group(2, 2 if is_same_node else 1, min(distance, on_node))
 
 
 ROOT = ""
-"""The unit of the parameters outside any repeated block; it stays gathered throughout."""
+"""The unit of parameters outside all repeated blocks; it stays gathered for the whole step."""
 
 
 def unit_of(parameter: str) -> str:

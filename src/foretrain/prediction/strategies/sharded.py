@@ -1,15 +1,12 @@
-"""Sharded.
+"""Sharded data parallelism: ZeRO stages 1 to 3, FSDP and hybrid sharding.
 
-Sharded parameters: which of them a device gathers together, and for which calls.
+Stage 1 shards the optimizer state: gradients are reduce-scattered, each device updates its share, and the new
+parameters are all-gathered. Stage 2 also shards the gradients. Stage 3 (FSDP) also shards the parameters:
+each block is all-gathered before it is used, forward and backward, one block ahead, and its gradients are
+reduce-scattered afterwards. Hybrid sharding shards within groups of devices and all-reduces the shares
+between the groups.
 
-ZeRO and FSDP: replicas share what they would otherwise all hold.
-
-Stage 1 shards the optimizer's state: gradients are reduce-scattered, each device updates its share, and the
-new parameters are all-gathered. Stage 2 also drops the gradients of others. Stage 3 (FSDP) holds only a share
-of the parameters: each block is all-gathered before it is used, forward and backward, one block ahead, and
-its gradients are reduce-scattered after. Hybrid sharding does so within a part of the devices and all-reduces
-the shares between the parts.
-Rajbhandari et al. 2020, arXiv:1910.02054; Zhao et al. 2023, arXiv:2304.11277.
+References: S. Rajbhandari et al., "ZeRO", arXiv:1910.02054; Y. Zhao et al., "PyTorch FSDP", arXiv:2304.11277.
 """
 
 from __future__ import annotations
@@ -29,7 +26,7 @@ from foretrain.prediction.strategies.gradients import (
     AVERAGING,
     BUCKET_BYTES,
     Gradient,
-    buckets,
+    bucketed,
     gradients,
     is_of_expert,
     optimizer_start,
@@ -46,9 +43,9 @@ _HALF = {"fp16": "float16", "bf16": "bfloat16", "fp8": "bfloat16"}
 
 
 class Gathered(NamedTuple):
-    """A unit's whole parameters, from the call they are gathered before to the last that needs them.
+    """The gathered parameters of a unit, from the call their gather precedes to the last that reads them.
 
-    `needed` is the first call that needs them.
+    `needed` is the first call that reads them.
     """
 
     unit: str
@@ -59,19 +56,19 @@ class Gathered(NamedTuple):
 
 
 def item_bytes(graph: Graph, spec: Spec | None) -> int:
-    """Bytes of one element of a parameter as it is sent: half precision under mixed precision.
+    """Bytes per element of a parameter in an exchange: half precision under mixed precision.
 
-    Without a spec: those of half precision, or 0 where parameters are sent as they are.
+    Without a spec: those of half precision, or 0 if parameters are sent in their own type.
     """
     half = ITEM_BYTES.get(_HALF.get(str(graph.settings.get("precision")), ""), 0)
     return half or (ITEM_BYTES[spec.dtype] if spec else 0)
 
 
 def gathered_units(graph: Graph, is_member: Callable[[str], bool] = lambda _: True) -> list[Gathered]:
-    """Every gathering of a step: each block once forward and once backward, one block prefetched.
+    """All gathers of a step: each block once forward and once backward, one block prefetched.
 
-    Under mixed precision units are gathered in half precision, as FSDP does with a `param_dtype`. Only
-    parameters for which `is_member` holds are gathered.
+    Under mixed precision, units are gathered in half precision, as FSDP does with a `param_dtype`. Parameters
+    are filtered by `is_member`.
     """
     sizes: dict[str, int] = {}
     unit_of_buffer: dict[int, str] = {}
@@ -85,11 +82,11 @@ def gathered_units(graph: Graph, is_member: Callable[[str], bool] = lambda _: Tr
 
 
 def _uses(graph: Graph, unit_of_buffer: dict[int, str]) -> dict[tuple[str, Phase], tuple[int, int]]:
-    """First and last call that reads each unit, forward and backward, or makes gradients of it.
+    """First and last call that reads each unit, forward and backward, or writes its gradients.
 
-    A first block may make gradients without reading its weights; it is gathered for its backward pass too.
+    The first block may write gradients without reading its weights; it is gathered backward, too.
     """
-    found: dict[tuple[str, Phase], tuple[int, int]] = {}
+    spans: dict[tuple[str, Phase], tuple[int, int]] = {}
     units_gathered = set(unit_of_buffer.values())
     gradient_of = {
         index: unit_of(buffer.name)
@@ -104,13 +101,13 @@ def _uses(graph: Graph, unit_of_buffer: dict[int, str]) -> dict[tuple[str, Phase
             units |= {gradient_of[buffer] for buffer in call.writes if buffer in gradient_of} - {ROOT}
         for unit in units:
             phase = Phase.FORWARD if unit == ROOT else call.phase
-            start, _ = found.get((unit, phase), (index, index))
-            found[unit, phase] = (start, index)
-    return found
+            start, _ = spans.get((unit, phase), (index, index))
+            spans[unit, phase] = (start, index)
+    return spans
 
 
 def _prefetched(uses: dict[tuple[str, Phase], tuple[int, int]], sizes: dict[str, int]) -> list[Gathered]:
-    """Each unit is gathered when the one before it starts."""
+    """The gathers of units, each started when the unit before it starts."""
     gathered: list[Gathered] = []
     for phase in (Phase.FORWARD, Phase.BACKWARD):
         blocks: Iterable[tuple[str, tuple[int, int]]] = sorted(
@@ -128,33 +125,33 @@ def _prefetched(uses: dict[tuple[str, Phase], tuple[int, int]], sizes: dict[str,
 
 
 SHARING = (Axis.SHARD, Axis.CONTEXT, Axis.EXPERT)
-"""The axes whose devices hold equal parameters, and so divide their state: for experts all but the last."""
+"""The axes along which devices hold equal parameters and shard their state; experts: all but the last."""
 
 
 def sharded(program: Program, degree: int, stage: int, replicas: int = 1) -> Program:
-    """The program of one of `degree` devices that share state, `replicas` times over.
+    """The program of one of `degree` devices that shard their state; there are `replicas` such groups.
 
-    Devices that divide a sequence share state too, and outside experts those that divide the experts.
+    State is also sharded along the context axis and, outside experts, along the expert axis.
     """
     if degree == 1 and replicas == 1 and math.prod(program.degree(axis) for axis in AVERAGING) == 1:
         return program
-    spread = program.spread(Axis.SHARD, degree).spread(Axis.DATA, replicas)
+    parallel = program.with_axis(Axis.SHARD, degree).with_axis(Axis.DATA, replicas)
     graph = program.graph
     added: list[Exchange] = []
-    for axes, is_member in _groups(spread):
+    for axes, is_member in _groups(parallel):
         gathered = _gathered_blocks(graph, axes, is_member) if stage == 3 else ()
         added += gathered or _gathered_parameters(graph, axes, is_member)
         own = [gradient for gradient in gradients(graph) if is_member(gradient.parameter)]
         reductions = [*_reductions(graph, own, stage, axes)]
         added += reductions
         if replicas > 1:
-            members = math.prod(spread.degree(axis) for axis in axes)
+            members = math.prod(parallel.degree(axis) for axis in axes)
             added += [_between_parts(reduction, members) for reduction in reductions]
-    return replace(spread, exchanges=(*spread.exchanges, *added), zero_stage=stage)
+    return replace(parallel, exchanges=(*parallel.exchanges, *added), zero_stage=stage)
 
 
 def _groups(program: Program) -> Iterator[tuple[tuple[Axis, ...], Callable[[str], bool]]]:
-    """Parameters whose state is shared along the same axes: all, or experts apart from the others."""
+    """The axes along which state is sharded, and a filter of parameters: experts and others are separate."""
     axes = tuple(axis for axis in SHARING if axis is Axis.SHARD or program.degree(axis) > 1)
     if program.degree(Axis.EXPERT) == 1:
         yield axes, lambda _: True
@@ -166,7 +163,7 @@ def _groups(program: Program) -> Iterator[tuple[tuple[Axis, ...], Callable[[str]
 def _gathered_blocks(
     graph: Graph, axes: tuple[Axis, ...], is_member: Callable[[str], bool]
 ) -> tuple[Exchange, ...]:
-    """Blocks one after the other, each ahead of the call that needs it by the block before it."""
+    """All-gathers of blocks, each started with the block before it."""
     return tuple(
         Exchange(
             name=f"all-gather {unit.unit or 'other parameters'}",
@@ -185,7 +182,7 @@ def _gathered_blocks(
 def _gathered_parameters(
     graph: Graph, axes: tuple[Axis, ...], is_member: Callable[[str], bool]
 ) -> tuple[Exchange, ...]:
-    """All parameters, once they are updated."""
+    """The all-gather of the updated parameters."""
     size = sum(
         _sent(graph, buffer)
         for buffer in graph.buffers
@@ -204,7 +201,7 @@ def _sent(graph: Graph, buffer: Buffer) -> float:
 def _reductions(
     graph: Graph, ready_gradients: list[Gradient], stage: int, axes: tuple[Axis, ...]
 ) -> Iterator[Exchange]:
-    """Gradients by bucket, or by block where the parameters come and go by block."""
+    """Reduce-scatters of gradients, by bucket or, in stage 3, by block."""
     waiting = optimizer_start(graph)
     sent = [_in_sent_precision(graph, gradient) for gradient in ready_gradients]
     for name, size, ready in _by_block(sent) if stage == 3 else _by_bucket(sent):
@@ -221,7 +218,7 @@ def _reductions(
 
 
 def _by_bucket(sent: list[Gradient]) -> Iterator[tuple[str, float, int]]:
-    for number, bucket in enumerate(buckets(sent, BUCKET_BYTES, BUCKET_BYTES), start=1):
+    for number, bucket in enumerate(bucketed(sent, BUCKET_BYTES, BUCKET_BYTES), start=1):
         yield str(number), bucket.bytes, bucket.ready
 
 
@@ -237,13 +234,13 @@ def _by_block(sent: list[Gradient]) -> Iterator[tuple[str, float, int]]:
 
 
 def _in_sent_precision(graph: Graph, gradient: Gradient) -> Gradient:
-    """Gradients are reduced in the precision parameters are gathered in, or in FP32 if added up in it."""
+    """A gradient in the precision that parameters are gathered in; in FP32 if it is accumulated in FP32."""
     half = 0 if graph.settings.get("full_gradients") else item_bytes(graph, None)
     return gradient._replace(bytes=gradient.elements * half) if half else gradient
 
 
 def _between_parts(reduction: Exchange, members: int) -> Exchange:
-    """The shares of a reduction, added up between replicas; it waits its turn on a stream of its own."""
+    """The all-reduce of the shares of a reduction between replicas, on its own stream."""
     return reduction._replace(
         name=reduction.name.replace("reduce-scatter", "all-reduce shares of"),
         verb=Verb.ALL_REDUCE,
@@ -255,9 +252,9 @@ def _between_parts(reduction: Exchange, members: int) -> Exchange:
 
 
 def with_sharded_optimizer(graph: Graph, degree: int) -> Graph:
-    """The same step where each optimizer call works on a share of its tensors. For its time alone.
+    """The step with optimizer calls on shares of their tensors, to price them.
 
-    Updates work on a share of the elements, products and means (of Adafactor) on a share of the rows.
+    Updates work on a share of the elements; products and means (of Adafactor) on a share of the rows.
     """
     if degree == 1:
         return graph
@@ -274,7 +271,7 @@ _BY_ROWS = frozenset({*MATRIX_KINDS, Kind.REDUCTION})
 
 
 class _Shares:
-    """Specs and buffers of shares, each kept once."""
+    """Builds the specs and buffers of shares, each once."""
 
     def __init__(self, graph: Graph, degree: int) -> None:
         self.specs, self.buffers = list(graph.specs), list(graph.buffers)
@@ -318,7 +315,7 @@ HYBRID = "hsdp"
 
 
 class Sharded(Strategy):
-    """`zero1` to `zero3`, `fsdp`, `hsdp`, or `zero=S[,shard=N]` in a list: replicas that share state."""
+    """`zero1` to `zero3`, `fsdp`, `hsdp`, or `zero=S[,shard=N]` in a list: replicas that shard state."""
 
     name = "zero"
     words = (*STAGES, HYBRID)
@@ -335,7 +332,7 @@ class Sharded(Strategy):
         return Layout(text, shard=devices, zero_stage=STAGES[text], replication=self.name)
 
     def read(self, given: Mapping[str, str], layout: Layout) -> Layout:
-        """`zero`, and `shard` for the devices that share state (all data-parallel ones by default)."""
+        """`zero`, and `shard`, the devices that shard state (by default all data-parallel devices)."""
         stage = int(one_of("zero", given.get("zero", "0"), ("0", "1", "2", "3")))
         if not stage:
             if "shard" in given:
@@ -351,7 +348,7 @@ class Sharded(Strategy):
         )
 
     def replicate(self, program: Program, layout: Layout) -> Program:
-        """State gathered and gradients scattered, during the backward pass or after it."""
+        """Gathers of state and scatters of gradients, during the backward pass or after it."""
         replicated = sharded(program, layout.shard, layout.zero_stage, layout.data)
         return replicated if layout.overlaps else reduced_last(replicated)
 
@@ -380,21 +377,21 @@ class Sharded(Strategy):
         micro_batches: int,
         exchange: ExchangeSeconds,
     ) -> Floats:
-        """By stage: the gather after an update, or what gathers and scatters outlast the passes by."""
+        """By stage: the gather after the update, or the excess of gathers and scatters over the passes."""
         gather = exchange(Verb.ALL_GATHER, sent_bytes, SHARING)
         scatter = exchange(Verb.REDUCE_SCATTER, sent_bytes, SHARING)
-        across = exchange(Verb.ALL_REDUCE, sent_bytes / (layout.shard * layout.context), (Axis.DATA,))
+        between = exchange(Verb.ALL_REDUCE, sent_bytes / (layout.shard * layout.context), (Axis.DATA,))
         if layout.zero_stage < 3:
             scatters = micro_batches if layout.zero_stage > 1 else 1
             late: Floats = np.maximum(0.0, scatter - backward) * (scatters - 1)
-            last: Floats = np.maximum(0.0, scatter + across - backward)
+            last: Floats = np.maximum(0.0, scatter + between - backward)
             return gather + last + late
         each: Floats = np.maximum(0.0, gather - forward) + np.maximum(0.0, gather + scatter - backward)
-        after_all: Floats = np.maximum(0.0, across - backward)
+        after_all: Floats = np.maximum(0.0, between - backward)
         return micro_batches * each + after_all
 
     def environment(self, layout: Layout) -> tuple[tuple[str, str, str], ...]:
-        """The stage, and the devices that share state."""
+        """The stage, and the devices that shard state."""
         stage = "what is sharded: 1 optimizer state, 2 and gradients, 3 and parameters (FSDP)"
         return (
             (

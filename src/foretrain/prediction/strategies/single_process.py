@@ -1,13 +1,13 @@
-"""PyTorch's DataParallel: one process, one thread for each device, the first device in the middle.
+"""PyTorch's DataParallel: one process with one thread per device; all exchanges go through the first device.
 
 Each step scatters the samples, copies the parameters from the first device to the others, runs the forward
-passes, gathers the outputs and computes the loss on the first device, runs the backward passes, adds the
-gradients up on the first device, and updates the parameters there alone. So all parameters move twice in
-every step, nothing overlaps, and the first device holds the outputs of all and the optimizer's state.
-The threads share the interpreter's lock: forward passes are launched one after the other. Before them the
-interpreter makes a module anew for every module and device, which takes it a time c for each parameter:
+passes, gathers the outputs and computes the loss on the first device, runs the backward passes, sums the
+gradients on the first device and updates the parameters there. All parameters move twice in every step,
+nothing overlaps, and the first device holds the outputs of all devices and the optimizer state. The threads
+share the interpreter lock, so forward passes are launched one after the other. Before them, the interpreter
+copies every module for every device, which takes a time c per parameter:
 
-    replicating = devices · parameters · c,  c learned (`replication.json`): about 0.1 ms
+    replicating = devices · parameters · c,  c fitted (`replication.json`): about 0.1 ms
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FILE = "replication.json"
 
 @dataclass(frozen=True, slots=True)
 class Replication:
-    """Seconds of the interpreter for each parameter and device, and which measurements they come from."""
+    """Interpreter seconds per parameter and device, and the measurements they are fitted to."""
 
     seconds_per_parameter: float
     source: str
@@ -42,23 +42,23 @@ class Replication:
 
 @cache
 def replication() -> Replication:
-    """As shipped."""
+    """The shipped calibration."""
     content = json.loads((data_root() / "calibrations" / FILE).read_text(encoding="utf-8"))
     return Replication(content["seconds_per_parameter"], content["source"])
 
 
 def parameters(graph: Graph) -> int:
-    """How many tensors the parameters come in."""
+    """Number of parameter tensors."""
     return sum(buffer.role is Role.PARAMETER for buffer in graph.buffers)
 
 
 def replicating_seconds(graph: Graph, degree: int) -> float:
-    """What the interpreter takes to make the modules of every device; a single one uses the model itself."""
+    """Interpreter time to copy the modules for every device; 0 for a single device."""
     return degree * parameters(graph) * replication().seconds_per_parameter if degree > 1 else 0.0
 
 
 def launched_by_one(times: CallTimes, graph: Graph, degree: int) -> CallTimes:
-    """Times of calls where one interpreter replicates the modules and launches all forward passes in turn."""
+    """Call times when one interpreter copies the modules and launches all forward passes."""
     if degree == 1 or not len(times.host):
         return times
     forward = np.array([call.phase is Phase.FORWARD for call in graph.calls], bool)
@@ -68,7 +68,7 @@ def launched_by_one(times: CallTimes, graph: Graph, degree: int) -> CallTimes:
 
 
 def single_process(program: Program, degree: int) -> Program:
-    """The program of the first of `degree` devices, which does most."""
+    """The program of the first of `degree` devices, which is the busiest."""
     if degree == 1:
         return program
     graph = program.graph
@@ -94,12 +94,11 @@ def single_process(program: Program, degree: int) -> Program:
         ),
         Exchange("reduce gradients", Verb.REDUCE, to_reduce, Axis.DATA, ready, optimizer_start(graph)),
     )
-    spread = program.spread(Axis.DATA, degree, *added)
-    return replace(spread, forward_launchers=degree)
+    return replace(program.with_axis(Axis.DATA, degree, *added), forward_launchers=degree)
 
 
 def first_device_bytes(graph: Graph, degree: int) -> float:
-    """What the first device holds beyond the others' outputs: those of all of them, and their gradients."""
+    """Bytes of the other devices' outputs, and their gradients, on the first device."""
     return 2.0 * _output_bytes(graph) * (degree - 1)
 
 
@@ -113,14 +112,14 @@ def _input_bytes(graph: Graph) -> float:
 
 
 def _output_bytes(graph: Graph) -> float:
-    """What the last module gives, before the loss."""
+    """Bytes of the outputs of the last module, before the loss."""
     if not graph.layers:
         return 0.0
     return float(sum(graph.specs[index].bytes for index in graph.layers[-1].outputs if index >= 0))
 
 
 class SingleProcess(Strategy):
-    """`dp`: PyTorch's DataParallel. Nothing is known of the jitter between devices of one process."""
+    """`dp`: PyTorch's DataParallel. The jitter between devices of one process is unknown and taken as 0."""
 
     name = "dp"
     words = ("dp",)
@@ -138,7 +137,7 @@ class SingleProcess(Strategy):
         return Layout(text, data=devices, replication=self.name)
 
     def replicate(self, program: Program, layout: Layout) -> Program:
-        """Everything through the first device."""
+        """All exchanges through the first device."""
         return single_process(program, layout.data)
 
     def call_times(self, times: CallTimes, program: Program, layout: Layout) -> CallTimes:

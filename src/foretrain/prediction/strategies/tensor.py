@@ -1,12 +1,12 @@
-"""Tensor parallelism: every layer's matrices divided between devices, as in Megatron.
+"""Tensor parallelism: the matrices of every layer are divided between devices, as in Megatron-LM.
 
-A linear layer that reads whole activations keeps some of its outputs (a column of its matrix, transposed),
-one that reads divided activations some of its inputs (a row): attention and feed-forward then need one sum
-over the devices each, forward and backward. Embedding, output layer and loss are divided by vocabulary.
-With sequence parallelism each sum is a reduce-scatter and leaves activations divided by tokens, which are
-gathered before the next layer; what lies between - norms, dropout, residuals - is then divided too.
+A linear layer that reads whole activations is divided by its outputs (column parallel), one that reads
+divided activations by its inputs (row parallel): attention and feed-forward blocks then need one sum over the
+devices each, forward and backward. Embedding, output layer and loss are divided by vocabulary. With sequence
+parallelism each sum is a reduce-scatter that leaves activations divided by tokens; they are gathered before
+the next layer, and norms, dropout and residuals between layers are divided, too.
 
-A device holds whole heads, for queries as for keys and values; a vocabulary is padded.
+A device holds whole heads of queries, keys and values. Vocabularies are padded.
 
 References: M. Shoeybi et al., "Megatron-LM", arXiv:1909.08053, section 3; V. Korthikanti et al., "Reducing
 Activation Recomputation in Large Transformer Models", arXiv:2205.05198, section 4.2 (sequence parallelism).
@@ -34,7 +34,7 @@ from foretrain.prediction.strategies.gradients import forward_end
 from foretrain.prediction.strategies.layout import Layout, one_of, whole_number
 from foretrain.prediction.strategies.memory_options import MemoryOptions
 from foretrain.prediction.strategies.program import Axis, Exchange, Program
-from foretrain.workloads.graph import Graph
+from foretrain.workloads.graph import Graph, cached_on_graph
 
 _VERBS = {SUM: Verb.ALL_REDUCE, SUM_TO_SHARES: Verb.REDUCE_SCATTER, GATHER: Verb.ALL_GATHER}
 
@@ -42,23 +42,23 @@ _VERBS = {SUM: Verb.ALL_REDUCE, SUM_TO_SHARES: Verb.REDUCE_SCATTER, GATHER: Verb
 def tensor_parallel(program: Program, degree: int, sequence_parallel: bool = False) -> Program:
     """The program with each layer divided between `degree` devices."""
     if degree < 1:
-        raise InvalidRequest(f"tensor parallelism over {degree} devices: give at least 1")
+        raise InvalidRequest(f"tp must be at least 1, got {degree}")
     if degree == 1:
         return program
     if Axis.TENSOR in program.degrees:
-        raise InvalidRequest("the program is divided by tensor parallelism already")
+        raise InvalidRequest("tensor parallelism is already applied to the program")
     flow = tensor_flow(program.graph, sequence_parallel)
     _check(flow, degree)
     exchanges = [
         Exchange(move.name, _VERBS[move.kind], move.bytes, Axis.TENSOR, move.after, move.before)
         for move in flow.movements
     ]
-    spread = program.spread(Axis.TENSOR, degree, *exchanges, graph=divide(program.graph, flow, degree))
-    return replace(spread, notes=(*spread.notes, *_notes(flow, degree)))
+    parallel = program.with_axis(Axis.TENSOR, degree, *exchanges, graph=divide(program.graph, flow, degree))
+    return replace(parallel, notes=(*parallel.notes, *_notes(flow, degree)))
 
 
 def feasible_tensor_degrees(graph: Graph, most: int) -> tuple[int, ...]:
-    """The degrees up to `most` that a model can be divided by; only 1 if it has no linear layers."""
+    """The degrees up to `most` that divide a model; only 1 if it has no linear layers."""
     try:
         sizes = [constraint.size for constraint in _binding(tensor_flow(graph))]
     except InvalidRequest:
@@ -67,18 +67,15 @@ def feasible_tensor_degrees(graph: Graph, most: int) -> tuple[int, ...]:
 
 
 def tensor_flow(graph: Graph, sequence_parallel: bool = False) -> Flow:
-    """Which tensors of a step tensor parallelism divides, whatever the degree; found once for a graph."""
-    key = f"tensor_flow_{sequence_parallel}"
-    found = graph.__dict__.get(key)
-    if not isinstance(found, Flow):
-        found = Megatron(graph, sequence_parallel).flow()
-        graph.__dict__[key] = found
-    return found
+    """The tensors of a step that tensor parallelism divides, for any degree; cached with the graph."""
+    return cached_on_graph(
+        graph, f"tensor_flow_{sequence_parallel}", lambda it: Megatron(it, sequence_parallel).flow()
+    )
 
 
 def _binding(flow: Flow) -> list[Constraint]:
-    """What a degree must divide, the tightest first; vocabularies are padded instead."""
-    return sorted(found for found in flow.constraints.values() if found.size not in flow.padded)
+    """The sizes that a degree must divide, smallest first; vocabularies are padded instead."""
+    return sorted(each for each in flow.constraints.values() if each.size not in flow.padded)
 
 
 def _check(flow: Flow, degree: int) -> None:
@@ -104,7 +101,7 @@ def _notes(flow: Flow, degree: int) -> Iterable[str]:
 
 
 class TensorParallel(Strategy):
-    """`tp=T` divides every layer between T devices, `sp` divides what lies between the layers too."""
+    """`tp=T` divides every layer between T devices; `sp` also divides the operators between layers."""
 
     name = "tensor"
     keys = ("tp", "sp")
@@ -112,7 +109,7 @@ class TensorParallel(Strategy):
     order = 10
 
     def read(self, given: Mapping[str, str], layout: Layout) -> Layout:
-        """`tp`, and `sp` or `sp=keep`, which keeps what layers gather for their backward pass."""
+        """`tp`, and `sp` or `sp=keep`, which keeps gathered activations for the backward pass."""
         tensor = whole_number("tp", given.get("tp", "1"))
         if "sp" in given and tensor == 1:
             raise InvalidRequest("sp requires tensor parallelism: give tp=2 or more, or leave sp out")
@@ -120,11 +117,11 @@ class TensorParallel(Strategy):
         return replace(layout, tensor=tensor, sequence_parallel="sp" in given, keeps_gathered=keeps)
 
     def divide(self, program: Program, layout: Layout) -> Program:
-        """Each layer divided as Megatron does."""
+        """Layers divided as in Megatron-LM."""
         return tensor_parallel(program, layout.tensor, layout.sequence_parallel)
 
     def memory(self, options: MemoryOptions, program: Program, layout: Layout) -> MemoryOptions:
-        """The other devices' parts of what layers gathered, where they are kept."""
+        """Gathered activations of the other devices, if they are kept."""
         if not layout.keeps_gathered or layout.tensor == 1:
             return options
         end = forward_end(program.graph)

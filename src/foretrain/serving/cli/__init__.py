@@ -10,8 +10,6 @@ from typing import NoReturn
 from foretrain.errors import BackendFailed, ForetrainError, InvalidData, InvalidRequest
 from foretrain.units import UnitError
 
-COMPLETION = "_FORETRAIN_COMPLETE"
-"""The variable by which a shell asks for completions."""
 INTERRUPTED = 130
 """The exit code after Ctrl-C, as shells have it."""
 
@@ -25,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except InvalidData as error:  # its fields are those of a file
         fail(str(error), error.exit_code)
     except ForetrainError as error:
-        from foretrain.serving.cli.frame import as_flags
+        from foretrain.serving.wording import as_flags
 
         fail(as_flags(str(error)), error.exit_code)
     except UnitError as error:
@@ -47,10 +45,10 @@ def _run(arguments: list[str]) -> int:
     """The exit code of a command."""
     import click
 
-    from foretrain.serving.cli.app import app
+    from foretrain.serving.cli.app import COMPLETION_VARIABLE, app
 
-    if COMPLETION in os.environ:
-        app.main(arguments, prog_name="foretrain", complete_var=COMPLETION)
+    if COMPLETION_VARIABLE in os.environ:
+        app.main(arguments, prog_name="foretrain", complete_var=COMPLETION_VARIABLE)
     try:
         with app.make_context("foretrain", arguments or ["--help"]) as context:
             exit_code = app.invoke(context)

@@ -1,10 +1,12 @@
-"""The tree of commands: what `foretrain --help` lists. Command files are imported when they run."""
+"""The tree of commands, each imported when it is run, and shell completion."""
 
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import click
@@ -23,9 +25,11 @@ SUMMARIES = {
     "guide": "The buyer's guide: networks by hardware by batch size.",
     "rent-or-buy": "Rent or buy: after how many hours of use does owning win?",
     "explain": "Show every fact about a name with its kind and source.",
-    "validate": "Run the accuracy suites on public measurements.",
+    "validate": "Compare predictions with your own stored runs.",
 }
-SHELLS = ("bash", "zsh", "fish")
+COMPLETION_VARIABLE = "_FORETRAIN_COMPLETE"
+"""The variable by which a shell asks for completions."""
+_START_FILES = {"bash": ".bashrc", "zsh": ".zshrc", "fish": ".config/fish/completions/foretrain.fish"}
 
 
 class CommandGroup(click.Group):
@@ -73,18 +77,51 @@ def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 
 def _show_completion(ctx: click.Context, _: click.Parameter, shell: str | None) -> None:
     if shell:
-        from foretrain.serving.cli.completion import script
-
-        click.echo(script(shell, ctx.command))
+        click.echo(_completion_script(shell, ctx.command))
         ctx.exit()
 
 
 def _install_completion(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted:
-        from foretrain.serving.cli.completion import install
-
-        click.echo(install(ctx.command))
+        click.echo(_installed_completion(ctx.command))
         ctx.exit()
+
+
+def _completion_script(shell: str, command: click.Command) -> str:
+    """The completion script of a shell."""
+    from click.shell_completion import get_completion_class
+
+    from foretrain.errors import BackendFailed, InvalidRequest
+
+    completion = get_completion_class(shell)
+    if completion is None:
+        raise InvalidRequest(f"no completion for {shell!r}; there is one for {', '.join(_START_FILES)}")
+    try:
+        return completion(command, {}, "foretrain", COMPLETION_VARIABLE).source()
+    except RuntimeError as error:
+        raise BackendFailed(f"no completion in this {shell}: {error}") from error
+
+
+def _installed_completion(command: click.Command) -> str:
+    """Make the current shell complete `foretrain` from its next start on; returns what was written."""
+    from foretrain.errors import InvalidRequest
+
+    shell = Path(os.environ.get("SHELL", "")).name
+    if shell not in _START_FILES:
+        raise InvalidRequest(
+            f"the current shell is {shell or 'unknown'!r}; completion is for {', '.join(_START_FILES)}"
+        )
+    file = Path.home() / _START_FILES[shell]
+    if shell == "fish":
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(_completion_script(shell, command), encoding="utf-8")
+        return f"Completion written to {file}; it starts with the next {shell}."
+    line = f'eval "$(foretrain --show-completion {shell})"'
+    present = file.read_text(encoding="utf-8") if file.exists() else ""
+    if line not in present.splitlines():
+        with file.open("a", encoding="utf-8") as opened:
+            opened.write(f"\n{line}\n")
+    return f"Completion is set in {file}; it starts with the next {shell}."
 
 
 def _eager(name: str, help: str, callback: object, **attributes: object) -> click.Option:  # noqa: A002
@@ -110,6 +147,6 @@ app = CommandGroup(
             is_flag=True,
         ),
         _eager("--show-completion", "Print the completion script of a shell.", _show_completion,
-               type=click.Choice(SHELLS)),
+               type=click.Choice(tuple(_START_FILES))),
     ],
 )  # fmt: skip

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foretrain.decoding import FILE, option
-from foretrain.serving.cli.frame import Command
-from foretrain.serving.cli.output import Output
+from foretrain.serving.cli.frame import Command, Output
 from foretrain.serving.requests import OUTPUT, ConvergeRequest
 
 if TYPE_CHECKING:
@@ -56,7 +55,8 @@ COMMAND = Command(
 
 
 def _show(answer: Convergence, plot: Path | None) -> None:
-    from foretrain.serving.cli.terminal import Column, print_curves, print_line, print_table
+    from foretrain.serving.cli.terminal import Column, print_curves, print_line, print_notes, print_table
+    from foretrain.serving.wording import as_flags
 
     print_line(f"{_heading(answer)}: {answer.verdict}", "bold")
     print_line(f"Seen:   {answer.seen_points} points to {answer.unit} {answer.seen_steps:,.6g}")
@@ -72,12 +72,11 @@ def _show(answer: Convergence, plot: Path | None) -> None:
     if answer.drivers:
         print_line("What drives the uncertainty:")
         for driver in answer.drivers:
-            print_line(f"  - {driver}")
+            print_line(f"  - {as_flags(driver)}")
     if answer.neighbours:
         listed = ", ".join(f"{name} ({share:.0%})" for name, share in answer.neighbours.items())
         print_line(f"Nearest earlier runs: {listed}")
-    for note in answer.notes:
-        print_line(f"Note: {note}")
+    print_notes(answer.notes)
     steps = [*answer.log.steps, *answer.fan.steps]
     held = list(answer.log.values)
     print_curves(

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from foretrain.decoding import SWITCH, option
-from foretrain.serving.cli.frame import Command
-from foretrain.serving.cli.output import Output
+from foretrain.serving.cli.frame import Command, Output
 from foretrain.serving.requests import DevicesRequest
 
 if TYPE_CHECKING:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from foretrain.serving.cli.frame import Command
-from foretrain.serving.cli.output import Output
+from foretrain.serving.cli.frame import Command, Output
 from foretrain.serving.requests import ExplainRequest
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Commands built from request classes: their options, their help in named panels, and how a field is spelled.
+"""Commands built from request classes: options, help in named panels, output options, and written files.
 
 A command file declares a `Command`: the request it decodes, the output options of the command line, and the
 function to run. It is imported when its command is run, so that `foretrain --help` stays quick.
@@ -6,17 +6,54 @@ function to run. It is imported when its command is run, so that `foretrain --he
 
 from __future__ import annotations
 
-import re
+import shlex
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import click
 
-from foretrain.decoding import Option, decode, options
-from foretrain.serving.cli.output import Output
-from foretrain.serving.requests import COMMON, OUTPUT, PANELS, REQUESTS, Request, request_from
+from foretrain.decoding import SWITCH, Option, decode, option, options
+from foretrain.serving.requests import COMMON, OUTPUT, PANELS, Request, request_from
+from foretrain.serving.wording import as_flags, flag
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """Options of the command line alone; commands add their own."""
+
+    json: bool = option(SWITCH, "Print JSON instead of tables.", default=False, panel=OUTPUT)
+
+
+def command_line() -> str:
+    """The command line as it was typed, quoted for a shell: reports print what made them."""
+    return shlex.join(["foretrain", *sys.argv[1:]])
+
+
+def check_file(flag: str, file: Path | None) -> None:
+    """Refuse a folder, and a file in a folder that does not exist, before anything is computed."""
+    from foretrain.errors import InvalidRequest
+
+    if file is None:
+        return
+    if file.is_dir():
+        raise InvalidRequest(f"{flag} {file} is a folder: name a file")
+    if not file.absolute().parent.is_dir():
+        raise InvalidRequest(f"{flag} {file}: there is no folder {file.parent}")
+
+
+def write_file(flag: str, file: Path, text: str) -> None:
+    """Write the file as a whole: readers never see half of it."""
+    from foretrain.errors import BackendFailed
+    from foretrain.facts.user_data import write_atomically
+
+    try:
+        write_atomically(file, text)
+    except OSError as error:
+        raise BackendFailed(f"{flag} {file} cannot be written: {error.strerror or error}") from error
+
 
 Row = tuple[str, str]
 REQUIRED = "required"
@@ -34,28 +71,6 @@ class Command:
     run: Callable[[Any, Any], int | None]
     details: str = ""
     examples: tuple[str, ...] = ()
-
-
-def flag(name: str) -> str:
-    """A field as an option of the command line: `--global-batch`."""
-    return f"--{name.replace('_', '-')}"
-
-
-def as_flags(text: str) -> str:
-    """A message of the core with its fields spelled as options: `global_batch` becomes --global-batch."""
-    names = _option_names()
-
-    def spelled(match: re.Match[str]) -> str:
-        quoted, bare = match.group(1), match.group(2)
-        name = quoted or bare
-        return flag(name) if name in names else match.group(0)
-
-    return re.sub(r"`([a-z_]+)`|(?<![\w`'\"/.=-])([a-z]+(?:_[a-z]+)+)(?!\w|\.\w|[`'\"/=(-])", spelled, text)
-
-
-@lru_cache(maxsize=1)
-def _option_names() -> frozenset[str]:
-    return frozenset(each.name for cls in REQUESTS for each in options(cls) if not each.positional)
 
 
 class PanelCommand(click.Command):

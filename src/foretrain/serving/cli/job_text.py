@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from foretrain.jobs.bill import Price
-from foretrain.jobs.job import Job, JobPart
-from foretrain.serving.cli.terminal import Column, print_line, print_table
+from typing import TYPE_CHECKING
+
+from foretrain.serving.cli.terminal import Column, print_line, print_notes, print_table
 from foretrain.units import format_bytes, format_duration, format_money
+
+if TYPE_CHECKING:
+    from foretrain.jobs.bill import Price
+    from foretrain.jobs.job import Job, JobPart
 
 
 def show_job(job: Job) -> None:
@@ -26,8 +30,7 @@ def show_job(job: Job) -> None:
             f"  least certain: {widest.source}, which alone moves the time by "
             f"-{format_duration(widest.below_seconds)} to +{format_duration(widest.above_seconds)}"
         )
-    for note in job.notes:
-        print_line(f"  Note: {note}", "yellow")
+    print_notes(job.notes, indent="  ")
 
 
 def show_job_parts(job: Job) -> None:
@@ -67,10 +70,10 @@ def _energy(job: Job) -> str:
     if job.energy is None:
         return "not known"
     energy = job.energy
-    said = f"{energy.kwh.p50:,.3g} kWh (80 % between {energy.kwh.p10:,.3g} and {energy.kwh.p90:,.3g})"
+    text = f"{energy.kwh.p50:,.3g} kWh (80 % between {energy.kwh.p10:,.3g} and {energy.kwh.p90:,.3g})"
     if energy.co2_kg is not None:
-        said += f", {energy.co2_kg.p50:,.3g} kg of CO2 at {energy.grams_per_kwh:,.0f} g/kWh"
-    return said
+        text += f", {energy.co2_kg.p50:,.3g} kg of CO2 at {energy.grams_per_kwh:,.0f} g/kWh"
+    return text
 
 
 def _saving(job: Job) -> str:

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foretrain.decoding import FILE, TEXT, option
-from foretrain.serving.cli.frame import Command
-from foretrain.serving.cli.output import Output
+from foretrain.serving.cli.frame import Command, Output
 from foretrain.serving.requests import OffersRequest
 
 if TYPE_CHECKING:

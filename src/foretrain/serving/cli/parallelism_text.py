@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from foretrain.prediction.advice.scaling_curve import ScalingCurve, ScalingPoint
-from foretrain.prediction.answer import ParallelismReport
-from foretrain.prediction.heterogeneous.report import BatchSplit, GroupShare
+from typing import TYPE_CHECKING
+
 from foretrain.serving.cli.terminal import Column, print_line, print_table
 from foretrain.units import format_bytes, format_duration
+
+if TYPE_CHECKING:
+    from foretrain.prediction.advice.scaling_curve import ScalingCurve, ScalingPoint
+    from foretrain.prediction.answer import ParallelismReport
+    from foretrain.prediction.heterogeneous.report import BatchSplit, GroupShare
 
 _BAR = 24
 """Characters of a bar for perfect scaling."""

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foretrain.decoding import FILE, option
-from foretrain.serving.cli.frame import Command
-from foretrain.serving.cli.output import Output
+from foretrain.serving.cli.frame import Command, Output
 from foretrain.serving.requests import OUTPUT, ScalingRequest
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ COMMAND = Command(
 
 
 def _show(answer: ScalingAnswer, plot: Path | None) -> None:
-    from foretrain.serving.cli.terminal import Column, print_line, print_table
+    from foretrain.serving.cli.terminal import Column, print_line, print_notes, print_table
     from foretrain.units import format_duration
 
     model = answer.model
@@ -93,8 +92,7 @@ def _show(answer: ScalingAnswer, plot: Path | None) -> None:
     if answer.time_next:
         print_line()
         _show_next(answer)
-    for note in answer.notes:
-        print_line(f"Note: {note}")
+    print_notes(answer.notes)
     if plot is not None:
         print_line(f"Plot: {plot}")
 

@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +16,7 @@ import click
 
 from foretrain.encoding import to_json
 from foretrain.errors import Infeasible
+from foretrain.serving.wording import as_flags
 
 _GAP = 2
 """Spaces between the columns of a table."""
@@ -50,12 +51,16 @@ def print_json(value: Any) -> None:
 
 def print_infeasible(answer: Infeasible, as_json: bool) -> None:
     """The answer that nothing satisfies a request, with the tightest constraint."""
-    from foretrain.serving.cli.frame import as_flags
-
     if as_json:
         print_json({"infeasible": answer})
     else:
         print_line(as_flags(str(answer)), "bold red")
+
+
+def print_notes(notes: Iterable[str], indent: str = "") -> None:
+    """Remarks of the core, with fields spelled as options."""
+    for note in notes:
+        print_line(f"{indent}Note: {as_flags(note)}", "yellow")
 
 
 def print_line(text: str = "", style: str = "") -> None:

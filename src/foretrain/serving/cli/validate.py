@@ -4,26 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from foretrain.serving.cli.frame import Command
-from foretrain.serving.cli.output import Output
+from foretrain.errors import MissingData
+from foretrain.serving.cli.frame import Command, Output
 from foretrain.serving.requests import Request
 
 
 @dataclass(frozen=True, kw_only=True)
 class ValidateRequest(Request):
-    """Compare predictions with your own stored runs.
-
-    No command stores runs yet, so the answer is exit code 3. The accuracy suites on public measurements run
-    with `make validate` in a source checkout.
-    """
+    """All stored runs: there is nothing to choose yet."""
 
     VERB = "validate"
 
 
 def run(request: ValidateRequest, output: Output) -> int:
-    """Compare the stored runs with their predictions."""
-    from foretrain.errors import MissingData
-
+    """Answer that no runs are stored, and where the public suites are."""
     del request, output
     raise MissingData(
         "there are no stored runs to compare predictions with, and no command stores them yet; the accuracy "
@@ -31,4 +25,11 @@ def run(request: ValidateRequest, output: Output) -> int:
     )
 
 
-COMMAND = Command(ValidateRequest, Output, run, examples=("foretrain validate",))
+COMMAND = Command(
+    ValidateRequest,
+    Output,
+    run,
+    details="No command stores runs yet, so the answer is exit code 3. The accuracy suites on public "
+    "measurements run with `make validate` in a source checkout.",
+    examples=("foretrain validate",),
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from foretrain.serving.html.markup import Markup, element, join
+from foretrain.serving.html.page import Markup, element, join
 from foretrain.serving.html.tables import Cell, Column, table
 from foretrain.serving.wording import percent
 

@@ -9,10 +9,8 @@ from foretrain.planning.guide.cells import Cell
 from foretrain.planning.guide.guide import Guide, ModelGuide
 from foretrain.planning.guide.machines import Machine
 from foretrain.serving.guide_views import View, best_cells, has_prices, picks, value, views, written
-from foretrain.serving.html.heat_map import HeatCell, HeatMap, heat_map
-from foretrain.serving.html.markup import Markup
-from foretrain.serving.html.page import code, definitions, link, notes, page, paragraph, section
-from foretrain.serving.html.tables import Column, table
+from foretrain.serving.html.page import Markup, code, definitions, link, notes, page, paragraph, section
+from foretrain.serving.html.tables import Column, HeatCell, HeatMap, heat_map, table
 from foretrain.serving.wording import between, sentence
 from foretrain.units import format_duration, format_money
 

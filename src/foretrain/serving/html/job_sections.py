@@ -9,9 +9,8 @@ from foretrain.jobs.job import Job, JobPart, Saving
 from foretrain.prediction.advice.scaling_curve import ScalingCurve, ScalingPoint
 from foretrain.prediction.answer import Prediction, StepPart
 from foretrain.serving.html.bars import Slice, Stack, stacked_bar
-from foretrain.serving.html.lines import LineChart, Point, Series, line_chart
-from foretrain.serving.html.markup import Markup
-from foretrain.serving.html.page import paragraph, section
+from foretrain.serving.html.charts import LineChart, Point, Series, line_chart
+from foretrain.serving.html.page import Markup, paragraph, section
 from foretrain.serving.html.scales import Axis, Quantity
 from foretrain.serving.html.tables import Cell, Column, table
 from foretrain.serving.wording import between, percent, sentence

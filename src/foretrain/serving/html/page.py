@@ -1,14 +1,62 @@
-"""A self-contained page: one file, no outside request, in light and dark, on a phone and on paper."""
+"""A self-contained page: one file, no outside request, in light and dark, on a phone and on paper.
+
+`element` makes HTML and SVG from Python values; text is escaped unless it is `Markup` already.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from html import escape
 from importlib.resources import files
 
-from foretrain.serving.html.markup import Markup, element, join
+from foretrain.serving.wording import SPACE, as_flags
+
+_VOID = frozenset({"meta", "br", "col", "wbr"})
+
+Attribute = str | float | None
+
+
+class Markup(str):
+    """Text that is HTML already."""
+
+    __slots__ = ()
+
+
+def element(tag: str, *children: str, **attributes: Attribute) -> Markup:
+    """An element. Children that are not `Markup` are escaped, and so are all attributes.
+
+    Attributes are written as Python names: `class_`, `data_value`, `viewBox`. One that is None is left out.
+    Numbers get at most two digits behind the point.
+    """
+    opening = f"<{tag}{''.join(_attribute(name, value) for name, value in attributes.items())}>"
+    return Markup(opening if tag in _VOID else f"{opening}{join(children)}</{tag}>")
+
+
+def join(children: Iterable[str]) -> Markup:
+    """Children one after the other; what is not `Markup` is escaped."""
+    return Markup("".join(child if isinstance(child, Markup) else escape(child) for child in children))
+
+
+def ranged(text: str) -> str:
+    """A range such as `4h 50m – 6h 30m`, which may be broken after its dash only, not inside a quantity."""
+    return text.replace(" ", SPACE).replace(f"–{SPACE}", "– ")
+
+
+def _attribute(name: str, value: Attribute) -> str:
+    if value is None:
+        return ""
+    written = name.rstrip("_").replace("_", "-")
+    return f' {written}="{escape(_text(value))}"'
+
+
+def _text(value: str | float) -> str:
+    if isinstance(value, str):
+        return value
+    return f"{value:.2f}".rstrip("0").rstrip(".")
+
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 """The browser itself refuses anything from outside."""
@@ -74,15 +122,19 @@ def key_figures(figures: Sequence[KeyFigure]) -> Markup:
 
 
 def definitions(entries: Sequence[tuple[str, str]]) -> Markup:
-    """Names and what is to be said of each."""
-    listed = (child for name, said in entries for child in (element("dt", name), element("dd", said)))
+    """Names with a text for each."""
+    listed = (child for name, text in entries for child in (element("dt", name), element("dd", text)))
     return element("dl", *listed, class_="definitions") if entries else Markup("")
 
 
 def notes(entries: Sequence[str]) -> Markup:
-    """Remarks as a list, each once."""
-    listed = [element("li", *_options_unbroken(entry)) for entry in dict.fromkeys(entries)]
+    """Remarks as a list, each once, with fields spelled as options."""
+    listed = [element("li", _remark(entry)) for entry in dict.fromkeys(entries)]
     return element("ul", *listed, class_="notes") if listed else Markup("")
+
+
+def _remark(entry: str) -> Markup:
+    return entry if isinstance(entry, Markup) else join(_options_unbroken(as_flags(entry)))
 
 
 def code(text: str) -> Markup:

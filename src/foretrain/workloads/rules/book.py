@@ -6,18 +6,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
+from foretrain.registry import DuplicateName, modules_beside
 from foretrain.workloads.graph import Call, Graph
 from foretrain.workloads.ops import MATRIX_KINDS, Direction, Kind, Op, Work
-from foretrain.workloads.rules import products, vector
+from foretrain.workloads.rules import vector
 from foretrain.workloads.rules.site import Rule, resolve
 
 
 @cache
 def _rules() -> Mapping[str, Rule]:
+    """The table `RULES` of every module of this package."""
     book: dict[str, Rule] = {}
-    for chapter in (products.RULES, vector.RULES):
+    for module in modules_beside(__name__):
+        chapter: Mapping[str, Rule] = getattr(module, "RULES", {})
         twice = book.keys() & chapter.keys()
-        assert not twice, f"two rules for {sorted(twice)}"
+        if twice:
+            raise DuplicateName(f"{module.__name__} has a second rule for {', '.join(sorted(twice))}")
         book.update(chapter)
     return book
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+import itertools
 
 import numpy as np
 
@@ -41,4 +41,4 @@ def test_no_block_is_on_two_stages() -> None:
     assert isinstance(answer, Prediction)
     spans = [stage.split(" to ") for stage in answer.parallelism.stages]
     ends = [(span[0], span[-1]) for span in spans]
-    assert all(before[1] != after[0] for before, after in pairwise(ends))
+    assert all(before[1] != after[0] for before, after in itertools.pairwise(ends))

@@ -23,8 +23,8 @@ def _chain() -> Graph:
 
 def _stages(*starts: str) -> list[list[str]]:
     order = schedule("1f1b", len(starts) + 1, 4)
-    found = pipelined_before(Program(_chain()), np.ones(4), order, starts)
-    return [[call.module or call.name for call in part.program.graph.calls] for part in found.parts]
+    pipeline = pipelined_before(Program(_chain()), np.ones(4), order, starts)
+    return [[call.module or call.name for call in part.program.graph.calls] for part in pipeline.parts]
 
 
 def test_a_stage_begins_with_the_first_call_of_its_module() -> None:
@@ -36,10 +36,10 @@ def test_outside_of_modules_an_operator_names_its_call() -> None:
 
 
 def test_stages_in_the_wrong_order_are_refused() -> None:
-    with pytest.raises(InvalidRequest, match="cannot begin"):
+    with pytest.raises(InvalidRequest, match="stages start in order"):
         _stages("blocks.10", "blocks.1")
 
 
 def test_as_many_starts_as_cuts() -> None:
-    with pytest.raises(InvalidRequest, match="2 stages have 1 cuts"):
+    with pytest.raises(InvalidRequest, match="2 stages need 1 modules to start at"):
         pipelined_before(Program(_chain()), np.ones(4), schedule("1f1b", 2, 4), ("blocks.1", "blocks.10"))

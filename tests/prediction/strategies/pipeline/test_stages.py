@@ -51,8 +51,8 @@ def test_every_call_is_in_exactly_one_stage_and_the_optimizer_in_all(name: str, 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("stages", [2, 4])
 def test_work_is_conserved(name: str, stages: int) -> None:
-    found = sum(matrix_flop(stage.program.graph) for stage in cutting(name, stages).stages)
-    assert found == pytest.approx(matrix_flop(model(name)))
+    result = sum(matrix_flop(stage.program.graph) for stage in cutting(name, stages).stages)
+    assert result == pytest.approx(matrix_flop(model(name)))
 
 
 @pytest.mark.parametrize("name", ["voice-linear", "resnet18"])
@@ -60,17 +60,17 @@ def test_parameters_gradients_and_state_are_conserved(name: str) -> None:
     of = model(name)
     for role in (Role.PARAMETER, Role.GRADIENT, Role.OPTIMIZER_STATE):
         whole = Counter(buffer.name for buffer in of.buffers if buffer.role is role)
-        found: Counter[str] = Counter()
+        result: Counter[str] = Counter()
         for stage in cutting(name, 4).stages:
-            found += Counter(b.name for b in stage.program.graph.buffers if b.role is role)
-        assert found == whole
+            result += Counter(b.name for b in stage.program.graph.buffers if b.role is role)
+        assert result == whole
 
 
 def test_a_tied_embedding_is_held_by_both_of_its_stages() -> None:
     whole = gpt2().parameters
-    found = sum(stage.program.graph.parameters for stage in cutting("gpt2", 4).stages)
+    result = sum(stage.program.graph.parameters for stage in cutting("gpt2", 4).stages)
     table = next(b for b in gpt2().buffers if b.name == "tokens.weight")
-    assert found == whole + gpt2().specs[table.spec].elements
+    assert result == whole + gpt2().specs[table.spec].elements
 
 
 CUTS = [(name, *cut) for name in MODELS for cut in ((2, 1), (4, 1), (2, 2))]
@@ -83,14 +83,14 @@ def test_shares_of_the_update_sum_to_one(name: str, stages: int, chunks: int) ->
 
 
 def test_chunks_of_a_device_are_its_stage() -> None:
-    found = cutting("gpt2", 2, 2)
-    assert len(found.parts) == 4
-    assert [list(found.of_stage(stage)) for stage in (0, 1)] == [[0, 2], [1, 3]]
+    result = cutting("gpt2", 2, 2)
+    assert len(result.parts) == 4
+    assert [list(result.of_stage(stage)) for stage in (0, 1)] == [[0, 2], [1, 3]]
     for stage in (0, 1):
-        parts = [set(found.parts[part].calls.tolist()) for part in found.of_stage(stage)]
-        assert set(found.stages[stage].calls.tolist()) == set.union(*parts)
-        flop = sum(matrix_flop(found.parts[part].program.graph) for part in found.of_stage(stage))
-        assert flop == pytest.approx(matrix_flop(found.stages[stage].program.graph))
+        parts = [set(result.parts[part].calls.tolist()) for part in result.of_stage(stage)]
+        assert set(result.stages[stage].calls.tolist()) == set.union(*parts)
+        flop = sum(matrix_flop(result.parts[part].program.graph) for part in result.of_stage(stage))
+        assert flop == pytest.approx(matrix_flop(result.stages[stage].program.graph))
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -120,6 +120,6 @@ def test_more_stages_than_layers_are_refused() -> None:
     of, at = graph("mnist-cnn"), environment("a100-sxm-80gb")
     times = call_times(at.model.priced(of, at.device)).device
     with pytest.raises(
-        InvalidRequest, match=r"500 stages for a model of \d+ layers .* use at most \d+ stages"
+        InvalidRequest, match=r"500 stages for a model with \d+ layers .* use at most \d+ stages"
     ):
         pipelined(Program(of), times, schedule("1f1b", 500, 4), Link())

@@ -1,1 +1,1 @@
-"""Dividing a recorded step between devices: which tensors, by which rules, and the divided graph."""
+"""Division of a graph over devices along named dimensions."""

@@ -1,9 +1,10 @@
-"""Which tensors of a step are divided between devices: a walk over its calls.
+"""Propagation of divisions through a step: which tensors are divided between devices, and what is exchanged.
 
-Every buffer is whole, divided (see `divided_shapes`) or a partial sum. The walk carries this from operands to
-results: views and elementwise work keep a division, a reduction over the divided axis leaves a partial sum,
-what cannot work on a part has it gathered first. A strategy says by its `Rule`s what the interesting calls
-(products, attention, look-ups) do. Nothing here depends on the number of devices, so one walk serves all.
+Every buffer is whole, divided (see `shapes`) or a partial sum. A walk over the calls propagates this from
+operands to results: views and elementwise operators keep a division, a reduction over the divided axis
+produces a partial sum, and operators that need whole operands gather them first. A strategy defines `Rule`s
+for the calls it treats specially (products, attention, embeddings). Nothing depends on the number of devices,
+so one walk serves all degrees.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ Marks = tuple[int, ...]
 
 
 class Movement(NamedTuple):
-    """Data that has to move between calls `after` and `before` for the next one to be right."""
+    """Data exchanged between call `after` and call `before`."""
 
     name: str
     kind: str
@@ -39,26 +40,26 @@ class Movement(NamedTuple):
 
 
 SUM = "sum"
-"""Partial sums become their total: an all-reduce."""
+"""Partial sums are added: an all-reduce."""
 SUM_TO_SHARES = "sum to shares"
-"""Partial sums become shares of their total: a reduce-scatter."""
+"""Partial sums are added, and each device keeps a share: a reduce-scatter."""
 GRADIENTS_OF_WHOLE = "gradients of whole parameters"
 RING = "ring"
-"""Shares pass through all devices, each of which uses them in turn."""
+"""Shares circulate through all devices."""
 GATHER = "gather"
-"""Shares become the whole: an all-gather."""
+"""Shares are combined to the whole: an all-gather."""
 
 
 class Partial(NamedTuple):
-    """A partial sum: the bytes per element it was computed in (it travels in no wider type), and the tensors
-    whose gradients it is part of."""
+    """A partial sum: bytes per element it was computed in (the widest type it is sent in), and the tensors
+    it is a partial gradient of."""
 
     item_bytes: int
     sources: tuple[int, ...] = ()
 
 
 class Constraint(NamedTuple):
-    """Something that must be divisible by the number of devices."""
+    """A size that must be divisible by the number of devices."""
 
     size: int
     what: str
@@ -67,8 +68,8 @@ class Constraint(NamedTuple):
 
 @dataclass
 class Flow:
-    """What the walk found: the marks of each call's operands and results (None: all whole) and of each
-    buffer, the data that moves, and what must be divisible."""
+    """The result of a walk: marks of the operands and results of each call (None: all whole) and of each
+    buffer, the data that moves, and the sizes that must be divisible."""
 
     inputs: list[Marks | None]
     outputs: list[Marks | None]
@@ -80,7 +81,7 @@ class Flow:
 
 
 class Walk:
-    """The state of a walk, and the verbs rules are written in."""
+    """The state of a walk over the calls, and the operations that rules use."""
 
     def __init__(
         self,
@@ -97,14 +98,14 @@ class Walk:
         self.shapes: list[Shape] = [spec.shape for spec in graph.specs]
         self.rules, self.otherwise, self.deciders = rules, otherwise, deciders
         self.scatters = scatters
-        """Whether a sum of partial results is left divided by tokens."""
+        """Whether a sum of partial results stays divided by tokens (sequence parallelism)."""
         self.sums_gradients = sums_gradients
         """Whether gradients of whole parameters are summed here, or with those of the replicas."""
         self.held: dict[int, int] = {}
         self.by_tokens: set[int] = set()
         self.partial: dict[int, Partial] = {}
         self.awaited: dict[int, int] = {}
-        """How many partial gradients a tensor will get; all are summed over the devices at once."""
+        """Number of partial gradients a tensor will get; they are summed over the devices together."""
         self.last_write: dict[int, int] = {}
         self.root: dict[int, int] = {}
         self.gathered: set[tuple[int, Phase, bool]] = set()
@@ -116,25 +117,25 @@ class Walk:
         calls = len(graph.calls)
         self.flow = Flow([None] * calls, [None] * calls, self.held)
 
-    # What is known of an operand
+    # Operands
 
     def operands(self, call: Call) -> list[int]:
-        """The buffer behind each tensor argument (-1 where there is none)."""
+        """The buffer of each tensor argument (-1 if there is none)."""
         inputs, reads = call.inputs, call.reads
         if len(inputs) == len(reads) and NO_TENSOR not in inputs:
             return list(reads)
         present = len(inputs) - inputs.count(NO_TENSOR)
-        found, at = [], 0
+        buffers, at = [], 0
         for spec in inputs:
             if spec == NO_TENSOR:
-                found.append(-1)
+                buffers.append(-1)
                 continue
-            found.append(reads[min(at, len(reads) - 1)] if reads else -1)
+            buffers.append(reads[min(at, len(reads) - 1)] if reads else -1)
             present -= 1
             left = len(reads) - at - 1
-            if left > 0 and (present <= left or self._fits(reads[at + 1], call.inputs[len(found) :])):
+            if left > 0 and (present <= left or self._fits(reads[at + 1], call.inputs[len(buffers) :])):
                 at += 1
-        return found
+        return buffers
 
     def _fits(self, buffer: int, following: tuple[int, ...]) -> bool:
         """Whether the next argument could be this buffer."""
@@ -144,7 +145,7 @@ class Walk:
         )
 
     def mark(self, buffer: int, spec: int) -> int:
-        """How the view `spec` of a buffer is divided."""
+        """The mark of the view `spec` of a buffer."""
         outer = self.held.get(buffer, WHOLE)
         if outer == WHOLE:
             return WHOLE
@@ -154,16 +155,16 @@ class Walk:
         return relocated(self.shapes[self.buffers[buffer].spec], self.shapes[spec], outer)
 
     def is_stored(self, buffer: int, shape: Shape) -> bool:
-        """Whether an activation of this shape is there in full, not a smaller tensor expanded to it."""
+        """Whether an activation of this shape is stored in full, not a smaller tensor expanded to it."""
         own = self.shapes[self.buffers[buffer].spec]
         return buffer not in self.weight_name and math.prod(own) >= math.prod(shape)
 
-    # What a rule decides
+    # Results
 
     def emit(
         self, index: int, inputs: Iterable[int], outputs: Iterable[int], by_tokens: bool = False
     ) -> None:
-        """Record the marks of a call, and divide what it writes."""
+        """Record the marks of a call, and those of the buffers it writes."""
         call = self.graph.calls[index]
         marks = tuple(outputs)
         self.flow.inputs[index], self.flow.outputs[index] = tuple(inputs), marks
@@ -179,7 +180,7 @@ class Walk:
                 self.held.pop(buffer, None)
 
     def divide_weight(self, name: str, shape_axis: Callable[[Shape], int]) -> None:
-        """Divide a parameter, its copies in half precision, and the calls that made those."""
+        """Divide a parameter, its copies in half precision, and the calls that write them."""
         for buffer in self._same_name.get(name, ()):
             shape = self.shapes[self.buffers[buffer].spec]
             axis = shape_axis(shape)
@@ -190,31 +191,31 @@ class Walk:
                 self.flow.inputs[born], self.flow.outputs[born] = (outer,), (outer,)
 
     def divide_vector(self, buffer: int) -> None:
-        """Divide a bias, or another parameter that is a vector along the divided axis."""
+        """Divide a bias or another vector parameter along the divided axis."""
         name = self.weight_name.get(buffer)
         if name is not None and buffer not in self.held:
             self.divide_weight(name, lambda shape: len(shape) - 1)
 
     def _share_weight_name(self, source: int, copy: int) -> None:
-        """A copy of a weight is that weight."""
+        """Give a copy of a weight the name of the weight."""
         if source in self.weight_name and copy not in self.weight_name:
             self.weight_name[copy] = self.weight_name[source]
 
     def require(self, size: int, what: str, module: str) -> None:
-        """Something the number of devices must divide; the first to need a size is named."""
+        """Record a size that the number of devices must divide, with the first module that requires it."""
         self.flow.constraints.setdefault((size, what), Constraint(size, what, module))
 
     def remark(self, note: str) -> None:
-        """Something the reader should know, once."""
+        """Record a note for the user, once."""
         if note not in self.flow.notes:
             self.flow.notes.append(note)
 
     def move(self, name: str, kind: str, size: float, after: int, before: int) -> None:
-        """Data that moves."""
+        """Record data that moves."""
         self.flow.movements.append(Movement(name, kind, size, after, before))
 
     def gather(self, buffer: int, index: int) -> None:
-        """Make a divided buffer whole from call `index` on. Inputs can be had whole anywhere."""
+        """Make a divided buffer whole from call `index` on. Inputs are available in full on every device."""
         if self.buffers[buffer].role is Role.INPUT:
             return
         if self.held.pop(buffer, None) is not None:
@@ -223,8 +224,7 @@ class Walk:
             self.move("gather", GATHER, size, self.last_write.get(buffer, -1), index)
 
     def gather_for(self, buffer: int, index: int) -> None:
-        """Make a buffer whole for this call, while its share is what is kept. Calls that read copies of the
-        same tensor share one gathering."""
+        """Make a buffer whole for this call only. Calls on copies of the same tensor share a gather."""
         call = self.graph.calls[index]
         key = (self.root.get(buffer, buffer), call.phase, call.recomputed)
         if key not in self.gathered:
@@ -234,8 +234,8 @@ class Walk:
             size = self.graph.buffer_bytes(buffer)
             self.move("gather tokens", GATHER, size, index - 1 if is_kept else written, index)
 
-    def settle(self, buffer: int, after: int, before: int, *, scatters: bool = True) -> None:
-        """Sum a partial result over the devices; under sequence parallelism each keeps its share of it."""
+    def reduce_partial(self, buffer: int, after: int, before: int, *, scatters: bool = True) -> None:
+        """Sum a partial result over the devices; under sequence parallelism each device keeps a share."""
         item, sources = self.partial.pop(buffer)
         spec = self.buffers[buffer].spec
         size = self.specs[spec].elements * item
@@ -249,13 +249,13 @@ class Walk:
             self.move(kind, kind, size, after, before)
 
     def _is_last(self, sources: tuple[int, ...]) -> bool:
-        """Whether all partial gradients of a tensor are there with these."""
+        """Whether these are the last partial gradients of their tensors."""
         for source in sources:
             self.awaited[source] -= 1
         return all(self.awaited[source] <= 0 for source in sources)
 
     def _token_mark(self, shape: Shape) -> int:
-        """Where the activations of all tokens are divided by sequence; `WHOLE` for anything else."""
+        """The mark of activations divided by sequence; `WHOLE` for tensors without tokens."""
         tokens, batch = self.graph.tokens, max(1, self.graph.batch)
         leading = 1
         for size in shape[:-1]:
@@ -265,7 +265,7 @@ class Walk:
         return batch
 
     def leave_partial(self, index: int, position: int = 0, source: int | None = None) -> None:
-        """The result at a position is a partial sum, perhaps part of the gradient of a tensor."""
+        """Mark a result as a partial sum; `source` is the tensor it is a gradient of, if any."""
         call = self.graph.calls[index]
         item = ITEM_BYTES[self.specs[call.outputs[position]].dtype]
         sources = () if source is None else (source,)
@@ -279,19 +279,19 @@ class Walk:
         update = next((i for i, call in enumerate(calls) if call.phase is Phase.OPTIMIZER), len(calls))
         for index, call in enumerate(calls[:update]):
             self.visit(index, call)
-        self._settle_gradients(update)
+        self._reduce_gradients(update)
         self._divide_states()
         for index in range(update, len(calls)):
             self._update(index, calls[index])
         return self.flow
 
     def visit(self, index: int, call: Call) -> None:
-        """Find out about one call."""
+        """Propagate marks through one call."""
         reads, writes, name = call.reads, call.writes, call.name
         if name in _COPIES and reads and writes:
             self.root[writes[0]] = self.root.get(reads[0], reads[0])
             self._share_weight_name(reads[0], writes[0])
-        elif name == FUSED:  # what leaves one kernel in two precisions is one tensor
+        elif name == FUSED:  # outputs of one kernel in two precisions are one tensor
             self.root.update(dict.fromkeys(writes, writes[0]))
         held, partial = self.held, self.partial
         if self._adds_up_gradient(index, call):
@@ -310,7 +310,7 @@ class Walk:
                 self.last_write[buffer] = index
 
     def _adds_up_gradient(self, index: int, call: Call) -> bool:
-        """A gradient added to a lasting one, which is divided, or a partial sum, just as it is."""
+        """Whether a call accumulates a gradient; the accumulated one gets the same mark or partial sum."""
         if call.name != "aten.add_" or call.phase is not Phase.BACKWARD or len(call.reads) != 2:
             return False
         gradient, added = call.reads
@@ -325,7 +325,7 @@ class Walk:
         return True
 
     def _stays_partial(self, index: int, call: Call) -> bool:
-        """Sums of partial sums, their copies and views are partial sums; anything else needs the sum."""
+        """Whether results are partial sums (of sums, copies and views); otherwise operands are reduced."""
         partial = [buffer for buffer in call.reads if buffer in self.partial]
         if not partial:
             return False
@@ -338,20 +338,20 @@ class Walk:
             self.partial.update(dict.fromkeys(call.writes, total))
             return True
         for buffer in partial:
-            self.settle(buffer, self.last_write.get(buffer, index - 1), index)
+            self.reduce_partial(buffer, self.last_write.get(buffer, index - 1), index)
         return False
 
     def _divide_states(self) -> None:
-        """State is divided as its parameter, where it has the divided axis; a row may not."""
+        """Divide optimizer state as its parameter is, if it has the divided axis."""
         for state, parameter in owners_of_states(self.graph).items():
             if parameter in self.held:
-                whole, kept = (self.shapes[self.buffers[index].spec] for index in (parameter, state))
-                outer = same_axis(whole, kept, self.held[parameter])
+                shape, state_shape = (self.shapes[self.buffers[index].spec] for index in (parameter, state))
+                outer = same_axis(shape, state_shape, self.held[parameter])
                 if outer != WHOLE:
                     self.held[state] = outer
 
-    def _settle_gradients(self, update: int) -> None:
-        """Gradients of parameters that are whole become whole."""
+    def _reduce_gradients(self, update: int) -> None:
+        """Sum or gather the gradients of whole parameters."""
         whole = {self.weight_name[b] for b in self.weight_name if b not in self.held}
         summed = gathered = 0
         for index, buffer in enumerate(self.buffers):
@@ -361,7 +361,7 @@ class Walk:
                 if index in self.held and buffer.name in whole:
                     del self.held[index]
                     gathered += self.graph.buffer_bytes(index)
-                elif index not in self.held and buffer.name not in whole:  # a device keeps what it needs
+                elif index not in self.held and buffer.name not in whole:  # a device keeps only its share
                     self.held[index] = self.held[self._same_name[buffer.name][0]]
         if summed and self.sums_gradients:
             self.move(GRADIENTS_OF_WHOLE, SUM, summed, update - 1, update)
@@ -369,11 +369,11 @@ class Walk:
             self.move(GRADIENTS_OF_WHOLE, GATHER, gathered, update - 1, update)
 
     def _update(self, index: int, call: Call) -> None:
-        """The optimizer works on each device's share of every parameter."""
-        behind = updated(call)
+        """Propagate marks through a call of the optimizer, which works on the device's share."""
+        buffers = updated(call)
         inputs = [
             self.mark(buffer, spec) if buffer in self.held else WHOLE
-            for buffer, spec in zip(behind, call.inputs, strict=True)
+            for buffer, spec in zip(buffers, call.inputs, strict=True)
         ]
         outputs = [
             inputs[position]
@@ -388,15 +388,15 @@ class Walk:
                     self.held[buffer] = outer
 
     def _updated_mark(self, call: Call, inputs: list[int], output: int) -> int:
-        """Where a result of another shape is divided, such as means of rows, or rows times columns."""
+        """The mark of a result of another shape, such as means of rows, or products of rows and columns."""
         if output == NO_TENSOR:
             return WHOLE
         to = self.specs[output]
         for spec, outer in zip(call.inputs, inputs, strict=True):
             if outer != WHOLE and self.specs[spec].dtype == to.dtype:
-                found = same_axis(self.shapes[spec], to.shape, outer)
-                if found != WHOLE:
-                    return found
+                mark = same_axis(self.shapes[spec], to.shape, outer)
+                if mark != WHOLE:
+                    return mark
         return WHOLE
 
 
@@ -404,12 +404,12 @@ Rule = Callable[[Walk, int, Call], None]
 
 
 def _is_linear(call: Call) -> bool:
-    """Whether a call on partial sums leaves a partial sum."""
+    """Whether a call on partial sums produces a partial sum."""
     return _LINEAR_WORK.issuperset(call.settings["fused"] if call.name == FUSED else (call.name,))
 
 
 def _weights(graph: Graph) -> dict[int, str]:
-    """Parameters and their copies in half precision, by name."""
+    """Names of parameters and their copies in half precision, by buffer."""
     roles = (Role.PARAMETER, Role.CAST_WEIGHT)
     return {index: buffer.name for index, buffer in enumerate(graph.buffers) if buffer.role in roles}
 

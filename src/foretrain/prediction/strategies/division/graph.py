@@ -1,9 +1,4 @@
-"""Dividing a graph.
-
-A step's graph with its tensors divided as a walk found.
-
-Degrees that divide all sizes of a model that have to be divided.
-"""
+"""The divided graph of a step from the result of a walk, and the degrees that divide all its sizes."""
 
 from __future__ import annotations
 
@@ -16,12 +11,14 @@ from foretrain.prediction.strategies.division.shapes import divided
 from foretrain.workloads.graph import NO_TENSOR, Graph, Layer, Role, Spec
 
 Share = Callable[[Spec, int, int], Spec]
-"""From a spec, where it is divided and by how many devices, to what one of them has."""
+"""The share of a spec, from its mark and the number of devices."""
 
 
 def divide(graph: Graph, flow: Flow, degree: int, share_of: Share = divided) -> Graph:
-    """The graph one of `degree` devices runs: the same calls on divided specs. What was found out about the
-    calls' structure is kept."""
+    """The graph of one of `degree` devices: the same calls on divided specs.
+
+    Cached properties that depend only on the structure of the calls are kept.
+    """
     shares = _Shares(graph, degree, share_of)
     share = shares.of
     calls = [
@@ -47,7 +44,7 @@ def divide(graph: Graph, flow: Flow, degree: int, share_of: Share = divided) -> 
 
 
 class _Shares:
-    """Specs of shares, each kept once."""
+    """Builds the specs of shares, each once."""
 
     def __init__(self, graph: Graph, degree: int, share_of: Share) -> None:
         self._share_of = share_of
@@ -59,40 +56,40 @@ class _Shares:
 
     def of(self, spec: int, outer: int) -> int:
         """The index of a spec's share."""
-        found = self._known.get((spec, outer))
-        if found is None:
+        index = self._known.get((spec, outer))
+        if index is None:
             share = self._share_of(self.specs[spec], outer, self._degree)
-            found = self._index.setdefault(share, len(self.specs))  # the graph may list a spec twice
-            if found == len(self.specs):
+            index = self._index.setdefault(share, len(self.specs))  # the graph may list a spec twice
+            if index == len(self.specs):
                 self.specs.append(share)
-            self._known[spec, outer] = found
-        return found
+            self._known[spec, outer] = index
+        return index
 
     def row(self, specs: Marks, marks: Marks) -> Marks:
-        """All specs of a call."""
-        found = self._rows.get((specs, marks))
-        if found is None:
+        """The shares of all specs of a call."""
+        shares = self._rows.get((specs, marks))
+        if shares is None:
             pairs = zip(specs, marks, strict=True)
-            found = tuple(
+            shares = tuple(
                 [spec if spec == NO_TENSOR or not mark else self.of(spec, mark) for spec, mark in pairs]
             )
-            self._rows[specs, marks] = found
-        return found
+            self._rows[specs, marks] = shares
+        return shares
 
 
 def _layers(graph: Graph, flow: Flow, degree: int) -> tuple[Layer, ...]:
-    """Layers with the parameters a device keeps of them."""
-    saved: dict[str, int] = {}
+    """Layers with the number of their parameters on one device."""
+    removed: dict[str, int] = {}
     for index, outer in flow.buffers.items():
         buffer = graph.buffers[index]
         if buffer.role is Role.PARAMETER:
             path = buffer.name.rpartition(".")[0]
             spec = graph.specs[buffer.spec]
-            gone = spec.elements - divided(spec, outer, degree).elements
-            saved[path] = saved.get(path, 0) + gone
+            elsewhere = spec.elements - divided(spec, outer, degree).elements
+            removed[path] = removed.get(path, 0) + elsewhere
     return tuple(
-        layer._replace(parameters=max(0, layer.parameters - saved[layer.path]))
-        if layer.path in saved
+        layer._replace(parameters=max(0, layer.parameters - removed[layer.path]))
+        if layer.path in removed
         else layer
         for layer in graph.layers
     )
@@ -104,7 +101,7 @@ def common_degrees(sizes: Collection[int], most: int) -> tuple[int, ...]:
 
 
 def nearest_degrees(sizes: Collection[int], degree: int) -> str:
-    """The two degrees nearest to one that does not divide all sizes, in words."""
+    """A text with the two nearest degrees that divide all sizes."""
     common = math.gcd(*sizes)
     works = common_degrees([common], common)
     near = sorted(works, key=lambda divisor: (abs(divisor - degree), -divisor))[:2]

@@ -1,4 +1,4 @@
-"""How Megatron divides each layer: by columns or by rows of its matrix, by heads, by vocabulary."""
+"""Megatron-LM's rules of tensor parallelism: layers divided by columns, rows, heads or vocabulary."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from foretrain.workloads.rules import operators
 
 _COLUMN, _ROW, _UNDIVIDED = "column", "row", "whole"
 _PRODUCTS = {"aten.mm": 0, "aten.linear": 0, "aten.addmm": 1, "aten.addmm_": 1}
-"""Products of a linear layer, with the argument that is its input."""
+"""Products of linear layers, with the position of the input argument."""
 _GROUPED = "aten._grouped_mm"
 _NARROW = 256
 _NARROW_SHARE = 8
-"""Layers with so few outputs, and this many times more inputs, are not worth dividing: routers, low-rank
-adapters, classifiers of few classes."""
+"""Layers with at most `_NARROW` outputs and at least `_NARROW_SHARE` times as many inputs are not divided:
+routers, low-rank adapters, classifiers with few classes."""
 _LEAST_SHARE = 0.5
-"""Models with less of their work in linear layers and attention are refused."""
+"""Minimum share of FLOP in linear layers and attention for tensor parallelism."""
 _NOT_LINEAR = frozenset({"aten.convolution", "foretrain.rnn"})
 _LARGE_SHARE = 0.5
-"""Tables of at least this share of the largest one's rows are divided by rows."""
+"""Embedding tables with at least this share of the rows of the largest one are divided by rows."""
 
 
 class Megatron:
-    """The rules of one walk, and what they have decided of each layer."""
+    """The rules of one walk, and the division of each layer (`divisions` by weight, `layers` by call)."""
 
     def __init__(self, graph: Graph, sequence_parallel: bool) -> None:
         rules: Mapping[str, Rule] = {
@@ -57,7 +57,7 @@ class Megatron:
         )
         self.graph = graph
         self.walk = Walk(graph, rules, keep_division, deciders=deciders, scatters=sequence_parallel)
-        self.way: dict[str, str] = {}
+        self.divisions: dict[str, str] = {}
         self.layers: dict[int, str] = {}
         self.sources: dict[int, int] = {}
         self.table_rows = max(
@@ -67,21 +67,23 @@ class Megatron:
 
     def flow(self) -> Flow:
         """The result of the walk."""
-        found = self.walk.run()
-        share = self._linear_share() if any(way != _UNDIVIDED for way in self.layers.values()) else 0.0
+        flow = self.walk.run()
+        share = (
+            self._linear_share() if any(division != _UNDIVIDED for division in self.layers.values()) else 0.0
+        )
         if share < _LEAST_SHARE:
             raise InvalidRequest(
-                "tensor parallelism needs linear layers, and those it could divide are"
-                f" {share:.0%} of this model's work; use data or pipeline parallelism"
+                f"tensor parallelism requires linear layers, and they are only {share:.0%} of this model's"
+                " FLOP; use data or pipeline parallelism"
             )
         if share < 1.0:
-            found.notes.append(
-                f"{1 - share:.1%} of the model's work (convolutions, recurrence) is not divided"
+            flow.notes.append(
+                f"{1 - share:.1%} of the model's FLOP (convolutions, recurrent layers) are not divided"
             )
-        return found
+        return flow
 
     def _linear_share(self) -> float:
-        """Share of the model's work that is not in convolutions or recurrent networks."""
+        """Share of the model's FLOP outside convolutions and recurrent layers."""
         if not any(call.name in _NOT_LINEAR for call in self.graph.calls):
             return 1.0
         work = {True: 0.0, False: 0.0}
@@ -101,11 +103,11 @@ class Megatron:
             else:
                 matrix_product(walk, index, call, behind, first)
         elif call.forward in self.layers:
-            way = self.layers[call.forward]
+            division = self.layers[call.forward]
             if behind[first + 1] in walk.weight_name:
-                self._input_gradient(index, call, behind, way)
+                self._input_gradient(index, call, behind, division)
             else:
-                self._weight_gradient(index, call, behind, way)
+                self._weight_gradient(index, call, behind, division)
         else:
             matrix_product(walk, index, call, behind, first)
 
@@ -117,19 +119,19 @@ class Megatron:
         outs = walk.shapes[call.outputs[0]][-1]
         mark = walk.mark(source, spec)
         is_inner = mark != WHOLE and source not in walk.by_tokens
-        way = self._way(walk.weight_name[weight], ins, outs, is_inner, call.module)
-        self.layers[index] = way
+        division = self._division(walk.weight_name[weight], ins, outs, is_inner, call.module)
+        self.layers[index] = division
         bias = self._bias(behind, first)
-        if way == _ROW:
+        if division == _ROW:
             marks = {first: tokens, first + 1: self._weight_mark(call, first, ins)}
             walk.emit(index, self._marks(call, marks), [WHOLE])
             walk.leave_partial(index)
-            walk.settle(call.writes[0], index, index + 1)
+            walk.reduce_partial(call.writes[0], index, index + 1)
             return
         if is_inner:
             walk.gather(source, index)
             mark = WHOLE
-        if way == _UNDIVIDED:
+        if division == _UNDIVIDED:
             if mark:
                 walk.emit(index, self._marks(call, {first: mark}), [mark], by_tokens=True)
             return
@@ -144,22 +146,22 @@ class Megatron:
         self.sources[index] = root
         walk.awaited[root] = walk.awaited.get(root, 0) + 1
 
-    def _way(self, name: str, ins: int, outs: int, is_inner: bool, module: str) -> str:
-        """How a layer is divided: decided where it is first met."""
-        way = self.way.get(name)
-        if way is None:
+    def _division(self, name: str, ins: int, outs: int, is_inner: bool, module: str) -> str:
+        """The division of a layer, decided at its first call."""
+        division = self.divisions.get(name)
+        if division is None:
             if is_inner:
-                way = _ROW
+                division = _ROW
             elif outs <= _NARROW and outs * _NARROW_SHARE <= ins:
-                way = _UNDIVIDED
+                division = _UNDIVIDED
             else:
-                way = _COLUMN
+                division = _COLUMN
                 self.walk.require(outs, "outputs", module)
-            self.way[name] = way
-            size = {_ROW: ins, _COLUMN: outs}.get(way)
+            self.divisions[name] = division
+            size = {_ROW: ins, _COLUMN: outs}.get(division)
             if size is not None:
-                self.walk.divide_weight(name, lambda shape: _axis_of_size(shape, size, way == _COLUMN))
-        return way
+                self.walk.divide_weight(name, lambda shape: _axis_of_size(shape, size, division == _COLUMN))
+        return division
 
     @staticmethod
     def _bias(behind: list[int], first: int) -> int | None:
@@ -167,7 +169,7 @@ class Megatron:
         return place if place < len(behind) and behind[place] >= 0 and place != first else None
 
     def _weight_mark(self, call: Call, first: int, size: int) -> int:
-        """The division of a weight as the call sees it: transposed, or as it lies."""
+        """The mark of a weight in a call, which may read it transposed."""
         shape = self.walk.shapes[call.inputs[first + 1]]
         is_lying = call.name == "aten.linear"
         outs = self.walk.shapes[call.outputs[0]][-1]
@@ -177,24 +179,24 @@ class Megatron:
     def _is_column(self, call: Call) -> bool:
         """Whether the layer of a call with a square weight is divided by its outputs."""
         behind = self.walk.operands(call)
-        return self.way.get(self.walk.weight_name[behind[_PRODUCTS[call.name] + 1]]) == _COLUMN
+        return self.divisions.get(self.walk.weight_name[behind[_PRODUCTS[call.name] + 1]]) == _COLUMN
 
     @staticmethod
     def _marks(call: Call, marks: Mapping[int, int]) -> list[int]:
         return [marks.get(position, WHOLE) for position in range(len(call.inputs))]
 
-    def _input_gradient(self, index: int, call: Call, behind: list[int], way: str) -> None:
-        """Of a column: a partial sum. Of a row: divided as the input was."""
+    def _input_gradient(self, index: int, call: Call, behind: list[int], division: str) -> None:
+        """Column parallel: a partial sum. Row parallel: divided as the input was."""
         walk = self.walk
         rows, outs = walk.shapes[call.inputs[0]][-2:]
         mark = walk.mark(behind[0], call.inputs[0])
         is_inner = mark != WHOLE and behind[0] not in walk.by_tokens
-        if way == _COLUMN:
+        if division == _COLUMN:
             if mark and not is_inner:
                 walk.gather_for(behind[0], index)
             walk.emit(index, [rows, 1], [WHOLE])
             walk.leave_partial(index, source=self.sources.get(call.forward or 0))
-        elif way == _ROW:
+        elif division == _ROW:
             if mark and is_inner:
                 walk.gather(behind[0], index)
             elif mark:
@@ -205,9 +207,9 @@ class Megatron:
         elif mark:
             walk.emit(index, [mark, WHOLE], [mark], by_tokens=True)
 
-    def _weight_gradient(self, index: int, call: Call, behind: list[int], way: str) -> None:
-        """Divided as the weight is. The gradient of the output comes first, unless the weight lies so that
-        inputs come before outputs."""
+    def _weight_gradient(self, index: int, call: Call, behind: list[int], division: str) -> None:
+        """Divided as the weight is. The gradient of the output is the first operand, unless the weight is
+        stored with inputs before outputs."""
         walk = self.walk
         forward = self.graph.calls[call.forward if call.forward is not None else 0]
         ins = walk.shapes[forward.inputs[_PRODUCTS[forward.name]]][-1]
@@ -215,9 +217,9 @@ class Megatron:
         left, right = walk.shapes[call.inputs[0]], walk.shapes[call.inputs[1]]
         is_usual = (left[0], right[1]) == (outs, ins)
         gradient, source = (0, 1) if is_usual else (1, 0)
-        divided, other = (gradient, source) if way == _COLUMN else (source, gradient)
+        divided, other = (gradient, source) if division == _COLUMN else (source, gradient)
         tokens = [buffer in walk.by_tokens and buffer in walk.held for buffer in behind[:2]]
-        if way == _UNDIVIDED:
+        if division == _UNDIVIDED:
             if any(tokens):
                 walk.emit(index, [left[0], 1], [WHOLE])
                 walk.leave_partial(index)
@@ -240,35 +242,35 @@ class Megatron:
         mark = walk.mark(behind[0], call.inputs[0])
         if name is not None and (call.phase is Phase.FORWARD or call.recomputed):
             is_inner = mark != WHOLE and behind[0] not in walk.by_tokens
-            way = self._way(name, left[-1], right[-1], is_inner, call.module)
+            division = self._division(name, left[-1], right[-1], is_inner, call.module)
         else:
-            way = self.layers.get(-1 if call.forward is None else call.forward, _UNDIVIDED)
-        if way == _UNDIVIDED or behind[0] in walk.by_tokens:
+            division = self.layers.get(-1 if call.forward is None else call.forward, _UNDIVIDED)
+        if division == _UNDIVIDED or behind[0] in walk.by_tokens:
             work_on_whole(walk, index, call)
         elif call.phase is Phase.FORWARD or call.recomputed:
-            self.layers[index] = way
-            by_rows = way == _ROW
+            self.layers[index] = division
+            by_rows = division == _ROW
             marks = [left[0] if by_rows else WHOLE, outer_at(right, 1 if by_rows else 2)]
             walk.emit(index, self._marks(call, dict(enumerate(marks))), [WHOLE if by_rows else left[0]])
             if by_rows:
                 walk.leave_partial(index)
-                walk.settle(call.writes[0], index, index + 1, scatters=False)
+                walk.reduce_partial(call.writes[0], index, index + 1, scatters=False)
         elif name is not None:
-            is_column = way == _COLUMN
+            is_column = division == _COLUMN
             marks = [left[0] if is_column else WHOLE, outer_at(right, 1 if is_column else 2)]
             walk.emit(index, self._marks(call, dict(enumerate(marks))), [WHOLE if is_column else left[0]])
             if is_column:
                 walk.leave_partial(index)
         else:
-            self._grouped_weight_gradient(index, call, way)
+            self._grouped_weight_gradient(index, call, division)
 
-    def _grouped_weight_gradient(self, index: int, call: Call, way: str) -> None:
-        """Divided as the weight is, along whichever operand has that axis."""
+    def _grouped_weight_gradient(self, index: int, call: Call, division: str) -> None:
+        """Divided as the weight is, along the operand that has the divided axis."""
         walk = self.walk
         forward = self.graph.calls[call.forward if call.forward is not None else 0]
-        size = walk.shapes[forward.inputs[1]][2 if way == _COLUMN else 1]
+        size = walk.shapes[forward.inputs[1]][2 if division == _COLUMN else 1]
         left, right = (walk.shapes[spec] for spec in call.inputs[:2])
-        is_left = left[0] == size if left[0] != right[1] else way == _COLUMN
+        is_left = left[0] == size if left[0] != right[1] else division == _COLUMN
         marks = {0: 1} if is_left else {1: right[0]}
         walk.emit(
             index, self._marks(call, marks), [outer_at(walk.shapes[call.outputs[0]], 1 if is_left else 2)]
@@ -277,11 +279,11 @@ class Megatron:
     # Attention
 
     def _attention(self, walk: Walk, index: int, call: Call) -> None:
-        """Each device has some of the heads."""
+        """Divided by heads."""
         behind = walk.operands(call)
         marks = [walk.mark(b, spec) if b >= 0 else WHOLE for b, spec in zip(behind, call.inputs, strict=True)]
         if not self._by_heads(call, marks, first=0):
-            walk.remark("attention whose heads do not come divided from their layers is not divided")
+            walk.remark("attention is not divided where its layers are not divided by heads")
             work_on_whole(walk, index, call)
             return
         for position, what in ((0, "attention heads"), (1, "key-value heads")):
@@ -306,8 +308,8 @@ class Megatron:
                 walk.leave_partial(index, position)
 
     def _by_heads(self, call: Call, marks: list[int], first: int) -> bool:
-        """Whether the queries are divided by heads; then keys and values that are not are shared by all. A
-        mask is divided with the heads it has."""
+        """Whether the queries are divided by heads. All devices use keys and values that are not divided; a
+        mask is divided by its heads."""
         shapes = self.walk.shapes
         behind = self.walk.operands(call)
         if not marks[first] or behind[first] in self.walk.by_tokens:
@@ -334,27 +336,27 @@ class Megatron:
     # Embedding
 
     def _embedding(self, walk: Walk, index: int, call: Call) -> None:
-        """A large table is divided by rows; each device looks up those it has and all sum up."""
+        """A large table is divided by rows; each device looks up its own rows, and the results are summed."""
         table = call.reads[0]
         name = walk.weight_name.get(table)
         rows = walk.shapes[call.inputs[0]][0]
-        if name is None or rows < self.table_rows * _LARGE_SHARE or self.way.get(name) == _ROW:
+        if name is None or rows < self.table_rows * _LARGE_SHARE or self.divisions.get(name) == _ROW:
             if any(buffer in walk.held for buffer in call.reads):
                 keep_division(walk, index, call)
             return
-        if name not in self.way:
-            self.way[name] = _COLUMN
+        if name not in self.divisions:
+            self.divisions[name] = _COLUMN
             walk.divide_weight(name, lambda _: 0)
         walk.flow.padded.add(rows)
         walk.emit(index, [1, WHOLE], [WHOLE])
         walk.leave_partial(index)
-        walk.settle(call.writes[0], index, index + 1)
+        walk.reduce_partial(call.writes[0], index, index + 1)
 
     def _embedding_backward(self, walk: Walk, index: int, call: Call) -> None:
         forward = self.graph.calls[call.forward if call.forward is not None else 0]
         name = walk.weight_name.get(forward.reads[0]) if forward.reads else None
         gradient = call.reads[0]
-        is_divided = name is not None and self.way.get(name) == _COLUMN
+        is_divided = name is not None and self.divisions.get(name) == _COLUMN
         if gradient in walk.held and is_divided:
             (walk.gather_for if gradient in walk.by_tokens else walk.gather)(gradient, index)
         if is_divided:
@@ -374,8 +376,8 @@ def _heads(shape: Shape) -> int:
 
 
 def _axis_of_size(shape: Shape, size: int, is_column: bool) -> int:
-    """Which of the last two axes of a weight has the size that is divided; of a square one the first has the
-    outputs. (A stack of experts has one more axis before.)"""
+    """The one of the last two axes of a weight that has the divided size; in a square weight the first axis
+    is that of the outputs. A stack of experts has one more axis before."""
     first = max(0, len(shape) - 2)
     if shape[first] == shape[-1]:
         return first if is_column else len(shape) - 1

@@ -1,4 +1,4 @@
-"""Which optimizer state belongs to which parameter, and which tensors an update works on."""
+"""The parameter of each optimizer state, and the tensors of each update."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from foretrain.workloads.graph import NO_TENSOR, Call, Graph, Role
 
 
 def owners_of_states(graph: Graph) -> dict[int, int]:
-    """The parameter each state belongs to: the one it is named after."""
+    """The parameter of each state: the one with the same name."""
     parameters = {b.name: index for index, b in enumerate(graph.buffers) if b.role is Role.PARAMETER}
     return {
         index: parameters[buffer.name]
@@ -16,9 +16,9 @@ def owners_of_states(graph: Graph) -> dict[int, int]:
 
 
 def updated(call: Call) -> list[int]:
-    """The buffer behind each tensor of an optimizer's call (-1: none). A list that is given twice, such as
-    gradients to be squared, comes last."""
+    """The buffer of each tensor of an optimizer's call (-1: none). A list that occurs twice, such as
+    gradients to be squared, is the last."""
     inputs, reads = call.inputs, call.reads
     extra = len(inputs) - inputs.count(NO_TENSOR) - len(reads)
-    behind = iter([*reads, *reads[len(reads) - extra :]] if 0 < extra <= len(reads) else reads)
-    return [-1 if spec == NO_TENSOR else next(behind, -1) for spec in inputs]
+    buffers = iter([*reads, *reads[len(reads) - extra :]] if 0 < extra <= len(reads) else reads)
+    return [-1 if spec == NO_TENSOR else next(buffers, -1) for spec in inputs]

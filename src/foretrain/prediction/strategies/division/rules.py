@@ -1,12 +1,9 @@
-"""Rules.
+"""Rules common to all strategies: how calls with divided operands propagate the division.
 
-Products of divided matrices that are no layers: scores and values of attention written out.
-
-What calls do with divided operands, whichever strategy divided them.
-
-Views and elementwise work keep a division; a reduction over the divided axis leaves a partial sum; softmax
-and loss over it agree on their rows (Megatron's vocabulary-parallel loss); what cannot work on a part has it
-gathered first.
+Views and elementwise operators keep a division. A reduction over the divided axis produces a partial sum.
+Softmax and loss over it exchange the maximum and sum of each row (Megatron-LM's vocabulary-parallel loss).
+Matrix products outside layers, such as attention scores, stay divided or produce partial sums. All other
+operators gather their operands first.
 """
 
 from __future__ import annotations
@@ -28,7 +25,7 @@ from foretrain.workloads.graph import NO_TENSOR, Call, Nature, Phase
 
 
 def matrix_product(walk: Walk, index: int, call: Call, behind: list[int], first: int) -> None:
-    """(batch x m x k) times (batch x k x n): divided by batch, m or n it stays so; by k, a partial sum."""
+    """(batch x m x k) times (batch x k x n): by batch, m or n it stays divided; by k, a partial sum."""
     specs = call.inputs[first], call.inputs[first + 1]
     left, right = (walk.shapes[spec] for spec in specs)
     marks = [walk.mark(behind[first + place], spec) for place, spec in enumerate(specs)]
@@ -58,11 +55,11 @@ def matrix_product(walk: Walk, index: int, call: Call, behind: list[int], first:
     if output == WHOLE:
         walk.leave_partial(index)
         if call.phase is Phase.FORWARD or call.recomputed:
-            walk.settle(call.writes[0], index, index + 1)
+            walk.reduce_partial(call.writes[0], index, index + 1)
 
 
 def keep_division(walk: Walk, index: int, call: Call) -> None:
-    """What calls do that no rule of the strategy is about."""
+    """The rule of calls that have no rule of their own."""
     if call.nature is Nature.VIEW:
         _view(walk, index, call)
     elif call.nature is Nature.REDUCTION:
@@ -74,7 +71,7 @@ def keep_division(walk: Walk, index: int, call: Call) -> None:
 
 
 def work_on_whole(walk: Walk, index: int, call: Call) -> None:
-    """Gather whatever is divided."""
+    """Gather all divided operands."""
     for buffer in call.reads:
         walk.gather(buffer, index)
 
@@ -108,7 +105,7 @@ def _reduce(walk: Walk, index: int, call: Call) -> None:
         walk.emit(index, [outer], [WHOLE] * len(call.outputs))
         walk.leave_partial(index)
         if call.phase is Phase.FORWARD or call.recomputed:
-            walk.settle(call.writes[0], index, index + 1, scatters=False)
+            walk.reduce_partial(call.writes[0], index, index + 1, scatters=False)
         return
     kept = axis if call.settings.get("keepdim") else axis - sum(other < axis for other in reduced)
     inside = outer // outer_at(shape, axis)
@@ -117,7 +114,7 @@ def _reduce(walk: Walk, index: int, call: Call) -> None:
 
 
 def _combine(walk: Walk, index: int, call: Call) -> None:
-    """Elementwise work, and work along axes that are not divided: results are divided as operands are."""
+    """Operators that are elementwise or work along other axes: results are divided as the operands are."""
     behind = walk.operands(call)
     shapes, inputs = walk.shapes, call.inputs
     marks = [walk.mark(b, spec) if b >= 0 else WHOLE for b, spec in zip(behind, inputs, strict=True)]
@@ -132,20 +129,20 @@ def _combine(walk: Walk, index: int, call: Call) -> None:
     for position, mark in enumerate(marks):
         if inputs[position] == NO_TENSOR or position == lead:
             continue
-        wanted = broadcast(shape, shapes[inputs[position]], outer)
-        if (wanted == WHOLE and not mark) or wanted == mark:
+        required = broadcast(shape, shapes[inputs[position]], outer)
+        if (required == WHOLE and not mark) or required == mark:
             continue
         if mark:  # divided along another axis
             walk.gather(behind[position], index)
-        if wanted == WHOLE:
+        if required == WHOLE:
             marks[position] = WHOLE
             continue
         if len(shapes[inputs[position]]) == 1 and behind[position] in walk.weight_name:
             walk.divide_vector(behind[position])
         elif not tokens and shapes[inputs[position]] == shape and walk.is_stored(behind[position], shape):
-            work_on_whole(walk, index, call)  # a residual: both or none
+            work_on_whole(walk, index, call)  # a residual: both operands or none
             return
-        marks[position] = wanted
+        marks[position] = required
     across = resized if call.name in _RESIZING else broadcast
     outputs = [across(shape, shapes[out], outer) if out != NO_TENSOR else WHOLE for out in call.outputs]
     walk.emit(index, marks, outputs, tokens)
@@ -160,13 +157,13 @@ def _combine(walk: Walk, index: int, call: Call) -> None:
 
 
 def softmax_rule(walk: Walk, index: int, call: Call) -> None:
-    """Over a divided axis: each row's maximum and sum are agreed on (Megatron's vocabulary-parallel loss)."""
+    """Softmax over a divided axis exchanges each row's maximum and sum (vocabulary-parallel loss)."""
     behind = walk.operands(call)
     outer = walk.mark(behind[0], call.inputs[0])
     shape = walk.shapes[call.inputs[0]]
     axis = call.settings.get("dim", -1) % max(1, len(shape))
     if outer and axis_of(shape, outer) == axis == len(shape) - 1:
-        _agree_on_rows(walk, index, call, call.inputs[0])
+        _exchange_rows(walk, index, call, call.inputs[0])
     elif outer and axis_of(shape, outer) == axis:
         work_on_whole(walk, index, call)
         return
@@ -174,7 +171,7 @@ def softmax_rule(walk: Walk, index: int, call: Call) -> None:
 
 
 def loss_rule(walk: Walk, index: int, call: Call) -> None:
-    """Each target's probability lies with one device; its gradient is divided as the probabilities are."""
+    """One device has each target's probability; the gradient is divided as the probabilities are."""
     behind = walk.operands(call)
     backward = "backward" in call.name
     place = 1 if backward else 0
@@ -197,7 +194,7 @@ def loss_rule(walk: Walk, index: int, call: Call) -> None:
 
 
 def fused_rule(walk: Walk, index: int, call: Call) -> None:
-    """A fused kernel is elementwise but for the norm, softmax or reduction that may be among its work."""
+    """A fused kernel is elementwise, except for a norm, softmax or reduction in it."""
     parts = call.settings["fused"]
     whole = [part for part in parts if part in _OVER_THE_LAST_AXIS]
     for buffer, spec in zip(walk.operands(call), call.inputs, strict=True):
@@ -206,13 +203,13 @@ def fused_rule(walk: Walk, index: int, call: Call) -> None:
             if "softmax" not in whole[0]:
                 work_on_whole(walk, index, call)
                 return
-            _agree_on_rows(walk, index, call, spec)
+            _exchange_rows(walk, index, call, spec)
             break
     _combine(walk, index, call)
 
 
-def _agree_on_rows(walk: Walk, index: int, call: Call, spec: int) -> None:
-    """Maxima and sums of rows that lie across devices."""
+def _exchange_rows(walk: Walk, index: int, call: Call, spec: int) -> None:
+    """Exchange the maxima and sums of rows that are divided between devices."""
     if call.phase is Phase.BACKWARD and not call.recomputed:
         return
     shape = walk.shapes[spec]
@@ -223,7 +220,7 @@ def _agree_on_rows(walk: Walk, index: int, call: Call, spec: int) -> None:
 
 
 def norm_rule(walk: Walk, index: int, call: Call) -> None:
-    """A norm over the divided axis needs it whole; batch norms have their channels apart."""
+    """A norm over the divided axis needs whole operands; batch norms are independent by channel."""
     behind = walk.operands(call)
     lead = next((p for p, b in enumerate(behind) if b >= 0 and walk.mark(b, call.inputs[p])), None)
     if lead is None:

@@ -1,35 +1,31 @@
-"""Cuts.
-
-Automatic layer cuts: a chain of positions split into k contiguous stages so that the slowest is fastest.
+"""Cuts of a model into pipeline stages: a step as a chain of positions, split to minimise the slowest stage.
 
 With compute time w, state bytes q (parameters with gradients and optimizer state), saved activations a and
 crossing bytes x of the cut before a position, the stage of positions i ... j-1 takes
 
     t(i, j) = Σ w + (x[i] + x[j]) / B + latency of its cuts     it sends x[j] forward, gradients of x[i] back
-    m(i, j) = Σ q + in_flight · (Σ a + x[i])                    it holds what it receives until its backward
+    m(i, j) = Σ q + in_flight · (Σ a + x[i])                    it keeps its inputs until the backward pass
 
-and the answer minimises max t subject to m <= the device's memory. Both are sums of a term of i and a term
-of j (see `contiguous_stages`). Among cuts of the same pace those with the least traffic are taken. Crossing
-bytes hold every tensor produced before a cut and read after it, once per cut: a skip connection over several
-stages is handed from stage to stage.
+The cuts minimise max t subject to m <= memory of the device. Both are sums of a term of i and a term of j
+(see `stages.best_bounds`). Among cuts with the same slowest stage, those with the least traffic are chosen.
+Crossing bytes are those of every tensor produced before a cut and read after it, once per cut: a skip
+connection over several stages is forwarded from stage to stage.
 
 Reference: dynamic programming over contiguous stages as in D. Narayanan et al., "PipeDream", SOSP 2019,
 section 3.1, without replication, with memory limits that depend on the stage.
 
-A recorded training step as a chain of positions that can be cut between stages.
+A position of the chain is one forward call with the views and weight casts that lead to it, so that no cut
+separates a weight from its use:
 
-A position is one forward call together with the views and weight casts that lead to it, so no cut separates a
-weight from its use. Then
+* a backward call belongs to the position of the call it differentiates, a recomputed call to that it repeats;
+* a parameter belongs to the first position that reads it; a tied parameter is counted at each module that
+  reads it, since a cut between them creates a copy, and is listed in `Chain.tied`;
+* an activation that the backward pass reads is counted where it was computed;
+* a tensor computed before a cut and read after it crosses the cut once. Inputs do not cross: labels and masks
+  are passed to the stage that reads them;
+* optimizer calls are divided in proportion to the bytes of the parameters.
 
-* a backward call belongs to the position of the call it differentiates, a recomputed one to that it repeats;
-* a parameter belongs to the first position that reads it; a tied one is charged at each module that reads it,
-  since a cut between them makes a copy, and is named in `Chain.tied`;
-* an activation that the backward pass reads is charged where it was computed;
-* a cut is crossed by what was computed before it and is read after it, once. Inputs do not cross: labels and
-  masks are handed to the stage that reads them;
-* an optimizer call is shared out in proportion to the bytes of the parameters.
-
-What lives only within a stage's own forward or backward pass (temporaries) is left out of the memory.
+Tensors that live only within a stage's own forward or backward pass (temporaries) are not counted.
 """
 
 from __future__ import annotations
@@ -53,10 +49,10 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Chain:
-    """A model in order of execution: n positions and the n - 1 places between them where it can be cut.
+    """A model in order of execution: n positions with n - 1 possible cuts between them.
 
     Times and `saved_bytes` are of one micro-batch; `crossing_bytes[i]` crosses a cut after position i.
-    `tied` names parameters read at positions far apart: each of them is charged at every such position.
+    `tied` names parameters that several modules read; each is counted at every position that reads it.
     """
 
     forward_seconds: Floats
@@ -72,10 +68,10 @@ class Chain:
         positions = len(self.forward_seconds)
         for what in ("backward_seconds", "parameter_bytes", "saved_bytes"):
             if len(getattr(self, what)) != positions:
-                raise InvalidRequest(f"{what} has {len(getattr(self, what))} positions, not {positions}")
+                raise InvalidRequest(f"{what} must have {positions} entries, got {len(getattr(self, what))}")
         if positions == 0 or len(self.crossing_bytes) != positions - 1:
             raise InvalidRequest(
-                f"{positions} positions have {positions - 1} cuts, not {len(self.crossing_bytes)}"
+                f"crossing_bytes must have {positions - 1} entries, got {len(self.crossing_bytes)}"
             )
 
     def __len__(self) -> int:
@@ -84,7 +80,7 @@ class Chain:
 
 @dataclass(frozen=True)
 class Link:
-    """What sending over a cut costs: time per byte and per message, as the link really achieves."""
+    """Cost of a message over a cut: achieved time per byte, and latency."""
 
     seconds_per_byte: float = 0.0
     latency_seconds: float = 0.0
@@ -97,11 +93,11 @@ def one_in_flight(stages: int) -> Sequence[int]:
 
 @dataclass(frozen=True)
 class StageMemory:
-    """Memory of the devices, and what a stage puts there.
+    """Memory of the devices, and what a stage needs of it.
 
-    `capacity_bytes` is of each device, or one number for all; `state_bytes_per_parameter_byte` counts the
-    parameter itself, its gradient and optimizer state (FP32 Adam: 4); `in_flight` gives, for a number of
-    stages, how many micro-batches each stage holds (`peak_in_flight` of a schedule).
+    `capacity_bytes` is that of each device, or one number for all. `state_bytes_per_parameter_byte` counts
+    the parameter, its gradient and its optimizer state (FP32 Adam: 4). `in_flight` gives the micro-batches
+    each stage holds, from the number of stages (`peak_in_flight` of a schedule).
     """
 
     capacity_bytes: float | Sequence[float]
@@ -112,11 +108,11 @@ class StageMemory:
         """Micro-batches each stage holds."""
         held = self.in_flight(stages)
         if len(held) != stages:
-            raise InvalidRequest(f"{len(held)} numbers of micro-batches in flight for {stages} stages")
+            raise InvalidRequest(f"in_flight must return {stages} numbers, one per stage, got {len(held)}")
         return held
 
     def capacities(self, stages: int) -> Floats:
-        """Memory of each stage's device; where there are more stages than devices, of the smallest device."""
+        """Memory of the device of each stage; of the smallest device for stages beyond the last device."""
         given = np.atleast_1d(np.asarray(self.capacity_bytes, dtype=np.float64))
         if len(given) == 1:
             return np.full(stages, given[0])
@@ -139,24 +135,24 @@ class Cuts:
 
     @property
     def seconds(self) -> float:
-        """Time of the slowest stage with its cut traffic: the pace of the pipeline."""
+        """Time of the slowest stage including its traffic."""
         return max(self.stage_seconds)
 
 
 def cut(chain: Chain, stages: int, link: Link = FREE, memory: StageMemory = UNLIMITED) -> Cuts | Infeasible:
-    """The cuts into `stages` stages whose slowest is fastest, or why there are none."""
+    """The cuts into `stages` stages that minimise the time of the slowest; `Infeasible` if none fit."""
     if stages < 1:
-        raise InvalidRequest(f"cannot cut a model into {stages} stages; ask for at least 1")
+        raise InvalidRequest(f"stages must be at least 1, got {stages}")
     if stages > len(chain):
         return Infeasible(
             "cutting the model",
-            f"{stages} positions for as many stages",
+            f"{stages} positions, one for each stage",
             f"{len(chain)}",
             f"use at most {len(chain)} stages",
         )
     problem = _Problem(chain, link, memory)
     if not problem.fits(stages):
-        return problem.why_not(stages)
+        return problem.infeasible(stages)
     return evaluated(chain, best_bounds(problem.terms(stages)), link, memory)
 
 
@@ -178,7 +174,7 @@ def evaluated(chain: Chain, bounds: Sequence[int], link: Link, memory: StageMemo
 
 
 class _Problem:
-    """A chain's times and bytes as sums of a term of a stage's first bound and a term of its last."""
+    """Times and bytes of a chain as sums of a term of a stage's first bound and a term of its last."""
 
     def __init__(self, chain: Chain, link: Link, memory: StageMemory) -> None:
         self.chain, self.memory = chain, memory
@@ -212,9 +208,9 @@ class _Problem:
         )
 
     def fits(self, stages: int, spare: float = 1.0) -> bool:
-        """Whether some cuts respect the memory of all stages, if it were `spare` times as large: O(k n).
+        """Whether some cuts fit the memory of all stages, multiplied by `spare`: O(k n).
 
-        Whether a bound is reached needs only the least term of the bounds reached before it.
+        A bound is reachable if the least term of the bounds reachable before it fits.
         """
         reached = np.zeros(len(self.crossing), dtype=bool)
         reached[0] = True
@@ -224,8 +220,8 @@ class _Problem:
             reached = np.concatenate([[False], least[:-1] <= capacity - self.bytes_to(in_flight)[1:]])
         return bool(reached[-1])
 
-    def why_not(self, stages: int) -> Infeasible:
-        """The tightest constraint: what the fullest stage needs at the least, and how many would do."""
+    def infeasible(self, stages: int) -> Infeasible:
+        """The tightest constraint: the least memory of the fullest stage, and the fewest stages that fit."""
         low, high = 1.0, 2.0
         while not self.fits(stages, high):
             low, high = high, high * 2
@@ -241,7 +237,7 @@ class _Problem:
         )
 
     def _fewest_stages(self, stages: int) -> str:
-        """How many stages more would do, where it is known how many micro-batches they hold."""
+        """The fewest stages that fit, as far as the micro-batches they hold are known."""
         most = min(len(self.chain), max(4 * stages, 64))
         tried = 0
         for more in range(stages + 1, most + 1):
@@ -264,10 +260,12 @@ _NOT_SENT = _WEIGHTS | {Role.MODULE_BUFFER, Role.INPUT, Role.OPTIMIZER_STATE}
 def chain_of(graph: Graph, seconds: Sequence[float]) -> Chain:
     """The chain of a graph whose calls take the given times."""
     if len(seconds) != len(graph.calls):
-        raise InvalidRequest(f"{len(seconds)} times for {len(graph.calls)} calls; give one for each call")
+        raise InvalidRequest(
+            f"seconds must have one entry for each of {len(graph.calls)} calls, got {len(seconds)}"
+        )
     position_of = positions_of_calls(graph)
     if not position_of:
-        raise InvalidRequest("a graph without a forward pass has no layers to cut between")
+        raise InvalidRequest("a pipeline requires a graph with a forward pass")
     count = position_of[-1] + 1
     forward, backward = np.zeros(count), np.zeros(count)
     np.add.at(forward, position_of, np.asarray(seconds, dtype=np.float64)[: len(position_of)])
@@ -289,13 +287,13 @@ def chain_of(graph: Graph, seconds: Sequence[float]) -> Chain:
 
 
 def block_starts(chain: Chain) -> tuple[int, ...]:
-    """The first position of each block (`layers.3`), and of what lies before, between and after blocks."""
+    """The first position of each block (`layers.3`), and of the parts before, between and after blocks."""
     blocks = [unit_of(f"{name}.") for name in chain.names]
     return tuple(i for i, block in enumerate(blocks) if i == 0 or block != blocks[i - 1])
 
 
 def merged(chain: Chain, starts: Sequence[int]) -> Chain:
-    """The chain with all positions from one start to the next as one, so that it is cut at starts only."""
+    """The chain with all positions from one start to the next merged, so that it is cut at starts only."""
 
     def total(values: Floats) -> Floats:
         return np.add.reduceat(np.asarray(values, dtype=np.float64), starts)
@@ -313,32 +311,33 @@ def merged(chain: Chain, starts: Sequence[int]) -> Chain:
 
 
 def positions_of_calls(graph: Graph) -> list[int]:
-    """The position of each forward call, in order; views and weight casts go with the next that works."""
+    """The position of each forward call; views and weight casts belong to the next call that computes."""
     positions: list[int] = []
     position = 0
-    works = False
+    computes = False
     for call in graph.calls:
         if call.phase is not Phase.FORWARD:
             break
         positions.append(position)
-        works = not _leads_to_another(graph, call)
-        position += works
-    if positions and not works and position:
+        computes = not _is_preparation(graph, call)
+        position += computes
+    if positions and not computes and position:
         last = position - 1
         positions = [min(one, last) for one in positions]
     return positions
 
 
-def _leads_to_another(graph: Graph, call: Call) -> bool:
+def _is_preparation(graph: Graph, call: Call) -> bool:
+    """Whether a call is a view or casts weights."""
     if call.nature is Nature.VIEW:
         return True
     return bool(call.writes) and all(graph.buffers[buffer].role is Role.CAST_WEIGHT for buffer in call.writes)
 
 
 def _backward_positions(graph: Graph, position_of: Sequence[int]) -> dict[int, int]:
-    """The position of each backward call; one that says nothing goes with the backward call before it."""
+    """The position of each backward call; calls without a forward call belong to the one before."""
     repeats = _Repeats(graph, position_of)
-    found: dict[int, int] = {}
+    positions: dict[int, int] = {}
     position = position_of[-1]
     for index, call in enumerate(graph.calls):
         if call.phase is not Phase.BACKWARD:
@@ -347,12 +346,12 @@ def _backward_positions(graph: Graph, position_of: Sequence[int]) -> dict[int, i
             position = repeats.position(call, position)
         elif call.forward is not None and call.forward < len(position_of):
             position = position_of[call.forward]
-        found[index] = position
-    return found
+        positions[index] = position
+    return positions
 
 
 class _Repeats:
-    """Which forward call a recomputed call repeats: the n-th of its name in its module."""
+    """Matches recomputed calls to forward calls: the n-th call of a name in a module repeats the n-th."""
 
     def __init__(self, graph: Graph, position_of: Sequence[int]) -> None:
         self._forward: dict[tuple[str, str], list[int]] = {}
@@ -373,7 +372,7 @@ class _Repeats:
 def _parameters(
     graph: Graph, position_of: Sequence[int], count: int
 ) -> tuple[NDArray[np.float64], tuple[str, ...]]:
-    """Bytes of parameters by position, and the names of those that several modules read."""
+    """Bytes of parameters by position, and the names of parameters that several modules read."""
     readers: dict[int, dict[str, int]] = {}
     for call, position in zip(graph.calls, position_of, strict=False):
         if call.nature is Nature.VIEW:
@@ -390,7 +389,7 @@ def _parameters(
 
 
 def _saved(graph: Graph, position_of: Sequence[int], count: int) -> NDArray[np.float64]:
-    """Bytes of the activations that some backward call reads, by the position that computed them."""
+    """Bytes of the activations that backward calls read, by the position that computed them."""
     read_again = {buffer for call in graph.calls if call.phase is Phase.BACKWARD for buffer in call.reads}
     held = np.zeros(count)
     for index in read_again:
@@ -401,7 +400,7 @@ def _saved(graph: Graph, position_of: Sequence[int], count: int) -> NDArray[np.f
 
 
 def _crossing(graph: Graph, position_of: Sequence[int], count: int) -> NDArray[np.float64]:
-    """Bytes over the cut after each position: a buffer's, from where it is computed to its last reader."""
+    """Bytes over the cut after each position: buffers computed before and last read after it."""
     last_read: dict[int, int] = {}
     for call, position in zip(graph.calls, position_of, strict=False):
         last_read.update(dict.fromkeys(call.reads, position))
@@ -415,7 +414,7 @@ def _crossing(graph: Graph, position_of: Sequence[int], count: int) -> NDArray[n
 
 
 def _names(graph: Graph, position_of: Sequence[int], count: int) -> tuple[str, ...]:
-    """The module of each position's working call."""
+    """The module of the computing call of each position."""
     names = [""] * count
     for call, position in zip(graph.calls, position_of, strict=False):
         names[position] = call.module
@@ -423,10 +422,10 @@ def _names(graph: Graph, position_of: Sequence[int], count: int) -> tuple[str, .
 
 
 def position_of_every_call(graph: Graph) -> NDArray[np.int64]:
-    """The position of each call; -1 for those of the optimizer, which every position has a share of."""
+    """The position of each call; -1 for those of the optimizer, which are divided over all positions."""
     forward = positions_of_calls(graph)
-    found = np.full(len(graph.calls), -1, dtype=np.int64)
-    found[: len(forward)] = forward
+    positions = np.full(len(graph.calls), -1, dtype=np.int64)
+    positions[: len(forward)] = forward
     for index, position in _backward_positions(graph, forward).items():
-        found[index] = position
-    return found
+        positions[index] = position
+    return positions

@@ -1,9 +1,9 @@
-"""Pipeline parallelism: the model cut into parts, the parts dealt out to stages, and a schedule.
+"""Pipeline parallelism: a model cut into parts, the parts assigned to stages, and a schedule.
 
-With v chunks per device the model is cut into v · stages parts, and part i lives on stage i mod stages. Cuts
-(`cuts`) make the slowest part with its traffic as fast as possible, within each stage's memory where that is
-possible. They lie between blocks, as frameworks place them; a model with fewer blocks than parts is cut
-between any two layers.
+With v chunks per device the model is cut into v · stages parts, and part i is on stage i mod stages. Cuts
+(`cuts`) minimise the time of the slowest part with its traffic, within the memory of each stage if possible.
+They are between blocks, as in training frameworks; a model with fewer blocks than parts is cut between any
+two layers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from foretrain.workloads.graph import Graph, Role
 
 @dataclass(frozen=True, eq=False)
 class Pipeline:
-    """Parts of a model in its order, and what each stage holds of them together.
+    """The parts of a model in order, and the stages that hold them.
 
     `update_shares` are the shares of the parameters each part updates; `cut_bytes` cross between neighbouring
     parts.
@@ -50,28 +50,28 @@ class Pipeline:
 
     @property
     def in_flight(self) -> tuple[float, ...]:
-        """For each stage how many micro-batches it holds the activations of, in units of all its parts."""
+        """Micro-batches with activations on each stage, in units of all its parts."""
         return tuple(count / self.schedule.chunks for count in peak_in_flight(self.schedule))
 
     def under(self, order: Schedule) -> Pipeline:
-        """The same parts under another schedule of as many stages."""
+        """The same parts with another schedule of as many stages."""
         count = order.micro_batches
 
-        def told(stage: Stage) -> Stage:
+        def updated(stage: Stage) -> Stage:
             return stage._replace(program=replace(stage.program, micro_batches=count))
 
-        parts = tuple(told(part) for part in self.parts)
-        stages = parts if self.stages is self.parts else tuple(told(stage) for stage in self.stages)
+        parts = tuple(updated(part) for part in self.parts)
+        stages = parts if self.stages is self.parts else tuple(updated(stage) for stage in self.stages)
         return replace(self, parts=parts, stages=stages, schedule=order)
 
     def of_stage(self, stage: int) -> Sequence[int]:
-        """The parts that live on a stage."""
+        """The indices of the parts on a stage."""
         return range(stage, len(self.parts), self.schedule.stages)
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
-    """Memory for the parts of one device, and how much state comes with a byte of parameters."""
+class MemoryBudget:
+    """Memory of a device, and how the state of its parameters is sharded."""
 
     capacity_bytes: float
     zero_stage: int = 0
@@ -79,24 +79,26 @@ class Room:
 
 
 def pipelined(
-    program: Program, call_seconds: Floats, order: Schedule, link: Link, room: Room | None = None
+    program: Program, call_seconds: Floats, order: Schedule, link: Link, budget: MemoryBudget | None = None
 ) -> Pipeline:
-    """A program cut into the parts of a schedule, by what its calls take."""
+    """A program cut into the parts of a schedule, from the times of its calls."""
     chain = chain_of(program.graph, call_seconds.tolist())
-    found = _cuts(chain, order, link, program.graph, room)
-    return _parts(program, chain, order, found.bounds)
+    cuts = _cuts(chain, order, link, program.graph, budget)
+    return _parts(program, chain, order, cuts.bounds)
 
 
 def pipelined_before(
     program: Program, call_seconds: Floats, order: Schedule, modules: Sequence[str]
 ) -> Pipeline:
-    """A program cut before the first call of each named module, as frameworks deal out whole blocks.
+    """A program cut before the first call of each named module, as frameworks assign whole blocks.
 
-    Outside of modules, an operator's name stands for its first call there.
+    For calls outside of modules, give the name of the operator.
     """
     chain = chain_of(program.graph, call_seconds.tolist())
     if len(modules) != order.parts - 1:
-        raise InvalidRequest(f"{order.parts} stages have {order.parts - 1} cuts, not {len(modules)}")
+        raise InvalidRequest(
+            f"{order.parts} stages need {order.parts - 1} modules to start at, got {len(modules)}"
+        )
     position = position_of_every_call(program.graph)
     bounds = [0]
     for module in modules:
@@ -106,23 +108,25 @@ def pipelined_before(
 
 def _start(graph: Graph, position: NDArray[np.int64], module: str, after: int) -> int:
     """The position of the first call of a module, or of that name outside all modules, after another."""
-    for call, found in zip(graph.calls, position.tolist(), strict=True):
+    for call, place in zip(graph.calls, position.tolist(), strict=True):
         is_inside = call.module == module or call.module.startswith(module + ".")
-        if found > after and (is_inside or (not call.module and call.name == module)):
-            return int(found)
-    raise InvalidRequest(f"no call of {module!r} comes after the stage before it: a stage cannot begin there")
+        if place > after and (is_inside or (not call.module and call.name == module)):
+            return int(place)
+    raise InvalidRequest(
+        f"no call of {module!r} follows the start of the previous stage; stages start in order"
+    )
 
 
 def _parts(program: Program, chain: Chain, order: Schedule, bounds: Sequence[int]) -> Pipeline:
     position = position_of_every_call(program.graph)
     part_of_position = np.repeat(np.arange(order.parts), np.diff(bounds))
     part_of_call = np.where(position < 0, -1, part_of_position[position])
-    spread = program.spread(Axis.PIPELINE, order.stages)
-    parts = stage_programs(spread, part_of_call, order.parts)
+    parallel = program.with_axis(Axis.PIPELINE, order.stages)
+    parts = stage_programs(parallel, part_of_call, order.parts)
     stages = parts
     if order.chunks > 1:
         stage_of_call = np.where(part_of_call < 0, -1, part_of_call % order.stages)
-        stages = stage_programs(spread, stage_of_call, order.stages)
+        stages = stage_programs(parallel, stage_of_call, order.stages)
     parameters = np.add.reduceat(chain.parameter_bytes, bounds[:-1])
     total = parameters.sum() or 1.0
     return Pipeline(
@@ -134,23 +138,23 @@ def _parts(program: Program, chain: Chain, order: Schedule, bounds: Sequence[int
     )
 
 
-def _cuts(chain: Chain, order: Schedule, link: Link, graph: Graph, room: Room | None) -> Cuts:
+def _cuts(chain: Chain, order: Schedule, link: Link, graph: Graph, budget: MemoryBudget | None) -> Cuts:
     if order.parts > len(chain):
         raise InvalidRequest(
-            f"{order.parts} stages for a model of {len(chain)} layers that can be cut apart; use at most "
+            f"{order.parts} stages for a model with {len(chain)} layers that can be separated; use at most "
             f"{len(chain)} stages"
         )
     memory = UNLIMITED
-    if room is not None and order.chunks == 1:
+    if budget is not None and order.chunks == 1:
         memory = StageMemory(
-            room.capacity_bytes,
-            _state_ratio(graph, room),
+            budget.capacity_bytes,
+            _state_ratio(graph, budget),
             lambda stages: peak_in_flight(schedule(order.name, stages, order.micro_batches)),
         )
     starts = block_starts(chain)
     whole = chain if len(starts) < order.parts else merged(chain, starts)
     cuts = cut(whole, order.parts, link, memory)
-    if isinstance(cuts, Infeasible):  # reported as memory that does not fit, where memory is estimated
+    if isinstance(cuts, Infeasible):  # the memory estimate reports that it does not fit
         cuts = cut(whole, order.parts, link, UNLIMITED)
     assert isinstance(cuts, Cuts)
     if whole is chain:
@@ -159,17 +163,17 @@ def _cuts(chain: Chain, order: Schedule, link: Link, graph: Graph, room: Room | 
     return replace(cuts, bounds=tuple(ends[bound] for bound in cuts.bounds))
 
 
-def _state_ratio(graph: Graph, room: Room) -> float:
-    """Bytes of parameters, gradients and optimizer state for each byte of parameters."""
+def _state_ratio(graph: Graph, budget: MemoryBudget) -> float:
+    """Bytes of parameters, gradients and optimizer state per byte of parameters."""
     sizes = dict.fromkeys((Role.PARAMETER, Role.GRADIENT, Role.OPTIMIZER_STATE), 0)
     for buffer in graph.buffers:
         if buffer.role in sizes:
             sizes[buffer.role] += graph.specs[buffer.spec].bytes
-    shards = [room.shards if room.zero_stage >= stage else 1 for stage in (3, 2, 1)]
+    shards = [budget.shards if budget.zero_stage >= stage else 1 for stage in (3, 2, 1)]
     held = sum(size / share for size, share in zip(sizes.values(), shards, strict=True))
     return held / sizes[Role.PARAMETER] if sizes[Role.PARAMETER] else 1.0
 
 
 def feasible_schedule(name: str, stages: int, micro_batches: int, chunks: int) -> Schedule:
-    """The schedule by name; 1F1B where there is nothing to interleave."""
+    """The schedule by name; 1F1B in place of interleaved with one chunk."""
     return schedule(name if chunks > 1 or name != "interleaved" else "1f1b", stages, micro_batches, chunks)

@@ -1,24 +1,21 @@
-"""Schedules.
+"""Pipeline schedules: the order of passes on each device, and their times.
 
-Pipeline schedules: in which order each device runs the micro-batches, and how long that takes.
-
-A model is cut into `stages · chunks` parts in order of execution; part `chunk · stages + stage` lives on
-device `stage`. A `Schedule` says in which order a device runs the passes of its parts.
+A model is cut into `stages · chunks` parts in order of execution; part `chunk · stages + stage` is on device
+`stage`. A `Schedule` is the order in which each device runs the passes of its parts.
 
 * `gpipe`: all forward passes, then all backward passes (Huang et al., "GPipe", NeurIPS 2019);
-* `1f1b`: after a warm-up one forward, one backward in turn: the same bubble, at most p activations in flight
-  (Narayanan et al., "PipeDream", SOSP 2019; flushed variant of Narayanan et al., ICML 2021);
+* `1f1b`: after a warm-up, forward and backward passes alternate: the same bubble, at most p activations in
+  flight (Narayanan et al., "PipeDream", SOSP 2019; flushed variant of Narayanan et al., ICML 2021);
 * `interleaved`: 1F1B over v smaller parts per device: a bubble v times smaller, v times the transfers
   (Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters", SC 2021).
 
-A pipeline's schedule as tasks on streams: passes on each stage, messages between neighbours.
+`pipeline_seconds` computes the times of a schedule directly, for stages on separate devices and buffered
+messages. `pipeline_tasks` lists it as tasks on streams, with the same times, which also run on shared
+processors (`step.shared_cores`) or with messages that need both sides (`rendezvous`), as with gloo under
+`torch.distributed.pipelining`:
 
-`pipeline_seconds` is quicker and tells the same times where each stage has a device of its own and messages
-are buffered; tasks can also be run where stages share processors (`prediction.shared_cores`), and where
-messages need both sides (`rendezvous`), as with gloo under `torch.distributed.pipelining`:
-
-* a message starts once the receiver has ended the pass before the one that needs it;
-* a stage that turns from forward to backward passes, or back, first waits for its own message to be sent.
+* a message starts when the receiver has ended the pass before the one that needs it;
+* a stage that changes between forward and backward passes first waits until its own message is sent.
 """
 
 from __future__ import annotations
@@ -49,7 +46,7 @@ class Slot(NamedTuple):
 
 
 class Dependency(NamedTuple):
-    """`after` needs what `before` computed; `boundary` is the cut it is sent over (None: it is at hand).
+    """`after` needs the result of `before`; `boundary` is the cut it is sent over (None: the same device).
 
     Boundary i lies between parts i and i + 1 of the model.
     """
@@ -61,10 +58,10 @@ class Dependency(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """The order of work of each device.
+    """The order of passes on each device.
 
     `order` (stages x slots) holds slots as numbers: (backward? · parts + part) · micro_batches + micro_batch.
-    Iterating gives each device's `Slot`s.
+    Iteration yields the `Slot`s of each device.
     """
 
     name: str
@@ -75,12 +72,12 @@ class Schedule:
 
     @property
     def parts(self) -> int:
-        """Number of pieces the model is cut into."""
+        """Number of parts of the model."""
         return self.stages * self.chunks
 
     @cached_property
     def slots(self) -> tuple[tuple[Slot, ...], ...]:
-        """The slots of each device in the order it runs them."""
+        """The slots of each device in order."""
         return tuple(tuple(self.slot(number) for number in row) for row in self.order.tolist())
 
     def __iter__(self) -> Iterator[tuple[Slot, ...]]:
@@ -90,7 +87,7 @@ class Schedule:
         return self.stages
 
     def slot(self, number: int) -> Slot:
-        """The slot a number stands for."""
+        """The slot of a number in `order`."""
         place, micro_batch = divmod(number, self.micro_batches)
         backward, part = divmod(place, self.parts)
         chunk, stage = divmod(part, self.stages)
@@ -100,19 +97,21 @@ class Schedule:
 def schedule(name: str, stages: int, micro_batches: int, chunks: int = 1) -> Schedule:
     """The schedule called `name` (one of `SCHEDULES`)."""
     if name not in SCHEDULES:
-        raise UnknownName("pipeline schedule", name, SCHEDULES, f"there are {', '.join(SCHEDULES)}")
+        raise UnknownName("pipeline schedule", name, SCHEDULES, f"known: {', '.join(SCHEDULES)}")
     if min(stages, micro_batches, chunks) < 1:
         raise InvalidRequest(
-            f"a pipeline of {stages} stages, {micro_batches} micro-batches and {chunks} chunks: none may be 0"
+            f"stages, micro_batches and chunks must be at least 1, got {stages}, {micro_batches} and {chunks}"
         )
     if chunks > 1 and name != "interleaved":
-        raise InvalidRequest(f"{name} runs one chunk per device, not {chunks}; use the interleaved schedule")
+        raise InvalidRequest(
+            f"schedule {name} runs one chunk per device, got chunks={chunks}; use the interleaved schedule"
+        )
     if name == "interleaved" and micro_batches % stages:
         below = micro_batches // stages * stages
         near = f"{below} or {below + stages}" if below else f"{stages}"
         raise InvalidRequest(
-            f"the interleaved schedule runs micro-batches in groups of {stages}, one per stage, and "
-            f"{micro_batches} is no multiple of it; use {near} micro-batches, or 1f1b"
+            f"the interleaved schedule requires micro_batches to be a multiple of {stages}, the number of "
+            f"stages, got {micro_batches}; use {near}, or schedule 1f1b"
         )
     return _built(name, stages, micro_batches, chunks)
 
@@ -123,8 +122,8 @@ def _built(name: str, stages: int, micro_batches: int, chunks: int) -> Schedule:
     return Schedule(name, stages, micro_batches, chunks, np.array(rows, dtype=np.int64))
 
 
-def _one_after_another(forward: Integers, backward: Integers, warm_up: int) -> Integers:
-    """`warm_up` forward passes, then one forward, one backward in turn, then the backward passes left."""
+def _alternating(forward: Integers, backward: Integers, warm_up: int) -> Integers:
+    """`warm_up` forward passes, then forward and backward passes in turn, then remaining backward passes."""
     warm_up = min(warm_up, len(forward))
     steady = len(forward) - warm_up
     turns = np.stack([forward[warm_up:], backward[:steady]], axis=1).ravel()
@@ -140,11 +139,11 @@ def _gpipe(stage: int, stages: int, micro_batches: int, chunks: int) -> Integers
 def _one_forward_one_backward(stage: int, stages: int, micro_batches: int, chunks: int) -> Integers:
     del chunks
     forward = stage * micro_batches + np.arange(micro_batches)
-    return _one_after_another(forward, forward + stages * micro_batches, stages - stage - 1)
+    return _alternating(forward, forward + stages * micro_batches, stages - stage - 1)
 
 
 def _interleaved(stage: int, stages: int, micro_batches: int, chunks: int) -> Integers:
-    """Groups of p micro-batches go through all chunks of a device in turn, as in Megatron-LM.
+    """Groups of p micro-batches pass through all chunks of a device in turn, as in Megatron-LM.
 
     Warm-up of device r: 2 (p - r - 1) + (v - 1) p passes; with one chunk the schedule is 1F1B.
     """
@@ -157,7 +156,7 @@ def _interleaved(stage: int, stages: int, micro_batches: int, chunks: int) -> In
     parts = stages * chunks
     forward = (chunk * stages + stage) * micro_batches + micro_batch
     backward = (parts + (chunks - 1 - chunk) * stages + stage) * micro_batches + micro_batch
-    return _one_after_another(forward, backward, 2 * (stages - stage - 1) + (chunks - 1) * stages)
+    return _alternating(forward, backward, 2 * (stages - stage - 1) + (chunks - 1) * stages)
 
 
 SCHEDULES: Mapping[str, Callable[[int, int, int, int], Integers]] = {
@@ -165,13 +164,13 @@ SCHEDULES: Mapping[str, Callable[[int, int, int, int], Integers]] = {
     "1f1b": _one_forward_one_backward,
     "interleaved": _interleaved,
 }
-"""The known schedules: the order of work of one stage from (stage, stages, micro-batches, chunks)."""
+"""Functions from (stage, stages, micro-batches, chunks) to the order of passes of a stage."""
 
 
 def peak_in_flight(schedule: Schedule) -> tuple[int, ...]:
-    """For each device how many activations it holds at most: passes gone forward and not yet backward.
+    """Maximum number of saved activations of each device: forward passes without their backward pass.
 
-    GPipe: m. 1F1B: min(p - stage, m). With v chunks each counts one chunk, 1/v of the device's layers.
+    GPipe: m. 1F1B: min(p - stage, m). With v chunks each counts for one chunk, 1/v of the device's layers.
     """
     forward = schedule.order < schedule.parts * schedule.micro_batches
     held = np.cumsum(np.where(forward, 1, -1), axis=1)
@@ -179,10 +178,10 @@ def peak_in_flight(schedule: Schedule) -> tuple[int, ...]:
 
 
 def bubble_share(stages: int, micro_batches: int, chunks: int = 1) -> float:
-    """Share of a device's time spent idle, (p - 1) / (v m + p - 1): even parts, transfers free.
+    """Share of idle time of a device, (p - 1) / (v m + p - 1), for equal parts and free transfers.
 
-    All three schedules; v = 1 for GPipe and 1F1B. Reference: Narayanan et al., SC 2021, section 2.2 (there
-    relative to the ideal time, (p - 1) / (v m)).
+    For all three schedules; v = 1 for GPipe and 1F1B. Reference: Narayanan et al., SC 2021, section 2.2
+    (there relative to the ideal time, (p - 1) / (v m)).
     """
     return (stages - 1) / (chunks * micro_batches + stages - 1)
 
@@ -190,7 +189,7 @@ def bubble_share(stages: int, micro_batches: int, chunks: int = 1) -> float:
 def even_pipeline_seconds(
     forward_seconds: float, backward_seconds: float, stages: int, micro_batches: int, chunks: int = 1
 ) -> float:
-    """Time of a pipeline whose parts are all alike and whose transfers are free: (v m + p - 1)(f + b).
+    """Time of a pipeline with equal parts and free transfers: (v m + p - 1)(f + b).
 
     f and b are of one micro-batch through one part (1/v of a device's layers).
     """
@@ -198,7 +197,7 @@ def even_pipeline_seconds(
 
 
 def dependencies(schedule: Schedule) -> tuple[Dependency, ...]:
-    """What waits for what, beside each device's own order: enough to replay the schedule on a timeline."""
+    """Dependencies between slots, in addition to the order of each device."""
     before, boundary = _waits(schedule)
     nothing = 2 * schedule.parts * schedule.micro_batches
     return tuple(
@@ -213,9 +212,9 @@ def dependencies(schedule: Schedule) -> tuple[Dependency, ...]:
 
 
 def _waits(schedule: Schedule) -> tuple[Integers, Integers]:
-    """For each slot number the slot it waits for, and the boundary in between (-1: none).
+    """For each slot the slot it waits for, and the boundary in between (-1: none).
 
-    Numbered one beyond the last slot is "nothing", ended at 0; two beyond is "never", which never ends.
+    Two more numbers follow those of the slots: "nothing", which ends at 0, and "never", which never ends.
     """
     parts, micro_batches = schedule.parts, schedule.micro_batches
     half = parts * micro_batches
@@ -232,7 +231,7 @@ def _waits(schedule: Schedule) -> tuple[Integers, Integers]:
 
 @dataclass(frozen=True, eq=False)
 class PipelineRun:
-    """When everything runs: `starts` and `ends` (stages x slots) as `Schedule.order`, `idle` by stage."""
+    """Times of a schedule: `starts` and `ends` (stages x slots) as in `Schedule.order`, `idle` by stage."""
 
     seconds: float
     starts: NDArray[np.float64]
@@ -243,18 +242,18 @@ class PipelineRun:
 def pipeline_seconds(
     forward: ArrayLike, backward: ArrayLike, transfer: ArrayLike, schedule: Schedule
 ) -> PipelineRun:
-    """Run a schedule with the given times of each part and of each transfer between neighbouring parts.
+    """The times of a schedule, from those of each part and of each transfer between neighbouring parts.
 
-    start(slot) = max(end of the device's slot before, arrival of what the slot it waits for sent), where
+    start(slot) = max(end of the previous slot of the device, arrival of the message it waits for), where
 
-        arrival = max(end of the slot, arrival of what the device sent the same way before) + transfer
+        arrival = max(end of the sending slot, arrival of the previous message on the link) + transfer
 
-    since messages one way queue. Exact for transfers that need no device time. Each round advances every
-    device whose next slot can be timed, so the number of rounds is that of the longest chain, about
-    2 (v m + p).
+    since messages in one direction queue. Exact for transfers that need no device time. Each round advances
+    every device with a next slot that can be timed, so the number of rounds is the length of the longest
+    chain, about 2 (v m + p).
 
-    `forward` and `backward` have one entry per part (stages · chunks), in the model's order, of one
-    micro-batch; `transfer` one per boundary between parts, and the same back. Scalars stand for all alike.
+    `forward` and `backward` have one entry per part (stages · chunks) in the order of the model, for one
+    micro-batch; `transfer` has one per boundary between parts, for both directions. Scalars apply to all.
     """
     parts, micro_batches, stages = schedule.parts, schedule.micro_batches, schedule.stages
     times = [_per_part(forward, parts, "forward"), _per_part(backward, parts, "backward")]
@@ -271,18 +270,18 @@ def pipeline_seconds(
     order = np.concatenate([schedule.order, np.full((stages, 1), never)], axis=1)
     flat, at = order.ravel(), np.arange(stages) * order.shape[1]
     free = np.zeros(stages)
-    way, sent = np.arange(stages), np.zeros(2 * stages)
+    forward_lane, sent = np.arange(stages), np.zeros(2 * stages)
     left = schedule.order.size
     while left:
         slot = flat[at]
         end = np.maximum(free, arrived[before[slot]]) + seconds[slot]
         ended[slot] = end
-        lane = way + np.where(slot < parts * micro_batches, 0, stages)
+        lane = forward_lane + np.where(slot < parts * micro_batches, 0, stages)
         arrived[slot] = np.where(sends[slot], np.maximum(end, sent[lane]) + lag[slot], end)
         sent[lane] = np.where(sends[slot], np.fmax(sent[lane], arrived[slot]), sent[lane])
         done = ~np.isnan(end)
         advanced = int(np.count_nonzero(done))
-        assert advanced, "a schedule that waits for itself"
+        assert advanced, "the schedule deadlocks"
         at += done
         free = np.fmax(free, end)
         left -= advanced
@@ -296,7 +295,7 @@ def _per_part(times: ArrayLike, count: int, what: str) -> NDArray[np.float64]:
     given = np.asarray(times, dtype=np.float64)
     if given.ndim and given.shape != (count,):
         raise InvalidRequest(
-            f"{what} times of shape {given.shape}; this pipeline needs {count}, or one for all"
+            f"{what} times must have {count} entries, or be one number for all, got shape {given.shape}"
         )
     if given.size and not (np.isfinite(given).all() and given.min() >= 0):
         raise InvalidRequest(f"{what} times must be finite and not negative")
@@ -304,7 +303,7 @@ def _per_part(times: ArrayLike, count: int, what: str) -> NDArray[np.float64]:
 
 
 SEND = "send"
-"""The kind of the tasks that are messages."""
+"""The kind of tasks that are messages."""
 
 
 def pipeline_tasks(
@@ -316,7 +315,7 @@ def pipeline_tasks(
 ) -> list[Task]:
     """The tasks of one step without its update; times by part of the model, transfers by boundary.
 
-    Messages one way queue for the link, those of different ways do not.
+    Messages in one direction queue for the link; the two directions are independent.
     """
     replay = _Replay(order, {Phase.FORWARD: forward, Phase.BACKWARD: backward}, transfer, rendezvous)
     pending = [list(slots) for slots in order]
@@ -328,7 +327,7 @@ def pipeline_tasks(
 
 
 class _Replay:
-    """Tasks as they are listed, each after those it waits for."""
+    """Lists tasks, each after those it depends on."""
 
     def __init__(
         self,
@@ -346,7 +345,7 @@ class _Replay:
         self._sent: dict[Slot, int] = {}
 
     def place(self, slot: Slot) -> bool:
-        """List a pass if all it waits for is listed; tells whether it was."""
+        """List a pass if all it depends on is listed; returns whether it was."""
         after = self._ready(slot)
         if after is None:
             return False
@@ -357,7 +356,7 @@ class _Replay:
         return True
 
     def _ready(self, slot: Slot) -> tuple[int, ...] | None:
-        """The tasks a pass waits for; None if one of them cannot be listed yet."""
+        """The tasks a pass depends on; None if one of them cannot be listed yet."""
         needed: list[int | None] = []
         wait = self._wait.get(slot)
         if wait is not None:
@@ -365,11 +364,11 @@ class _Replay:
         previous = self._previous.get(slot)
         if self._rendezvous and previous in self._message and previous.phase is not slot.phase:
             needed.append(self._send(self._message[previous]))
-        found = [index for index in needed if index is not None]
-        return tuple(found) if len(found) == len(needed) else None
+        listed = [index for index in needed if index is not None]
+        return tuple(listed) if len(listed) == len(needed) else None
 
     def _send(self, wait: Dependency) -> int | None:
-        """The task of a message, listed now if what it waits for is; None if not."""
+        """The task of a message, listed now if all it depends on is listed; otherwise None."""
         if wait.before in self._sent:
             return self._sent[wait.before]
         sides = [wait.before]

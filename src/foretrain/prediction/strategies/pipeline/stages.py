@@ -1,21 +1,17 @@
-"""Stages.
+"""The programs of pipeline stages, the optimal bounds of contiguous stages, and graphs without some calls.
 
-One stage of a pipeline as a program of its own: its calls, and the memory they use.
+**Programs** (`stage_programs`). A forward call belongs to the stage of its position, a backward call to that
+of the forward call it differentiates, an optimizer call to every stage, on the tensors of the stage.
 
-A forward call belongs to the stage its position was cut into, a backward call to that of the forward call it
-differentiates, an optimizer call to every stage, on that stage's tensors.
-
-The best split of a line into contiguous stages, when a stage's time and need are separable in its bounds.
-
-Stage s between bounds i < j takes from[i] + to[j] and fits if needed[s][i] <= room[s][j]. The least time of
-the slowest stage follows from
+**Bounds** (`best_bounds`). The time and memory of a stage are separable in its bounds: stage s between bounds
+i < j takes from[i] + to[j] and fits if needed[s][i] <= room[s][j]. The least time of the slowest stage is
 
     best[s][j] = min over i < j that fit of max(best[s-1][i], from[i] + to[j])          O(k n²), exact
 
-It is computed in blocks that stay in the cache; stages slower than the best split on a coarse grid of bounds
-are left out from the start, since no stage of the best split is.
+It is computed in blocks that fit the cache. Stages slower than the best split on a coarse grid of bounds are
+excluded, since no stage of the best split is slower.
 
-A step's graph without some of its calls and parameters, which other devices have.
+**Pruning** (`pruned`). A graph without calls and parameters that are on other devices.
 """
 
 from __future__ import annotations
@@ -33,18 +29,18 @@ from foretrain.prediction.strategies.program import Program
 from foretrain.workloads.graph import Buffer, Call, Graph, Phase, Role
 
 Stages = NDArray[np.int64]
-"""For each call the stage that runs it; optimizer calls are run by all."""
+"""The stage of each call; optimizer calls run on all stages."""
 
 
 class Stage(NamedTuple):
-    """What one stage runs of a program, and where its calls stand in the whole."""
+    """The program of one stage, and the indices of its calls in the whole program."""
 
     program: Program
     calls: Stages
 
 
 def stage_programs(program: Program, stage_of_call: Stages, stages: int) -> tuple[Stage, ...]:
-    """What each of some stages runs of a program."""
+    """The programs of all stages."""
     graph = program.graph
     owner = _owners(graph, stage_of_call)
     kept: list[dict[int, Call]] = [{} for _ in range(stages)]
@@ -61,7 +57,7 @@ def stage_programs(program: Program, stage_of_call: Stages, stages: int) -> tupl
 
 
 def _stage(program: Program, calls: Mapping[int, Call]) -> Stage:
-    """A program of some of the calls, given by their place in the whole."""
+    """A program of some of the calls, by their index in the whole."""
     place = {index: number for number, index in enumerate(calls)}
     exchanges = tuple(
         exchange._replace(after=place[exchange.after], before=_next(exchange.before, place, len(calls)))
@@ -73,7 +69,7 @@ def _stage(program: Program, calls: Mapping[int, Call]) -> Stage:
 
 
 def _next(call: int, place: dict[int, int], count: int) -> int:
-    """The first kept call that is not before `call`."""
+    """The new index of `call`, or of the first call after it that is kept."""
     last = next(reversed(place), -1)
     while call not in place and call <= last:
         call += 1
@@ -83,8 +79,8 @@ def _next(call: int, place: dict[int, int], count: int) -> int:
 def _owners(graph: Graph, stage_of_call: Stages) -> dict[int, int]:
     """The stage of every parameter, gradient and optimizer state, by its buffer.
 
-    A parameter belongs to the first stage that reads it. State follows the parameters' order, in which the
-    optimizer's calls list their tensors.
+    A parameter belongs to the first stage that reads it. The calls of the optimizer list their tensors in the
+    order of the parameters.
     """
     owner: dict[int, int] = {}
     stage_of_name: dict[str, int] = {}
@@ -92,14 +88,14 @@ def _owners(graph: Graph, stage_of_call: Stages) -> dict[int, int]:
         if call.phase is Phase.OPTIMIZER:
             break
         for buffer in call.reads:
-            found = graph.buffers[buffer]
-            if found.role is Role.PARAMETER and buffer not in owner:
+            read = graph.buffers[buffer]
+            if read.role is Role.PARAMETER and buffer not in owner:
                 owner[buffer] = int(stage_of_call[index])
-                stage_of_name[found.name] = owner[buffer]
+                stage_of_name[read.name] = owner[buffer]
         for buffer in call.writes:
-            found = graph.buffers[buffer]
-            if found.role is Role.GRADIENT:
-                owner[buffer] = stage_of_name.get(found.name, int(stage_of_call[index]))
+            written = graph.buffers[buffer]
+            if written.role is Role.GRADIENT:
+                owner[buffer] = stage_of_name.get(written.name, int(stage_of_call[index]))
     trained = [
         stage_of_name.get(buffer.name, 0)
         for buffer in graph.buffers
@@ -114,7 +110,7 @@ def _owners(graph: Graph, stage_of_call: Stages) -> dict[int, int]:
 
 
 def _restricted(call: Call, owner: Mapping[int, int], stage: int) -> Call | None:
-    """An optimizer call on the tensors of one stage, or None if it has none of them."""
+    """An optimizer call on the tensors of one stage; None if it has none."""
     reads = tuple(buffer for buffer in call.reads if owner.get(buffer, stage) == stage)
     if not reads:
         return None
@@ -137,7 +133,7 @@ def _restricted(call: Call, owner: Mapping[int, int], stage: int) -> Call | None
 
 
 def _part(graph: Graph, kept: list[Call], place: Mapping[int, int]) -> Graph:
-    """The graph of some of the calls, with the buffers they touch."""
+    """The graph of some of the calls, with the buffers they read and write."""
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     for index, call in enumerate(kept):
@@ -164,9 +160,9 @@ def _part(graph: Graph, kept: list[Call], place: Mapping[int, int]) -> Graph:
 
 
 def _life(buffer: Buffer, first: int, last: int, place: Mapping[int, int], counts: tuple[int, int]) -> Buffer:
-    """A buffer's life in the calls of one stage; what comes from another stage lives from its first use.
+    """The lifetime of a buffer in the calls of one stage; buffers of other stages live from their first use.
 
-    `counts` are the calls of the whole step, and of the stage.
+    `counts` are the numbers of calls of the whole step and of the stage.
     """
     calls, kept = counts
     born = -1 if buffer.born < 0 else place.get(buffer.born, first)
@@ -177,21 +173,21 @@ def _life(buffer: Buffer, first: int, last: int, place: Mapping[int, int], count
 Floats = NDArray[np.float64]
 
 _BLOCK = 64
-"""Columns treated at a time: a block of 2,000 rows takes 1 MB."""
+"""Columns processed at a time: a block of 2,000 rows takes 1 MB."""
 
 _GRID = 3
-"""Coarse bounds per stage: enough to come near the best pace."""
+"""Coarse bounds per stage: enough to approximate the best split."""
 
 _TIE = 1 + 1e-9
-"""Paces nearer than this are the same."""
+"""Times within this factor are equal."""
 
 _NOT_BEFORE = np.tri(_BLOCK, dtype=bool)
-"""In the square where rows and columns are the same bounds: where i >= j, no stage at all."""
+"""Where rows and columns are the same bounds: entries with i >= j, which are no stages."""
 
 
 @dataclass(frozen=True, eq=False)
 class StageTerms:
-    """Terms by bound (n + 1 of them), `needed` and `room` by stage and bound; `traffic` of a cut there."""
+    """Terms and `traffic` of a cut by bound (n + 1); `needed` and `room` by stage and bound."""
 
     time_from: Floats
     time_to: Floats
@@ -200,7 +196,7 @@ class StageTerms:
     room: Floats
 
     def at(self, bounds: NDArray[np.int64]) -> StageTerms:
-        """The same line with fewer bounds."""
+        """The terms of fewer bounds."""
         return StageTerms(
             self.time_from[bounds],
             self.time_to[bounds],
@@ -209,35 +205,35 @@ class StageTerms:
             self.room[:, bounds],
         )
 
-    def pace(self, bounds: tuple[int, ...]) -> float:
-        """Time of the slowest stage; infinite for no split."""
+    def slowest(self, bounds: tuple[int, ...]) -> float:
+        """Time of the slowest stage; infinite for an empty split."""
         return float(max((self.time_from[i] + self.time_to[j] for i, j in pairwise(bounds)), default=np.inf))
 
 
 def best_bounds(terms: StageTerms) -> tuple[int, ...]:
-    """The split whose slowest stage is fastest, and of those one with least traffic; empty if none fits."""
+    """The split with the fastest slowest stage, of those one with the least traffic; empty if none fits."""
     stages, count = terms.needed.shape
     limit = np.inf
     step = count // (_GRID * stages)
     if step > 1:
         grid = np.unique(np.append(np.arange(0, count, step), count - 1))
         coarse = terms.at(grid)
-        limit = coarse.pace(_search(coarse, np.inf, least_traffic=False))
+        limit = coarse.slowest(_search(coarse, np.inf, least_traffic=False))
     fastest = _search(terms, limit, least_traffic=False)
     if not fastest:
         return ()
-    return _search(terms, terms.pace(fastest) * _TIE, least_traffic=True)
+    return _search(terms, terms.slowest(fastest) * _TIE, least_traffic=True)
 
 
 def _search(terms: StageTerms, limit: float, *, least_traffic: bool) -> tuple[int, ...]:
-    """Among splits whose stages take no longer than `limit` the fastest, or that with least traffic."""
+    """The fastest split, or that with the least traffic, with stages that take at most `limit`."""
     stages, count = terms.needed.shape
     best = np.full(count, np.inf)
     best[0] = 0.0
     choices = np.zeros((stages, count), dtype=np.int64)
     for stage in range(stages):
         following = np.full(count, np.inf)
-        # A stage must leave a position to each stage after it, and the last one none.
+        # A stage leaves at least one position to each later stage; the last one leaves none.
         end = count - stages + stage + 1
         for start in range(count - 1 if stage == stages - 1 else stage + 1, end, _BLOCK):
             columns = slice(start, min(start + _BLOCK, end))
@@ -251,19 +247,19 @@ def _search(terms: StageTerms, limit: float, *, least_traffic: bool) -> tuple[in
         best = following
     if not np.isfinite(best[-1]):
         return ()
-    found = [count - 1]
+    bounds = [count - 1]
     for stage in reversed(range(stages)):
-        found.append(int(choices[stage, found[-1]]))
-    return tuple(reversed(found))
+        bounds.append(int(choices[stage, bounds[-1]]))
+    return tuple(reversed(bounds))
 
 
 def _first_row(terms: StageTerms, stage: int, columns: slice, limit: float) -> int | None:
-    """The first bound from which a stage to one of the columns can be within the limit and fit."""
+    """The first bound from which a stage to one of the columns is within the limit and fits."""
     rows = slice(0, columns.stop - 1)
-    useful = terms.time_from[rows] <= limit - terms.time_to[columns].min()
-    useful &= terms.needed[stage, rows] <= terms.room[stage, columns].max()
-    first = int(useful.argmax())
-    return first if useful[first] else None
+    is_possible = terms.time_from[rows] <= limit - terms.time_to[columns].min()
+    is_possible &= terms.needed[stage, rows] <= terms.room[stage, columns].max()
+    first = int(is_possible.argmax())
+    return first if is_possible[first] else None
 
 
 def _costs(
@@ -275,7 +271,7 @@ def _costs(
     best: Floats,
     least_traffic: bool,
 ) -> Floats:
-    """What the stages up to this one cost at best, if it runs from each row to each column."""
+    """The least cost of the stages up to this one, if it runs from each row to each column."""
     times: Floats = terms.time_from[rows, None] + terms.time_to[None, columns]
     if least_traffic:
         cost = best[rows, None] + terms.traffic[None, columns]
@@ -292,26 +288,26 @@ def _costs(
 
 
 class Pruned(NamedTuple):
-    """The graph that is left, and how many of its calls come before each one of the former (and the end)."""
+    """The remaining graph, and the number of its calls before each former call (and the end)."""
 
     graph: Graph
     before: tuple[int, ...]
 
 
 def pruned(graph: Graph, calls: Collection[int], parameters: Collection[str]) -> Pruned:
-    """Leave out calls and parameters, the memory only they need, and the parameters' part of updates.
+    """Remove calls and parameters, the buffers only they use, and the updates of the parameters.
 
-    What the calls left read stays, also if it was made by one left out: it then comes from elsewhere.
+    Buffers that remaining calls read are kept, even if a removed call wrote them: another device sends them.
     """
-    gone = _needless(graph, calls, parameters)
+    removed = _unused_buffers(graph, calls, parameters)
     kept = [
-        (index, _without_operands(call, gone) if call.phase is Phase.OPTIMIZER else call)
+        (index, _without_operands(call, removed) if call.phase is Phase.OPTIMIZER else call)
         for index, call in enumerate(graph.calls)
         if index not in calls
     ]
     before = tuple(accumulate((index not in calls for index in range(len(graph.calls))), initial=0))
-    number = {old: new for new, old in enumerate(i for i in range(len(graph.buffers)) if i not in gone)}
-    left = replace(
+    number = {old: new for new, old in enumerate(i for i in range(len(graph.buffers)) if i not in removed)}
+    remaining = replace(
         graph,
         calls=tuple(_renumbered(call, number, before) for _, call in kept),
         buffers=tuple(_moved(graph.buffers[old], before, len(graph.calls)) for old in number),
@@ -321,31 +317,31 @@ def pruned(graph: Graph, calls: Collection[int], parameters: Collection[str]) ->
             "trained": [name for name in graph.settings.get("trained", ()) if name not in parameters],
         },
     )
-    return Pruned(left, before)
+    return Pruned(remaining, before)
 
 
-def _needless(graph: Graph, calls: Collection[int], parameters: Collection[str]) -> set[int]:
-    """Buffers that go: the parameters' own, and those only calls that go have to do with."""
+def _unused_buffers(graph: Graph, calls: Collection[int], parameters: Collection[str]) -> set[int]:
+    """The buffers of removed parameters, and those that only removed calls read or write."""
     weights = (Role.PARAMETER, Role.CAST_WEIGHT, Role.GRADIENT)
-    gone = {i for i, b in enumerate(graph.buffers) if b.role in weights and b.name in parameters}
-    gone |= {state for state, owner in owners_of_states(graph).items() if owner in gone}
-    touched: set[int] = set()
+    removed = {i for i, b in enumerate(graph.buffers) if b.role in weights and b.name in parameters}
+    removed |= {state for state, owner in owners_of_states(graph).items() if owner in removed}
+    by_removed: set[int] = set()
     used: set[int] = set()
     for index, call in enumerate(graph.calls):
         if call.phase is not Phase.OPTIMIZER:
-            (touched if index in calls else used).update(call.reads, call.writes)
-    return gone | (touched - used)
+            (by_removed if index in calls else used).update(call.reads, call.writes)
+    return removed | (by_removed - used)
 
 
-def _without_operands(call: Call, gone: set[int]) -> Call:
-    """An update of fewer tensors; what it writes for those left out goes too."""
-    behind = updated(call)
-    places = [place for place, buffer in enumerate(behind) if buffer not in gone]
-    if len(places) == len(behind):
+def _without_operands(call: Call, removed: set[int]) -> Call:
+    """An update without removed tensors; buffers it writes for them are added to `removed`."""
+    buffers = updated(call)
+    places = [place for place, buffer in enumerate(buffers) if buffer not in removed]
+    if len(places) == len(buffers):
         return call
     outputs = call.outputs
     if len(call.writes) == len(outputs):
-        gone.update(call.writes[place] for place in range(len(outputs)) if behind[place] in gone)
+        removed.update(call.writes[place] for place in range(len(outputs)) if buffers[place] in removed)
         outputs = tuple(outputs[place] for place in places if place < len(outputs))
     return call._replace(inputs=tuple(call.inputs[place] for place in places), outputs=outputs)
 
@@ -359,7 +355,7 @@ def _renumbered(call: Call, number: dict[int, int], before: tuple[int, ...]) -> 
 
 
 def _moved(buffer: Buffer, before: tuple[int, ...], calls: int) -> Buffer:
-    """A buffer's life, counted in the calls that are left."""
+    """A buffer with its lifetime in terms of the remaining calls."""
     born = buffer.born if buffer.born < 0 else before[buffer.born]
     dies = before[calls] if buffer.dies >= calls else max(born, before[buffer.dies + 1] - 1)
     return buffer._replace(born=born, dies=dies)

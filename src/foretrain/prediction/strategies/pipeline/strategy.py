@@ -1,4 +1,4 @@
-"""Pipeline parallelism as a strategy: which keys it reads; `step.pipeline` composes its step."""
+"""Pipeline parallelism as a strategy: its keys and options. `step.pipeline` composes its step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _INTERLEAVED, _DEFAULT = "interleaved", "1f1b"
 
 
 class PipelineParallel(Strategy):
-    """`pp=P` cuts the model into P stages, run by a `schedule`, with several `chunks` per device or one."""
+    """`pp=P` cuts the model into P stages, run by a `schedule`, with one or more `chunks` per device."""
 
     name = "pipeline"
     keys = ("pp", "schedule", "chunks")
@@ -29,8 +29,8 @@ class PipelineParallel(Strategy):
         schedule = one_of("schedule", given.get("schedule", default), tuple(SCHEDULES))
         if chunks > 1 and schedule != _INTERLEAVED:
             raise InvalidRequest(
-                f"schedule={schedule} runs one chunk per device, not {chunks}; use "
-                f"schedule={_INTERLEAVED}, or leave chunks out"
+                f"schedule={schedule} runs one chunk per device, got chunks={chunks}; use "
+                f"schedule={_INTERLEAVED}, or omit chunks"
             )
         if chunks > 1 and stages == 1:
             raise InvalidRequest(f"chunks={chunks} requires a pipeline: give pp=2 or more")

@@ -1,0 +1,184 @@
+"""The choice of a plan: time against money as a chart, the front, the cheapest that lost, and exclusions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from foretrain.planning.frontier import Exclusion, Frontier, Plan
+from foretrain.planning.selection import Verdict
+from foretrain.serving import plan_words as words
+from foretrain.serving.html.charts import Dot, Limit, Scatter, Standing, scatter
+from foretrain.serving.html.page import Markup, paragraph, section
+from foretrain.serving.html.scales import Axis, Quantity
+from foretrain.serving.html.tables import Cell, Column, table
+from foretrain.serving.wording import SPACE, amount, probability
+from foretrain.units import format_duration, format_money
+
+_SHORT = 6
+"""Points of a front that all have room for a name."""
+
+
+def front_chart(frontier: Frontier) -> Markup:
+    """The chart as a figure."""
+    return scatter(front_info(frontier))
+
+
+def front_info(frontier: Frontier) -> Scatter:
+    """Plans as points; those of the front carry their number in the table, the chosen one its interval."""
+    numbers = {index: number for number, index in enumerate(frontier.front, start=1)}
+    dots = [_dot(frontier, index, plan, numbers.get(index)) for index, plan in enumerate(frontier.plans)]
+    two = frontier.two_phases
+    if two is not None:
+        tip = f"two phases: {format_duration(two.plan.seconds)}, {format_money(two.plan.usd)}"
+        dots.append(Dot(two.plan.seconds, two.plan.usd, Standing.EXTRA, tip, ("two phases",)))
+    deadline, budget = frontier.deadline_seconds, frontier.budget_usd
+    return Scatter(
+        title="Time against money",
+        description=f"{len(frontier.plans)} plans, of which {len(frontier.front)} are beaten by no other.",
+        x=Axis("time of the whole job", Quantity.TIME),
+        y=Axis("cost of the whole job", Quantity.MONEY),
+        dots=tuple(dots),
+        x_limit=None if deadline is None else Limit(deadline, f"deadline {format_duration(deadline)}"),
+        y_limit=None if budget is None else Limit(budget, f"budget {format_money(budget)}"),
+        legend=_legend(frontier),
+    )
+
+
+def _legend(frontier: Frontier) -> tuple[tuple[Standing, str], ...]:
+    entries = [(Standing.CHOSEN, "chosen" if frontier.meets_limits else "nearest to the limits")]
+    entries.append((Standing.FRONT, "front: nothing is both faster and cheaper"))
+    if frontier.two_phases is not None:
+        entries.append((Standing.EXTRA, "in two phases"))
+    if len(frontier.plans) > len(frontier.front):
+        entries.append((Standing.OTHER, "other plans"))
+    return tuple(entries)
+
+
+def _dot(frontier: Frontier, index: int, plan: Plan, number: int | None) -> Dot:
+    seconds, usd = plan.seconds, plan.usd
+    name = words.machines(plan)
+    tip = f"{name}: {format_duration(seconds.p50)}, {format_money(usd.p50)}"
+    if index == frontier.reported:
+        labels = (name,) if number is None else (f"{number} · {name}", str(number))
+        ends = (seconds.p10, seconds.p90), (usd.p10, usd.p90)
+        return Dot(seconds.p50, usd.p50, Standing.CHOSEN, tip, labels, *ends)
+    if number is None:
+        return Dot(seconds.p50, usd.p50, Standing.OTHER, tip)
+    in_full = (f"{number} · {name}",) if _is_notable(frontier, index) else ()
+    return Dot(seconds.p50, usd.p50, Standing.FRONT, tip, (*in_full, str(number)))
+
+
+def _is_notable(frontier: Frontier, index: int) -> bool:
+    """On a short front all are, on a long one its ends and its knee; the others have their number only."""
+    front = frontier.front
+    return len(front) <= _SHORT or index in (front[0], front[-1], frontier.knee)
+
+
+_LOSERS = 10
+_OVER = (Verdict.OVER_DEADLINE, Verdict.OVER_BUDGET)
+
+
+def front_section(frontier: Frontier, chart: Markup) -> Markup:
+    """The plans nothing beats, fastest first, as a chart and as a table; the chosen one is ticked."""
+    indices = list(frontier.front)
+    if frontier.reported not in indices:
+        indices.append(frontier.reported)
+    limited = frontier.deadline_seconds is not None or frontier.budget_usd is not None
+    columns = [
+        Column("#", right=True, class_="rank"), Column("machines", class_="name title"),
+        Column("GPUs, strategy", class_="keep"),
+        Column("where", class_="where"), Column("batch", right=True),
+        Column("time", right=True, class_="key"), Column("cost", right=True, class_="key"),
+        Column("kWh", right=True), Column("kg CO2", right=True),
+        *([Column("chance", right=True)] if limited else []),
+    ]  # fmt: skip
+    rows = [_front_row(frontier, index, rank, limited) for rank, index in enumerate(indices, start=1)]
+    over = {place for place, index in enumerate(indices) if frontier.reasons[index].verdict in _OVER}
+    return section(
+        "The choice",
+        paragraph(
+            f"Of {len(frontier.plans):,} plans, {len(frontier.front)} are beaten by no other in both time "
+            "and money. Small print: the range of 80 % probability."
+        ),
+        chart,
+        table(
+            columns,
+            rows,
+            marked=frozenset({indices.index(frontier.reported)}),
+            faded=frozenset(over),
+            sortable=True,
+            label="Plans on the front",
+            class_="dense cards",
+        ),
+    )
+
+
+def losers_section(frontier: Frontier) -> Markup:
+    """The cheapest plans that lost, and to what."""
+    lost = [index for index in range(len(frontier.plans)) if index not in frontier.front]
+    shown = [index for index in lost if index != frontier.reported][:_LOSERS]
+    if not shown:
+        return Markup("")
+    columns = [
+        Column("machines", class_="name title"), Column("GPUs", class_="keep"),
+        Column("where", class_="where"), Column("time", right=True, class_="key"),
+        Column("cost", right=True, class_="key"), Column("why it lost", class_="reason"),
+    ]  # fmt: skip
+    rows = [_loser_row(frontier, index) for index in shown]
+    title = "The cheapest that lost" if len(lost) > len(shown) else "What lost"
+    return section(title, table(columns, rows, sortable=True, label=title, class_="cards"))
+
+
+def exclusions_section(exclusions: Sequence[Exclusion]) -> Markup:
+    """Offers that were not planned, and why."""
+    if not exclusions:
+        return Markup("")
+    columns = [Column("why"), Column("machine types", right=True), Column("among them")]
+    rows = [
+        (one.reason, Cell(f"{one.count:,}", sort_by=one.count), ", ".join(one.examples)) for one in exclusions
+    ]
+    return section("Excluded", table(columns, rows))
+
+
+def _front_row(frontier: Frontier, index: int, rank: int, limited: bool) -> tuple[Cell | str, ...]:
+    plan = frontier.plans[index]
+    number = str(rank) if index in frontier.front else ""
+    known = {"knee": frontier.knee, "cheapest": frontier.cheapest, "fastest": frontier.fastest}
+    tags = [name for name, marked in known.items() if marked == index]
+    chance = (Cell(probability(plan.both), plan.both),) if limited else ()
+    return (
+        Cell(f"✓{SPACE}{number}".strip() if index == frontier.chosen else number, sort_by=rank),
+        Cell(words.machines(plan), minor=" · ".join((words.renting(plan), *tags))),
+        Cell(words.gpus(plan), minor=plan.configuration.strategy if plan.devices > 1 else ""),
+        words.where(plan) or "–",
+        Cell(words.batch(plan), plan.configuration.global_batch, minor=words.batch_parts(plan)),
+        *_time_and_money(plan, with_intervals=True),
+        _amount(plan.kwh),
+        _amount(plan.co2_kg),
+        *chance,
+    )
+
+
+def _loser_row(frontier: Frontier, index: int) -> tuple[Cell | str, ...]:
+    plan = frontier.plans[index]
+    return (
+        Cell(words.machines(plan), minor=words.renting(plan)),
+        words.gpus(plan),
+        words.where(plan) or "–",
+        *_time_and_money(plan, with_intervals=False),
+        words.why_lost(frontier, frontier.reasons[index]),
+    )
+
+
+def _time_and_money(plan: Plan, with_intervals: bool) -> tuple[Cell, Cell]:
+    seconds, usd = plan.seconds, plan.usd
+    times = words.between_times(seconds) if with_intervals else ""
+    money = words.between_money(usd) if with_intervals else ""
+    return (
+        Cell(format_duration(seconds.p50), seconds.p50, minor=times),
+        Cell(format_money(usd.p50), usd.p50, minor=money),
+    )
+
+
+def _amount(value: float | None) -> Cell:
+    return Cell("–") if value is None else Cell(amount(value), value)

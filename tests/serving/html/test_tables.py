@@ -1,0 +1,99 @@
+"""Heat maps: shades by hand, a number in every cell or the reason why not, and text one can read."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.drawings import of_class, parsed, said
+
+from foretrain.serving.html.tables import SHADES, HeatCell, HeatMap, heat_map, shade
+
+
+def chart(*rows: tuple[HeatCell, ...]) -> HeatMap:
+    return HeatMap(
+        "Seconds of a step", "machine", "batch", "seconds",
+        tuple(str(32 * 2**place) for place in range(len(rows[0]))),
+        tuple((f"machine {number}", row) for number, row in enumerate(rows)),
+    )  # fmt: skip
+
+
+def cell(value: float) -> HeatCell:
+    return HeatCell(value, f"{value:g} s", tip=f"exactly {value}")
+
+
+def test_shades_by_hand() -> None:
+    even = [0.0, 4.0, 9.0]
+    assert [shade(value, even) for value in even] == [0, 4, 8]
+    wide = [1.0, 100.0, 10_000.0]  # by the logarithm: the middle is in the middle
+    assert [shade(value, wide) for value in wide] == [0, 4, 8]
+    assert shade(3.0, [3.0, 3.0]) == 0
+
+
+@given(st.lists(st.floats(1e-6, 1e9), min_size=1))
+def test_more_is_never_paler(values: list[float]) -> None:
+    shades = [shade(value, values) for value in sorted(values)]
+    assert shades == sorted(shades)
+    assert shades[0] >= 0
+    assert shades[-1] < SHADES
+
+
+def test_every_cell_has_its_number_or_a_reason() -> None:
+    missing = HeatCell(None, reason="does not fit into memory")
+    tree = parsed(heat_map(chart((cell(1), cell(2)), (missing, HeatCell(None, reason="no price")))))
+    cells = [said(td) for td in tree.iter("td")]
+    assert cells == ["1 s", "2 s", "–a", "–b"]
+    (reasons,) = of_class(tree, "reasons")
+    assert [said(entry) for entry in reasons] == ["a does not fit into memory", "b no price"]
+    assert [td.get("title") for td in tree.iter("td")] == [
+        "exactly 1", "exactly 2", "does not fit into memory", "no price",
+    ]  # fmt: skip
+
+
+def test_one_reason_has_one_letter() -> None:
+    missing = HeatCell(None, reason="does not fit")
+    tree = parsed(heat_map(chart((missing, missing, cell(1)))))
+    assert len(of_class(tree, "reasons")[0]) == 1
+
+
+def test_rows_columns_and_scale_are_named() -> None:
+    tree = parsed(heat_map(chart((cell(1), cell(8)), (cell(2), cell(4)))))
+    heads = [(said(th), th.get("scope")) for th in tree.iter("th")]
+    assert heads == [
+        ("machine", "col"), ("batch", "colgroup"), ("32", "col"), ("64", "col"),
+        ("machine 0", "row"), ("machine 1", "row"),
+    ]  # fmt: skip
+    assert said(of_class(tree, "scale")[0]) == "seconds: 1 s  8 s"
+
+
+def test_a_map_of_nothing_still_tells_why() -> None:
+    tree = parsed(heat_map(chart((HeatCell(None, reason="no GPU"),))))
+    assert not of_class(tree, "scale")
+    assert "no GPU" in said(tree)
+
+
+@pytest.mark.parametrize("number", range(SHADES))
+def test_text_can_be_read_on_every_shade_and_shades_grow_darker(number: int) -> None:
+    style = files("foretrain.serving.html").joinpath("page.css").read_text()
+    shades = [background(style, place) for place in range(SHADES)]
+    assert shades == sorted(shades, reverse=True)
+    is_light_text = re.search(rf"\.heat \.h{number}[ ,]", style) is not None
+    text = 1.0 if is_light_text else luminance("10151c")
+    darker, lighter = sorted((text, shades[number]))
+    assert (lighter + 0.05) / (darker + 0.05) >= 4.5
+
+
+def background(style: str, number: int) -> float:
+    found = re.search(rf"\.h{number} {{ background: #(\w{{6}}); }}", style)
+    assert found is not None
+    return luminance(found.group(1))
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of sRGB, as WCAG defines it."""
+    channels = [int(colour[place : place + 2], 16) / 255 for place in (0, 2, 4)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
