@@ -17,8 +17,8 @@ How much training a larger batch costs: epochs to target against batch size, and
 Up to B_crit = a / c a larger batch saves steps nearly in proportion; beyond it, it saves little
 (S. McCandlish et al., "An Empirical Model of Large-Batch Training", arXiv:1812.06162, where
 E/E_min = 1 + B/B_crit). Where points are known on both sides of a batch size, they may say more than the
-straight line through all: which of the two, or both in equal parts, counts is decided by telling each point
-from the others.
+straight line through all: which of the two, or both in equal parts, counts is decided by predicting each
+point from the others.
 
 What stale gradients cost: more steps to the same loss, when workers do not wait for each other.
 
@@ -75,7 +75,7 @@ class GradientNoise:
         return self.gain(batch) * self.reference / batch
 
     def steps(self, batch: float, reference_steps: float) -> float:
-        """Steps at `batch` for what takes so many at the reference."""
+        """Steps at `batch` for what takes `reference_steps` at the reference."""
         return reference_steps / self.gain(batch)
 
 
@@ -105,7 +105,7 @@ class BatchSizeLaw:
     intercept: float
     slope: float
     spread: float = 0.0
-    """Root mean square of ln(true / told) when each point is told from the others."""
+    """Root mean square of ln(true / predicted) when each point is predicted from the others."""
     line_share: float = 0.0
     """How much the line counts against the neighbours' points: 0, a half or 1."""
 
@@ -127,7 +127,7 @@ class BatchSizeLaw:
         return Quantiles(middle / factor, middle, middle * factor)
 
     def steps_at(self, batch: float, samples: float) -> Quantiles:
-        """Steps to target for a data set of so many samples."""
+        """Steps to target for a data set of `samples`."""
         return self.epochs_at(batch).scale(samples / batch)
 
     def efficiency(self, batch: float, reference: float) -> float:
@@ -183,12 +183,12 @@ def _between(law: BatchSizeLaw, batch: float) -> float:
 
 
 def _left_out(sizes: Floats, needed: Floats, line_share: float) -> Floats:
-    """ln(true / told) of each point, told from the others."""
+    """ln(true / predicted) of each point, predicted from the others."""
     errors = []
     for index in range(len(sizes)):
         kept = np.arange(len(sizes)) != index
-        told = _between(_law(sizes[kept], needed[kept], line_share), float(sizes[index]))
-        errors.append(math.log(needed[index] / told))
+        predicted = _between(_law(sizes[kept], needed[kept], line_share), float(sizes[index]))
+        errors.append(math.log(needed[index] / predicted))
     return np.array(errors)
 
 
@@ -231,6 +231,6 @@ def staleness_penalty(waiting: Waiting) -> Quantiles:
 
 
 def penalty_of(mean_staleness: float) -> Quantiles:
-    """The same for gradients that are so many updates old on average."""
+    """The same for gradients of a mean age in updates."""
     most = 1 + mean_staleness
     return Quantiles(1.0, math.sqrt(most), most)

@@ -74,7 +74,7 @@ def without_outliers(
     """The offers that are believed, and the prices that are not.
 
     An unbelievable on-demand price removes the offer; an unbelievable spot price only itself. `others`
-    help to tell what the market asks and are not judged.
+    help to estimate the market price and are not judged.
     """
     judged = list(offers)
     market = _market_prices((*judged, *others), spot=False)
@@ -167,7 +167,7 @@ class Skipped:
 class Conversion:
     """What a price file amounts to: the offers, and everything that was left out of them.
 
-    `spot_prices_dropped` counts spot prices that are no lower than the on-demand price: nobody would choose
+    `spot_prices_dropped` counts spot prices that are no lower than the on-demand price: no one would choose
     them, and catalogues repeat the on-demand price where a cloud has no spot market.
     """
 
@@ -205,17 +205,17 @@ def read_price_file(file: Path) -> tuple[PriceRow, ...]:
 
 
 def convert(rows: Iterable[PriceRow], as_of: str, source: str, others: Sequence[Offer] = ()) -> Conversion:
-    """Offers from the rows of a price file; `others` are offers that help to tell what the market asks."""
+    """Offers from the rows of a price file; `others` are offers that help to estimate the market price."""
     listed = tuple(rows)
     machine_rates = _machine_rates(listed)
     skipped: Counter[tuple[str, str, str]] = Counter()
     offers: list[Offer] = []
     for row in listed:
-        found = _offers_of(row, machine_rates, as_of, source)
-        if isinstance(found, str):
-            skipped[row.cloud, row.accelerator or "(no accelerator)", found] += 1
+        result = _offers_of(row, machine_rates, as_of, source)
+        if isinstance(result, str):
+            skipped[row.cloud, row.accelerator or "(no accelerator)", result] += 1
         else:
-            offers.extend(found)
+            offers.extend(result)
     merged = _cheapest_zone(offers)
     cheaper_spot = [_without_useless_spot(offer) for offer in merged]
     dropped = sum(before is not after for before, after in zip(merged, cheaper_spot, strict=True))

@@ -17,7 +17,7 @@ class Stopwatch:
     """Times the same thing many times over, as `with watch:`.
 
     One thread is timed by the processor time it used, which others on the machine do not lengthen. Several
-    threads wait for each other, so there only the clock on the wall tells; a time during which the system
+    threads wait for each other, so their wall time is taken; a time during which the system
     took a core away from one of them counts only if there is no other.
     """
 
@@ -42,9 +42,9 @@ class Stopwatch:
     @property
     def seconds(self) -> float:
         """The lower quartile of the undisturbed times, the first left out as warm-up; else the least."""
-        settled = self._undisturbed[1:]
-        if settled:
-            return float(np.quantile(settled, _QUARTILE))
+        warm = self._undisturbed[1:]
+        if warm:
+            return float(np.quantile(warm, _QUARTILE))
         return min((*self._undisturbed, *self._disturbed))
 
 

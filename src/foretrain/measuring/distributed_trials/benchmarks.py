@@ -20,8 +20,8 @@ from foretrain.measuring.distributed_trials.parameter_server import exchange, se
 BENCHMARK_WARM_UP = 2
 
 
-def settled_seconds(call: Callable[[int], object], runs: int) -> float:
-    """The median over so many runs after a warm-up; `call` is told which run it is."""
+def warm_seconds(call: Callable[[int], object], runs: int) -> float:
+    """The median over `runs` after a warm-up; `call` gets the number of the run."""
     taken = []
     for turn in range(BENCHMARK_WARM_UP + runs):
         start = time.process_time()
@@ -31,7 +31,7 @@ def settled_seconds(call: Callable[[int], object], runs: int) -> float:
 
 
 def time_copies(task: dict[str, Any]) -> dict[str, Any]:
-    """Processor seconds to copy, to copy into memory asked for anew, and to add, tensors of so many bytes."""
+    """Processor seconds to copy, to copy into newly allocated memory, and to add tensors of `bytes`."""
     elements = int(task["bytes"]) // 4
     sources = [torch.ones(elements) for _ in range(3)]
     target = torch.empty(elements)
@@ -40,7 +40,7 @@ def time_copies(task: dict[str, Any]) -> dict[str, Any]:
         "clone": lambda turn: sources[turn % 3].clone(),
         "add": lambda turn: target.add_(sources[turn % 3]),
     }
-    return {name: settled_seconds(call, int(task["runs"])) for name, call in kinds.items()}
+    return {name: warm_seconds(call, int(task["runs"])) for name, call in kinds.items()}
 
 
 _FEWEST, _MOST = 3, 40
@@ -48,7 +48,7 @@ _WARM_UP = 1
 
 
 def time_collectives(task: dict[str, Any]) -> dict[str, Any]:
-    """Time one collective on messages of so many bytes; each worker tells its own times."""
+    """Time one collective on messages of `bytes`; each worker reports its own times."""
     make = _KINDS[task["collective"]]
     call = make(int(task["bytes"]) // 4)
     return repeat(call, float(task["seconds"]), _FEWEST, _MOST, _WARM_UP).as_json()

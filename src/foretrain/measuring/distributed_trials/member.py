@@ -62,8 +62,8 @@ def main() -> None:
     answers.write("ready\n")
     answers.flush()
     for line in sys.stdin:
-        found = _do(json.loads(line), settings)
-        answers.write(json.dumps(found) + "\n")
+        answer = _do(json.loads(line), settings)
+        answers.write(json.dumps(answer) + "\n")
         answers.flush()
     os._exit(0)  # groups and servers end with the process: there is nothing to say good-bye for
 

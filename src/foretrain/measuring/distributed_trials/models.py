@@ -101,8 +101,8 @@ class _Embedding(nn.Module):
         self.places = nn.Parameter(0.02 * torch.randn(_TOKENS, _WIDTH))
 
     def forward(self, tokens: Tensor) -> Tensor:
-        found: Tensor = self.tokens(tokens)
-        return found + self.places
+        embedded: Tensor = self.tokens(tokens)
+        return embedded + self.places
 
 
 class _Layer(nn.Module):
@@ -166,7 +166,7 @@ def _as_traced(made: Example) -> _Traced:
 
 
 WARM_UP = 3
-"""Steps before times count: buckets are settled after the first, memory after a few."""
+"""Steps before times count: buckets are final after the first, memory after a few."""
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ class Repeated:
 def repeat(
     run: Callable[[], object], seconds: float, fewest: int, most: int, warm_up: int = WARM_UP
 ) -> Repeated:
-    """Run it for about so long after a warm-up; the first worker decides for all how often."""
+    """Run it for about `seconds` after a warm-up; the first worker decides how often for all."""
     warm = [_taken(run) for _ in range(warm_up)]
     agreed = torch.tensor([int(min(max(seconds / max(warm[-1], 1e-6), fewest), most))])
     dist.broadcast(agreed, 0)

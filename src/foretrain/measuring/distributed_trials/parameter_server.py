@@ -87,7 +87,7 @@ def serve_echo() -> None:
 
 
 def run(task: dict[str, Any]) -> dict[str, Any]:
-    """Train one model; every worker tells the time of its steps."""
+    """Train one model; every worker reports the time of its steps."""
     made = example(task["model"], int(task["batch"]))
     module = made.module
     parameters = list(module.parameters())
@@ -104,6 +104,6 @@ def run(task: dict[str, Any]) -> dict[str, Any]:
         with torch.no_grad():
             torch._foreach_copy_(tuple(parameters), updated)
 
-    found = repeat(step, float(task["seconds"]), int(task["fewest"]), int(task["most"])).as_json()
+    times = repeat(step, float(task["seconds"]), int(task["fewest"]), int(task["most"])).as_json()
     dist.barrier()
-    return found
+    return times

@@ -25,7 +25,7 @@ from foretrain.measuring.distributed_trials.models import WARM_UP, Example, exam
 
 
 def train_alone(task: dict[str, Any]) -> dict[str, Any]:
-    """Train one model alone, block by block; tells processor seconds of every block's passes."""
+    """Train one model alone, block by block; reports processor seconds of every block's passes."""
     made = example(task["model"], int(task["batch"]))
     optimizer = torch.optim.SGD(made.module.parameters(), 0.01, 0.9)
     deadline = 0.0
@@ -73,16 +73,16 @@ def _step(made: Example, optimizer: torch.optim.Optimizer) -> list[float]:
 
 def _boundaries(made: Example) -> list[int]:
     """Bytes between each block and the next."""
-    hidden, found = made.inputs, []
+    hidden, sizes = made.inputs, []
     with torch.no_grad():
         for block in made.blocks[:-1]:
             hidden = block(hidden)
-            found.append(hidden.numel() * hidden.element_size())
-    return found
+            sizes.append(hidden.numel() * hidden.element_size())
+    return sizes
 
 
 def train_ddp(task: dict[str, Any]) -> dict[str, Any]:
-    """Train one model; every worker tells the time of its steps."""
+    """Train one model; every worker reports the time of its steps."""
     made = example(task["model"], int(task["batch"]))
     module = DistributedDataParallel(made.module)
     optimizer = torch.optim.SGD(module.parameters(), 0.01, 0.9)
@@ -96,7 +96,7 @@ def train_ddp(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def train_fsdp(task: dict[str, Any]) -> dict[str, Any]:
-    """Train one model; every worker tells the time of its steps."""
+    """Train one model; every worker reports the time of its steps."""
     made = example(task["model"], int(task["batch"]))
     module, mesh = made.module, init_device_mesh("cpu", (dist.get_world_size(),))
     for block in module:
@@ -113,7 +113,7 @@ def train_fsdp(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def train_pipeline(task: dict[str, Any]) -> dict[str, Any]:
-    """Train one model; every worker tells the time of its steps."""
+    """Train one model; every worker reports the time of its steps."""
     made = example(task["model"], int(task["batch"]))
     rank, stages = dist.get_rank(), dist.get_world_size()
     own = nn.Sequential(*stage_blocks(made.blocks, stages)[rank])
