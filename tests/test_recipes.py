@@ -1,7 +1,7 @@
 """The recipes of CONTRIBUTING.md are executed: their files are added to a copy of the package, and work.
 
 A block with a title is a file: `title="src/foretrain/..."` in the package, others in the working
-directory. A diff block inserts its `+` lines after the line before them. The commands are those of the recipe.
+directory. A diff block inserts its `+` lines after the line before them. Commands are those of the recipe.
 """
 
 from __future__ import annotations

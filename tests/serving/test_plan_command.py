@@ -209,7 +209,7 @@ def test_the_page_is_self_contained(run_here: Run, here: Path) -> None:
 def test_an_unknown_price_to_buy_is_a_note(run_here: Run) -> None:
     run = run_here(*FEW, "--jobs-per-year", "12")
     assert run.returncode == 0
-    assert "Note: renting is not compared with buying: no list price of a10g is known" in run.stdout
+    assert "Note: renting is not compared with buying: the list price of a10g is unknown" in run.stdout
     assert "Rent or buy" not in run.stdout
 
 
