@@ -127,7 +127,7 @@ def test_a_gpu_is_one_file(folder: Path) -> None:
         "from foretrain.facts.devices import devices\n"
         "from foretrain.facts.integrity import problems\n"
         "from foretrain.facts.sheets import quantities\n"
-        "from foretrain.facts.sources import sources\n"
+        "from foretrain.facts.sheets import sources\n"
         "print(problems(devices().values(), quantities(), sources()))"
     )
     assert problems == "[]"

@@ -15,8 +15,7 @@ import numpy as np
 from foretrain.convergence.curves import Curve
 from foretrain.convergence.families import Span, families
 from foretrain.convergence.fitting import fit
-from foretrain.convergence.history import History, Timeline
-from foretrain.convergence.history_values import value_quantiles
+from foretrain.convergence.history import History, Timeline, value_quantiles
 from foretrain.convergence.rolling import ensemble, quantiles_of
 from foretrain.estimates import Quantiles
 from validation.convergence_methods import CUTS, FLOORLESS, HERE, OPTIMUS, WEIGHTED

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from foretrain.measuring.distributed_trials.crew import Crew
-from foretrain.measuring.other_load import OtherLoad
+from foretrain.measuring.stopwatch import OtherLoad
 
 DISTURBED_CORES = 0.15
 """Cores used by others that count as a disturbance."""

@@ -3,9 +3,14 @@
 import numpy as np
 import pytest
 
-from foretrain.convergence.batch_size import fit_batch_size_law, power_law_epochs
-from foretrain.convergence.gradient_noise import GradientNoise, steps_over_run
-from foretrain.convergence.staleness import Waiting, staleness_penalty
+from foretrain.convergence.batch_size import (
+    GradientNoise,
+    Waiting,
+    fit_batch_size_law,
+    power_law_epochs,
+    staleness_penalty,
+    steps_over_run,
+)
 from foretrain.errors import InvalidRequest
 
 BATCHES = (256.0, 1024.0, 4096.0, 16384.0)

@@ -7,8 +7,7 @@ import pytest
 from foretrain.errors import UnknownName
 from foretrain.facts.datasets import Dataset, Storage, datasets, storages
 from foretrain.facts.explanation import explain
-from foretrain.facts.sheets import Kind, Sheet, data_root, quantities, read_toml
-from foretrain.facts.sources import sources
+from foretrain.facts.sheets import Kind, Sheet, data_root, quantities, read_toml, sources
 
 ALL: list[Dataset | Storage] = [*datasets().values(), *storages().values()]
 

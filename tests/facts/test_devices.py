@@ -12,8 +12,7 @@ from hypothesis.strategies import DataObject, data, floats, sampled_from
 from foretrain.errors import InvalidRequest, UnknownName
 from foretrain.facts.devices import Device, device, devices, family, matching
 from foretrain.facts.integrity import problems
-from foretrain.facts.sheets import Kind, Sheet, Value, data_root, quantities, read_toml
-from foretrain.facts.sources import sources
+from foretrain.facts.sheets import Kind, Sheet, Value, data_root, quantities, read_toml, sources
 
 IDS_OF_THE_CONTRACT = {
     "k80", "m60", "p100-pcie", "v100-pcie-32gb", "v100-sxm2-16gb", "t4", "gtx1080ti", "rtx2080ti",

@@ -4,8 +4,7 @@ import pytest
 
 from foretrain.errors import MissingData
 from foretrain.facts.running import FAILURES, POWER, SPOT_INTERRUPTIONS, STARTUP, default, defaults
-from foretrain.facts.sheets import Kind
-from foretrain.facts.sources import sources
+from foretrain.facts.sheets import Kind, sources
 
 
 def test_each_has_a_source_and_says_what_it_means() -> None:

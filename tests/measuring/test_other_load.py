@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 
-from foretrain.measuring.other_load import OtherLoad
+from foretrain.measuring.stopwatch import OtherLoad
 
 BUSY = "import time\nwhile True: pass"
 

@@ -9,8 +9,7 @@ import pytest
 from foretrain.errors import BackendFailed
 from foretrain.facts.devices import device, devices
 from foretrain.facts.integrity import problems
-from foretrain.facts.sheets import Kind, quantities
-from foretrain.facts.sources import sources
+from foretrain.facts.sheets import Kind, quantities, sources
 from foretrain.measuring import this_machine
 from foretrain.measuring.this_machine import measure_this_machine
 

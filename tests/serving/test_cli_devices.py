@@ -6,8 +6,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from foretrain.facts.sheets import quantities
-from foretrain.facts.sources import sources
+from foretrain.facts.sheets import quantities, sources
 
 Run = Callable[..., CompletedProcess[str]]
 

@@ -6,7 +6,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from foretrain.facts.sources import sources
+from foretrain.facts.sheets import sources
 
 Run = Callable[..., CompletedProcess[str]]
 

@@ -125,7 +125,7 @@ def without_spikes(curve: Curve, window: int = 5, threshold: float = 6.0) -> Cur
     """The curve with lone spikes put back to the median of their neighbours.
 
     A point is a spike if it lies farther from the running median than `threshold` times the median of such
-    distances near it (Hampel's filter). The last point stays: there it cannot be told from news.
+    distances near it (Hampel's filter). The last point stays: a spike there may be a change.
     """
     count = len(curve)
     if count < window:

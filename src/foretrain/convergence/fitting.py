@@ -34,12 +34,12 @@ class Fit:
     def values(self, steps: Floats) -> Floats:
         """The curve at these steps."""
         falling = self.family.basis(np.asarray(steps, float), self.shape[None, :], self.span)[0]
-        found: Floats = self.sign * (self.floor + self.scale * falling)
-        return found
+        values: Floats = self.sign * (self.floor + self.scale * falling)
+        return values
 
 
 def condensed(curve: Curve, most: int = _MOST_POINTS) -> Curve:
-    """At most so many points: medians of bins that are even in the logarithm of the step."""
+    """At most `most` points: medians of bins that are even in the logarithm of the step."""
     if len(curve) <= most:
         return curve
     edges = np.geomspace(curve.steps[0], curve.steps[-1] * (1 + 1e-9), most + 1)

@@ -1,10 +1,18 @@
-"""When a run meets its target, and where it ends: curve families and earlier runs, put together."""
+"""When a run meets its target, and where it ends: curve families, earlier runs and the plan, put together.
+
+A curve extrapolated from before the learning rate falls does not know what the fall will bring. Where the
+planned end is known and the gap to the target has closed as far as it had in runs that met theirs, the share
+of the plan at which those did is a better estimate than the curve. It does not say whether the plan is good.
+"""
 
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -14,14 +22,43 @@ from foretrain.convergence.curves import LEAST_POINTS, Curve, Direction, Floats,
 from foretrain.convergence.families import Span
 from foretrain.convergence.families.power_law import PowerLaw
 from foretrain.convergence.fitting import fit, lowest_floor
-from foretrain.convergence.history import Guesses, History, Timeline, guesses, nearest
-from foretrain.convergence.history_values import value_quantiles
-from foretrain.convergence.plan_prior import CHANCE, steps_by_plan
+from foretrain.convergence.history import Guesses, History, Timeline, guesses, nearest, value_quantiles
 from foretrain.convergence.rolling import Ensemble, ensemble, quantiles_of, reaching_steps
 from foretrain.convergence.schedules import Constant, Schedule
 from foretrain.encoding import encode
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Quantiles
+
+CHANCE = 0.5
+"""The plan says when, not whether: 50 % by assumption."""
+_LAST = 3
+
+
+@cache
+def _shares() -> dict[str, float]:
+    text = files("foretrain.convergence").joinpath("plan_share.toml").read_text(encoding="utf-8")
+    return {name: value for name, value in tomllib.loads(text).items() if isinstance(value, float)}
+
+
+def steps_by_plan(curve: Curve, target: float) -> Quantiles | None:
+    """When the target is met if this run is like those that worked; None if too far off or not planned.
+
+    Only of metrics that rise: fitted on accuracies, while the first values of a loss say little of its gap.
+    """
+    if curve.direction is Direction.DOWN:
+        return None
+    if not curve.planned_steps or curve.last_step >= curve.planned_steps:
+        return None
+    known, sign = _shares(), curve.direction.sign
+    now = float(np.median(curve.values[-_LAST:]))
+    first_gap, gap = sign * (float(curve.values[0]) - target), sign * (now - target)
+    done = curve.last_step / curve.planned_steps
+    if first_gap <= 0 or gap > known["gap_left"] * (1 - done) * first_gap:
+        return None
+    low, middle, high = (known[f"share_{level}"] * curve.planned_steps for level in ("p10", "p50", "p90"))
+    soonest = curve.last_step
+    return Quantiles(max(low, soonest), max(middle, soonest), max(high, soonest))
+
 
 _GRID = 240
 _FAN = 24
@@ -135,10 +172,12 @@ def forecast(request: ConvergenceRequest) -> Convergence:
     steps = np.geomspace(now, end * (1 + 1e-12), _FAN) if end > now else np.array([now, now * (1 + 1e-9)])
     fitted = ensemble(curve, Span(now, raw.planned_steps, request.schedule))
     by_curve = _by_curve(fitted, curve, target, end, steps)
-    told = None if math.isfinite(met) else _by_history(request, curve)
-    by_runs = None if told is None else _history_half(*told, curve, target, steps, end)
+    by_history = None if math.isfinite(met) else _by_history(request, curve)
+    by_runs = None if by_history is None else _history_half(*by_history, curve, target, steps, end)
     share = (
-        1.0 if told is None or by_runs is None else _curve_share(told[0], told[1], curve, target, by_curve)
+        1.0
+        if by_history is None or by_runs is None
+        else _curve_share(by_history[0], by_history[1], curve, target, by_curve)
     )
     both = by_curve if by_runs is None else _mixed(by_curve, by_runs, share)
     plan = None if by_runs is not None or math.isfinite(met) else _by_plan(request, curve, both)
@@ -162,9 +201,9 @@ def forecast(request: ConvergenceRequest) -> Convergence:
         seen_steps=now,
         seen_points=len(raw),
         verdict=_verdict(request, met, reaches, chance, end, both),
-        drivers=((_PLAN_RISK,) if plan else ()) + _drivers(request, fitted, told, share),
+        drivers=((_PLAN_RISK,) if plan else ()) + _drivers(request, fitted, by_history, share),
         weights=dict(sorted(weights.items(), key=lambda item: -item[1])),
-        neighbours=dict(nearest(told[0])) if told is not None else {},
+        neighbours=dict(nearest(by_history[0])) if by_history is not None else {},
         fan=Fan(
             tuple(steps.tolist()),
             *(tuple(getattr(item, level) for item in both.values) for level in ("p10", "p50", "p90")),
@@ -174,7 +213,7 @@ def forecast(request: ConvergenceRequest) -> Convergence:
 
 
 def check(curve: Curve) -> None:
-    """Refuse what nothing can be told from, and say why."""
+    """Raise `InvalidRequest` for a log that is too short or flat."""
     if len(curve) < LEAST_POINTS:
         raise InvalidRequest(
             f"the log has {len(curve)} points of {curve.metric}; a curve needs at least {LEAST_POINTS}, "
@@ -200,17 +239,17 @@ def _by_curve(fitted: Ensemble, curve: Curve, target: float, end: float, steps: 
     )
 
 
-def _by_plan(request: ConvergenceRequest, curve: Curve, told: _Half) -> _Half | None:
+def _by_plan(request: ConvergenceRequest, curve: Curve, estimate: _Half) -> _Half | None:
     """What the plan says where the curve alone would not get there: only of a rate that falls, or may."""
-    if told.probability >= CHANCE or isinstance(request.schedule, Constant):
+    if estimate.probability >= CHANCE or isinstance(request.schedule, Constant):
         return None
     target = request.target.value
     steps = steps_by_plan(curve, target)
     if steps is None:
         return None
-    last = told.values[-1]
+    last = estimate.values[-1]
     end = Quantiles(*sorted((last.p10, target, last.p90)))
-    return _Half(steps, CHANCE, (*told.values[:-1], end))
+    return _Half(steps, CHANCE, (*estimate.values[:-1], end))
 
 
 def _by_history(request: ConvergenceRequest, curve: Curve) -> tuple[Guesses, Timeline] | None:
@@ -225,14 +264,14 @@ def _by_history(request: ConvergenceRequest, curve: Curve) -> tuple[Guesses, Tim
 
 
 def _history_half(
-    told: Guesses, timeline: Timeline, curve: Curve, target: float, steps: Floats, end: float
+    guessed: Guesses, timeline: Timeline, curve: Curve, target: float, steps: Floats, end: float
 ) -> _Half | None:
     values = value_quantiles(curve, timeline, steps)
-    quantiles = told.quantiles(curve.last_step)
+    quantiles = guessed.quantiles(curve.last_step)
     if not math.isfinite(quantiles.p50):
         return None
-    inside = (told.steps <= end * (1 + 1e-9)) & np.isfinite(told.steps)
-    chance = float(told.weights[inside].sum()) if curve.planned_steps else told.reaching
+    inside = (guessed.steps <= end * (1 + 1e-9)) & np.isfinite(guessed.steps)
+    chance = float(guessed.weights[inside].sum()) if curve.planned_steps else guessed.reaching
     if values is None:
         return _Half(quantiles, chance, ())
     lowest = lowest_floor(curve)
@@ -249,11 +288,11 @@ def _chance_at(value: Quantiles, target: float, sign: float) -> float:
     return 0.5 * (1 + math.erf(sign * (target - value.p50) / spread / math.sqrt(2)))
 
 
-def _curve_share(told: Guesses, timeline: Timeline, curve: Curve, target: float, by_curve: _Half) -> float:
-    """How much the curve alone counts: by the errors of both on the nearest earlier runs, cut alike."""
+def _curve_share(guessed: Guesses, timeline: Timeline, curve: Curve, target: float, by_curve: _Half) -> float:
+    """How much the curve alone counts: by the errors of both on the nearest earlier runs, cut there too."""
     if not math.isfinite(by_curve.steps.p50):
         return 0.0
-    names = [name for name, _ in nearest(told, _PROBES)]
+    names = [name for name, _ in nearest(guessed, _PROBES)]
     errors = []
     for index, other in enumerate(timeline.curves):
         true = other.first_reaching(target)
@@ -266,7 +305,7 @@ def _curve_share(told: Guesses, timeline: Timeline, curve: Curve, target: float,
             errors.append(abs(math.log(min(reached, grid[-1]) / true)))
     if not errors:
         return 0.0
-    curve_error, history_error = float(np.mean(errors)), max(told.error, 1e-3)
+    curve_error, history_error = float(np.mean(errors)), max(guessed.error, 1e-3)
     return history_error**2 / (history_error**2 + max(curve_error, 1e-3) ** 2)
 
 
@@ -281,7 +320,7 @@ def _mixed(curve: _Half, runs: _Half, share: float) -> _Half:
         )
 
     pairs = [(getattr(curve.steps, level), getattr(runs.steps, level)) for level in ("p10", "p50", "p90")]
-    found = sorted(steps(*pair) for pair in pairs)
+    quantiles = sorted(steps(*pair) for pair in pairs)
     values = (
         tuple(
             Quantiles(
@@ -295,7 +334,7 @@ def _mixed(curve: _Half, runs: _Half, share: float) -> _Half:
         if runs.values
         else curve.values
     )
-    return _Half(Quantiles(*found), share * curve.probability + (1 - share) * runs.probability, values)
+    return _Half(Quantiles(*quantiles), share * curve.probability + (1 - share) * runs.probability, values)
 
 
 def _method(fitted: Ensemble, with_history: bool, share: float, met: bool) -> str:
@@ -317,17 +356,17 @@ def _verdict(
     if not reaches:
         last = both.values[-1]
         return (
-            f"{target} is unlikely to be met by {by} ({chance:.0%}): {target.metric} is told to be "
+            f"{target} is unlikely to be met by {by} ({chance:.0%}): {target.metric} is predicted to be "
             f"{last.p50:.4g} there ({last.p10:.4g} to {last.p90:.4g})"
         )
     return f"{target} is met by {by} with a chance of {chance:.0%}, most likely at step {both.steps.p50:,.0f}"
 
 
 def _drivers(
-    request: ConvergenceRequest, fitted: Ensemble, told: tuple[Guesses, Timeline] | None, share: float
+    request: ConvergenceRequest, fitted: Ensemble, by_history: tuple[Guesses, Timeline] | None, share: float
 ) -> tuple[str, ...]:
     """What makes the interval wide, the largest first."""
-    curve, found = request.curve, []
+    curve = request.curve
     last = fitted.now * 2
     values = np.array([item.values(np.array([last]))[0] for item in fitted.fits])
     counted = fitted.weights > 0.02
@@ -335,18 +374,20 @@ def _drivers(
     growth = fitted.growth * math.log(2)
     sizes = {
         f"families of curves differ by {apart:.3g} at twice the steps": apart / 2,
-        f"families were {growth:.3g} off when told from the log's beginning, at twice the steps": growth,
+        f"families were {growth:.3g} off when predicted from the log's beginning, at twice the steps": growth,
         f"noise of the log, {fitted.noise:.3g}": fitted.noise,
     }
-    found = [text for text, size in sorted(sizes.items(), key=lambda item: -item[1]) if size > 0]
-    if told is not None and share < 0.5:
-        spread = f"earlier runs tell each other to {told[0].error:.1%}"
-        found.insert(0, spread)
+    drivers = [text for text, size in sorted(sizes.items(), key=lambda item: -item[1]) if size > 0]
+    if by_history is not None and share < 0.5:
+        spread = f"earlier runs predict each other to {by_history[0].error:.1%}"
+        drivers.insert(0, spread)
     if curve.planned_steps is None:
-        found.append("the planned end is unknown (`planned_steps`): a falling learning rate is not foreseen")
-    elif request.schedule is None and told is None:
-        found.append("the schedule is unknown (`schedule`): what its decay still brings is not counted")
-    return tuple(found)
+        drivers.append(
+            "the planned end is unknown (`planned_steps`): a falling learning rate is not foreseen"
+        )
+    elif request.schedule is None and by_history is None:
+        drivers.append("the schedule is unknown (`schedule`): what its decay still brings is not counted")
+    return tuple(drivers)
 
 
 def planned(curve: Curve, steps: float | None) -> Curve:

@@ -5,23 +5,133 @@ Every earlier run, sped up or slowed down by a few factors, is a guess of how th
     exp( -½ (distance / width)² - ½ (ln factor / warp)² )
 
 where the distance is that of the two curves so far, as logarithms of the gap to the target. Width and warp
-are those that would have told the earlier runs best from each other, whole groups left out, cut at the same
-point; the errors made in that are the interval. Where lengths were planned, time is the share of the plan.
+are those that would have predicted the earlier runs best from each other, whole groups left out, cut at the
+same point; the errors made in that are the interval. Where lengths were planned, time is the share of the
+plan.
+
+A value to come follows from the nearest in shape, brought to the level of this run:
+
+    value(later) = own(now) · other(later) / other(now)
+
+so that only the shape of earlier runs counts, not the level they ended at. Shares (accuracies up to 1 or 100)
+are taken as what is missing to the whole; differences stand for ratios where values are not all above 0.
+Earlier runs that ended before `later` say nothing.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from foretrain.convergence.curves import Curve, Floats, smoothed
+from foretrain.convergence.curves import Curve, Direction, Floats, smoothed
+from foretrain.convergence.fitting import lowest_floor
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Quantiles
+
+_POINTS = 8
+_FROM = 0.3
+"""Curves are compared from this share of what was seen."""
+_NEAR = 10
+"""Runs up to this rank count nearly in full."""
+_PROBES = 24
+_SLACK = 0.98
+_LEAST_MISSING = 1e-3
+
+Transform = Callable[[Floats], Floats]
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """Earlier runs on this run's time: their values at the points seen, and at the steps asked for."""
+
+    seen: Floats
+    later: Floats
+    groups: Floats
+
+
+def value_quantiles(seen: Curve, timeline: Timeline, steps: Floats) -> tuple[Quantiles, ...] | None:
+    """p10, p50 and p90 of the metric at later steps; None if fewer than three earlier runs got that far."""
+    unit = seen.planned_steps or 1.0 if timeline.relative else 1.0
+    points = np.linspace(_FROM, 1.0, _POINTS) * seen.last_step
+    own = np.interp(points, seen.steps, smoothed(seen.values))
+    shapes = _shapes(timeline, points / unit, np.asarray(steps) / unit)
+    if shapes is None:
+        return None
+    forward, back = _scale(seen, own, shapes)
+    table, later, mine = forward(shapes.seen), forward(shapes.later), forward(own)
+    predicted, weights = _predicted(mine, table, later, np.ones(len(table), bool))
+    order = np.argsort(-weights)[:_PROBES]
+    errors = []
+    for index in order:
+        others = shapes.groups != shapes.groups[index]
+        if others.sum() >= 2:
+            guess, share = _predicted(table[index], table, later, others)
+            usual = [weighted_quantile(column, share, 0.5) for column in guess.T]
+            errors.append(later[index] - np.array(usual))
+    off = np.array(errors) if errors else np.zeros((1, later.shape[1]))
+    quantiles = []
+    for column in range(later.shape[1]):
+        middle = weighted_quantile(predicted[:, column], weights, 0.5)
+        both = (predicted[order, column][:, None] + off[None, :, column]).ravel()
+        shares = np.repeat(weights[order], len(off))
+        low, high = (weighted_quantile(both, shares, share) for share in (0.1, 0.9))
+        quantiles.append(Quantiles(*back(np.array([min(low, middle), middle, max(high, middle)])).tolist()))
+    return tuple(quantiles)
+
+
+def _scale(seen: Curve, own: Floats, shapes: Shapes) -> tuple[Transform, Transform]:
+    """The scale on which runs differ by a constant, and the way back; both rise."""
+    whole = -lowest_floor(seen)
+    every = np.concatenate([own, shapes.seen.ravel(), shapes.later.ravel()])
+    if seen.direction is Direction.UP and np.isfinite(whole) and (every <= whole).all():
+        least = _LEAST_MISSING * whole
+        return lambda v: -np.log(np.maximum(whole - v, least)), lambda v: whole - np.exp(-v)
+    if (every > 0).all():
+        return np.log, np.exp
+    return _same, _same
+
+
+def _same(values: Floats) -> Floats:
+    return values
+
+
+def _shapes(timeline: Timeline, points: Floats, later: Floats) -> Shapes | None:
+    units = timeline.units
+    kept = [
+        index
+        for index, curve in enumerate(timeline.curves)
+        if curve.last_step / units[index] >= _SLACK * later.max()
+        and curve.steps[0] / units[index] <= points[-1]
+    ]
+    if len(kept) < 3:
+        return None
+    rows = [timeline.curves[index] for index in kept]
+    scale = units[kept]
+    seen = np.stack([_at(curve, points * unit) for curve, unit in zip(rows, scale, strict=True)])
+    after = np.stack([_at(curve, later * unit) for curve, unit in zip(rows, scale, strict=True)])
+    return Shapes(seen, after, timeline.groups[kept].astype(float))
+
+
+def _at(curve: Curve, steps: Floats) -> Floats:
+    return np.asarray(np.interp(steps, curve.steps, smoothed(curve.values)))
+
+
+def _predicted(own: Floats, table: Floats, later: Floats, usable: Floats) -> tuple[Floats, Floats]:
+    """Each earlier run's word brought to this level, and its weight by nearness in level and in shape."""
+    difference = table - own
+    level = np.sqrt((difference**2).mean(axis=1))
+    shape = np.sqrt(((difference - difference[:, -1:]) ** 2).mean(axis=1))
+    distance = np.where(usable, level + shape, np.inf)
+    ranked = np.sort(distance[np.isfinite(distance)])
+    width = max(float(ranked[min(_NEAR, len(ranked) - 1)]), 1e-9)
+    weights = np.exp(-0.5 * (distance / width) ** 2)
+    return later - difference[:, -1:], weights
+
 
 _CELL = 0.02
 """Grid spacing in the logarithm of time: warping is a shift by cells."""
@@ -31,11 +141,10 @@ _EVERY = 5
 _SHIFTS = np.array([-16, -8, 0, 8, 16])
 _WIDTHS = (0.07, 0.15, 0.4, 10.0)
 _WARPS = (0.01, 0.15)
-_PROBES = 24
 _LEAST_RESIDUALS = 6
 _MOST_GUESSES = 200
 _FEW_RUNS = np.array([-0.3, -0.15, 0.0, 0.15, 0.3])
-"""Assumed spread of ln(true / told) where too few earlier runs could be told from each other."""
+"""Assumed spread of ln(true / predicted) where too few earlier runs could be predicted from each other."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +167,7 @@ class History:
 class Guesses:
     """What earlier runs say: steps at which the target is met, each with its weight and its error so far.
 
-    `residuals` are logarithms of true over told among the earlier runs, with `residual_weights`.
+    `residuals` are logarithms of true over predicted among the earlier runs, with `residual_weights`.
     """
 
     steps: Floats
@@ -78,7 +187,7 @@ class Guesses:
         return weighted_quantile(self.steps[there], self.weights[there], 0.5) if there.any() else math.inf
 
     def quantiles(self, now: float) -> Quantiles:
-        """p10, p50 and p90 of the step: the guesses, each as far off as earlier runs were told wrong."""
+        """p10, p50 and p90 of the step: the guesses, each as far off as predictions of earlier runs were."""
         there = np.flatnonzero(np.isfinite(self.steps) & (self.weights > 0))
         if not len(there):
             return Quantiles(math.inf, math.inf, math.inf)
@@ -86,15 +195,15 @@ class Guesses:
         errors, shares = self.residuals, self.residual_weights
         if len(errors) < _LEAST_RESIDUALS:
             errors, shares = _FEW_RUNS, np.ones(len(_FEW_RUNS))
-        told = (self.steps[kept][:, None] * np.exp(errors[None, :])).ravel()
+        predicted = (self.steps[kept][:, None] * np.exp(errors[None, :])).ravel()
         weights = (self.weights[kept][:, None] * shares[None, :]).ravel()
         middle = max(self.median, now)
-        low, high = (max(now, weighted_quantile(told, weights, share)) for share in (0.1, 0.9))
+        low, high = (max(now, weighted_quantile(predicted, weights, share)) for share in (0.1, 0.9))
         return Quantiles(min(low, middle), middle, max(high, middle))
 
     @property
     def error(self) -> float:
-        """The usual size of the error among the earlier runs: median of |ln(true / told)|."""
+        """The usual size of the error among the earlier runs: median of |ln(true / predicted)|."""
         if len(self.residuals) < _LEAST_RESIDUALS:
             return float(np.median(np.abs(_FEW_RUNS)))
         return weighted_quantile(np.abs(self.residuals), self.residual_weights, 0.5)
@@ -149,7 +258,7 @@ def guesses(seen: Curve, timeline: Timeline, target: float) -> Guesses:
     weights = np.linspace(0.3, 1.0, len(cells))
     weights /= weights.sum()
     factors = np.exp(_CELL * _SHIFTS)
-    told = meets[alive][:, None] / factors[None, :]
+    predicted = meets[alive][:, None] / factors[None, :]
     own_distance = _distances(np.log(np.maximum(sign * (own - target), least))[None, :], shifted, weights)
     order = np.argsort(own_distance[0].min(axis=1))
     probes = order[np.isfinite(meets[alive][order])][:_PROBES]
@@ -157,13 +266,13 @@ def guesses(seen: Curve, timeline: Timeline, target: float) -> Guesses:
     among = _distances(unshifted[probes], shifted, weights)
     groups = timeline.groups[alive]
     other = groups[probes][:, None] != groups[None, :]
-    width, warp, residuals = _choose(among, other, told, meets[alive][probes], now)
-    likely = _weights(own_distance, told, now, width, warp)[0]
+    width, warp, residuals = _choose(among, other, predicted, meets[alive][probes], now)
+    likely = _weights(own_distance, predicted, now, width, warp)[0]
     nearness = np.exp(-0.5 * own_distance[0].min(axis=1)[probes] / max(2 * width, 0.2) ** 2) + 1e-3
     kept = np.isfinite(residuals)
     flat = likely.ravel()
     return Guesses(
-        steps=(told * unit).ravel(),
+        steps=(predicted * unit).ravel(),
         weights=flat / flat.sum(),
         runs=tuple(timeline.curves[index].name for index in alive for _ in factors),
         factors=np.tile(factors, len(alive)),
@@ -171,7 +280,7 @@ def guesses(seen: Curve, timeline: Timeline, target: float) -> Guesses:
         warp=warp,
         residuals=residuals[kept],
         residual_weights=nearness[kept],
-        reaching=float(flat[np.isfinite(told.ravel())].sum() / flat.sum()),
+        reaching=float(flat[np.isfinite(predicted.ravel())].sum() / flat.sum()),
     )
 
 
@@ -191,27 +300,27 @@ def _distances(rows: Floats, shifted: Floats, weights: Floats) -> Floats:
     return np.maximum(squares, 0.0).reshape(len(rows), runs, shifts)
 
 
-def _weights(distances: Floats, told: Floats, now: float, width: float, warp: float) -> Floats:
+def _weights(distances: Floats, predicted: Floats, now: float, width: float, warp: float) -> Floats:
     """Weight of each guess; those that would have met the target already count nothing."""
     logarithms = -0.5 * distances / width**2 - 0.5 * ((_CELL * _SHIFTS) / warp) ** 2
-    logarithms = np.where(told > now, logarithms, -np.inf)
+    logarithms = np.where(predicted > now, logarithms, -np.inf)
     top = logarithms.max(axis=(1, 2), keepdims=True)
     return np.asarray(np.exp(logarithms - np.where(np.isfinite(top), top, 0.0)))
 
 
 def _choose(
-    among: Floats, other: NDArray[np.bool_], told: Floats, true: Floats, now: float
+    among: Floats, other: NDArray[np.bool_], predicted: Floats, true: Floats, now: float
 ) -> tuple[float, float, Floats]:
-    """Width and warp that tell the probes best from the runs of other groups, and the errors left."""
+    """Width and warp that predict the probes best from the runs of other groups, and the errors left."""
     if not len(true):
         return 0.2, 0.1, np.zeros(0)
     best: tuple[float, float, float, Floats] | None = None
-    finite = np.isfinite(told)
-    order = np.argsort(told.ravel(), kind="stable")
-    ordered = told.ravel()[order]
+    finite = np.isfinite(predicted)
+    order = np.argsort(predicted.ravel(), kind="stable")
+    ordered = predicted.ravel()[order]
     for width in _WIDTHS:
         for warp in _WARPS:
-            weights = _weights(among, told, now, width, warp) * (other[:, :, None] & finite[None])
+            weights = _weights(among, predicted, now, width, warp) * (other[:, :, None] & finite[None])
             cumulated = np.cumsum(weights.reshape(len(true), -1)[:, order], axis=1)
             total = cumulated[:, -1:]
             middle = (cumulated < 0.5 * total).sum(axis=1)
@@ -238,9 +347,9 @@ def weighted_quantile(values: Floats, weights: Floats, share: float) -> float:
     return float(values[order][min(np.searchsorted(cumulated, share * cumulated[-1]), len(values) - 1)])
 
 
-def nearest(found: Guesses, count: int = 5) -> Sequence[tuple[str, float]]:
+def nearest(guessed: Guesses, count: int = 5) -> Sequence[tuple[str, float]]:
     """The runs that count most, each with its share."""
     shares: dict[str, float] = {}
-    for run, weight in zip(found.runs, found.weights, strict=True):
+    for run, weight in zip(guessed.runs, guessed.weights, strict=True):
         shares[run] = shares.get(run, 0.0) + float(weight)
     return sorted(shares.items(), key=lambda item: -item[1])[:count]

@@ -1,4 +1,4 @@
-"""Which family to believe: by how well it told the log's end from its beginning, not by how well it fits.
+"""Which family to believe: by how well it predicts the log's end from its beginning, not by how well it fits.
 
 At rolling origins (half, 65 and 80 % of the log) each family is fitted to what came before and held against
 what came after. Weights fall with the fourth power of that error; its growth with the horizon is the spread:
@@ -96,8 +96,8 @@ def _rolled(points: Curve, span: Span, tried: Sequence[Family]) -> tuple[Floats,
         spread = float(np.ptp(points.values))
         return np.full(len(tried), spread), np.full(len(tried), spread)
     return (
-        np.array([float(np.mean(found)) for found in misses]),
-        np.array([float(np.sqrt(np.mean(np.square(found)))) for found in slopes]),
+        np.array([float(np.mean(each)) for each in misses]),
+        np.array([float(np.sqrt(np.mean(np.square(each)))) for each in slopes]),
     )
 
 
@@ -111,8 +111,8 @@ def reaching_steps(steps: Floats, curves: Floats, target: float, sign: float) ->
     rows = np.arange(len(curves))
     high, low = above[rows, before], above[rows, first]
     share = np.where(first > 0, high / np.maximum(high - low, 1e-300), 0.0)
-    found = steps[before] + np.clip(share, 0.0, 1.0) * (steps[first] - steps[before])
-    return np.asarray(np.where(never, np.inf, found))
+    reached = steps[before] + np.clip(share, 0.0, 1.0) * (steps[first] - steps[before])
+    return np.asarray(np.where(never, np.inf, reached))
 
 
 def quantiles_of(values: Floats, weights: Floats) -> Quantiles:

@@ -40,7 +40,7 @@ class BillingTerms:
 UNKNOWN_TERMS = BillingTerms(
     0.0, 0.0, Kind.ASSUMED, "", note="billing terms not known: the exact time is billed"
 )
-"""For providers whose terms nobody has looked up, and for machines one owns."""
+"""For providers with unknown terms, and for owned machines."""
 
 
 def billed_seconds(seconds: float, terms: BillingTerms) -> float:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from foretrain.facts.entries import read_entries
-from foretrain.facts.sheets import Sheet, data_root
+from foretrain.facts.sheets import Sheet, data_root, read_entries
 from foretrain.registry import Registry
 
 

@@ -9,8 +9,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from foretrain.errors import InvalidRequest, UnknownName
-from foretrain.facts.entries import read_entries
-from foretrain.facts.sheets import Sheet, data_root
+from foretrain.facts.sheets import Sheet, data_root, read_entries
 from foretrain.facts.user_data import user_data_dir
 from foretrain.registry import Registry, normalised
 
@@ -94,14 +93,16 @@ def matching(name: str) -> tuple[Device, ...]:
 
 def listed(vendor: str | None = None, generation: str | None = None) -> tuple[Device, ...]:
     """All devices of a vendor and generation; an unknown one raises `UnknownName`."""
-    found = tuple(devices().values())
+    selected = tuple(devices().values())
     for kind, wanted in (("vendor", vendor), ("generation", generation)):
         if wanted is not None:
-            known = {getattr(item, kind) for item in found}
+            known = {getattr(item, kind) for item in selected}
             if normalised(wanted) not in {normalised(name) for name in known}:
                 raise UnknownName(kind, wanted, known, f"Known: {', '.join(sorted(known))}")
-            found = tuple(item for item in found if normalised(getattr(item, kind)) == normalised(wanted))
-    return found
+            selected = tuple(
+                item for item in selected if normalised(getattr(item, kind)) == normalised(wanted)
+            )
+    return selected
 
 
 def _read_devices() -> Iterator[Device]:

@@ -128,15 +128,15 @@ def known_grid(country_or_region: str, provider: str | None = None) -> GridInten
 
 def grid_intensity(country_or_region: str, provider: str | None = None) -> GridIntensity:
     """The same; an unknown place raises `UnknownName`."""
-    found = known_grid(country_or_region, provider)
-    if found is None:
+    grid = known_grid(country_or_region, provider)
+    if grid is None:
         regions = (region.region for region in _regions_of(provider))
         known = [*grids(), *(grid.name for grid in grids().values()), *regions]
         kind = "country or region" if provider is None else f"country or {provider} region"
         raise UnknownName(
             kind, country_or_region, known, "Name a country as USA or France, a state as US-VA."
         )
-    return found
+    return grid
 
 
 def _regions_of(provider: str | None) -> list[CloudRegion]:

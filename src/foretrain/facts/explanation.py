@@ -11,8 +11,7 @@ from foretrain.facts.links import links
 from foretrain.facts.nodes import nodes
 from foretrain.facts.offers import Offer, offers_named
 from foretrain.facts.providers import BillingRule, providers
-from foretrain.facts.sheets import Fact, Kind, Sheet, quantities
-from foretrain.facts.sources import Source, sources
+from foretrain.facts.sheets import Fact, Kind, Sheet, Source, quantities, sources
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +44,9 @@ def explain(name: str) -> Explanation:
     """What is known of a device (or family), link, node, provider, offer `provider:instance`, data set,
     storage or source."""
     for look in (_device, _family, _link, _offer, _node, _provider, _dataset, _storage, _source):
-        found = look(name)
-        if found is not None:
-            return found
+        explanation = look(name)
+        if explanation is not None:
+            return explanation
     known = [*devices(), *links(), *nodes(), *providers(), *datasets(), *storages(), *sources()]
     hint = "Explain a device, link, node, provider, data set, storage, source or offer (provider:instance)"
     raise UnknownName("fact sheet", name, known, hint)
@@ -152,13 +151,13 @@ def _offer_sheet(offer: Offer) -> Sheet:
 
 
 def _dataset(name: str) -> Explanation | None:
-    found = datasets().find(name)
-    return None if found is None else _explanation(found.id, "data set", found.name, [found.sheet])
+    dataset = datasets().find(name)
+    return None if dataset is None else _explanation(dataset.id, "data set", dataset.name, [dataset.sheet])
 
 
 def _storage(name: str) -> Explanation | None:
-    found = storages().find(name)
-    return None if found is None else _explanation(found.id, "storage", found.name, [found.sheet])
+    storage = storages().find(name)
+    return None if storage is None else _explanation(storage.id, "storage", storage.name, [storage.sheet])
 
 
 def _source(name: str) -> Explanation | None:

@@ -25,7 +25,7 @@ def problems(
 ) -> list[str]:
     """One sentence for each thing that is wrong with these devices; none when all is well."""
     listed = list(devices)
-    found = [
+    listed_problems = [
         f"{device.id}: {problem}"
         for device in listed
         for problem in (
@@ -34,7 +34,7 @@ def problems(
             *_physics(device),
         )
     ]
-    return [*found, *_family_problems(listed)]
+    return [*listed_problems, *_family_problems(listed)]
 
 
 def _fact_problems(fact: Fact, quantities: Mapping[str, Quantity], sources: Container[str]) -> Iterator[str]:
@@ -83,7 +83,7 @@ def _vector_peak(device: Device) -> Iterator[str]:
     if abs(peak - expected) > PEAK_TOLERANCE * expected and not explained:
         yield (
             f"FP32 peak {peak:g}, but 2 x {count:g} SMs x {lanes:g} lanes x {clock:g} Hz = {expected:g}; "
-            "mend one of them, or say in a note why the boost clock does not give the peak"
+            "correct one of them, or say in a note why the boost clock does not give the peak"
         )
 
 

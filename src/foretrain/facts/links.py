@@ -11,8 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from foretrain.facts.entries import read_entries
-from foretrain.facts.sheets import Sheet, data_root, read_toml
+from foretrain.facts.sheets import Sheet, data_root, read_entries, read_toml
 from foretrain.registry import Registry
 
 _PLANS = "nccl-topology-model"

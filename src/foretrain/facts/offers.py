@@ -113,7 +113,7 @@ def search(query: OfferQuery) -> tuple[Offer, ...]:
     is_wanted_gpu = _gpu_filter(query.gpu, known)
     in_clouds = [offer for offer in known if not clouds or offer.provider in clouds]
     regions = _known_regions(query.regions, in_clouds)
-    found = [
+    selected = [
         offer
         for offer in in_clouds
         if (query.historical or not offer.historical)
@@ -124,10 +124,10 @@ def search(query: OfferQuery) -> tuple[Offer, ...]:
         and is_wanted_gpu(offer)
     ]
     if query.cheapest_region:
-        found = _cheapest_regions(found, query.spot)
+        selected = _cheapest_regions(selected, query.spot)
     order = _ORDERS[query.sort]
-    found.sort(key=lambda offer: (*order(offer, query.spot), offer.provider, offer.instance, offer.region))
-    return tuple(found[: query.limit])
+    selected.sort(key=lambda offer: (*order(offer, query.spot), offer.provider, offer.instance, offer.region))
+    return tuple(selected[: query.limit])
 
 
 def offers_named(name: str) -> tuple[Offer, ...]:
@@ -143,7 +143,7 @@ def offers_named(name: str) -> tuple[Offer, ...]:
     named = [offer for offer in of_provider if normalised(offer.instance) == normalised(instance)]
     if not named:
         instances = {offer.instance for offer in of_provider}
-        hint = f"List them: foretrain offers --cloud {provider}"
+        hint = f"List the offers of cloud {provider}: foretrain offers"
         raise UnknownName(f"instance of {provider}", instance, instances, hint)
     current = [offer for offer in named if not offer.historical]
     return tuple(sorted(current or named, key=lambda offer: (offer.usd_per_hour, offer.region)))

@@ -30,8 +30,7 @@ from foretrain.facts.offers import (
     shipped_offers,
     user_offers_file,
 )
-from foretrain.facts.price_catalog import Skipped, convert, read_price_file
-from foretrain.facts.price_outliers import Outlier
+from foretrain.facts.price_catalog import Outlier, Skipped, convert, read_price_file
 from foretrain.facts.user_data import write_atomically
 
 
@@ -84,17 +83,17 @@ def import_prices(file: Path, as_of: date | None = None) -> ImportReport:
 
 def _date_in_name(file: Path) -> str:
     """The date in a file's name: `..._2026_08.csv`, `..._2026_08_22.csv.gz`, `prices-2026-08-22.csv`."""
-    found = re.search(r"(?<!\d)(20\d\d)[_-](\d\d)(?:[_-](\d\d))?(?!\d)", file.name)
-    if found is None:
+    stamp = re.search(r"(?<!\d)(20\d\d)[_-](\d\d)(?:[_-](\d\d))?(?!\d)", file.name)
+    if stamp is None:
         raise InvalidRequest(
             f"{file.name!r} does not say when its prices were taken; give the date, or name the file like "
             "prices_2026_08.csv or prices_2026-08-22.csv"
         )
-    year, month, day = found.groups()
+    year, month, day = stamp.groups()
     try:
         whole = date(int(year), int(month), int(day or 1))
     except ValueError as error:
-        raise InvalidRequest(f"{file.name!r} holds the date {found.group()}: {error}") from error
+        raise InvalidRequest(f"{file.name!r} holds the date {stamp.group()}: {error}") from error
     return whole.isoformat() if day else f"{year}-{month}"
 
 

@@ -11,7 +11,7 @@ p4d, either size on a marketplace), so every provider carries its own rules, tri
     [[accelerators]]
     name = "A100"
     instances = "p4d.*"
-    device = "a100-sxm-40gb"      or, where the variant cannot be told, only: family = "a100"
+    device = "a100-sxm-40gb"      or, where the variant is not known, only: family = "a100"
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Provider:
     folder: Traversable
 
     def identify(self, accelerator: str, instance: str) -> AcceleratorRule | LeftOut | None:
-        """The first rule that matches, or None for an accelerator nobody has mapped."""
+        """The first rule that matches, or None for an accelerator without a rule."""
         rules: Iterable[LeftOut | AcceleratorRule] = (*self.left_out, *self.accelerators)
         for rule in rules:
             if fnmatchcase(accelerator, rule.name) and fnmatchcase(instance, rule.instances):

@@ -9,6 +9,9 @@ On disk a sheet is a TOML file whose `[[facts]]` blocks group the values that sh
 
 Sources that disagree stay side by side in blocks of their own; the first block that states a quantity is
 preferred, and `explain` shows the others too.
+
+Files on devices, links and nodes hold one thing each: its `id`, which is also the name of the file, a few
+identifying texts, its aliases, and `[[facts]]` blocks. Sources are listed in `data/sources.toml`.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from importlib.resources.abc import Traversable
 from typing import Any
 
 from foretrain.errors import InvalidData, MissingData
+from foretrain.registry import Registry
 
 Value = float | int | str
 
@@ -147,3 +151,53 @@ def read_sheet(subject: str, blocks: list[dict[str, Any]], file: str) -> Sheet:
             facts.append(Fact(quantity, value, kind, source, quantity not in stated, note))
             stated.add(quantity)
     return Sheet(subject, tuple(facts))
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What one file says: identifying texts by key, aliases, facts."""
+
+    identity: dict[str, str]
+    aliases: tuple[str, ...]
+    sheet: Sheet
+
+
+def read_entries(folder: Traversable, identity: tuple[str, ...]) -> Iterator[Entry]:
+    """The TOML files of a folder, in order of name; each must state the `identity` texts."""
+    files = (file for file in folder.iterdir() if file.name.endswith(".toml"))
+    for file in sorted(files, key=lambda file: file.name):
+        content = read_toml(file)
+        missing = [key for key in identity if not isinstance(content.get(key), str)]
+        if missing:
+            raise InvalidData(file.name, f"a file in {folder.name} must say {', '.join(missing)}")
+        if content["id"] + ".toml" != file.name:
+            raise InvalidData(file.name, f"the file is not named after its id, {content['id']!r}")
+        yield Entry(
+            identity={key: content[key] for key in identity},
+            aliases=tuple(content.get("aliases", ())),
+            sheet=read_sheet(content["id"], content.get("facts", []), file.name),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A document, data set or measurement: what it is, where to find it, when it was read, its licence."""
+
+    id: str
+    title: str
+    locator: str
+    retrieved: str
+    licence: str
+
+
+@cache
+def sources() -> Registry[Source]:
+    """All sources, by id."""
+    entries = read_toml(data_root() / "sources.toml")
+    try:
+        listed = [Source(id=id_, **entry) for id_, entry in entries.items()]
+    except TypeError as error:
+        raise InvalidData(
+            "sources.toml", f"a source needs title, locator, retrieved, licence: {error}"
+        ) from error
+    return Registry("source", listed, name=lambda source: source.id)

@@ -7,7 +7,7 @@ The length holds at a reference batch B_0, if one is named. At another global ba
 with the growth of `epochs_by_batch`. Without a reference batch, epochs and steps are the same at every batch.
 
 Asynchronous training with stale gradients needs more updates to make the same progress. The factor of
-`convergence.staleness` applies where the length follows from a target; a given length only gets a note.
+`convergence.batch_size` applies where the length follows from a target; a given length only gets a note.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from foretrain.convergence.staleness import KIND, penalty_of
+from foretrain.convergence.batch_size import KIND, penalty_of
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Quantiles
 from foretrain.jobs.epochs_by_batch import (

@@ -114,7 +114,7 @@ def _tokens() -> Callable[[], object]:
 
 
 def encoded(photo: Any, wanted: int) -> bytes:
-    """A photograph as JPEG at the quality that comes nearest to so many bytes."""
+    """A photograph as JPEG at the quality whose size is nearest to `bytes`."""
     files = []
     for quality in range(50, 101):
         file = io.BytesIO()
@@ -124,5 +124,5 @@ def encoded(photo: Any, wanted: int) -> bytes:
 
 
 if __name__ == "__main__":
-    for name, found in measure_decoding(Path(sys.argv[1])).items():
-        sys.stdout.write(f"{name}: {found.p50:.4g} s ({found.p10:.4g} to {found.p90:.4g})\n")
+    for name, seconds in measure_decoding(Path(sys.argv[1])).items():
+        sys.stdout.write(f"{name}: {seconds.p50:.4g} s ({seconds.p10:.4g} to {seconds.p90:.4g})\n")

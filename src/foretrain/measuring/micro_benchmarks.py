@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from foretrain.measuring.trials import Trial
 
 SECONDS = 75.0
-"""How long all trials together may take, unless told otherwise."""
+"""How long all trials together may take by default."""
 _FOOTPRINT = 96 * 2**20
 """Bytes that the sets of a trial together fill: more than a last-level cache keeps of them."""
 _MOST_SETS = 8
@@ -46,7 +46,7 @@ class Timing:
 
 
 def run_trials(progress: Progress = lambda *_: None, seconds: float = SECONDS) -> tuple[Timing, ...]:
-    """Time all trials within about so many seconds; `progress` hears what is run and which share is done."""
+    """Time all trials within about `seconds`; `progress` gets what is run and the share done."""
     try:
         import torch
     except ModuleNotFoundError as error:
@@ -54,14 +54,14 @@ def run_trials(progress: Progress = lambda *_: None, seconds: float = SECONDS) -
     from foretrain.measuring.trials import trials
 
     torch.manual_seed(0)
-    settle_allocator()
-    found: list[Timing] = []
+    fix_allocator_thresholds()
+    timings: list[Timing] = []
     every = trials()
     start = _backward_start()
     for index, trial in enumerate(every):
         progress(trial.kind, index / len(every))
-        found += _timings(trial, seconds / len(every), start)
-    return tuple(found)
+        timings += _timings(trial, seconds / len(every), start)
+    return tuple(timings)
 
 
 def _timings(trial: Trial, budget: float, start: float) -> Iterator[Timing]:
@@ -105,7 +105,7 @@ def torch_version() -> str:
     return str(torch.__version__)
 
 
-def settle_allocator() -> None:
+def fix_allocator_thresholds() -> None:
     """Let glibc recycle memory as it does once a training has run a few steps.
 
     Its threshold for mapping a large tensor anew creeps up to 32 MiB with the tensors that are freed, and it
@@ -121,7 +121,7 @@ def settle_allocator() -> None:
 
 
 def works_of(trial: Trial) -> tuple[Work, ...]:
-    """The work of the forward pass and that of each backward pass, as a trace on the meta device tells it."""
+    """The work of the forward pass and that of each backward pass, as traced on the meta device."""
     import torch
 
     from foretrain.workloads.graph import Graph, Phase, Role

@@ -47,7 +47,7 @@ class Host:
     def start(
         self, command: Sequence[str], log: IO[str], environment: Mapping[str, str] | None = None
     ) -> subprocess.Popen[str]:
-        """Start a command there, its input and output piped; its process has the id that `Popen` tells."""
+        """Start a command there, its input and output piped; its process has the id of the `Popen`."""
         return subprocess.Popen(
             ["ip", "netns", "exec", self.namespace, *command],
             stdin=subprocess.PIPE,
@@ -84,7 +84,7 @@ def why_not() -> str | None:
 
 @contextmanager
 def joined_hosts(count: int, bytes_per_second: float | None = None) -> Iterator[Hosts]:
-    """So many namespaces on one bridge, gone again afterwards, also when interrupted or asked to end."""
+    """Namespaces on one bridge, removed afterwards, also when interrupted or asked to end."""
     problem = why_not()
     if problem:
         raise MissingData(problem)
@@ -105,7 +105,7 @@ def named() -> tuple[str, ...]:
 
 
 def remove_left_behind() -> tuple[str, ...]:
-    """Remove the namespaces of processes that are no more; tells their names."""
+    """Remove the namespaces of ended processes; returns their names."""
     dead = tuple(name for name in named() if not Path(f"/proc/{_maker(name)}").exists())
     _remove(dead)
     return dead

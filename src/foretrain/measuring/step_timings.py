@@ -34,25 +34,25 @@ def read_timings(file: Path) -> tuple[StepTiming, ...]:
 
     A malformed file raises `InvalidData` with the line and what would be right there.
     """
-    found: dict[Configuration, list[StepTiming]] = {}
+    by_configuration: dict[Configuration, list[StepTiming]] = {}
     try:
         with file.open(encoding="utf-8-sig", newline="") as stream:
             lines = csv.DictReader(stream)
             _check_columns(file, lines.fieldnames)
             for line in lines:
                 timing = _timing(file, lines.line_num, line)
-                found.setdefault(timing.configuration, []).append(timing)
+                by_configuration.setdefault(timing.configuration, []).append(timing)
     except FileNotFoundError:
         raise InvalidRequest(f"there is no file {str(file)!r} of timings") from None
     except IsADirectoryError:
         raise InvalidRequest(f"{str(file)!r} is a folder; name a CSV file of timings") from None
     except (UnicodeDecodeError, csv.Error) as error:
         raise InvalidData(str(file), f"is not a CSV file: {error}") from error
-    if not found:
+    if not by_configuration:
         raise InvalidData(str(file), "has no timings below its header; add one line per measured step")
     return tuple(
         StepTiming(configuration, statistics.median(item.step_seconds for item in items), items[0].row)
-        for configuration, items in found.items()
+        for configuration, items in by_configuration.items()
     )
 
 
@@ -67,7 +67,7 @@ def _check_columns(file: Path, columns: Any) -> None:
         if name not in known:
             near = nearest(str(name), known)
             hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
-            raise InvalidData(str(file), f"nobody knows the column {name!r}; {hint}", 1)
+            raise InvalidData(str(file), f"unknown column {name!r}; {hint}", 1)
 
 
 def _timing(file: Path, row: int, line: Mapping[str | None, Any]) -> StepTiming:

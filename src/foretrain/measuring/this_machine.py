@@ -42,11 +42,11 @@ def measure_this_machine(
 
     Rates that other operators were seen to reach may be given; the higher of both is the peak.
     """
-    found = _measure(progress)
+    measured = _measure(progress)
     measurement = replace(
-        found,
-        fp32_flop_per_second=max(found.fp32_flop_per_second, flop_per_second),
-        memory_bytes_per_second=max(found.memory_bytes_per_second, memory_bytes_per_second),
+        measured,
+        fp32_flop_per_second=max(measured.fp32_flop_per_second, flop_per_second),
+        memory_bytes_per_second=max(measured.memory_bytes_per_second, memory_bytes_per_second),
     )
     write_atomically(measured_devices_dir() / f"{DEVICE_ID}.toml", _as_toml(measurement))
     devices.cache_clear()

@@ -1,6 +1,6 @@
 """What the micro-benchmark runs: real torch operators, forward and backward, in sizes training uses.
 
-A `Trial` is one function of a few tensors. Run on the meta device it tells which piece of work it is, in the
+A `Trial` is one function of a few tensors. Run on the meta device it shows which piece of work it is, in the
 words the operator models read; run on the CPU it takes time. Sizes are spread over what decides the speed of
 each kind (depth and width of products, channels and positions of convolutions, bytes against the caches) and
 are not those of any one model.

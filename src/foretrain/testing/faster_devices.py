@@ -1,4 +1,4 @@
-"""Devices that differ from real ones in their figures alone."""
+"""Real devices with other figures."""
 
 from __future__ import annotations
 

@@ -22,9 +22,9 @@ _ROUNDING = 1e-9
 class OperatorModelSuite:
     """Inherit it in a test class, and name the model, the devices and types of number it is meant for.
 
-    A model that follows real libraries in what they do for odd sizes may tell a larger work faster; it has to
+    A model that follows real libraries in what they do for odd sizes may price a larger work lower; it has to
     say by how much: `slack` is the largest fall, as a share, and `exceptions` the share of the steps from one
-    work to a larger one that fall at all. `device_slack`: how much slower it may tell a faster device.
+    work to a larger one that fall at all. `device_slack`: how much slower it may price a faster device.
     """
 
     model: ClassVar[OperatorModel]
@@ -114,6 +114,6 @@ class OperatorModelSuite:
         """For every kind on every device."""
         for on in map(device, self.devices):
             for kind in self.kinds():
-                found = self.model.confidence(kind, on)
-                assert 0 < found.p10 <= found.p90
-                assert found.source
+                trust = self.model.confidence(kind, on)
+                assert 0 < trust.p10 <= trust.p90
+                assert trust.source

@@ -137,7 +137,7 @@ class RegisteredStrategySuite(ABC):
             for text in strategy.words or (f"{strategy.keys[0]}=1",):
                 yield strategy, layout_of(text, devices, devices)
 
-    def test_it_is_found_by_its_name_and_by_its_words(self) -> None:
+    def test_it_is_listed_by_its_name_and_by_its_words(self) -> None:
         """Layouts name the strategy of their replicas."""
         for strategy in self.strategies():
             assert strategies()[strategy.name] is strategy

@@ -65,13 +65,13 @@ def fuse(graph: Graph) -> Graph:
 
 def fused(graph: Graph) -> Graph:
     """The same as `fuse`, computed once for all graphs of a family; `unfused` leads back."""
-    found = graph.__dict__.get("fused")
-    if found is None:
+    executed = graph.__dict__.get("fused")
+    if executed is None:
         root = graph.__dict__.get(Graph.ROOT)
-        found = fuse(graph) if root is None else fused(root).with_sizes_of(graph)
-        found.__dict__["unfused"] = graph
-        graph.__dict__["fused"] = found
-    result: Graph = found
+        executed = fuse(graph) if root is None else fused(root).with_sizes_of(graph)
+        executed.__dict__["unfused"] = graph
+        graph.__dict__["fused"] = executed
+    result: Graph = executed
     return result
 
 

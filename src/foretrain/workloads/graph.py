@@ -171,7 +171,7 @@ class Graph:
     def with_specs(self, specs: tuple[Spec, ...], **changes: Any) -> Graph:
         """The same calls on other shapes. What was found out about the calls' structure is kept."""
         other = replace(self, specs=specs, **changes)
-        for structural in ("alike", "producers", "saved"):
+        for structural in ("representatives", "producers", "saved"):
             if structural in self.__dict__:
                 other.__dict__[structural] = self.__dict__[structural]
         other.__dict__[self.ROOT] = self.__dict__.get(self.ROOT, self)
@@ -182,12 +182,12 @@ class Graph:
         return self.with_specs(other.specs, batch=other.batch, samples=other.samples, tokens=other.tokens)
 
     @cached_property
-    def alike(self) -> tuple[int, ...]:
+    def representatives(self) -> tuple[int, ...]:
         """For each call the first one like it in everything but its place: same operator on same specs."""
         first: dict[Any, int] = {}
         weights = {index for index, buffer in enumerate(self.buffers) if buffer.role in _WEIGHTS}
         reads_weight = [not weights.isdisjoint(call.reads) for call in self.calls]
-        found = []
+        chosen = []
         for index, call in enumerate(self.calls):
             likeness = (
                 call.name,
@@ -200,20 +200,20 @@ class Graph:
                 call.forward is not None and reads_weight[call.forward],
                 str(call.settings) if call.settings else "",
             )
-            found.append(first.setdefault(likeness, index))
-        return tuple(found)
+            chosen.append(first.setdefault(likeness, index))
+        return tuple(chosen)
 
     @cached_property
     def saved(self) -> tuple[tuple[int, ...], ...]:
         """For each call the buffers it saves for its backward pass: what its own backward calls read of all
         that was there when the forward pass ended."""
         forward_end = sum(call.phase is Phase.FORWARD for call in self.calls)
-        found: list[dict[int, None]] = [{} for _ in self.calls]
+        saved_by: list[dict[int, None]] = [{} for _ in self.calls]
         for call in self.calls:
             if call.forward is not None and call.phase is Phase.BACKWARD:
                 kept = (buffer for buffer in call.reads if self.buffers[buffer].born < forward_end)
-                found[call.forward].update(dict.fromkeys(kept))
-        return tuple(tuple(sorted(buffers)) for buffers in found)
+                saved_by[call.forward].update(dict.fromkeys(kept))
+        return tuple(tuple(sorted(buffers)) for buffers in saved_by)
 
     def reads_weight(self, call: Call) -> bool:
         """Whether a call reads a parameter, or its half-precision copy."""
@@ -225,8 +225,8 @@ class Graph:
         last_writer: dict[int, int] = {}
         edges: list[tuple[int, ...]] = []
         for index, call in enumerate(self.calls):
-            found = (last_writer.get(buffer) for buffer in call.reads)
-            edges.append(tuple(sorted({writer for writer in found if writer is not None})))
+            writers = (last_writer.get(buffer) for buffer in call.reads)
+            edges.append(tuple(sorted({writer for writer in writers if writer is not None})))
             last_writer.update(dict.fromkeys(call.writes, index))
         return tuple(edges)
 

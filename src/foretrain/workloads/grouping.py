@@ -7,7 +7,7 @@ the tensors it writes; and how many operators it groups.
 
 Reference: G. Yang et al., "Prediction of the Resource Consumption of Distributed Deep Learning Systems",
 Proc. ACM Meas. Anal. Comput. Syst. 6 (2), 2022, section 4. The paper's M = log₁₀ v leaves two or three nodes
-for any graph in practice; the factor keeps its proportionality with enough nodes to tell graphs apart.
+for any graph in practice; the factor keeps its proportionality with enough nodes to distinguish graphs.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ def _communities(count: int, edges: list[tuple[int, int]], nodes: int, seed: int
         share = min(len(part), _share(len(part), sum(map(len, left)), free, len(left)))
         if share == 0:
             break
-        found = networkx.community.asyn_fluidc(network.subgraph(sorted(part)), share, seed=seed)
-        for members in found:
+        communities = networkx.community.asyn_fluidc(network.subgraph(sorted(part)), share, seed=seed)
+        for members in communities:
             group_of[list(members)] = nodes - free
             free -= 1
     return _filled(group_of)

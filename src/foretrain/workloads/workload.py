@@ -88,9 +88,9 @@ def _executed(graph: Graph) -> Graph:
 
 @lru_cache(maxsize=RECENT)
 def _graph_of(entry: _Entry) -> Graph:
-    found = cache.find(entry.key)
-    if isinstance(found, Graph):
-        return found
+    cached = cache.find(entry.key)
+    if isinstance(cached, Graph):
+        return cached
     derived = _derived(entry.workload)
     if derived is not None:
         return derived
@@ -134,9 +134,9 @@ def record_family(workload: Workload, seq_lens: tuple[int, int] | None = None) -
     """
     axes = (Axis("batch", *BATCHES), *((Axis("seq_len", *seq_lens),) if seq_lens else ()))
     entry = _key(workload, "family", seq_lens)
-    found = cache.find(entry)
-    if isinstance(found, Family):
-        return found
+    cached = cache.find(entry)
+    if isinstance(cached, Family):
+        return cached
     values = itertools.product(BATCHES, seq_lens or (workload.sizes.seq_len,))
     try:
         graphs = [traced(workload.at(batch=batch, seq_len=seq_len)) for batch, seq_len in values]

@@ -20,7 +20,7 @@ from foretrain.convergence.schedules import Schedule
 
 @dataclass(frozen=True)
 class Span:
-    """What a family is told besides the points: where the run is planned to end, under which schedule."""
+    """What a family gets besides the points: where the run is planned to end, under which schedule."""
 
     last_step: float
     planned_steps: float | None = None

@@ -18,7 +18,7 @@ _SHARE_LEAST = 1e-4
 class Annealing(Family):
     """L0 + A (S1^-α + γ (S2max - S2)), for a planned end and a schedule.
 
-    Early in a run S2 has hardly moved and cannot be told from the points, so its size is tied to that of the
+    Early in a run S2 has hardly moved and cannot be fitted to the points, so its size is tied to that of the
     first term: γ is a shape, searched over a bounded range. γ = 0 is the power law over the area of the rate.
     """
 

@@ -18,8 +18,8 @@ def _offsets() -> Floats:
 
 
 def _inverse(steps: Floats, shapes: Floats, span: Span) -> Floats:
-    found: Floats = 1.0 / (steps[None, :] / span.last_step + shapes)
-    return found
+    falling: Floats = 1.0 / (steps[None, :] / span.last_step + shapes)
+    return falling
 
 
 class Optimus(Family):

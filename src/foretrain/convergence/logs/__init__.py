@@ -1,6 +1,74 @@
 """Training logs, read from what tools write: one form a file."""
 
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+from foretrain.convergence.curves import LEAST_POINTS, Curve, Direction
 from foretrain.convergence.logs._base import Log, LogReader
-from foretrain.convergence.logs.catalogue import read_history, read_log, readers
+from foretrain.convergence.logs.csv_logs import CsvLog, KerasCsv
+from foretrain.convergence.logs.json_logs import JsonLines, TrainerState
+from foretrain.convergence.logs.tensorboard import TensorBoard
+from foretrain.errors import ForetrainError, InvalidRequest, MissingData
+from foretrain.registry import Registry
 
 __all__ = ["Log", "LogReader", "read_history", "read_log", "readers"]
+
+
+@cache
+def readers() -> Registry[LogReader]:
+    """The forms, the more particular first."""
+    known: tuple[LogReader, ...] = (TensorBoard(), KerasCsv(), CsvLog(), JsonLines(), TrainerState())
+    return Registry("form of log", known, name=lambda reader: reader.name)
+
+
+def read_log(path: Path) -> Log:
+    """A log of any known form; a folder is searched for one TensorBoard file or trainer state."""
+    if not path.exists():
+        raise MissingData(f"no log {path}")
+    if path.is_dir():
+        inside = sorted([*path.glob("*tfevents*"), *path.glob("trainer_state.json")])
+        if len(inside) != 1:
+            raise InvalidRequest(f"{path} is a folder with {len(inside)} logs; name the file")
+        path = inside[0]
+    for reader in readers().values():
+        if reader.suits(path):
+            return reader.read(path)
+    forms = ".csv, .tsv, .jsonl, trainer_state.json, events.out.tfevents.* or Keras' CSVLogger"
+    raise InvalidRequest(f"{path.name!r} is no known form of log: {forms}")
+
+
+def read_history(
+    folder: Path, metric: str, direction: Direction
+) -> tuple[tuple[Curve, ...], tuple[str, ...]]:
+    """Curves of the metric in a folder and its subfolders, and why files were left out.
+
+    Runs of one subfolder are a group. A run that ended is taken to have been planned to end there, unless its
+    log says otherwise.
+    """
+    if not folder.is_dir():
+        raise MissingData(f"no folder of earlier logs {folder}")
+    curves, left_out = [], []
+    for path in sorted(folder.rglob("*")):
+        if not path.is_file() or not any(reader.suits(path) for reader in readers().values()):
+            continue
+        group = (
+            str(path.parent.relative_to(folder)) if path.parent != folder else str(path.relative_to(folder))
+        )
+        try:
+            log = read_log(path)
+            curve = log.curve(metric, direction, group)
+        except ForetrainError as error:
+            left_out.append(str(error))
+            continue
+        if len(curve) < LEAST_POINTS:
+            left_out.append(f"{path.name}: only {len(curve)} points")
+            continue
+        curves.append(_with_end(curve, str(path.relative_to(folder))))
+    return tuple(curves), tuple(left_out)
+
+
+def _with_end(curve: Curve, name: str) -> Curve:
+    return replace(curve, name=name, planned_steps=curve.planned_steps or curve.last_step)

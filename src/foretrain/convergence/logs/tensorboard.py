@@ -88,15 +88,15 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def _scalars(event: bytes) -> tuple[int, dict[str, float]]:
-    step, found = 0, {}
+    step, scalars = 0, {}
     for number, value in _fields(event):
         if number == 2 and isinstance(value, int):
             step = value
         elif number == 5 and isinstance(value, bytes):
             for inner, item in _fields(value):
                 if inner == 1 and isinstance(item, bytes) and (scalar := _value(item)) is not None:
-                    found[scalar[0]] = scalar[1]
-    return step, found
+                    scalars[scalar[0]] = scalar[1]
+    return step, scalars
 
 
 def _value(item: bytes) -> tuple[str, float] | None:

@@ -59,7 +59,7 @@ class Crew:
     def do(self, trial: str, **settings: Any) -> list[dict[str, Any]]:
         """Let all do one task; the answers of the workers that took part, in order."""
         for member in self.members:
-            member.tell({"trial": trial, **settings})
+            member.send({"trial": trial, **settings})
         answers = [member.answer(_TASK_SECONDS) for member in self.members]
         return [answer for answer in answers if answer]
 
@@ -79,7 +79,7 @@ class _Member:
             self._lines.put(line)
         self._lines.put("")
 
-    def tell(self, task: Mapping[str, Any]) -> None:
+    def send(self, task: Mapping[str, Any]) -> None:
         """Hand it a task."""
         assert self.process.stdin is not None
         with suppress(BrokenPipeError):  # a dead one is found out when it does not answer
@@ -89,24 +89,24 @@ class _Member:
     def line(self, seconds: float) -> str:
         """The next line it says; silence or death is an error."""
         try:
-            said = self._lines.get(timeout=seconds)
+            line = self._lines.get(timeout=seconds)
         except queue.Empty:
-            raise BackendFailed(f"a worker said nothing for {seconds:.0f} s{self._last_words()}") from None
-        if not said:
+            raise BackendFailed(f"a worker did not answer for {seconds:.0f} s{self._last_words()}") from None
+        if not line:
             raise BackendFailed(f"a worker ended{self._last_words()}")
-        return said
+        return line
 
     def answer(self, seconds: float) -> dict[str, Any]:
         """Its answer to a task."""
-        found: dict[str, Any] = json.loads(self.line(seconds))
-        return found
+        answer: dict[str, Any] = json.loads(self.line(seconds))
+        return answer
 
     def _last_words(self) -> str:
         lines = [line for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
         return ": " + " | ".join(lines[-_LOG_LINES:]) if lines else ""
 
     def dismiss(self) -> None:
-        """Tell it that no more tasks will come."""
+        """Close its input: no more tasks will come."""
         assert self.process.stdin is not None
         with suppress(OSError):
             self.process.stdin.close()
@@ -125,7 +125,7 @@ class _Member:
 
 @contextmanager
 def crew(workers: int, bytes_per_second: float | None = None) -> Iterator[Crew]:
-    """So many workers and a server, each in a namespace and each worker on a core; all gone afterwards."""
+    """`workers` workers and a server, each in a namespace, each worker on a core; removed afterwards."""
     cores = sorted(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory(prefix="foretrain-crew-") as folder, joined_hosts(workers + 1) as hosts:
         members: list[_Member] = []

@@ -17,6 +17,16 @@ from typing import Any
 from foretrain.measuring.namespaces import INTERFACE
 
 _PATIENCE_SECONDS = 120.0
+TRIALS = {
+    "solo": ("training", "train_alone"),
+    "ddp": ("training", "train_ddp"),
+    "fsdp": ("training", "train_fsdp"),
+    "pipeline": ("training", "train_pipeline"),
+    "parameter_server": ("parameter_server", "run"),
+    "copies": ("benchmarks", "time_copies"),
+    "collectives": ("benchmarks", "time_collectives"),
+}
+"""Module and function of each trial. They need torch, so they are imported where they run."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +62,8 @@ def main() -> None:
     answers.write("ready\n")
     answers.flush()
     for line in sys.stdin:
-        found = _do(json.loads(line), settings)
-        answers.write(json.dumps(found) + "\n")
+        answer = _do(json.loads(line), settings)
+        answers.write(json.dumps(answer) + "\n")
         answers.flush()
     os._exit(0)  # groups and servers end with the process: there is nothing to say good-bye for
 
@@ -91,9 +101,10 @@ def _do(task: dict[str, Any], settings: Settings) -> dict[str, Any]:
     """Do one task, if it is this member's; a server serves by itself and has none."""
     if settings.is_server or settings.rank not in task.get("ranks", range(settings.workers)):
         return {}
-    trial = importlib.import_module(f"foretrain.measuring.distributed_trials.{task['trial']}")
-    found: dict[str, Any] = trial.run(task)
-    return found
+    module, function = TRIALS[task["trial"]]
+    trial = getattr(importlib.import_module(f"foretrain.measuring.distributed_trials.{module}"), function)
+    result: dict[str, Any] = trial(task)
+    return result
 
 
 if __name__ == "__main__":

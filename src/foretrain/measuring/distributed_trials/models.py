@@ -1,12 +1,18 @@
-"""The models that are trained: small, real, and a chain of blocks, so that every strategy can cut them."""
+"""The models that are trained: small, real, and a chain of blocks, so that every strategy can cut them.
+
+`repeat` runs a step many times, equally often on all workers.
+"""
 
 from __future__ import annotations
 
+import statistics
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -95,8 +101,8 @@ class _Embedding(nn.Module):
         self.places = nn.Parameter(0.02 * torch.randn(_TOKENS, _WIDTH))
 
     def forward(self, tokens: Tensor) -> Tensor:
-        found: Tensor = self.tokens(tokens)
-        return found + self.places
+        embedded: Tensor = self.tokens(tokens)
+        return embedded + self.places
 
 
 class _Layer(nn.Module):
@@ -157,3 +163,42 @@ def traced_transformer(batch: int) -> _Traced:
 
 def _as_traced(made: Example) -> _Traced:
     return made.module, made.inputs, lambda outputs: loss_of(outputs, made.targets.to(outputs.device))
+
+
+WARM_UP = 3
+"""Steps before times count: buckets are final after the first, memory after a few."""
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """What one run takes: seconds on the wall (median, lower quartile), processor seconds of this process."""
+
+    seconds: float
+    quartile_seconds: float
+    processor_seconds: float
+    runs: int
+
+    def as_json(self) -> dict[str, float]:
+        """As a message."""
+        return asdict(self)
+
+
+def repeat(
+    run: Callable[[], object], seconds: float, fewest: int, most: int, warm_up: int = WARM_UP
+) -> Repeated:
+    """Run it for about `seconds` after a warm-up; the first worker decides how often for all."""
+    warm = [_taken(run) for _ in range(warm_up)]
+    agreed = torch.tensor([int(min(max(seconds / max(warm[-1], 1e-6), fewest), most))])
+    dist.broadcast(agreed, 0)
+    count = int(agreed)
+    used = time.process_time()
+    times = [_taken(run) for _ in range(count)]
+    used = (time.process_time() - used) / count
+    quartile = statistics.quantiles(times, n=4)[0] if count > 1 else times[0]
+    return Repeated(statistics.median(times), quartile, used, count)
+
+
+def _taken(run: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start

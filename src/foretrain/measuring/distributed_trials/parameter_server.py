@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from torch.distributed import rpc
 from torch.futures import Future
 
-from foretrain.measuring.distributed_trials.models import example, loss_of
-from foretrain.measuring.distributed_trials.repeating import repeat
+from foretrain.measuring.distributed_trials.models import example, loss_of, repeat
 
 SERVER = "server"
 _LEARNING_RATE, _MOMENTUM = 0.01, 0.9
@@ -88,7 +87,7 @@ def serve_echo() -> None:
 
 
 def run(task: dict[str, Any]) -> dict[str, Any]:
-    """Train one model; every worker tells the time of its steps."""
+    """Train one model; every worker reports the time of its steps."""
     made = example(task["model"], int(task["batch"]))
     module = made.module
     parameters = list(module.parameters())
@@ -105,6 +104,6 @@ def run(task: dict[str, Any]) -> dict[str, Any]:
         with torch.no_grad():
             torch._foreach_copy_(tuple(parameters), updated)
 
-    found = repeat(step, float(task["seconds"]), int(task["fewest"]), int(task["most"])).as_json()
+    times = repeat(step, float(task["seconds"]), int(task["fewest"]), int(task["most"])).as_json()
     dist.barrier()
-    return found
+    return times

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from foretrain.facts.sources import sources
+from foretrain.facts.sheets import sources
 from foretrain.planning.guide.cells import Cell
 from foretrain.planning.guide.guide import Guide, ModelGuide
 from foretrain.planning.guide.machines import Machine

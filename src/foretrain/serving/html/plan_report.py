@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from foretrain.facts.offers import Offer
-from foretrain.facts.sources import Source, sources
+from foretrain.facts.sheets import Source, sources
 from foretrain.planning.frontier import Frontier, TwoPhases
 from foretrain.planning.job_stream import JobStream
 from foretrain.prediction.answer import Prediction

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from foretrain.workloads.example import Example
 
 DEFAULT_IMAGE_BATCH = 32
-"""Samples per step of an image model whose batch nobody chose; the zoo's choice for most of its own."""
+"""Samples per step of an image model without a given batch; the zoo's choice for most of its own."""
 DEFAULT_TEXT_BATCH = 1
 """The same for a language model."""
 
@@ -81,10 +81,10 @@ def existing_file(path: Path, what: str) -> Path:
     if path.is_file():
         return path
     problem = "is a folder" if path.is_dir() else "does not exist"
-    alike = (
+    similar = (
         sorted(other.name for other in path.parent.glob(f"*{path.suffix}")) if path.parent.is_dir() else []
     )
-    hint = f"; in its folder there is {', '.join(alike[:5])}" if alike else ""
+    hint = f"; in its folder there is {', '.join(similar[:5])}" if similar else ""
     raise InvalidRequest(f"the {what} {str(path)!r} {problem}{hint}")
 
 

@@ -59,7 +59,7 @@ class PlainBatch(TorchFunctionMode):
 
 
 DEFAULT_SEQ_LEN = 512
-"""Tokens per sequence where nobody chose, or fewer if the model has fewer positions."""
+"""Tokens per sequence by default, or fewer if the model has fewer positions."""
 DEFAULT_IMAGE_SIZE = 224
 """Pixels per side where neither the request nor the configuration says."""
 
@@ -83,8 +83,8 @@ class Task:
     @property
     def architectures(self) -> Mapping[str, str | tuple[str, ...]]:
         """Class name or names by model_type."""
-        found: Mapping[str, str | tuple[str, ...]] = getattr(modeling_auto, self.table)
-        return found
+        table: Mapping[str, str | tuple[str, ...]] = getattr(modeling_auto, self.table)
+        return table
 
 
 def _text_shape(config: Any, options: BuildOptions) -> tuple[int, int]:
@@ -196,8 +196,8 @@ def task_of(name: str, config: Mapping[str, Any]) -> Task:
 
 
 def _classes(task: Task, model_type: str) -> tuple[str, ...]:
-    found = task.architectures.get(model_type, ())
-    return (found,) if isinstance(found, str) else tuple(found)
+    names = task.architectures.get(model_type, ())
+    return (names,) if isinstance(names, str) else tuple(names)
 
 
 def _task_names() -> str:

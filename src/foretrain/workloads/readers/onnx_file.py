@@ -60,7 +60,7 @@ class OnnxFile(ModelSource):
 
 
 def read_onnx(name: str) -> OnnxFile:
-    """The source behind `FILE.onnx`; a damaged file or an operator nobody knows is refused now."""
+    """The source behind `FILE.onnx`; a damaged file or an unknown operator is refused now."""
     need("onnx", name)
     file = existing_file(Path(name), "ONNX file")
     model = _loaded(file)
@@ -99,10 +99,10 @@ Shape = tuple[int, ...]
 def _input_shapes(model: Any, options: BuildOptions, name: str) -> list[tuple[Shape, int]]:
     """Shape and ONNX element type of every input that is not an initializer."""
     stored = {tensor.name for tensor in model.graph.initializer}
-    found = [value for value in model.graph.input if value.name not in stored]
-    if not found:
+    inputs = [value for value in model.graph.input if value.name not in stored]
+    if not inputs:
         raise InvalidRequest(f"{name} has no input, so there is no batch to train on")
-    return [(_shape(value, options, name), value.type.tensor_type.elem_type) for value in found]
+    return [(_shape(value, options, name), value.type.tensor_type.elem_type) for value in inputs]
 
 
 def _shape(value: Any, options: BuildOptions, name: str) -> Shape:

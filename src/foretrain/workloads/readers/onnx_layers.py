@@ -85,10 +85,10 @@ def torch_dtype(element_type: int) -> torch.dtype:
         name = helper.tensor_dtype_to_np_dtype(element_type).name
     except KeyError:
         raise InvalidRequest(f"ONNX element type {element_type} is unknown") from None
-    found = getattr(torch, {"bool": "bool", "float8_e4m3": "float8_e4m3fn"}.get(name, name), None)
-    if not isinstance(found, torch.dtype):
+    dtype = getattr(torch, {"bool": "bool", "float8_e4m3": "float8_e4m3fn"}.get(name, name), None)
+    if not isinstance(dtype, torch.dtype):
         raise InvalidRequest(f"tensors of type {name} cannot be trained with")
-    return found
+    return dtype
 
 
 _CONVOLUTIONS = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
@@ -124,7 +124,7 @@ def _padding(node: Node, x: Tensor, kernel: list[int], strides: list[int]) -> tu
 
 
 def _padded(x: Tensor, pads: tuple[list[int], list[int]], value: float = 0.0) -> tuple[Tensor, list[int]]:
-    """The input and the padding left for the operator, which pads both ends alike."""
+    """The input and the padding left for the operator, which pads both ends equally."""
     before, after = pads
     if before == after:
         return x, before

@@ -77,11 +77,11 @@ def _check(node: Node) -> None:
 
 
 def _by_name(weights: list[Tensor], direction: int, rows: int) -> dict[str, Tensor]:
-    found = {"weight_ih_l0": weights[0][direction], "weight_hh_l0": weights[1][direction]}
+    tensors = {"weight_ih_l0": weights[0][direction], "weight_hh_l0": weights[1][direction]}
     if len(weights) > 2:
         both = weights[2][direction]
-        found |= {"bias_ih_l0": both[:rows], "bias_hh_l0": both[rows:]}
-    return found
+        tensors |= {"bias_ih_l0": both[:rows], "bias_hh_l0": both[rows:]}
+    return tensors
 
 
 def _reordered(stacked: Tensor, order: tuple[int, ...]) -> Tensor:
@@ -203,8 +203,8 @@ class OnnxModule(nn.Module):
             for name in names:
                 if self._last_use.get(name) == index:
                     values.pop(name, None)
-        found = tuple(values[name] if name in values else host[name] for name in self._outputs)
-        return found[0] if len(found) == 1 else found
+        outputs = tuple(values[name] if name in values else host[name] for name in self._outputs)
+        return outputs[0] if len(outputs) == 1 else outputs
 
     def _run(
         self, index: int, node: Node, arguments: list[Tensor | None], device: torch.device
@@ -217,8 +217,8 @@ class OnnxModule(nn.Module):
 
 
 def _attributes(node: Any) -> dict[str, Any]:
-    found = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
-    return {name: _plain(value) for name, value in found.items()}
+    attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+    return {name: _plain(value) for name, value in attributes.items()}
 
 
 def _plain(value: Any) -> Any:

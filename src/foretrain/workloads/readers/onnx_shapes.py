@@ -38,8 +38,8 @@ def _variadic(function: Callable[[Any, Any], Any]) -> Operator:
 def _axes(node: Node, arguments: Arguments, position: int = 1) -> list[int] | None:
     """The axes of a node: an input in newer versions, an attribute in older ones."""
     given = integers(argument(arguments, position), f"the axes of a {node.type}")
-    found: list[int] | None = given if given is not None else node.get("axes")
-    return found
+    axes: list[int] | None = given if given is not None else node.get("axes")
+    return axes
 
 
 def _reduction(function: Callable[..., Any]) -> Operator:
@@ -208,8 +208,8 @@ def _triangle(node: Node, arguments: Arguments, _training: bool) -> Tensor:
 
 def _largest(node: Node, arguments: Arguments, _training: bool) -> tuple[Tensor, Tensor]:
     count = (integers(arguments[1], "the count of a TopK") or [1])[0]
-    found = torch.topk(arguments[0], count, node.get("axis", -1), bool(node.get("largest", 1)))
-    return found.values, found.indices
+    largest = torch.topk(arguments[0], count, node.get("axis", -1), bool(node.get("largest", 1)))
+    return largest.values, largest.indices
 
 
 def _cumulative_sum(_node: Node, arguments: Arguments, _training: bool) -> Tensor:

@@ -145,7 +145,7 @@ def read_python_file(name: str) -> PythonFile:
 
 @contextlib.contextmanager
 def _outside_code(name: str) -> Any:
-    """The user's code: what it prints goes to standard error, what it raises is told as its own."""
+    """The user's code: what it prints goes to standard error, its exceptions are reported as its own."""
     try:
         with contextlib.redirect_stdout(sys.stderr):
             yield
@@ -156,11 +156,11 @@ def _outside_code(name: str) -> Any:
 
 
 def _named(module: Any, callable_name: str, name: str) -> Callable[..., Any]:
-    found = getattr(module, callable_name, None)
-    if callable(found):
-        return found  # type: ignore[no-any-return]
-    if found is not None:
-        raise InvalidRequest(f"{name}: {callable_name} is a {type(found).__name__}, not a callable")
+    attribute = getattr(module, callable_name, None)
+    if callable(attribute):
+        return attribute  # type: ignore[no-any-return]
+    if attribute is not None:
+        raise InvalidRequest(f"{name}: {callable_name} is a {type(attribute).__name__}, not a callable")
     public = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
     raise UnknownName("callable", callable_name, public, f"The file defines {', '.join(public) or 'none'}.")
 

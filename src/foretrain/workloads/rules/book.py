@@ -27,16 +27,16 @@ def _rules() -> Mapping[str, Rule]:
 
 
 def operators(graph: Graph) -> tuple[Op, ...]:
-    """The operators of a graph, in execution order. Calls alike in every respect share one `Work`."""
+    """The operators of a graph, in execution order. Calls equal in every respect share one `Work`."""
     sizes = [spec.bytes for spec in graph.specs]
     works: dict[int, tuple[Work, ...]] = {}
-    found: list[Op] = []
-    for index, (call, first) in enumerate(zip(graph.calls, graph.alike, strict=True)):
+    ops: list[Op] = []
+    for index, (call, first) in enumerate(zip(graph.calls, graph.representatives, strict=True)):
         if first == index:
             works[index] = _works(graph, call, sizes)
         name, phase, module = call[:3]
-        found += [Op(work, index, name, phase, module, call.recomputed) for work in works[first]]
-    return tuple(found)
+        ops += [Op(work, index, name, phase, module, call.recomputed) for work in works[first]]
+    return tuple(ops)
 
 
 def unknown_names(ops: tuple[Op, ...]) -> tuple[str, ...]:

@@ -48,8 +48,8 @@ class Site(NamedTuple):
         for spec in (*self.inputs, *self.outputs):
             if spec is not None and "float" in spec.dtype:
                 return spec.dtype
-        found = next((spec for spec in (*self.outputs, *self.inputs) if spec is not None), None)
-        return found.dtype if found else "float32"
+        first = next((spec for spec in (*self.outputs, *self.inputs) if spec is not None), None)
+        return first.dtype if first else "float32"
 
     @property
     def channels_last(self) -> int:

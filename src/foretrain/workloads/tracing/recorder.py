@@ -212,13 +212,13 @@ class Recorder(TorchDispatchMode):
 
     def _cast_weights(self) -> dict[int, tuple[Role, str]]:
         """Half-precision copies of parameters, which mixed precision makes in the forward pass."""
-        found: dict[int, tuple[Role, str]] = {}
+        casts: dict[int, tuple[Role, str]] = {}
         for call in self.calls:
             if call.name == "aten._to_copy" and call.phase is Phase.FORWARD and call.reads:
                 role, name = self._roles.get(call.reads[0], (Role.TEMPORARY, ""))
                 if role is Role.PARAMETER:
-                    found[call.writes[0]] = (Role.CAST_WEIGHT, name)
-        return found
+                    casts[call.writes[0]] = (Role.CAST_WEIGHT, name)
+        return casts
 
 
 _BEFORE_THE_STEP = {Role.PARAMETER, Role.MODULE_BUFFER, Role.INPUT, Role.OPTIMIZER_STATE}
@@ -300,24 +300,24 @@ def _written(
     for position, argument in enumerate(schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
             changed.append(args[position] if position < len(args) else kwargs.get(argument.name))
-    found = [buffer_of(tensor) for tensor in _tensors(changed, device) if tensor is not None]
-    return tuple(dict.fromkeys([*outputs, *found]))
+    in_place = [buffer_of(tensor) for tensor in _tensors(changed, device) if tensor is not None]
+    return tuple(dict.fromkeys([*outputs, *in_place]))
 
 
 def _settings(func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     wanted = SETTINGS.get(name)
     if not wanted:
         return {}
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for position, argument in enumerate(func._schema.arguments):
         if argument.name in wanted:
             value = (
                 args[position] if position < len(args) else kwargs.get(argument.name, argument.default_value)
             )
-            found[argument.name] = list(value) if isinstance(value, list | tuple) else value
+            settings[argument.name] = list(value) if isinstance(value, list | tuple) else value
     if LAYOUT in wanted and any(_is_channels_last(value) for value in args):
-        found[LAYOUT] = True
-    return found
+        settings[LAYOUT] = True
+    return settings
 
 
 def _is_channels_last(value: Any) -> bool:

@@ -265,7 +265,7 @@ def _autocast_flag(precision: str) -> Iterator[None]:
 
 @contextmanager
 def _named_failures(modules: ModuleStack) -> Iterator[None]:
-    """A failure inside the user's module, told with the layer it happened in."""
+    """A failure inside the user's module, reported with the layer it happened in."""
     try:
         yield
     except (InvalidRequest, KeyboardInterrupt, MemoryError):

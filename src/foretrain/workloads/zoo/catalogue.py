@@ -79,7 +79,7 @@ class ZooEntry:
     """One model of the zoo.
 
     `parameters` is the published count (None where none was found) and `parameters_tolerance` how far, as a
-    share, a count may lie from it because it was published rounded or the sizes were not said in full;
+    share, a count may lie from it because it was published rounded or the sizes were not published in full;
     `forward_flop_per_sample` and its tolerance are the same for the forward pass at the default sizes;
     `reference` says who published what.
     `attention` says whether the way attention is computed can be chosen.
@@ -142,7 +142,7 @@ def zoo() -> Registry[ZooEntry]:
     try:
         entries = [_read_entry(name, dict(block)) for name, block in read_toml(file).items()]
     except TypeError as error:
-        raise InvalidData(file.name, f"an entry lacks a field or has one nobody reads: {error}") from error
+        raise InvalidData(file.name, f"an entry lacks a field or has an unknown one: {error}") from error
     return Registry("model", entries, name=lambda entry: entry.name, aliases=lambda entry: entry.aliases)
 
 

@@ -285,7 +285,7 @@ class SwitchFeedForward(nn.Module):
     """Routes each token to one of several feed-forward networks and scales the answer by the router's trust.
 
     `balance` is the load-balancing loss of the last forward pass: experts · Σ (share of tokens · mean
-    probability), 1 when all experts are used alike.
+    probability), 1 when all experts are used equally.
     """
 
     def __init__(self, config: T5Config, experts: int, capacity: int) -> None:

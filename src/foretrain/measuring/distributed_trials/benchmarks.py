@@ -1,22 +1,54 @@
-"""Micro-benchmarks of the network between the workers: what each collective takes by size."""
+"""Micro-benchmarks of a worker: copies within memory, and collectives between the workers, by size.
+
+Copies are what strategies make around their communication. Their processor time is not lengthened by other
+processes on the machine.
+"""
 
 from __future__ import annotations
 
+import statistics
+import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from foretrain.measuring.distributed_trials.models import repeat
 from foretrain.measuring.distributed_trials.parameter_server import exchange, serve_echo
-from foretrain.measuring.distributed_trials.repeating import repeat
+
+BENCHMARK_WARM_UP = 2
+
+
+def warm_seconds(call: Callable[[int], object], runs: int) -> float:
+    """The median over `runs` after a warm-up; `call` gets the number of the run."""
+    taken = []
+    for turn in range(BENCHMARK_WARM_UP + runs):
+        start = time.process_time()
+        call(turn)
+        taken.append(time.process_time() - start)
+    return statistics.median(taken[BENCHMARK_WARM_UP:])
+
+
+def time_copies(task: dict[str, Any]) -> dict[str, Any]:
+    """Processor seconds to copy, to copy into newly allocated memory, and to add tensors of `bytes`."""
+    elements = int(task["bytes"]) // 4
+    sources = [torch.ones(elements) for _ in range(3)]
+    target = torch.empty(elements)
+    kinds: dict[str, Callable[[int], object]] = {
+        "copy": lambda turn: target.copy_(sources[turn % 3]),
+        "clone": lambda turn: sources[turn % 3].clone(),
+        "add": lambda turn: target.add_(sources[turn % 3]),
+    }
+    return {name: warm_seconds(call, int(task["runs"])) for name, call in kinds.items()}
+
 
 _FEWEST, _MOST = 3, 40
 _WARM_UP = 1
 
 
-def run(task: dict[str, Any]) -> dict[str, Any]:
-    """Time one collective on messages of so many bytes; each worker tells its own times."""
+def time_collectives(task: dict[str, Any]) -> dict[str, Any]:
+    """Time one collective on messages of `bytes`; each worker reports its own times."""
     make = _KINDS[task["collective"]]
     call = make(int(task["bytes"]) // 4)
     return repeat(call, float(task["seconds"]), _FEWEST, _MOST, _WARM_UP).as_json()
