@@ -6,7 +6,8 @@
 Two things are generated. A table between `<!-- begin generated: NAME -->` and `<!-- end generated -->` is
 made from the data or code it describes. In a ```console block, the output below each `$ foretrain ...` line
 is what that command prints in a pipe with an empty data directory, so no figure is typed by hand. A command
-there may end in `| grep "TEXT"`, in `| head -N` and in `; echo "exit $?"`.
+there may end in `| grep "TEXT"`, in `| head -N` and in `; echo "exit $?"`. In a ```pycon block, the output
+below each `>>>` statement is what that statement prints.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from __future__ import annotations
 import argparse
 import inspect
 import io
+import json
 import os
 import re
 import shlex
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,14 +27,18 @@ from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 from foretrain.serving.cli.app import SUMMARIES
 from foretrain.serving.cli.frame import Listed, arguments, panels
 
 ROOT = Path(__file__).resolve().parent.parent
+WALK = "predict resnet50 --on rtx3090 --batch 192"
+"""The request that ARCHITECTURE.md walks through the tree."""
 _TABLE = re.compile(r"(<!-- begin generated: (\S+) -->\n).*?(<!-- end generated -->)", re.DOTALL)
 _BLOCK = re.compile(r"(?<=```console\n)\$ foretrain .*?(?=```)", re.DOTALL)
+_PYTHON = re.compile(r"(?<=```pycon\n)>>> .*?(?=```)", re.DOTALL)
 _SHOWN = re.compile(
     r"(?P<arguments>.*?)(?: \| grep \"(?P<text>[^\"]+)\")?(?: \| head -(?P<head>\d+))?"
     r"(?P<status>; echo \"exit \$\?\")?"
@@ -65,9 +72,10 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as home:
         os.environ["FORETRAIN_HOME"] = home
-        stale = [page for page in pages(options.root) if page.read_text() != rendered(page.read_text())]
+        now = {page: rendered(page.read_text()) for page in pages(options.root)}
+        stale = [page for page, text in now.items() if page.read_text() != text]
         for page in stale if not options.check else ():
-            page.write_text(rendered(page.read_text()))
+            page.write_text(now[page])
     verdict = "out of date, run scripts/render_docs.py" if options.check else "brought up to date"
     sys.stdout.writelines(f"{page.relative_to(options.root)}: {verdict}\n" for page in stale)
     sys.exit(1 if options.check and stale else 0)
@@ -83,6 +91,7 @@ def pages(root: Path) -> Iterator[Path]:
 def rendered(text: str) -> str:
     """A page with its tables and outputs as they should be now."""
     text = _TABLE.sub(lambda found: f"{found[1]}\n{TABLES[found[2]]()}\n\n{found[3]}", text)
+    text = _PYTHON.sub(lambda found: _python_session(found[0]), text)
     return _BLOCK.sub(lambda found: _session(found[0]), text)
 
 
@@ -93,6 +102,19 @@ def _session(block: str) -> str:
         command + output(command.removeprefix("$ foretrain ").replace("\\\n", " ").strip())
         for command in commands
     )
+
+
+def _python_session(block: str) -> str:
+    """The statements of a Python session, each with its output now."""
+    namespace: dict[str, Any] = {"__name__": "__console__"}
+    parts = []
+    for statement in re.findall(r"^>>> .*\n(?:\.\.\. .*\n)*", block, re.MULTILINE):
+        source = "\n".join(line[4:] for line in statement.splitlines()) + "\n"
+        printed = io.StringIO()
+        with redirect_stdout(printed):
+            exec(compile(source, "<documentation>", "single"), namespace)
+        parts.append(statement + printed.getvalue())
+    return "".join(parts)
 
 
 def output(command: str) -> str:
@@ -208,6 +230,20 @@ def _billing_table() -> str:
     )
 
 
+def _walk_table() -> str:
+    """The modules that one prediction enters, by package, in the order the packages are entered."""
+    command = [sys.executable, str(ROOT / "scripts" / "walk.py"), "--json", *WALK.split()]
+    walked: dict[str, int] = json.loads(
+        subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    )
+    packages: dict[str, list[str]] = {}
+    for name in walked:
+        package, _, module = name.removeprefix("foretrain.").rpartition(".")
+        packages.setdefault(package.replace(".", "/") or "foretrain", []).append(module)
+    rows = [(f"`{package}`", ", ".join(f"`{name}`" for name in names)) for package, names in packages.items()]
+    return f"{_table(('package', 'modules'), rows)}\n\n{len(walked)} modules in all."
+
+
 def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [titles, ["---"] * len(titles), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
@@ -218,6 +254,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "commands": _command_reference,
     "errors": _error_table,
     "nomenclature": _nomenclature,
+    "walk": _walk_table,
 }
 
 if __name__ == "__main__":

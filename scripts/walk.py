@@ -4,7 +4,7 @@
     python scripts/walk.py --python 'ft.predict("resnet50", on="rtx3090", batch=192)'
     python scripts/walk.py --count predict resnet50 --on rtx3090 --batch 192
 
-A module counts if one of its functions runs; importing it does not count. The command runs in a fresh
+A module counts if at least one of its functions runs; importing it does not. The command runs in a fresh
 interpreter with an empty data directory, once to fill the cache of traced graphs and once to be observed, so
 that the list does not contain the tracing of the model. `--cold` observes the first run instead.
 """
@@ -34,6 +34,7 @@ def main() -> None:
     )
     parser.add_argument("--python", metavar="EXPRESSION", help="a Python expression; `ft` is foretrain")
     parser.add_argument("--count", action="store_true", help="print only the number of modules")
+    parser.add_argument("--json", action="store_true", help="print JSON: functions by module")
     parser.add_argument("--cold", action="store_true", help="observe the first run, tracing included")
     parser.add_argument("command", nargs=argparse.REMAINDER, help="a command of foretrain")
     chosen = parser.parse_args()
@@ -43,8 +44,8 @@ def main() -> None:
         if not chosen.cold:
             walk(chosen.command, chosen.python, Path(home))
         functions = walk(chosen.command, chosen.python, Path(home))
-    if chosen.count:
-        sys.stdout.write(f"{len(functions)}\n")
+    if chosen.count or chosen.json:
+        sys.stdout.write(f"{json.dumps(functions) if chosen.json else len(functions)}\n")
         return
     width = max(map(len, functions), default=0)
     sys.stdout.writelines(

@@ -121,10 +121,10 @@ def _cells(target: Target) -> list[str]:
     bound = _mean_and_median(target.mean, target.median, 1) or "no target"
     if figures is None:
         return [target.what, target.left_out, bound, "not run", "", "", ""]
-    found = _mean_and_median(figures.mean, figures.median, 2)
+    errors = _mean_and_median(figures.mean, figures.median, 2)
     coverage = "" if figures.coverage is None else f"{figures.coverage:.0%}"
     verdict = {True: "met", False: "missed", None: ""}[target.is_met]
-    return [target.what, target.left_out, bound, found, f"{figures.cases:,}", coverage, verdict]
+    return [target.what, target.left_out, bound, errors, f"{figures.cases:,}", coverage, verdict]
 
 
 def _mean_and_median(mean: float | None, median: float | None, digits: int) -> str:

@@ -75,7 +75,7 @@ def test_shapes_that_cannot_vary_so_much_are_refused() -> None:
         WorkerTimes(1.0, 0.5, Distribution.NORMAL)
     with pytest.raises(InvalidRequest, match="mean > 0"):
         WorkerTimes(0.0)
-    with pytest.raises(InvalidRequest, match="1 to 4"):
+    with pytest.raises(InvalidRequest, match=r"k must be between 1 and the number of workers \(4\)"):
         expected_order_statistic(NORMAL, 5, 4)
 
 

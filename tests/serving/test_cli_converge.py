@@ -79,7 +79,7 @@ def test_a_history_of_earlier_runs(run_here: Run, log: Path, tmp_path: Path) -> 
     [
         (("--target", "loss"), "write METRIC=NUMBER"),
         (("--target", "acc=1"), "no metric 'acc'"),
-        (("--target", "loss=0.4", "--schedule", "cosine"), "give --planned-steps"),
+        (("--target", "loss=0.4", "--schedule", "cosine"), "--schedule requires --planned-steps"),
         (("--target", "loss=0.4", "--planned-steps", "10"), "the log goes to step 5900"),
         (
             ("--target", "loss=0.4", "--direction", "left"),

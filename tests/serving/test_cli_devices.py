@@ -72,7 +72,7 @@ def test_filters_by_vendor_and_generation(run_here: Run) -> None:
         (("h100-sxn",), "no device 'h100-sxn'; did you mean h100-sxm"),
         (("--vendor", "nvidai"), "no vendor 'nvidai'; did you mean nvidia?"),
         (("--generation", "amper"), "no generation 'amper'; did you mean ampere?"),
-        (("--jsn",), "Did you mean"),
+        (("--jsn",), "No such option '--jsn'. Did you mean"),
     ],
 )
 def test_unknown_names_get_one_sentence_with_near_ones(

@@ -106,7 +106,7 @@ def test_text_of_a_model_of_tokens_says_tokens(run_here: Run) -> None:
         (("--storage", "tape"), "no storage 'tape'. Known: hdd"),
         (
             ("--dataset", "tokens", "--cost-model", "roofline"),
-            "consists of tokens, but this model takes none",
+            "consists of tokens, but the inputs of this model are not tokens",
         ),
         (("--loader-workers", "-1"), "--loader-workers is '-1'; it must be a whole number of at least 0"),
         (("--cost-model", "end-to-end"), "give --timings FILE"),

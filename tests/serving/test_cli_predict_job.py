@@ -70,7 +70,7 @@ def test_text(run_here: Run) -> None:
         assert line in printed
     unpriced = run_here(*STEP, "--steps", "1000").stdout
     assert "cost: not known" in unpriced
-    assert "no price is known" in unpriced
+    assert "price unknown" in unpriced
 
 
 def test_a_target_and_a_log(run_here: Run, tmp_path: Path) -> None:

@@ -51,8 +51,8 @@ def test_a_blank_cell_says_why_in_json(predicted: Callable[..., dict[str, Any]])
     assert cell == {
         "machine": "t4:3",
         "batch": 32,
-        "blank": "does not share out",
-        "reason": "a batch of 32 does not share out over 3 devices; 33 would",
+        "blank": "does not divide evenly",
+        "reason": "a batch of 32 does not divide evenly over 3 devices; 33 does",
     }
 
 
@@ -87,7 +87,7 @@ def test_one_batch_is_one_table_like_the_seeds(run_here: Run) -> None:
 
 def test_blanks_and_missing_prices_are_explained(run_here: Run) -> None:
     text = run_here("guide", "mnist-cnn", "--on", "gtx1080ti,gtx1080ti:3", "--batch", "32,33").stdout
-    assert "- a batch of 32 does not share out over 3 devices; 33 would (gtx1080ti:3)" in text
+    assert "- a batch of 32 does not divide evenly over 3 devices; 33 does (gtx1080ti:3)" in text
     assert "no price" in text
     assert "Cost of" not in text, "nobody offers any of them"
 
@@ -109,7 +109,8 @@ def test_the_page_has_every_model_and_machine_and_asks_for_nothing(run_here: Run
     page = file.read_text(encoding="utf-8")
     for said in (
         "<title>Buyer&#x27;s guide: voice-linear, voice-conv</title>", ">gtx1080ti:4</th>", "network choke",
-        "a batch of 42 does not share out over 4 devices", "time of an epoch of 2,000 samples", "no price",
+        "a batch of 42 does not divide evenly over 4 devices", "time of an epoch of 2,000 samples",
+        "no price",
     ):  # fmt: skip
         assert said in page, said
     assert not re.search(r"(src|href)=\"(?!https?://)", page)
@@ -134,12 +135,15 @@ def test_json_and_a_page_at_once(run_here: Run, tmp_path: Path) -> None:
         ),
         (("mnist-cnn", "--on", "t44"), r"no device 't44'.*"),
         (("mnist-cnn", "--show", "tme"), r"no view 'tme'; did you mean time\?.*"),
-        (("mnist-cnn", "--on", "t4:2", "--strategy", "auto"), r"a guide shares the batch out .*not auto"),
+        (
+            ("mnist-cnn", "--on", "t4:2", "--strategy", "auto"),
+            r".*all devices, which --strategy auto does not.*",
+        ),
         (("mnist-cnn", "--samples", "0"), r"--samples is '0'; it must be a whole number of at least 1"),
         (("mnist-cn",), r"no model 'mnist-cn'; did you mean mnist-cnn.*"),
         (("mnist-cnn", "--cloud", "awz"), r"no cloud 'awz'.*"),
         (("mnist-cnn", "--html", "/nowhere/guide.html"), r"--html .*: there is no folder /nowhere"),
-        ((), r"Missing argument 'MODEL' \(see foretrain guide --help\)"),
+        ((), r"Missing argument 'MODEL\.\.\.' \(see foretrain guide --help\)"),
     ],
 )
 def test_mistakes_get_a_sentence(run_here: Run, arguments: tuple[str, ...], sentence: str) -> None:

@@ -49,7 +49,7 @@ def test_a_script_has_arguments_and_a_named_file_says_its_own_name(
     assert "'my job'" in start
 
 
-@pytest.mark.parametrize(("script", "problem"), [("", "name one"), ("a 'b", "No closing quotation")])
+@pytest.mark.parametrize(("script", "problem"), [("", "give `script`"), ("a 'b", "No closing quotation")])
 def test_a_script_that_is_none(run_here: Run, tmp_path: Path, script: str, problem: str) -> None:
     told = run_here(*SMALL, "--emit", "slurm", "--emit-to", str(tmp_path / "x"), "--script", script)
     assert told.returncode == 2 and problem in told.stderr
@@ -116,10 +116,10 @@ def test_ctrl_c_while_it_loads_leaves_without_a_traceback(command: str) -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (("--steps", "-5"), "a job of -5 steps: give at least 1"),
+        (("--steps", "-5"), "--steps is '-5'; it must be a whole number of at least 1"),
         (
             ("--steps", "10", "--eval-every", "5"),
-            "--eval-every is about evaluations: say of how many samples",
+            "--eval-every requires --eval-samples, the samples of each evaluation",
         ),
     ],
 )

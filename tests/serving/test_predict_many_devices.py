@@ -129,10 +129,10 @@ def test_text_of_stages_and_servers(run_here: Run) -> None:
         (("--strategy", "ddpp"), "did you mean ddp"),
         (("--strategy", "tp=3"), "must divide 4"),
         (("--strategy", "tp=2,dp=4"), "dp=2 uses all of them"),
-        (("--strategy", "tp=2"), "needs linear layers"),
+        (("--strategy", "tp=2"), "requires linear layers"),
         (("--strategy", "pp=4,dp=2"), "but the hardware has 4"),
-        (("--strategy", "ep=2"), "this model has none it knows"),
-        (("--strategy", "ps-ksync=9"), "K is 1 to 4"),
+        (("--strategy", "ep=2"), "none are recognised in this model"),
+        (("--strategy", "ps-ksync=9"), "K must be between 1 and 4 workers"),
         (("--strategy", "zero=9"), "is not one of zero=0, zero=1"),
         (("--micro-batches", "3"), "--micro-batches can be 1, 2, 4, 8"),
         (("--micro-batches", "0"), "at least 1"),
@@ -140,7 +140,7 @@ def test_text_of_stages_and_servers(run_here: Run) -> None:
         (("--jitter", "2"), "jitter must be at least 0 and below 1"),
         (("--links", "carrier-pigeon"), "carrier-pigeon"),
         (("--timeline", "/nowhere/step.json"), "there is no folder"),
-        (("--strategy", "pp=4,chunks=2", "--micro-batches", "2"), "use 4 micro-batches"),
+        (("--strategy", "pp=4,chunks=2", "--micro-batches", "2"), "got 2; use 4, or schedule 1f1b"),
     ],
 )
 def test_what_makes_no_sense_is_refused(run_here: Run, arguments: tuple[str, ...], message: str) -> None:
@@ -198,7 +198,7 @@ def test_nothing_that_fits_is_an_answer(run_here: Run) -> None:
 def test_an_unknown_network_between_nodes_is_missing_data(run_here: Run) -> None:
     evaluation = run_here("predict", "mnist-cnn", "--on", "rtx2080ti:4x2", "--batch", "8")
     assert evaluation.returncode == 3
-    assert "--network LINK[:COUNT]" in evaluation.stderr
+    assert "--network as LINK[:COUNT]" in evaluation.stderr
 
 
 def test_what_does_not_fit_fails_only_if_checked(run_here: Run) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from foretrain.errors import MissingData
 from foretrain.measuring.stopwatch import Stopwatch
-from foretrain.prediction.operators.cpu import MAPPED_ANEW_BYTES
+from foretrain.prediction.operators.cpu import MMAP_THRESHOLD_BYTES
 from foretrain.workloads.ops import Work
 
 if TYPE_CHECKING:
@@ -116,8 +116,8 @@ def settle_allocator() -> None:
 
     with suppress(OSError, AttributeError):
         options = ctypes.CDLL("libc.so.6").mallopt
-        options(_MMAP_THRESHOLD, MAPPED_ANEW_BYTES)
-        options(_TRIM_THRESHOLD, 2 * MAPPED_ANEW_BYTES)
+        options(_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES)
+        options(_TRIM_THRESHOLD, 2 * MMAP_THRESHOLD_BYTES)
 
 
 def works_of(trial: Trial) -> tuple[Work, ...]:

@@ -33,7 +33,7 @@ def test_sia(tmp_path: Path) -> None:
         ("resnet18", "8xrtx2080ti", 3, 8),
     ]
     timings = [sia_timing(step) for step in steps]
-    assert [str(item.configuration) for item in timings] == ["4+1 at batch 4", "3+3+2 at batch 32"]
+    assert [str(item.configuration) for item in timings] == ["1+4 at batch 4", "3+3+2 at batch 32"]
     assert timings[0].step_seconds == 2.109
     assert [(job.model, len(job.timings)) for job in sia_jobs(steps)] == [("bert", 1), ("resnet18", 1)]
 

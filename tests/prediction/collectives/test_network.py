@@ -59,7 +59,7 @@ def test_peer_access_is_a_fact_of_the_device_not_of_its_name() -> None:
 
 
 def test_an_unknown_network_between_nodes_is_refused_with_what_to_give() -> None:
-    with pytest.raises(MissingData, match="--network LINK"):
+    with pytest.raises(MissingData, match=r"give `network` as LINK\[:COUNT\]"):
         network_of(hardware("rtx4090:2x2"))
 
 
@@ -73,7 +73,7 @@ def test_links_by_name_override() -> None:
 
 @pytest.mark.parametrize(("intra", "inter"), [("infiniband-hdr", None), (None, "nvswitch3")])
 def test_a_link_in_the_wrong_place_is_refused(intra: str | None, inter: str | None) -> None:
-    with pytest.raises(InvalidRequest, match="joins"):
+    with pytest.raises(InvalidRequest, match="connects"):
         network_of(hardware("h100-sxm:8x2"), intra=intra, inter=inter)
 
 

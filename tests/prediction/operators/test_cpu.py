@@ -152,7 +152,7 @@ def test_a_kind_never_timed_is_refused_with_what_to_do(calibrated: Device) -> No
 
 
 def test_half_precision_was_not_timed(calibrated: Device) -> None:
-    with pytest.raises(MissingData, match=r"bfloat16.*--precision fp32"):
+    with pytest.raises(MissingData, match=r"bfloat16.*`precision` fp32"):
         seconds(linear(1, 1, 1, "bfloat16"), calibrated)
     assert seconds(linear(2, 3, 4, "tf32"), calibrated) == seconds(linear(2, 3, 4), calibrated)
 

@@ -57,7 +57,7 @@ def test_tokens_count_by_the_token() -> None:
 
 
 def test_tokens_for_a_model_of_images_make_no_sense() -> None:
-    with pytest.raises(InvalidRequest, match="consists of tokens, but this model takes none"):
+    with pytest.raises(InvalidRequest, match="but the inputs of this model are not tokens"):
         input_pipeline(STEP, T4, InputOptions("tokens"))
 
 

@@ -160,5 +160,5 @@ def test_models_that_cannot_be_divided_are_refused_with_the_reason() -> None:
     assert feasible_expert_degrees(graph("gpt2"), 64) == (1,)
     with pytest.raises(InvalidRequest, match=r"8 experts.*nearest degrees that do: 2 and 4"):
         program(3)
-    with pytest.raises(InvalidRequest, match="this model has none"):
+    with pytest.raises(InvalidRequest, match="none are recognised in this model"):
         expert_parallel(Program(graph("gpt2")), 2)

@@ -82,9 +82,9 @@ def test_hybrid_sharding_shares_within_nodes() -> None:
         ("ps-sinc", "write ps-sync, ps-async, ps-ksync=K"),
         ("ps-ksync", "needs a number: ps-ksync=K"),
         ("ps-sync=2", "takes no number"),
-        ("ps-ksync=9", "waiting for 9 of 8 workers; K is 1 to 8"),
-        ("ps-kasync=0", "K is 1 to 8"),
-        ("ps-sync,servers=0", "at least one server"),
+        ("ps-ksync=9", "K must be between 1 and 8 workers, got 9"),
+        ("ps-kasync=0", "K must be between 1 and 8 workers, got 0"),
+        ("ps-sync,servers=0", "servers must be at least 1, got 0"),
     ],
 )  # fmt: skip
 def test_invalid_texts_are_refused_with_what_works(strategy: str, message: str) -> None:

@@ -98,9 +98,12 @@ def test_hybrid_sharding_all_reduces_shares_between_the_parts() -> None:
     assert result.devices == result.replicas == 8
 
 
-def test_sequences_in_parts_are_summed_between_them() -> None:
+def test_devices_that_divide_sequences_share_state() -> None:
+    """Their gradients are scattered among them, so nothing is left to all-reduce."""
     result = sharded(Program(gpt2(), degrees={Axis.CONTEXT: 2}), 1, 3)
-    assert moved(result)[Verb.ALL_REDUCE] == parameter_bytes(gpt2())
+    assert moved(result)[Verb.REDUCE_SCATTER] == parameter_bytes(gpt2())
+    assert not any(exchange.verb is Verb.ALL_REDUCE for exchange in result.exchanges)
+    assert all(exchange.axes == (Axis.SHARD, Axis.CONTEXT) for exchange in result.exchanges)
 
 
 @pytest.mark.parametrize("stage", [1, 2, 3])

@@ -176,7 +176,7 @@ def test_degrees_that_do_not_divide_are_refused_with_what_would() -> None:
         program("gpt2", 5)
     with pytest.raises(InvalidRequest, match=r"8 key-value heads"):
         program("llama3.2-1b", 16, seq_len=512)
-    with pytest.raises(InvalidRequest, match="needs linear layers"):
+    with pytest.raises(InvalidRequest, match="requires linear layers"):
         program("cifar-resnet20", 2)
     with pytest.raises(InvalidRequest, match="at least 1"):
         program("gpt2", 0)

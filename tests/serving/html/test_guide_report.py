@@ -29,7 +29,7 @@ def test_sections_tables_and_reasons(small: Guide) -> None:
     assert headings == ["mnist-cnn", "voice-linear", "Machines and prices", "Notes"]
     assert page.count('class="heat"') == 2 * 6
     for said in (
-        "a batch of 32 does not share out over 3 devices; 33 would", "nobody offers such a machine now",
+        "a batch of 32 does not divide evenly over 3 devices; 33 does", "nobody offers such a machine now",
         "<code>foretrain guide mnist-cnn</code>", "2026-11-16", small.models[1].summary.verdict,
     ):  # fmt: skip
         assert said.lower() in page.lower(), said

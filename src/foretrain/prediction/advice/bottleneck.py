@@ -1,8 +1,8 @@
 """What limits the speed of a step: memory, input, launches, the network, or the device itself.
 
-In this order: a step that does not fit is limited by memory; one that waits for its samples by input; one
-whose host takes longer to launch than devices compute by launches; one that waits for communication longer
-than it computes by the network ("network choke"); all others by the device ("GPU choke").
+In this order: a step that does not fit is limited by memory; one that waits for its samples by input. One
+device is limited by launches if its host launches slower than it computes. Many devices are limited by what
+most of the step is spent on: computing ("GPU choke"), exposed communication ("network choke"), or launches.
 """
 
 from __future__ import annotations
@@ -58,9 +58,14 @@ def _limit(now: Evaluation) -> Limit:
         return Limit.MEMORY
     if now.input.seconds > now.step.seconds:
         return Limit.INPUT
-    if run.waiting_seconds > _NEGLIGIBLE * now.seconds and run.waiting_seconds >= run.exposed_seconds:
-        return Limit.LAUNCH
-    return Limit.NETWORK if run.exposed_seconds > run.computing_seconds else Limit.GPU
+    if now.configuration.layout.devices == 1:
+        return Limit.LAUNCH if run.waiting_seconds > _NEGLIGIBLE * now.seconds else Limit.GPU
+    spent = {
+        Limit.GPU: run.computing_seconds,
+        Limit.NETWORK: run.exposed_seconds,
+        Limit.LAUNCH: run.waiting_seconds,
+    }
+    return max(spent, key=lambda limit: spent[limit])
 
 
 def _of_memory(now: Evaluation) -> str:

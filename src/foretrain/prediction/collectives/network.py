@@ -343,7 +343,7 @@ def _known_outside(hardware: Hardware, machines: Sequence[Node]) -> _Selected:
     node = next((each for each in machines if each.inter is not None), None)
     if node is None or node.inter is None:
         raise MissingData(
-            f"the network between nodes of {hardware.name} is unknown; set network to {LINK_FORM}, e.g. "
+            f"the network between nodes of {hardware.name} is unknown; give `network` as {LINK_FORM}, e.g. "
             "infiniband-hdr:8 or ethernet-25g"
         )
     flow = node.single_flow_bytes_per_second

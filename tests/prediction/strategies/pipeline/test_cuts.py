@@ -105,7 +105,7 @@ def test_in_flight_known_for_one_number_of_stages_gives_no_other() -> None:
     answer = cut(chain([1] * 4, parameters=[9] * 4), 2, memory=memory)
     assert isinstance(answer, Infeasible)
     assert answer.alternative == "use devices with more memory"
-    with pytest.raises(InvalidRequest, match="in flight for 3 stages"):
+    with pytest.raises(InvalidRequest, match="in_flight must return 3 numbers"):
         cut(chain([1] * 4), 3, memory=memory)
 
 
@@ -118,7 +118,7 @@ def test_more_stages_than_positions_is_infeasible() -> None:
 def test_invalid_values_are_refused() -> None:
     with pytest.raises(InvalidRequest):
         cut(chain([1, 1]), 0)
-    with pytest.raises(InvalidRequest, match="cuts"):
+    with pytest.raises(InvalidRequest, match="crossing_bytes must have 2 entries, got 1"):
         chain([1, 1, 1], crossing=[1])
 
 

@@ -208,5 +208,5 @@ def test_a_unet_is_cut_where_few_skips_cross() -> None:
 
 
 def test_times_must_match_the_calls() -> None:
-    with pytest.raises(InvalidRequest, match="one for each call"):
+    with pytest.raises(InvalidRequest, match="one entry for each of"):
         chain_of(traced(Skip), np.zeros(3).tolist())

@@ -120,6 +120,6 @@ def test_more_stages_than_layers_are_refused() -> None:
     of, at = graph("mnist-cnn"), environment("a100-sxm-80gb")
     times = call_times(at.model.priced(of, at.device)).device
     with pytest.raises(
-        InvalidRequest, match=r"500 stages for a model of \d+ layers .* use at most \d+ stages"
+        InvalidRequest, match=r"500 stages for a model with \d+ layers .* use at most \d+ stages"
     ):
         pipelined(Program(of), times, schedule("1f1b", 500, 4), Link())
