@@ -1,10 +1,10 @@
-"""Suites that every implementation of an extension must pass; inherit one in a test class and name yours.
+"""Conformance suites for extensions: inherit one in a test class and name the implementation.
 
 class TestMyModel(OperatorModelSuite):
     model = MyModel()
 
 class TestMyStrategy(StrategySuite):
-    def spread(self, program, degree):
+    def apply(self, program, degree):
         return my_strategy(program, degree)
 
     def graphs(self):
