@@ -1,7 +1,8 @@
 """Bring the generated parts of the documentation up to date.
 
     python scripts/render_docs.py            rewrite them
-    python scripts/render_docs.py --check    only say which pages are out of date (exit 1)
+    python scripts/render_docs.py docs/plan.md README.md    rewrite these pages
+    python scripts/render_docs.py --check    only list the pages that are out of date (exit 1)
 
 Two things are generated. A table between `<!-- begin generated: NAME -->` and `<!-- end generated -->` is
 made from the data or code it describes. In a ```console block, the output below each `$ foretrain ...` line
@@ -69,15 +70,22 @@ def main() -> None:
         "--check", action="store_true", help="change nothing; exit 1 if a page is out of date"
     )
     parser.add_argument("--root", type=Path, default=ROOT, help="the repository")
+    parser.add_argument("pages", nargs="*", type=Path, help="pages to look at (default: all)")
     options = parser.parse_args()
+    verdict = "out of date, run scripts/render_docs.py" if options.check else "updated"
+    stale = 0
     with tempfile.TemporaryDirectory() as home:
         os.environ["FORETRAIN_HOME"] = home
-        now = {page: rendered(page.read_text()) for page in pages(options.root)}
-        stale = [page for page, text in now.items() if page.read_text() != text]
-        for page in stale if not options.check else ():
-            page.write_text(now[page])
-    verdict = "out of date, run scripts/render_docs.py" if options.check else "brought up to date"
-    sys.stdout.writelines(f"{page.relative_to(options.root)}: {verdict}\n" for page in stale)
+        for page in options.pages or pages(options.root):
+            text = page.read_text()
+            now = rendered(text)
+            if now == text:
+                continue
+            stale += 1
+            if not options.check:
+                page.write_text(now)
+            sys.stdout.write(f"{page.resolve().relative_to(options.root.resolve())}: {verdict}\n")
+            sys.stdout.flush()
     sys.exit(1 if options.check and stale else 0)
 
 

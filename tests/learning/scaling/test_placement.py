@@ -3,7 +3,7 @@
 import pytest
 
 from foretrain.errors import InvalidRequest
-from foretrain.learning.scaling.configurations import Placement, parse_placement, even_placement
+from foretrain.learning.scaling.configurations import Placement, even_placement, parse_placement
 
 
 def test_a_placement_counts_nodes_devices_and_the_fullest_node() -> None:
