@@ -1,7 +1,7 @@
 """Learns the prior of scaling forms from public jobs and makes `calibrations/scaling.json`.
 
 A job is one model on one cluster, over placements and batch sizes. Each job is fitted under the prior of the
-round before; the next prior is the mean and spread of the fitted values, three rounds (empirical Bayes). Jobs
+round before; the next prior is the mean and even_placement of the fitted values, three rounds (empirical Bayes). Jobs
 on a broken cluster would widen everything, so values beyond 2.5 robust deviations from the median are clipped
 there. The declared wide prior counts as three more jobs at half its deviation, since jobs are few. Jobs of
 one cluster share more than jobs of any two: a cluster's own mean is shrunk to that of all jobs by how much
@@ -28,8 +28,8 @@ from foretrain.learning.scaling.configurations import (
     Placement,
     Timing,
     columns,
+    even_placement,
     reference_batch,
-    spread,
 )
 from foretrain.learning.scaling.fitting import Prior, fit
 from foretrain.learning.scaling.forms import LEVEL, LEVEL_DEVIATION, Form, form
@@ -79,7 +79,7 @@ class Job:
 def sia_timing(step: SiaStep) -> Timing:
     """As a timing; devices are taken as evenly distributed where the placement is unknown."""
     placed = step.devices_per_node
-    place = Placement(placed) if placed else spread(step.nodes, step.devices)
+    place = Placement(placed) if placed else even_placement(step.nodes, step.devices)
     return Timing(Configuration(place, step.batch), step.step_seconds)
 
 
@@ -93,7 +93,7 @@ def sia_jobs(steps: Sequence[SiaStep]) -> list[Job]:
 
 def gavel_timing(step: GavelStep) -> Timing:
     """As a timing."""
-    return Timing(Configuration(spread(step.nodes, step.devices), step.batch), step.step_seconds)
+    return Timing(Configuration(even_placement(step.nodes, step.devices), step.batch), step.step_seconds)
 
 
 def gavel_jobs(steps: Sequence[GavelStep]) -> list[Job]:
