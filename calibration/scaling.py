@@ -1,7 +1,7 @@
 """Learns the prior of scaling forms from public jobs and makes `calibrations/scaling.json`.
 
 A job is one model on one cluster, over placements and batch sizes. Each job is fitted under the prior of the
-round before; the next prior is the mean and even_placement of the fitted values, three rounds (empirical Bayes). Jobs
+round before; the next prior is the mean and spread of the fitted values, three rounds (empirical Bayes). Jobs
 on a broken cluster would widen everything, so values beyond 2.5 robust deviations from the median are clipped
 there. The declared wide prior counts as three more jobs at half its deviation, since jobs are few. Jobs of
 one cluster share more than jobs of any two: a cluster's own mean is shrunk to that of all jobs by how much
