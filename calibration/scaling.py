@@ -28,8 +28,8 @@ from foretrain.learning.scaling.configurations import (
     Placement,
     Timing,
     columns,
-    even_placement,
     reference_batch,
+    spread,
 )
 from foretrain.learning.scaling.fitting import Prior, fit
 from foretrain.learning.scaling.forms import LEVEL, LEVEL_DEVIATION, Form, form
@@ -79,7 +79,7 @@ class Job:
 def sia_timing(step: SiaStep) -> Timing:
     """As a timing; devices are taken as evenly distributed where the placement is unknown."""
     placed = step.devices_per_node
-    place = Placement(placed) if placed else even_placement(step.nodes, step.devices)
+    place = Placement(placed) if placed else spread(step.nodes, step.devices)
     return Timing(Configuration(place, step.batch), step.step_seconds)
 
 
@@ -93,7 +93,7 @@ def sia_jobs(steps: Sequence[SiaStep]) -> list[Job]:
 
 def gavel_timing(step: GavelStep) -> Timing:
     """As a timing."""
-    return Timing(Configuration(even_placement(step.nodes, step.devices), step.batch), step.step_seconds)
+    return Timing(Configuration(spread(step.nodes, step.devices), step.batch), step.step_seconds)
 
 
 def gavel_jobs(steps: Sequence[GavelStep]) -> list[Job]:

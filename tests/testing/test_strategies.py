@@ -44,21 +44,21 @@ class OverReplicas(StrategySuite):
 class TestDataParallel(OverReplicas):
     __test__ = True
 
-    def apply(self, program: Program, degree: int) -> Program:
+    def spread(self, program: Program, degree: int) -> Program:
         return data_parallel(program, degree)
 
 
 class TestCompressed(OverReplicas):
     __test__ = True
 
-    def apply(self, program: Program, degree: int) -> Program:
+    def spread(self, program: Program, degree: int) -> Program:
         return data_parallel(program, degree, compression="bf16")
 
 
 class TestSingleProcess(OverReplicas):
     __test__ = True
 
-    def apply(self, program: Program, degree: int) -> Program:
+    def spread(self, program: Program, degree: int) -> Program:
         return single_process(program, degree)
 
 
@@ -66,7 +66,7 @@ class TestZero1(OverReplicas):
     __test__ = True
     stage = 1
 
-    def apply(self, program: Program, degree: int) -> Program:
+    def spread(self, program: Program, degree: int) -> Program:
         return sharded(program, degree, self.stage)
 
 
@@ -81,7 +81,7 @@ class TestZero3(TestZero1):
 class TestTensorParallel(StrategySuite):
     divides, shrinks, padding = True, True, 1e-3
 
-    def apply(self, program: Program, degree: int) -> Program:
+    def spread(self, program: Program, degree: int) -> Program:
         return tensor_parallel(program, degree)
 
     def graphs(self) -> Sequence[Graph]:
@@ -91,7 +91,7 @@ class TestTensorParallel(StrategySuite):
 class TestSequenceParallel(StrategySuite):
     divides, shrinks, padding = True, True, 1e-3
 
-    def apply(self, program: Program, degree: int) -> Program:
+    def spread(self, program: Program, degree: int) -> Program:
         return tensor_parallel(program, degree, sequence_parallel=True)
 
     def graphs(self) -> Sequence[Graph]:
@@ -101,7 +101,7 @@ class TestSequenceParallel(StrategySuite):
 class TestContextParallel(StrategySuite):
     divides, padding = True, 0.05
 
-    def apply(self, program: Program, degree: int) -> Program:
+    def spread(self, program: Program, degree: int) -> Program:
         return context_parallel(program, degree)
 
     def graphs(self) -> Sequence[Graph]:
@@ -112,7 +112,7 @@ class TestExpertParallel(StrategySuite):
     shrinks = True
     degrees = (2,)
 
-    def apply(self, program: Program, degree: int) -> Program:
+    def spread(self, program: Program, degree: int) -> Program:
         return expert_parallel(program, degree)
 
     def graphs(self) -> Sequence[Graph]:
@@ -163,7 +163,7 @@ def _forgetful(program: Program, degree: int) -> Program:
 class _Forgetful(OverReplicas):
     __test__ = False
 
-    def apply(self, program: Program, degree: int) -> Program:
+    def spread(self, program: Program, degree: int) -> Program:
         return _forgetful(program, degree)
 
 

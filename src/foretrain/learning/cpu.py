@@ -1,4 +1,4 @@
-"""Calibration of a CPU from timed operators, by non-negative least squares."""
+"""A CPU's calibration from timed operators: non-negative least squares of their times."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from foretrain.workloads.ops import MATRIX_KINDS, Work
 _ROUNDS = 12
 _LEAST_RESIDUAL = 0.03
 _CACHES = tuple(2.0**power for power in range(19, 29))
-"""Cache sizes that are tried."""
+"""Sizes tried for the cache that a stream of operators finds its data in."""
 _FEWEST_LEFT = 2
 _BEYOND_CACHES = 128 * 2**20
-"""Sizes from which the rate is that of memory, not of a cache."""
+"""Bytes that no cache holds, so that their rate is that of memory."""
 _LEAST_SHARE = 0.1
-"""Minimum share of a time that is attributed to the operator, not to mapping memory."""
+"""Of a time at least this share is the operator's own, not that of mapping memory."""
 _NORMAL_DEVIATIONS, _P90 = 1.4826, 1.2816
-"""Of a normal distribution: standard deviation over median absolute deviation; 90th percentile."""
+"""Of a normal distribution: its standard deviation over its median deviation, and its 90th percentile."""
 _COPIES = "copy forward"
-"""Operators without computation, to measure memory."""
+"""Compute nothing, so they show memory best."""
 _STREAM = "elementwise forward"
 
 
@@ -70,8 +70,8 @@ def calibrate(
 
 
 def _columns(works: WorkTable, cache_bytes: float) -> tuple[list[str], Floats]:
-    values = terms(works, cache_bytes)
-    return list(values), np.stack(list(values.values()), axis=1)
+    found = terms(works, cache_bytes)
+    return list(found), np.stack(list(found.values()), axis=1)
 
 
 def _parts(group: Sequence[TimedWork]) -> tuple[WorkTable, Floats]:
@@ -79,15 +79,14 @@ def _parts(group: Sequence[TimedWork]) -> tuple[WorkTable, Floats]:
 
 
 def _memory(group: Sequence[TimedWork]) -> tuple[float, float]:
-    """The cache size and the seconds per newly mapped byte that fit streaming operators best."""
+    """The size of cache, and the seconds of a byte mapped anew, that fit streaming operators best."""
     works, times = _parts(group)
     fresh = fresh_bytes(works)[:, None]
 
     def fitted(size: float) -> tuple[float, float]:
         columns = np.hstack((_columns(works, size)[1], fresh))
-        coefficients = relative_fit(columns, times)
-        error = float(np.mean(np.abs(columns @ coefficients / times - 1)))
-        return error, float(coefficients[-1])
+        found = relative_fit(columns, times)
+        return float(np.mean(np.abs(columns @ found / times - 1))), float(found[-1])
 
     best = min(_CACHES, key=lambda size: fitted(size)[0])
     return best, fitted(best)[1]
@@ -98,11 +97,11 @@ def _fit(group: Sequence[TimedWork], cache_bytes: float, fresh: float) -> Family
     names, columns = _columns(works, cache_bytes)
     mapping = fresh_bytes(works) * fresh
     rest = np.maximum(times - mapping, _LEAST_SHARE * times)
-    coefficients = relative_fit(columns, rest)
-    ratio = times / (_cross_validated(columns, rest, coefficients) + mapping)
+    found = relative_fit(columns, rest)
+    ratio = times / (_left_out(columns, rest, found) + mapping)
     p10, p90 = _robust_quantiles(ratio)
     return FamilyFit(
-        seconds_per={name: float(each) for name, each in zip(names, coefficients, strict=True) if each > 0},
+        seconds_per={name: float(each) for name, each in zip(names, found, strict=True) if each > 0},
         cases=len(times),
         mean_absolute_error=float(np.mean(np.abs(1 / ratio - 1))),
         p10=p10,
@@ -111,17 +110,17 @@ def _fit(group: Sequence[TimedWork], cache_bytes: float, fresh: float) -> Family
 
 
 def _robust_quantiles(ratio: Floats) -> tuple[float, float]:
-    """p10 and p90 of ratios from their median and median absolute deviation, robust for few ratios."""
+    """p10 and p90 of ratios by their median and median deviation: the tails of a handful are no estimate."""
     logs = np.log(ratio)
     middle = float(np.median(logs))
     deviation = _NORMAL_DEVIATIONS * float(np.median(np.abs(logs - middle)))
     return math.exp(middle - _P90 * deviation), math.exp(middle + _P90 * deviation)
 
 
-def _cross_validated(columns: Floats, times: Floats, coefficients: Floats) -> Floats:
-    """Each time predicted by a fit to all others; by the fit itself if there are too few."""
+def _left_out(columns: Floats, times: Floats, found: Floats) -> Floats:
+    """Each time as predicted by a fit to all the others; by the fit itself where there are too few."""
     if len(times) <= _FEWEST_LEFT:
-        return np.asarray(columns @ coefficients)
+        return np.asarray(columns @ found)
     predicted = np.empty(len(times))
     for row in range(len(times)):
         others = np.arange(len(times)) != row
@@ -130,19 +129,19 @@ def _cross_validated(columns: Floats, times: Floats, coefficients: Floats) -> Fl
 
 
 def relative_fit(columns: Floats, times: Floats) -> Floats:
-    """One non-negative coefficient per column that minimises the absolute relative errors of the times.
+    """One non-negative coefficient per column, with the least absolute relative errors of the times.
 
-    Iteratively reweighted non-negative least squares, so that residuals count linearly.
+    Non-negative least squares, reweighted so that residuals count linearly.
     """
     from scipy.optimize import nnls
 
     scale = np.maximum(columns.max(axis=0), np.finfo(float).tiny)
     design = columns / scale / times[:, None]
     weights = np.ones(len(times))
-    coefficients = np.zeros(columns.shape[1])
+    found = np.zeros(columns.shape[1])
     for _ in range(_ROUNDS):
         root = np.sqrt(weights)
-        coefficients = nnls(design * root[:, None], root)[0]
-        weights = 1 / np.maximum(np.abs(design @ coefficients - 1), _LEAST_RESIDUAL)
-    result: Floats = coefficients / scale
+        found = nnls(design * root[:, None], root)[0]
+        weights = 1 / np.maximum(np.abs(design @ found - 1), _LEAST_RESIDUAL)
+    result: Floats = found / scale
     return result

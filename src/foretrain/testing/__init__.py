@@ -1,10 +1,10 @@
-"""Conformance suites for extensions: inherit one in a test class and name the implementation.
+"""Suites that every implementation of an extension must pass; inherit one in a test class and name yours.
 
 class TestMyModel(OperatorModelSuite):
     model = MyModel()
 
 class TestMyStrategy(StrategySuite):
-    def apply(self, program, degree):
+    def spread(self, program, degree):
         return my_strategy(program, degree)
 
     def graphs(self):

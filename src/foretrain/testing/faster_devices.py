@@ -1,4 +1,4 @@
-"""Devices with changed figures, for tests."""
+"""Real devices with other figures."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def doubled(device: Device) -> Device:
 
 
 def with_twice_the_bandwidth(device: Device) -> Device:
-    """The device with twice the memory bandwidth."""
+    """The device with memory twice as fast, and nothing else."""
     return _scaled(device, lambda name: name == "memory_bytes_per_second")
 
 
-def _scaled(device: Device, is_selected: Callable[[str], bool]) -> Device:
+def _scaled(device: Device, is_meant: Callable[[str], bool]) -> Device:
     facts = tuple(
         replace(fact, value=2 * fact.value)
-        if is_selected(fact.quantity) and not isinstance(fact.value, str)
+        if is_meant(fact.quantity) and not isinstance(fact.value, str)
         else fact
         for fact in device.sheet
     )

@@ -1,4 +1,4 @@
-"""Conformance suite of operator models: never negative, never below the roofline, monotonic in size."""
+"""What every operator model must hold to: never negative, never below the roofline, never faster for more."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _ROUNDING = 1e-9
 
 
 class OperatorModelSuite:
-    """Inherit this in a test class; set the model, and the devices and number types it supports.
+    """Inherit it in a test class, and name the model, the devices and types of number it is meant for.
 
-    A model of libraries that treat odd sizes differently may predict a larger work to be faster. `slack` is
-    the largest decrease allowed, as a share, and `exceptions` the share of steps to a larger work that may
-    decrease. `device_slack` is how much slower it may predict a faster device.
+    A model that follows real libraries in what they do for odd sizes may price a larger work lower; it has to
+    say by how much: `slack` is the largest fall, as a share, and `exceptions` the share of the steps from one
+    work to a larger one that fall at all. `device_slack`: how much slower it may price a faster device.
     """
 
     model: ClassVar[OperatorModel]
@@ -35,11 +35,11 @@ class OperatorModelSuite:
     device_slack: ClassVar[float] = 0.0
 
     def floor(self, works: WorkTable, on: Device) -> Floats:
-        """Lower bound of the time of each work; override it for algorithms that save FLOP."""
+        """The least time of each work; a model of algorithms that save FLOP has a lower one."""
         return roofline_seconds(works, on)
 
     def kinds(self) -> frozenset[Kind]:
-        """The kinds to test: by default all of the model."""
+        """The kinds to try; all of the model's, unless it knows some on some devices only."""
         return self.model.kinds - {Kind.VIEW, Kind.UNKNOWN}
 
     def rows(self) -> list[Row]:
@@ -52,34 +52,34 @@ class OperatorModelSuite:
         ]
 
     def priced(self, rows: Sequence[Row], on: Device) -> Iterator[tuple[Row, Floats]]:
-        """Rows with their seconds on a device, priced in one call."""
+        """Rows with their seconds on a device, all priced at once."""
         works = table([work for row in rows for work in row])
         ends = np.cumsum([len(row) for row in rows])
         yield from zip(rows, np.split(self.model.seconds(works, on), ends[:-1]), strict=True)
 
     def test_times_are_finite_and_not_negative(self) -> None:
-        """Including works of a single element."""
+        """Down to works of a single element."""
         for on in map(device, self.devices):
             for row, seconds in self.priced(self.rows(), on):
                 assert np.isfinite(seconds).all(), f"{row[0].kind} on {on.id}: {seconds}"
                 assert (seconds >= 0).all(), f"{row[0].kind} on {on.id}: {seconds}"
 
     def test_an_empty_batch_takes_no_time(self) -> None:
-        """PyTorch launches no kernel for empty tensors."""
+        """Works with nothing to do, which PyTorch does not even launch."""
         for on in map(device, self.devices):
             works = [empty_work(kind, dtype) for kind in sorted(self.kinds()) for dtype in self.dtypes]
             ops = [Op(work, call, "empty", Phase.FORWARD, "", False) for call, work in enumerate(works)]
             assert not price(ops, on, [self.model]).seconds.any()
 
     def test_nothing_beats_the_roofline(self) -> None:
-        """No time is below the bound from the figures of the device."""
+        """No time is below what the device's figures allow."""
         for on in map(device, self.devices):
             for row, seconds in self.priced(self.rows(), on):
                 share = (self.floor(table(row), on) / seconds).max()
                 assert share <= 1 + _ROUNDING, f"{row[0].kind} on {on.id}: {share:.4f} of the device's limits"
 
     def test_more_work_is_never_faster(self) -> None:
-        """Times do not decrease along a row (beyond `slack` and `exceptions`)."""
+        """Along a row, times never fall (by more than `slack`, in more than `exceptions` of all steps)."""
         falls, steps = 0, 0
         for on in map(device, self.devices):
             for row, seconds in self.priced(self.rows(), on):
@@ -94,7 +94,7 @@ class OperatorModelSuite:
         assert falls <= self.exceptions * steps, f"{falls} of {steps} steps to a larger work are faster"
 
     def test_a_faster_device_is_never_slower(self) -> None:
-        """With all figures doubled, and with twice the bandwidth only."""
+        """Neither with all figures doubled nor with the bandwidth alone."""
         rows = self.rows()
         for on in map(device, self.devices):
             now = list(self.priced(rows, on))
@@ -103,17 +103,17 @@ class OperatorModelSuite:
                     slower = (then / seconds).max() - 1
                     assert slower <= self.device_slack + _ROUNDING, f"{row[0].kind} on {on.id}: {slower:.1%}"
 
-    def test_the_price_of_a_work_does_not_depend_on_others(self) -> None:
+    def test_works_are_priced_alone_as_among_others(self) -> None:
         """An empty list of works is priced, too."""
         on, row = device(self.devices[0]), self.rows()[0]
         assert self.model.seconds(table(()), on).shape == (0,)
-        seconds = self.model.seconds(table(row), on)
-        assert np.allclose(self.model.seconds(table(row[:1]), on), seconds[:1], rtol=_ROUNDING)
+        together = self.model.seconds(table(row), on)
+        assert np.allclose(self.model.seconds(table(row[:1]), on), together[:1], rtol=_ROUNDING)
 
     def test_confidence_is_in_order_and_names_its_source(self) -> None:
         """For every kind on every device."""
         for on in map(device, self.devices):
             for kind in self.kinds():
-                confidence = self.model.confidence(kind, on)
-                assert 0 < confidence.p10 <= confidence.p90
-                assert confidence.source
+                trust = self.model.confidence(kind, on)
+                assert 0 < trust.p10 <= trust.p90
+                assert trust.source

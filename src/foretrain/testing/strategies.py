@@ -1,4 +1,4 @@
-"""Conformance suites of strategies: identity on one device, conservation of work, valid exchanges."""
+"""What every strategy must hold to: one device changes nothing, no work is lost, exchanges fit the step."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _MICRO_BATCHES = 3
 
 
 class StrategySuite(ABC):
-    """Inherit this in a test class; define the rewritten program of a degree and the graphs to test.
+    """Inherit it in a test class, with the rewritten program of a degree and the graphs to try it on.
 
-    `divides`: a device has its share of the work, as in tensor parallelism; otherwise it has its own samples
-    and all the work on them. `padding` is the additional share of work allowed where sizes do not divide
-    evenly. `shrinks`: a device holds fewer parameters.
+    `divides`: a device has its share of the work, as under tensor parallelism; otherwise it has samples of
+    its own and all the work on them. `padding` is how much more than its share it may have, where sizes do
+    not divide evenly. `shrinks`: a device holds fewer parameters.
     """
 
     degrees: ClassVar[Sequence[int]] = (2, 4)
@@ -46,7 +46,7 @@ class StrategySuite(ABC):
     shrinks: ClassVar[bool] = False
 
     @abstractmethod
-    def apply(self, program: Program, degree: int) -> Program:
+    def spread(self, program: Program, degree: int) -> Program:
         """The program of one of `degree` devices."""
 
     @abstractmethod
@@ -58,30 +58,30 @@ class StrategySuite(ABC):
         for graph in self.graphs():
             whole = Program(graph, micro_batches=_MICRO_BATCHES)
             for degree in self.degrees:
-                yield whole, degree, self.apply(whole, degree)
+                yield whole, degree, self.spread(whole, degree)
 
     def test_one_device_changes_nothing(self) -> None:
-        """The program is the same object."""
+        """Not even the object."""
         for graph in self.graphs():
             whole = Program(graph, micro_batches=_MICRO_BATCHES)
-            assert self.apply(whole, 1) is whole
+            assert self.spread(whole, 1) is whole
 
     def test_degrees_are_counted(self) -> None:
-        """The degrees multiply to the number of devices; micro-batches are unchanged."""
+        """All devices are counted, and nothing else about the step changes."""
         for whole, degree, part in self.cases():
             assert part.devices == degree
             assert part.micro_batches == whole.micro_batches
             assert (part.replicas == 1) is self.divides
 
     def test_work_is_conserved(self) -> None:
-        """A device has all the work on its own samples, or its share of the work on all samples."""
+        """A device has all the work on samples of its own, or its share of the work on all."""
         for whole, degree, part in self.cases():
             share = 1 / degree if self.divides else 1.0
             ratio = _flop(part.graph) / (share * _flop(whole.graph))
             assert 1 - _ROUNDING <= ratio <= 1 + self.padding + _ROUNDING, f"over {degree}: {ratio} times"
 
     def test_no_parameter_is_lost(self) -> None:
-        """A device holds at most all parameters; all devices together hold at least all."""
+        """A device holds at most all of them, and all devices together at least all."""
         for whole, degree, part in self.cases():
             held = part.graph.parameters
             assert degree * held >= whole.graph.parameters
@@ -89,7 +89,7 @@ class StrategySuite(ABC):
             assert (held < whole.graph.parameters) is self.shrinks
 
     def test_exchanges_lie_inside_the_step(self) -> None:
-        """Each starts before the call that waits for it and has a finite size."""
+        """Each between the call that makes it possible and the one that waits for it, of a finite size."""
         for _, degree, part in self.cases():
             assert part.exchanges, f"nothing is exchanged over {degree} devices"
             for exchange in part.exchanges:
@@ -100,14 +100,14 @@ class StrategySuite(ABC):
                 assert members == degree, f"{exchange.name} among {members} of {degree} devices"
 
     def test_the_same_program_is_rewritten_in_the_same_way(self) -> None:
-        """The result is deterministic."""
+        """Nothing random."""
         for whole, degree, part in self.cases():
-            again = self.apply(replace(whole), degree)
+            again = self.spread(replace(whole), degree)
             assert again.exchanges == part.exchanges
             assert again.graph.calls == part.graph.calls
 
     def test_a_free_network_costs_nothing_and_a_slower_one_never_less(self) -> None:
-        """Each exchange delays a step by at most its own time."""
+        """Exchanges delay a step, each by no more than it takes, and never speed it up."""
         for _, degree, part in self.cases():
             times = _a_second_for_each_call(part.graph)
             free, quick, slow = (compose(part, times, _Rate(seconds)) for seconds in (0.0, 1.0, 10.0))
@@ -119,7 +119,7 @@ class StrategySuite(ABC):
 
 
 class RegisteredStrategySuite(ABC):
-    """Inherit this in a test class; define the registered strategies and the graphs to test."""
+    """Inherit it in a test class, with registered strategies and the graphs to try them on."""
 
     devices: ClassVar[int] = 4
 
@@ -137,12 +137,12 @@ class RegisteredStrategySuite(ABC):
             for text in strategy.words or (f"{strategy.keys[0]}=1",):
                 yield strategy, layout_of(text, devices, devices)
 
-    def test_its_name_and_words_select_it(self) -> None:
-        """Texts select the strategy, and layouts name that of their replicas."""
+    def test_it_is_listed_by_its_name_and_by_its_words(self) -> None:
+        """Layouts name the strategy of their replicas."""
         for strategy in self.strategies():
             assert strategies()[strategy.name] is strategy
             assert strategy.form
-            assert strategy.words or strategy.keys, f"no text selects {strategy.name}"
+            assert strategy.words or strategy.keys, f"no text stands for {strategy.name}"
         for strategy, layout in self.layouts(self.devices):
             assert layout.devices == self.devices
             assert strategy in active_strategies(layout)
@@ -150,7 +150,7 @@ class RegisteredStrategySuite(ABC):
                 assert strategy_of(layout.name) is replication(layout) is strategy
 
     def test_what_it_proposes_or_plans_takes_all_devices(self) -> None:
-        """A text always gives the same layout."""
+        """A text names the same layout wherever it is read."""
         for strategy in self.strategies():
             for text in strategy.plan_words:
                 assert strategy_of(text) is strategy
@@ -160,7 +160,7 @@ class RegisteredStrategySuite(ABC):
                 assert layout_of(layout.name, self.devices, self.devices) == layout
 
     def test_one_device_changes_nothing(self) -> None:
-        """Program, times and shards are unchanged; nothing is exchanged."""
+        """Neither the program, nor its times, nor who holds what; nothing is exchanged."""
         for strategy, layout in self.layouts(1):
             for graph in self.graphs():
                 whole, times = Program(graph, micro_batches=_MICRO_BATCHES), _a_second_for_each_call(graph)
@@ -172,7 +172,7 @@ class RegisteredStrategySuite(ABC):
                 assert strategy.shards(layout) == Shards()
 
     def test_the_closed_form_is_free_on_a_free_network_and_never_negative(self) -> None:
-        """Slower exchanges never reduce the exposed time."""
+        """Slower exchanges never expose less."""
         sizes, passing = np.array([1e6, 1e8]), np.array([0.5, 1.0])
 
         def exposed(strategy: Strategy, layout: Layout, seconds_per_byte: float) -> Floats:
@@ -189,7 +189,7 @@ class RegisteredStrategySuite(ABC):
 
 
 class _Rate:
-    """A fixed time for every exchange with bytes."""
+    """Exchanges that take a number of seconds, or none if they have no bytes."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds

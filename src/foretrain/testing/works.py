@@ -1,6 +1,6 @@
-"""Rows of works of every kind; each work is larger than the previous one in one dimension.
+"""Works of every kind in rows that grow: each is larger than the one before in one dimension and no other.
 
-Their dimensions are those of the tracing rules (`workloads.rules`).
+They are described as the tracing rules describe them (`workloads.rules`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from foretrain.workloads.ops import Direction, Kind, Work
 
 Row = tuple[Work, ...]
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
-"""Sizes of a dimension, from the smallest possible."""
+"""Sizes a dimension takes, from the smallest possible on."""
 _BACKWARD = (Direction.FORWARD, Direction.BACKWARD)
 
 
@@ -23,14 +23,14 @@ def growing_works(kind: Kind, dtype: str) -> Iterator[Row]:
 
 
 def empty_work(kind: Kind, dtype: str) -> Work:
-    """The smallest work of a kind with an empty batch."""
+    """The smallest work of a kind with nothing left to do: an empty batch."""
     least = next(growing_works(kind, dtype))[0]
     none = {name: 0 if name in _COUNTS else size for name, size in least.dims.items()}
     return replace(least, dims=none, flop=0.0, read_bytes=0.0, write_bytes=0.0)
 
 
 _COUNTS = frozenset({"batch", "tokens", "m", "elements", "rows"})
-"""Dimensions that are 0 in an empty batch."""
+"""Dimensions that an empty batch leaves at 0."""
 
 
 def _item(dtype: str) -> int:
@@ -65,7 +65,7 @@ def convolution(
     dtype: str, direction: Direction, batch: int, channels: tuple[int, int], side: int, kernel: int,
     groups: int = 1,
 ) -> Work:  # fmt: skip
-    """A convolution of stride 1 that preserves the image size."""
+    """A convolution of stride 1 that keeps the size of its images."""
     inputs, outputs = channels
     item, positions = _item(dtype), batch * side * side
     weights = item * inputs * outputs // groups * kernel * kernel

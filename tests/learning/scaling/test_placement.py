@@ -3,7 +3,7 @@
 import pytest
 
 from foretrain.errors import InvalidRequest
-from foretrain.learning.scaling.configurations import Placement, even_placement, parse_placement
+from foretrain.learning.scaling.configurations import Placement, parse_placement, spread
 
 
 def test_a_placement_counts_nodes_devices_and_the_fullest_node() -> None:
@@ -26,7 +26,7 @@ def test_text_that_is_no_placement_is_an_error(text: str) -> None:
 
 
 def test_devices_are_spread_evenly() -> None:
-    assert even_placement(3, 10) == Placement((4, 3, 3))
-    assert even_placement(1, 8) == Placement((8,))
+    assert spread(3, 10) == Placement((4, 3, 3))
+    assert spread(1, 8) == Placement((8,))
     with pytest.raises(InvalidRequest, match="3 devices cannot use 4 nodes"):
-        even_placement(4, 3)
+        spread(4, 3)

@@ -1,1 +1,1 @@
-"""Published regressions of whole timings: stepwise selection, end-to-end models."""
+"""Regressions of whole timings, as the literature has them: stepwise selection, end-to-end models."""

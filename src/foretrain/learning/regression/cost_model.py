@@ -1,7 +1,7 @@
 """End-to-end regression as a cost model of steps: `cost_model` end-to-end with `timings`.
 
-A regression predicts whole runs only. A step is a run with the largest timed number of iterations, divided by
-that number; its time is divided over forward, backward and update in proportion to the roofline.
+A regression knows whole runs only. A step is a run of as many iterations as the longest timed, over their
+number; forward, backward and update share it as they share the roofline.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ NAME = "end-to-end"
 
 @dataclass(frozen=True)
 class EndToEndSteps(CostModel):
-    """Steps predicted by a fitted regression.
+    """Steps as a fitted regression predicts them.
 
-    `threads` and `disk_delay_seconds` None: the value of the timings, which must then be the same in all.
+    `threads` and `disk_delay_seconds` None: those of all timings, which then must not differ in them.
     """
 
     model: EndToEndModel
@@ -39,7 +39,7 @@ class EndToEndSteps(CostModel):
     knows_operators: ClassVar[bool] = False
 
     def priced_all(self, graphs: Sequence[Graph], device: Device) -> tuple[PricedStep, ...]:
-        """Steps of the graphs' batches on one device; phases have the shares of the roofline."""
+        """Steps of the graphs' batches on one device; phases share the time as they share the roofline."""
         return tuple(self._priced(graph, device) for graph in graphs)
 
     def _priced(self, graph: Graph, device: Device) -> PricedStep:
@@ -59,12 +59,12 @@ class EndToEndSteps(CostModel):
         return replace(bound.scale(share), whole=whole)
 
     def _longest(self, name: str) -> float:
-        """The largest timed value of a feature."""
+        """The largest value timed of a feature."""
         return self.model.fixed[name] if name in self.model.fixed else self.model.ranges[name][1]
 
-    def _setting(self, name: str, given: float | None) -> float:
-        if given is not None:
-            return given
+    def _setting(self, name: str, chosen: float | None) -> float:
+        if chosen is not None:
+            return chosen
         if name in self.model.fixed:
             return self.model.fixed[name]
         low, high = self.model.ranges[name]
@@ -74,7 +74,7 @@ class EndToEndSteps(CostModel):
 def end_to_end_steps(
     file: Path, model: str = "", threads: float | None = None, disk_delay_seconds: float | None = None
 ) -> EndToEndSteps:
-    """The cost model fitted to a file of timings; `model` is required if it has several networks."""
+    """The cost model fitted to a file of timings; `model` is needed where it has several networks."""
     timings = read_timings(file)
     if len({timing.model for timing in timings}) > 1:
         timings = of_model(timings, model)

@@ -1,15 +1,16 @@
-"""End-to-end regression, a published model: the time of a job from a few of its features.
+"""End-to-end regression, a model from the literature: the time of a job from a handful of its features.
 
     t = b0 + Σ b_k · φ_k ,   φ_k = [iterations] · f or f · g ,   f, g among  x and 1/x  of
 
 batch, GPUs, GFLOP/s of the device, threads and disk delay. Only features that vary in the timings are
-candidates; stepwise selection with partial F-tests chooses the terms. Errors are relative to the time
-(weights 1/t²), since runs differ by orders of magnitude. Iterations multiply all terms and have no inverse. A
-feature with fewer than four values has one power only.
+offered; which terms stay is decided by stepwise selection with partial F-tests. Errors count relative to the
+time (weights 1/t²), since runs differ by orders of magnitude. Iterations multiply: a run of twice as many
+has every term once more, so they have no inverse. A feature of fewer than four values has one power only.
 
-The regression does not depend on the structure of the network: it predicts other batch sizes, GPU counts and,
-from several devices, other FLOP/s, of the one network that was timed. The interval is that of the regression,
-with cross-validated errors of the configurations; impossible extrapolations are errors.
+It knows nothing of what a device does with the network: it can predict other batch sizes, GPU counts and,
+from several devices, other computing powers, of the one network that was timed. The interval is the
+regression's own, with the error each configuration has when it is left out of the fit; extrapolations it
+cannot make are refused.
 
 Reference: E. Gianniti, L. Zhang, D. Ardagna, "Performance prediction of GPU-based deep learning
 applications", CLOSER 2019, 279-286.
@@ -36,10 +37,10 @@ from foretrain.prediction.operators.listing import Floats
 
 ITERATIONS = "iterations"
 FEATURES = ("batch", "gpus", "gflop_per_second", "threads", "disk_delay_seconds", ITERATIONS)
-_MAX_FACTORS = 2
-"""Features of a cross term, without iterations."""
-_MIN_VALUES_OF_CURVE = 4
-"""Values of a feature below which x and 1/x together would interpolate and extrapolate badly."""
+_TOGETHER = 2
+"""How many features a cross term has, iterations not counted."""
+_TELL_A_CURVE = 4
+"""Values of a feature below which x and 1/x together would only join the dots, and mislead beyond them."""
 _NATURAL = {
     "batch": 1,
     "gpus": 1,
@@ -48,7 +49,7 @@ _NATURAL = {
     "disk_delay_seconds": 1,
     ITERATIONS: 1,
 }
-"""The power of each feature that time is expected to follow: 1 for work, -1 for speed."""
+"""How time goes with each feature, the others kept: with the work, against the speed."""
 FORMAT = 1
 LEAST_CONFIGURATIONS = 3
 _SAME = 1e-9
@@ -79,23 +80,23 @@ def _terms(powers: Mapping[str, Sequence[int]]) -> Iterator[Term]:
     scaled = [((ITERATIONS, 1),)] if ITERATIONS in powers else []
     others = [name for name in powers if name != ITERATIONS]
     yield from (Term(each) for each in scaled)
-    for count in range(1, _MAX_FACTORS + 1):
+    for count in range(1, _TOGETHER + 1):
         for names in combinations(others, count):
-            for exponents in product(*(powers[name] for name in names)):
-                own = tuple(zip(names, exponents, strict=True))
+            for chosen in product(*(powers[name] for name in names)):
+                own = tuple(zip(names, chosen, strict=True))
                 yield Term(own)
                 yield from (Term((*own, *each)) for each in scaled)
 
 
 def powers_of(name: str, values: Sequence[float]) -> tuple[int, ...]:
-    """Both powers if there are enough values for a curve, else the expected one."""
+    """Both powers where there are values enough for a curve; the natural one where there are not."""
     if min(values) <= 0:
         return (1,)
-    return (1, -1) if len(set(values)) >= _MIN_VALUES_OF_CURVE else (_NATURAL[name],)
+    return (1, -1) if len(set(values)) >= _TELL_A_CURVE else (_NATURAL[name],)
 
 
 def features_of(configuration: Configuration) -> dict[str, float]:
-    """The features of a configuration."""
+    """The numbers the regression looks at."""
     gflop = device(configuration.device).sheet.number("fp32_flop_per_second") / 1e9
     rest = {name: getattr(configuration, name) for name in FEATURES if name != "gflop_per_second"}
     return {**rest, "gflop_per_second": gflop}
@@ -103,14 +104,14 @@ def features_of(configuration: Configuration) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Deviation:
-    """A relative standard deviation and its degrees of freedom."""
+    """A relative standard deviation, and the degrees of freedom it was found with."""
 
     relative: float
     freedom: int
 
     @property
     def p90(self) -> float:
-        """Distance of the 90th percentile from the median, by Student's t."""
+        """How far above the median the 90th percentile of Student's t lies."""
         from scipy.special import stdtrit
 
         return float(stdtrit(self.freedom, 0.9)) * self.relative
@@ -120,9 +121,9 @@ class Deviation:
 class EndToEndModel:
     """A fitted regression.
 
-    `coefficients` and `covariance` have the constant first. `seen` and `unseen` are the relative errors on
-    configurations and on devices that were not fitted; the latter is None if fewer than three FLOP/s were
-    timed. `fixed` are the features that did not vary, `ranges` those that did.
+    `coefficients` and `covariance` have the constant first. `seen` and `unseen` say how far off the fit is,
+    relatively, on configurations and on computing powers left out of it; the latter is None where fewer than
+    three were timed. `fixed` are the features that did not vary, `ranges` those that did.
     """
 
     model: str
@@ -144,14 +145,15 @@ class EndToEndModel:
     def predict(self, configuration: Configuration) -> Quantiles:
         """The seconds of a run, with an 80 % interval.
 
-        An error if a feature differs that is constant in the timings, or if the regression is below zero.
+        Refused where a feature differs that never did in the timings, or where the regression has gone below
+        zero: it says nothing there.
         """
         self._check(configuration)
         p50 = self.seconds(configuration)
         if p50 <= 0:
             raise MissingData(
-                f"the end-to-end regression is below zero at {_text(configuration)}: its {self.timings} "
-                f"timings ({self._spans()}) are too far from it; time a run closer to it"
+                f"the end-to-end regression goes below zero at {_said(configuration)}: its {self.timings} "
+                f"timings ({self._spans()}) are too far from it; time a run nearer by"
             )
         row = self._row(configuration)
         shape = float(row @ np.array(self.covariance) @ row)
@@ -160,27 +162,25 @@ class EndToEndModel:
         return Quantiles(max(0.0, p50 - off), p50, p50 + off)
 
     def seconds(self, configuration: Configuration) -> float:
-        """The sum of the terms, which is not reliable far from the timings."""
+        """The bare sum of the terms, which may be anything far from what was timed."""
         return float(self._row(configuration) @ np.array(self.coefficients))
 
     def _row(self, configuration: Configuration) -> Floats:
-        features = features_of(configuration)
-        return np.array([1.0, *(term.value(features) for term in self.terms)])
+        found = features_of(configuration)
+        return np.array([1.0, *(term.value(found) for term in self.terms)])
 
     def _check(self, configuration: Configuration) -> None:
-        features = features_of(configuration)
-        zero = [
-            name for term in self.terms for name, power in term.powers if power < 0 and features[name] == 0
-        ]
+        found = features_of(configuration)
+        zero = [name for term in self.terms for name, power in term.powers if power < 0 and found[name] == 0]
         off = [
-            f"{name} {features[name]:g} (all timings: {value:g})"
+            f"{name} {found[name]:g} (all timings: {value:g})"
             for name, value in self.fixed.items()
-            if abs(features[name] - value) > _SAME * max(abs(value), 1.0)
+            if abs(found[name] - value) > _SAME * max(abs(value), 1.0)
         ]
         off += [f"{name} 0 (timings: {self.ranges[name][0]:g} and more)" for name in dict.fromkeys(zero)]
         if off:
             raise InvalidRequest(
-                f"the end-to-end regression cannot predict {', '.join(off)}; add timings with other values"
+                f"the end-to-end regression cannot predict {', '.join(off)}; add timings where that differs"
             )
 
     def _spans(self) -> str:
@@ -188,11 +188,11 @@ class EndToEndModel:
 
 
 def fit(timings: Sequence[Timing], enter: float = ENTER, leave: float = LEAVE) -> EndToEndModel:
-    """The regression of the timings of one network; an error with too few timings or several networks."""
+    """The regression of a network's timings; too few of them, or of several networks, are refused."""
     models = sorted({timing.model for timing in timings})
     if len(models) > 1:
         raise InvalidRequest(
-            f"an end-to-end regression requires timings of one network, got those of {', '.join(models)}"
+            f"an end-to-end regression is of one network; these are timings of {', '.join(models)}"
         )
     rows = [features_of(timing.configuration) for timing in timings]
     varying, fixed = _varying(rows)
@@ -202,17 +202,17 @@ def fit(timings: Sequence[Timing], enter: float = ENTER, leave: float = LEAVE) -
             f"timings of {distinct} configurations are too few for a regression: give at least "
             f"{LEAST_CONFIGURATIONS} that differ in {', '.join(FEATURES)}"
         )
-    terms = candidates({name: powers_of(name, [row[name] for row in rows]) for name in varying})
-    columns = np.array([[term.value(row) for term in terms] for row in rows])
+    offered = candidates({name: powers_of(name, [row[name] for row in rows]) for name in varying})
+    columns = np.array([[term.value(row) for term in offered] for row in rows])
     seconds = np.array([timing.seconds for timing in timings])
-    selection = select(columns, seconds, seconds**-2.0, enter, leave, most=distinct - 2)
+    found = select(columns, seconds, seconds**-2.0, enter, leave, most=distinct - 2)
     return EndToEndModel(
         model=models[0],
-        terms=tuple(terms[index] for index in selection.terms),
-        coefficients=tuple(selection.coefficients.tolist()),
-        covariance=tuple(tuple(line) for line in selection.covariance.tolist()),
-        seen=_deviation(selection, [tuple(row.values()) for row in rows]),
-        unseen=_of_devices(selection, [row["gflop_per_second"] for row in rows]),
+        terms=tuple(offered[index] for index in found.terms),
+        coefficients=tuple(found.coefficients.tolist()),
+        covariance=tuple(tuple(line) for line in found.covariance.tolist()),
+        seen=_deviation(found, [tuple(row.values()) for row in rows]),
+        unseen=_of_powers(found, [row["gflop_per_second"] for row in rows]),
         fixed=fixed,
         ranges={name: (min(r[name] for r in rows), max(r[name] for r in rows)) for name in varying},
         timings=len(timings),
@@ -231,34 +231,34 @@ def _varying(rows: Sequence[Mapping[str, float]]) -> tuple[list[str], dict[str, 
     return varying, fixed
 
 
-def _deviation(selection: Selection, labels: Sequence[Hashable]) -> Deviation:
-    """The larger of the deviations of the fit and of cross-validation by label."""
+def _deviation(found: Selection, labels: Sequence[Hashable]) -> Deviation:
+    """Of the fit or of what is left out of it by label, whichever is larger: terms were chosen to fit."""
     numbers: dict[Hashable, int] = {}
     groups = np.array([numbers.setdefault(label, len(numbers)) for label in labels], np.int64)
-    fitted = float(selection.residuals @ selection.residuals) / selection.freedom
-    validated = float(np.mean(selection.left_out(groups) ** 2))
-    return Deviation(math.sqrt(max(fitted, validated)), len(numbers) - 1)
+    fitted = float(found.residuals @ found.residuals) / found.freedom
+    left_out = float(np.mean(found.left_out(groups) ** 2))
+    return Deviation(math.sqrt(max(fitted, left_out)), len(numbers) - 1)
 
 
-def _of_devices(selection: Selection, gflop_per_second: Sequence[float]) -> Deviation | None:
+def _of_powers(found: Selection, gflop_per_second: Sequence[float]) -> Deviation | None:
     if len(set(gflop_per_second)) < LEAST_CONFIGURATIONS:
         return None
-    return _deviation(selection, gflop_per_second)
+    return _deviation(found, gflop_per_second)
 
 
-def _text(configuration: Configuration) -> str:
+def _said(configuration: Configuration) -> str:
     return ", ".join(f"{name} {value}" for name, value in asdict(configuration).items())
 
 
 def write(model: EndToEndModel, file: Path) -> None:
-    """Store a regression as JSON."""
+    """Keep a regression as JSON."""
     content = {"format": FORMAT, "kind": "end-to-end regression", **asdict(model)}
     content["terms"] = [dict(term.powers) for term in model.terms]
     file.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
 def read(file: Path) -> EndToEndModel:
-    """A regression from its JSON file."""
+    """A regression kept as JSON."""
     if not file.is_file():
         raise MissingData(f"no regression {file}; fit one from timings first")
     try:

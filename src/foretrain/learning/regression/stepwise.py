@@ -1,11 +1,11 @@
-"""Stepwise regression: terms enter and leave by their partial F-tests until the selection is stable.
+"""Stepwise regression: terms enter and leave by their partial F-tests, until nothing changes.
 
-In every step the term that explains most of the residuals enters if its partial F is significant at `enter`;
-then the weakest selected term leaves if it is not significant at `leave`. With leave >= enter this cannot
-cycle. Terms that are (nearly) a combination of selected ones never enter.
+At every step the term that explains most of what is left enters if its partial F is significant at `enter`;
+then the weakest term chosen leaves if it no longer is at `leave`. With leave >= enter this cannot go round
+in circles. Terms that are (nearly) a combination of those chosen never enter.
 
-Rows may be weighted; the constant is always included. Columns are scaled to unit length and orthogonalised
-(QR), so that features of very different size cause no numerical problems.
+Rows may be weighted; the constant is always in. Columns are scaled to length one and what is chosen is kept
+orthogonal (QR), so that features of very different size do no harm.
 
 Reference: N. R. Draper, H. Smith, "Applied regression analysis", 3rd ed., Wiley 1998, chapter 15.
 """
@@ -23,17 +23,17 @@ ENTER, LEAVE = 0.15, 0.15
 """Chosen among four pairs (0.05 to 0.25) on PROFET: with nine repeats they do not differ; from three single
 timings, batches of 128 and 256 are 12.9 % off at 0.05, 8.5 % at 0.15 and 7.3 % at 0.25."""
 _INDEPENDENT = 1e-8
-"""The least share of a column's length that must be independent of the selected ones."""
+"""The least share of a column's length that must be new to those chosen."""
 _EXACT = 1e-18
-"""Share of the residual squares below which a fit is exact."""
+"""A share of the squares left below which a fit counts as exact."""
 
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """The selected terms in the order of their columns, and the least-squares fit on them.
+    """The terms chosen, in the order of their columns, and the least-squares fit on them.
 
     `coefficients` and `covariance` have the constant first; `covariance` is (X'WX)⁻¹, to be multiplied by a
-    variance. `basis` spans the selected columns, weighted and orthonormal.
+    variance. `basis` spans the chosen columns, weighted and orthonormal.
     """
 
     terms: tuple[int, ...]
@@ -44,16 +44,16 @@ class Selection:
     freedom: int
 
     def left_out(self, groups: NDArray[np.int64]) -> Floats:
-        """The weighted residuals of rows under a fit without their group.
+        """The weighted residuals rows would have, had the fit been made without their whole group.
 
-        (I - H_gg)⁻¹ r_g for every group g of rows, H the projection onto the selected columns.
+        (I - H_gg)⁻¹ r_g for every group g of rows, H the projection onto the chosen columns.
         """
-        residuals = np.zeros(len(self.residuals))
+        found = np.zeros(len(self.residuals))
         for group in np.unique(groups):
             rows = np.flatnonzero(groups == group)
             kept = np.eye(len(rows)) - self.basis[rows] @ self.basis[rows].T
-            residuals[rows] = np.linalg.lstsq(kept, self.residuals[rows], rcond=_INDEPENDENT)[0]
-        return residuals
+            found[rows] = np.linalg.lstsq(kept, self.residuals[rows], rcond=_INDEPENDENT)[0]
+        return found
 
 
 def select(
@@ -64,21 +64,21 @@ def select(
     leave: float = LEAVE,
     most: int | None = None,
 ) -> Selection:
-    """Select at most `most` of `columns` (rows x candidates) that predict `response`."""
+    """Choose among `columns` (rows x candidates) those that predict `response`; at most `most` of them."""
     if not 0 < enter <= leave < 1:
-        raise ValueError(f"thresholds must satisfy 0 < enter <= leave < 1, got enter {enter}, leave {leave}")
+        raise ValueError(f"thresholds must keep 0 < enter <= leave < 1, got enter {enter}, leave {leave}")
     root = np.ones(len(response)) if weights is None else np.sqrt(weights)
     problem = _Problem(columns * root[:, None], response * root, root)
     limit = min(columns.shape[1], len(response) - 2, *([] if most is None else [most]))
-    selected: tuple[int, ...] = ()
+    chosen: tuple[int, ...] = ()
     seen: set[tuple[int, ...]] = set()
-    while selected not in seen:
-        seen.add(selected)
-        grown = problem.entering(selected, enter) if len(selected) < limit else None
-        selected = selected if grown is None else tuple(sorted((*selected, grown)))
-        weakest = problem.leaving(selected, leave)
-        selected = tuple(term for term in selected if term != weakest)
-    return problem.fit(selected)
+    while chosen not in seen:
+        seen.add(chosen)
+        grown = problem.entering(chosen, enter) if len(chosen) < limit else None
+        chosen = chosen if grown is None else tuple(sorted((*chosen, grown)))
+        weakest = problem.leaving(chosen, leave)
+        chosen = tuple(term for term in chosen if term != weakest)
+    return problem.fit(chosen)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,56 +89,56 @@ class _Problem:
     response: Floats
     constant: Floats
 
-    def entering(self, selected: tuple[int, ...], enter: float) -> int | None:
-        """The other term with the largest partial F, if it is significant."""
-        basis, _ = np.linalg.qr(self._design(selected))
+    def entering(self, chosen: tuple[int, ...], enter: float) -> int | None:
+        """The term with the largest partial F among those left, if it is significant."""
+        basis, _ = np.linalg.qr(self._design(chosen))
         left = self.response - basis @ (basis.T @ self.response)
         new = self.columns - basis @ (basis.T @ self.columns)
-        new -= basis @ (basis.T @ new)  # repeated against rounding errors
+        new -= basis @ (basis.T @ new)  # once more: rounding of the first pass
         length = np.sum(new**2, axis=0)
         usable = length > _INDEPENDENT * np.sum(self.columns**2, axis=0)
-        usable[list(selected)] = False
+        usable[list(chosen)] = False
         squares = float(left @ left)
         if not usable.any() or squares <= _EXACT * float(self.response @ self.response):
             return None
         gain = np.where(usable, (new.T @ left) ** 2 / np.where(usable, length, 1.0), -1.0)
         best = int(np.argmax(gain))
-        freedom = len(self.response) - len(selected) - 2
+        freedom = len(self.response) - len(chosen) - 2
         return best if _tail(_ratio(float(gain[best]), squares, freedom), freedom) < enter else None
 
-    def leaving(self, selected: tuple[int, ...], leave: float) -> int | None:
-        """The selected term with the smallest partial F, if it is not significant."""
-        if not selected:
+    def leaving(self, chosen: tuple[int, ...], leave: float) -> int | None:
+        """The term with the smallest partial F among those chosen, if it is not significant."""
+        if not chosen:
             return None
-        fit = self.fit(selected)
-        variance = float(fit.residuals @ fit.residuals) / fit.freedom
-        spread = np.maximum(np.diag(fit.covariance)[1:] * variance, np.finfo(float).tiny)
-        partial = fit.coefficients[1:] ** 2 / spread
+        found = self.fit(chosen)
+        variance = float(found.residuals @ found.residuals) / found.freedom
+        spread = np.maximum(np.diag(found.covariance)[1:] * variance, np.finfo(float).tiny)
+        partial = found.coefficients[1:] ** 2 / spread
         weakest = int(np.argmin(partial))
-        return selected[weakest] if _tail(float(partial[weakest]), fit.freedom) > leave else None
+        return chosen[weakest] if _tail(float(partial[weakest]), found.freedom) > leave else None
 
-    def fit(self, selected: tuple[int, ...]) -> Selection:
-        """Least squares on the selected terms and the constant."""
-        design = self._design(selected)
+    def fit(self, chosen: tuple[int, ...]) -> Selection:
+        """Least squares on the terms chosen and the constant."""
+        design = self._design(chosen)
         scale = np.sqrt(np.sum(design**2, axis=0))
         basis, upper = np.linalg.qr(design / scale)
         inverse = np.linalg.inv(upper)
         residuals = self.response - basis @ (basis.T @ self.response)
         return Selection(
-            terms=selected,
+            terms=chosen,
             coefficients=inverse @ (basis.T @ self.response) / scale,
             covariance=inverse @ inverse.T / np.outer(scale, scale),
             residuals=residuals,
             basis=basis,
-            freedom=len(self.response) - len(selected) - 1,
+            freedom=len(self.response) - len(chosen) - 1,
         )
 
-    def _design(self, selected: tuple[int, ...]) -> Floats:
-        return np.column_stack([self.constant, self.columns[:, list(selected)]])
+    def _design(self, chosen: tuple[int, ...]) -> Floats:
+        return np.column_stack([self.constant, self.columns[:, list(chosen)]])
 
 
 def _ratio(gain: float, squares: float, freedom: int) -> float:
-    """The partial F of a term that reduces the residual squares by `gain`."""
+    """The partial F of a term that takes `gain` off the squares left."""
     rest = squares - gain
     return np.inf if rest <= 0 else gain / (rest / freedom)
 

@@ -3,10 +3,10 @@
     model,device,gpus,batch,threads,disk_delay_seconds,iterations,seconds
     resnet50,t4,1,32,4,0,500,143.1
 
-`device` (a name listed by `foretrain devices`) and `seconds` (of the whole run) are required. Other columns
-are optional, with these defaults: `gpus` 1, `batch` (per device) 1, `threads` (that load data) 1,
-`disk_delay_seconds` (per iteration) 0, `iterations` 1, so that `seconds` are those of one step. `model`
-separates networks in one file: an end-to-end regression is of one network.
+`device` (any name `foretrain devices` knows) and `seconds` (of the whole run) are needed. The others may be
+left out if they are the same for all runs: `gpus` 1, `batch` (per device) 1, `threads` (that load data) 1,
+`disk_delay_seconds` (waited for the disk at each iteration) 0, `iterations` 1, so that `seconds` are those
+of one step. `model` separates networks in one file: an end-to-end regression is of one network.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from foretrain.errors import ForetrainError, InvalidData, InvalidRequest, Missin
 from foretrain.facts.devices import device
 
 NUMBERS = {"gpus": 1.0, "batch": 1.0, "threads": 1.0, "disk_delay_seconds": 0.0, "iterations": 1.0}
-"""Optional columns of numbers with their defaults."""
+"""The columns of numbers that may be left out, and what they then are."""
 COLUMNS = ("model", "device", *NUMBERS, "seconds")
 _NEEDED = ("device", "seconds")
 _MAY_BE_ZERO = "disk_delay_seconds"
@@ -29,7 +29,7 @@ _MAY_BE_ZERO = "disk_delay_seconds"
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """The configuration of a run; `batch` is per device. Device names are resolved to ids."""
+    """What a run is run on and with; `batch` is per device. Device names are resolved to ids."""
 
     device: str
     gpus: float = NUMBERS["gpus"]
@@ -43,12 +43,12 @@ class Configuration:
         for name in NUMBERS:
             value = getattr(self, name)
             if not math.isfinite(value) or value < 0 or (value == 0 and name != _MAY_BE_ZERO):
-                raise InvalidRequest(f"{name} must be above 0, got {value:g}")
+                raise InvalidRequest(f"{name} is {value:g}; it must be above 0")
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """The time of one run of a network."""
+    """One run: which network, on what, how long."""
 
     configuration: Configuration
     seconds: float
@@ -56,7 +56,7 @@ class Timing:
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.seconds) and self.seconds > 0):
-            raise InvalidRequest(f"seconds must be above 0, got {self.seconds:g}")
+            raise InvalidRequest(f"seconds is {self.seconds:g}; it must be above 0")
 
 
 def read_timings(file: Path) -> tuple[Timing, ...]:
@@ -67,19 +67,19 @@ def read_timings(file: Path) -> tuple[Timing, ...]:
         rows = csv.reader(text)
         header = [name.strip() for name in next(rows, [])]
         _check_header(file, header)
-        timings = [_timing(file, rows.line_num, header, fields) for fields in rows if any(fields)]
-    if not timings:
-        raise InvalidData(str(file), "has a header but no timings")
-    return tuple(timings)
+        found = [_timing(file, rows.line_num, header, fields) for fields in rows if any(fields)]
+    if not found:
+        raise InvalidData(str(file), "holds a header and no timings")
+    return tuple(found)
 
 
 def of_model(timings: Sequence[Timing], model: str) -> tuple[Timing, ...]:
     """The timings of one network."""
-    matching = tuple(timing for timing in timings if timing.model == model)
-    if not matching:
+    found = tuple(timing for timing in timings if timing.model == model)
+    if not found:
         known = sorted({timing.model for timing in timings})
         raise UnknownName("timed model", model, known, f"Timed: {', '.join(known)}")
-    return matching
+    return found
 
 
 def _check_header(file: Path, header: Sequence[str]) -> None:
@@ -88,13 +88,13 @@ def _check_header(file: Path, header: Sequence[str]) -> None:
     twice = sorted({name for name in header if header.count(name) > 1})
     for problem, names in (("missing", missing), ("unknown", unknown), ("repeated", twice)):
         if names:
-            listed = f"{problem} columns {', '.join(map(repr, names))}; columns are {', '.join(COLUMNS)}"
+            listed = f"{problem} columns {', '.join(map(repr, names))}; known are {', '.join(COLUMNS)}"
             raise InvalidData(str(file), listed, row=1)
 
 
 def _timing(file: Path, row: int, header: Sequence[str], fields: Sequence[str]) -> Timing:
     if len(fields) != len(header):
-        raise InvalidData(str(file), f"{len(fields)} fields, but the header has {len(header)}", row=row)
+        raise InvalidData(str(file), f"{len(fields)} fields where the header has {len(header)}", row=row)
     text = {name: field.strip() for name, field in zip(header, fields, strict=True)}
     numbers = {name: _number(file, row, name, text[name]) for name in (*NUMBERS, "seconds") if name in text}
     seconds = numbers.pop("seconds")

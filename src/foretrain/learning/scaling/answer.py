@@ -1,4 +1,4 @@
-"""Step times of all configurations from a few timings: the request of `foretrain scaling` and its answer."""
+"""From a few timings to all configurations: the question `foretrain scaling` asks, and its answer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from foretrain.units import format_duration
 
 PHYSICAL, ALL = "physical", "all"
 _FEWEST = 3
-"""Minimum number of timings of a form without a fitted prior."""
+"""Timings a form without a learned prior needs at least."""
 _BATCHES = 3
 _USUAL_NODE = 8
 _PREDICTED = "a prediction of this job"
@@ -35,11 +35,11 @@ _PREDICTED = "a prediction of this job"
 
 @dataclass(frozen=True, eq=False)
 class ScalingRequest:
-    """Timings of one job, configurations to predict (default: `usual_configurations`), form and cluster.
+    """Timings of one job; configurations to predict (a usual choice if there are none); form; cluster.
 
-    `predict_at` is a prediction of the job from its model and hardware, and `prediction_error` the standard
-    deviation of its errors, in logarithms; it replaces the shipped prior. `devices_per_node` is the size of a
-    full node, if known.
+    `predict_at` is what a prediction of the job from its model and hardware says, and `prediction_error` the
+    standard deviation of its errors, in logarithms; it takes the place of the shipped prior.
+    `devices_per_node` is what a full node holds, where that is known.
     """
 
     timings: tuple[Timing, ...]
@@ -52,9 +52,9 @@ class ScalingRequest:
 
     def __post_init__(self) -> None:
         if not self.timings:
-            raise InvalidRequest("scaling requires at least one timing")
+            raise InvalidRequest("no timings to predict others from; give at least one")
         if self.predict_at is not None and not self.prediction_error > 0:
-            raise InvalidRequest("prediction_error must be above 0 if predict_at is given")
+            raise InvalidRequest("a prediction needs its error, above 0, to be weighed against timings")
 
     @property
     def timed(self) -> tuple[Configuration, ...]:
@@ -62,14 +62,14 @@ class ScalingRequest:
         return tuple(item.configuration for item in self.timings)
 
     @property
-    def requested(self) -> tuple[Configuration, ...]:
+    def asked(self) -> tuple[Configuration, ...]:
         """The configurations to predict."""
         return self.at or usual_configurations(self.timed, self.devices_per_node)
 
 
 @dataclass(frozen=True, slots=True)
 class ScalingModel:
-    """The fitted form: parameters, and residuals of the timings."""
+    """The form fitted: its parameters, and how far it is from the timings it was fitted to."""
 
     form: str
     equation: str
@@ -95,7 +95,7 @@ class ScalingPrediction:
 
 @dataclass(frozen=True)
 class ScalingAnswer(Answer):
-    """Predictions of all configurations, what to time next, a comparison of forms, and notes."""
+    """Predictions of all configurations, what to time next, how forms compare, and what to bear in mind."""
 
     model: ScalingModel
     predictions: tuple[ScalingPrediction, ...]
@@ -121,31 +121,31 @@ class ScalingAnswer(Answer):
 def predict_scaling(request: ScalingRequest) -> ScalingAnswer:
     """Fit the requested form and predict all configurations.
 
-    With `all`, forms are compared by cross-validation, and the physical one predicts: on Sia's jobs the form
-    with the best cross-validation on six timings had errors of 16 % on AWS and 13 % on RTX, the physical one
+    With `all`, forms are compared on timings left out, and the physical one predicts: on Sia's jobs the form
+    that is best on six timings, each left out in turn, was 16 % off on AWS and 13 % on RTX, the physical one
     9 % and 6 %.
     """
-    selected = form(PHYSICAL if request.form == ALL else request.form)
-    _check(selected, request.timings)
-    prior, source = _prior(request, selected)
+    chosen = form(PHYSICAL if request.form == ALL else request.form)
+    _check(chosen, request.timings)
+    prior, source = _prior(request, chosen)
     middle = reference_batch(request.timed)
     seconds = np.log([item.step_seconds for item in request.timings])
-    fitted = fit(selected, columns(request.timed, middle), seconds, prior)
+    fitted = fit(chosen, columns(request.timed, middle), seconds, prior)
     return ScalingAnswer(
         _model(fitted, request.timings, middle, source),
-        _predictions(fitted, request.requested, request.timings, middle),
-        suggest(fitted, request.requested, request.requested, request.timed, middle),
+        _predictions(fitted, request.asked, request.timings, middle),
+        suggest(fitted, request.asked, request.asked, request.timed, middle),
         _compared(request) if request.form == ALL else (),
-        _notes(selected, request),
+        _notes(chosen, request),
     )
 
 
 def usual_configurations(
     timed: Sequence[Configuration], devices_per_node: int | None = None
 ) -> tuple[Configuration, ...]:
-    """One node with 1, 2, 4 ... devices, then full nodes up to twice those timed, at the timed batches.
+    """One node with 1, 2, 4 ... devices, then full nodes up to twice those timed, at the batches timed.
 
-    A full node has as many devices as the fullest timed one, or eight if only one device was timed.
+    A node is as large as the fullest timed, or has eight devices if no more than one was timed.
     """
     most = max(item.placement.fullest for item in timed)
     if devices_per_node is not None or all(item.placement.devices == 1 for item in timed):
@@ -162,31 +162,31 @@ def usual_configurations(
 
 
 def _prior(request: ScalingRequest, of: Form) -> tuple[Prior, str]:
-    """The prior of a form, and its source."""
+    """What is known of the form beforehand, and from where."""
     if of.name != PHYSICAL:
         return form_prior(of), "none"
     learned = form_prior(of, request.cluster)
     if request.predict_at is None:
         return learned, f"jobs on {request.cluster}" if request.cluster else "jobs on several clusters"
-    places = tuple(dict.fromkeys((*request.timed, *request.requested)))
+    places = tuple(dict.fromkeys((*request.timed, *request.asked)))
     middle = reference_batch(request.timed)
     prior = prior_from_prediction(of, request.predict_at, places, middle, request.prediction_error, learned)
     return prior, _PREDICTED
 
 
 def _check(of: Form, timings: Sequence[Timing]) -> None:
-    """A form without a fitted prior requires timings of several devices."""
+    """A form without a learned prior says nothing of what was not timed."""
     if of.name == PHYSICAL:
         return
     if len(timings) < _FEWEST:
         raise InvalidRequest(
-            f"form {of.name} requires at least {_FEWEST} timings, got {len(timings)}; form {PHYSICAL} "
-            "requires one"
+            f"the form {of.name} needs at least {_FEWEST} timings, not {len(timings)}; "
+            f"`form` {PHYSICAL} needs one"
         )
     if all(item.configuration.placement.devices == 1 for item in timings):
         raise InvalidRequest(
-            f"form {of.name} cannot predict several devices from timings on one; time a placement of at "
-            f"least two, or use form {PHYSICAL}, which has a prior from other jobs"
+            f"the form {of.name} cannot predict several devices from timings on one; time a placement of at "
+            f"least two, or use `form` {PHYSICAL}, which has a prior from other jobs"
         )
 
 
@@ -223,7 +223,7 @@ def _model(fitted: Fitted, timings: Sequence[Timing], middle: float, prior: str)
 
 
 def _predictions(
-    fitted: Fitted, requested: Sequence[Configuration], timings: Sequence[Timing], middle: float
+    fitted: Fitted, asked: Sequence[Configuration], timings: Sequence[Timing], middle: float
 ) -> tuple[ScalingPrediction, ...]:
     timed = {item.configuration: item.step_seconds for item in timings}
     return tuple(
@@ -235,22 +235,22 @@ def _predictions(
             item.placement.devices * item.batch / quantiles.p50,
             timed.get(item),
         )
-        for item, quantiles in zip(requested, step_seconds(fitted, requested, middle), strict=True)
+        for item, quantiles in zip(asked, step_seconds(fitted, asked, middle), strict=True)
     )
 
 
 def _notes(of: Form, request: ScalingRequest) -> tuple[str, ...]:
-    """What the timings do not determine, and therefore depends on the prior."""
+    """What no timing says, and therefore rests on the prior."""
     if of.name != PHYSICAL:
         return ()
-    timed, requested = request.timed, request.requested
+    timed, asked = request.timed, request.asked
     known = "what other jobs have in common" if request.predict_at is None else _PREDICTED
     notes = []
-    if _several_devices(requested) and not _several_devices(timed):
+    if _several_devices(asked) and not _several_devices(timed):
         notes.append(f"No placement of several devices was timed: synchronisation rests on {known} alone.")
-    elif _several_nodes(requested) and not _several_nodes(timed):
+    elif _several_nodes(asked) and not _several_nodes(timed):
         notes.append(f"No placement of several nodes was timed: their network rests on {known} alone.")
-    if len({item.batch for item in timed}) == 1 and {item.batch for item in requested} != {timed[0].batch}:
+    if len({item.batch for item in timed}) == 1 and {item.batch for item in asked} != {timed[0].batch}:
         notes.append(f"One batch size was timed: how a step grows with the batch rests on {known} alone.")
     return tuple(notes)
 

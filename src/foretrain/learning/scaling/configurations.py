@@ -39,7 +39,7 @@ class Placement:
     def __post_init__(self) -> None:
         object.__setattr__(self, "as_given", self.devices_per_node)
         if not self.devices_per_node or min(self.devices_per_node) < 1:
-            raise InvalidRequest(f"a placement needs at least one device on each node, got {self}")
+            raise InvalidRequest(f"a placement has at least one device on each node, not {self}")
         object.__setattr__(self, "devices_per_node", tuple(sorted(self.devices_per_node, reverse=True)))
 
     def __str__(self) -> str:
@@ -47,17 +47,17 @@ class Placement:
 
     @property
     def nodes(self) -> int:
-        """Number of nodes."""
+        """Nodes in use."""
         return len(self.devices_per_node)
 
     @property
     def devices(self) -> int:
-        """Devices on all nodes."""
+        """Devices on all nodes together."""
         return sum(self.devices_per_node)
 
     @property
     def fullest(self) -> int:
-        """Devices on the fullest node."""
+        """Devices on the node that has most."""
         return self.devices_per_node[0]
 
 
@@ -71,12 +71,12 @@ def parse_placement(text: str) -> Placement:
     return Placement(tuple(int(part) for part in counts))
 
 
-def even_placement(nodes: int, devices: int) -> Placement:
+def spread(nodes: int, devices: int) -> Placement:
     """A number of devices on a number of nodes, as evenly as possible."""
     if not 0 < nodes <= devices:
         raise InvalidRequest(f"{devices} devices cannot use {nodes} nodes; each node has at least one device")
     if devices >= _MOST:
-        raise InvalidRequest(f"devices must be below {_MOST}, got {devices}")
+        raise InvalidRequest(f"{devices} devices are beyond any cluster")
     each, over = divmod(devices, nodes)
     return Placement(tuple(each + (index < over) for index in range(nodes)))
 
@@ -107,7 +107,7 @@ class Timing:
 
 
 def read_timings(file: Path) -> tuple[Timing, ...]:
-    """The timings of a CSV file; a malformed file raises `InvalidData` with the row and the problem."""
+    """The timings of a CSV file; a malformed one raises `InvalidData` with the row and what is wrong."""
 
     def timing(cells: Mapping[str, str]) -> Timing:
         return Timing(_configuration(cells), _seconds(cells[_TIME]))
@@ -138,7 +138,7 @@ def _rows(
                 row = _row(file, lines.line_num, line, read)
                 where = seen.setdefault(key(row), lines.line_num)
                 if where != lines.line_num:
-                    problem = f"{key(row)} is already in row {where}; keep one, such as the median"
+                    problem = f"{key(row)} stands in row {where} already; keep one, such as the median"
                     raise InvalidData(str(file), problem, lines.line_num)
                 yield row
     except FileNotFoundError:
@@ -182,7 +182,7 @@ def _configuration(cells: Mapping[str, str]) -> Configuration:
     if _PLACED[0] in cells:
         place = parse_placement(cells["placement"])
     else:
-        place = even_placement(_count("nodes", cells["nodes"]), _count("devices", cells["devices"]))
+        place = spread(_count("nodes", cells["nodes"]), _count("devices", cells["devices"]))
     return Configuration(place, _count("batch", cells["batch"]))
 
 
@@ -216,8 +216,10 @@ class Columns:
 
     def only(self, rows: Sequence[int]) -> Columns:
         """Some of the rows."""
-        kept = list(rows)
-        return Columns(self.nodes[kept], self.devices[kept], self.fullest[kept], self.relative_batch[kept])
+        chosen = list(rows)
+        return Columns(
+            self.nodes[chosen], self.devices[chosen], self.fullest[chosen], self.relative_batch[chosen]
+        )
 
 
 def columns(configurations: Sequence[Configuration], reference_batch: float) -> Columns:
@@ -232,6 +234,6 @@ def columns(configurations: Sequence[Configuration], reference_batch: float) -> 
 
 
 def reference_batch(configurations: Sequence[Configuration]) -> float:
-    """The geometric mean of the smallest and largest batch: the reference of all shares of a form."""
+    """The middle of a job's batch sizes on a scale of ratios: what all shares of a form refer to."""
     batches = [item.batch for item in configurations]
     return math.sqrt(min(batches) * max(batches))

@@ -1,9 +1,9 @@
-"""Fit of a form to timings: the most likely parameters under a prior, their uncertainty, and test errors.
+"""Fits a form to timings: the most likely parameters under a prior, their uncertainty, and held-out errors.
 
     minimise  Σ ( (log predicted - log timed) / noise )²  +  (θ - μ)ᵀ Σ⁻¹ (θ - μ)
 
-The posterior is approximated by a normal distribution around the minimum (Laplace), with the curvature of the
-linearised form. Its deviations are increased if the residuals are larger than the noise.
+The posterior is taken as normal around the minimum (Laplace), with the curvature of the linearised form. Its
+deviations grow where the form leaves residuals larger than the noise.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from foretrain.prediction.operators.listing import Floats
 
 _STEP = 1e-6
 _TOLERANCE = 1e-12
-"""Relative change of parameters and squares at which the search ends; small because of flat minima."""
+"""Relative change of parameters and of squares at which the search ends: flat minima need it to be small."""
 _TRUST = 6.0
-"""Weight of the prior's noise, in timings."""
+"""How many timings the prior's word on the noise is worth."""
 P90 = 1.2815515655446004
 """Standard deviations from the median of a normal distribution to its 90th percentile."""
 _FOLDS = 12
@@ -34,7 +34,7 @@ _FOLDS = 12
 class Prior:
     """A normal distribution of a form's parameters, and the deviation of timings from it, in logarithms.
 
-    `one_batch` is the standard deviation of a single batch size around the reference batch, in logarithms.
+    `one_batch` is how far a single batch size lies from the middle of those a job may have, in logarithms.
     """
 
     means: Floats
@@ -45,7 +45,7 @@ class Prior:
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """The posterior: values, covariance, and the noise adjusted to the residuals."""
+    """The posterior: values, covariance, and the noise as the residuals leave it."""
 
     form: Form
     values: Floats
@@ -57,7 +57,7 @@ class Fitted:
         return self.form.log_seconds(self.values, at)
 
     def deviations(self, at: Columns) -> Floats:
-        """Standard deviations of the logarithm of a future measurement."""
+        """Standard deviations of the logarithm of a step time that is about to be measured."""
         slopes = jacobian(self.form, self.values, at)
         variances = np.einsum("ij,jk,ik->i", slopes, self.covariance, slopes)
         result: Floats = np.sqrt(np.maximum(variances, 0.0) + self.noise**2)
@@ -65,7 +65,7 @@ class Fitted:
 
 
 def jacobian(form: Form, values: Floats, at: Columns) -> Floats:
-    """Derivatives of the predicted logarithms by each parameter, by finite differences."""
+    """Slopes of the predicted logarithms in each parameter, by differences."""
     here = form.log_seconds(values, at)
     steps = _STEP * np.eye(len(values))
     slopes = [(form.log_seconds(values + step, at) - here) / _STEP for step in steps]
@@ -80,7 +80,7 @@ def fit(
     start: Floats | None = None,
     tolerance: float = _TOLERANCE,
 ) -> Fitted:
-    """The posterior of the form's parameters; the search starts at `start`, or at the prior's means."""
+    """The posterior of the form's parameters; the search begins at `start`, or at the prior's means."""
     from scipy.optimize import least_squares
 
     prior = _of_batches(form, prior, at)
@@ -98,16 +98,16 @@ def fit(
         level = form.names.index(LEVEL)
         first[level] += float(np.mean(log_seconds - form.log_seconds(first, at)))
     search = least_squares(residuals, first, slopes, method="lm", xtol=tolerance, ftol=tolerance)
-    values: Floats = search.x
-    curvature = slopes(values)
+    found: Floats = search.x
+    curvature = slopes(found)
     covariance: Floats = np.asarray(np.linalg.inv(curvature.T @ curvature), float)
-    squares = float(np.sum(residuals(values)[: len(at)] ** 2))
+    squares = float(np.sum(residuals(found)[: len(at)] ** 2))
     wider = max(1.0, (_TRUST + squares) / (_TRUST + len(at)))
-    return Fitted(form, values, covariance * wider, prior.noise * math.sqrt(wider))
+    return Fitted(form, found, covariance * wider, prior.noise * math.sqrt(wider))
 
 
 def _of_batches(form: Form, prior: Prior, at: Columns) -> Prior:
-    """The prior for timings of one batch size, with which the share of fixed work is less certain."""
+    """One batch size leaves open where it lies among all, so that its share of fixed work is less known."""
     if not form.at_reference_batch or np.ptp(at.relative_batch) > 0:
         return prior
     place = form.names.index(form.at_reference_batch)
@@ -119,7 +119,7 @@ def _of_batches(form: Form, prior: Prior, at: Columns) -> Prior:
 def step_seconds(
     fitted: Fitted, configurations: Sequence[Configuration], reference_batch: float
 ) -> tuple[Quantiles, ...]:
-    """p10, p50 and p90 of each configuration; times are log-normal."""
+    """p10, p50 and p90 of each; times are log-normal around the median."""
     at = columns(configurations, reference_batch)
     middle, wide = fitted.log_seconds(at), P90 * fitted.deviations(at)
     low, median, high = np.exp(middle - wide), np.exp(middle), np.exp(middle + wide)
@@ -128,7 +128,7 @@ def step_seconds(
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Cross-validated errors of a form, relative to the timings."""
+    """A form's errors on timings left out, as shares of what was timed."""
 
     form: str
     equation: str
@@ -138,17 +138,17 @@ class LeftOut:
 
 
 def leave_out(form: Form, timings: Sequence[Timing], prior: Prior) -> LeftOut:
-    """Cross-validate a form: leave out one timing at a time, or a twelfth of many."""
+    """Fit to all timings but one (or a twelfth of many) and predict that one, in turn."""
     places = [item.configuration for item in timings]
     at = columns(places, reference_batch(places))
     seconds = np.log([item.step_seconds for item in timings])
-    of_all = fit(form, at, seconds, prior).values
+    everything = fit(form, at, seconds, prior).values
     folds = min(len(timings), _FOLDS)
     errors: list[float] = []
     for fold in range(folds):
         kept = [row for row in range(len(timings)) if row % folds != fold]
         left = [row for row in range(len(timings)) if row % folds == fold]
-        fitted = fit(form, at.only(kept), seconds[kept], prior, start=of_all.copy())
+        fitted = fit(form, at.only(kept), seconds[kept], prior, start=everything.copy())
         predicted = fitted.log_seconds(at.only(left))
         errors += np.abs(np.exp(predicted - seconds[left]) - 1).tolist()
     return LeftOut(form.name, form.equation, len(form.parameters), statistics.fmean(errors), max(errors))

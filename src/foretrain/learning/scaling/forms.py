@@ -1,8 +1,8 @@
 """Forms of step time over placements and batch sizes, with few parameters that are fitted to timings.
 
-All parameters but the first are dimensionless, so that those of one job apply to another: the first parameter
-of each form is the logarithm of its level, which has no informative prior; batch sizes are relative to the
-job's reference batch.
+Times are of one job, so everything is relative: the first parameter of each form is the logarithm of its
+level, which no prior knows; batch sizes are over the job's reference batch; and the other parameters are pure
+numbers, which is why what was learned on one job applies to another.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LOG_MOST = float(np.log(9.0))
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter with a wide normal prior."""
+    """A parameter, and how it lies before anything was timed: a normal distribution, wide."""
 
     name: str
     mean: float
@@ -44,7 +44,7 @@ class Form(ABC):
     equation: str
     parameters: tuple[Parameter, ...]
     at_reference_batch: str = ""
-    """The parameter that depends on the reference batch, if there is one."""
+    """The parameter that would be another one at another reference batch, if there is one."""
 
     @abstractmethod
     def log_seconds(self, values: Floats, at: Columns) -> Floats:
@@ -61,14 +61,14 @@ class Form(ABC):
 
 
 def share(logit: float) -> float:
-    """The logistic function: a number between 0 and 1."""
+    """A number between 0 and 1 from one without bounds."""
     return float(1 / (1 + np.exp(-logit)))
 
 
 def overlapped(log_power: float, one: Floats, other: Floats) -> Floats:
     """(one^p + other^p)^(1/p) with p = 1 + exp(log_power): their sum at p = 1, the longer one at p = ∞.
 
-    p is limited to 21, where the result is the longer one to within 3 %.
+    p ends at 21, where the longer one alone is left to 3 %.
     """
     power = 1 + np.exp(np.clip(log_power, None, _STEEPEST))
     longer = np.maximum(one, other)

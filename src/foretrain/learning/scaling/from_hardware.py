@@ -1,4 +1,4 @@
-"""Predictions of a job's placements from its model and hardware, to be corrected by its timings."""
+"""What a prediction from model and hardware says of a job's placements, to be corrected by its timings."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.workloads.workload import Workload
 
 _DEVIATIONS = 2.563
-"""Standard deviations between the 10th and 90th percentiles of a normal distribution."""
+"""Between the 10th and the 90th percentile of a normal distribution lie this many standard deviations."""
 
 
 @dataclass(frozen=True)
 class PredictedJob:
-    """A workload on hardware with nodes filled by a placement; uneven nodes are treated as the fullest."""
+    """A workload on hardware, whose nodes are filled as a placement says; uneven ones as their fullest."""
 
     workload: Workload
     hardware: Hardware
@@ -30,25 +30,27 @@ class PredictedJob:
 
     @property
     def devices_per_node(self) -> int:
-        """Devices of a full node."""
+        """What a full node holds."""
         return self.hardware.node.devices if self.hardware.node else self.hardware.devices_per_node
 
     def seconds(self, placement: Placement, batch: int) -> float:
         """A step of `batch` samples for each device."""
-        return self._evaluation(placement, batch).seconds
+        return self._outcome(placement, batch).seconds
 
     def error(self, configurations: Sequence[Configuration]) -> float:
-        """Standard deviation of the predictions' errors, in logarithms: from the widest interval."""
+        """Standard deviation of the predictions' errors, in logarithms: the widest of some intervals."""
         widest = 0.0
         for each in configurations:
-            total = self._evaluation(each.placement, each.batch).total.quantiles
+            total = self._outcome(each.placement, each.batch).total.quantiles
             widest = max(widest, math.log(total.p90 / max(total.p10, total.p50 / 10)) / _DEVIATIONS)
         return widest
 
-    def _evaluation(self, placement: Placement, batch: int) -> Evaluation:
+    def _outcome(self, placement: Placement, batch: int) -> Evaluation:
         hardware = self._filled(placement)
         workload = self.workload.at(batch=batch)
-        even = replace(self.parallelism, jitter=self.parallelism.jitter or 0.0)  # timings include jitter
+        even = replace(
+            self.parallelism, jitter=self.parallelism.jitter or 0.0
+        )  # timings show how uneven they are
         context = step_context(workload, hardware, even, OperatorCostModel(), InputOptions())
         return evaluate(context, configured(context, self.parallelism))
 

@@ -1,7 +1,7 @@
-"""The prior of a form's parameters: a normal distribution, and the noise of timings.
+"""What is known of a form's parameters before a job was timed: a normal distribution, and timings' noise.
 
 The shipped prior of the physical form is the population of jobs it was fitted to (`calibration.scaling`). A
-prediction of the job from its model and hardware gives a narrower one: `prior_from_prediction`.
+prediction of the job, from its model and hardware, makes a sharper one: `prior_from_prediction`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Prediction = Callable[[Placement, int], float]
 
 
 def form_prior(form: Form, cluster: str = "") -> Prior:
-    """The shipped prior of a form, optionally of jobs on one cluster; a wide one if none was fitted."""
+    """The shipped prior of a form, of jobs on a cluster if it is named; a wide one if none was learned."""
     learned = _calibration()["forms"].get(form.name)
     if learned is None:
         return wide_prior(form, shipped_noise())
@@ -37,17 +37,17 @@ def form_prior(form: Form, cluster: str = "") -> Prior:
             known = learned["clusters"]
             raise UnknownName("cluster", cluster, known, f"Known by timings: {', '.join(known)}")
         learned = {**learned, **learned["clusters"][cluster]}
-    prior = normal_prior(form, learned["means"], learned["deviations"], learned["noise"])
-    return replace(prior, one_batch=learned["one_batch"])
+    found = normal_prior(form, learned["means"], learned["deviations"], learned["noise"])
+    return replace(found, one_batch=learned["one_batch"])
 
 
 def shipped_noise() -> float:
-    """Standard deviation of repeated timings and of model errors, in logarithms."""
+    """Deviation of repeated timings and of what no form explains, in logarithms."""
     return float(_calibration()["noise"])
 
 
 def wide_prior(form: Form, noise: float) -> Prior:
-    """The prior that the form declares."""
+    """As wide as the form declares."""
     means = {item.name: item.mean for item in form.parameters}
     return normal_prior(form, means, {item.name: item.deviation for item in form.parameters}, noise)
 
@@ -55,7 +55,7 @@ def wide_prior(form: Form, noise: float) -> Prior:
 def normal_prior(
     form: Form, means: Mapping[str, float], deviations: Mapping[str, float], noise: float
 ) -> Prior:
-    """Independent parameters; the level is unknown."""
+    """Independent parameters; of the level nothing is known."""
     middle = np.array([0.0 if name == LEVEL else means[name] for name in form.names])
     spread = np.array([LEVEL_DEVIATION if name == LEVEL else deviations[name] for name in form.names])
     return Prior(middle, np.diag(spread**2), noise)
@@ -69,22 +69,22 @@ def prior_from_prediction(
     error: float,
     base: Prior | None = None,
 ) -> Prior:
-    """The prior from a prediction of the same job, such as that from its model and hardware.
+    """The prior that a prediction of the same job makes, such as that from its model and hardware.
 
-    The form is fitted to the predictions of the configurations as if they were timings with a standard
-    deviation of `error` (in logarithms). Predictions also have a common error of the level, so the error is
-    added to that of the level once more.
+    The form is fitted to what `predict_at` says of the configurations, as if these were timings of so large
+    an `error` (a standard deviation, in logarithms). A prediction errs in its level as a whole, too, so that
+    the level gets that error once more.
     """
     predicted = [Timing(item, predict_at(item.placement, item.batch)) for item in configurations]
     start = base or form_prior(form)
     seconds = np.log([item.step_seconds for item in predicted])
     at = columns(configurations, reference_batch)
-    fitted: Fitted = fit(form, at, seconds, replace(start, noise=error))
-    level: Floats = np.zeros_like(fitted.covariance)
+    found: Fitted = fit(form, at, seconds, replace(start, noise=error))
+    level: Floats = np.zeros_like(found.covariance)
     place = form.names.index(LEVEL)
     level[place, place] = error**2
     several = bool(np.ptp(at.relative_batch) > 0)
-    return Prior(fitted.values, fitted.covariance + level, start.noise, 0.0 if several else start.one_batch)
+    return Prior(found.values, found.covariance + level, start.noise, 0.0 if several else start.one_batch)
 
 
 @cache
@@ -92,10 +92,10 @@ def _calibration() -> Mapping[str, Any]:
     file = data_root() / "calibrations" / FILE
     raw: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     if raw.get("format") != FORMAT:
-        raise InvalidData(str(file), f"has format {raw.get('format')}, expected {FORMAT}: create it again")
+        raise InvalidData(str(file), f"is of format {raw.get('format')}, not {FORMAT}: write it anew")
     return raw
 
 
 def known_clusters() -> tuple[str, ...]:
-    """The clusters in the shipped calibration."""
+    """Clusters whose jobs the shipped calibration has learned from."""
     return tuple(name for learned in _calibration()["forms"].values() for name in learned["clusters"])

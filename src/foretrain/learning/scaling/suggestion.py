@@ -1,7 +1,7 @@
-"""The configurations to time next: those that reduce the variance of the predictions most.
+"""Which configuration to time next: the one after which the others are known best.
 
-A timing with slopes j reduces the covariance C of the linearised form by C j jᵀ C / (noise² + jᵀ C j),
-whatever its value. Candidates are ranked by the remaining mean variance of the predicted configurations.
+A timing at slopes j takes C j jᵀ C / (noise² + jᵀ C j) from the covariance C of the linearised form, whatever
+it will be; what is left of the mean variance of the predicted configurations is its worth.
 
 Reference: D. J. C. MacKay, Information-based objective functions for active data selection, 1992.
 """
@@ -20,7 +20,7 @@ from foretrain.learning.scaling.fitting import Fitted, jacobian
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """A configuration to time. Deviations are of log step time, over all requested configurations."""
+    """A configuration worth timing. Deviations are of log step time, over all configurations asked for."""
 
     placement: str
     batch: int
@@ -29,28 +29,28 @@ class Suggestion:
 
     @property
     def narrower(self) -> float:
-        """The share by which intervals shrink."""
+        """By which share intervals shrink."""
         return 1 - self.deviation_then / self.deviation_now
 
 
 def suggest(
     fitted: Fitted,
-    requested: Sequence[Configuration],
+    asked: Sequence[Configuration],
     candidates: Sequence[Configuration],
     timed: Collection[Configuration],
     reference_batch: float,
     most: int = 3,
 ) -> tuple[Suggestion, ...]:
-    """The candidates that reduce the variance of the requested configurations most, best first."""
+    """The candidates not yet timed that teach most about those asked for, best first."""
     left = [item for item in dict.fromkeys(candidates) if item not in set(timed)]
     if not left:
         return ()
-    target = jacobian(fitted.form, fitted.values, columns(requested, reference_batch))
+    wanted = jacobian(fitted.form, fitted.values, columns(asked, reference_batch))
     tried = jacobian(fitted.form, fitted.values, columns(left, reference_batch))
     noise = fitted.noise**2
-    now = float(np.einsum("ij,jk,ik->", target, fitted.covariance, target)) / len(target) + noise
+    now = float(np.einsum("ij,jk,ik->", wanted, fitted.covariance, wanted)) / len(wanted) + noise
     seen = tried @ fitted.covariance
-    gained = (target @ seen.T) ** 2 / (noise + np.einsum("ij,ij->i", seen, tried))
+    gained = (wanted @ seen.T) ** 2 / (noise + np.einsum("ij,ij->i", seen, tried))
     then = np.maximum(now - gained.mean(axis=0), noise)
     best = np.argsort(then, kind="stable")[:most].tolist()
     return tuple(
