@@ -221,7 +221,7 @@ class _OfNeverAlone(RegisteredStrategySuite):
 @pytest.mark.parametrize(
     "check",
     [
-        "test_it_is_found_by_its_name_and_by_its_words",
+        "test_it_is_listed_by_its_name_and_by_its_words",
         "test_one_device_changes_nothing",
         "test_the_closed_form_is_free_on_a_free_network_and_never_negative",
     ],
