@@ -77,7 +77,7 @@ def test_a_bad_line_is_named_and_nothing_is_kept(
     ("header", "line", "sentence"),
     [
         ("model,device,step_seconds", "a,t4,1", "lacks the column batch"),
-        (f"{HEADER},seqlen", "a,t4,1,1,1", "the column 'seqlen'; did you mean seq_len?"),
+        (f"{HEADER},seqlen", "a,t4,1,1,1", "unknown column 'seqlen'; did you mean seq_len?"),
         (f"{HEADER},precision", "mnist-cnn,t4,1,1,fp31", "precision 'fp31' is not one of fp32"),
         (f"{HEADER},compile", "mnist-cnn,t4,1,1,maybe", "compile 'maybe' is neither yes nor no"),
         (HEADER, "", "has no timings"),
