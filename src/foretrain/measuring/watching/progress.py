@@ -93,7 +93,7 @@ class ProgressLog:
         return (0, None) if chosen is None else (chosen[1].done, chosen[1].total)
 
     def _chosen(self) -> tuple[tuple[str, str], _Bar] | None:
-        """The bar with most steps, of those that are not of validation or of loading; a summary comes last."""
+        """The bar with most steps, except those of validation and of loading; a summary comes last."""
         summaries = {parser.name for parser in self._parsers if parser.is_summary}
         timed = [
             (key, bar) for key, bar in self._bars.items() if bar.seconds and not _NOT_TRAINING.search(key[1])
