@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from array import array
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from foretrain.measuring.watching.step_hook import RECORD
-from foretrain.store.runs import WorkerSteps
+from foretrain.store.runs import Floats, WorkerSteps
 
 HOOK_SOURCE = "foretrain.step()"
+_FIELDS = np.dtype([("end", "<f8"), ("waited", "<f8")])
 
 
-@dataclass(frozen=True, slots=True)
-class StepMark:
-    """The end of a step of a worker: seconds since the start, and its input wait (NaN: unknown)."""
+@dataclass(frozen=True, eq=False)
+class StepMarks:
+    """Steps of a process that ended since the last look: when, and how long they waited (NaN: unknown)."""
 
     worker: int
     pid: int
-    end: float
-    input_seconds: float
+    ends: Floats
+    waits: Floats
+
+
+@dataclass
+class MarkLog:
+    """All marks of a worker."""
+
+    ends: array[float] = field(default_factory=lambda: array("d"))
+    waits: array[float] = field(default_factory=lambda: array("d"))
+
+    def add(self, ends: Floats, waits: Floats) -> None:
+        """Append the marks of later steps."""
+        self.ends.extend(ends.tolist())
+        self.waits.extend(waits.tolist())
 
 
 class HookReader:
@@ -39,41 +51,35 @@ class HookReader:
         self._offsets: dict[Path, int] = {}
         self._unranked: dict[int, int] = {}
 
-    def new_marks(self) -> Iterator[StepMark]:
+    def new_marks(self) -> list[StepMarks]:
         """Steps that ended since the last call."""
+        marks = []
         for file in sorted(self._folder.glob("*.steps")):
-            rank, _, pid = (int(part) for part in file.stem.split("_"))
             offset = self._offsets.get(file, 0)
             with file.open("rb") as opened:
                 opened.seek(offset)
                 data = opened.read()
             whole = len(data) - len(data) % RECORD.size
+            if not whole:
+                continue
             self._offsets[file] = offset + whole
+            rank, _, pid = (int(part) for part in file.stem.split("_"))
             worker = rank if rank >= 0 else self._unranked.setdefault(pid, len(self._unranked))
-            for end, waited in RECORD.iter_unpack(data[:whole]):
-                yield StepMark(worker, pid, end - self._origin, waited)
+            records = np.frombuffer(data[:whole], _FIELDS)
+            marks.append(StepMarks(worker, pid, records["end"] - self._origin, records["waited"].copy()))
+        return marks
 
 
-def steps_of(marks: Mapping[int, list[StepMark]]) -> tuple[WorkerSteps, ...]:
+def hooked_steps(logs: dict[int, MarkLog]) -> tuple[WorkerSteps, ...]:
     """Steps of each worker. A step lasts from the end of the one before: the first one has no length."""
-    return tuple(_worker_steps(worker, marks[worker]) for worker in sorted(marks) if len(marks[worker]) > 1)
+    return tuple(_worker_steps(worker, logs[worker]) for worker in sorted(logs) if len(logs[worker].ends) > 1)
 
 
-def by_worker(marks: Iterator[StepMark]) -> dict[int, list[StepMark]]:
-    """Marks of each worker in order."""
-    grouped: dict[int, list[StepMark]] = defaultdict(list)
-    for mark in marks:
-        grouped[mark.worker].append(mark)
-    return grouped
-
-
-def _worker_steps(worker: int, marks: list[StepMark]) -> WorkerSteps:
-    ends = np.array([mark.end for mark in marks])
-    waits = np.array([mark.input_seconds for mark in marks[1:]])
-    known = not any(map(math.isnan, waits))
+def _worker_steps(worker: int, log: MarkLog) -> WorkerSteps:
+    ends, waits = np.array(log.ends), np.array(log.waits)[1:]
     return WorkerSteps(
         worker=worker,
         ends=ends[1:],
         seconds=np.diff(ends),
-        input_seconds=waits if known else np.empty(0),
+        input_seconds=np.empty(0) if np.isnan(waits).any() else waits,
     )
