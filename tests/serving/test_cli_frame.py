@@ -39,6 +39,7 @@ COMMANDS = (
     "guide",
     "rent-or-buy",
     "explain",
+    "runs",
     "validate",
 )
 EXAMPLES = (
