@@ -29,7 +29,7 @@ class MeasureRequest(Request):
     """A command to run and watch, and what it trains."""
 
     VERB = "measure"
-    COMMON = ("model", "on", "batch", "plot", "store", "no_store", "interval", "json")
+    COMMON = ("model", "on", "batch", "store", "no_store", "interval", "json")
 
     command: tuple[str, ...] = option(
         texts("a command and its arguments", by_comma=False), "Command to run, after `--`.", positional=True,
