@@ -16,14 +16,16 @@ from tests.support.runs import assert_same, plain_run, whole_run
 from foretrain.errors import BackendFailed, InvalidData, InvalidRequest, MissingData
 from foretrain.store import RunQuery, open_store
 from foretrain.store.exchange import export_runs, import_runs, parquet_files
-from foretrain.store.runs import Resource, Run, Series, Status
+from foretrain.store.runs import Environment, Resource, Run, Series, Status
 
 
-def as_given(cells: Mapping[str, str]) -> dict[str, Any]:
+def as_given(cells: Mapping[str, str]) -> tuple[dict[str, Any], Environment]:
     """A setting without checks, numbers as such."""
     if "model" not in cells:
         raise InvalidRequest("column model is empty")
-    return {name: int(text) if text.isdecimal() else text for name, text in cells.items()}
+    setting = {name: int(text) if text.isdecimal() else text for name, text in cells.items()}
+    device, _, count = cells["on"].partition(":")
+    return setting, Environment(device=device, device_name=device, devices_per_node=int(count or 1))
 
 
 def exported(tmp_path: Path, name: str, runs: list[Run]) -> Path:
@@ -121,9 +123,12 @@ def test_timings_become_runs(tmp_path: Path) -> None:
 
 def test_the_device_is_that_of_the_hardware(tmp_path: Path) -> None:
     file = tmp_path / "timings.csv"
-    file.write_text("model,on,batch,step_seconds\nresnet18,a100-sxm-40gb:8,64,0.2\n")
+    file.write_text("model,on,batch,step_seconds,nodes\nresnet18,t4:8,64,0.2,2\n")
     (run,) = imported(tmp_path, file).values()
-    assert (run.environment.device, run.setting["on"]) == ("a100-sxm-40gb", "a100-sxm-40gb:8")
+    assert (run.environment.device, run.setting["on"]) == ("t4", "t4:8")
+    assert (run.environment.devices_per_node, run.environment.nodes) == (8, 2)
+    file.write_text("model,on,device,batch,step_seconds\nresnet18,lab.yaml,t4,64,0.2\n")
+    assert {each.environment.device for each in imported(tmp_path, file).values()} == {"t4"}
 
 
 @pytest.mark.parametrize(

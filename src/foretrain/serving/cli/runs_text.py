@@ -102,7 +102,8 @@ def show_one(run: Run, uses: Sequence[ResourceUse], comparison: Comparison | Non
 
 def _show_facts(run: Run) -> None:
     ended = run.status.value + ("" if run.exit_code is None else f", exit code {run.exit_code}")
-    print_line(f"Run {run.id}: {ended}, {quantity(run.seconds, 's')}", "bold")
+    took = f", {quantity(run.seconds, 's')}" if math.isfinite(run.seconds) else ""
+    print_line(f"Run {run.id}: {ended}{took}", "bold")
     environment = run.environment
     machine = f"{environment.nodes} x {environment.devices_per_node} x {environment.device_name}"
     facts = {
@@ -144,7 +145,8 @@ def _show_steps(run: Run, comparison: Comparison | None) -> None:
         (
             "measured",
             *(quantity(each, "s") for each in (summary.p10_seconds, summary.seconds, summary.p90_seconds)),
-            f"{summary.steps} steps after {summary.warm_up_steps} of warm-up{spread}{stalls}{source}",
+            f"{summary.steps} step{'' if summary.steps == 1 else 's'} after {summary.warm_up_steps} of warm-up"
+            f"{spread}{stalls}{source}",
         )
     ]
     if made is not None:

@@ -141,7 +141,7 @@ def _show(answer: ValidateAnswer, with_runs: bool) -> None:
             _show_validation(title, validation, with_runs)
         print_line()
     compared = max(each.overall.runs for each in (answer.before, answer.now) if each is not None)
-    print_line(f"{compared} of {answer.stored_runs} runs in {answer.store} compared.")
+    print_line(f"{compared} of {answer.stored_runs} runs compared.")
     reasons: dict[str, list[str]] = {}
     for each in answer.skipped:
         reasons.setdefault(each.reason, []).append(each.run)
