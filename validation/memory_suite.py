@@ -232,13 +232,13 @@ def _tracked_cases(cases: Sequence[Case]) -> list[Case]:
     """The cases of a few held-out models, with MemTracker's answer."""
     models = sampled({case.group for case in cases}, TRACKED_PER_FAMILY)
     peaks = memory_baselines.tracked_peaks(models, FOLDER)
-    found = []
+    tracked = []
     for case in cases:
         if case.group in peaks:
             peak = memory_baselines.at_batch(peaks[case.group], int(case.name.rsplit("@", 1)[1]))
             answers = {TRACKED: peak, CONSTANT: peak + memory_baselines.CONSTANT_BYTES}
-            found.append(replace(case, predicted={**case.predicted, **answers}))
-    return found
+            tracked.append(replace(case, predicted={**case.predicted, **answers}))
+    return tracked
 
 
 def _formulas(cases: Sequence[Case]) -> dict[str, Metrics]:

@@ -41,7 +41,7 @@ Shape = tuple[float, float, float, float]
 class Corpus:
     """Measured products: those that constants are fitted to, and those that only give a device's share."""
 
-    found: tuple[Measurements, ...]
+    measurements: tuple[Measurements, ...]
     fitted: Mapping[str, tuple[Sample, ...]]
     extra: Mapping[str, tuple[Sample, ...]]
     start_cycles: float
@@ -87,7 +87,7 @@ def unit(name: str, learned: ProductFit) -> Unit:
 def shape_unseen(known: Corpus, name: str) -> list[Predictions]:
     """Every main sample of a unit as predicted by fits that had not seen its shapes, on any device."""
     predicted = [np.full(len(part.seconds), np.nan) for part in known.fitted[name]]
-    folds = [_folds(part, known.found) for part in known.fitted[name]]
+    folds = [_folds(part, known.measurements) for part in known.fitted[name]]
     for number in range(FOLDS):
         seen = [part.at(fold != number) for part, fold in zip(known.fitted[name], folds, strict=True)]
         learned = fit(seen, known.start_cycles)
@@ -117,8 +117,8 @@ def forests_of(part: Sample, known: ProductConstants, share: float) -> dict[bool
     }
 
 
-def _folds(part: Sample, found: Sequence[Measurements]) -> np.ndarray[Any, Any]:
-    works = next(each for each in found if each.source == part.source).works
+def _folds(part: Sample, measurements: Sequence[Measurements]) -> np.ndarray[Any, Any]:
+    works = next(each for each in measurements if each.source == part.source).works
     return np.array([shape_key(works[row]) % FOLDS for row in part.positions.tolist()])
 
 
@@ -181,7 +181,7 @@ def calibrate(data: Path) -> Mapping[str, Any]:
     _write_trees(known, learned)
     return {
         "model": "products",
-        "data": data_used(known.found),
+        "data": data_used(known.measurements),
         "residuals_of": "measured / predicted; seen: by shape, unseen: by family of GPU left out",
         "residuals": {"seen": _spread(seen), "unseen": _spread(unseen)},
         "units": {

@@ -50,7 +50,7 @@ EXAMPLES = (
 
 
 def on_a_terminal(*arguments: str, columns: int = 100, **environment: str) -> str:
-    """What the real command prints on a terminal so many columns wide."""
+    """What the real command prints on a terminal with `columns` columns."""
     ours, its = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "foretrain", *arguments],

@@ -365,10 +365,10 @@ def _ranked(fitting: Sequence[Candidate]) -> tuple[Candidate, ...]:
 
 
 def _configured(
-    space: ConfigurationSpace, hardware: Hardware, found: Candidates, recomputes: bool
+    space: ConfigurationSpace, hardware: Hardware, candidates: Candidates, recomputes: bool
 ) -> Configured:
-    estimate = _estimated(space, hardware, found.fitting[0])
-    return Configured(hardware, estimate, found.fitting, recomputes, compared=found.compared)
+    estimate = _estimated(space, hardware, candidates.fitting[0])
+    return Configured(hardware, estimate, candidates.fitting, recomputes, compared=candidates.compared)
 
 
 def _estimated(space: ConfigurationSpace, hardware: Hardware, candidate: Candidate) -> RunConfiguration:
