@@ -31,8 +31,9 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from foretrain.serving.cli import frame
 from foretrain.serving.cli.app import SUMMARIES
-from foretrain.serving.cli.frame import Listed, arguments, panels
+from foretrain.serving.cli.frame import CommandFamily, Listed, arguments, panels
 
 ROOT = Path(__file__).resolve().parent.parent
 WALK = "predict resnet50 --on rtx3090 --batch 192"
@@ -150,11 +151,22 @@ def output(command: str) -> str:
 
 def commands() -> tuple[Command, ...]:
     """Every command as it is declared."""
-    return tuple(_command(name, summary) for name, summary in SUMMARIES.items())
+    return tuple(each for name, summary in SUMMARIES.items() for each in _commands(name, summary))
 
 
-def _command(name: str, summary: str) -> Command:
+def _commands(name: str, summary: str) -> Iterator[Command]:
+    """The command of a name, or all of its family."""
     declared = import_module(f"foretrain.serving.cli.{name.replace('-', '_')}").COMMAND
+    if not isinstance(declared, CommandFamily):
+        yield _command(name, summary, declared)
+        return
+    if declared.default is not None:
+        yield _command(name, summary, declared.default)
+    for word, (text, each) in declared.commands.items():
+        yield _command(f"{name} {word}", text, each)
+
+
+def _command(name: str, summary: str, declared: frame.Command) -> Command:
     text = "\n\n".join(filter(None, (summary, declared.details)))
     positional = {"Arguments": arguments(declared)} if arguments(declared) else {}
     return Command(name, text, declared.examples, {**positional, **panels(declared)})

@@ -39,8 +39,8 @@ from foretrain.estimates import Quantiles
 from foretrain.facts.devices import device
 from foretrain.prediction.memory.calibration import MemoryCalibration, Spread, memory_calibration
 from foretrain.prediction.memory.estimate import MemoryEstimate, estimate_memory
-from foretrain.prediction.memory.workspace import uses_convolutions
-from foretrain.prediction.strategies.memory_options import MemoryOptions
+from foretrain.prediction.memory.lifetimes import uses_convolutions
+from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.workloads.family import Family, NotDerivable
 from validation import memory_baselines, mlp_cases
 from validation.report import Case, Metrics, SuiteReport, Verdicts, metrics, quantile

@@ -26,12 +26,11 @@ from calibration.kernels.products_fit import (
 from foretrain.facts.devices import Device
 from foretrain.prediction.operators import streaming
 from foretrain.prediction.operators.corrections import FILE as TREES_FILE
-from foretrain.prediction.operators.corrections import apply, key
+from foretrain.prediction.operators.corrections import Forest, apply, key
 from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.operators.matrix import FILE as FILE
 from foretrain.prediction.operators.matrix import Calibration, Unit, calibration
 from foretrain.prediction.operators.products import ProductConstants
-from foretrain.prediction.operators.trees import Forest
 
 FOLDS = 3
 Shape = tuple[float, float, float, float]

@@ -19,7 +19,7 @@ from calibration.least_squares import minimise
 from foretrain.facts.devices import Device, device
 from foretrain.prediction.operators import streaming
 from foretrain.prediction.operators.bandwidth import nearest_share, published
-from foretrain.prediction.operators.corrections import BOUND, features
+from foretrain.prediction.operators.corrections import BOUND, Forest, features, from_lightgbm
 from foretrain.prediction.operators.listing import Flags, Floats
 from foretrain.prediction.operators.products import (
     TILES,
@@ -31,7 +31,6 @@ from foretrain.prediction.operators.products import (
     products,
     unit_of,
 )
-from foretrain.prediction.operators.trees import Forest, from_lightgbm
 
 ROWS_PER_DEVICE = 1000
 """How many measurements of a device the constants are fitted to: there are 18 of them."""

@@ -22,7 +22,7 @@ from calibration.datasets.ryujaehun import SmallStep
 from calibration.datasets.timm_models import families
 from calibration.least_squares import minimise
 from foretrain.facts.devices import device
-from foretrain.prediction.cost_models.launches import ends_in_order
+from foretrain.prediction.cost_models.priced_step import ends_in_order
 from foretrain.prediction.operators.catalogue import operator_models
 from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.operators.pricing import price

@@ -23,10 +23,10 @@ from calibration.datasets import timm_benchmark
 from calibration.datasets.timm_benchmark import TimmStep
 from calibration.datasets.timm_models import name_hash
 from calibration.steps.class_times import ClassTimes, class_times
+from foretrain.prediction.operators.corrections import Forest, from_lightgbm
 from foretrain.prediction.operators.listing import Flags, Floats
 from foretrain.prediction.operators.mixed_precision import BOUND, TREES, step_features
 from foretrain.prediction.operators.mixed_precision import FILE as FILE
-from foretrain.prediction.operators.trees import Forest, from_lightgbm
 
 _FACTOR_ITERATIONS = 40
 _FACTOR_TOLERANCE = 1e-5

@@ -11,7 +11,7 @@ from tests.support.shared_home import own_home
 from foretrain.facts.devices import device
 from foretrain.jobs.device_memory import DeviceMemory, capacity_bytes
 from foretrain.prediction.memory.estimate import MemoryEstimate, estimate_memory
-from foretrain.prediction.strategies.memory_options import MemoryOptions
+from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.workloads.workload import graph_at
 
 __all__ = ("own_home",)

@@ -30,7 +30,7 @@ from foretrain.planning.plan import PlanRequest, StreamOptions, plan
 from foretrain.planning.selection import Limits, Verdict
 from foretrain.prediction.memory.estimate import estimate_memory
 from foretrain.prediction.step.input_pipeline import InputOptions
-from foretrain.prediction.strategies.memory_options import MemoryOptions
+from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.units import DAY, HOUR
 from foretrain.workloads.workload import Workload, graph_at
 

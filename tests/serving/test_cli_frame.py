@@ -7,14 +7,20 @@ import select
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from subprocess import CompletedProcess
 
+import click
 import pytest
+from click.testing import CliRunner
 
 from foretrain import __version__
+from foretrain.decoding import TEXT, option
 from foretrain.errors import BackendFailed
+from foretrain.serving.cli.frame import Command, CommandFamily, Output, click_command
 from foretrain.serving.cli.terminal import Column, fitting, round_ticks
+from foretrain.serving.requests import Request
 
 Run = Callable[..., CompletedProcess[str]]
 BOX = re.compile(r"[\u2500-\u259f]")
@@ -217,3 +223,36 @@ def test_the_most_expendable_columns_leave_first() -> None:
 )
 def test_axes_are_marked_with_round_numbers(top: float, ticks: list[float]) -> None:
     assert round_ticks(top) == pytest.approx(ticks)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Named(Request):
+    """A request with one argument."""
+
+    VERB = "probe"
+
+    name: str | None = option(TEXT, "A name.", positional=True, metavar="NAME")
+
+
+def _family(calls: list[tuple[str, str | None]]) -> CommandFamily:
+    def declared(word: str) -> Command:
+        return Command(_Named, Output, lambda request, _: calls.append((word, request.name)))
+
+    return CommandFamily({"show": ("Show one.", declared("show"))}, default=declared("default"))
+
+
+@pytest.mark.parametrize(
+    ("words", "call"),
+    [(["show", "a"], ("show", "a")), (["a"], ("default", "a")), (["--json", "a"], ("default", "a"))],
+)
+def test_the_next_word_selects_a_command_of_a_family(words: list[str], call: tuple[str, str | None]) -> None:
+    calls: list[tuple[str, str | None]] = []
+    group = click.Group(commands={"probe": click_command(_family(calls), "probe", "Probe.")})
+    group.main(["probe", *words], standalone_mode=False)
+    assert calls == [call]
+
+
+def test_the_help_of_a_family_lists_its_commands_and_the_default_options() -> None:
+    text = CliRunner().invoke(click_command(_family([]), "probe", "Probe."), ["--help"]).output
+    assert "Show one." in text
+    assert "NAME" in text

@@ -47,10 +47,10 @@ class CommandGroup(click.Group):
         """The command, whose module is imported now."""
         if cmd_name not in self._summaries:
             return None
-        from foretrain.serving.cli.frame import PanelCommand
+        from foretrain.serving.cli.frame import click_command
 
         module = import_module(f"foretrain.serving.cli.{cmd_name.replace('-', '_')}")
-        return PanelCommand(module.COMMAND, cmd_name, self._summaries[cmd_name])
+        return click_command(module.COMMAND, cmd_name, self._summaries[cmd_name])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

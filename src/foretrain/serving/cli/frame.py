@@ -73,6 +73,56 @@ class Command:
     examples: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class CommandFamily:
+    """Commands that share their first word: `foretrain runs list`, `foretrain runs show`.
+
+    `default` runs where the next word is none of them (`foretrain calibrate timings.csv`).
+    """
+
+    commands: Mapping[str, tuple[str, Command]]
+    details: str = ""
+    default: Command | None = None
+
+
+def click_command(declared: Command | CommandFamily, name: str, summary: str) -> click.Command:
+    """What click runs for a declared command or family."""
+    if isinstance(declared, Command):
+        return PanelCommand(declared, name, summary)
+    return FamilyGroup(declared, name, summary)
+
+
+class FamilyGroup(click.Group):
+    """The commands of a family, by their second word."""
+
+    def __init__(self, family: CommandFamily, name: str, summary: str) -> None:
+        commands: dict[str, click.Command] = {
+            word: PanelCommand(declared, word, text) for word, (text, declared) in family.commands.items()
+        }
+        default = family.default
+        self._default = PanelCommand(default, name, summary) if default is not None else None
+        text = "\n\n".join(filter(None, (summary, family.details)))
+        super().__init__(name, commands=commands, help=text)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - of click
+        """In the order of declaration."""
+        return list(self.commands)
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """That of the default command where the first word is no command of the family."""
+        if self._default is not None and args and args[0] not in {*self.commands, "-h", "--help"}:
+            return self._default.make_context(info_name, args, parent, **extra)
+        return super().make_context(info_name, args or ["--help"], parent, **extra)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The options of the default command follow those of the family."""
+        if self._default is not None:
+            self._default.format_usage(ctx, formatter)
+            self._default.format_options(ctx, formatter)
+
+
 class PanelCommand(click.Command):
     """A command whose help shows its options in named panels, the common ones first."""
 

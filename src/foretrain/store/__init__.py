@@ -1,0 +1,1 @@
+"""WHAT HAPPENED, KEPT: runs of training commands, their step times, resource series and predictions."""

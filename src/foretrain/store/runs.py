@@ -1,0 +1,176 @@
+"""A run of a training command: what ran, where, how long its steps took, which resources it used.
+
+A run is complete when it is built: measuring, campaigns and imports make runs, the store keeps them, and
+validation, calibration and learning read them. Times are seconds since the start of the run.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Plain = Mapping[str, Any]
+"""Plain data as JSON has it: names, numbers, lists and mappings of them."""
+
+NODE = -1
+"""The `worker` of a series that belongs to a whole node and not to one worker."""
+
+
+class Status(StrEnum):
+    """How a run ended."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    OUT_OF_MEMORY = "out of memory"
+    TIMED_OUT = "timed out"
+    INTERRUPTED = "interrupted"
+
+
+class Resource(StrEnum):
+    """What is sampled. The unit is part of the resource: see `UNITS`."""
+
+    CPU = "cpu"
+    MEMORY = "memory"
+    DISK_READ = "disk_read"
+    DISK_WRITE = "disk_write"
+    TRANSMIT = "network_transmit"
+    RECEIVE = "network_receive"
+    GPU = "gpu"
+    GPU_MEMORY_BUSY = "gpu_memory_busy"
+    GPU_MEMORY = "gpu_memory"
+    POWER = "power"
+    CLOCK = "clock"
+
+
+UNITS: Mapping[Resource, str] = {
+    Resource.CPU: "cores",
+    Resource.MEMORY: "bytes",
+    Resource.DISK_READ: "bytes/s",
+    Resource.DISK_WRITE: "bytes/s",
+    Resource.TRANSMIT: "bytes/s",
+    Resource.RECEIVE: "bytes/s",
+    Resource.GPU: "share",
+    Resource.GPU_MEMORY_BUSY: "share",
+    Resource.GPU_MEMORY: "bytes",
+    Resource.POWER: "W",
+    Resource.CLOCK: "Hz",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """Hardware and software of a run. `device` is foretrain's id (`here` for this machine's CPU)."""
+
+    device: str
+    device_name: str
+    devices_per_node: int = 1
+    nodes: int = 1
+    cpu: str = ""
+    cores: int = 0
+    memory_bytes: int = 0
+    driver: str = ""
+    topology: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Series:
+    """Samples of one resource of one worker (`NODE` for the whole node).
+
+    A rate (bytes/s) or a share at `seconds[i]` is the mean since the sample before. `label` distinguishes
+    several of the same resource: a network interface, a GPU index.
+    """
+
+    resource: Resource
+    worker: int
+    seconds: Floats
+    values: Floats
+    node: int = 0
+    label: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class WorkerSteps:
+    """The steps of one worker: when each ended, how long it took, how long it waited for its input.
+
+    `input_seconds` is empty where the source of the steps does not know it.
+    """
+
+    worker: int
+    ends: Floats
+    seconds: Floats
+    input_seconds: Floats = field(default_factory=lambda: np.empty(0))
+    node: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepSummary:
+    """Steady steps over all workers, warm-up dropped: what a prediction is compared with.
+
+    `variation` is the coefficient of variation; `input_share` the share of the time spent waiting for input,
+    None where unknown; `source` says where the step times come from.
+    """
+
+    seconds: float
+    p10_seconds: float
+    p90_seconds: float
+    steps: int
+    warm_up_steps: int
+    variation: float
+    input_share: float | None = None
+    source: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictionMade:
+    """What foretrain predicted before the run: the step's interval, and the whole answer as plain data."""
+
+    made_at: datetime
+    version: str
+    knowledge: str
+    p10_seconds: float
+    p50_seconds: float
+    p90_seconds: float
+    memory_bytes: float | None = None
+    answer: Plain = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Run:
+    """One run of a training command.
+
+    `setting` holds the keywords of `foretrain.predict` that describe the run (`model`, `on`, `batch`,
+    `strategy` ...), as far as they are known, so that it can be predicted again. `provenance` says who made
+    the run: `measure`, `campaign NAME`, `import FILE`. `trial` identifies it within a campaign and is unique
+    in a store: a campaign never stores a trial twice.
+    """
+
+    id: str
+    started_at: datetime
+    seconds: float
+    status: Status
+    exit_code: int | None
+    command: tuple[str, ...]
+    setting: Plain
+    environment: Environment
+    provenance: str
+    summary: StepSummary | None = None
+    prediction: PredictionMade | None = None
+    steps: tuple[WorkerSteps, ...] = ()
+    series: tuple[Series, ...] = ()
+    message: str = ""
+    campaign: str | None = None
+    trial: str | None = None
+
+
+def new_run_id() -> str:
+    """A new id: 16 hexadecimal digits, unique without coordination."""
+    return uuid.uuid4().hex[:16]
