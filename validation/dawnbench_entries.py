@@ -109,7 +109,7 @@ def known_entries() -> list[Entry]:
 
 
 def _hardware(row: Mapping[str, Any]) -> Hardware:
-    """A known machine, or devices per node of a kind, and the number of nodes."""
+    """The nodes of an entry: a known machine, or a number of devices of one kind."""
     one = hardware(row["node"] if "node" in row else f"{row['device']}:{row['devices']}")
     nodes = row.get("nodes", 1)
     return replace(one, nodes=nodes, name=f"{one.name} x {nodes}" if nodes > 1 else one.name)

@@ -119,10 +119,10 @@ def judged_method(cases: Sequence[Case]) -> str | None:
 def _worst(cases: Sequence[Case]) -> list[str]:
     """The cases with the largest errors of the judged method."""
     method = judged_method(cases) or ""
-    drawable = [case for case in cases if case.predicted.get(method, 0.0) > 0]
-    if len(drawable) <= _WORST:
+    predicted = [case for case in cases if case.predicted.get(method, 0.0) > 0]
+    if len(predicted) <= _WORST:
         return []
-    ordered = sorted(drawable, key=lambda case: -abs(math.log(case.predicted[method] / case.measured)))
+    ordered = sorted(predicted, key=lambda case: -abs(math.log(case.predicted[method] / case.measured)))
     heading = [f"**largest errors: {method}**", "", "| case | group | measured | predicted |"]
     rows = (
         f"| {case.name} | {case.group} | {case.measured:.4g} | {case.predicted[method]:.4g} |"
