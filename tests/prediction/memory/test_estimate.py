@@ -19,12 +19,9 @@ from foretrain.prediction.memory.calibration import (
     Spread,
     memory_calibration,
 )
-from foretrain.prediction.memory.estimate import MemoryEstimate, estimate_memory
-from foretrain.prediction.memory.largest_batch import largest_batch
-from foretrain.prediction.memory.lifetimes import Part
-from foretrain.prediction.memory.workspace import convolution_workspaces, tuned_calls
-from foretrain.prediction.strategies.memory_options import MemoryOptions
-from foretrain.prediction.strategies.program import unit_of
+from foretrain.prediction.memory.estimate import MemoryEstimate, estimate_memory, largest_batch
+from foretrain.prediction.memory.lifetimes import Part, convolution_workspaces, tuned_calls
+from foretrain.prediction.strategies.program import MemoryOptions, unit_of
 from foretrain.prediction.strategies.sharded import gathered_units
 from foretrain.workloads.example import Example
 from foretrain.workloads.graph import Graph
