@@ -145,8 +145,8 @@ def _show_steps(run: Run, comparison: Comparison | None) -> None:
         (
             "measured",
             *(quantity(each, "s") for each in (summary.p10_seconds, summary.seconds, summary.p90_seconds)),
-            f"{summary.steps} step{'' if summary.steps == 1 else 's'} after {summary.warm_up_steps} of warm-up"
-            f"{spread}{stalls}{source}",
+            f"{summary.steps} {'step' if summary.steps == 1 else 'steps'} after {summary.warm_up_steps} of "
+            f"warm-up{spread}{stalls}{source}",
         )
     ]
     if made is not None:
