@@ -114,4 +114,4 @@ def test_runs_of_which_none_can_be_compared(run_here: Command) -> None:
     result = run_here("validate")
     assert result.returncode == 3
     assert "none of the 1 stored runs can be compared; the newest, x: it cannot be predicted" in result.stderr
-    assert "the setting does not name" in result.stderr
+    assert "its setting names no model" in result.stderr
