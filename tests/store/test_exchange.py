@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from tests.support.run_strategies import RUNS
 from tests.support.runs import assert_same, plain_run, whole_run
 
