@@ -104,7 +104,7 @@ def test_the_text(run_here: Command) -> None:
     assert "model mnist-cnn     2" in text
     assert "Worst cases\n" in text
     assert "2 of 3 runs compared." in text
-    assert "1 skipped: it has no step times (c)" in text
+    assert "1 not compared: it has no step times (c)" in text
     assert "Every run\n" in run_here("validate", "--all").stdout
 
 

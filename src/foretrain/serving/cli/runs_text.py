@@ -51,7 +51,7 @@ def show_list(runs: Sequence[Run], place: str, has_more: bool) -> None:
         return
     columns = [
         Column("run", style="bold"),
-        Column("started", expendable=3),
+        Column("started", expendable=2),
         Column("model", least=12),
         Column("on"),
         Column("batch", right=True),
@@ -60,7 +60,7 @@ def show_list(runs: Sequence[Run], place: str, has_more: bool) -> None:
         Column("predicted", right=True),
         Column("error", right=True),
         Column("campaign", expendable=1),
-        Column("provenance", expendable=2),
+        Column("provenance", expendable=3),
     ]
     print_table(columns, [_row(run) for run in runs])
     print_line(f"{len(runs)} runs in {place}." + (" There are more: --limit" if has_more else ""))
@@ -137,7 +137,8 @@ def _show_steps(run: Run, comparison: Comparison | None) -> None:
     """Prediction beside measurement."""
     summary, made = run.summary, run.prediction
     assert summary is not None
-    columns = [Column("step"), *(Column(title, right=True) for title in ("p10", "median", "p90")), Column("")]
+    columns = [Column("step"), *(Column(title, right=True) for title in ("p10", "median", "p90"))]
+    columns.append(Column("", least=20))
     stalls = "" if summary.input_share is None else f", input stalls {summary.input_share:.1%}"
     spread = "" if math.isnan(summary.variation) else f", variation {summary.variation:.1%}"
     source = f" ({summary.source})" if summary.source else ""
@@ -179,7 +180,7 @@ def _plot_steps(run: Run) -> None:
         f"worker {each.worker}": [1e3 * value for value in each.seconds[:count:every].tolist()]
         for each in drawn
     }
-    print_curves("Step times", "step", "ms", x, curves)
+    print_curves("Step times", "step", "ms", x, curves, from_zero=True)
 
 
 def _show_resources(uses: Sequence[ResourceUse]) -> None:
