@@ -142,7 +142,7 @@ class Campaign(Axes):
     on: str = option(TEXT, "The device of each worker, for predictions.", default="here")
     sample: int | None = option(whole_number(1), "Trials drawn from the grid at random.")
     seed: int = option(whole_number(0), "Seed of the sample and of the order.", default=0)
-    steps: int | None = option(whole_number(4), "Steps of a trial.")
+    steps: int | None = option(whole_number(3), "Steps of a trial.")
     seconds: float = option(DURATION, "About how long a trial trains, unless `steps` is given.", default=2.0)
     timeout: float = option(DURATION, "A trial that takes longer is stopped.", default=120.0)
     repeats: int = option(whole_number(1), "How often each setting is run.", default=1)

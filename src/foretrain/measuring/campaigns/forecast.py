@@ -19,7 +19,7 @@ from foretrain.store.runs import PredictionMade
 Predict = Callable[[dict[str, object]], PredictionMade | None]
 
 LOOK_AHEAD_SECONDS = 20.0
-_FEWEST_STEPS = 6
+_FEWEST_STEPS = 5
 _OVERHEAD_SECONDS = 1.0
 """Assumed until a trial has been run."""
 

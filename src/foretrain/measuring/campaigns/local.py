@@ -14,15 +14,19 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any
 
+import numpy as np
+
 from foretrain.measuring.campaigns.campaign import network_bytes_per_second
 from foretrain.measuring.campaigns.outcome import Outcome, Runner, worker_steps
 from foretrain.measuring.campaigns.trials import Trial
 from foretrain.measuring.distributed_trials.crew import Crew, WorkerFailed, crew
 from foretrain.measuring.environment import this_environment
+from foretrain.measuring.stopwatch import OtherLoad
 from foretrain.measuring.watching.samplers import Sampler
-from foretrain.store.runs import Environment, Series, Status
+from foretrain.store.runs import NODE, Environment, Resource, Series, Status
 
 INTERVAL_SECONDS = 0.025
+OTHER_PROCESSES = "other processes"
 _SERVED = ("ps-sync", "ps-async")
 _SIZES = ("model", "batch", "seq_len", "image_size", "precision", "optimizer")
 _OPTIMIZER = "adamw"
@@ -63,18 +67,23 @@ class LocalRunner(Runner):
         watched = team.member_processes if trial.strategy in _SERVED else team.member_processes[:-1]
         answers: list[dict[str, Any]] = []
         status, message = Status.COMPLETED, ""
+        others = OtherLoad(team.processes)
         with Sampler(watched, self._interval, origin=origin) as sampler:
             try:
                 answers = team.do("train", within=trial.timeout, **task_of(trial))
             except WorkerFailed as failure:
                 status, message = Status(failure.kind), str(failure)
+        seconds = time.monotonic() - origin
         return Outcome(
             status=status,
             started_at=started_at,
-            seconds=time.monotonic() - origin,
+            seconds=seconds,
             environment=replace(self._this_environment(), nodes=trial.workers, devices_per_node=1),
             steps=worker_steps(answers, origin),
-            series=tuple(_named(series, trial.workers) for series in sampler.series()),
+            series=(
+                *(_named(series, trial.workers) for series in sampler.series()),
+                _other_load(seconds, others.cores),
+            ),
             message=message,
         )
 
@@ -105,6 +114,17 @@ def task_of(trial: Trial) -> dict[str, Any]:
         "optimizer": _OPTIMIZER, **task, **length,
         "strategy": trial.strategy, "memory_bytes": trial.memory,
     }  # fmt: skip
+
+
+def _other_load(seconds: float, cores: float) -> Series:
+    """Cores that other processes of the machine kept busy during the trial: one sample."""
+    return Series(
+        resource=Resource.CPU,
+        worker=NODE,
+        seconds=np.array([seconds]),
+        values=np.array([cores]),
+        label=OTHER_PROCESSES,
+    )
 
 
 def _named(series: Series, workers: int) -> Series:

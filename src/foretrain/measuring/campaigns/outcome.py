@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
@@ -64,7 +64,7 @@ def run_of(trial: Trial, outcome: Outcome, prediction: PredictionMade | None) ->
     """The run to store."""
     summary = outcome.summary
     if summary is None and outcome.status is Status.COMPLETED:
-        summary = summarise(outcome.steps, _SOURCE)
+        summary = _summary(trial, outcome.steps)
     return Run(
         id=new_run_id(),
         started_at=outcome.started_at,
@@ -82,6 +82,20 @@ def run_of(trial: Trial, outcome: Outcome, prediction: PredictionMade | None) ->
         message=outcome.message,
         campaign=trial.campaign,
         trial=trial.key,
+    )
+
+
+def _summary(trial: Trial, steps: Sequence[WorkerSteps]) -> StepSummary | None:
+    """Seconds per update of the parameters: of asynchronous workers, each of which updates by itself, a part."""
+    summary = summarise(steps, _SOURCE)
+    if summary is None or trial.strategy != "ps-async":
+        return summary
+    return replace(
+        summary,
+        seconds=summary.seconds / trial.workers,
+        p10_seconds=summary.p10_seconds / trial.workers,
+        p90_seconds=summary.p90_seconds / trial.workers,
+        source=f"{_SOURCE}: step of a worker / {trial.workers} workers",
     )
 
 
