@@ -29,6 +29,7 @@ from foretrain.store.runs import NODE, Environment, Series, Status
 _START_SECONDS = 120.0
 _DEATH_SECONDS = 12.0
 """Within this time after a worker failed, Ray reports the death of its node."""
+_TURN_SECONDS = 0.5
 _ATTEMPTS = 3
 
 
@@ -104,14 +105,15 @@ class RayRunner(Runner):
         actors: list[Any] = []
         nodes: set[str] = set()
         try:
-            self._get([group.ready()], _START_SECONDS)
+            self._await_placement(group, _processes(trial))
             actors = [self._actor(group, index) for index in range(_processes(trial))]
             places = self._get([actor.place.remote() for actor in actors], _START_SECONDS)
             nodes |= {place[0] for place in places}
             return self._with_actors(trial, actors, places, started_at)
         except (WorkerFailed, self._ray.exceptions.RayError) as failure:
             failed = _as_failure(failure)
-            if failed.kind == FAILED and self._lost_a_node(nodes):
+            patience = {FAILED: _DEATH_SECONDS, TIMED_OUT: 0.0}
+            if failed.kind in patience and self._lost_a_node(nodes, patience[failed.kind]):
                 raise NodeLost("a node of the Ray cluster was lost") from failure
             return _failure(trial, Status(failed.kind), str(failed), started_at, start)
         finally:
@@ -172,15 +174,24 @@ class RayRunner(Runner):
         results: list[Any] = self._ray.get(references)
         return results
 
-    def _lost_a_node(self, nodes: set[str]) -> bool:
+    def _await_placement(self, group: Any, processes: int) -> None:
+        """Wait for free CPUs: other trials may hold them, and a lost node may never come back."""
+        ready = group.ready()
+        while not self._ray.wait([ready], timeout=_TURN_SECONDS)[0]:
+            cores = self._ray.cluster_resources().get("CPU", 0)
+            if cores < processes:
+                raise NodeLost(f"a trial needs {processes} CPUs, and the Ray cluster has {cores:g} left")
+
+    def _lost_a_node(self, nodes: set[str], patience: float) -> bool:
         """Whether one of these nodes has ended; Ray needs some seconds to notice."""
-        deadline = time.monotonic() + _DEATH_SECONDS
-        while time.monotonic() < deadline:
+        deadline = time.monotonic() + patience
+        while True:
             alive = {node["NodeID"] for node in self._ray.nodes() if node["Alive"]}
             if not nodes <= alive:
                 return True
-            time.sleep(0.5)
-        return False
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_TURN_SECONDS)
 
 
 def _processes(trial: Trial) -> int:
