@@ -1,4 +1,4 @@
-"""The documentation tells the truth: its commands exist, its outputs are what the commands print now."""
+"""The documentation is up to date: its commands exist, its outputs are what the commands print now."""
 
 import importlib.util
 import re

@@ -87,7 +87,7 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], title:
 
 
 def fitting(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[int]:
-    """Which columns to show in so much width: the most expendable leave until the rest has room."""
+    """Indices of the columns that fit in `width`; the most expendable columns are dropped first."""
     needed = [
         min(widest, column.least) if column.least else widest
         for column, widest in zip(columns, _widths(columns, rows), strict=True)
@@ -250,7 +250,7 @@ def log_ticks(values: Sequence[float]) -> list[float]:
 
 
 def round_ticks(top: float, most: int = 6) -> list[float]:
-    """Round numbers from 0 up to `top`: at most so many, in steps of 1, 2, 2.5 or 5 times a power of ten."""
+    """At most `most` round numbers from 0 to `top`, in steps of 1, 2, 2.5 or 5 times a power of ten."""
     if not (math.isfinite(top) and top > 0):
         return [0.0]
     magnitude = 10.0 ** math.floor(math.log10(top / most))
