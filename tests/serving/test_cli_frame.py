@@ -38,6 +38,7 @@ COMMANDS = (
     "guide",
     "rent-or-buy",
     "explain",
+    "runs",
     "validate",
 )
 EXAMPLES = (

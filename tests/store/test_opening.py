@@ -115,7 +115,7 @@ def test_a_migration_that_fails_changes_nothing(url: str) -> None:
     at_first_revision(url)
     with opening._connectable(opening._parsed(url)).writing() as connection:
         connection.execute(text("UPDATE runs SET setting = 'no JSON'"))
-    with pytest.raises(ValueError):
+    with pytest.raises(InvalidData, match="its runs cannot be migrated"):
         open_store(url)
     with opening._connectable(opening._parsed(url)).reading() as connection:
         assert connection.execute(text(f"SELECT * FROM {tables.VERSION_TABLE}")).scalar() == "0001"

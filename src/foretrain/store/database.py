@@ -109,8 +109,9 @@ class Store:
                     f"{id_or_prefix!r} is the start of several ids: {', '.join(ids)}; write more of it"
                 )
             newest = select(runs.c.id).order_by(runs.c.started_at.desc()).limit(10_000)
-            known = list(connection.scalars(newest))
-        raise UnknownName("run", id_or_prefix, known, "List them: foretrain runs list")
+            known: list[str] = list(connection.scalars(newest))
+        shortened = {each[: max(len(id_or_prefix), 4)] for each in known}
+        raise UnknownName("run", id_or_prefix, {*known, *shortened}, "List them: foretrain runs list")
 
     def runs(self, query: RunQuery | None = None, *, with_series: bool = False) -> list[Run]:
         """The runs that meet a query, newest first; with their steps and series only if wanted."""

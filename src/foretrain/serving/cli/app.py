@@ -26,6 +26,7 @@ SUMMARIES = {
     "rent-or-buy": "Rent or buy: after how many hours of use does owning win?",
     "explain": "Show every fact about a name with its kind and source.",
     "campaign": "Run many short trainings and keep their results.",
+    "runs": "List, show, compare, export, import and delete stored runs.",
     "validate": "Compare predictions with your own stored runs.",
 }
 COMPLETION_VARIABLE = "_FORETRAIN_COMPLETE"
