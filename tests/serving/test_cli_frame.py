@@ -31,6 +31,7 @@ COMMANDS = (
     "trace",
     "scaling",
     "converge",
+    "measure",
     "calibrate",
     "devices",
     "offers",
