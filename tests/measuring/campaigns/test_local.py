@@ -1,4 +1,4 @@
-"""Trials really run here: training, failures, limits of memory and time, commands, and a campaign that is killed."""
+"""Trials really run here: training, failures, limits of memory and time, commands, a killed campaign."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def command(script: str, **changes: object) -> Trial:
     return replace(trial, **changes)  # type: ignore[arg-type]
 
 
-PRINTING = "import sys, time; [print(\"batch\", sys.argv[1], time.sleep(0.05)) for _ in range(6)]"
+PRINTING = 'import sys, time; [print("batch", sys.argv[1], time.sleep(0.05)) for _ in range(6)]'
 
 
 def test_a_command_is_watched(home: Path) -> None:
@@ -95,7 +95,8 @@ def test_a_command_is_watched(home: Path) -> None:
     assert not [file for file in home.rglob("*") if file.suffix == ".jsonl"]
 
 
-def test_a_command_that_fails_hangs_or_needs_too_much_memory(home: Path) -> None:
+@pytest.mark.usefixtures("home")
+def test_a_command_that_fails_hangs_or_needs_too_much_memory() -> None:
     outcome = run_command(command("raise SystemExit(7)"))
     assert (outcome.status, outcome.exit_code) == (Status.FAILED, 7)
     outcome = run_command(command("import time; time.sleep(60)", timeout=1.0))

@@ -1,4 +1,4 @@
-"""The loop of a campaign with a runner that does not train: order, resuming, failures, the lock, the forecast."""
+"""The loop of a campaign with a runner that does not train: resuming, failures, the lock, the forecast."""
 
 from __future__ import annotations
 
@@ -40,10 +40,15 @@ class Machine(Runner):
         self.ran.append(trial)
         seconds = np.full(10, 0.1 * trial.point["batch"])
         steps = (WorkerSteps(worker=0, ends=np.cumsum(seconds), seconds=seconds),)
-        status = Status.OUT_OF_MEMORY if trial.point["batch"] == 8 else Status.COMPLETED
-        environment = Environment(device="here", device_name="fake")
-        return Outcome(status=status, started_at=datetime.now(UTC), seconds=1.0, environment=environment,
-                       steps=steps, message="too large" if status is not Status.COMPLETED else "")  # fmt: skip
+        is_large = trial.point["batch"] == 8
+        return Outcome(
+            status=Status.OUT_OF_MEMORY if is_large else Status.COMPLETED,
+            started_at=datetime.now(UTC),
+            seconds=1.0,
+            environment=Environment(device="here", device_name="fake"),
+            steps=steps,
+            message="too large" if is_large else "",
+        )
 
 
 def predict(setting: dict[str, object]) -> PredictionMade:
@@ -123,6 +128,7 @@ def test_the_forecast_learns_the_overhead_and_stands_in_for_the_unpredicted() ->
     assert forecast.seconds_left(trials) == pytest.approx(4 * (2.0 + 1.0))
     forecast.prediction(trials[0])
     trained = forecast.training_seconds(trials[0])
+    assert trained is not None
     assert trained == pytest.approx(10 * 0.2 * trials[0].point["batch"])
     forecast.learn(trials[0], trained + 3.0)
     assert forecast.seconds_left(trials) == pytest.approx(4 * (trained + 3.0))

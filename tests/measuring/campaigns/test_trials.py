@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -75,8 +76,8 @@ def test_repeats_have_keys_of_their_own() -> None:
 
 def test_keys_follow_what_is_measured_and_nothing_else() -> None:
     def key(**changes: object) -> str:
-        given = {"campaign": "a", "point": {"model": "mnist-cnn", "batch": 8}, "device": "here", **changes}
-        return Trial(**given).key  # type: ignore[arg-type]
+        given: dict[str, Any] = {"campaign": "a", "point": {"model": "mnist-cnn", "batch": 8}}
+        return Trial(**{**given, "device": "here", **changes}).key
 
     assert key() == key(point={"batch": 8, "model": "mnist-cnn"})
     assert key() == key(timeout=5.0)

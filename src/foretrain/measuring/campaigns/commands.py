@@ -18,9 +18,7 @@ _GRACE_SECONDS = 5
 
 def run_command(trial: Trial) -> Outcome:
     """Run the command of a trial within its limits of time and memory."""
-    watched = watch(
-        WatchRequest(command=limited(trial), setting=trial.setting, output_to_stderr=True)
-    )
+    watched = watch(WatchRequest(command=limited(trial), setting=trial.setting, output_to_stderr=True))
     watched.journal.unlink(missing_ok=True)
     run = run_of(watched.gathered)
     status, message = run.status, run.message

@@ -7,6 +7,7 @@ trial that lost a node is run again elsewhere. The network is that of the cluste
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -45,7 +46,7 @@ class RayRunner(Runner):
             import ray
         except ModuleNotFoundError as error:
             raise MissingData("Ray is not installed here: pip install foretrain[ray]") from error
-        self._ray = ray
+        self._ray: Any = ray
         self._address = address
         self._needed = max(_processes(trial) for trial in trials_of(campaign))
         self._connected = False
@@ -59,7 +60,7 @@ class RayRunner(Runner):
     def __enter__(self) -> Self:
         if not self._ray.is_initialized():
             try:
-                self._ray.init(address=self._address, log_to_driver=False, logging_level="ERROR")
+                self._ray.init(address=self._address, log_to_driver=False, logging_level=logging.ERROR)
             except (ConnectionError, ValueError, RuntimeError) as error:
                 raise BackendFailed(f"cannot reach the Ray cluster {self._address or ''}: {error}") from error
             self._connected = True
@@ -122,7 +123,11 @@ class RayRunner(Runner):
             remove_placement_group(group)
 
     def _with_actors(
-        self, trial: Trial, actors: Sequence[Any], places: Sequence[tuple[str, str, int]], started_at: datetime
+        self,
+        trial: Trial,
+        actors: Sequence[Any],
+        places: Sequence[tuple[str, str, int]],
+        started_at: datetime,
     ) -> Outcome:
         has_server = len(actors) > trial.workers
         _, address, port = places[0]
@@ -153,9 +158,7 @@ class RayRunner(Runner):
     def _actor(self, group: Any, index: int) -> Any:
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        strategy = PlacementGroupSchedulingStrategy(
-            placement_group=group, placement_group_bundle_index=index
-        )
+        strategy = PlacementGroupSchedulingStrategy(placement_group=group, placement_group_bundle_index=index)
         options = {"num_cpus": 1, "max_restarts": 0, "scheduling_strategy": strategy}
         return self._ray.remote(RayMember).options(**options).remote()
 
@@ -239,9 +242,7 @@ def _steps(reports: Sequence[Report], places: Sequence[tuple[str, str, int]], wo
     )
 
 
-def _series(
-    reports: Sequence[Report], places: Sequence[tuple[str, str, int]], workers: int
-) -> list[Series]:
+def _series(reports: Sequence[Report], places: Sequence[tuple[str, str, int]], workers: int) -> list[Series]:
     """What each process used, and the network of each node once."""
     indices = _node_indices(places)
     kept = []

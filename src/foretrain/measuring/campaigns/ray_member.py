@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from foretrain.measuring.distributed_trials.member import Settings, do, join
@@ -37,15 +37,11 @@ class RayMember:
         """The id of its node, its address there, and the first of two free ports."""
         import ray
 
-        return ray.get_runtime_context().get_node_id(), ray.util.get_node_ip_address(), _two_free_ports()
+        return ray.get_runtime_context().get_node_id(), _own_address(), _two_free_ports()
 
     def join(self, settings: Settings) -> None:
         """Join the other workers."""
-        import ray
-
-        from dataclasses import replace
-
-        self._settings = replace(settings, interface=_interface_of(ray.util.get_node_ip_address()))
+        self._settings = replace(settings, interface=_interface_of(_own_address()))
         join(self._settings)
 
     def train(self, task: dict[str, Any]) -> Report:
@@ -66,6 +62,13 @@ class RayMember:
         assert self._sampler is not None
         self._sampler.__exit__(None, None, None)
         return Report({}, 0.0, self._sampler.series(), this_environment())
+
+
+def _own_address() -> str:
+    """The address of this node in the cluster."""
+    from ray import util
+
+    return str(util.get_node_ip_address())  # type: ignore[no-untyped-call]
 
 
 def _two_free_ports() -> int:
