@@ -42,7 +42,7 @@ def run_rows(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
 
 
 def burst_rows(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
-    """One row per run, worker and resource, over the steady steps; the server is the worker after the last."""
+    """One row per run, worker and resource, over the steady steps; a server follows the workers."""
     for run in runs:
         window = steady_window(run)
         for series in run.series:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
 
-from foretrain.serving.cli import main
 from foretrain.store import open_store
 
 TRAINING = 'import sys, time; [print("epoch", sys.argv[1], time.sleep(0.02)) for _ in range(3)]'
@@ -30,35 +31,39 @@ def written(folder: Path, script: str, rest: str = "") -> str:
     return str(file)
 
 
-def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    capsys.readouterr()
-    assert main(["campaign", *arguments, "--json"]) == 0
-    decoded: dict[str, Any] = json.loads(capsys.readouterr().out)
+Run = Callable[..., CompletedProcess[str]]
+
+
+def answer(run_here: Run, *arguments: str) -> dict[str, Any]:
+    run = run_here("campaign", *arguments, "--json")
+    assert run.returncode == 0, run.stderr
+    decoded: dict[str, Any] = json.loads(run.stdout)
     return decoded
 
 
-def test_trials_are_listed_run_and_not_run_again(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_trials_are_listed_run_and_not_run_again(folder: Path, run_here: Run) -> None:
     file, store = written(folder, TRAINING), str(folder / "runs.sqlite")
-    listed = answer(capsys, file, "--store", store, "--dry-run")
+    listed = answer(run_here, file, "--store", store, "--dry-run")
     assert (listed["trials"], listed["stored"]) == (2, 0)
     assert sorted(each["setting"]["batch"] for each in listed["pending"]) == [2, 4]
-    first = answer(capsys, file, "--store", store, "--limit", "1")
+    first = answer(run_here, file, "--store", store, "--limit", "1")
     assert (len(first["runs"]), first["left"], first["statuses"]["completed"]) == (1, 1, 1)
     assert first["runs"][0]["trial"] == listed["pending"][0]["trial"]
-    second = answer(capsys, file, "--store", store)
+    second = answer(run_here, file, "--store", store)
     assert (second["stored_before"], len(second["runs"]), second["left"]) == (1, 1, 0)
-    assert main(["campaign", file, "--store", store]) == 0
-    assert "0 trials run (none), 2 were stored before, 0 left of 2" in capsys.readouterr().out
+    third = run_here("campaign", file, "--store", store)
+    assert third.returncode == 0
+    assert "0 trials run (none), 2 were stored before, 0 left of 2" in third.stdout
     with open_store(store) as opened:
         assert len(opened.trials("quick")) == 2
 
 
-def test_failures_are_results_and_shown(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["campaign", written(folder, BROKEN), "--store", str(folder / "runs.sqlite")]) == 0
-    printed = capsys.readouterr()
-    assert "1 completed, 1 failed" in printed.out
-    assert "failed: exit code 1" in printed.out
-    assert "2/2" in printed.err  # progress, a line for each trial where there is no terminal
+def test_failures_are_results_and_shown(folder: Path, run_here: Run) -> None:
+    run = run_here("campaign", written(folder, BROKEN), "--store", str(folder / "runs.sqlite"))
+    assert run.returncode == 0
+    assert "1 completed, 1 failed" in run.stdout
+    assert "failed: exit code 1" in run.stdout
+    assert "2/2" in run.stderr  # progress, a line for each trial where there is no terminal
 
 
 @pytest.mark.parametrize(
@@ -72,13 +77,9 @@ def test_failures_are_results_and_shown(folder: Path, capsys: pytest.CaptureFixt
     ],
 )
 def test_what_cannot_be_run_is_said(
-    folder: Path,
-    capsys: pytest.CaptureFixture[str],
-    rest: str,
-    arguments: tuple[str, ...],
-    code: int,
-    message: str,
+    folder: Path, run_here: Run, rest: str, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
     store = () if "--store" in arguments else ("--store", str(folder / "runs.sqlite"))
-    assert main(["campaign", written(folder, TRAINING, rest), *arguments, *store]) == code
-    assert message in capsys.readouterr().err
+    run = run_here("campaign", written(folder, TRAINING, rest), *arguments, *store)
+    assert run.returncode == code
+    assert message in run.stderr

@@ -34,6 +34,9 @@ class Machine(Runner):
         self.slots = slots
         self.ran: list[Trial] = []
 
+    def close(self, *, failed: bool) -> None:
+        self.failed = failed
+
     def run(self, trial: Trial) -> Outcome:
         if trial.point["batch"] == self.breaking:
             raise KeyboardInterrupt

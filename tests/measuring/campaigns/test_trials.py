@@ -75,14 +75,16 @@ def test_repeats_have_keys_of_their_own() -> None:
 
 
 def test_keys_follow_what_is_measured_and_nothing_else() -> None:
-    def key(**changes: object) -> str:
+    def key(**changes: Any) -> str:
         given: dict[str, Any] = {"campaign": "a", "point": {"model": "mnist-cnn", "batch": 8}}
         return Trial(**{**given, "device": "here", **changes}).key
 
     assert key() == key(point={"batch": 8, "model": "mnist-cnn"})
     assert key() == key(timeout=5.0)
-    changed = [{"campaign": "b"}, {"repeat": 1}, {"steps": 7}, {"seconds": 9.0}, {"memory": 1e9},
-               {"point": {"model": "mnist-cnn", "batch": 16}}, {"command": "true"}]  # fmt: skip
+    changed: list[dict[str, Any]] = [
+        {"campaign": "b"}, {"repeat": 1}, {"steps": 7}, {"seconds": 9.0}, {"memory": 1e9},
+        {"point": {"model": "mnist-cnn", "batch": 16}}, {"command": "true"},
+    ]  # fmt: skip
     assert len({key(), *(key(**change) for change in changed)}) == 1 + len(changed)
 
 

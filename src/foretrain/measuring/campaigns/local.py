@@ -12,7 +12,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -45,12 +44,10 @@ class LocalRunner(Runner):
         self._crews: dict[int, tuple[Crew, ExitStack]] = {}
         self._environment: Environment | None = None
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self, *, failed: bool) -> None:
         """Send the crews home."""
         for workers in list(self._crews):
-            self._dismiss(workers, failed=kind is not None)
+            self._dismiss(workers, failed=failed)
 
     @property
     def processes(self) -> tuple[int, ...]:

@@ -1,8 +1,8 @@
 """Trials on a Ray cluster: the workers of a trial are a placement group, spread over nodes.
 
-The driver plans, predicts and stores; the cluster only trains. As many trials run at once as its CPUs allow. A
-trial that lost a node is run again elsewhere. The network is that of the cluster: nothing limits its rate, and a
-`network` in the campaign file only describes it for the prediction.
+The driver plans, predicts and stores; the cluster only trains. As many trials run at once as its CPUs allow.
+A trial that lost a node is run again elsewhere. The network is that of the cluster: nothing limits its rate,
+and a `network` in the campaign file only describes it for the prediction.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import Any, Self
 
 from foretrain.errors import BackendFailed, InvalidRequest, MissingData
@@ -70,9 +69,7 @@ class RayRunner(Runner):
         self.slots = cores // self._needed
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self, *, failed: bool) -> None:  # noqa: ARG002 - Ray ends what is left
         """Leave the cluster."""
         if self._connected:
             self._ray.shutdown()

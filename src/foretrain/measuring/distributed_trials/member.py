@@ -1,8 +1,8 @@
 """What runs in each worker: `python -m foretrain.measuring.distributed_trials.member SETTINGS`.
 
 Joins its group, then does the tasks that come as lines of JSON on standard input and answers each with a
-line on standard output, until the input ends. A task that fails is answered with `error`. The member after the
-last worker is the parameter server. Members end with the process that started them, however that ends.
+line on standard output, until the input ends. A task that fails is answered with `error`. The member after
+the last worker is the parameter server. Members end with the process that started them, however that ends.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The models that are trained: three small chains of blocks that every strategy can cut, and the zoo.
 
-`trainable` makes any of them ready to train; `repeat` and `record` run a step many times, equally often on all
-workers.
+`trainable` makes any of them ready to train; `repeat` and `record` run a step many times, equally often on
+all workers.
 """
 
 from __future__ import annotations
