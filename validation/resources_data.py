@@ -73,21 +73,20 @@ def steady_window(run: Run) -> tuple[float, float] | None:
     return min(starts), max(float(each.ends[-1]) for each in run.steps)
 
 
-def write(file: Path, rows: Iterable[Mapping[str, Any]]) -> int:
-    """Write a table; returns the number of its rows."""
+def write(file: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write a table."""
     listed = list(rows)
     with file.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.DictWriter(stream, list(listed[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(listed)
-    return len(listed)
 
 
 def main() -> None:
     """Write both tables."""
     runs = sorted(read_parquet(DATA / "runs.parquet"), key=lambda run: run.started_at)
-    print(f"runs.csv: {write(DATA / 'runs.csv', run_rows(runs))} rows")
-    print(f"bursts.csv: {write(DATA / 'bursts.csv', burst_rows(runs))} rows")
+    write(DATA / "runs.csv", run_rows(runs))
+    write(DATA / "bursts.csv", burst_rows(runs))
 
 
 if __name__ == "__main__":

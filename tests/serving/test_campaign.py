@@ -76,7 +76,7 @@ def test_failures_are_results_and_shown(folder: Path, run_here: Run) -> None:
         ("network: [1Gbit/s, none]\n", ("--on", "ray=127.0.0.1:1"), 2, "nothing limits the network"),
     ],
 )
-def test_what_cannot_be_run_is_said(
+def test_what_cannot_be_run_is_an_error(
     folder: Path, run_here: Run, rest: str, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
     store = () if "--store" in arguments else ("--store", str(folder / "runs.sqlite"))

@@ -41,7 +41,7 @@ class CampaignRequest(Request):
     file: Path = option(FILE, "Campaign file (YAML).", required=True, positional=True, metavar="FILE")
     on: str | None = option(_PLACE, "Run on a Ray cluster, by default the one of this machine's environment.")
     store: str | None = option(TEXT, "Store of the results: a file or a database URL.", metavar="URL")
-    limit: int | None = option(whole_number(1), "Run at most so many trials, then stop.")
+    limit: int | None = option(whole_number(1), "Most trials to run this time.")
     dry_run: bool = option(SWITCH, "List the trials without running them.", default=False)
 
 
