@@ -32,6 +32,7 @@ COMMANDS = (
     "scaling",
     "converge",
     "measure",
+    "campaign",
     "calibrate",
     "devices",
     "offers",
