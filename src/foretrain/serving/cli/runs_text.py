@@ -63,7 +63,8 @@ def show_list(runs: Sequence[Run], place: str, has_more: bool) -> None:
         Column("provenance", expendable=3),
     ]
     print_table(columns, [_row(run) for run in runs])
-    print_line(f"{len(runs)} runs in {place}." + (" There are more: --limit" if has_more else ""))
+    count = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
+    print_line(f"{count} in {place}." + (" There are more: --limit" if has_more else ""))
 
 
 def _row(run: Run) -> tuple[str, ...]:
