@@ -31,6 +31,8 @@ COMMANDS = (
     "trace",
     "scaling",
     "converge",
+    "measure",
+    "campaign",
     "calibrate",
     "devices",
     "offers",

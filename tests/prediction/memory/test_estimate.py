@@ -223,6 +223,7 @@ def test_the_largest_batch_fits_and_the_next_does_not() -> None:
     assert estimate_memory(mlp(best), small).fits
     assert not estimate_memory(mlp(best + 1), small).fits
     assert largest_batch(mlp, small, most=best - 1) == best - 1
+    assert largest_batch(mlp, small, start=3) == largest_batch(mlp, small, start=5 * best) == best
 
 
 def test_invalid_options_are_refused() -> None:

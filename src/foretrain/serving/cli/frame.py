@@ -64,7 +64,8 @@ REQUIRED = "required"
 class Command:
     """A command: what it decodes, what it runs, and the text of its help after the first line.
 
-    `run` gets the request and the output options; what it returns is the exit code, None for 0.
+    `run` gets the request and the output options; what it returns is the exit code, None for 0. The argument
+    of a command that `wraps` another one is the command line after its own options.
     """
 
     request: type[Request]
@@ -72,6 +73,7 @@ class Command:
     run: Callable[[Any, Any], int | None]
     details: str = ""
     examples: tuple[str, ...] = ()
+    wraps: bool = False
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,7 @@ class PanelCommand(click.Command):
     def __init__(self, declared: Command, name: str, summary: str) -> None:
         self.declared = declared
         self._switches = bool(declared.request.TAKES_WORKLOAD_FILE)
+        self.allow_interspersed_args = not declared.wraps
         listed = [*options(declared.request), *options(declared.output)]
         super().__init__(
             name,
@@ -181,7 +184,8 @@ class PanelCommand(click.Command):
             f"{each.metavar}{'...' if each.kind.many else ''}" if each.is_required else f"[{each.metavar}]"
             for each in named
         ]
-        formatter.write_usage(ctx.command_path, " ".join([*pieces, "[OPTIONS]"]))
+        usage = ["[OPTIONS]", "--", *pieces] if self.declared.wraps else [*pieces, "[OPTIONS]"]
+        formatter.write_usage(ctx.command_path, " ".join(usage))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """The panels."""
