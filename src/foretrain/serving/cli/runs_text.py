@@ -55,6 +55,7 @@ def show_list(runs: Sequence[Run], place: str, has_more: bool) -> None:
         Column("model", least=12),
         Column("on"),
         Column("batch", right=True),
+        Column("strategy", expendable=1),
         Column("status"),
         Column("step", right=True),
         Column("predicted", right=True),
@@ -63,7 +64,8 @@ def show_list(runs: Sequence[Run], place: str, has_more: bool) -> None:
         Column("provenance", expendable=3),
     ]
     print_table(columns, [_row(run) for run in runs])
-    print_line(f"{len(runs)} runs in {place}." + (" There are more: --limit" if has_more else ""))
+    count = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
+    print_line(f"{count} in {place}." + (" There are more: --limit" if has_more else ""))
 
 
 def _row(run: Run) -> tuple[str, ...]:
@@ -77,6 +79,7 @@ def _row(run: Run) -> tuple[str, ...]:
         str(run.setting.get("model", "-")),
         str(run.setting.get("on", run.environment.device)),
         str(batch),
+        str(run.setting.get("strategy", "")),
         run.status.value,
         quantity(measured, "s"),
         quantity(predicted, "s"),
