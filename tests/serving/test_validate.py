@@ -12,7 +12,7 @@ import pytest
 from tests.support.runs import HERE, plain_run, summary_of
 from tests.support.runs import prediction_of as prediction
 
-from foretrain.serving.predictions import predicted, prediction_of
+from foretrain.serving.predictions import hardware_of, predicted, prediction_of
 from foretrain.store import open_store
 from foretrain.store.runs import Run, Status
 
@@ -49,6 +49,13 @@ def test_a_setting_is_predicted_as_predict_does() -> None:
 )
 def test_what_cannot_be_predicted_is_none(setting: dict[str, Any]) -> None:
     assert prediction_of(setting) is None
+
+
+def test_hardware_is_described_as_far_as_it_is_known() -> None:
+    instance = hardware_of("aws:g4dn.12xlarge:2")
+    assert (instance.device, instance.devices_per_node, instance.nodes) == ("t4", 4, 2)
+    assert hardware_of("Tesla T4").device == "t4"
+    assert hardware_of("unheard-of").device == "unheard-of"
 
 
 @pytest.mark.parametrize("arguments", [(), ("--json",), ("--model", "resnet50")])
@@ -96,8 +103,8 @@ def test_the_text(run_here: Command) -> None:
     assert "Predictions made now\n" in text
     assert "model mnist-cnn     2" in text
     assert "Worst cases\n" in text
-    assert "2 of 3 runs in " in text
-    assert "1 skipped: it has no step times (c)" in text
+    assert "2 of 3 runs compared." in text
+    assert "1 not compared: it has no step times (c)" in text
     assert "Every run\n" in run_here("validate", "--all").stdout
 
 
@@ -107,4 +114,4 @@ def test_runs_of_which_none_can_be_compared(run_here: Command) -> None:
     result = run_here("validate")
     assert result.returncode == 3
     assert "none of the 1 stored runs can be compared; the newest, x: it cannot be predicted" in result.stderr
-    assert "the setting does not name" in result.stderr
+    assert "its setting names no model" in result.stderr

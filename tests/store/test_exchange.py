@@ -11,19 +11,26 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.support.run_strategies import RUNS
 from tests.support.runs import assert_same, plain_run, whole_run
 
 from foretrain.errors import BackendFailed, InvalidData, InvalidRequest, MissingData
 from foretrain.store import RunQuery, open_store
 from foretrain.store.exchange import export_runs, import_runs, parquet_files
-from foretrain.store.runs import Resource, Run, Series, Status
+from foretrain.store.exchange.json_files import read_json, write_json
+from foretrain.store.exchange.parquet_files import read_parquet, write_parquet
+from foretrain.store.runs import Environment, Resource, Run, Series, Status
 
 
-def as_given(cells: Mapping[str, str]) -> dict[str, Any]:
+def as_given(cells: Mapping[str, str]) -> tuple[dict[str, Any], Environment]:
     """A setting without checks, numbers as such."""
     if "model" not in cells:
         raise InvalidRequest("column model is empty")
-    return {name: int(text) if text.isdecimal() else text for name, text in cells.items()}
+    setting = {name: int(text) if text.isdecimal() else text for name, text in cells.items()}
+    device, _, count = cells["on"].partition(":")
+    return setting, Environment(device=device, device_name=device, devices_per_node=int(count or 1))
 
 
 def exported(tmp_path: Path, name: str, runs: list[Run]) -> Path:
@@ -58,6 +65,16 @@ def test_whole_runs_go_through_a_file(tmp_path: Path, name: str) -> None:
     stored = imported(tmp_path, file)
     for run in runs:
         assert_same(stored[run.id], run)
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(RUNS, min_size=1, max_size=3), st.sampled_from(["parquet", "json"]))
+def test_any_runs_go_through_a_file(tmp_path: Path, runs: list[Run], suffix: str) -> None:
+    file = tmp_path / f"runs.{suffix}"
+    write, read = (write_parquet, read_parquet) if suffix == "parquet" else (write_json, read_json)
+    assert write(file, iter([runs[:1], runs[1:]])) == len(runs)
+    for stored, given_run in zip(read(file), runs, strict=True):
+        assert_same(stored, given_run)
 
 
 def test_a_file_of_parquet_holds_what_the_store_holds_exactly(tmp_path: Path) -> None:
@@ -121,9 +138,12 @@ def test_timings_become_runs(tmp_path: Path) -> None:
 
 def test_the_device_is_that_of_the_hardware(tmp_path: Path) -> None:
     file = tmp_path / "timings.csv"
-    file.write_text("model,on,batch,step_seconds\nresnet18,a100-sxm-40gb:8,64,0.2\n")
+    file.write_text("model,on,batch,step_seconds,nodes\nresnet18,t4:8,64,0.2,2\n")
     (run,) = imported(tmp_path, file).values()
-    assert (run.environment.device, run.setting["on"]) == ("a100-sxm-40gb", "a100-sxm-40gb:8")
+    assert (run.environment.device, run.setting["on"]) == ("t4", "t4:8")
+    assert (run.environment.devices_per_node, run.environment.nodes) == (8, 2)
+    file.write_text("model,on,device,batch,step_seconds\nresnet18,lab.yaml,t4,64,0.2\n")
+    assert {each.environment.device for each in imported(tmp_path, file).values()} == {"t4"}
 
 
 @pytest.mark.parametrize(

@@ -32,8 +32,12 @@ from foretrain.prediction.collectives.network import Network
 from foretrain.prediction.cost_models.step_models import cost_model
 from foretrain.prediction.evaluation import Evaluation, evaluate
 from foretrain.prediction.heterogeneous.choice import SplitStep, split_step
-from foretrain.prediction.memory.estimate import MemoryEstimate, estimate_memory, memory_options
-from foretrain.prediction.memory.largest_batch import largest_batch
+from foretrain.prediction.memory.estimate import (
+    MemoryEstimate,
+    estimate_memory,
+    largest_batch,
+    memory_options,
+)
 from foretrain.prediction.operators._base import Knowledge
 from foretrain.prediction.scenario import (
     Parallelism,
@@ -265,7 +269,9 @@ def _largest_batch(now: Evaluation) -> int:
         largest = _extrapolated(now, memory_at)
         largest += memory_at(largest + 1).fits  # a full device fragments less
     else:
-        largest = largest_batch(lambda size: graph_at(context.workload, size), device, options)
+        largest = largest_batch(
+            lambda size: graph_at(context.workload, size), device, options, start=now.graph.batch
+        )
     return largest * rounds
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from foretrain.errors import ForetrainError, Infeasible, InvalidRequest
-from foretrain.store.runs import Plain, PredictionMade
+from foretrain.store.runs import Environment, Plain, PredictionMade
 from foretrain.units import UnitError
 
 
@@ -25,9 +25,9 @@ def predicted(setting: Plain) -> PredictionMade:
     from foretrain.serving import verbs
     from foretrain.serving.requests import PredictRequest, request_from
 
-    missing = [name for name in ("model", "on") if not setting.get(name)]
-    if missing:
-        raise InvalidRequest(f"the setting does not name `{'` and `'.join(missing)}`")
+    for name, what in (("model", "model"), ("on", "hardware")):
+        if not setting.get(name):
+            raise InvalidRequest(f"its setting names no {what}")
     request = request_from(PredictRequest, {**setting, "advice": False})
     answer = verbs.predict(request)
     if isinstance(answer, Infeasible):
@@ -45,10 +45,10 @@ def predicted(setting: Plain) -> PredictionMade:
     )
 
 
-def setting_of(cells: Mapping[str, str]) -> dict[str, Any]:
-    """The setting that cells of a table describe, checked as options of `predict` are.
+def described(cells: Mapping[str, str]) -> tuple[dict[str, Any], Environment]:
+    """The setting that cells of a table describe, and its hardware as far as it is known.
 
-    What is wrong raises `InvalidRequest` that names the column.
+    Cells are checked as options of `predict` are. What is wrong raises an `InvalidRequest` with the column.
     """
     from foretrain.decoding import options, values
     from foretrain.encoding import encode
@@ -68,7 +68,24 @@ def setting_of(cells: Mapping[str, str]) -> dict[str, Any]:
         except ForetrainError as error:
             raise InvalidRequest(f"column {name}: {error}") from error
     setting: dict[str, Any] = encode({name: _text_of_path(value) for name, value in chosen.items()})
-    return setting
+    return setting, hardware_of(setting["on"])
+
+
+def hardware_of(on: str) -> Environment:
+    """What `on` names; a name that foretrain does not know stays a name."""
+    from foretrain.facts.clusters import cluster
+
+    try:
+        machines = cluster(on)
+    except ForetrainError:
+        return Environment(device=on, device_name=on)
+    devices = [group.device for group in machines.groups]
+    return Environment(
+        device="+".join(dict.fromkeys(device.id for device in devices)),
+        device_name=" and ".join(dict.fromkeys(device.name for device in devices)),
+        devices_per_node=max(group.devices // group.nodes for group in machines.groups),
+        nodes=machines.nodes,
+    )
 
 
 def _switch(name: str, text: str) -> bool:

@@ -20,6 +20,7 @@ SUMMARIES = {
     "scaling": "From a few timed configurations of a job to all others.",
     "converge": "When does a training log reach its target?",
     "measure": "Run a training command and watch its steps and resources.",
+    "campaign": "Run many short trainings and keep their results.",
     "calibrate": "Learn from your own timings, or time this machine.",
     "devices": "List GPUs and CPUs with their peaks, memory and links.",
     "offers": "List what machines cost to rent, every price with its date.",

@@ -66,25 +66,26 @@ def _calibrate_here(seconds: float, json: bool) -> None:
     with _progress_bar("Timing this machine") as progress:
         timed = run_trials(progress, seconds)
         progress("peaks", 1.0)
-        found = calibrate(
+        calibration = calibrate(
             [TimedWork(item.work, item.seconds) for item in timed],
             DEVICE_ID,
             torch_threads(),
             torch_version(),
         )
         measure_this_machine(
-            flop_per_second=found.flop_per_second, memory_bytes_per_second=found.memory_bytes_per_second
+            flop_per_second=calibration.flop_per_second,
+            memory_bytes_per_second=calibration.memory_bytes_per_second,
         )
-    file = keep(found)
+    file = keep(calibration)
     if json:
-        print_json(found)
+        print_json(calibration)
     else:
-        _show_machine(found, file)
+        _show_machine(calibration, file)
 
 
 @contextmanager
 def _progress_bar(title: str) -> Iterator[Callable[[str, float], None]]:
-    """A bar on a terminal; the yielded function says what is being done and which share of all is done."""
+    """A progress bar on a terminal; the yielded function takes the activity and the share completed."""
     if not sys.stderr.isatty():
         yield lambda *_: None
         return
@@ -96,13 +97,14 @@ def _progress_bar(title: str) -> Iterator[Callable[[str, float], None]]:
         yield lambda doing, share: bars.update(bar, completed=share, description=f"{title}: {doing}")
 
 
-def _show_machine(found: CpuCalibration, file: Path) -> None:
+def _show_machine(calibration: CpuCalibration, file: Path) -> None:
     from foretrain.serving.cli.terminal import Column, print_line, print_table
     from foretrain.units import format_bandwidth, format_flop
 
     print_line(
-        f"here: {found.threads} threads, at best {format_flop(found.flop_per_second, 'FLOP/s')} and "
-        f"{format_bandwidth(found.bytes_per_second)}",
+        f"here: {calibration.threads} threads, at best "
+        f"{format_flop(calibration.flop_per_second, 'FLOP/s')} and "
+        f"{format_bandwidth(calibration.bytes_per_second)}",
         "bold",
     )
     columns = [
@@ -113,7 +115,7 @@ def _show_machine(found: CpuCalibration, file: Path) -> None:
         Column("error on shapes left out", right=True),
     ]
     rows = []
-    for name, fit in found.families.items():
+    for name, fit in calibration.families.items():
         each = fit.seconds_per
         rate = format_flop(1 / each["FLOP"], "FLOP/s") if "FLOP" in each else "-"
         call = f"{each.get('call', 0.0) * 1e6:.1f} us"
@@ -141,7 +143,7 @@ def _learn_from(file: Path, json: bool) -> None:
 
 
 def _predicted(timing: StepTiming, file: Path) -> MeasuredStep:
-    """The timing with what is predicted of it; what cannot be predicted is told with its line."""
+    """The timing together with its prediction; an error names the row that cannot be predicted."""
     from foretrain.errors import ForetrainError, InvalidData
     from foretrain.prediction.cost_models.user_timings import MeasuredStep
 

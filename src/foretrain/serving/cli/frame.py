@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from foretrain.decoding import SWITCH, Option, decode, option, options
+from foretrain.errors import ForetrainError, InvalidData
 from foretrain.serving.requests import COMMON, OUTPUT, PANELS, Request, request_from
 from foretrain.serving.wording import as_flags, flag
 
@@ -159,6 +160,16 @@ class PanelCommand(click.Command):
         )
 
     def _run(self, **given: Any) -> int | None:
+        """Decode and run; the fields that an error names are spelled as options, unless a file has them."""
+        try:
+            return self._decoded_run(given)
+        except InvalidData:
+            raise
+        except ForetrainError as error:
+            error.args = (as_flags(str(error), (each.name for each in options(self.declared.output))),)
+            raise
+
+    def _decoded_run(self, given: Mapping[str, Any]) -> int | None:
         chosen = {name: _once(value) for name, value in given.items() if value not in (None, ())}
         cls, output = self.declared.request, self.declared.output
         of_output = {each.name for each in options(output)}

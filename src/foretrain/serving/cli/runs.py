@@ -248,18 +248,19 @@ def export(request: ExportRequest, output: Output) -> None:
 def import_file(request: ImportRequest, output: Output) -> None:
     """Add the runs of a file to the store."""
     from foretrain.serving.cli.terminal import print_json, print_line, spinner
-    from foretrain.serving.predictions import setting_of
+    from foretrain.serving.predictions import described
     from foretrain.store import open_store
     from foretrain.store.exchange import import_runs
 
     with open_store(request.store) as store, spinner(f"Reading {request.file}"):
-        total, added = import_runs(store, request.file, setting_of, request.format)
+        total, added = import_runs(store, request.file, described, request.format)
         place = store.place
     if output.json:
         print_json({"file": str(request.file), "store": place, "runs": total, "added": added})
     else:
         known = f", {total - added} were stored already" if total > added else ""
-        print_line(f"{_runs(added)} added to {place}{known}.")
+        print_line(f"{_runs(added)} added{known}.")
+        print_line(f"Store: {place}")
 
 
 def delete(request: DeleteRequest, output: DeleteOutput) -> None:

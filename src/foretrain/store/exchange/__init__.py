@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foretrain.errors import InvalidRequest, MissingData
-from foretrain.store.exchange.csv_files import SettingReader, read_csv, write_csv
+from foretrain.store.exchange.csv_files import DescriptionReader, read_csv, write_csv
 from foretrain.store.exchange.json_files import read_json, write_json
 from foretrain.store.exchange.parquet_files import read_parquet, write_parquet
 from foretrain.store.queries import RunQuery
@@ -43,17 +43,17 @@ def export_runs(store: Store, query: RunQuery, file: Path, form: str | None = No
 
 
 def import_runs(
-    store: Store, file: Path, read_setting: SettingReader, form: str | None = None
+    store: Store, file: Path, describe: DescriptionReader, form: str | None = None
 ) -> tuple[int, int]:
     """Add the runs of a file that are not stored; returns the number of runs in the file and of those added.
 
-    `read_setting` checks the cells of a CSV file that describe a run.
+    `describe` checks the cells of a CSV file that describe a run, and returns its setting and hardware.
     """
     chosen = _form(file, form)
     if not file.is_file():
         raise MissingData(f"there is no file {str(file)!r} of runs")
     if chosen == "csv":
-        runs = read_csv(file, read_setting)
+        runs = read_csv(file, describe)
     else:
         runs = read_parquet(file) if chosen == "parquet" else read_json(file)
     return len(runs), store.add_new(runs)

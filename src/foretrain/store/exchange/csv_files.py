@@ -13,6 +13,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,8 @@ from foretrain.store.exchange.whole_files import written_whole
 from foretrain.store.runs import Environment, PredictionMade, Run, Status, StepSummary
 
 _FIRST = ("model", "on", "batch")
-SettingReader = Callable[[Mapping[str, str]], dict[str, Any]]
-"""Checks the cells of a row that describe a run, by column, and returns its setting."""
+DescriptionReader = Callable[[Mapping[str, str]], tuple[dict[str, Any], Environment]]
+"""Checks the cells of a row that describe a run, by column: its setting, and the hardware that it names."""
 
 _TIMES = ("started_at", "predicted_at")
 _NUMBERS = (
@@ -105,7 +106,7 @@ def _values(run: Run) -> dict[str, Any]:
     }
 
 
-def read_csv(file: Path, read_setting: SettingReader) -> list[Run]:
+def read_csv(file: Path, describe: DescriptionReader) -> list[Run]:
     """The runs of a file; a malformed one raises `InvalidData` with its row and column."""
     runs: list[Run] = []
     seen: Counter[str] = Counter()
@@ -115,7 +116,7 @@ def read_csv(file: Path, read_setting: SettingReader) -> list[Run]:
             _check_columns(file, lines.fieldnames)
             for line in lines:
                 try:
-                    runs.append(_run(line, read_setting, file, seen))
+                    runs.append(_run(line, describe, file, seen))
                 except ForetrainError as error:
                     raise InvalidData(str(file), str(error), lines.line_num) from error
     except (UnicodeDecodeError, csv.Error) as error:
@@ -138,15 +139,15 @@ def _check_columns(file: Path, columns: Sequence[str] | None) -> None:
         raise InvalidData(str(file), f"names the column {doubled[0]!r} twice", 1)
 
 
-def _run(line: Mapping[Any, Any], read_setting: SettingReader, file: Path, seen: Counter[str]) -> Run:
+def _run(line: Mapping[Any, Any], describe: DescriptionReader, file: Path, seen: Counter[str]) -> Run:
     if None in line or None in line.values():
         raise _BadCell("more or fewer values than the header has columns")
     cells = {name: value.strip() for name, value in line.items() if value.strip()}
     values = {name: _value(name, text) for name, text in cells.items() if name in COLUMNS}
     described = {name.removeprefix("setting."): text for name, text in cells.items() if name not in COLUMNS}
     if "on" not in described and "device" in values:
-        described["on"] = values["device"]
-    setting = read_setting(described)
+        described["on"] = values.pop("device")  # the id of the device may be another than the name given
+    setting, hardware = describe(described)
     if "step_seconds" not in values and values.get("status", Status.COMPLETED) is Status.COMPLETED:
         raise _bad("step_seconds", "", "a time in seconds above 0, such as 0.125")
     return Run(
@@ -157,7 +158,7 @@ def _run(line: Mapping[Any, Any], read_setting: SettingReader, file: Path, seen:
         exit_code=values.get("exit_code"),
         command=tuple(values.get("command", ())),
         setting=setting,
-        environment=_environment(values, str(setting["on"])),
+        environment=_environment(values, hardware),
         provenance=values.get("provenance") or f"import {file.name}",
         summary=_summary(values),
         prediction=_prediction(values),
@@ -174,14 +175,10 @@ def _content_id(cells: Mapping[str, str], seen: Counter[str]) -> str:
     return hashlib.sha256(f"{seen[content]} {content}".encode()).hexdigest()[:16]
 
 
-def _environment(values: Mapping[str, Any], on: str) -> Environment:
-    device = values.get("device") or on.partition(":")[0]
-    return Environment(
-        device=device,
-        device_name=values.get("device_name", device),
-        devices_per_node=values.get("devices_per_node", 1),
-        nodes=values.get("nodes", 1),
-    )
+def _environment(values: Mapping[str, Any], hardware: Environment) -> Environment:
+    """The hardware, except for what the file states itself."""
+    columns = ("device", "device_name", "devices_per_node", "nodes")
+    return replace(hardware, **{name: values[name] for name in columns if name in values})
 
 
 def _summary(values: Mapping[str, Any]) -> StepSummary | None:
