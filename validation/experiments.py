@@ -6,7 +6,6 @@ Reads the runs that two campaigns stored (`data/seeds` and `data/resources`) and
 
 from __future__ import annotations
 
-import re
 import statistics
 import sys
 from collections import defaultdict
@@ -28,7 +27,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "experiments.md"
 IMAGES = ROOT / "docs" / "images" / "experiments"
 SEEDS, RESOURCES = (ROOT / "validation" / "data" / name / "runs.parquet" for name in ("seeds", "resources"))
-_STYLE = {"svg.hashsalt": "foretrain", "svg.fonttype": "path", "axes.grid": True, "grid.alpha": 0.3}
+_STYLE: Any = {"svg.hashsalt": "foretrain", "svg.fonttype": "path", "axes.grid": True, "grid.alpha": 0.3}
 _MARKERS = {"single": "o", "ddp": "s", "fsdp": "^", "ps-sync": "v", "ps-async": "D"}
 _NAMES = {"voice-linear": "voice, linear", "voice-conv": "voice, convolutional",
           "mnist-cnn": "MNIST CNN", "mnist-resnet18": "MNIST ResNet-18"}  # fmt: skip
@@ -169,13 +168,11 @@ def _save(figure: Figure, name: str) -> None:
 def _filled(page: str, tables: dict[str, Iterable[str]]) -> str:
     """The page with the lines of each table between its markers."""
     for name, lines in tables.items():
-        pattern = rf"(<!-- {name} -->\n).*?(<!-- end -->)"
-        text = "\n".join(lines)
-        page, count = re.subn(
-            pattern, lambda match, text=text: f"{match[1]}{text}\n{match[2]}", page, flags=re.S
-        )
-        if count != 1:
-            sys.exit(f"{PAGE.name} has {count} places for the table {name}")
+        start, end = f"<!-- {name} -->\n", "<!-- end -->"
+        if page.count(start) != 1:
+            sys.exit(f"{PAGE.name} has {page.count(start)} places for the table {name}")
+        before, after = page.split(start)
+        page = "".join((before, start, "\n".join(lines), "\n", end, after.partition(end)[2]))
     return page
 
 

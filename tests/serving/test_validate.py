@@ -104,7 +104,7 @@ def test_the_text(run_here: Command) -> None:
     assert "model mnist-cnn     2" in text
     assert "Worst cases\n" in text
     assert "2 of 3 runs compared." in text
-    assert "1 skipped: it has no step times (c)" in text
+    assert "1 not compared: it has no step times (c)" in text
     assert "Every run\n" in run_here("validate", "--all").stdout
 
 
@@ -114,4 +114,4 @@ def test_runs_of_which_none_can_be_compared(run_here: Command) -> None:
     result = run_here("validate")
     assert result.returncode == 3
     assert "none of the 1 stored runs can be compared; the newest, x: it cannot be predicted" in result.stderr
-    assert "the setting does not name" in result.stderr
+    assert "its setting names no model" in result.stderr

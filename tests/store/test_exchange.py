@@ -11,11 +11,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.support.run_strategies import RUNS
 from tests.support.runs import assert_same, plain_run, whole_run
 
 from foretrain.errors import BackendFailed, InvalidData, InvalidRequest, MissingData
 from foretrain.store import RunQuery, open_store
 from foretrain.store.exchange import export_runs, import_runs, parquet_files
+from foretrain.store.exchange.json_files import read_json, write_json
+from foretrain.store.exchange.parquet_files import read_parquet, write_parquet
 from foretrain.store.runs import Environment, Resource, Run, Series, Status
 
 
@@ -60,6 +65,16 @@ def test_whole_runs_go_through_a_file(tmp_path: Path, name: str) -> None:
     stored = imported(tmp_path, file)
     for run in runs:
         assert_same(stored[run.id], run)
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(RUNS, min_size=1, max_size=3), st.sampled_from(["parquet", "json"]))
+def test_any_runs_go_through_a_file(tmp_path: Path, runs: list[Run], suffix: str) -> None:
+    file = tmp_path / f"runs.{suffix}"
+    write, read = (write_parquet, read_parquet) if suffix == "parquet" else (write_json, read_json)
+    assert write(file, iter([runs[:1], runs[1:]])) == len(runs)
+    for stored, given_run in zip(read(file), runs, strict=True):
+        assert_same(stored, given_run)
 
 
 def test_a_file_of_parquet_holds_what_the_store_holds_exactly(tmp_path: Path) -> None:

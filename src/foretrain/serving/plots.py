@@ -118,8 +118,8 @@ def draw_convergence(answer: Convergence, path: Path) -> None:
 
 
 def draw_run(report: Report, path: Path) -> None:
-    """Step times and resources of a run over time; bursts are shaded, the prediction is a band."""
-    from foretrain.measuring.bursts import series_of
+    """Steps and resources of a run while it took steps; bursts are shaded, the prediction is a band."""
+    from foretrain.measuring.bursts import series_of, within
 
     check_format(path)
     drawn = [(bursts, series_of(bursts, report.run.series)) for bursts in report.bursts]
@@ -135,11 +135,15 @@ def draw_run(report: Report, path: Path) -> None:
             axes.axvspan(span.start, span.end, color="C1", alpha=0.25, linewidth=0)
         where = f" of node {bursts.node}" if any(each.node for each in report.bursts) else ""
         name = f"{bursts.resource.value.replace('_', ' ')} {bursts.label}".strip()
-        axes.set(ylabel=unit, ylim=(0, None))
+        highest = float(within(series, report.window).values.max()) / scale
+        axes.set(ylabel=unit, ylim=(0, 1.1 * highest or 1.0))
         axes.set_title(f"{name}{where}: pattern {bursts.pattern.value}", fontsize=9, loc="left")
     for axes in all_axes:
         axes.grid(visible=True, alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
+    if report.window is not None:
+        start, end = report.window
+        all_axes[-1].set_xlim(start - 0.1 * (end - start), end + 0.05 * (end - start))
     all_axes[-1].set_xlabel("seconds since the start (bursts shaded)")
     _save(figure, path)
 

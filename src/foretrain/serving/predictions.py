@@ -25,9 +25,9 @@ def predicted(setting: Plain) -> PredictionMade:
     from foretrain.serving import verbs
     from foretrain.serving.requests import PredictRequest, request_from
 
-    missing = [name for name in ("model", "on") if not setting.get(name)]
-    if missing:
-        raise InvalidRequest(f"the setting does not name `{'` and `'.join(missing)}`")
+    for name, what in (("model", "model"), ("on", "hardware")):
+        if not setting.get(name):
+            raise InvalidRequest(f"its setting names no {what}")
     request = request_from(PredictRequest, {**setting, "advice": False})
     answer = verbs.predict(request)
     if isinstance(answer, Infeasible):

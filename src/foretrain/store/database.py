@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,7 +13,6 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 
 from foretrain.errors import InvalidRequest, UnknownName
-from foretrain.store.arrays import DamagedArray
 from foretrain.store.failures import damaged
 from foretrain.store.opening import Database
 from foretrain.store.queries import RunQuery
@@ -133,7 +131,7 @@ class Store:
                     )
                     for row in rows
                 ]
-        except (DamagedArray, zlib.error, json.JSONDecodeError) as error:
+        except (ValueError, zlib.error) as error:  # an array, JSON, or a name that this version does not have
             raise damaged(self.place, f"the data of a run cannot be decoded ({error})") from error
 
     def trials(self, campaign: str) -> dict[str, Status]:

@@ -141,7 +141,7 @@ def read_journal(file: Path) -> Gathered:
             seconds=np.concatenate([seconds for seconds, _ in parts]),
             values=np.concatenate([values for _, values in parts]),
         )
-        for (resource, worker, label), parts in pieces.series.items()
+        for (resource, worker, label), parts in sorted(pieces.series.items(), key=_order)
     )
     return Gathered(
         head=pieces.head,
@@ -246,6 +246,12 @@ def _read(pieces: _Pieces, entry: Mapping[str, Any]) -> None:
         all_seconds += seconds
     elif "end" in entry:
         pieces.end = RunEnd(**{**entry["end"], "status": Status(entry["end"]["status"])})
+
+
+def _order(item: tuple[tuple[str, int, str], object]) -> tuple[int, int, str]:
+    """By resource, then by worker."""
+    resource, worker, label = item[0]
+    return list(Resource).index(Resource(resource)), worker, label
 
 
 def _head(entry: Mapping[str, Any]) -> RunHead:

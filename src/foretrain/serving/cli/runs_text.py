@@ -51,19 +51,21 @@ def show_list(runs: Sequence[Run], place: str, has_more: bool) -> None:
         return
     columns = [
         Column("run", style="bold"),
-        Column("started", expendable=3),
+        Column("started", expendable=2),
         Column("model", least=12),
         Column("on"),
         Column("batch", right=True),
+        Column("strategy", expendable=1),
         Column("status"),
         Column("step", right=True),
         Column("predicted", right=True),
         Column("error", right=True),
         Column("campaign", expendable=1),
-        Column("provenance", expendable=2),
+        Column("provenance", expendable=3),
     ]
     print_table(columns, [_row(run) for run in runs])
-    print_line(f"{len(runs)} runs in {place}." + (" There are more: --limit" if has_more else ""))
+    count = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
+    print_line(f"{count} in {place}." + (" There are more: --limit" if has_more else ""))
 
 
 def _row(run: Run) -> tuple[str, ...]:
@@ -77,6 +79,7 @@ def _row(run: Run) -> tuple[str, ...]:
         str(run.setting.get("model", "-")),
         str(run.setting.get("on", run.environment.device)),
         str(batch),
+        str(run.setting.get("strategy", "")),
         run.status.value,
         quantity(measured, "s"),
         quantity(predicted, "s"),
@@ -137,7 +140,8 @@ def _show_steps(run: Run, comparison: Comparison | None) -> None:
     """Prediction beside measurement."""
     summary, made = run.summary, run.prediction
     assert summary is not None
-    columns = [Column("step"), *(Column(title, right=True) for title in ("p10", "median", "p90")), Column("")]
+    columns = [Column("step"), *(Column(title, right=True) for title in ("p10", "median", "p90"))]
+    columns.append(Column("", least=20))
     stalls = "" if summary.input_share is None else f", input stalls {summary.input_share:.1%}"
     spread = "" if math.isnan(summary.variation) else f", variation {summary.variation:.1%}"
     source = f" ({summary.source})" if summary.source else ""
@@ -145,8 +149,8 @@ def _show_steps(run: Run, comparison: Comparison | None) -> None:
         (
             "measured",
             *(quantity(each, "s") for each in (summary.p10_seconds, summary.seconds, summary.p90_seconds)),
-            f"{summary.steps} step{'' if summary.steps == 1 else 's'} after {summary.warm_up_steps} of warm-up"
-            f"{spread}{stalls}{source}",
+            f"{summary.steps} {'step' if summary.steps == 1 else 'steps'} after {summary.warm_up_steps} of "
+            f"warm-up{spread}{stalls}{source}",
         )
     ]
     if made is not None:
@@ -179,7 +183,7 @@ def _plot_steps(run: Run) -> None:
         f"worker {each.worker}": [1e3 * value for value in each.seconds[:count:every].tolist()]
         for each in drawn
     }
-    print_curves("Step times", "step", "ms", x, curves)
+    print_curves("Step times", "step", "ms", x, curves, from_zero=True)
 
 
 def _show_resources(uses: Sequence[ResourceUse]) -> None:

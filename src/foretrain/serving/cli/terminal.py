@@ -177,17 +177,31 @@ def as_far_as_it_is_read() -> Iterator[None]:
 
 
 def print_curves(
-    title: str, x_label: str, y_label: str, x: Sequence[float], curves: dict[str, Sequence[float]]
+    title: str,
+    x_label: str,
+    y_label: str,
+    x: Sequence[float],
+    curves: dict[str, Sequence[float]],
+    from_zero: bool = False,
 ) -> None:
-    """Lines over a shared x axis, drawn with characters; only on a terminal."""
+    """Lines over a shared x axis, drawn with characters; only on a terminal.
+
+    `from_zero` makes both axes start at 0, so that small differences look small.
+    """
     if not on_terminal():
         return
     plotext = _canvas()
     for index, (label, y) in enumerate(curves.items()):
         plotext.plot(list(x), list(y), label=label, marker=_MARKERS[index % len(_MARKERS)])
-    for set_ticks, values in ((plotext.xticks, [x]), (plotext.yticks, list(curves.values()))):
-        ticks = round_ticks(max(max(line) for line in values))
+    for set_ticks, set_limits, values in (
+        (plotext.xticks, plotext.xlim, [x]),
+        (plotext.yticks, plotext.ylim, list(curves.values())),
+    ):
+        top = max(max(line) for line in values)
+        ticks = round_ticks(top)
         set_ticks(ticks, [f"{tick:,.10g}" for tick in ticks])
+        if from_zero and top > 0:
+            set_limits(0, top)
     plotext.title(title)
     plotext.xlabel(x_label)
     plotext.ylabel(y_label)

@@ -36,9 +36,13 @@ class ValidateOutput(Output):
 
 @dataclass(frozen=True, kw_only=True)
 class Skipped:
-    """A run that was not compared, and why."""
+    """A run that was not compared with a prediction made now, and why.
+
+    `before` is whether it was compared with the prediction made before it.
+    """
 
     run: str
+    before: bool
     reason: str
 
 
@@ -94,7 +98,8 @@ def validate(runs: Sequence[Run], place: str, progress: Callable[[str], None]) -
             if made is not None:
                 now.append(compared(each, made))
         if reason:
-            skipped.append(Skipped(run=each.id, reason=reason))
+            is_before = bool(before) and before[-1].run == each.id
+            skipped.append(Skipped(run=each.id, before=is_before, reason=reason))
     return ValidateAnswer(
         store=place,
         stored_runs=len(runs),
@@ -140,13 +145,14 @@ def _show(answer: ValidateAnswer, with_runs: bool) -> None:
         else:
             _show_validation(title, validation, with_runs)
         print_line()
-    compared = max(each.overall.runs for each in (answer.before, answer.now) if each is not None)
-    print_line(f"{compared} of {answer.stored_runs} runs compared.")
-    reasons: dict[str, list[str]] = {}
+    left_out = sum(not each.before for each in answer.skipped)
+    print_line(f"{answer.stored_runs - left_out} of {answer.stored_runs} runs compared.")
+    groups: dict[str, list[str]] = {}
     for each in answer.skipped:
-        reasons.setdefault(each.reason, []).append(each.run)
-    for reason, ids in sorted(reasons.items(), key=lambda item: -len(item[1])):
-        print_line(f"  {len(ids)} skipped: {reason} ({', '.join(ids[:3])}{' ...' if len(ids) > 3 else ''})")
+        with_what = " with a prediction made now" if each.before else ""
+        groups.setdefault(f"not compared{with_what}: {each.reason}", []).append(each.run)
+    for reason, ids in sorted(groups.items(), key=lambda item: -len(item[1])):
+        print_line(f"  {len(ids)} {reason} ({', '.join(ids[:3])}{' ...' if len(ids) > 3 else ''})")
 
 
 def _show_validation(title: str, validation: Validation, with_runs: bool) -> None:

@@ -22,7 +22,7 @@ def write_json(file: Path, chunks: Iterator[list[Run]]) -> int:
         for chunk in chunks:
             for run in chunk:
                 stream.write(",\n" if count else "\n")
-                json.dump(plain(run), stream, allow_nan=False, default=str)
+                stream.write(json.dumps(plain(run), allow_nan=False, default=str))
                 count += 1
         stream.write("\n]}\n")
     return count

@@ -33,25 +33,29 @@ class Malformed(ValueError):
 
 def plain(run: Run) -> dict[str, Any]:
     """The run as plain data; `answer`, `setting` and arrays included."""
-    values = {name: value for name, value in vars(run).items() if name not in ("steps", "series")}
-    steps = [
-        {
-            **vars(each),
-            **{name: _numbers(getattr(each, name)) for name in ("ends", "seconds", "input_seconds")},
-        }
-        for each in run.steps
-    ]
-    series = [
-        {**vars(each), "seconds": _numbers(each.seconds), "values": _numbers(each.values)}
-        for each in run.series
-    ]
-    whole: dict[str, Any] = encode({**values, "steps": steps, "series": series})
-    return whole
+    row: dict[str, Any] = encode(
+        {name: value for name, value in vars(run).items() if name not in ("steps", "series")}
+    )
+    return {
+        **row,
+        "steps": [_with_lists(each) for each in run.steps],
+        "series": [_with_lists(each) for each in run.series],
+    }
 
 
-def _numbers(array: Floats) -> list[float]:
-    numbers: list[float] = array.tolist()
-    return numbers
+def _with_lists(part: WorkerSteps | Series) -> dict[str, Any]:
+    return {
+        name: _numbers(value) if isinstance(value, np.ndarray) else encode(value)
+        for name, value in vars(part).items()
+    }
+
+
+def _numbers(array: Floats) -> list[float | None]:
+    """A list as JSON has it: nothing in place of NaN and infinities."""
+    numbers: list[float | None] = array.tolist()
+    if np.all(np.isfinite(array)):
+        return numbers
+    return [None if number is None or not math.isfinite(number) else number for number in numbers]
 
 
 def run_from(row: Any) -> Run:
