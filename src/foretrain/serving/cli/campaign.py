@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from foretrain.measuring.campaigns.outcome import Runner
     from foretrain.measuring.campaigns.running import CampaignResult, Progress
     from foretrain.measuring.campaigns.trials import Trial
+    from foretrain.store.database import Store
     from foretrain.store.runs import PredictionMade, Run
 
 _RAY = "ray"
@@ -58,7 +59,7 @@ def run(request: CampaignRequest, output: Output) -> int | None:
             _show_trials(campaign, store.trials(campaign.name), request.limit, output.json)
             return None
         reasons: Counter[str] = Counter()
-        with _progress(campaign.name) as report:
+        with _interruption_explained(campaign.name, store), _progress(campaign.name) as report:
             result = run_campaign(
                 campaign,
                 store,
@@ -69,6 +70,19 @@ def run(request: CampaignRequest, output: Output) -> int | None:
             )
         _show_result(result, reasons, store.place, output.json)
     return None
+
+
+@contextmanager
+def _interruption_explained(name: str, store: Store) -> Iterator[None]:
+    """After Ctrl-C, print how far the campaign is and how to resume it."""
+    import click
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        stored = len(store.trials(name))
+        click.echo(f"{name}: {stored} trials are stored; run the same command to resume.", err=True)
+        raise
 
 
 def _predicted(setting: dict[str, Any], reasons: Counter[str]) -> PredictionMade | None:
