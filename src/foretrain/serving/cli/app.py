@@ -20,6 +20,7 @@ SUMMARIES = {
     "scaling": "From a few timed configurations of a job to all others.",
     "converge": "When does a training log reach its target?",
     "calibrate": "Learn from your own timings, or time this machine.",
+    "profile": "Measured times of operators and layers beside the predicted ones.",
     "devices": "List GPUs and CPUs with their peaks, memory and links.",
     "offers": "List what machines cost to rent, every price with its date.",
     "guide": "The buyer's guide: networks by hardware by batch size.",
