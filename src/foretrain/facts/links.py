@@ -8,11 +8,13 @@ The latency is that of one more step of a ring, so the α of `t = startup + step
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from functools import cache
 
-from foretrain.facts.sheets import Sheet, data_root, read_entries, read_toml
+from foretrain.facts.sheets import Kind, Sheet, data_root, read_entries, read_toml
 from foretrain.registry import Registry
+from foretrain.units import UnitError, parse_bandwidth
 
 _PLANS = "nccl-topology-model"
 
@@ -78,5 +80,28 @@ def links() -> Registry[Link]:
 
 
 def link(name: str) -> Link:
-    """The link called `name`; an unknown one raises `UnknownName` with the nearest."""
+    """The link called `name`, or an Ethernet link of a rate such as `200Mbit/s`.
+
+    An unknown one raises `UnknownName` with the nearest.
+    """
+    if name not in links():
+        try:
+            return _ethernet_of(name, parse_bandwidth(name))
+        except UnitError:
+            pass
     return links()[name]
+
+
+def _ethernet_of(name: str, bytes_per_second: float) -> Link:
+    """An Ethernet link capped to a rate: payload share and latency of the known link nearest in rate."""
+    known = [each for each in links().values() if each.kind == "ethernet"]
+    rate = "nominal_bytes_per_second_per_direction"
+    nearest = min(known, key=lambda each: abs(math.log(each.sheet.number(rate) / bytes_per_second)))
+    factor = bytes_per_second / nearest.sheet.number(rate)
+    facts = tuple(
+        replace(fact, value=float(fact.value) * factor, kind=Kind.ASSUMED, note=f"{nearest.id}, scaled")
+        if fact.quantity.endswith("bytes_per_second_per_direction")
+        else fact
+        for fact in nearest.sheet
+    )
+    return Link(name, f"{name} Ethernet", nearest.kind, (), Sheet(name, facts))

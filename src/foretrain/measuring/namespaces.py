@@ -1,8 +1,8 @@
 """Several machines on one: network namespaces joined by a bridge, each with a network card of a chosen rate.
 
 Everything lives in namespaces of its own, the bridge too, so nothing of the host's network is touched and
-deleting them deletes all there was. Their names carry the id of the process that made them: what a killed
-process left behind is removed by the next that comes.
+deleting them deletes all there was. Their names carry the id of the process that made them and the number of
+the group in that process: what a killed process left behind is removed by the next that comes.
 
     hub:      bridge ── port0 ── port1 ...
                           │        │
@@ -14,6 +14,7 @@ hub's side what it receives.
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import signal
@@ -35,6 +36,8 @@ _BURST_BYTES = 128 * 1024
 """What may leave at once: two of the largest packets a virtual card hands on."""
 _QUEUE_BYTES = 4 * 1024 * 1024
 _NAMED = Path("/run/netns")
+_GROUPS = itertools.count()
+"""Numbers the groups of namespaces of one process."""
 
 
 @dataclass(frozen=True)
@@ -89,12 +92,12 @@ def joined_hosts(count: int, bytes_per_second: float | None = None) -> Iterator[
     if problem:
         raise MissingData(problem)
     remove_left_behind()
-    made = _name("hub")
+    group = f"{_PREFIX}-{os.getpid()}-{next(_GROUPS)}"
     with _ending_is_an_exception():
         try:
-            yield _build(made, count, bytes_per_second)
+            yield _build(group, count, bytes_per_second)
         finally:
-            _remove(name for name in named() if _maker(name) == os.getpid())
+            _remove(name for name in named() if name.startswith(f"{group}-"))
 
 
 def named() -> tuple[str, ...]:
@@ -111,10 +114,6 @@ def remove_left_behind() -> tuple[str, ...]:
     return dead
 
 
-def _name(role: str) -> str:
-    return f"{_PREFIX}-{os.getpid()}-{role}"
-
-
 def _maker(name: str) -> int | None:
     """The id of the process that made a namespace, None where it is none of ours."""
     prefix, _, rest = name.partition("-")
@@ -126,18 +125,19 @@ def _port(index: int) -> str:
     return f"port{index}"
 
 
-def _build(hub: str, count: int, bytes_per_second: float | None) -> Hosts:
+def _build(group: str, count: int, bytes_per_second: float | None) -> Hosts:
+    hub = f"{group}-hub"
     _ip("netns", "add", hub)
     _ip("-n", hub, "link", "add", "bridge0", "type", "bridge")
     _ip("-n", hub, "link", "set", "bridge0", "up")
-    hosts = Hosts(hub, tuple(_join(hub, index) for index in range(count)))
+    hosts = Hosts(hub, tuple(_join(group, hub, index) for index in range(count)))
     if bytes_per_second is not None:
         hosts.cap(bytes_per_second)
     return hosts
 
 
-def _join(hub: str, index: int) -> Host:
-    host = Host(_name(str(index)), f"{_SUBNET}.{index + 1}")
+def _join(group: str, hub: str, index: int) -> Host:
+    host = Host(f"{group}-{index}", f"{_SUBNET}.{index + 1}")
     port, inside = _port(index), ("-n", host.namespace)
     _ip("netns", "add", host.namespace)
     _ip("-n", hub, "link", "add", port, "type", "veth", "peer", "name", INTERFACE, "netns", host.namespace)

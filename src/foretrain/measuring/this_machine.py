@@ -31,6 +31,7 @@ class CpuMeasurement:
     memory_bytes: int
     fp32_flop_per_second: float
     memory_bytes_per_second: float
+    clock_hertz: float | None = None
 
 
 def measure_this_machine(
@@ -63,6 +64,7 @@ def _measure(progress: Callable[[str], None]) -> CpuMeasurement:
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         fp32_flop_per_second=flop_per_second,
         memory_bytes_per_second=_copy_rate(),
+        clock_hertz=_clock_hertz(),
     )
 
 
@@ -89,16 +91,25 @@ def _seconds(work: Callable[[], object]) -> Iterator[float]:
 
 
 def _cpu_name() -> str:
+    return next(iter(_cpu_lines("model name", "Model")), platform.machine())
+
+
+def _clock_hertz() -> float | None:
+    """The highest clock of any core; None where the kernel does not report one."""
+    return max((1e6 * float(megahertz) for megahertz in _cpu_lines("cpu MHz")), default=None)
+
+
+def _cpu_lines(*keys: str) -> list[str]:
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise BackendFailed(f"cannot read this machine's CPU from /proc/cpuinfo: {error}") from error
-    named = (line.split(":", 1)[1].strip() for line in lines if line.startswith(("model name", "Model")))
-    return next(named, platform.machine())
+    return [line.split(":", 1)[1].strip() for line in lines if line.startswith(keys)]
 
 
 def _as_toml(measurement: CpuMeasurement) -> str:
     name = measurement.name.replace("\\", "").replace('"', "")
+    clock = f"boost_clock_hertz = {measurement.clock_hertz:.4e}\n" if measurement.clock_hertz else ""
     return f'''id = "{DEVICE_ID}"
 name = "This machine: {name}"
 kind = "cpu"
@@ -116,4 +127,4 @@ cores = {measurement.cores}
 memory_bytes = {measurement.memory_bytes}
 fp32_flop_per_second = {measurement.fp32_flop_per_second:.4e}
 memory_bytes_per_second = {measurement.memory_bytes_per_second:.4e}
-'''
+{clock}'''

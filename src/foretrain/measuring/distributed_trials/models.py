@@ -1,22 +1,26 @@
-"""The models that are trained: small, real, and a chain of blocks, so that every strategy can cut them.
+"""The models that are trained: three small chains of blocks that every strategy can cut, and the zoo.
 
-`repeat` runs a step many times, equally often on all workers.
+`trainable` makes any of them ready to train; `repeat` and `record` run a step many times, equally often on all
+workers.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from itertools import pairwise
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional
 
-from foretrain.errors import UnknownName
+from foretrain.errors import InvalidRequest, UnknownName
+from foretrain.workloads.zoo import BuildOptions, build, zoo
 
 _Traced = tuple[nn.Module, Tensor, Callable[[Tensor], Tensor]]
 CLASSES = 1000
@@ -165,6 +169,59 @@ def _as_traced(made: Example) -> _Traced:
     return made.module, made.inputs, lambda outputs: loss_of(outputs, made.targets.to(outputs.device))
 
 
+@dataclass(frozen=True)
+class Trainable:
+    """A module with real weights, the blocks that FSDP shards one by one, and the loss of a fixed batch.
+
+    `loss` takes the module as a strategy wrapped it.
+    """
+
+    module: nn.Module
+    blocks: tuple[nn.Module, ...]
+    loss: Callable[[nn.Module], Tensor]
+
+
+_AUTOCAST = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def trainable(task: Mapping[str, Any]) -> Trainable:
+    """The `model` of a task with a batch of `batch` samples; zoo models also take sizes and a precision."""
+    name = task["model"]
+    if name in MODELS:
+        made = example(name, int(task["batch"]))
+        return Trainable(
+            made.module, made.blocks, lambda module: loss_of(module(made.inputs), made.targets)
+        )
+    if name not in zoo():
+        raise UnknownName("model", name, (*MODELS, *zoo()), "Trials train models of the zoo.")
+    sizes = {key: int(task[key]) for key in ("batch", "seq_len", "image_size") if task.get(key) is not None}
+    torch.manual_seed(0)
+    built = build(name, BuildOptions(**sizes))
+    precision = _precision(str(task.get("precision") or "fp32"))
+
+    def loss(module: nn.Module) -> Tensor:
+        with precision():
+            output = module(*built.inputs)
+            return output if built.loss is None else built.loss(output)
+
+    return Trainable(built.module, _repeated_blocks(built.module), loss)
+
+
+def _precision(name: str) -> Callable[[], AbstractContextManager[Any]]:
+    if name not in _AUTOCAST:
+        raise InvalidRequest(f"precision {name!r} does not run on a CPU; choose {', '.join(_AUTOCAST)}")
+    kind = _AUTOCAST[name]
+    return nullcontext if kind is None else lambda: torch.autocast("cpu", dtype=kind)
+
+
+def _repeated_blocks(module: nn.Module) -> tuple[nn.Module, ...]:
+    """The members of the outermost stacks of modules with parameters; none where there is no such stack."""
+    children = [child for child in module.children() if any(True for _ in child.parameters())]
+    if isinstance(module, nn.ModuleList | nn.Sequential) and len(children) > 1:
+        return tuple(children)
+    return tuple(block for child in children for block in _repeated_blocks(child))
+
+
 WARM_UP = 3
 """Steps before times count: buckets are final after the first, memory after a few."""
 
@@ -188,14 +245,52 @@ def repeat(
 ) -> Repeated:
     """Run it for about `seconds` after a warm-up; the first worker decides how often for all."""
     warm = [_taken(run) for _ in range(warm_up)]
-    agreed = torch.tensor([int(min(max(seconds / max(warm[-1], 1e-6), fewest), most))])
-    dist.broadcast(agreed, 0)
-    count = int(agreed)
+    count = _agreed(int(min(max(seconds / max(warm[-1], 1e-6), fewest), most)))
     used = time.process_time()
     times = [_taken(run) for _ in range(count)]
     used = (time.process_time() - used) / count
     quartile = statistics.quantiles(times, n=4)[0] if count > 1 else times[0]
     return Repeated(statistics.median(times), quartile, used, count)
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """Start and end of every step, warm-up included, on the monotonic clock of the machine."""
+
+    starts: list[float]
+    ends: list[float]
+
+    def as_json(self) -> dict[str, list[float]]:
+        """As a message."""
+        return asdict(self)
+
+
+def record(run: Callable[[], object], steps: int | None, seconds: float, most: int = 2000) -> Recorded:
+    """Run `steps` steps, or steps for about `seconds`; the first worker decides how many for all."""
+    starts: list[float] = []
+    ends: list[float] = []
+
+    def timed() -> None:
+        starts.append(time.monotonic())
+        run()
+        ends.append(time.monotonic())
+
+    for _ in range(WARM_UP):
+        timed()
+    left = (steps or 0) - WARM_UP
+    if steps is None:
+        each = max(min(end - start for start, end in zip(starts, ends, strict=True)), 1e-6)
+        left = _agreed(int(min(max((seconds - (ends[-1] - starts[0])) / each, WARM_UP), most)))
+    for _ in range(left):
+        timed()
+    return Recorded(starts, ends)
+
+
+def _agreed(count: int) -> int:
+    """The first worker's count."""
+    agreed = torch.tensor([count])
+    dist.broadcast(agreed, 0)
+    return int(agreed)
 
 
 def _taken(run: Callable[[], object]) -> float:

@@ -3,13 +3,18 @@
 Alone: seconds of the parts of a step without any communication. DDP: each worker has the whole model, and
 buckets of gradients are averaged in the backward pass. Fully sharded (`fully_shard`): each block is a unit,
 gathered when needed and freed again. Pipeline (`torch.distributed.pipelining`, 1F1B): each worker has some of
-the blocks.
+the blocks. `train` runs a step of any of these but the pipeline, or with a parameter server, for a model of the
+zoo, and reports every step.
 """
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import statistics
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
@@ -21,7 +26,17 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.nn.parallel import DistributedDataParallel
 
-from foretrain.measuring.distributed_trials.models import WARM_UP, Example, example, loss_of, repeat
+from foretrain.measuring.distributed_trials.models import (
+    WARM_UP,
+    Example,
+    Trainable,
+    example,
+    loss_of,
+    record,
+    repeat,
+    trainable,
+)
+from foretrain.measuring.distributed_trials.parameter_server import Step, server_step, small_steps
 
 
 def train_alone(task: dict[str, Any]) -> dict[str, Any]:
@@ -81,35 +96,104 @@ def _boundaries(made: Example) -> list[int]:
     return sizes
 
 
+def train(task: dict[str, Any]) -> dict[str, Any]:
+    """Train one model with a strategy of `STEPS`; every worker reports when each of its steps ran."""
+    gc.collect()
+    _give_back_memory()
+    steps, seconds = task.get("steps"), float(task.get("seconds") or 0.0)
+    recorded = record(STEPS[task["strategy"]](task), None if steps is None else int(steps), seconds)
+    dist.barrier()
+    return recorded.as_json()
+
+
+def _give_back_memory() -> None:
+    """Return freed memory to the system, so that a trial's memory does not show an earlier, larger one."""
+    with suppress(OSError, AttributeError):  # not glibc
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def train_ddp(task: dict[str, Any]) -> dict[str, Any]:
     """Train one model; every worker reports the time of its steps."""
-    made = example(task["model"], int(task["batch"]))
-    module = DistributedDataParallel(made.module)
-    optimizer = torch.optim.SGD(module.parameters(), 0.01, 0.9)
-
-    def step() -> None:
-        optimizer.zero_grad(set_to_none=True)
-        loss_of(module(made.inputs), made.targets).backward()
-        optimizer.step()
-
-    return repeat(step, float(task["seconds"]), int(task["fewest"]), int(task["most"])).as_json()
+    return _repeated(ddp_step(task), task)
 
 
 def train_fsdp(task: dict[str, Any]) -> dict[str, Any]:
     """Train one model; every worker reports the time of its steps."""
-    made = example(task["model"], int(task["batch"]))
-    module, mesh = made.module, init_device_mesh("cpu", (dist.get_world_size(),))
-    for block in module:
+    return _repeated(fsdp_step(task), task)
+
+
+def _repeated(step: Step, task: dict[str, Any]) -> dict[str, Any]:
+    return repeat(step, float(task["seconds"]), int(task["fewest"]), int(task["most"])).as_json()
+
+
+def single_step(task: dict[str, Any]) -> Step:
+    """A step of one worker without any exchange."""
+    made = trainable(task)
+    return _local_step(made, made.module, _optimizer(task, made.module))
+
+
+def ddp_step(task: dict[str, Any]) -> Step:
+    """A step under DistributedDataParallel."""
+    made = trainable(task)
+    module = DistributedDataParallel(made.module)
+    return _local_step(made, module, _optimizer(task, module))
+
+
+def fsdp_step(task: dict[str, Any]) -> Step:
+    """A step under `fully_shard`, each block a unit."""
+    made = trainable(task)
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    for block in made.blocks:
         fully_shard(block, mesh=mesh)
-    fully_shard(module, mesh=mesh)
-    optimizer = torch.optim.SGD(module.parameters(), 0.01, 0.9)
+    fully_shard(made.module, mesh=mesh)
+    return _local_step(made, made.module, _optimizer(task, made.module))
+
+
+def dp_step(task: dict[str, Any]) -> Step:
+    """A step with the exchanges of DataParallel: the first worker sends parameters and sums gradients."""
+    made = trainable(task)
+    parameters = list(made.module.parameters())
+    optimizer = _optimizer(task, made.module)
 
     def step() -> None:
+        for parameter in parameters:
+            dist.broadcast(parameter.data, 0)
         optimizer.zero_grad(set_to_none=True)
-        loss_of(module(made.inputs), made.targets).backward()
+        made.loss(made.module).backward()
+        for parameter in parameters:
+            if parameter.grad is not None:
+                dist.reduce(parameter.grad, 0)
+        if dist.get_rank() == 0:
+            optimizer.step()
+
+    return step
+
+
+def _local_step(made: Trainable, module: nn.Module, optimizer: torch.optim.Optimizer) -> Step:
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        made.loss(module).backward()
         optimizer.step()
 
-    return repeat(step, float(task["seconds"]), int(task["fewest"]), int(task["most"])).as_json()
+    return step
+
+
+def _optimizer(task: dict[str, Any], module: nn.Module) -> torch.optim.Optimizer:
+    """The optimizer of a task by its name, else SGD with momentum; the rate only has to keep losses finite."""
+    if "optimizer" not in task:
+        return torch.optim.SGD(module.parameters(), 0.01, 0.9)
+    return small_steps(task["optimizer"], module.parameters())
+
+
+STEPS: dict[str, Callable[[dict[str, Any]], Step]] = {
+    "single": single_step,
+    "ddp": ddp_step,
+    "dp": dp_step,
+    "fsdp": fsdp_step,
+    "ps-sync": lambda task: server_step(task, wait_for_all=True),
+    "ps-async": lambda task: server_step(task, wait_for_all=False),
+}
+"""What makes a step, by strategy; `single` is one worker alone."""
 
 
 def train_pipeline(task: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Run a training command and watch it: its steps, and the resources its processes use."""
