@@ -1,7 +1,7 @@
 """Train a model for a few steps on the present device under torch.profiler, and without it.
 
-The model is the one that is predicted: the same reader, sizes and options. Weights and inputs are random. Each
-layer is annotated with its path, so that the trace has the names of the graph.
+The model is the one that is predicted: the same reader, sizes and options. Weights and inputs are random.
+Each layer is annotated with its path, so that the trace has the names of the graph.
 """
 
 from __future__ import annotations
