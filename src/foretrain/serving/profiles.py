@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from foretrain.facts.devices import Device
     from foretrain.measuring.profiling.comparison import Profile
     from foretrain.measuring.profiling.running import ProfiledRun
+    from foretrain.prediction.cost_models.step_models import CostModel
     from foretrain.workloads.workload import Workload
 
 
@@ -65,8 +66,9 @@ def traced_profile(
     device: Device,
     progress: Callable[[str], None] = lambda _: None,
     run: ProfiledRun | None = None,
+    model: CostModel | None = None,
 ) -> Profile:
-    """The profile of a workload from a trace file."""
+    """The profile of a workload from a trace file, beside what a cost model (the default one) predicts."""
     from foretrain.errors import InvalidData
     from foretrain.measuring.profiling.attribution import measured_operators
     from foretrain.measuring.profiling.comparison import compare
@@ -86,7 +88,7 @@ def traced_profile(
     progress("recording the step")
     graph = graph_of(trained)
     measured = measured_operators(events, graph)
-    return compare(trained.source.name, graph, device, cost_model(DEFAULT, trained), measured, run)
+    return compare(trained.source.name, graph, device, model or cost_model(DEFAULT, trained), measured, run)
 
 
 def _profile_here(trained: Workload, seconds: float, progress: Callable[[str], None]) -> Profile:

@@ -25,7 +25,9 @@ KINDS_OF_OPERATORS = "kinds"
 """Corrections of kinds of operators on a device, from a profile."""
 WORKERS = "workers"
 """Constants of a step of CPU workers, from runs."""
-_KINDS = (KINDS_OF_OPERATORS, WORKERS)
+OPERATORS, TIMINGS = "operators", "timings"
+"""A CPU's timed operators, and a user's timed steps: kept in files of their own, exported as this."""
+KINDS = (OPERATORS, TIMINGS, KINDS_OF_OPERATORS, WORKERS)
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _MOST_SPREAD = 3.0
 """Standard deviation of the logarithm beyond which a calibration explains nothing."""
@@ -133,8 +135,8 @@ def _checked(file: Path, raw: Mapping[str, Any]) -> CalibrationFile:
     wrong = [name for name, kind in _FIELDS.items() if not isinstance(raw[name], kind)]
     if wrong:
         raise InvalidData(str(file), f"has a value of the wrong type for {', '.join(wrong)}")
-    if raw["kind"] not in _KINDS:
-        raise InvalidData(str(file), f"is of the unknown kind {raw['kind']!r}; known are {', '.join(_KINDS)}")
+    if raw["kind"] not in KINDS:
+        raise InvalidData(str(file), f"is of the unknown kind {raw['kind']!r}; known are {', '.join(KINDS)}")
     if not _NAME.fullmatch(raw["name"]):
         raise InvalidData(str(file), f"has the name {raw['name']!r}, which is no name of a calibration")
     spread = float(raw["residual_spread"])
