@@ -32,7 +32,7 @@ lint: setup  ## Lint, format check, plain English, types, layer contracts
 test: lint tools  ## Everything CI checks
 	sh scripts/in_mount_namespace.sh $(BIN)/pytest -n 2
 
-tools:  ## Install what the tests run besides Python: a browser, fonts, iproute2, Slurm (as root on Debian)
+tools:  ## Install what the tests run besides Python: a browser, fonts, iproute2, PostgreSQL, Slurm (as root on Debian)
 	@sh scripts/install_test_tools.sh
 
 coverage: setup tools  ## The tests again, with what they cover (half as fast)

@@ -3,6 +3,7 @@
 #   chromium                                          renders the HTML reports
 #   a narrow, a common and a wide font                the reports must not depend on the reader's fonts
 #   iproute2                                          network namespaces with links of a chosen rate
+#   PostgreSQL                                        the store's tests start servers of their own
 #   the packages of Slurm, unpacked under build/      runs the launch files
 # Needs root on Debian or a derivative. Elsewhere one line says what is missing, and the tests that need it say so.
 set -eu
@@ -14,6 +15,7 @@ has_font() {
     done
     return 1
 }
+has_postgres() { for server in /usr/lib/postgresql/*/bin/postgres; do [ -x "$server" ] && return 0; done; return 1; }
 
 missing=""
 has_command chromium chromium-browser google-chrome chrome || missing="$missing chromium"
@@ -21,6 +23,7 @@ has_font 'YanoneKaffeesatz*' || missing="$missing fonts-yanone-kaffeesatz"
 has_font 'LiberationSans-Regular.*' || missing="$missing fonts-liberation"
 has_font 'DejaVuSans.*' || missing="$missing fonts-dejavu-core"
 { has_command ip && has_command tc; } || missing="$missing iproute2"
+has_postgres || missing="$missing postgresql"
 missing="${missing# }"
 
 if ! has_command apt-get || [ "$(id -u)" -ne 0 ]; then
@@ -34,9 +37,15 @@ if [ -n "$missing" ]; then
     echo "test tools: installing $missing"
     log="$(mktemp)"
     install() {
+        case " $missing " in *" postgresql "*) without_main_cluster || return 1 ;; esac
         # The names are separate words.
         # shellcheck disable=SC2086
         DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $missing >>"$log" 2>&1
+    }
+    # Debian's package otherwise creates a database cluster and starts it with the machine.
+    without_main_cluster() {
+        DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends postgresql-common >>"$log" 2>&1 &&
+            sed -i 's/^#* *create_main_cluster.*/create_main_cluster = false/' /etc/postgresql-common/createcluster.conf
     }
     # The lists of packages may be missing or too old to be of use.
     if ! install && ! { apt-get update >>"$log" 2>&1 && install; }; then

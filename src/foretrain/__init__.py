@@ -12,6 +12,7 @@ change. Names are loaded when first used, so that `import foretrain` stays light
     trace                       what a training step consists of
     guide                       networks by hardware by batch size
     converge                    when a training log reaches its target
+    step, timed_input           in a training script: the end of a step; a data loader whose delays are timed
     scaling                     from a few timed configurations of a job to all others
     rent_or_buy                 when does owning a machine pay for itself?
     PredictRequest, PlanRequest, TraceRequest, GuideRequest    the requests of these verbs
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from foretrain.jobs.job import Job
     from foretrain.jobs.predict import JobPrediction
     from foretrain.learning.scaling.answer import ScalingAnswer
+    from foretrain.measuring.watching.step_hook import step, timed_input
     from foretrain.planning.frontier import Frontier, Plan
     from foretrain.planning.guide.guide import Guide
     from foretrain.planning.rent_or_buy import RentOrBuy
@@ -137,6 +139,8 @@ __all__ = (
     "scaling",
     "search_offers",
     "speedup_per_fold_of_cost",
+    "step",
+    "timed_input",
     "trace",
 )
 
@@ -145,6 +149,8 @@ _HOMES = {
     "plan": "foretrain.serving.python.plan",
     "trace": "foretrain.serving.python.trace",
     "guide": "foretrain.serving.python.guide",
+    "step": "foretrain.measuring.watching.step_hook.step",
+    "timed_input": "foretrain.measuring.watching.step_hook.timed_input",
     "converge": "foretrain.serving.python.converge",
     "scaling": "foretrain.serving.python.scaling",
     "rent_or_buy": "foretrain.serving.python.rent_or_buy",

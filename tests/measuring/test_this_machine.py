@@ -69,7 +69,7 @@ def test_progress_is_reported_and_measuring_again_replaces_the_sheet(own_home: P
 
 
 def test_names_with_quotes_still_make_a_valid_sheet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(this_machine, "_cpu_name", lambda: 'A "fast" CPU \\ 3 GHz')
+    monkeypatch.setattr(this_machine, "cpu_name", lambda: 'A "fast" CPU \\ 3 GHz')
     assert measure_this_machine().name == "This machine: A fast CPU  3 GHz"
 
 
@@ -79,4 +79,4 @@ def test_a_system_that_does_not_tell_its_cpu(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(Path, "read_text", refuse)
     with pytest.raises(BackendFailed, match="/proc/cpuinfo"):
-        this_machine._cpu_name()
+        this_machine.cpu_name()

@@ -59,7 +59,7 @@ def _measure(progress: Callable[[str], None]) -> CpuMeasurement:
     flop_per_second = _matrix_product_rate()
     progress("memory copies")
     return CpuMeasurement(
-        name=_cpu_name(),
+        name=cpu_name(),
         cores=len(os.sched_getaffinity(0)),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         fp32_flop_per_second=flop_per_second,
@@ -90,7 +90,8 @@ def _seconds(work: Callable[[], object]) -> Iterator[float]:
         yield time.perf_counter() - start
 
 
-def _cpu_name() -> str:
+def cpu_name() -> str:
+    """The name of this machine's CPU as the kernel reports it."""
     return next(iter(_cpu_lines("model name", "Model")), platform.machine())
 
 

@@ -265,7 +265,9 @@ def _largest_batch(now: Evaluation) -> int:
         largest = _extrapolated(now, memory_at)
         largest += memory_at(largest + 1).fits  # a full device fragments less
     else:
-        largest = largest_batch(lambda size: graph_at(context.workload, size), device, options)
+        largest = largest_batch(
+            lambda size: graph_at(context.workload, size), device, options, start=now.graph.batch
+        )
     return largest * rounds
 
 

@@ -1,8 +1,9 @@
 """Arrays of samples as compressed bytes, with a stated loss.
 
 Times are kept to 1 microsecond (rounding error at most 0.5 us), values to 24 significant bits (relative error
-at most 2^-24). Both are far below what a sampler or a step timer resolves. An array that an encoding cannot
-hold within that loss (infinities, NaN, very large or very small values) is kept as float64, without loss.
+at most 2^-24), whole numbers exactly. Both are far below what a sampler or a step timer resolves. An array
+that an encoding cannot hold within that loss (infinities, NaN, very large or very small values) is kept as
+float64, without loss.
 
 The first byte names the encoding; zlib-compressed data follows. Numbers are little-endian, and their bytes
 are regrouped by significance before compression (all lowest bytes first), as neighbouring samples share
@@ -34,21 +35,21 @@ class DamagedArray(ValueError):
 
 def encode_times(seconds: Floats) -> bytes:
     """Times to the microsecond, as differences."""
-    ticks = np.asarray(seconds, dtype=np.float64) * TICKS_PER_SECOND
+    with np.errstate(over="ignore"):
+        ticks = np.asarray(seconds, dtype=np.float64) * TICKS_PER_SECOND
     if _within(ticks, _EXACT_INTEGER / 2):
         return _pack(_TICKS, _differences(np.rint(ticks)))
     return _pack(_FLOAT64, np.asarray(seconds, dtype="<f8"))
 
 
 def encode_values(values: Floats) -> bytes:
-    """Values to 24 significant bits; whole numbers exactly where that is smaller."""
+    """Values to 24 significant bits; whole numbers exactly, as differences."""
     values = np.asarray(values, dtype=np.float64)
-    candidates = []
     if _within(values, _EXACT_INTEGER / 2) and bool(np.all(values == np.rint(values))):
-        candidates.append(_pack(_INTEGERS, _differences(values)))
+        return _pack(_INTEGERS, _differences(values))
     if _fits_float32(values):
-        candidates.append(_pack(_FLOAT32, values.astype("<f4")))
-    return min(candidates, key=len) if candidates else _pack(_FLOAT64, values.astype("<f8"))
+        return _pack(_FLOAT32, values.astype("<f4"))
+    return _pack(_FLOAT64, values.astype("<f8"))
 
 
 def decode_array(data: bytes) -> Floats:

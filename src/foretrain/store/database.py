@@ -73,7 +73,10 @@ class Store:
         try:
             return self._add_new(given)
         except IntegrityError:  # another process stored one of them in the meantime: it is known now
-            return self._add_new(given)
+            try:
+                return self._add_new(given)
+            except IntegrityError as error:
+                raise InvalidRequest(f"two runs have the same trial of a campaign: {error.orig}") from error
 
     def _add_new(self, given: Sequence[Run]) -> int:
         unique = {run.id: run for run in given}
@@ -81,7 +84,7 @@ class Store:
             stored = _known_ids(connection, list(unique))
             new = [run for run in unique.values() if run.id not in stored]
             for run in new:
-                _refuse_known(connection, run)
+                _refuse_known_trial(connection, run)
             _insert(connection, new)
         return len(new)
 
@@ -213,6 +216,10 @@ def _known_ids(connection: Connection, ids: Sequence[str]) -> set[str]:
 def _refuse_known(connection: Connection, run: Run) -> None:
     if _known_ids(connection, [run.id]):
         raise InvalidRequest(f"run {run.id} is stored already")
+    _refuse_known_trial(connection, run)
+
+
+def _refuse_known_trial(connection: Connection, run: Run) -> None:
     if run.trial is not None:
         same = select(runs.c.id).where(runs.c.campaign == run.campaign, runs.c.trial == run.trial)
         stored = connection.scalar(same)
@@ -228,10 +235,12 @@ def _insert(connection: Connection, given: Sequence[Run]) -> None:
     dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
     for key in sorted(kinds):
         connection.execute(dialect.insert(environments).values(kinds[key]).on_conflict_do_nothing())
-    for run in given:
-        connection.execute(insert(runs).values(run_row(run)))
-        if run.prediction is not None:
-            connection.execute(insert(predictions).values(prediction_row(run.id, run.prediction)))
-        for table, rows in ((worker_steps, steps_rows(run)), (series, series_rows(run))):
-            if rows:
-                connection.execute(insert(table), rows)
+    made = [prediction_row(run.id, run.prediction) for run in given if run.prediction is not None]
+    for table, rows in (
+        (runs, [run_row(run) for run in given]),
+        (predictions, made),
+        (worker_steps, [row for run in given for row in steps_rows(run)]),
+        (series, [row for run in given for row in series_rows(run)]),
+    ):
+        if rows:
+            connection.execute(insert(table), rows)

@@ -151,7 +151,10 @@ def _update_schema(database: Database) -> None:
             return
         if revision and database.file is not None:
             _back_up(database.file, revision)
-        _migrate(connection)
+        try:
+            _migrate(connection)
+        except ValueError as error:  # of a decoder; the transaction is rolled back
+            raise damaged(database.place, f"its runs cannot be migrated ({error})") from error
 
 
 def _revision(connection: Connection, database: Database) -> str:

@@ -82,17 +82,15 @@ def run_row(run: Run) -> dict[str, Any]:
 
 
 def _summary_columns(summary: StepSummary | None) -> dict[str, Any]:
-    if summary is None:
-        return {}
     return {
-        "step_seconds": summary.seconds,
-        "step_p10_seconds": summary.p10_seconds,
-        "step_p90_seconds": summary.p90_seconds,
-        "steps": summary.steps,
-        "warm_up_steps": summary.warm_up_steps,
-        "variation": summary.variation,
-        "input_share": summary.input_share,
-        "step_source": _clean(summary.source),
+        "step_seconds": summary and summary.seconds,
+        "step_p10_seconds": summary and summary.p10_seconds,
+        "step_p90_seconds": summary and summary.p90_seconds,
+        "steps": summary and summary.steps,
+        "warm_up_steps": summary and summary.warm_up_steps,
+        "variation": summary and summary.variation,
+        "input_share": summary and summary.input_share,
+        "step_source": summary and _clean(summary.source),
     }
 
 

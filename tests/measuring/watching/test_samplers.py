@@ -85,12 +85,23 @@ def test_what_is_written_to_disk_is_counted_as_the_kernel_counts_it(tmp_path: Pa
     assert total == pytest.approx(int(line.split()[1]), abs=10_000)
 
 
-def test_each_sample_reaches_the_sink_too() -> None:
-    taken: list[tuple[float, int]] = []
-    series = watched(run("import time; time.sleep(0.3)"), sink=lambda at, each: taken.append((at, len(each))))
-    assert [at for at, _ in taken[: len(of(series, Resource.CPU)[0].seconds)]] == list(
-        of(series, Resource.CPU)[0].seconds
-    )
+def test_samples_after_an_instant_are_a_part_of_all() -> None:
+    process = run("import time; time.sleep(0.4)")
+    with Sampler((process.pid,), 0.02, gpus=lambda: None) as sampler:
+        process.wait()
+    cpu = of(sampler.series(), Resource.CPU)[0]
+    middle = float(cpu.seconds[len(cpu.seconds) // 2])
+    later = of(sampler.series(since=middle), Resource.CPU)[0]
+    assert list(later.seconds) == [second for second in cpu.seconds if second > middle]
+
+
+def test_long_runs_are_kept_at_a_lower_rate() -> None:
+    process = run("import time; time.sleep(0.8)")
+    with Sampler((process.pid,), 0.01, gpus=lambda: None, most_samples=8) as sampler:
+        process.wait()
+    cpu = of(sampler.series(), Resource.CPU)[0]
+    assert len(cpu.seconds) <= 9
+    assert np.all(np.diff(cpu.seconds) > 0)
 
 
 def test_seconds_count_from_the_origin() -> None:

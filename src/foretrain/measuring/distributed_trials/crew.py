@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import signal
 import subprocess
 import sys
 import tempfile
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from foretrain.errors import BackendFailed
-from foretrain.measuring.distributed_trials.member import Settings
+from foretrain.measuring.distributed_trials.member import FAILED, OUT_OF_MEMORY, Settings, lacks_memory
 from foretrain.measuring.namespaces import Host, Hosts, joined_hosts
 
 _PORT = 29400
@@ -33,6 +34,18 @@ _ENVIRONMENT = {
 }
 """One thread for each worker, and memory that glibc keeps: whether it gives the top of its heap back after
 each step is a matter of chance, and faulting its pages in again takes half as long as a small step."""
+
+
+TIMED_OUT = "timed out"
+_POLL_SECONDS = 0.02
+
+
+class WorkerFailed(BackendFailed):
+    """A worker failed, ended or did not answer; `kind` is `failed`, `out of memory` or `timed out`."""
+
+    def __init__(self, message: str, kind: str) -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 @dataclass(frozen=True)
@@ -52,16 +65,39 @@ class Crew:
         """The ids of its processes, and of this one."""
         return (os.getpid(), *(member.process.pid for member in self.members))
 
+    def kill(self) -> None:
+        """End all processes at once, whatever they are doing."""
+        for member in self.members:
+            member.process.kill()
+
     def cap(self, bytes_per_second: float | None) -> None:
         """Limit every network card to a rate in each direction, or lift the limit."""
         self.hosts.cap(bytes_per_second)
 
-    def do(self, trial: str, **settings: Any) -> list[dict[str, Any]]:
-        """Let all do one task; the answers of the workers that took part, in order."""
+    @property
+    def member_processes(self) -> tuple[int, ...]:
+        """The ids of the workers' processes in order of rank, and that of the server."""
+        return tuple(member.process.pid for member in self.members)
+
+    def do(self, trial: str, *, within: float = _TASK_SECONDS, **settings: Any) -> list[dict[str, Any]]:
+        """Let all do one task; the answers of the workers that took part, in order.
+
+        `WorkerFailed` is raised as soon as one of them fails or ends, and after `within` seconds. The others
+        may then wait for it without end: the crew is of no more use.
+        """
         for member in self.members:
             member.send({"trial": trial, **settings})
-        answers = [member.answer(_TASK_SECONDS) for member in self.members]
-        return [answer for answer in answers if answer]
+        deadline = time.monotonic() + within
+        answers: dict[int, dict[str, Any]] = {}
+        while len(answers) < len(self.members):
+            for rank, member in enumerate(self.members):
+                if rank not in answers and (answer := member.poll()) is not None:
+                    answers[rank] = answer
+            if len(answers) < len(self.members):
+                if time.monotonic() > deadline:
+                    raise WorkerFailed(f"the workers did not answer within {within:g} s", TIMED_OUT)
+                time.sleep(_POLL_SECONDS)
+        return [answers[rank] for rank in range(len(self.members)) if answers[rank]]
 
 
 class _Member:
@@ -93,13 +129,28 @@ class _Member:
         except queue.Empty:
             raise BackendFailed(f"a worker did not answer for {seconds:.0f} s{self._last_words()}") from None
         if not line:
-            raise BackendFailed(f"a worker ended{self._last_words()}")
+            raise self._ended()
         return line
 
-    def answer(self, seconds: float) -> dict[str, Any]:
-        """Its answer to a task."""
-        answer: dict[str, Any] = json.loads(self.line(seconds))
+    def poll(self) -> dict[str, Any] | None:
+        """Its answer to a task, None while there is none; an error or its end is raised."""
+        try:
+            line = self._lines.get_nowait()
+        except queue.Empty:
+            return None
+        if not line:
+            raise self._ended()
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise WorkerFailed(answer["error"], answer["kind"])
         return answer
+
+    def _ended(self) -> WorkerFailed:
+        code, last = self.process.wait(), self._last_words()
+        killed = code == -signal.SIGKILL  # as the kernel does where memory is short
+        kind = OUT_OF_MEMORY if killed or lacks_memory(last) else FAILED
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        return WorkerFailed(f"a worker {how}{last}", kind)
 
     def _last_words(self) -> str:
         lines = [line for line in self.log.read_text(errors="replace").splitlines() if line.strip()]

@@ -1,15 +1,21 @@
 """What runs in each worker: `python -m foretrain.measuring.distributed_trials.member SETTINGS`.
 
 Joins its group, then does the tasks that come as lines of JSON on standard input and answers each with a
-line on standard output, until the input ends. The member after the last worker is the parameter server.
+line on standard output, until the input ends. A task that fails is answered with `error`. The member after the
+last worker is the parameter server. Members end with the process that started them, however that ends.
 """
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import json
 import os
+import resource
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any
@@ -17,7 +23,11 @@ from typing import Any
 from foretrain.measuring.namespaces import INTERFACE
 
 _PATIENCE_SECONDS = 120.0
+_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
+OUT_OF_MEMORY = "out of memory"
+FAILED = "failed"
 TRIALS = {
+    "train": ("training", "train"),
     "solo": ("training", "train_alone"),
     "ddp": ("training", "train_ddp"),
     "fsdp": ("training", "train_fsdp"),
@@ -38,6 +48,7 @@ class Settings:
     address: str
     port: int
     core: int | None
+    interface: str = INTERFACE
 
     @property
     def is_server(self) -> bool:
@@ -51,24 +62,26 @@ class Settings:
 
 def main() -> None:
     """Join, work, leave."""
+    ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     settings = Settings(**json.loads(sys.argv[1]))
-    os.environ |= {"GLOO_SOCKET_IFNAME": INTERFACE, "TP_SOCKET_IFNAME": INTERFACE}
-    os.environ |= {"MASTER_ADDR": settings.address, "MASTER_PORT": str(settings.port)}
     if settings.core is not None:
         os.sched_setaffinity(0, {settings.core})
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print goes to the log
-    _join(settings)
+    join(settings)
     answers.write("ready\n")
     answers.flush()
     for line in sys.stdin:
-        answer = _do(json.loads(line), settings)
+        answer = do(json.loads(line), settings)
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
     os._exit(0)  # groups and servers end with the process: there is nothing to say good-bye for
 
 
-def _join(settings: Settings) -> None:
+def join(settings: Settings) -> None:
+    """Join the group of workers, and the server."""
+    os.environ |= {"GLOO_SOCKET_IFNAME": settings.interface, "TP_SOCKET_IFNAME": settings.interface}
+    os.environ |= {"MASTER_ADDR": settings.address, "MASTER_PORT": str(settings.port)}
     import torch
     import torch.distributed as dist
     from torch.distributed import rpc
@@ -97,14 +110,46 @@ def _join(settings: Settings) -> None:
     rpc.init_rpc(name, rank=settings.rank, world_size=settings.workers + 1, rpc_backend_options=options)
 
 
-def _do(task: dict[str, Any], settings: Settings) -> dict[str, Any]:
-    """Do one task, if it is this member's; a server serves by itself and has none."""
+def do(task: dict[str, Any], settings: Settings) -> dict[str, Any]:
+    """Do one task, if it is this member's; a server serves by itself and has none.
+
+    The answer of a task that failed has the keys `error` and `kind`; `memory_bytes` of a task is the limit of
+    the memory that this process may allocate meanwhile.
+    """
     if settings.is_server or settings.rank not in task.get("ranks", range(settings.workers)):
         return {}
-    module, function = TRIALS[task["trial"]]
-    trial = getattr(importlib.import_module(f"foretrain.measuring.distributed_trials.{module}"), function)
-    result: dict[str, Any] = trial(task)
+    try:
+        module, function = TRIALS[task["trial"]]
+        trial = getattr(importlib.import_module(f"foretrain.measuring.distributed_trials.{module}"), function)
+        with memory_limit(task.get("memory_bytes")):
+            result: dict[str, Any] = trial(task)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer
+        return {"error": f"{type(error).__name__}: {error}", "kind": _kind(error)}
     return result
+
+
+@contextmanager
+def memory_limit(limit_bytes: float | None) -> Iterator[None]:
+    """Let allocations beyond a limit of this process's own data fail."""
+    if limit_bytes is None:
+        yield
+        return
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (int(limit_bytes), before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)
+
+
+def _kind(error: BaseException) -> str:
+    return OUT_OF_MEMORY if isinstance(error, MemoryError) or lacks_memory(str(error)) else FAILED
+
+
+def lacks_memory(text: str) -> bool:
+    """Whether a message is that of an allocator that found no memory."""
+    return any(phrase in text for phrase in ("can't allocate memory", "bad_alloc", "Cannot allocate memory",
+                                             "out of memory", "not enough memory"))  # fmt: skip
 
 
 if __name__ == "__main__":

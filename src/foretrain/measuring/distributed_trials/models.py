@@ -253,6 +253,10 @@ def repeat(
     return Repeated(statistics.median(times), quartile, used, count)
 
 
+_FIRST, _FEWEST = 2, 3
+"""Steps from which the length of a step is known, and the fewest that follow them."""
+
+
 @dataclass(frozen=True)
 class Recorded:
     """Start and end of every step, warm-up included, on the monotonic clock of the machine."""
@@ -275,12 +279,12 @@ def record(run: Callable[[], object], steps: int | None, seconds: float, most: i
         run()
         ends.append(time.monotonic())
 
-    for _ in range(WARM_UP):
+    for _ in range(_FIRST):
         timed()
-    left = (steps or 0) - WARM_UP
+    left = (steps or 0) - _FIRST
     if steps is None:
         each = max(min(end - start for start, end in zip(starts, ends, strict=True)), 1e-6)
-        left = _agreed(int(min(max((seconds - (ends[-1] - starts[0])) / each, WARM_UP), most)))
+        left = _agreed(int(min(max((seconds - (ends[-1] - starts[0])) / each, _FEWEST), most)))
     for _ in range(left):
         timed()
     return Recorded(starts, ends)

@@ -8,9 +8,11 @@ the worker that lives there alone.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -28,9 +30,11 @@ from foretrain.measuring.watching.processes import (
     environment_of,
     network_namespace,
 )
-from foretrain.store.runs import NODE, Resource, Series
+from foretrain.store.runs import NODE, Floats, Resource, Series
 
 INTERVAL_SECONDS = 0.05
+MOST_SAMPLES = 200_000
+"""Nearly three hours at 20 samples a second."""
 _QUICK_DISCOVERY_SECONDS = 0.2
 _SLOW_DISCOVERY_SECONDS = 1.0
 _YOUNG_SECONDS = 2.0
@@ -54,15 +58,23 @@ class Key(NamedTuple):
     label: str = ""
 
 
-Sink = Callable[[float, Sequence[tuple[Key, float]]], None]
-
-
 @dataclass
 class _Track:
     """Samples as they arrive."""
 
     seconds: array[float] = field(default_factory=lambda: array("d"))
     values: array[float] = field(default_factory=lambda: array("d"))
+
+    def after(self, since: float) -> tuple[Floats, Floats]:
+        """Instants and values later than an instant."""
+        start = bisect_right(self.seconds, since)
+        return np.array(self.seconds[start:]), np.array(self.values[start:])
+
+    def halved(self) -> _Track:
+        """Pairs of samples as one: a value is the mean since the instant before."""
+        pairs = len(self.seconds) // 2 * 2
+        values = (np.array(self.values[0:pairs:2]) + np.array(self.values[1:pairs:2])) / 2
+        return _Track(self.seconds[1:pairs:2], array("d", values.tolist()))
 
 
 @dataclass
@@ -92,8 +104,9 @@ class Sampler:
             process.wait()
         series = sampler.series()
 
-    `origin` is the instant of `time.monotonic()` that counts as second 0 (default: now). `sink` receives
-    every sample as it is taken, in the sampling thread.
+    `origin` is the instant of `time.monotonic()` that counts as second 0 (default: now). After
+    `most_samples` of a series, pairs of samples are averaged and the interval is doubled, so that days of
+    training fit into memory.
     """
 
     def __init__(
@@ -102,13 +115,13 @@ class Sampler:
         interval_seconds: float = INTERVAL_SECONDS,
         *,
         origin: float | None = None,
-        sink: Sink | None = None,
+        most_samples: int = MOST_SAMPLES,
         gpus: Callable[[], GpuReader | None] = open_gpus,
     ) -> None:
         self._pids = tuple(pids)
         self._interval = interval_seconds
         self._origin = time.monotonic() if origin is None else origin
-        self._sink = sink
+        self._most_samples = most_samples
         self._open_gpus = gpus
         self._gpus: GpuReader | None = None
         self._members: dict[int, _Member] = {}
@@ -138,12 +151,10 @@ class Sampler:
         if self._gpus is not None:
             self._gpus.close()
 
-    def series(self) -> tuple[Series, ...]:
-        """All samples so far. Interfaces that carried nothing are left out."""
+    def series(self, since: float = -math.inf) -> tuple[Series, ...]:
+        """All samples so far, or those after an instant. Interfaces that carried nothing are left out."""
         with self._lock:
-            tracks = {
-                key: (np.array(track.seconds), np.array(track.values)) for key, track in self._tracks.items()
-            }
+            tracks = {key: track.after(since) for key, track in self._tracks.items()}
             alone = {
                 network.namespace: _worker_alone(network.owners.values())
                 for network in self._networks.values()
@@ -194,8 +205,9 @@ class Sampler:
                     track = self._tracks[key] = _Track()
                 track.seconds.append(second)
                 track.values.append(value)
-        if self._sink is not None:
-            self._sink(second, samples)
+            if any(len(track.seconds) > self._most_samples for track in self._tracks.values()):
+                self._tracks = {key: track.halved() for key, track in self._tracks.items()}
+                self._interval *= 2
 
     def _process_samples(self, elapsed: float) -> Iterable[tuple[Key, float]]:
         totals: dict[Owner, list[float]] = {}

@@ -18,16 +18,23 @@ LARGEST = 1 << 20
 
 
 def largest_batch(
-    graph_at: GraphAt, device: Device, options: MemoryOptions | None = None, most: int = LARGEST
+    graph_at: GraphAt,
+    device: Device,
+    options: MemoryOptions | None = None,
+    most: int = LARGEST,
+    start: int = 1,
 ) -> int:
-    """The largest batch per device that fits, by doubling and bisection; 0 if one sample does not fit."""
+    """The largest batch per device that fits, by doubling and bisection; 0 if one sample does not fit.
+
+    The search begins at `start`: a model with batch norm may not take a batch of one.
+    """
     if most < 1:
         raise InvalidRequest(f"the largest batch to try must be at least 1, got {most}")
 
     def fits(batch: int) -> bool:
         return estimate_memory(graph_at(batch), device, options).fits
 
-    low, high = 0, 1
+    low, high = 0, min(start, most)
     while high <= most and fits(high):
         low, high = high, high * 2
     high = min(high, most + 1)

@@ -26,6 +26,7 @@ SUMMARIES = {
     "guide": "The buyer's guide: networks by hardware by batch size.",
     "rent-or-buy": "Rent or buy: after how many hours of use does owning win?",
     "explain": "Show every fact about a name with its kind and source.",
+    "campaign": "Run many short trainings and keep their results.",
     "validate": "Compare predictions with your own stored runs.",
 }
 COMPLETION_VARIABLE = "_FORETRAIN_COMPLETE"

@@ -1,0 +1,132 @@
+"""Trials on this machine: workers in network namespaces, kept alive from trial to trial.
+
+A crew of workers is started for each number of workers that a campaign asks for, and serves all its trials:
+a trial then costs a model and its steps, not a start of torch. A crew in which a worker failed is replaced.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from foretrain.measuring.campaigns.campaign import network_bytes_per_second
+from foretrain.measuring.campaigns.outcome import Outcome, Runner, worker_steps
+from foretrain.measuring.campaigns.trials import Trial
+from foretrain.measuring.distributed_trials.crew import Crew, WorkerFailed, crew
+from foretrain.measuring.environment import this_environment
+from foretrain.measuring.stopwatch import OtherLoad
+from foretrain.measuring.watching.samplers import Sampler
+from foretrain.store.runs import NODE, Environment, Resource, Series, Status
+
+INTERVAL_SECONDS = 0.025
+OTHER_PROCESSES = "other processes"
+_SERVED = ("ps-sync", "ps-async")
+_SIZES = ("model", "batch", "seq_len", "image_size", "precision", "optimizer")
+_OPTIMIZER = "adamw"
+"""What `foretrain.predict` assumes where no optimizer is given."""
+
+CommandRunner = Callable[[Trial], Outcome]
+
+
+class LocalRunner(Runner):
+    """Runs trials on this machine, one at a time; `run_command` runs those that have a command."""
+
+    def __init__(self, run_command: CommandRunner, interval_seconds: float = INTERVAL_SECONDS) -> None:
+        self._run_command = run_command
+        self._interval = interval_seconds
+        self._crews: dict[int, tuple[Crew, ExitStack]] = {}
+        self._environment: Environment | None = None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Send the crews home."""
+        for workers in list(self._crews):
+            self._dismiss(workers, failed=kind is not None)
+
+    def run(self, trial: Trial) -> Outcome:
+        """Train the model of the trial, or run its command."""
+        if trial.command is not None:
+            return self._run_command(trial)
+        team = self._crew(trial.workers)
+        team.cap(network_bytes_per_second(trial.network))
+        outcome = self._trained(team, trial)
+        if outcome.status is not Status.COMPLETED:
+            self._dismiss(trial.workers, failed=True)
+        return outcome
+
+    def _trained(self, team: Crew, trial: Trial) -> Outcome:
+        started_at, origin = datetime.now(UTC), time.monotonic()
+        watched = team.member_processes if trial.strategy in _SERVED else team.member_processes[:-1]
+        answers: list[dict[str, Any]] = []
+        status, message = Status.COMPLETED, ""
+        others = OtherLoad(team.processes)
+        with Sampler(watched, self._interval, origin=origin) as sampler:
+            try:
+                answers = team.do("train", within=trial.timeout, **task_of(trial))
+            except WorkerFailed as failure:
+                status, message = Status(failure.kind), str(failure)
+        seconds = time.monotonic() - origin
+        return Outcome(
+            status=status,
+            started_at=started_at,
+            seconds=seconds,
+            environment=replace(self._this_environment(), nodes=trial.workers, devices_per_node=1),
+            steps=worker_steps(answers, origin),
+            series=(
+                *(_named(series, trial.workers) for series in sampler.series()),
+                _other_load(seconds, others.cores),
+            ),
+            message=message,
+        )
+
+    def _this_environment(self) -> Environment:
+        if self._environment is None:
+            self._environment = this_environment()
+        return self._environment
+
+    def _crew(self, workers: int) -> Crew:
+        if workers not in self._crews:
+            stack = ExitStack()
+            self._crews[workers] = stack.enter_context(crew(workers)), stack
+        return self._crews[workers][0]
+
+    def _dismiss(self, workers: int, *, failed: bool) -> None:
+        """End a crew; that of a failed trial may hang and is killed at once."""
+        team, stack = self._crews.pop(workers)
+        if failed:
+            team.kill()
+        stack.close()
+
+
+def task_of(trial: Trial) -> dict[str, Any]:
+    """The trial as a task of `distributed_trials`."""
+    task = {name: trial.point[name] for name in _SIZES if name in trial.point}
+    length = {"steps": trial.steps} if trial.steps else {"seconds": trial.seconds}
+    return {
+        "optimizer": _OPTIMIZER, **task, **length,
+        "strategy": trial.strategy, "memory_bytes": trial.memory,
+    }  # fmt: skip
+
+
+def _other_load(seconds: float, cores: float) -> Series:
+    """Cores that other processes of the machine kept busy during the trial: one sample."""
+    return Series(
+        resource=Resource.CPU,
+        worker=NODE,
+        seconds=np.array([seconds]),
+        values=np.array([cores]),
+        label=OTHER_PROCESSES,
+    )
+
+
+def _named(series: Series, workers: int) -> Series:
+    """The parameter server is the worker after the last, and labelled."""
+    return replace(series, label="server") if series.worker == workers else series

@@ -1,0 +1,254 @@
+"""What is gathered of a run, written to a file as it goes: a killed foretrain loses a second, not a run.
+
+A journal has one JSON object per line: the head of the run, then pieces of steps and series, then how the run
+ended. Several nodes of one job write their journals to one folder, from which they are merged.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from foretrain.errors import InvalidData
+from foretrain.facts.user_data import user_data_dir
+from foretrain.measuring.watching.hooked_steps import HOOK_SOURCE, MarkLog, StepMarks, hooked_steps
+from foretrain.store.runs import Environment, Floats, PredictionMade, Resource, Series, Status, WorkerSteps
+
+_SUFFIX = ".jsonl"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunHead:
+    """What is known of a run when it starts. `pid` is the process of foretrain that watches it."""
+
+    id: str
+    started_at: datetime
+    command: tuple[str, ...]
+    setting: Mapping[str, Any]
+    environment: Environment
+    pid: int
+    node: int = 0
+    nodes: int = 1
+    prediction: PredictionMade | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunEnd:
+    """How a run ended."""
+
+    seconds: float
+    status: Status
+    exit_code: int | None
+    message: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Gathered:
+    """What was gathered of a run on one node; `end` is None where foretrain itself did not see the end."""
+
+    head: RunHead
+    end: RunEnd | None
+    source: str
+    steps: tuple[WorkerSteps, ...]
+    series: tuple[Series, ...]
+
+
+class Journal:
+    """The file of a run that is being watched. A disk that is full stops the journal, not the run."""
+
+    def __init__(self, file: Path, head: RunHead) -> None:
+        self.file = file
+        self.problem = ""
+        file.parent.mkdir(parents=True, exist_ok=True)
+        self._stream = file.open("ab", buffering=0)
+        self._write({"head": {**asdict(head), "started_at": head.started_at, "prediction": head.prediction}})
+
+    def add(
+        self, series: Iterable[Series], marks: Iterable[StepMarks], printed: tuple[str, WorkerSteps] | None
+    ) -> None:
+        """Append what was gathered since the last call."""
+        for each in series:
+            times, values = _times(each.seconds), [float(f"{value:.7g}") for value in each.values.tolist()]
+            self._write({"series": [each.resource, each.worker, each.label, times, values]})
+        for mark in marks:
+            self._write({"marks": [mark.worker, _times(mark.ends), _times(mark.waits)]})
+        if printed is not None and len(printed[1].ends):
+            self._write({"printed": [printed[0], _times(printed[1].ends), _times(printed[1].seconds)]})
+
+    def finish(self, end: RunEnd) -> None:
+        """Write how the run ended."""
+        self._write({"end": asdict(end)})
+
+    def close(self) -> None:
+        """Close the file."""
+        self._stream.close()
+
+    def _write(self, line: Mapping[str, Any]) -> None:
+        if self.problem:
+            return
+        try:
+            self._stream.write(json.dumps(line, default=_plain, separators=(",", ":")).encode() + b"\n")
+        except OSError as error:
+            self.problem = f"{self.file} cannot be written: {error.strerror or error}"
+
+
+@dataclass
+class _Pieces:
+    """What the lines of a journal add up to."""
+
+    head: RunHead | None = None
+    end: RunEnd | None = None
+    series: dict[tuple[str, int, str], list[tuple[list[float], list[float]]]] = field(default_factory=dict)
+    marks: dict[int, MarkLog] = field(default_factory=dict)
+    printed: dict[str, tuple[list[float], list[float]]] = field(default_factory=dict)
+
+
+def read_journal(file: Path) -> Gathered:
+    """What a journal holds; a line that was cut off ends it."""
+    pieces = _Pieces()
+    for line in file.read_bytes().splitlines():
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            break
+        _read(pieces, entry)
+    if pieces.head is None:
+        raise InvalidData(str(file), "it is no journal of a run: the first line does not describe one")
+    node = pieces.head.node
+    steps, source = hooked_steps(pieces.marks), HOOK_SOURCE
+    if not steps and pieces.printed:
+        source, (ends, seconds) = max(pieces.printed.items(), key=lambda item: len(item[1][0]))
+        steps = (WorkerSteps(worker=0, ends=np.array(ends), seconds=np.array(seconds)),)
+    series = tuple(
+        Series(
+            resource=Resource(resource),
+            worker=worker,
+            label=label,
+            node=node,
+            seconds=np.concatenate([seconds for seconds, _ in parts]),
+            values=np.concatenate([values for _, values in parts]),
+        )
+        for (resource, worker, label), parts in pieces.series.items()
+    )
+    return Gathered(
+        head=pieces.head,
+        end=pieces.end,
+        source=source if steps else "",
+        steps=tuple(replace(each, node=node) for each in steps),
+        series=series,
+    )
+
+
+def journals_dir() -> Path:
+    """Where journals of this user are kept while their runs last."""
+    return user_data_dir() / "measuring"
+
+
+def journal_file(run_id: str) -> Path:
+    """The journal of a run."""
+    return journals_dir() / f"{run_id}{_SUFFIX}"
+
+
+def abandoned_journals() -> tuple[Path, ...]:
+    """Journals whose foretrain was killed: no process watches their runs any more."""
+    return tuple(file for file in sorted(journals_dir().glob(f"*{_SUFFIX}")) if not _is_watched(file))
+
+
+def merged(parts: Sequence[Gathered]) -> Gathered:
+    """The nodes of one job as one: the clock is that of the first node, workers keep their ranks."""
+    ordered = sorted(parts, key=lambda part: part.head.node)
+    first = ordered[0]
+    shifts = [(part.head.started_at - first.head.started_at).total_seconds() for part in ordered]
+    return Gathered(
+        head=replace(first.head, environment=replace(first.head.environment, nodes=len(ordered))),
+        end=_worst([part.end for part in ordered]),
+        source=next((part.source for part in ordered if part.source), ""),
+        steps=tuple(
+            replace(each, ends=each.ends + shift)
+            for part, shift in zip(ordered, shifts, strict=True)
+            for each in part.steps
+        ),
+        series=tuple(
+            replace(each, seconds=each.seconds + shift)
+            for part, shift in zip(ordered, shifts, strict=True)
+            for each in part.series
+        ),
+    )
+
+
+def _worst(ends: Sequence[RunEnd | None]) -> RunEnd | None:
+    """The end of the whole job: that of a node that failed where one did, and the longest time."""
+    known = [end for end in ends if end is not None]
+    if not known:
+        return None
+    failed = next((end for end in known if end.status is not Status.COMPLETED), known[0])
+    return replace(failed, seconds=max(end.seconds for end in known))
+
+
+def _is_watched(file: Path) -> bool:
+    """Whether the process that writes a journal still runs; a journal without a head was just created."""
+    try:
+        with file.open("rb") as opened:
+            pid = int(json.loads(opened.readline())["head"]["pid"])
+    except (OSError, ValueError, KeyError):
+        return True
+    return Path(f"/proc/{pid}").exists()
+
+
+def _read(pieces: _Pieces, entry: Mapping[str, Any]) -> None:
+    if "head" in entry:
+        pieces.head = _head(entry["head"])
+    elif "series" in entry:
+        resource, worker, label, seconds, values = entry["series"]
+        pieces.series.setdefault((resource, worker, label), []).append((seconds, values))
+    elif "marks" in entry:
+        worker, ends, waits = entry["marks"]
+        known = np.array([math.nan if wait is None else wait for wait in waits])
+        pieces.marks.setdefault(worker, MarkLog()).add(np.array(ends), known)
+    elif "printed" in entry:
+        source, ends, seconds = entry["printed"]
+        all_ends, all_seconds = pieces.printed.setdefault(source, ([], []))
+        all_ends += ends
+        all_seconds += seconds
+    elif "end" in entry:
+        pieces.end = RunEnd(**{**entry["end"], "status": Status(entry["end"]["status"])})
+
+
+def _head(entry: Mapping[str, Any]) -> RunHead:
+    made = entry.get("prediction")
+    return RunHead(
+        **{
+            **entry,
+            "started_at": datetime.fromisoformat(entry["started_at"]),
+            "command": tuple(entry["command"]),
+            "environment": Environment(**entry["environment"]),
+            "prediction": None if made is None else _prediction(made),
+        }
+    )
+
+
+def _prediction(entry: Mapping[str, Any]) -> PredictionMade:
+    return PredictionMade(**{**entry, "made_at": datetime.fromisoformat(entry["made_at"])})
+
+
+def _times(seconds: Floats) -> list[float | None]:
+    """To the microsecond; None where it is not known."""
+    return [None if math.isnan(second) else round(second, 6) for second in seconds.tolist()]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, PredictionMade):
+        return asdict(value)
+    if isinstance(value, Path):
+        return os.fspath(value)
+    raise TypeError(f"{value!r} has no place in a journal")
