@@ -64,6 +64,7 @@ def steps() -> list[tuple[str, WorkerStep]]:
                         strategy=strategy,
                         workers=workers,
                         workers_on_machine=workers,
+                        cores=2,
                         seconds=seconds,
                         backward_seconds=0.5 * sum(seconds.values()),
                         calls=100,

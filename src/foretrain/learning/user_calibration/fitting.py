@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, median
 
 import numpy as np
@@ -110,6 +110,7 @@ def fit_workers(samples: Sequence[RunSample], held_out: Collection[str] = ()) ->
     between, within = _spreads(used, off)
     calibration = WorkerCalibration(
         constants=constants,
+        cores=used[0].step.cores,
         model_spread=between,
         run_spread=within,
         models=_models(used, constants),
@@ -117,7 +118,7 @@ def fit_workers(samples: Sequence[RunSample], held_out: Collection[str] = ()) ->
             sample.key: value for sample, value in zip(used, _log_ratios(used, constants), strict=True)
         },
     )
-    unseen = WorkerCalibration(constants, between, within, {}, {})
+    unseen = replace(calibration, models={}, settings={})
     return WorkerFit(
         calibration=calibration,
         samples=len(used),

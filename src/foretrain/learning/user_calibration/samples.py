@@ -84,7 +84,7 @@ def sample_of(run: Run) -> RunSample:
     unknown = setting.keys() - {*_WORKLOAD, *_PARALLELISM, *_OTHER}
     if unknown:
         raise InvalidRequest(f"its setting has {', '.join(sorted(unknown))}, which fits do not consider")
-    step, model, device, batch = _described(setting)
+    step, model, device, batch = _described(setting, run.environment.cores)
     check_plausible(run.summary.seconds, worker_time(step, prior().constants).seconds, "the measured step")
     made = run.prediction
     return RunSample(
@@ -98,7 +98,7 @@ def sample_of(run: Run) -> RunSample:
     )
 
 
-def _described(setting: dict[str, Any]) -> tuple[WorkerStep, str, str, int]:
+def _described(setting: dict[str, Any], cores: int) -> tuple[WorkerStep, str, str, int]:
     """What the time of a setting depends on, its model, its device and its batch."""
     machines = cluster(str(setting["on"]))
     if not machines.is_homogeneous:
@@ -116,7 +116,9 @@ def _described(setting: dict[str, Any]) -> tuple[WorkerStep, str, str, int]:
     layout = layout_of(parallelism.strategy, hardware.devices, hardware.devices_per_node)
     batch = default_batch(workload)
     graph = graph_at(workload, batch)
-    step = step_of_workers(graph, layout, hardware, context.environment)
+    known = hardware.device.sheet
+    cores = cores or (int(known.number("cores")) if known.has("cores") else hardware.devices)
+    step = step_of_workers(graph, layout, hardware, context.environment, cores)
     if step is None:
         raise InvalidRequest(f"strategy {parallelism.strategy} is not one that fits consider")
     return step, workload.source.name, hardware.device.id, graph.batch

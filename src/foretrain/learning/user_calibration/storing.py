@@ -43,6 +43,7 @@ def keep_workers(fit: WorkerFit, device_id: str, versions: Mapping[str, str]) ->
         residual_spread=min(known.spread, _LARGEST_SPREAD),
         content={
             "constants": asdict(known.constants),
+            "cores": known.cores,
             "model_spread": known.model_spread,
             "run_spread": known.run_spread,
             "models": {name: asdict(each) for name, each in known.models.items()},

@@ -63,6 +63,7 @@ class WorkerCalibration:
     """
 
     constants: WorkerConstants
+    cores: int
     model_spread: float
     run_spread: float
     models: Mapping[str, ModelDeviation]
@@ -134,6 +135,7 @@ def _from_plain(raw: Mapping[str, Any]) -> WorkerCalibration:
             raise ValueError(f"{name} is {value}, but must be at least 0")
     return WorkerCalibration(
         constants=WorkerConstants(**constants),
+        cores=max(1, int(raw["cores"])),
         model_spread=float(raw["model_spread"]),
         run_spread=float(raw["run_spread"]),
         models={
@@ -149,13 +151,15 @@ def check_content(content: Mapping[str, Any]) -> None:
     _from_plain(content)
 
 
-def step_of_workers(graph: Graph, layout: Layout, hardware: Hardware, at: Environment) -> WorkerStep | None:
+def step_of_workers(
+    graph: Graph, layout: Layout, hardware: Hardware, at: Environment, cores: int
+) -> WorkerStep | None:
     """What the time of a step of CPU workers depends on, priced by the operator calibration alone."""
     tier = at.network.inter
     rate = None if tier is None or tier.assumed else tier.nominal_bytes_per_second
     priced = OperatorCostModel().priced(graph, at.device)
     on_machine = hardware.devices if at.device.id == "here" else hardware.devices_per_node
-    return worker_step(graph, priced, layout, on_machine, rate)
+    return worker_step(graph, priced, layout, on_machine, cores, rate)
 
 
 def calibrated_step(
@@ -167,12 +171,11 @@ def calibrated_step(
     known = worker_calibration(at.device.id)
     if known is None:
         return step
-    worker = step_of_workers(graph, step.layout, hardware, at)
+    worker = step_of_workers(graph, step.layout, hardware, at, known.cores)
     if worker is None:
         return step
     off = deviation(known, at.model.model, setting_key(at.model.model, graph.batch, worker))
-    factor = math.exp(off.mean) / (worker.workers if worker.is_async else 1)
-    return _with_time(step, worker_time(worker, known.constants), factor, off)
+    return _with_time(step, worker_time(worker, known.constants), math.exp(off.mean), off)
 
 
 def _with_time(step: ParallelStep, time: WorkerTime, factor: float, off: Deviation) -> ParallelStep:

@@ -1,21 +1,28 @@
 """A step of workers on CPUs: what they compute, and what gloo, FSDP, DataParallel or a server exchanges.
 
-A CPU has no stream on which an exchange runs by itself. Its wire time overlaps computing, its processor time
+A CPU has no stream on which an exchange runs by itself: its wire time overlaps computing, its processor time
 does not. With n bytes of a message, p workers, a network of B bytes/s and constants of the machine:
 
-    computing    C = Σ_g f_g s_g (1 + k_g (w - 1)) + h + c · calls       s_g: predicted seconds of a group g
-    all-reduce   of DDP's buckets, during the backward pass:  wire 2(p-1)/p n e/B,  processor a + n b
-    FSDP         gathers each unit twice and scatters its gradients, each awaited:  a + n ((p-1)/p e/B + b)
-    DataParallel broadcasts the parameters and reduces the gradients, tensor by tensor, each awaited
-    server       p pushes and p pulls share its link and its core:  a + p n (2 e/B + b)
-    async        workers visit the server as they come: a closed queueing network (`parameter_server`)
+    computing    C = d (Σ_g f_g s_g (1 + k_g (min(w, cores) - 1)) + h + c · calls)
+    all-reduce   of DDP's buckets, each during the rest of the backward pass:  a + n (2(p-1)/p e/B + b)
+    FSDP         gathers each unit twice and scatters its gradients:  a + n ((p-1)/p e/B + b), where the
+                 wire time of the backward pass overlaps a share v of its computing
+    DataParallel broadcasts the parameters and reduces the gradients tensor by tensor, awaiting each
+    server       p pushes, then p pulls, share its link and its core:  a + p n (2 e/B + b)
+    async        a closed queueing network of workers that compute, the server's link in each direction, and
+                 its core; large messages disturb those of the other direction: a share n / (n + n_0) of
+                 both directions is one station
 
-w is the number of workers on one machine; f_g, k_g, h, c, e, and a, b of each strategy are constants. A
-machine that was not calibrated has no constants, and other models predict it.
+s_g are the predicted seconds of a group of operators, w the workers on one machine, d = ceil(w / cores) those
+that share a core, where each exchange also waits for a time slice. f_g, k_g, h, c, e, v, n_0, and a and b of
+each strategy are constants. A machine that was not calibrated has none, and other models predict it.
+
+Reference for the queueing network: M. Reiser, S. Lavenberg, J. ACM 27 (2), 1980 (mean value analysis).
 """
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -30,14 +37,15 @@ from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.strategies.catalogue import replication
 from foretrain.prediction.strategies.gradients import bucketed, forward_end, gradients, optimizer_start
 from foretrain.prediction.strategies.layout import Layout, Variant
-from foretrain.prediction.strategies.parameter_server import closed_network_rate
 from foretrain.prediction.strategies.program import Program
-from foretrain.workloads.graph import Graph, Phase, Role
-from foretrain.workloads.ops import Kind
+from foretrain.workloads.graph import ITEM_BYTES, Graph, Phase, Role
+from foretrain.workloads.ops import Kind, Work
 
 FILE = "cpu_workers.toml"
-PRODUCTS, CONVOLUTIONS, STREAMS, UPDATE = "products", "convolutions", "streams", "update"
-GROUPS = (PRODUCTS, CONVOLUTIONS, STREAMS, UPDATE)
+PRODUCTS, CONVOLUTIONS, WEIGHTS = "products", "convolutions", "weights"
+STREAMS, UPDATE = "streams", "update"
+GROUPS = (PRODUCTS, CONVOLUTIONS, WEIGHTS, STREAMS, UPDATE)
+"""Products and convolutions that mostly compute, those that mostly read weights, other operators, the update."""
 _GROUP_OF = {
     **dict.fromkeys((Kind.LINEAR, Kind.MATMUL, Kind.ATTENTION, Kind.RNN), PRODUCTS),
     Kind.CONVOLUTION: CONVOLUTIONS,
@@ -65,6 +73,7 @@ class WorkerStep:
     strategy: str
     workers: int
     workers_on_machine: int
+    cores: int
     seconds: Mapping[str, float]
     backward_seconds: float
     calls: int
@@ -79,21 +88,27 @@ class WorkerConstants:
     """Constants of a machine and its libraries; all are at least 0.
 
     `*_factor`: measured over predicted seconds of a group. `*_contention`: further share of a group's time
-    for each further worker on the machine. `wire_share`: wire time over that of the nominal rate.
-    `*_message_seconds` and `*_byte_seconds`: processor time of an exchange.
+    for each further core in use. `slice_seconds`: wait of an exchange for a core that workers share.
+    `wire_share`: wire time over that of the nominal rate. `*_message_seconds` and `*_byte_seconds`: processor
+    time of an exchange. `duplex_bytes`: size of messages that half disturb those of the other direction.
     """
 
     products_factor: float
     convolutions_factor: float
+    weights_factor: float
     streams_factor: float
     update_factor: float
     products_contention: float
     convolutions_contention: float
+    weights_contention: float
     streams_contention: float
     update_contention: float
     step_seconds: float
     call_seconds: float
+    slice_seconds: float
     wire_share: float
+    fsdp_overlap: float
+    duplex_bytes: float
     ddp_message_seconds: float
     ddp_byte_seconds: float
     fsdp_message_seconds: float
@@ -137,55 +152,101 @@ class WorkerTime:
 
 
 def worker_time(step: WorkerStep, constants: WorkerConstants) -> WorkerTime:
-    """The time of a step by the equations of this module."""
-    others = step.workers_on_machine - 1
+    """The time of a step by the equations of this module; between two updates of an asynchronous server."""
+    others = min(step.workers_on_machine, step.cores) - 1
+    shared = _workers_per_core(step)
     computing = {
         group: step.seconds.get(group, 0.0)
         * getattr(constants, f"{group}_factor")
         * (1 + getattr(constants, f"{group}_contention") * others)
+        * shared
         for group in GROUPS
     }
-    overhead = constants.step_seconds + constants.call_seconds * step.calls
-    if step.strategy == SINGLE or not step.messages:
+    overhead = (constants.step_seconds + constants.call_seconds * step.calls) * shared
+    if not step.messages:
         return WorkerTime(computing, overhead, 0.0)
+    if step.is_async:
+        return _asynchronous(step, constants, computing, overhead)
     passes = sum(step.seconds.get(group, 0.0) for group in GROUPS if group != UPDATE)
     stretched = sum(computing[group] for group in GROUPS if group != UPDATE) / passes if passes else 1.0
-    exchanging = _exchanging(step, constants, step.backward_seconds * stretched)
-    if step.is_async:
-        away = sum(computing.values()) + overhead
-        exchanging = step.workers / closed_network_rate(step.workers, away, exchanging) - away
-    return WorkerTime(computing, overhead, exchanging)
+    return WorkerTime(computing, overhead, _exchanging(step, constants, step.backward_seconds * stretched))
+
+
+def _workers_per_core(step: WorkerStep) -> int:
+    return -(-step.workers_on_machine // step.cores)
+
+
+def _wire(step: WorkerStep, constants: WorkerConstants) -> float:
+    """Wire seconds of a byte; 0 on a network that nothing limits."""
+    return constants.wire_share / step.network_bytes_per_second if step.network_bytes_per_second else 0.0
 
 
 def _exchanging(step: WorkerStep, constants: WorkerConstants, backward: float) -> float:
-    """Seconds of exchanges that a worker waits for; of an asynchronous server: of one worker's visit."""
-    workers = step.workers
-    rate = step.network_bytes_per_second
-    wire = constants.wire_share / rate if rate else 0.0
+    """Seconds of exchanges that a worker waits for."""
+    workers, wire = step.workers, _wire(step, constants)
     each: float = getattr(constants, f"{step.strategy}_message_seconds")
+    each += constants.slice_seconds * (_workers_per_core(step) - 1)
     per_byte: float = getattr(constants, f"{step.strategy}_byte_seconds")
     total = sum(message.bytes for message in step.messages)
     if step.strategy == DDP:
         ring = 2 * (workers - 1) / workers * wire
-        busy = len(step.messages) * each + total * per_byte
-        return busy + _exposed(step.messages, ring, backward)
-    count = step.tensors if step.strategy == DP else len(step.messages)
+        return len(step.messages) * each + _exposed(step.messages, ring + per_byte, backward)
     if step.strategy == SERVER:
-        sharing = 1 if step.is_async else workers
-        return each + total * sharing * (per_byte + 2 * wire)
-    return count * each + total * ((workers - 1) / workers * wire + per_byte)
+        return each + total * workers * (per_byte + 2 * wire)
+    on_wire = total * (workers - 1) / workers * wire
+    if step.strategy == FSDP:
+        overlapped = min(constants.fsdp_overlap * backward, on_wire * _FSDP_BACKWARD_SHARE)
+        return len(step.messages) * each + total * per_byte + on_wire - overlapped
+    return step.tensors * each + total * per_byte + on_wire
 
 
-def _exposed(messages: Sequence[Message], wire: float, backward: float) -> float:
-    """Wire time after the backward pass of messages that follow each other, each from when it is ready."""
+_FSDP_BACKWARD_SHARE = 2 / 3
+"""Of the bytes of a step that FSDP gathers and scatters, those of the backward pass."""
+
+
+def _exposed(messages: Sequence[Message], seconds_per_byte: float, backward: float) -> float:
+    """Time after the backward pass of messages that follow each other, each from when it is ready."""
     end = 0.0
     for message in messages:
-        end = max(end, message.ready * backward) + message.bytes * wire
+        end = max(end, message.ready * backward) + message.bytes * seconds_per_byte
     return max(0.0, end - backward)
 
 
+def _asynchronous(
+    step: WorkerStep, constants: WorkerConstants, computing: Mapping[str, float], overhead: float
+) -> WorkerTime:
+    """An average update: the server's core updates, its link carries messages in both directions."""
+    size = sum(message.bytes for message in step.messages)
+    one_way = size * _wire(step, constants)
+    together = size / (size + constants.duplex_bytes) if size else 0.0
+    updating = computing[UPDATE] / _workers_per_core(step)
+    serving = constants.server_message_seconds + size * constants.server_byte_seconds + updating
+    away = sum(computing.values()) - computing[UPDATE] + overhead
+    stations = (one_way * (1 - together), one_way * (1 - together), 2 * one_way * together, serving)
+    seconds = 1 / _closed_network_rate(step.workers, away, stations)
+    share = 1 / step.workers
+    computed = {group: taken * share for group, taken in computing.items() if group != UPDATE}
+    used = sum(computed.values()) + overhead * share
+    return WorkerTime(computed, overhead * share, max(0.0, seconds - used))
+
+
+def _closed_network_rate(workers: int, away_seconds: float, service_seconds: Sequence[float]) -> float:
+    """Visits per second of workers to stations they queue at: R_k = s_k (1 + Q_k), X = m / (Z + Σ R_k)."""
+    rate, queues = 0.0, [0.0] * len(service_seconds)
+    for present in range(1, workers + 1):
+        responses = [service * (1 + queue) for service, queue in zip(service_seconds, queues, strict=True)]
+        rate = present / (away_seconds + sum(responses))
+        queues = [rate * response for response in responses]
+    return rate
+
+
 def worker_step(
-    graph: Graph, priced: PricedStep, layout: Layout, on_machine: int, network_bytes_per_second: float | None
+    graph: Graph,
+    priced: PricedStep,
+    layout: Layout,
+    on_machine: int,
+    cores: int,
+    network_bytes_per_second: float | None,
 ) -> WorkerStep | None:
     """What the time of a step depends on; None for layouts that these equations do not describe."""
     workers = layout.devices
@@ -201,6 +262,7 @@ def worker_step(
         strategy=strategy,
         workers=workers,
         workers_on_machine=min(on_machine, workers),
+        cores=cores,
         seconds=seconds,
         backward_seconds=float(backward.sum()),
         calls=sum(1 for op in priced.priced.ops if op.work.kernels and op.phase is not Phase.OPTIMIZER),
@@ -228,9 +290,27 @@ def _strategy(layout: Layout) -> str | None:
 def _by_group(priced: PricedStep) -> dict[str, float]:
     seconds: dict[str, float] = dict.fromkeys(GROUPS, 0.0)
     for op, taken in zip(priced.priced.ops, priced.priced.seconds.tolist(), strict=True):
-        group = UPDATE if op.phase is Phase.OPTIMIZER else _GROUP_OF.get(op.work.kind, STREAMS)
-        seconds[group] += taken
+        if taken > 0:
+            seconds[UPDATE if op.phase is Phase.OPTIMIZER else _group(op.work)] += taken
     return seconds
+
+
+def _group(work: Work) -> str:
+    """The group of an operator; weights of small batches are most of what it moves."""
+    group = _GROUP_OF.get(work.kind, STREAMS)
+    moved = work.read_bytes + work.write_bytes
+    return WEIGHTS if group in (PRODUCTS, CONVOLUTIONS) and 2 * _weight_bytes(work) > moved else group
+
+
+def _weight_bytes(work: Work) -> float:
+    """Bytes of the weights of a layer, or of their gradient; 0 of a product without weights."""
+    dims, item = work.dims, ITEM_BYTES.get(work.dtype, 4)
+    if work.kind is Kind.LINEAR:
+        return float(dims["in"] * dims["out"] * item)
+    if work.kind is Kind.CONVOLUTION:
+        kernel = math.prod(dims.get(f"kernel_{axis}", 1) for axis in ("depth", "height", "width"))
+        return float(dims["out_channels"] * dims["in_channels"] // dims.get("groups", 1) * kernel * item)
+    return 0.0
 
 
 def _messages(graph: Graph, layout: Layout, strategy: str, backward: Floats, start: int) -> list[Message]:
