@@ -28,7 +28,8 @@ from foretrain.prediction.step.cpu_workers import CONSTANTS, WorkerConstants, pr
 _RUN_SPREAD = 0.1
 """Scale of the relative errors at which their cost turns from quadratic to linear."""
 _FEWEST_RUNS, _FEWEST_MODELS = 4, 2
-_MOST_FOLDS = 16
+_MOST_FOLDS = 8
+_TOLERANCE = 1e-4
 _P90 = 1.2815515655446004
 _NORMAL = 1.4826
 """Standard deviation of a normal distribution over its median absolute deviation."""
@@ -66,13 +67,12 @@ class WorkerFit:
     held_out_before: Accuracy | None = None
 
 
-def fit_constants(samples: Sequence[RunSample]) -> WorkerConstants:
-    """The constants that explain the runs best."""
+def fit_constants(samples: Sequence[RunSample], near: WorkerConstants | None = None) -> WorkerConstants:
+    """The constants that explain the runs best; the search starts at the prior, or near other constants."""
     from scipy.optimize import least_squares
 
     known = prior()
-    start = np.array([getattr(known.constants, name) for name in CONSTANTS])
-    spread = np.array([getattr(known.spread, name) for name in CONSTANTS])
+    start, spread = _values(known.constants), _values(known.spread)
     measured = np.log([sample.measured_seconds for sample in samples])
 
     def residuals(x: Floats) -> Floats:
@@ -81,7 +81,8 @@ def fit_constants(samples: Sequence[RunSample]) -> WorkerConstants:
         errors = (np.array(predicted) - measured) / _RUN_SPREAD
         return np.append(_soft(errors), x / spread)
 
-    fitted = least_squares(residuals, np.zeros(len(start)), method="trf", x_scale=spread)
+    begin = np.zeros(len(start)) if near is None else np.log(_values(near) / start)
+    fitted = least_squares(residuals, begin, x_scale=spread, ftol=_TOLERANCE, xtol=_TOLERANCE)
     return _constants(start * np.exp(fitted.x))
 
 
@@ -89,6 +90,10 @@ def _soft(errors: Floats) -> Floats:
     """Signed roots of twice the soft l1 cost: squared and summed they are that cost."""
     cost: Floats = np.sign(errors) * np.sqrt(2 * (np.sqrt(1 + errors**2) - 1))
     return cost
+
+
+def _values(constants: WorkerConstants) -> Floats:
+    return np.array([getattr(constants, name) for name in CONSTANTS])
 
 
 def _constants(values: Floats) -> WorkerConstants:
@@ -106,7 +111,7 @@ def fit_workers(samples: Sequence[RunSample], held_out: Collection[str] = ()) ->
             f"{_FEWEST_RUNS} runs of {_FEWEST_MODELS} models are needed, without those held out"
         )
     constants = fit_constants(used)
-    off = _left_out(used)
+    off = _left_out(used, constants)
     between, within = _spreads(used, off)
     calibration = WorkerCalibration(
         constants=constants,
@@ -138,11 +143,11 @@ def _log_ratios(samples: Sequence[RunSample], constants: WorkerConstants) -> lis
     ]
 
 
-def _left_out(samples: Sequence[RunSample]) -> list[float]:
+def _left_out(samples: Sequence[RunSample], near: WorkerConstants) -> list[float]:
     """log(measured / predicted) of each sample by a fit to runs of other models."""
     off = [0.0] * len(samples)
     for fold in _folds(samples):
-        constants = fit_constants([sample for sample in samples if sample.model not in fold])
+        constants = fit_constants([sample for sample in samples if sample.model not in fold], near)
         for index, sample in enumerate(samples):
             if sample.model in fold:
                 off[index] = math.log(sample.measured_seconds / worker_time(sample.step, constants).seconds)

@@ -5,17 +5,19 @@ does not. With n bytes of a message, p workers, a network of B bytes/s and const
 
     computing    C = d (Σ_g f_g s_g (1 + k_g (min(w, cores) - 1)) + h + c · calls)
     all-reduce   of DDP's buckets, each during the rest of the backward pass:  a + n (2(p-1)/p e/B + b)
-    FSDP         gathers each unit twice and scatters its gradients:  a + n ((p-1)/p e/B + b), where the
-                 wire time of the backward pass overlaps a share v of its computing
+    FSDP         gathers each unit twice and scatters its gradients:  a + n (q (p-1)/p e/B + b) with q = 1
+                 and 2; the wire time of the backward pass overlaps a share v of its computing
     DataParallel broadcasts the parameters and reduces the gradients tensor by tensor, awaiting each
-    server       p pushes, then p pulls, share its link and its core:  a + p n (2 e/B + b)
+    server       p pushes, then p pulls, share its link and its core:  a + p n (2 e/B + b); workers with a
+                 core of their own push while others still compute
     async        a closed queueing network of workers that compute, the server's link in each direction, and
                  its core; large messages disturb those of the other direction: a share n / (n + n_0) of
                  both directions is one station
 
 s_g are the predicted seconds of a group of operators, w the workers on one machine, d = ceil(w / cores) those
-that share a core, where each exchange also waits for a time slice. f_g, k_g, h, c, e, v, n_0, and a and b of
-each strategy are constants. A machine that was not calibrated has none, and other models predict it.
+that share a core (on average w / cores), where each exchange also waits for a time slice. f_g, k_g, h, c, e,
+v, n_0, and a and b of each strategy are constants, so is the time of a byte of messages that are mapped anew.
+A machine that was not calibrated has none, and other models predict it.
 
 Reference for the queueing network: M. Reiser, S. Lavenberg, J. ACM 27 (2), 1980 (mean value analysis).
 """
@@ -33,6 +35,7 @@ import numpy as np
 from foretrain.facts.sheets import data_root
 from foretrain.prediction.collectives._base import Verb
 from foretrain.prediction.cost_models.priced_step import PricedStep, call_times
+from foretrain.prediction.operators.cpu import MMAP_THRESHOLD_BYTES
 from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.strategies.catalogue import replication
 from foretrain.prediction.strategies.gradients import bucketed, forward_end, gradients, optimizer_start
@@ -42,13 +45,13 @@ from foretrain.workloads.graph import ITEM_BYTES, Graph, Phase, Role
 from foretrain.workloads.ops import Kind, Work
 
 FILE = "cpu_workers.toml"
-PRODUCTS, CONVOLUTIONS, WEIGHTS = "products", "convolutions", "weights"
+PRODUCTS, CONVOLUTIONS, KERNELS, POINTWISE = "products", "convolutions", "kernels", "pointwise"
 STREAMS, UPDATE = "streams", "update"
-GROUPS = (PRODUCTS, CONVOLUTIONS, WEIGHTS, STREAMS, UPDATE)
-"""Products and convolutions that mostly compute, those that mostly read weights, other operators, the update."""
+GROUPS = (PRODUCTS, CONVOLUTIONS, KERNELS, POINTWISE, STREAMS, UPDATE)
+"""Groups of operators with errors of their own: products, convolutions that move more pixels than weights,
+those that move more weights, those of single pixels or in groups, other operators, the update."""
 _GROUP_OF = {
     **dict.fromkeys((Kind.LINEAR, Kind.MATMUL, Kind.ATTENTION, Kind.RNN), PRODUCTS),
-    Kind.CONVOLUTION: CONVOLUTIONS,
     Kind.OPTIMIZER: UPDATE,
 }
 SINGLE, DDP, FSDP, DP, SERVER = "single", "ddp", "fsdp", "dp", "server"
@@ -56,10 +59,13 @@ SINGLE, DDP, FSDP, DP, SERVER = "single", "ddp", "fsdp", "dp", "server"
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """An exchange: its bytes, and the share of the backward pass after which it can start."""
+    """An exchange: its bytes, the share of the backward pass after which it can start, and how often its
+    bytes pass the wire, against a gather of them.
+    """
 
     bytes: float
     ready: float = 1.0
+    passes: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -90,17 +96,21 @@ class WorkerConstants:
     `*_factor`: measured over predicted seconds of a group. `*_contention`: further share of a group's time
     for each further core in use. `slice_seconds`: wait of an exchange for a core that workers share.
     `wire_share`: wire time over that of the nominal rate. `*_message_seconds` and `*_byte_seconds`: processor
-    time of an exchange. `duplex_bytes`: size of messages that half disturb those of the other direction.
+    time of an exchange. `fresh_byte_seconds`: of a byte of a message that is mapped anew. `duplex_bytes`:
+    size of messages that half disturb those of the other direction. `buffer_bytes`: what a network takes at
+    once, at most at its rate since the message before.
     """
 
     products_factor: float
     convolutions_factor: float
-    weights_factor: float
+    kernels_factor: float
+    pointwise_factor: float
     streams_factor: float
     update_factor: float
     products_contention: float
     convolutions_contention: float
-    weights_contention: float
+    kernels_contention: float
+    pointwise_contention: float
     streams_contention: float
     update_contention: float
     step_seconds: float
@@ -109,6 +119,8 @@ class WorkerConstants:
     wire_share: float
     fsdp_overlap: float
     duplex_bytes: float
+    buffer_bytes: float
+    fresh_byte_seconds: float
     ddp_message_seconds: float
     ddp_byte_seconds: float
     fsdp_message_seconds: float
@@ -169,7 +181,8 @@ def worker_time(step: WorkerStep, constants: WorkerConstants) -> WorkerTime:
         return _asynchronous(step, constants, computing, overhead)
     passes = sum(step.seconds.get(group, 0.0) for group in GROUPS if group != UPDATE)
     stretched = sum(computing[group] for group in GROUPS if group != UPDATE) / passes if passes else 1.0
-    return WorkerTime(computing, overhead, _exchanging(step, constants, step.backward_seconds * stretched))
+    backward = step.backward_seconds * stretched
+    return WorkerTime(computing, overhead, _exchanging(step, constants, backward, sum(computing.values())))
 
 
 def _workers_per_core(step: WorkerStep) -> int:
@@ -181,27 +194,39 @@ def _wire(step: WorkerStep, constants: WorkerConstants) -> float:
     return constants.wire_share / step.network_bytes_per_second if step.network_bytes_per_second else 0.0
 
 
-def _exchanging(step: WorkerStep, constants: WorkerConstants, backward: float) -> float:
+def _idle_places(step: WorkerStep) -> int:
+    """Workers that have their core to themselves while others share one, and are ready earlier."""
+    return -step.workers_on_machine % step.cores if _workers_per_core(step) > 1 else 0
+
+
+def _exchanging(step: WorkerStep, constants: WorkerConstants, backward: float, computing: float) -> float:
     """Seconds of exchanges that a worker waits for."""
     workers, wire = step.workers, _wire(step, constants)
     each: float = getattr(constants, f"{step.strategy}_message_seconds")
     each += constants.slice_seconds * (_workers_per_core(step) - 1)
     per_byte: float = getattr(constants, f"{step.strategy}_byte_seconds")
     total = sum(message.bytes for message in step.messages)
+    large = sum(message.bytes for message in step.messages if message.bytes > MMAP_THRESHOLD_BYTES)
+    mapping = large * constants.fresh_byte_seconds
     if step.strategy == DDP:
         ring = 2 * (workers - 1) / workers * wire
-        return len(step.messages) * each + _exposed(step.messages, ring + per_byte, backward)
+        return len(step.messages) * each + mapping + _exposed(step.messages, ring + per_byte, backward)
     if step.strategy == SERVER:
-        return each + total * workers * (per_byte + 2 * wire)
-    on_wire = total * (workers - 1) / workers * wire
+        early = _idle_places(step) * min(total * wire, computing * (1 - 1 / _workers_per_core(step)))
+        return each + total * workers * (per_byte + 2 * wire) - early
+    sent = [message.bytes * message.passes * (workers - 1) / workers for message in step.messages]
+    on_wire = sum(sent) * wire
     if step.strategy == FSDP:
+        buffered = min(sum(min(each_sent, constants.buffer_bytes) for each_sent in sent) * wire, computing)
         overlapped = min(constants.fsdp_overlap * backward, on_wire * _FSDP_BACKWARD_SHARE)
-        return len(step.messages) * each + total * per_byte + on_wire - overlapped
+        overlapped = max(overlapped, buffered)
+        return len(step.messages) * each + mapping + total * per_byte + on_wire - overlapped
     return step.tensors * each + total * per_byte + on_wire
 
 
-_FSDP_BACKWARD_SHARE = 2 / 3
-"""Of the bytes of a step that FSDP gathers and scatters, those of the backward pass."""
+_FSDP_BACKWARD_SHARE = 3 / 4
+"""Of the bytes that FSDP moves in a step, those of the backward pass: a gather forward, a gather backward, and
+a scatter of gradients, which gloo carries out as an all-reduce of twice the bytes."""
 
 
 def _exposed(messages: Sequence[Message], seconds_per_byte: float, backward: float) -> float:
@@ -221,10 +246,11 @@ def _asynchronous(
     together = size / (size + constants.duplex_bytes) if size else 0.0
     updating = computing[UPDATE] / _workers_per_core(step)
     serving = constants.server_message_seconds + size * constants.server_byte_seconds + updating
-    away = sum(computing.values()) - computing[UPDATE] + overhead
+    crowding = max(1.0, step.workers_on_machine / step.cores) / _workers_per_core(step)
+    away = (sum(computing.values()) - computing[UPDATE] + overhead) * crowding
     stations = (one_way * (1 - together), one_way * (1 - together), 2 * one_way * together, serving)
     seconds = 1 / _closed_network_rate(step.workers, away, stations)
-    share = 1 / step.workers
+    share = crowding / step.workers
     computed = {group: taken * share for group, taken in computing.items() if group != UPDATE}
     used = sum(computed.values()) + overhead * share
     return WorkerTime(computed, overhead * share, max(0.0, seconds - used))
@@ -296,21 +322,18 @@ def _by_group(priced: PricedStep) -> dict[str, float]:
 
 
 def _group(work: Work) -> str:
-    """The group of an operator; weights of small batches are most of what it moves."""
-    group = _GROUP_OF.get(work.kind, STREAMS)
-    moved = work.read_bytes + work.write_bytes
-    return WEIGHTS if group in (PRODUCTS, CONVOLUTIONS) and 2 * _weight_bytes(work) > moved else group
+    """The group of an operator."""
+    if work.kind is not Kind.CONVOLUTION:
+        return _GROUP_OF.get(work.kind, STREAMS)
+    dims = work.dims
+    kernel = math.prod(dims.get(f"kernel_{axis}", 1) for axis in ("depth", "height", "width"))
+    if kernel == 1 or dims.get("groups", 1) > 1:
+        return POINTWISE
+    weights = dims["out_channels"] * dims["in_channels"] * kernel * ITEM_BYTES.get(work.dtype, 4)
+    return KERNELS if 2 * weights > work.read_bytes + work.write_bytes else CONVOLUTIONS
 
 
-def _weight_bytes(work: Work) -> float:
-    """Bytes of the weights of a layer, or of their gradient; 0 of a product without weights."""
-    dims, item = work.dims, ITEM_BYTES.get(work.dtype, 4)
-    if work.kind is Kind.LINEAR:
-        return float(dims["in"] * dims["out"] * item)
-    if work.kind is Kind.CONVOLUTION:
-        kernel = math.prod(dims.get(f"kernel_{axis}", 1) for axis in ("depth", "height", "width"))
-        return float(dims["out_channels"] * dims["in_channels"] // dims.get("groups", 1) * kernel * item)
-    return 0.0
+_FSDP_PASSES = {Verb.ALL_GATHER: 1.0, Verb.REDUCE_SCATTER: 2.0}
 
 
 def _messages(graph: Graph, layout: Layout, strategy: str, backward: Floats, start: int) -> list[Message]:
@@ -328,6 +351,9 @@ def _messages(graph: Graph, layout: Layout, strategy: str, backward: Floats, sta
         ]
     if strategy == FSDP:
         program = replication(layout).replicate(Program(graph), layout)
-        verbs = (Verb.ALL_GATHER, Verb.REDUCE_SCATTER)
-        return [Message(float(each.bytes)) for each in program.exchanges if each.verb in verbs]
+        return [
+            Message(float(each.bytes), passes=_FSDP_PASSES[each.verb])
+            for each in program.exchanges
+            if each.verb in _FSDP_PASSES
+        ]
     return [Message(whole), Message(whole)] if strategy == DP else [Message(whole)]
