@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,17 +12,112 @@ from foretrain.errors import ForetrainError, InvalidData, InvalidRequest, Missin
 if TYPE_CHECKING:
     from foretrain.learning.user_calibration.fitting import WorkerFit
     from foretrain.learning.user_calibration.samples import RunSample, UnusedRun
+    from foretrain.measuring.cuda_benchmarks import CudaTimings
+    from foretrain.measuring.local_all_reduce import AllReduceTiming
     from foretrain.measuring.profiling.comparison import Profile
     from foretrain.measuring.step_timings import StepTiming
+    from foretrain.measuring.watching.gpus import GpuReader
     from foretrain.prediction.cost_models.calibration_files import CalibrationFile
     from foretrain.prediction.cost_models.kind_corrections import ProfiledModel
     from foretrain.prediction.cost_models.user_timings import Configuration, MeasuredStep
+    from foretrain.prediction.operators.cpu import CpuCalibration
     from foretrain.store.runs import Run
     from foretrain.workloads.workload import Workload
 
 Progress = Callable[[str], None]
 EACH, HALF = "each", "half"
 """Held-out models: each in turn, or every second one for good."""
+
+
+BarProgress = Callable[[str, float], None]
+"""Gets what is being done, and which share of all is done."""
+
+
+@dataclass(frozen=True)
+class MachineLearned:
+    """The timed operators of this machine's CPU, and gloo's all-reduce between two of its processes.
+
+    `all_reduce` is None where it could not be timed or runs have calibrated the machine; `note` says why.
+    """
+
+    operators: CpuCalibration
+    file: Path
+    all_reduce: CalibrationFile | None
+    timings: tuple[AllReduceTiming, ...] = ()
+    note: str = ""
+
+
+def learn_cpu(seconds: float, progress: BarProgress) -> MachineLearned:
+    """Time operators and all-reduces on this machine's CPU, and keep them as the device `here`."""
+    from foretrain.learning.cpu import TimedWork, calibrate
+    from foretrain.measuring.micro_benchmarks import run_trials, torch_threads, torch_version
+    from foretrain.measuring.this_machine import DEVICE_ID, measure_this_machine
+    from foretrain.prediction.operators.cpu import keep
+
+    timed = run_trials(progress, seconds)
+    progress("peaks", 1.0)
+    operators = calibrate(
+        [TimedWork(item.work, item.seconds) for item in timed], DEVICE_ID, torch_threads(), torch_version()
+    )
+    measure_this_machine(
+        flop_per_second=operators.flop_per_second,
+        memory_bytes_per_second=operators.memory_bytes_per_second,
+    )
+    file = keep(operators)
+    progress("all-reduce", 1.0)
+    return replace(_learn_all_reduce(operators, torch_version()), file=file)
+
+
+def _learn_all_reduce(operators: CpuCalibration, torch: str) -> MachineLearned:
+    import os
+
+    from foretrain.errors import BackendFailed
+    from foretrain.learning.user_calibration.micro_benchmarks import keep_all_reduce
+    from foretrain.measuring.local_all_reduce import time_all_reduce
+    from foretrain.measuring.this_machine import DEVICE_ID
+
+    learned = MachineLearned(operators, Path(), None)
+    try:
+        timings = time_all_reduce()
+    except BackendFailed as error:
+        return replace(learned, note=str(error))
+    kept = keep_all_reduce(
+        [(each.bytes, each.seconds) for each in timings], DEVICE_ID, os.cpu_count() or 1, {"torch": torch}
+    )
+    note = "" if kept is not None else "constants fitted to runs are kept"
+    return replace(learned, all_reduce=kept, timings=timings, note=note)
+
+
+@dataclass(frozen=True)
+class GpuLearned:
+    """The timed operators of a GPU, by kind beside their predictions."""
+
+    timings: CudaTimings
+    profile: ProfiledModel
+    calibration: CalibrationFile
+
+
+def learn_gpu(
+    seconds: float,
+    progress: BarProgress,
+    cuda: Any = None,
+    where: str = "cuda",
+    gpus: GpuReader | None = None,
+) -> GpuLearned:
+    """Time operators on this machine's GPU; `cuda` and `gpus` are those of torch and NVML by default."""
+    from foretrain.facts.devices import device
+    from foretrain.learning.cpu import TimedWork
+    from foretrain.learning.user_calibration.micro_benchmarks import benchmark_profile, keep_benchmarks
+    from foretrain.measuring.cuda_benchmarks import run_cuda_trials
+    from foretrain.measuring.trials import trials
+    from foretrain.measuring.watching.gpus import open_gpus
+
+    timings = run_cuda_trials(trials(), seconds, progress, cuda, where, gpus or open_gpus())
+    known = device(timings.device_name)
+    timed = [TimedWork(item.work, item.seconds) for item in timings.timings]
+    versions = {"torch": timings.torch_version, "driver": timings.driver}
+    kept = keep_benchmarks(timed, known, versions)
+    return GpuLearned(timings, benchmark_profile(timed, known), kept)
 
 
 @dataclass(frozen=True)

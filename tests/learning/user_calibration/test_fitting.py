@@ -95,8 +95,10 @@ def measured(noise: float = 0.0, before: Interval | None = None) -> list[RunSamp
 
 def test_a_fit_recovers_the_constants_that_the_runs_show() -> None:
     found, true = fit_constants(measured()), true_constants()
-    for name in ("products_factor", "streams_factor", "ddp_byte_seconds", "server_byte_seconds", "wire_share"):
+    for name in ("products_factor", "ddp_byte_seconds", "server_byte_seconds", "wire_share"):
         assert getattr(found, name) == pytest.approx(getattr(true, name), rel=0.1), name
+    of_two = [each.streams_factor * (1 + each.streams_contention) for each in (found, true)]
+    assert of_two[0] == pytest.approx(of_two[1], rel=0.1)
 
 
 def test_constants_without_runs_stay_at_the_prior() -> None:

@@ -119,6 +119,7 @@ def fit_workers(samples: Sequence[RunSample], held_out: Collection[str] = ()) ->
         model_spread=between,
         run_spread=within,
         models=_models(used, constants),
+        strategies=frozenset(sample.step.strategy for sample in used),
         settings={
             sample.key: value for sample, value in zip(used, _log_ratios(used, constants), strict=True)
         },

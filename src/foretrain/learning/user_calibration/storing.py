@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import date
 from statistics import fmean, stdev
+from typing import Any
 
 import numpy as np
 
@@ -22,14 +23,28 @@ from foretrain.prediction.cost_models.calibration_files import (
     name_of,
 )
 from foretrain.prediction.cost_models.kind_corrections import KindTimes, ProfiledModel, profiles_of
+from foretrain.prediction.step.calibrated_workers import WorkerCalibration
 
 _P90 = 1.2815515655446004
 _LARGEST_SPREAD = 3.0
 
 
 def keep_workers(fit: WorkerFit, device_id: str, versions: Mapping[str, str]) -> CalibrationFile:
-    """Store the constants of a machine."""
+    """Store the constants of a machine that were fitted to runs."""
+    fitted_on = {"runs": fit.samples, "models": list(fit.models), "held out": list(fit.held_out_models)}
     known = fit.calibration
+    return kept_workers(known, device_id, versions, fitted_on, fit.samples, known.spread)
+
+
+def kept_workers(
+    known: WorkerCalibration,
+    device_id: str,
+    versions: Mapping[str, str],
+    fitted_on: Mapping[str, Any],
+    samples: int,
+    spread: float,
+) -> CalibrationFile:
+    """Store constants of a machine with what they were fitted on."""
     calibration = CalibrationFile(
         name=name_of(WORKERS, device_id),
         kind=WORKERS,
@@ -38,9 +53,9 @@ def keep_workers(fit: WorkerFit, device_id: str, versions: Mapping[str, str]) ->
         created_on=date.today().isoformat(),
         foretrain=version(),
         software={"python": platform.python_version(), "numpy": np.__version__, **versions},
-        fitted_on={"runs": fit.samples, "models": list(fit.models), "held out": list(fit.held_out_models)},
-        samples=fit.samples,
-        residual_spread=min(known.spread, _LARGEST_SPREAD),
+        fitted_on=fitted_on,
+        samples=samples,
+        residual_spread=min(spread, _LARGEST_SPREAD),
         content={
             "constants": asdict(known.constants),
             "cores": known.cores,
@@ -48,6 +63,7 @@ def keep_workers(fit: WorkerFit, device_id: str, versions: Mapping[str, str]) ->
             "run_spread": known.run_spread,
             "models": {name: asdict(each) for name, each in known.models.items()},
             "settings": dict(known.settings),
+            "strategies": sorted(known.strategies),
         },
     )
     keep_calibration(calibration)

@@ -59,7 +59,8 @@ class WorkerCalibration:
     """Constants of a machine, and how runs deviate from what they predict.
 
     `model_spread` and `run_spread` are standard deviations of log(measured / predicted): of models, and of
-    the runs of one model. `settings` has the deviation of each setting that was run, by `setting_key`.
+    the runs of one model. `settings` has the deviation of each setting that was run, by `setting_key`. Only
+    `strategies` that were measured are predicted by it.
     """
 
     constants: WorkerConstants
@@ -68,6 +69,7 @@ class WorkerCalibration:
     run_spread: float
     models: Mapping[str, ModelDeviation]
     settings: Mapping[str, float]
+    strategies: frozenset[str]
 
     @property
     def spread(self) -> float:
@@ -143,6 +145,7 @@ def _from_plain(raw: Mapping[str, Any]) -> WorkerCalibration:
             for name, each in raw["models"].items()
         },
         settings={key: float(value) for key, value in raw["settings"].items()},
+        strategies=frozenset(map(str, raw["strategies"])),
     )
 
 
@@ -172,7 +175,7 @@ def calibrated_step(
     if known is None:
         return step
     worker = step_of_workers(graph, step.layout, hardware, at, known.cores)
-    if worker is None:
+    if worker is None or worker.strategy not in known.strategies:
         return step
     off = deviation(known, at.model.model, setting_key(at.model.model, graph.batch, worker))
     return _with_time(step, worker_time(worker, known.constants), math.exp(off.mean), off)

@@ -136,17 +136,28 @@ CONSTANTS = tuple(each.name for each in fields(WorkerConstants))
 
 @dataclass(frozen=True)
 class Prior:
-    """Constants of an unknown machine, and the standard deviations of their logarithms."""
+    """Constants of an unknown machine, and the standard deviations of their logarithms.
+
+    `model_spread` and `run_spread` are those of log(measured / predicted) before any run: of models, and of
+    the runs of one model.
+    """
 
     constants: WorkerConstants
     spread: WorkerConstants
+    model_spread: float
+    run_spread: float
 
 
 @cache
 def prior() -> Prior:
     """What ships with the package."""
     raw = tomllib.loads((data_root() / "calibrations" / FILE).read_text(encoding="utf-8"))
-    return Prior(WorkerConstants(**raw["constants"]), WorkerConstants(**raw["spread"]))
+    return Prior(
+        constants=WorkerConstants(**raw["constants"]),
+        spread=WorkerConstants(**raw["spread"]),
+        model_spread=raw["residual"]["model_spread"],
+        run_spread=raw["residual"]["run_spread"],
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,8 +236,8 @@ def _exchanging(step: WorkerStep, constants: WorkerConstants, backward: float, c
 
 
 _FSDP_BACKWARD_SHARE = 3 / 4
-"""Of the bytes that FSDP moves in a step, those of the backward pass: a gather forward, a gather backward, and
-a scatter of gradients, which gloo carries out as an all-reduce of twice the bytes."""
+"""Of the bytes that FSDP moves in a step, those of the backward pass: a gather in each pass, and a scatter of
+gradients, which gloo carries out as an all-reduce of twice the bytes."""
 
 
 def _exposed(messages: Sequence[Message], seconds_per_byte: float, backward: float) -> float:

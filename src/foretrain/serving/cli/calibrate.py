@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from foretrain.prediction.cost_models.calibration_files import CalibrationFile
     from foretrain.prediction.cost_models.user_timings import MeasuredStep
     from foretrain.prediction.operators.cpu import CpuCalibration
-    from foretrain.serving.calibrations import RunsLearned
+    from foretrain.serving.calibrations import GpuLearned, MachineLearned, RunsLearned
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,30 +100,57 @@ def _progress_bar(title: str) -> Iterator[Callable[[str, float], None]]:
 
 
 def _calibrate_here(seconds: float, json: bool) -> None:
-    from foretrain.learning.cpu import TimedWork, calibrate
-    from foretrain.measuring.micro_benchmarks import run_trials, torch_threads, torch_version
-    from foretrain.measuring.this_machine import DEVICE_ID, measure_this_machine
-    from foretrain.prediction.operators.cpu import keep
+    from foretrain.encoding import encode
+    from foretrain.measuring.profiling.running import present_device
+    from foretrain.serving.calibrations import learn_cpu, learn_gpu, plain
     from foretrain.serving.cli.terminal import print_json
 
     with _progress_bar("Timing this machine") as progress:
-        timed = run_trials(progress, seconds)
-        progress("peaks", 1.0)
-        calibration = calibrate(
-            [TimedWork(item.work, item.seconds) for item in timed],
-            DEVICE_ID,
-            torch_threads(),
-            torch_version(),
-        )
-        measure_this_machine(
-            flop_per_second=calibration.flop_per_second,
-            memory_bytes_per_second=calibration.memory_bytes_per_second,
-        )
-    file = keep(calibration)
+        if present_device() == "cuda":
+            gpu = learn_gpu(seconds, progress)
+            if json:
+                print_json({"calibration": plain(gpu.calibration), "clock_hertz": gpu.timings.clock_hertz})
+            else:
+                _show_gpu(gpu)
+            return
+        learned = learn_cpu(seconds, progress)
     if json:
-        print_json(calibration)
-    else:
-        _show_machine(calibration, file)
+        reduced = None if learned.all_reduce is None else plain(learned.all_reduce)
+        print_json({**encode(learned.operators), "all_reduce": reduced, "note": learned.note})
+        return
+    _show_machine(learned.operators, learned.file)
+    _show_all_reduce(learned)
+
+
+def _show_all_reduce(learned: MachineLearned) -> None:
+    from foretrain.serving.cli.terminal import Column, print_line, print_table
+    from foretrain.units import format_bytes, format_duration
+
+    if learned.timings:
+        print_line()
+        print_table(
+            [Column("all-reduce between 2 processes"), Column("time", right=True)],
+            [(format_bytes(each.bytes), format_duration(each.seconds)) for each in learned.timings],
+        )
+    if learned.note:
+        print_line(f"All-reduce: {learned.note}.")
+
+
+def _show_gpu(learned: GpuLearned) -> None:
+    from foretrain.serving.cli.terminal import Column, print_line, print_table
+
+    timings, calibration = learned.timings, learned.calibration
+    clock = timings.clock_hertz
+    watched = f", clock {clock[0] / 1e9:.2f} to {clock[1] / 1e9:.2f} GHz" if clock else ""
+    print_line(f"{timings.device_name}: {len(timings.timings)} operators timed{watched}", "bold")
+    if timings.skipped:
+        print_line(f"Left out, as they do not fit its memory: {timings.skipped} trials.", "yellow")
+    rows = [
+        (row.phase.value, row.kind.value, f"{row.measured_seconds / row.predicted_seconds:.2f}")
+        for row in learned.profile.kinds
+    ]
+    print_table([Column("phase"), Column("operators"), Column("measured / predicted", right=True)], rows)
+    print_line(f"Kept as {calibration.name}. Now: foretrain predict MODEL --on {calibration.device}")
 
 
 def _show_machine(calibration: CpuCalibration, file: Path) -> None:

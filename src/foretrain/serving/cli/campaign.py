@@ -135,9 +135,7 @@ def _line_reporter() -> Callable[[Progress], None]:
     return report
 
 
-def _show_trials(
-    campaign: Campaign, stored: dict[str, Any], limit: int | None, as_json: bool
-) -> None:
+def _show_trials(campaign: Campaign, stored: dict[str, Any], limit: int | None, as_json: bool) -> None:
     from foretrain.measuring.campaigns.trials import trials_of
     from foretrain.serving.cli.terminal import Column, print_json, print_line, print_table
 
@@ -173,7 +171,12 @@ def _show_result(result: CampaignResult, place: str, as_json: bool) -> None:
         print_json(_plain_result(result, place))
         return
     right = ("batch", "measured", "predicted", "error")
-    columns = [Column("model"), Column("workers"), *(Column(title, right=True) for title in right), Column("")]
+    columns = [
+        Column("model"),
+        Column("workers"),
+        *(Column(title, right=True) for title in right),
+        Column(""),
+    ]
     if result.runs:
         print_table(columns, [_row(run) for run in sorted(result.runs, key=_order)])
     counts = _counts(result)
