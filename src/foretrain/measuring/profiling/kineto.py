@@ -174,7 +174,7 @@ def _nested(events: list[Event]) -> list[Node]:
         event, children = open_events.pop()
         (open_events[-1][1] if open_events else roots).append(Node(event, tuple(children)))
 
-    for event in sorted(events, key=lambda each: (each.start, -each.end)):
+    for event in sorted(events, key=lambda each: (each.start, -each.end, each.category == OPERATOR)):
         while open_events and event.end > open_events[-1][0].end + _TOLERANCE:
             close()
         while open_events and event.start >= open_events[-1][0].end:
