@@ -43,14 +43,14 @@ def spread(measured: Floats, predicted: Floats) -> dict[str, float]:
     return {"p10": p10, "p50": p50, "p90": p90, "mean_absolute_error": error, "cases": len(ratio)}
 
 
-def data_used(found: Sequence[Measurements]) -> list[dict[str, Any]]:
+def data_used(measurements: Sequence[Measurements]) -> list[dict[str, Any]]:
     """Each data set with how many measurements of each device were used."""
     return [
         {
             "source": part.source,
             "measurements": {name: int((part.device_ids == name).sum()) for name in part.devices},
         }
-        for part in found
+        for part in measurements
     ]
 
 

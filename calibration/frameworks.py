@@ -150,8 +150,8 @@ def fit_framework(
         off = np.log([step_seconds(parts, at) for parts, _ in timed]) - measured
         return np.append(off, _PRIOR * (logarithms - begin))
 
-    found = least_squares(errors, begin, loss="cauchy", f_scale=_SOFT)
-    return _moved(start, dict(zip(names, np.exp(found.x).tolist(), strict=True)))
+    solution = least_squares(errors, begin, loss="cauchy", f_scale=_SOFT)
+    return _moved(start, dict(zip(names, np.exp(solution.x).tolist(), strict=True)))
 
 
 def _values(at: Framework, names: Sequence[str]) -> list[float]:

@@ -31,5 +31,5 @@ def minimise(
         ftol=_TOLERANCE,
         max_nfev=evaluations,
     )
-    found: Floats = search.x
-    return found
+    solution: Floats = search.x
+    return solution

@@ -72,8 +72,8 @@ class Job:
     @property
     def log_seconds(self) -> Floats:
         """What was timed."""
-        found: Floats = np.log([item.step_seconds for item in self.timings])
-        return found
+        log_seconds: Floats = np.log([item.step_seconds for item in self.timings])
+        return log_seconds
 
 
 def sia_timing(step: SiaStep) -> Timing:
@@ -85,10 +85,10 @@ def sia_timing(step: SiaStep) -> Timing:
 
 def sia_jobs(steps: Sequence[SiaStep]) -> list[Job]:
     """The steps of each model on each cluster, of both tables."""
-    found: dict[tuple[str, str], list[Timing]] = {}
+    timings_of_job: dict[tuple[str, str], list[Timing]] = {}
     for step in steps:
-        found.setdefault((step.model, step.cluster), []).append(sia_timing(step))
-    return [Job(*key, tuple(timings), sia.SOURCE) for key, timings in found.items()]
+        timings_of_job.setdefault((step.model, step.cluster), []).append(sia_timing(step))
+    return [Job(*key, tuple(timings), sia.SOURCE) for key, timings in timings_of_job.items()]
 
 
 def gavel_timing(step: GavelStep) -> Timing:
@@ -98,11 +98,11 @@ def gavel_timing(step: GavelStep) -> Timing:
 
 def gavel_jobs(steps: Sequence[GavelStep]) -> list[Job]:
     """The steps of each network on each device; a single GPU is listed twice in the file, and taken once."""
-    found: dict[tuple[str, str], dict[Configuration, Timing]] = {}
+    timings_of_job: dict[tuple[str, str], dict[Configuration, Timing]] = {}
     for step in steps:
         timing = gavel_timing(step)
-        found.setdefault((step.model, step.cluster), {}).setdefault(timing.configuration, timing)
-    return [Job(*key, tuple(timings.values()), gavel.SOURCE) for key, timings in found.items()]
+        timings_of_job.setdefault((step.model, step.cluster), {}).setdefault(timing.configuration, timing)
+    return [Job(*key, tuple(timings.values()), gavel.SOURCE) for key, timings in timings_of_job.items()]
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,14 +117,14 @@ def learn_population(form: Form, jobs: Sequence[Job]) -> Population:
     """What the jobs have in common."""
     prior = wide_prior(form, NOISE)
     tables = [(job.columns, job.log_seconds) for job in jobs]
-    found: list[Floats | None] = [None] * len(jobs)
+    starts: list[Floats | None] = [None] * len(jobs)
     level = form.names.index(LEVEL)
     own = np.array([item.deviation * _NARROWER for item in form.parameters]) ** 2
     values: Floats = np.zeros((len(jobs), len(own)))
     for _ in range(_ROUNDS):
         for row, (at, seconds) in enumerate(tables):
-            fitted = fit(form, at, seconds, prior, found[row], _TOLERANCE)
-            found[row] = fitted.values
+            fitted = fit(form, at, seconds, prior, starts[row], _TOLERANCE)
+            starts[row] = fitted.values
             values[row] = fitted.values
         values[:, level] = 0.0
         values = _clipped(values)
@@ -133,7 +133,7 @@ def learn_population(form: Form, jobs: Sequence[Job]) -> Population:
         prior = _prior(means, (squares + _WORTH * own) / (len(jobs) + _WORTH), level)
     misses = [
         float(np.sqrt(np.mean((form.log_seconds(_given(start), at) - seconds) ** 2)))
-        for start, (at, seconds) in zip(found, tables, strict=True)
+        for start, (at, seconds) in zip(starts, tables, strict=True)
     ]
     prior = Prior(prior.means, prior.covariance, float(np.median(misses)), _one_batch(jobs))
     return Population(prior, _by_cluster(values, [job.cluster for job in jobs], prior, own, level))
@@ -179,12 +179,12 @@ def _by_cluster(
     off = np.concatenate([groups[name] - groups[name].mean(axis=0) for name in names])
     within = ((off**2).sum(axis=0) + _WORTH * own) / (len(off) - len(names) + _WORTH)
     between = np.maximum(middles.var(axis=0, ddof=1) - within * np.mean(1 / sizes), 0.0)
-    found = {}
+    priors = {}
     for name, middle, size in zip(names, middles, sizes.tolist(), strict=True):
         trust = between / (between + within / size)
         means = prior.means + trust * (middle - prior.means)
-        found[name] = _prior(means, within + between * (1 - trust), level, prior.noise, prior.one_batch)
-    return found
+        priors[name] = _prior(means, within + between * (1 - trust), level, prior.noise, prior.one_batch)
+    return priors
 
 
 def calibrate(data: Path) -> Mapping[str, Any]:
@@ -196,9 +196,9 @@ def calibrate(data: Path) -> Mapping[str, Any]:
 
 
 def _content(of: Form, jobs: Sequence[Job]) -> dict[str, Any]:
-    found = learn_population(of, jobs)
-    by_cluster = {name: _distribution(of, prior) for name, prior in found.by_cluster.items()}
-    return {**_distribution(of, found.prior), **_timings(found.prior), "clusters": by_cluster}
+    population = learn_population(of, jobs)
+    by_cluster = {name: _distribution(of, prior) for name, prior in population.by_cluster.items()}
+    return {**_distribution(of, population.prior), **_timings(population.prior), "clusters": by_cluster}
 
 
 def _timings(prior: Prior) -> dict[str, float]:

@@ -178,7 +178,7 @@ def _word(entry: Mapping[str, Any], *, names_only: bool) -> Word:
 
 
 def _split_identifiers(text: str) -> str:
-    """Write `step_told` and `StepTold` as `step told`; line breaks stay where they are.
+    """Write `step_time` and `StepTime` as `step time`; line breaks stay where they are.
 
     Words start where a letter follows what is no letter; a regular expression that begins with a boundary is
     several times slower than one that begins with a letter, so `check_text` tests the start of a match.

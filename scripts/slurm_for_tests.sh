@@ -30,7 +30,7 @@ fetch() {
     # The lists of packages may be missing or too old to be of use.
     download >apt.log 2>&1 || { apt-get update && download; } >>apt.log 2>&1 || { cat apt.log >&2; exit 1; }
     for package in *.deb; do dpkg -x "$package" unpacked; done
-    # The daemons tell what they are by their name, which Debian gives them by alternatives.
+    # A daemon finds its role from its own name, which Debian sets with alternatives.
     for daemon in slurmd slurmctld slurmstepd; do ln -s "$daemon-wlm" "unpacked/usr/sbin/$daemon"; done
     chmod 755 .
   )

@@ -1,4 +1,4 @@
-"""The documentation tells the truth: its commands exist, its outputs are what the commands print now."""
+"""The documentation is up to date: its commands exist, its outputs are what the commands print now."""
 
 import importlib.util
 import re
@@ -40,12 +40,14 @@ def problem_with(words: list[str]) -> str | None:
     if words[0].startswith("-"):
         return None if words[0] in {"--help", "--version", "--install-completion"} else f"option {words[0]}"
     known = {command.name: command for command in render_docs.commands()}
-    if words[0] not in known:
-        return f"command {words[0]}"
-    names = (parameter.name for parameter in known[words[0]].parameters)
+    of_family = " ".join(words[:2])  # `runs list`
+    command = of_family if of_family in known else words[0]
+    if command not in known:
+        return f"command {command}"
+    names = (parameter.name for parameter in known[command].parameters)
     flags = {flag for name in names for flag in re.split(r", | / ", name)}
     unknown = [word for word in words[1:] if word.startswith("--") and word not in {*flags, "--help"}]
-    return f"options {unknown} of {words[0]}" if unknown else None
+    return f"options {unknown} of {command}" if unknown else None
 
 
 def check(root: Path) -> subprocess.CompletedProcess[str]:
@@ -67,7 +69,10 @@ def test_commands_are_found_in_a_page() -> None:
     assert list(shown_commands(page)) == [["devices", "h100"], ["offers", "--spot"]]
 
 
-@pytest.mark.parametrize("words", [["divine"], ["devices", "--nonsense"], ["--nonsense"]])
+@pytest.mark.parametrize(
+    "words",
+    [["divine"], ["devices", "--nonsense"], ["--nonsense"], ["runs", "divine"], ["runs", "list", "--x"]],
+)
 def test_a_command_that_does_not_exist_is_noticed(words: list[str]) -> None:
     assert problem_with(words)
 

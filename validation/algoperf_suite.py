@@ -26,19 +26,19 @@ _NOTES = (
 
 
 def run(data: Path) -> SuiteReport:
-    """Tell a sample of runs from the other submissions' runs."""
+    """Predict a sample of runs from the runs of the other submissions."""
     runs = algoperf(data)
     chosen = [item for task in ALGOPERF_WORKLOADS for item in _sample([r for r in runs if r.task == task])]
     by_set: dict[str, dict[str, Metrics]] = {}
     cases: list[Case] = []
     for cut in CUTS:
         by_task = {
-            task: _told(runs, [item for item in chosen if item.task == task], cut)
+            task: _cases(runs, [item for item in chosen if item.task == task], cut)
             for task in ALGOPERF_WORKLOADS
         }
-        found = [case for listed in by_task.values() for case in listed]
-        cases += found
-        by_set[f"{cut:.0%} seen, leave submission out"] = table(found)
+        at_cut = [case for listed in by_task.values() for case in listed]
+        cases += at_cut
+        by_set[f"{cut:.0%} seen, leave submission out"] = table(at_cut)
         for task, listed in by_task.items():
             if listed:
                 by_set[f"{cut:.0%} seen, {task}"] = table(listed)
@@ -51,11 +51,11 @@ def _sample(runs: Sequence[Run]) -> list[Run]:
     return [met[index] for index in order.tolist()]
 
 
-def _told(runs: Sequence[Run], chosen: Sequence[Run], cut: float) -> list[Case]:
-    found = []
+def _cases(runs: Sequence[Run], chosen: Sequence[Run], cut: float) -> list[Case]:
+    cases = []
     for item in chosen:
         others = [r for r in runs if r.task == item.task and r.curve.group != item.curve.group]
         case = reaching_case(item, others, cut, alone=False)
         if case is not None:
-            found.append(case)
-    return found
+            cases.append(case)
+    return cases

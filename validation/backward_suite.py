@@ -1,8 +1,8 @@
-"""Gradients of single operators inside one transformer layer: NeuSight, FP32, V100, told without a V100.
+"""Gradients of single operators inside one transformer layer: NeuSight, FP32, V100, predicted without a V100.
 
-Per-operator backward times exist for the V100 alone. They are told by operator models refitted without any
-V100, from forward measurements of the other GPUs: no backward time is ever fitted. A linear layer's gradient
-is two products, and a sum over the tokens where it has a bias.
+Per-operator backward times exist for the V100 only. They are predicted by operator models refitted without
+any V100, from forward measurements of the other GPUs: no backward time is ever fitted. A linear layer's
+gradient is two products, and a sum over the tokens where it has a bias.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ def run(data: Path) -> SuiteReport:
     sets = {"all": moved + multiplied, "products": multiplied, "memory-bound": moved}
     for label in sorted({case.group for case in (*moved, *multiplied)}):
         sets[label] = [case for case in (*moved, *multiplied) if case.group == label]
-    found = {
+    by_set = {
         f"{title}, V100 left out": {method: metrics(cases, method) for method in methods}
         for title, cases in sets.items()
     }
     notes = (*_NOTES, f"Worst: {worst(moved + multiplied, UNSEEN, lambda case: case.group)}.")
-    return SuiteReport("backward", (*moved, *multiplied), found, notes=notes)
+    return SuiteReport("backward", (*moved, *multiplied), by_set, notes=notes)
 
 
 def _models(known: matrix.Calibration) -> tuple[OperatorModel, ...]:
@@ -68,29 +68,31 @@ def _models(known: matrix.Calibration) -> tuple[OperatorModel, ...]:
 
 
 def _cases(
-    found: Measurements, methods: Mapping[str, tuple[OperatorModel, ...]], second: Measurements | None = None
+    measurements: Measurements,
+    methods: Mapping[str, tuple[OperatorModel, ...]],
+    second: Measurements | None = None,
 ) -> list[Case]:
-    """One case a measurement; `second` are works measured together with those of `found`."""
-    works = [list(found.works)] + ([] if second is None else [list(second.works)])
+    """One case per measurement; `second` are works measured together with those of `measurements`."""
+    works = [list(measurements.works)] + ([] if second is None else [list(second.works)])
     if second is not None:
-        works.append([_bias_gradient(work) for work in found.works])
-    told = {
-        method: np.sum([_seconds(each, found, models) for each in works], axis=0)
+        works.append([_bias_gradient(work) for work in measurements.works])
+    predicted = {
+        method: np.sum([_seconds(each, measurements, models) for each in works], axis=0)
         for method, models in methods.items()
     }
     return [
         Case(
-            name=f"{found.labels[row]} {_sizes(found.works[row])}",
-            group=str(found.labels[row]),
-            measured=float(found.seconds[row]),
-            predicted={method: float(times[row]) + _OFFSET_SECONDS for method, times in told.items()},
+            name=f"{measurements.labels[row]} {_sizes(measurements.works[row])}",
+            group=str(measurements.labels[row]),
+            measured=float(measurements.seconds[row]),
+            predicted={method: float(times[row]) + _OFFSET_SECONDS for method, times in predicted.items()},
         )
-        for row in range(len(found))
+        for row in range(len(measurements))
     ]
 
 
-def _seconds(works: list[Work], found: Measurements, models: tuple[OperatorModel, ...]) -> Floats:
-    (name,) = found.devices
+def _seconds(works: list[Work], measurements: Measurements, models: tuple[OperatorModel, ...]) -> Floats:
+    (name,) = measurements.devices
     everything, seconds = table(works), np.zeros(len(works))
     left = {work.kind for work in works}
     for model in models:

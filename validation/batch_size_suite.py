@@ -1,4 +1,4 @@
-"""MLPerf's reference convergence points: epochs to target by batch size, each point told from the others."""
+"""MLPerf's reference convergence points: epochs to target by batch size, each point left out in turn."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NOTES = (
 
 
 def run(data: Path) -> SuiteReport:
-    """Leave each point out and tell it."""
+    """Leave each point out and predict it."""
     points = _points(data)
     cases = _all(points, _LEAST_BATCHES)
     by_set: dict[str, dict[str, Metrics]] = {"leave point out": _table(cases)}
@@ -59,27 +59,27 @@ def _points(data: Path) -> dict[str, dict[float, float]]:
             name = f"{row['benchmark']} {row['round']}"
             seeds.setdefault(name, {}).setdefault(batch, []).append(needed)
     return {
-        name: {batch: float(np.mean(found)) for batch, found in by_batch.items()}
+        name: {batch: float(np.mean(epochs)) for batch, epochs in by_batch.items()}
         for name, by_batch in seeds.items()
     }
 
 
 def _leave_out(name: str, points: Sequence[tuple[float, float]]) -> list[Case]:
-    found = []
+    cases = []
     for index, (batch, needed) in enumerate(points):
         others = [point for place, point in enumerate(points) if place != index]
         batches, epochs = [b for b, _ in others], [e for _, e in others]
         law = fit_batch_size_law(batches, epochs)
-        told = law.epochs_at(batch)
+        predicted = law.epochs_at(batch)
         place = "inside" if 0 < index < len(points) - 1 else "outside"
         by_method = {
-            HERE: told.p50,
+            HERE: predicted.p50,
             LINE: law.line(batch),
             POWER: power_law_epochs(batches, epochs, batch),
             CONSTANT: math.exp(float(np.mean(np.log(epochs)))),
         }
-        found.append(Case(f"{name} batch {batch:.0f} {place}", name, needed, by_method, told))
-    return found
+        cases.append(Case(f"{name} batch {batch:.0f} {place}", name, needed, by_method, predicted))
+    return cases
 
 
 def _table(cases: Sequence[Case]) -> dict[str, Metrics]:

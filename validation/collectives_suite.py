@@ -1,7 +1,7 @@
-"""NCCL collectives inside one node, each device type told from the others: aiconfigurator, vTrain, DeepBench.
+"""NCCL collectives inside one node, each device type left out: aiconfigurator, vTrain, DeepBench.
 
-Two GPU types of one link technology (NVLink, PCI Express) share all parameters; the type that is told adds
-only what is published of it: nominal rate, the rate NCCL plans with, clock, how its links are laid out.
+Two GPU types of one link technology (NVLink, PCI Express) share all parameters; the predicted type adds only
+what is published of it: nominal rate, the rate NCCL plans with, clock, how its links are laid out.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _NOTES = (
 
 
 @dataclass(frozen=True)
-class _Told:
-    """A block and what each method says of it."""
+class _PredictedBlock:
+    """A block and the times that each method predicts for it."""
 
     block: Block
     kind: str
@@ -51,16 +51,16 @@ class _Told:
 
 
 def run(data: Path) -> SuiteReport:
-    """Leave each device type out, tell its collectives."""
+    """Leave each device type out and predict its collectives."""
     machines = exponents(sia.read_waiting(data))
-    told: list[_Told] = []
+    predictions: list[_PredictedBlock] = []
     unseen: dict[str, Calibration] = {}
     for kind, part in corpus(data).items():
         unseen |= left_out(part, kind, machines)
-        told += [_told(block, kind, unseen[block.device_id]) for block in part]
+        predictions += [_predicted_block(block, kind, unseen[block.device_id]) for block in part]
     integers = blocks(aiconfigurator.read_collectives(data, "int8"))
-    whole = [_told(block, _kind(block), unseen[block.device_id]) for block in integers]
-    cases, others = _cases(told, machines), _cases(whole)
+    whole = [_predicted_block(block, _kind(block), unseen[block.device_id]) for block in integers]
+    cases, others = _cases(predictions, machines), _cases(whole)
     by_set = {**_sets(cases), "whole numbers, at least 1 MiB": _metrics(_large(others))}
     notes = (*_NOTES, f"Worst of at least 1 MiB: {worst(_large(cases), HERE, _why)}.")
     return SuiteReport("collectives", tuple(cases), by_set, notes=notes)
@@ -70,19 +70,19 @@ def _sets(cases: Sequence[Case]) -> dict[str, dict[str, Metrics]]:
     large = _large(cases)
     small = [case for case in cases if _bytes(case) < LARGE_BYTES]
     over_nvlink = [case for case in large if not case.group.startswith(("l40s", "gtx", "titan"))]
-    found: dict[str, dict[str, Metrics]] = {}
+    by_set: dict[str, dict[str, Metrics]] = {}
     for verb in (Verb.ALL_REDUCE, Verb.ALL_GATHER, Verb.REDUCE_SCATTER, Verb.ALL_TO_ALL):
-        found[f"{verb}, at least 1 MiB"] = _metrics(_of(large, verb))
-        found[f"{verb}, at least 1 MiB, NVLink"] = _metrics(_of(over_nvlink, verb))
-        found[f"{verb}, below 1 MiB"] = _metrics(_of(small, verb))
+        by_set[f"{verb}, at least 1 MiB"] = _metrics(_of(large, verb))
+        by_set[f"{verb}, at least 1 MiB, NVLink"] = _metrics(_of(over_nvlink, verb))
+        by_set[f"{verb}, below 1 MiB"] = _metrics(_of(small, verb))
     for name, group in by_group(large).items():
-        found[f"{name} left out, at least 1 MiB"] = _metrics(group)
-    return found
+        by_set[f"{name} left out, at least 1 MiB"] = _metrics(group)
+    return by_set
 
 
-def _told(block: Block, kind: str, unseen: Calibration) -> _Told:
+def _predicted_block(block: Block, kind: str, unseen: Calibration) -> _PredictedBlock:
     tier = _tier(block)
-    return _Told(
+    return _PredictedBlock(
         block,
         kind,
         {
@@ -114,12 +114,12 @@ def _kind(block: Block) -> str:
     return technology(_tier(block).kind)
 
 
-def _cases(told: Sequence[_Told], machines: Mapping[str, float] | None = None) -> list[Case]:
-    """One case a measurement; with an interval where the exponents of other host bridges are given."""
-    sizes = np.concatenate([item.block.bytes for item in told])
-    measured = np.concatenate([item.block.seconds for item in told])
-    methods = {name: np.concatenate([item.seconds[name] for item in told]) for name in told[0].seconds}
-    owners = [item for item in told for _ in item.block.bytes]
+def _cases(blocks: Sequence[_PredictedBlock], machines: Mapping[str, float] | None = None) -> list[Case]:
+    """One case per measurement, with an interval where the exponents of other host bridges are given."""
+    sizes = np.concatenate([item.block.bytes for item in blocks])
+    measured = np.concatenate([item.block.seconds for item in blocks])
+    methods = {name: np.concatenate([item.seconds[name] for item in blocks]) for name in blocks[0].seconds}
+    owners = [item for item in blocks for _ in item.block.bytes]
     groups = [item.block.device_id for item in owners]
     kinds = [f"{item.kind} {size >= LARGE_BYTES}" for item, size in zip(owners, sizes, strict=True)]
     bounds: list[Quantiles | None] = [None] * len(groups)

@@ -1,4 +1,4 @@
-"""Ways to tell when a target is met, each from a run cut short: foretrain and the baselines."""
+"""Methods that predict when a target is met from a truncated run: foretrain and the baselines."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ NEIGHBOUR, CONSTANT, SHARE = "nearest run", "median of the others", "0.9 of the 
 METHODS = (HERE, ALONE, OPTIMUS, WEIGHTED, FLOORLESS, NEIGHBOUR, CONSTANT, SHARE)
 CUTS = (0.25, 0.5, 0.75)
 _CAP = 10.0
-"""A method that never gets there is taken to say ten times what was seen."""
+"""A method that never reaches the target is taken to predict this multiple of the steps seen."""
 _GRID = 200
 
 
 def reaching_case(run: Run, others: Sequence[Run], cut: float, alone: bool = True) -> Case | None:
-    """One run, seen up to `cut` of the way to its target, told by every method; None if little is seen."""
+    """One run, truncated at the share `cut` of its steps to target, by every method; None if too short."""
     seen = run.curve.until(cut * run.meets_at)
     if len(seen) < 4 or float(np.ptp(seen.values)) == 0:
         return None
     target = Target(run.curve.metric, run.target)
     history = History(tuple(other.curve for other in others))
     answer = forecast(ConvergenceRequest(seen, target, history=history))
-    told = {HERE: _capped(answer.steps.p50, seen)}
+    predicted = {HERE: _capped(answer.steps.p50, seen)}
     if alone:
-        told[ALONE] = _capped(forecast(ConvergenceRequest(seen, target)).steps.p50, seen)
+        predicted[ALONE] = _capped(forecast(ConvergenceRequest(seen, target)).steps.p50, seen)
     for name, family in (
         (OPTIMUS, "optimus"),
         (WEIGHTED, "optimus-weighted"),
         (FLOORLESS, "power-law-floorless"),
     ):
-        told[name] = _by_family(seen, run.target, family)
-    told |= baselines(run, seen, others)
+        predicted[name] = _by_family(seen, run.target, family)
+    predicted |= baselines(run, seen, others)
     return Case(
-        f"{run.curve.name}, {cut:.0%} seen", run.curve.group, run.meets_at, told, _interval(answer, seen)
+        f"{run.curve.name}, {cut:.0%} seen", run.curve.group, run.meets_at, predicted, _interval(answer, seen)
     )
 
 

@@ -41,7 +41,7 @@ class Run:
 
 def dawnbench(data: Path) -> list[Run]:
     """Runs of CIFAR-10 and ImageNet; the last epoch of a file is its planned length."""
-    found = []
+    runs = []
     rows: dict[tuple[str, str], list[Mapping[str, str]]] = {}
     for row in _rows(data / "dawnbench" / "train_curves.csv"):
         rows.setdefault((row["task"], row["entry"]), []).append(row)
@@ -52,8 +52,8 @@ def dawnbench(data: Path) -> list[Run]:
         epochs = np.array([_number(row["epoch"]) for row in listed])
         values = np.array([_number(row[column]) for row in listed])
         curve = curve_of(epochs, values, "accuracy", Direction.UP, entry, entry, zero_is_first=True)
-        found.append(Run(task, _planned(curve, curve.last_step), target))
-    return found
+        runs.append(Run(task, _planned(curve, curve.last_step), target))
+    return runs
 
 
 def algoperf(data: Path) -> list[Run]:
@@ -63,7 +63,7 @@ def algoperf(data: Path) -> list[Run]:
         steps, values = points.setdefault(row["run"], ([], []))
         steps.append(_number(row["step"]))
         values.append(_number(row["target_metric"]))
-    found = []
+    runs = []
     for row in _rows(data / "algoperf" / "runs.csv.gz"):
         task = row["workload"].removesuffix("_jax").removesuffix("_pytorch")
         if task not in ALGOPERF_WORKLOADS or row["run"] not in points:
@@ -75,24 +75,24 @@ def algoperf(data: Path) -> list[Run]:
             np.array(logged[0]), np.array(logged[1]), row["metric"], direction, name, row["submission"]
         )
         if len(curve) >= _LEAST:
-            found.append(Run(task, _planned(curve, float(row["step_hint"])), float(row["target"])))
-    return found
+            runs.append(Run(task, _planned(curve, float(row["step_hint"])), float(row["target"])))
+    return runs
 
 
 def nanogpt(data: Path) -> list[Run]:
-    """Runs that came to their planned end; a record is a group, its final loss what is to be told."""
+    """Runs that reached their planned end; a record is a group, and its final loss is to be predicted."""
     points: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
     for row in _rows(data / "modded_nanogpt" / "val_loss_curves.csv.gz"):
         step, planned, loss = (_number(row[name]) for name in ("step", "planned_steps", "val_loss"))
         if step > 0:
             points.setdefault((row["record"], row["run"]), []).append((step, planned, loss))
-    found = []
+    runs = []
     for (record, run), listed in sorted(points.items()):
         steps, planned, losses = np.array(listed).T
         curve = curve_of(steps, losses, "loss", Direction.DOWN, f"{record}/{run}", record)
         if len(curve) > _LEAST and curve.last_step >= 0.99 * planned[0]:
-            found.append(Run("nanogpt", _planned(curve, float(planned[0])), float(curve.values[-1])))
-    return found
+            runs.append(Run("nanogpt", _planned(curve, float(planned[0])), float(curve.values[-1])))
+    return runs
 
 
 def _planned(curve: Curve, steps: float) -> Curve:

@@ -4,7 +4,7 @@ First operators are timed (`foretrain calibrate --here`), then every step is pre
 anything trained: each model in a fresh process, a few steps to warm up, the lower quartile of those that
 follow. On a quiet machine all cores are used and the clock on the wall counts. On a busy one a single thread
 is timed by the processor time it uses, which others cannot lengthen; a matrix product timed at the start and
-at the end tells how far the machine itself changed pace meanwhile.
+at the end shows by how much the speed of the machine itself changed meanwhile.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def run(data: Path) -> SuiteReport:
     before = _reference_seconds(threads)
     predicted = [_predictions(training, here) for training in TRAININGS]
     cases = tuple(
-        _case(training, told, interval, measured_seconds(replace(training, threads=threads)))
-        for training, (told, interval) in zip(TRAININGS, predicted, strict=True)
+        _case(training, by_method, interval, measured_seconds(replace(training, threads=threads)))
+        for training, (by_method, interval) in zip(TRAININGS, predicted, strict=True)
     )
     drift = _reference_seconds(threads) / before - 1
     return SuiteReport(
@@ -95,9 +95,9 @@ def _calibrated(threads: int) -> CpuCalibration:
     torch.set_num_threads(threads)
     timed = run_trials(seconds=_BENCHMARK_SECONDS)
     works = [TimedWork(item.work, item.seconds) for item in timed]
-    found = calibrate(works, DEVICE_ID, threads, torch_version())
-    keep(found)
-    return found
+    calibration = calibrate(works, DEVICE_ID, threads, torch_version())
+    keep(calibration)
+    return calibration
 
 
 def _reference_seconds(threads: int) -> float:
@@ -129,7 +129,7 @@ def _predictions(training: Training, here: Device) -> tuple[dict[str, float], Qu
     return {FORETRAIN: step.seconds, ROOFLINE: limit.seconds}, step.estimate.quantiles
 
 
-def _case(training: Training, told: dict[str, float], interval: Quantiles, seconds: float) -> Case:
+def _case(training: Training, predicted: dict[str, float], interval: Quantiles, seconds: float) -> Case:
     size = f"{training.image_size} px" if training.image_size else f"{training.seq_len} tokens"
     name = f"{training.model}, batch {training.batch}, {size}"
-    return Case(name, training.model, seconds, told, interval)
+    return Case(name, training.model, seconds, predicted, interval)

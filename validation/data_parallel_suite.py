@@ -1,8 +1,8 @@
 """PyTorch's DataParallel on 2 to 4 GPUs of four machines: 32 networks at 12 samples a GPU, no optimizer.
 
-Told from the step on one GPU and what the spread step says it takes longer: parameters copied there and
-gradients back, modules made anew for every device, forward passes launched in turn. The machine is never
-seen: what a parameter costs the interpreter is learned on the three others.
+Predicted from the step on one GPU and the extra time of the data-parallel step: parameters copied there and
+gradients back, modules replicated for every device, forward passes launched in turn. The machine is left
+out: what a parameter costs the interpreter is learned on the three others.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ _NOTES = (
 
 
 def run(data: Path) -> SuiteReport:
-    """Tell every step on several GPUs, its machine left out."""
+    """Predict every step on several GPUs, its machine left out."""
     steps = replicated(data)
     beyond = np.array([step.predicted_seconds - step.single_predicted_seconds for step in steps])
     single = np.array([step.single_seconds for step in steps])
     replicating = _left_out(steps)
-    told = {
+    predicted = {
         HERE: single + beyond + replicating,
         ALONE: np.array([step.predicted_seconds for step in steps]) + replicating,
         COPIES: single + beyond,
         PERFECT: single,
     }
-    cases = _cases(steps, told)
+    cases = _cases(steps, predicted)
     by_set = {"all": _metrics(cases)}
     for count in (2, 3, 4):
         by_set[f"{count} GPUs"] = _metrics(
@@ -59,23 +59,23 @@ def _left_out(steps: Sequence[Replicated]) -> Floats:
     hosts = [step.step.host for step in steps]
     counts = np.array([step.step.devices * step.parameters for step in steps], float)
 
-    def tell(others: np.ndarray, _: str) -> Floats:
-        told: Floats = counts * fit([step for step, kept in zip(steps, others, strict=True) if kept])
-        return told
+    def predict(others: np.ndarray, _: str) -> Floats:
+        seconds: Floats = counts * fit([step for step, kept in zip(steps, others, strict=True) if kept])
+        return seconds
 
-    return leave_out(hosts, len(steps), tell)
+    return leave_out(hosts, len(steps), predict)
 
 
-def _cases(steps: Sequence[Replicated], told: dict[str, Floats]) -> list[Case]:
+def _cases(steps: Sequence[Replicated], predicted: dict[str, Floats]) -> list[Case]:
     hosts = [step.step.host for step in steps]
     measured = np.array([step.step.seconds for step in steps])
-    bounds = intervals(hosts, measured, told[HERE])
+    bounds = intervals(hosts, measured, predicted[HERE])
     return [
         Case(
             f"{step.step.model} on {step.step.devices} x {step.step.device_id} of {step.step.host}",
             step.step.host,
             step.step.seconds,
-            {name: float(values[index]) for name, values in told.items()},
+            {name: float(values[index]) for name, values in predicted.items()},
             bounds[index],
         )
         for index, step in enumerate(steps)

@@ -20,7 +20,7 @@ _CHOICES = ("network", "micro_batches", "half_weights", "compile", "assumed")
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """So many epochs at an image size and a batch over all devices."""
+    """Epochs trained at one image size and one batch over all devices."""
 
     epochs: float
     image_size: int
@@ -49,14 +49,14 @@ class Entry:
         return self.model.rpartition(":")[2]
 
     def over(self, epochs: float) -> tuple[Phase, ...]:
-        """The phases of so many epochs; the last goes on as long as the log does."""
-        found, left = [], epochs
+        """The phases of a run of `epochs` epochs; the last one extends to the end of the log."""
+        phases, left = [], epochs
         for number, phase in enumerate(self.phases, start=1):
             taken = left if number == len(self.phases) else min(left, phase.epochs)
             if taken > 0:
-                found.append(replace(phase, epochs=taken))
+                phases.append(replace(phase, epochs=taken))
             left -= taken
-        return tuple(found)
+        return tuple(phases)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ def known_entries() -> list[Entry]:
 
 
 def _hardware(row: Mapping[str, Any]) -> Hardware:
-    """A known machine or a device, so many to a node, so many nodes."""
+    """The nodes of an entry: a known machine, or a number of devices of one kind."""
     one = hardware(row["node"] if "node" in row else f"{row['device']}:{row['devices']}")
     nodes = row.get("nodes", 1)
     return replace(one, nodes=nodes, name=f"{one.name} x {nodes}" if nodes > 1 else one.name)
@@ -136,7 +136,7 @@ def resnet164_entries(rows: Sequence[Mapping[str, str]]) -> Iterator[Entry]:
 
 
 def reason_left_out(row: Mapping[str, str]) -> str:
-    """Why an entry is not told."""
+    """Why an entry is not predicted."""
     if row["task"] == "SQuAD":
         return "no such model known"
     for word, reason in _file()["skipped"].items():

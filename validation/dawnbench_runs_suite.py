@@ -1,7 +1,7 @@
 """DAWNBench's whole runs: time and cost, from model, hardware, epochs and how the entry says it trained.
 
-No target is set: frameworks of 2017 to 2020 are told by a model of today's. The epochs are those of the log,
-so that the error is that of the time alone; the cost is the time at the entry's own price, so that its
+No target is set: frameworks of 2017 to 2020 are predicted by a model of today's. The epochs are those of the
+log, so that the error is that of the time alone; the cost is the time at the entry's own price, so that its
 relative error is the same. How much slower software was then is one factor, learned from other submitters'
 entries.
 """
@@ -57,7 +57,7 @@ _NOTES = (
 
 
 def run(data: Path) -> SuiteReport:
-    """Tell every entry whose model and hardware are known."""
+    """Predict every entry whose model and hardware are known."""
     logs, listed = read_logs(data), described(data)
     entries = [*known_entries(), *resnet164_entries(listed)]
     cases = _with_age([_case(entry, logs[entry.task, entry.name]) for entry in entries])
@@ -72,8 +72,8 @@ def run(data: Path) -> SuiteReport:
         for value in sorted({label(entry) for entry in entries}):
             by_set[f"time, {what} {value}"] = _table([case for entry, case in both if label(entry) == value])
     by_set["time, intervals by other submitters' errors"] = _by_others(cases)
-    told = {(entry.task, entry.name) for entry in entries}
-    notes = (*_NOTES, *_assumptions(entries), _left_out(listed, told))
+    predicted = {(entry.task, entry.name) for entry in entries}
+    notes = (*_NOTES, *_assumptions(entries), _left_out(listed, predicted))
     return SuiteReport("dawnbench_runs", tuple(cases), by_set, notes=notes)
 
 
@@ -140,8 +140,8 @@ def _by_others(cases: Sequence[Case]) -> dict[str, Metrics]:
         np.array([case.measured for case in cases]),
         np.array([case.predicted[AGED] for case in cases]),
     )
-    found = [replace(case, interval=bound) for case, bound in zip(cases, bounds, strict=True)]
-    return {AGED: metrics(found, AGED, with_interval=True)}
+    bounded = [replace(case, interval=bound) for case, bound in zip(cases, bounds, strict=True)]
+    return {AGED: metrics(bounded, AGED, with_interval=True)}
 
 
 def _in_usd(case: Case, usd_per_hour: float) -> Case:
@@ -166,10 +166,10 @@ def _assumptions(entries: Sequence[Entry]) -> Iterator[str]:
         yield f"Assumed of {', '.join(names)}: {text}."
 
 
-def _left_out(rows: Sequence[Mapping[str, str]], told: set[tuple[str, str]]) -> str:
+def _left_out(rows: Sequence[Mapping[str, str]], predicted: set[tuple[str, str]]) -> str:
     by_reason: dict[str, list[str]] = {}
     for row in rows:
-        if (row["task"], row["entry"]) not in told:
+        if (row["task"], row["entry"]) not in predicted:
             by_reason.setdefault(reason_left_out(row), []).append(f"{row['entry']} ({row['model']})")
     listed = (f"{reason}: {len(names)}, {', '.join(names)}" for reason, names in sorted(by_reason.items()))
     return f"Left out: {'; '.join(listed)}."

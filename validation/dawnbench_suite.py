@@ -27,17 +27,17 @@ _NOTES = (
 
 
 def run(data: Path) -> SuiteReport:
-    """Tell each run from the others of its task."""
+    """Predict each run from the others of its task."""
     runs = [item for item in dawnbench(data) if math.isfinite(item.meets_at)]
     cases: list[Case] = []
     by_set: dict[str, dict[str, Metrics]] = {}
     for cut in CUTS:
-        found = _told(runs, cut, lambda item: item.curve.group)
-        cases += found
-        by_set[f"{cut:.0%} seen, leave entry out"] = table(found)
+        at_cut = _cases(runs, cut, lambda item: item.curve.group)
+        cases += at_cut
+        by_set[f"{cut:.0%} seen, leave entry out"] = table(at_cut)
     for cut in CUTS:
-        found = _told(runs, cut, submitter, alone=False)
-        by_set[f"{cut:.0%} seen, leave submitter out"] = table(found)
+        at_cut = _cases(runs, cut, submitter, alone=False)
+        by_set[f"{cut:.0%} seen, leave submitter out"] = table(at_cut)
     return SuiteReport("dawnbench", tuple(cases), by_set, notes=_NOTES)
 
 
@@ -46,11 +46,11 @@ def submitter(item: Run) -> str:
     return item.curve.group.split("_")[0]
 
 
-def _told(runs: Sequence[Run], cut: float, group: Callable[[Run], str], alone: bool = True) -> list[Case]:
-    found = []
+def _cases(runs: Sequence[Run], cut: float, group: Callable[[Run], str], alone: bool = True) -> list[Case]:
+    cases = []
     for item in runs:
         others = [other for other in runs if other.task == item.task and group(other) != group(item)]
         case = reaching_case(item, others, cut, alone)
         if case is not None:
-            found.append(case)
-    return found
+            cases.append(case)
+    return cases

@@ -1,7 +1,7 @@
 """DeepBench's training products, FP32 and FP16, on GPUs of 2015 to 2018: as shipped, and the GPU forgotten.
 
-Its convolutions are in the suite kernels_convolution and its recurrent layers in kernels_matrix, both told
-without the shape and without the family of GPUs.
+Its convolutions are in the suite kernels_convolution and its recurrent layers in kernels_matrix, both
+predicted without the shape and without the family of GPUs.
 """
 
 from __future__ import annotations
@@ -32,30 +32,32 @@ _NOTES = (
 
 def run(data: Path) -> SuiteReport:
     """Price every product on its device."""
-    found = deepbench.read_products(data)
-    told = {method: np.zeros(len(found)) for method in (UNSEEN, SHIPPED, ROOFLINE)}
-    for gpu in found.devices:
-        here, target = found.device_ids == gpu, device(gpu)
-        works = found.table.rows(here)
-        told[UNSEEN][here] = MatrixModel(matrix.calibration().without(target)).seconds(works, target)
-        told[SHIPPED][here] = MatrixModel().seconds(works, target)
-        told[ROOFLINE][here] = roofline_seconds(works, target)
-    groups = found.device_ids.tolist()
-    bounds = intervals(groups, found.seconds, told[UNSEEN], [work.dtype for work in found.works])
+    measurements = deepbench.read_products(data)
+    predicted = {method: np.zeros(len(measurements)) for method in (UNSEEN, SHIPPED, ROOFLINE)}
+    for gpu in measurements.devices:
+        here, target = measurements.device_ids == gpu, device(gpu)
+        works = measurements.table.rows(here)
+        predicted[UNSEEN][here] = MatrixModel(matrix.calibration().without(target)).seconds(works, target)
+        predicted[SHIPPED][here] = MatrixModel().seconds(works, target)
+        predicted[ROOFLINE][here] = roofline_seconds(works, target)
+    groups = measurements.device_ids.tolist()
+    bounds = intervals(
+        groups, measurements.seconds, predicted[UNSEEN], [work.dtype for work in measurements.works]
+    )
     cases = [
         Case(
             f"{_sizes(work)} {work.dtype} on {groups[row]}",
             groups[row],
-            float(found.seconds[row]),
-            {method: float(values[row]) for method, values in told.items()},
+            float(measurements.seconds[row]),
+            {method: float(values[row]) for method, values in predicted.items()},
             bounds[row],
         )
-        for row, work in enumerate(found.works)
+        for row, work in enumerate(measurements.works)
     ]
     by_set = {"products": _metrics(cases)}
-    for dtype in sorted({work.dtype for work in found.works}):
+    for dtype in sorted({work.dtype for work in measurements.works}):
         by_set[f"products {dtype}"] = _metrics([case for case in cases if f" {dtype} " in case.name])
-    large = [case for case, work in zip(cases, found.works, strict=True) if work.flop > _SMALL]
+    large = [case for case, work in zip(cases, measurements.works, strict=True) if work.flop > _SMALL]
     by_set["products above 0.1 GFLOP"] = _metrics(large)
     for gpu, group in by_group(cases).items():
         by_set[f"products on {gpu}"] = _metrics(group)

@@ -29,7 +29,7 @@ _NOTES = (
 
 
 def run(data: Path) -> SuiteReport:
-    """Fit to one and two, tell four and eight."""
+    """Fit to one and two GPUs, predict four and eight."""
     steps = gavel.read(data)
     priors = Priors([*sia_jobs(sia.read(data)), *gavel_jobs(steps)])
     cases = [case for context in _questions(steps) for case in answered(context, priors)]
@@ -46,14 +46,14 @@ def run(data: Path) -> SuiteReport:
 
 
 def _questions(steps: Sequence[GavelStep]) -> list[Question]:
-    alike: dict[tuple[str, str, bool], list[GavelStep]] = {}
+    by_job: dict[tuple[str, str, bool], list[GavelStep]] = {}
     for step in steps:
-        alike.setdefault((step.model, step.cluster, step.together), []).append(step)
+        by_job.setdefault((step.model, step.cluster, step.together), []).append(step)
     contexts = []
-    for (model, cluster, together), found in alike.items():
-        batches = {step.batch for step in found if step.devices > 2}
-        known = tuple(gavel_timing(step) for step in found if step.devices <= 2 and step.batch in batches)
-        rest = [step for step in found if step.devices > 2]
+    for (model, cluster, together), of_job in by_job.items():
+        batches = {step.batch for step in of_job if step.devices > 2}
+        known = tuple(gavel_timing(step) for step in of_job if step.devices <= 2 and step.batch in batches)
+        rest = [step for step in of_job if step.devices > 2]
         how = _TOGETHER if together else _APART
         labels = tuple(f"{how} {step.devices} GPUs" for step in rest)
         contexts.append(Question(model, cluster, known, tuple(map(gavel_timing, rest)), labels))

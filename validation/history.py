@@ -18,11 +18,11 @@ def remember(suite: str, report: SuiteReport) -> None:
     """Put the report's figures in place of the suite's earlier ones; git keeps those."""
     rows = [row for row in _read() if row[0] != suite]
     for cases, by_method in report.metrics.items():
-        for method, found in by_method.items():
-            coverage = "" if found.coverage is None else f"{found.coverage:.4f}"
-            figures = (f"{value:.4f}" for value in (found.mean, found.median, found.p90, found.bias))
+        for method, errors in by_method.items():
+            coverage = "" if errors.coverage is None else f"{errors.coverage:.4f}"
+            figures = (f"{value:.4f}" for value in (errors.mean, errors.median, errors.p90, errors.bias))
             version = foretrain.__version__
-            rows.append([suite, cases, method, str(found.cases), *figures, coverage, version])
+            rows.append([suite, cases, method, str(errors.cases), *figures, coverage, version])
     for cases, by_verdict in report.verdicts.items():
         for method, verdict in by_verdict.items():
             share = f"{1 - verdict.share:.4f}"

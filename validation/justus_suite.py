@@ -2,7 +2,7 @@
 
 Nothing is fitted to them but one number a device: the time of the smallest layers, which is TensorFlow's. The
 GPUs' speeds are those the operator models learned elsewhere; for Kepler, which they have not seen, the suite
-tells once as they are, and once with the slowness of the *other* Kepler board of the same data.
+predicts once as they are, and once with the slowness of the *other* Kepler board of the same data.
 """
 
 from __future__ import annotations
@@ -39,38 +39,41 @@ def run(data: Path) -> SuiteReport:
     speed = generation_speed(data)
     cases: list[Case] = []
     by_set: dict[str, dict[str, Metrics]] = {}
-    for name, found in (("convolution", justus.read_convolutions(data)), ("dense", justus.read_dense(data))):
-        told = _cases(name, found, speed)
-        by_set[f"{name} forward, GPU unseen"] = _metrics(told)
-        for gpu, group in by_group(told).items():
+    for name, measurements in (
+        ("convolution", justus.read_convolutions(data)),
+        ("dense", justus.read_dense(data)),
+    ):
+        of_kind = _cases(name, measurements, speed)
+        by_set[f"{name} forward, GPU unseen"] = _metrics(of_kind)
+        for gpu, group in by_group(of_kind).items():
             by_set[f"{name} forward on {gpu}"] = _metrics(group)
-        cases += told
+        cases += of_kind
     notes = (*_NOTES, f"Worst: {worst(cases, HERE, _why)}.")
     return SuiteReport("justus", tuple(cases), by_set, notes=notes)
 
 
-def _cases(name: str, found: Measurements, speed: GenerationSpeed) -> list[Case]:
-    told = {method: np.zeros(len(found)) for method in (HERE, AS_PRICED, ROOFLINE)}
-    for gpu in found.devices:
-        here, target = found.device_ids == gpu, device(gpu)
-        layers = found.where(here)
+def _cases(name: str, measurements: Measurements, speed: GenerationSpeed) -> list[Case]:
+    predicted = {method: np.zeros(len(measurements)) for method in (HERE, AS_PRICED, ROOFLINE)}
+    for gpu in measurements.devices:
+        here, target = measurements.device_ids == gpu, device(gpu)
+        layers = measurements.where(here)
         floor = float(np.quantile(layers.seconds, _SMALLEST))
         priced = _price(layers.works, target)
-        told[AS_PRICED][here] = floor + priced
+        predicted[AS_PRICED][here] = floor + priced
         slow = speed.of(target, without=gpu)
-        told[HERE][here] = floor + priced * (slow.convolutions if name == "convolution" else slow.rest)
-        told[ROOFLINE][here] = floor + roofline_seconds(layers.table, target)
-    groups = found.device_ids.tolist()
-    bounds = intervals(groups, found.seconds, told[HERE])
+        predicted[HERE][here] = floor + priced * (slow.convolutions if name == "convolution" else slow.rest)
+        predicted[ROOFLINE][here] = floor + roofline_seconds(layers.table, target)
+    groups = measurements.device_ids.tolist()
+    bounds = intervals(groups, measurements.seconds, predicted[HERE])
     return [
         Case(
-            f"{name} {_sizes(found.works[row])} on {groups[row]}",
+            f"{name} {_sizes(measurements.works[row])} on {groups[row]}",
             groups[row],
-            float(found.seconds[row]),
-            {method: float(values[row]) for method, values in told.items()},
+            float(measurements.seconds[row]),
+            {method: float(values[row]) for method, values in predicted.items()},
             bounds[row],
         )
-        for row in range(len(found))
+        for row in range(len(measurements))
     ]
 
 

@@ -1,8 +1,8 @@
 """Convolutions: NeuSight (3x3, FP32), DeepBench (all directions, FP32 and FP16), Justus (TF1, forward).
 
-NeuSight and DeepBench are told by fits without their shape and without their family of GPUs. Justus was not
-fitted to at all: its GPUs are told by the shares of DeepBench's and NeuSight's, after subtracting the time of
-the smallest layers on each device, which is TensorFlow's.
+NeuSight and DeepBench are predicted by fits without their shape and without their family of GPUs. Justus was
+not fitted to at all: its GPUs are predicted by the shares of DeepBench's and NeuSight's, after subtracting
+the time of the smallest layers on each device, which is TensorFlow's.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _NOTES = (
 
 def run(data: Path) -> SuiteReport:
     """Fit, leave out, compare."""
-    found = read(data)
+    data_sets = read(data)
     cycles = aiconfigurator.start_cycles(data)
     cases: list[Case] = []
-    for one, told in zip(found, cross_validate(found, cycles), strict=True):
-        predicted = {SHAPE: told.shape_unseen, GPU: told.device_unseen, ROOFLINE: _roofline(one)}
+    for one, held_out in zip(data_sets, cross_validate(data_sets, cycles), strict=True):
+        predicted = {SHAPE: held_out.shape_unseen, GPU: held_out.device_unseen, ROOFLINE: _roofline(one)}
         cases += _cases(one, predicted)
-    cases += _justus(justus.read_convolutions(data), fitted_on(found, cycles))
+    cases += _justus(justus.read_convolutions(data), fitted_on(data_sets, cycles))
     groups: dict[str, list[Case]] = {}
     for case in cases:
         groups.setdefault(case.name, []).append(case)
@@ -53,35 +53,35 @@ def run(data: Path) -> SuiteReport:
     return SuiteReport("kernels_convolution", tuple(cases), by_set, notes=_NOTES)
 
 
-def _roofline(found: Measurements) -> Floats:
-    limit = np.zeros(len(found))
-    for name in found.devices:
-        here = found.device_ids == name
-        limit[here] = roofline_seconds(found.table.rows(here), device(name))
+def _roofline(measurements: Measurements) -> Floats:
+    limit = np.zeros(len(measurements))
+    for name in measurements.devices:
+        here = measurements.device_ids == name
+        limit[here] = roofline_seconds(measurements.table.rows(here), device(name))
     return limit
 
 
-def _cases(found: Measurements, predicted: dict[str, Floats]) -> list[Case]:
+def _cases(measurements: Measurements, predicted: dict[str, Floats]) -> list[Case]:
     return [
         Case(
-            name=f"{found.source}, {found.labels[row]}, {found.works[row].dtype}",
-            group=str(found.device_ids[row]),
-            measured=float(found.seconds[row]),
+            name=f"{measurements.source}, {measurements.labels[row]}, {measurements.works[row].dtype}",
+            group=str(measurements.device_ids[row]),
+            measured=float(measurements.seconds[row]),
             predicted={method: float(values[row]) for method, values in predicted.items()},
         )
-        for row in range(len(found))
+        for row in range(len(measurements))
     ]
 
 
-def _justus(found: Measurements, learned: ConvolutionFit) -> list[Case]:
-    predicted, limit = np.zeros(len(found)), _roofline(found)
-    for name in found.devices:
-        here, target = found.device_ids == name, device(name)
+def _justus(measurements: Measurements, learned: ConvolutionFit) -> list[Case]:
+    predicted, limit = np.zeros(len(measurements)), _roofline(measurements)
+    for name in measurements.devices:
+        here, target = measurements.device_ids == name, device(name)
         share = nearest_share(target, learned.by_device())
-        work = lower(found.table.rows(here), target)
+        work = lower(measurements.table.rows(here), target)
         bandwidth = streaming.calibration().share(target)
         shares = np.full(len(work), share)
         kernel = convolution_seconds(work, target, learned.constants, shares, bandwidth)
-        overhead = float(np.quantile(found.seconds[here], _SMALLEST))
+        overhead = float(np.quantile(measurements.seconds[here], _SMALLEST))
         predicted[here], limit[here] = kernel + overhead, limit[here] + overhead
-    return _cases(found, {GPU: predicted, ROOFLINE: limit})
+    return _cases(measurements, {GPU: predicted, ROOFLINE: limit})

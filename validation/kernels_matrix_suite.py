@@ -1,9 +1,9 @@
 """Matrix kernels: products (NeuSight FP32, aiconfigurator BF16, DeepBench), attention, recurrent layers.
 
-Every measurement is told twice: by a fit that had not seen its shape on any GPU, and by one that had not seen
-its GPU. A GPU left out is told by its sheet and published stream bandwidths: its share of peak follows from
-its power and its like, and no kernel correction is used. What NeuSight's stopwatch adds (the shortest times
-of a host) is a property of the harness and added to every prediction, the roofline's too.
+Every measurement is predicted twice: by a fit without its shape on any GPU, and by a fit without its GPU. A
+GPU left out is predicted from its sheet and published stream bandwidths: its share of peak follows from its
+power and from similar GPUs, and no kernel correction is used. What NeuSight's stopwatch adds (the shortest
+times of a host) is a property of the harness and added to every prediction, the roofline's too.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ def run(data: Path) -> SuiteReport:
     layers = deepbench.read_recurrent(data)
     steps = recurrent.cross_validate(layers)
     _add(groups, _cases("recurrent", layers, steps.shape_unseen, steps.device_unseen))
-    found = {name: _by_method(group) for name, group in sorted(groups.items())}
+    by_set = {name: _by_method(group) for name, group in sorted(groups.items())}
     inside = _layer_cases(data)
     for name in sorted({case.name for case in inside}):
         chosen = [case for case in inside if case.name == name]
-        found[name] = {INSIDE: metrics(chosen, INSIDE), ROOFLINE: metrics(chosen, ROOFLINE)}
+        by_set[name] = {INSIDE: metrics(chosen, INSIDE), ROOFLINE: metrics(chosen, ROOFLINE)}
     cases = [case for name, group in groups.items() if " on " not in name for case in group]
-    return SuiteReport("kernels_matrix", (*cases, *inside), found, notes=_NOTES)
+    return SuiteReport("kernels_matrix", (*cases, *inside), by_set, notes=_NOTES)
 
 
 def _add(groups: dict[str, list[Case]], cases: Sequence[Case]) -> None:
@@ -82,24 +82,24 @@ def _product_cases(by_shape: list[Predictions], by_device: list[Predictions]) ->
         part = shape.sample
         limit = part.show(least_seconds(part))
         for row in range(len(part.seconds)):
-            told = {SHAPE: shape.seconds[row], GPU: gpu.seconds[row], ROOFLINE: limit[row]}
-            cases.append(_case(f"products {part.source}", part.device.id, part.seconds[row], told))
+            by_method = {SHAPE: shape.seconds[row], GPU: gpu.seconds[row], ROOFLINE: limit[row]}
+            cases.append(_case(f"products {part.source}", part.device.id, part.seconds[row], by_method))
     return cases
 
 
-def _cases(kind: str, found: Measurements, by_shape: Floats, by_device: Floats) -> list[Case]:
-    limit = np.zeros(len(found))
-    for name in found.devices:
-        here = found.device_ids == name
-        limit[here] = roofline_seconds(found.table.rows(here), device(name))
+def _cases(kind: str, measurements: Measurements, by_shape: Floats, by_device: Floats) -> list[Case]:
+    limit = np.zeros(len(measurements))
+    for name in measurements.devices:
+        here = measurements.device_ids == name
+        limit[here] = roofline_seconds(measurements.table.rows(here), device(name))
     return [
         _case(
-            f"{kind} {found.source}",
-            str(found.device_ids[row]),
-            found.seconds[row],
+            f"{kind} {measurements.source}",
+            str(measurements.device_ids[row]),
+            measurements.seconds[row],
             {SHAPE: by_shape[row], GPU: by_device[row], ROOFLINE: limit[row]},
         )
-        for row in range(len(found))
+        for row in range(len(measurements))
     ]
 
 
@@ -109,18 +109,18 @@ def _layer_cases(data: Path) -> list[Case]:
     first, second = neusight.read_layer_product_gradients(data)
     cases = []
     for name, parts in (("inside a layer, forward", (once,)), ("inside a layer, backward", (first, second))):
-        told, limit = (np.zeros(len(parts[0])) for _ in range(2))
+        predicted, limit = (np.zeros(len(parts[0])) for _ in range(2))
         for part in parts:
             for device_id in part.devices:
                 here = part.device_ids == device_id
                 works, target = part.table.rows(here), device(device_id)
-                told[here] += MatrixModel().seconds(works, target)
+                predicted[here] += MatrixModel().seconds(works, target)
                 limit[here] += roofline_seconds(works, target)
-        for row in range(len(told)):
+        for row in range(len(predicted)):
             measured, where = parts[0].seconds[row], str(parts[0].device_ids[row])
-            cases.append(_case(name, where, measured, {INSIDE: told[row], ROOFLINE: limit[row]}))
+            cases.append(_case(name, where, measured, {INSIDE: predicted[row], ROOFLINE: limit[row]}))
     return cases
 
 
-def _case(name: str, group: str, measured: float, told: dict[str, float]) -> Case:
-    return Case(name, group, float(measured), {method: float(value) for method, value in told.items()})
+def _case(name: str, group: str, measured: float, predicted: dict[str, float]) -> Case:
+    return Case(name, group, float(measured), {method: float(value) for method, value in predicted.items()})

@@ -1,9 +1,9 @@
 """Memory-bound kernels: NeuSight's elementwise, softmax and layer-norm times, and per-operator backward.
 
-Every measurement is told twice: by a fit that had not seen its shape on any GPU, and by one that had not seen
-its GPU. What the stopwatch adds (the dispatch floor of each operator on each host) is taken from the tiny
-works of the same host: it is a property of the harness, not of the GPU. Published stream bandwidths are facts
-and may be used for a GPU left out; "nor its bandwidth" does without them too.
+Every measurement is predicted twice: by a fit without its shape on any GPU, and by a fit without its GPU.
+What the stopwatch adds (the dispatch floor of each operator on each host) is taken from the tiny works of the
+same host: it is a property of the harness, not of the GPU. Published stream bandwidths are facts and may be
+used for a GPU left out; "nor its bandwidth" does without them too.
 """
 
 from __future__ import annotations
@@ -39,66 +39,68 @@ _NOTES = (
 
 def run(data: Path) -> SuiteReport:
     """Fit, leave out, compare."""
-    found = neusight.read_vector_operators(data)
+    measurements = neusight.read_vector_operators(data)
     cycles = aiconfigurator.start_cycles(data)
-    told = cross_validate(found, cycles)
-    cases = _cases(found, told)
-    backward = _backward_cases(found, neusight.read_vector_gradients(data), cycles)
+    predictions = cross_validate(measurements, cycles)
+    cases = _cases(measurements, predictions)
+    backward = _backward_cases(measurements, neusight.read_vector_gradients(data), cycles)
     groups: dict[str, list[Case]] = {}
-    for case, floor in zip(cases, floors(found).tolist(), strict=True):
+    for case, floor in zip(cases, floors(measurements).tolist(), strict=True):
         kind = case.name.split(" on ")[0]
         groups.setdefault(kind, []).append(case)
         if case.measured >= 2 * floor:
             groups.setdefault(f"{kind}, above the floor", []).append(case)
         groups.setdefault(f"{kind} on {case.group}", []).append(case)
-    found_metrics = {name: _by_method(group) for name, group in sorted(groups.items())}
-    found_metrics["backward, V100 left out"] = {
+    by_set = {name: _by_method(group) for name, group in sorted(groups.items())}
+    by_set["backward, V100 left out"] = {
         GPU: metrics(backward, GPU),
         ROOFLINE: metrics(backward, ROOFLINE),
     }
-    return SuiteReport("kernels_vector", (*cases, *backward), found_metrics, notes=_NOTES)
+    return SuiteReport("kernels_vector", (*cases, *backward), by_set, notes=_NOTES)
 
 
 def _by_method(cases: list[Case]) -> dict[str, Metrics]:
     return {method: metrics(cases, method) for method in (SHAPE, GPU, STRICT, ROOFLINE)}
 
 
-def _cases(found: Measurements, told: Predictions) -> tuple[Case, ...]:
-    floor, limit = floors(found), np.zeros(len(found))
-    for name in found.devices:
-        here = found.device_ids == name
-        limit[here] = roofline_seconds(found.table.rows(here), device(name))
+def _cases(measurements: Measurements, predictions: Predictions) -> tuple[Case, ...]:
+    floor, limit = floors(measurements), np.zeros(len(measurements))
+    for name in measurements.devices:
+        here = measurements.device_ids == name
+        limit[here] = roofline_seconds(measurements.table.rows(here), device(name))
     limit = observed(limit, floor, _HALF_BEFORE)
     return tuple(
         Case(
-            name=f"{_NAMES.get(found.labels[row], 'elementwise')} on {found.device_ids[row]}",
-            group=str(found.device_ids[row]),
-            measured=float(found.seconds[row]),
+            name=f"{_NAMES.get(measurements.labels[row], 'elementwise')} on {measurements.device_ids[row]}",
+            group=str(measurements.device_ids[row]),
+            measured=float(measurements.seconds[row]),
             predicted={
-                SHAPE: float(told.shape_unseen[row]),
-                GPU: float(told.device_unseen[row]),
-                STRICT: float(told.device_strict[row]),
+                SHAPE: float(predictions.shape_unseen[row]),
+                GPU: float(predictions.device_unseen[row]),
+                STRICT: float(predictions.device_strict[row]),
                 ROOFLINE: float(limit[row]),
             },
         )
-        for row in range(len(found))
+        for row in range(len(measurements))
     )
 
 
-def _backward_cases(forward: Measurements, found: Measurements, cycles: float) -> tuple[Case, ...]:
-    """Backward operators as told by a fit to the forward ones of the other GPUs."""
-    (name,) = found.devices
+def _backward_cases(forward: Measurements, backward: Measurements, cycles: float) -> tuple[Case, ...]:
+    """Backward operators as predicted by a fit to the forward ones of the other GPUs."""
+    (name,) = backward.devices
     target = device(name)
     learned = fit([part for part in samples(forward) if part.device.id != name], cycles, correct=False)
-    kernels = stream_seconds(streams(found.table, target), target, learned.share(target), learned.constants)
+    kernels = stream_seconds(
+        streams(backward.table, target), target, learned.share(target), learned.constants
+    )
     predicted: Floats = kernels + _BACKWARD_OFFSET_SECONDS
-    limit: Floats = roofline_seconds(found.table, target) + _BACKWARD_OFFSET_SECONDS
+    limit: Floats = roofline_seconds(backward.table, target) + _BACKWARD_OFFSET_SECONDS
     return tuple(
         Case(
-            name=f"{found.labels[row]} backward on {name}",
+            name=f"{backward.labels[row]} backward on {name}",
             group=name,
-            measured=float(found.seconds[row]),
+            measured=float(backward.seconds[row]),
             predicted={GPU: float(predicted[row]), ROOFLINE: float(limit[row])},
         )
-        for row in range(len(found))
+        for row in range(len(backward))
     )

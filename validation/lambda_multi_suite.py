@@ -1,4 +1,4 @@
-"""Lambda's benchmarks on 2 to 8 GPUs, told from one: six CNNs in TensorFlow, seven tasks in PyTorch.
+"""Lambda's benchmarks on 2 to 8 GPUs, predicted from one: six CNNs in TensorFlow, seven tasks in PyTorch.
 
 The judged network is never seen on several GPUs of that machine: what they reach together is learned from
 the other networks that ran there. Beside it: the GPU never seen, on any machine; what the shipped links say
@@ -35,7 +35,7 @@ _NOTES = (
     "scaling in GNMT and BERT-large, those of another 91 to 98 %.",
     "Left out: NCF (broken), Transformer-XL (reported throughput is one worker's times their number). SSD"
     " of older containers is reported for one worker and counted for all. Runs above 100 % are those of "
-    "one GPU that did not settle: they are kept.",
+    "one GPU that did not reach a steady state: they are kept.",
     "How strongly the three terms are held back was compared on these runs: 6.5 % with 0.01, 7.2 % with "
     "0.03, 8.4 % with 0.1.",
     "Parameters of SSD and WaveGlow and the tokens of a sentence in GNMT are rounded "
@@ -46,12 +46,12 @@ Key = Callable[[ScalingRun], Hashable]
 
 
 def run(data: Path) -> SuiteReport:
-    """Tell every run on several GPUs."""
+    """Predict every run on several GPUs."""
     runs = read(data)
-    told = {HERE: _network_left_out(runs), UNSEEN: _gpu_left_out(runs), SHEETS: jitter.by_links(runs)}
-    told[PERFECT] = np.array([item.single_seconds for item in runs])
-    told[JITTER] = told[SHEETS] + _waiting_for_the_slowest(runs, told[SHEETS])
-    cases = _cases(runs, told)
+    predicted = {HERE: _network_left_out(runs), UNSEEN: _gpu_left_out(runs), SHEETS: jitter.by_links(runs)}
+    predicted[PERFECT] = np.array([item.single_seconds for item in runs])
+    predicted[JITTER] = predicted[SHEETS] + _waiting_for_the_slowest(runs, predicted[SHEETS])
+    cases = _cases(runs, predicted)
     by_set: dict[str, dict[str, Metrics]] = {"all": _metrics(cases)}
     for sort in (_framework, _count, _network, _gpu):
         for name in sorted({sort(item) for item in runs}):
@@ -82,20 +82,20 @@ def _gpu(item: ScalingRun) -> str:
 def _network_left_out(runs: Sequence[ScalingRun]) -> Floats:
     """From other networks on as many GPUs of the machine; TensorFlow's graphs differ by precision."""
 
-    def alike(item: ScalingRun) -> Hashable:
+    def group_key(item: ScalingRun) -> Hashable:
         return item.machine, item.devices, item.precision if item.framework == TENSORFLOW else ""
 
-    return _left_out(runs, alike, lambda item, other: item.network != other.network)
+    return _left_out(runs, group_key, lambda item, other: item.network != other.network)
 
 
 def _gpu_left_out(runs: Sequence[ScalingRun]) -> Floats:
-    """From all other GPUs that are joined alike, under the same framework."""
+    """From all other GPUs with the same kind of links, under the same framework."""
 
-    def alike(item: ScalingRun) -> Hashable:
+    def group_key(item: ScalingRun) -> Hashable:
         precision = item.precision if item.framework == TENSORFLOW else ""
         return item.framework, item.devices, precision, item.is_compiled, item.is_bridged, _is_module(item)
 
-    return _left_out(runs, alike, lambda item, other: item.device_id != other.device_id)
+    return _left_out(runs, group_key, lambda item, other: item.device_id != other.device_id)
 
 
 def _is_module(item: ScalingRun) -> bool:
@@ -103,39 +103,39 @@ def _is_module(item: ScalingRun) -> bool:
 
 
 def _left_out(
-    runs: Sequence[ScalingRun], alike: Key, apart: Callable[[ScalingRun, ScalingRun], bool]
+    runs: Sequence[ScalingRun], group_key: Key, apart: Callable[[ScalingRun, ScalingRun], bool]
 ) -> Floats:
-    """Each run told by those alike, but only the ones apart from it."""
+    """Each run as predicted by the runs with the same `group_key` that are `apart` from it."""
     together: dict[Hashable, list[ScalingRun]] = {}
     for item in runs:
-        together.setdefault(alike(item), []).append(item)
+        together.setdefault(group_key(item), []).append(item)
     known: dict[Hashable, Extras] = {}
-    found = []
+    seconds = []
     for item in runs:
-        key = alike(item), item.network, item.device_id
+        key = group_key(item), item.network, item.device_id
         if key not in known:
-            known[key] = fit_extras([other for other in together[alike(item)] if apart(item, other)])
-        found.append(float(known[key].seconds([item])[0]))
-    return np.array(found)
+            known[key] = fit_extras([other for other in together[group_key(item)] if apart(item, other)])
+        seconds.append(float(known[key].seconds([item])[0]))
+    return np.array(seconds)
 
 
-def _waiting_for_the_slowest(runs: Sequence[ScalingRun], told: Floats) -> Floats:
-    """Expected beyond the mean of so many workers, whose times vary as explains the other GPUs' runs best."""
+def _waiting_for_the_slowest(runs: Sequence[ScalingRun], by_links: Floats) -> Floats:
+    """Expected wait for the slowest worker, with the variation that explains the other GPUs' runs best."""
     extra = jitter.waits(runs)
     gpus = np.array([f"{item.framework} {item.device_id}" for item in runs])
     frameworks = np.array([item.framework for item in runs])
-    found = np.zeros(len(runs))
+    seconds = np.zeros(len(runs))
     for gpu in set(gpus.tolist()):
         here = gpus == gpu
         others = (frameworks == frameworks[here][0]) & ~here
-        found[here] = extra[jitter.best_candidate(runs, told, others), here]
-    return found
+        seconds[here] = extra[jitter.best_candidate(runs, by_links, others), here]
+    return seconds
 
 
-def _cases(runs: Sequence[ScalingRun], told: dict[str, Floats]) -> list[Case]:
+def _cases(runs: Sequence[ScalingRun], predicted: dict[str, Floats]) -> list[Case]:
     measured = np.array([item.seconds for item in runs])
     bounds = intervals(
-        [item.network for item in runs], measured, told[HERE], [item.framework for item in runs]
+        [item.network for item in runs], measured, predicted[HERE], [item.framework for item in runs]
     )
     return [
         Case(
@@ -143,7 +143,7 @@ def _cases(runs: Sequence[ScalingRun], told: dict[str, Floats]) -> list[Case]:
             f"{item.machine}",
             item.network,
             item.seconds,
-            {name: float(values[index]) for name, values in told.items() if values[index] > 0},
+            {name: float(values[index]) for name, values in predicted.items() if values[index] > 0},
             bounds[index],
         )
         for index, item in enumerate(runs)
@@ -151,17 +151,17 @@ def _cases(runs: Sequence[ScalingRun], told: dict[str, Floats]) -> list[Case]:
 
 
 def _metrics(cases: Sequence[Case]) -> dict[str, Metrics]:
-    found = {}
+    by_method = {}
     for name in (HERE, UNSEEN, JITTER, SHEETS, PERFECT):
         some = [case for case in cases if name in case.predicted]
         if some:
-            found[name] = metrics(some, name, name == HERE)
-    return found
+            by_method[name] = metrics(some, name, name == HERE)
+    return by_method
 
 
 def _why(case: Case) -> str:
     if "tacotron2" in case.name:
         return "input on the host, shared by all workers"
     if case.measured < case.predicted[PERFECT]:
-        return "faster than perfect: the run on one GPU did not settle"
+        return "faster than perfect: the run on one GPU did not reach a steady state"
     return "the machine's other networks scale otherwise"

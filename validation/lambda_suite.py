@@ -6,7 +6,7 @@ runs of the other GPUs. Runs are in the task's own unit; errors are relative, so
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
@@ -17,7 +17,7 @@ from calibration.steps.task_profile import TaskRun, computed_in, fit_profile
 from calibration.datasets import lambda_labs
 from foretrain.facts.devices import device
 from foretrain.prediction.operators.catalogue import operator_models
-from foretrain.prediction.operators.listing import Flags, Floats
+from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.operators.pricing import peak_flop_per_second, price
 from foretrain.workloads.rules import operators
 from validation.report import Case, Metrics, SuiteReport, metrics
@@ -33,13 +33,11 @@ _NOTES = (
     "generation of containers is fitted on the other GPUs.",
 )
 
-Told = Callable[[Flags], Floats]
-
 
 def run(data: Path) -> SuiteReport:
-    """Fit on the other GPUs, tell this one."""
-    found = read(data)
-    runs = _with_prices(found.runs)
+    """Fit on the other GPUs, predict this one."""
+    reading = read(data)
+    runs = _with_prices(reading.runs)
     by_set: dict[str, dict[str, Metrics]] = {}
     cases = _cases(runs, [item.run.device_id for item in runs])
     by_set["leave GPU out"] = _metrics(cases)
@@ -57,7 +55,7 @@ def run(data: Path) -> SuiteReport:
     by_set["leave family of GPUs out"] = _metrics(families)
     published = [case for case, item in zip(cases, runs, strict=True) if item.run.batch_known]
     by_set["leave GPU out, batch published"] = _metrics(published)
-    return SuiteReport("lambda", tuple(cases), by_set, notes=(*_NOTES, *_said(found, cases)))
+    return SuiteReport("lambda", tuple(cases), by_set, notes=(*_NOTES, *_notes(reading, cases)))
 
 
 def _with_prices(runs: Sequence[LambdaRun]) -> list[TaskRun]:
@@ -72,32 +70,32 @@ def _price(item: LambdaRun) -> float:
 
 def _cases(runs: Sequence[TaskRun], groups: Sequence[str]) -> list[Case]:
     labels = np.array(groups)
-    told = {name: np.full(len(runs), np.nan) for name in (HERE, ZERO_SHOT, SCALED, NEAREST, SPEC)}
+    predicted = {name: np.full(len(runs), np.nan) for name in (HERE, ZERO_SHOT, SCALED, NEAREST, SPEC)}
     for task, precision in sorted({(item.run.task, item.run.precision) for item in runs}):
-        alike = np.array([(item.run.task, item.run.precision) == (task, precision) for item in runs])
-        for group in sorted(set(labels[alike].tolist())):
-            here = alike & (labels == group)
-            known = [runs[index] for index in np.flatnonzero(alike & ~here).tolist()]
+        same_task = np.array([(item.run.task, item.run.precision) == (task, precision) for item in runs])
+        for group in sorted(set(labels[same_task].tolist())):
+            here = same_task & (labels == group)
+            known = [runs[index] for index in np.flatnonzero(same_task & ~here).tolist()]
             wanted = [runs[index] for index in np.flatnonzero(here).tolist()]
-            for name, values in _tell(known, wanted).items():
-                told[name][here] = values
+            for name, values in _by_method(known, wanted).items():
+                predicted[name][here] = values
     measured = np.array([item.run.seconds for item in runs])
-    bounds = intervals(groups, measured, told[HERE], [item.run.task for item in runs])
+    bounds = intervals(groups, measured, predicted[HERE], [item.run.task for item in runs])
     return [
         Case(
             f"{item.run.task} {item.run.precision} batch {item.run.batch:.0f} on {item.run.device_id}, "
             f"PyTorch {item.run.software}",
             groups[index],
             item.run.seconds,
-            {name: float(values[index]) for name, values in told.items() if values[index] > 0},
+            {name: float(values[index]) for name, values in predicted.items() if values[index] > 0},
             bounds[index],
         )
         for index, item in enumerate(runs)
     ]
 
 
-def _tell(known: Sequence[TaskRun], wanted: Sequence[TaskRun]) -> dict[str, Floats]:
-    found = {
+def _by_method(known: Sequence[TaskRun], wanted: Sequence[TaskRun]) -> dict[str, Floats]:
+    predicted = {
         HERE: fit_profile(known).seconds(wanted),
         NEAREST: np.array([_nearest(known, item) for item in wanted]),
         SPEC: _spec_mix(known, wanted),
@@ -105,8 +103,8 @@ def _tell(known: Sequence[TaskRun], wanted: Sequence[TaskRun]) -> dict[str, Floa
     if known[0].price is not None:
         prices = np.array([item.price for item in wanted], float)
         scale = median(item.run.seconds / item.price for item in known if item.price)
-        found |= {ZERO_SHOT: prices, SCALED: prices * scale}
-    return found
+        predicted |= {ZERO_SHOT: prices, SCALED: prices * scale}
+    return predicted
 
 
 def _peak(item: TaskRun) -> float:
@@ -135,8 +133,8 @@ def _spec_mix(known: Sequence[TaskRun], wanted: Sequence[TaskRun]) -> Floats:
         alone = [float(column @ ones / (column @ column)) for column in weighted.T]
         off = [float(np.abs(weighted[:, index] * alone[index] - 1).sum()) for index in range(2)]
         both = np.array([alone[0], 0.0]) if off[0] <= off[1] else np.array([0.0, alone[1]])
-    told: Floats = rows(wanted) @ both
-    return told
+    seconds: Floats = rows(wanted) @ both
+    return seconds
 
 
 def _metrics(cases: Sequence[Case]) -> dict[str, Metrics]:
@@ -151,12 +149,12 @@ def _metrics(cases: Sequence[Case]) -> dict[str, Metrics]:
     }
 
 
-def _said(found: Reading, cases: Sequence[Case]) -> tuple[str, ...]:
-    listed = ", ".join(f"{count} {reason}" for reason, count in sorted(found.left_out.items()))
-    guessed = sum(not item.batch_known for item in found.runs)
+def _notes(reading: Reading, cases: Sequence[Case]) -> tuple[str, ...]:
+    listed = ", ".join(f"{count} {reason}" for reason, count in sorted(reading.left_out.items()))
+    guessed = sum(not item.batch_known for item in reading.runs)
     return (
         f"Rows left out: {listed}. No run of Mask R-CNN has a throughput.",
-        f"{guessed} of {len(found.runs)} runs do not state their batch: it is scaled from the GPU with the "
+        f"{guessed} of {len(reading.runs)} runs do not state their batch: it is scaled from the GPU with the "
         "nearest memory size.",
         f"Worst: {worst(cases, HERE, _why)}.",
     )

@@ -1,7 +1,7 @@
 """What others would answer: torch's MemTracker, and the published formulas of DeepSpeed and accelerate.
 
-* MemTracker (torch.distributed._tools) follows the tensors of a step on the meta device. It knows nothing of
-  allocator, libraries and context, and stores the score matrix of attention.
+* MemTracker (torch.distributed._tools) follows the tensors of a step on the meta device. It does not account
+  for allocator, libraries and context, and stores the score matrix of attention.
 * DeepSpeed's ZeRO-2 estimator: 4 P + 16 P / N bytes for P parameters on N devices (Adam, no offload); its
   documentation prints 15.93 GB for 2,851 M parameters on 8 devices. Activations are left out.
 * accelerate's estimator: training with Adam takes four times the size of the model.
@@ -38,8 +38,8 @@ def tracked_peaks(models: Iterable[str], folder: Path) -> dict[str, tuple[float,
     """MemTracker's peak at each of `BATCHES`, by model; kept in `folder`, models it fails on left out."""
     listed = list(models)
     with ProcessPoolExecutor(2) as pool:
-        found = list(pool.map(_tracked, listed, [folder] * len(listed)))
-    return {model: peaks for model, peaks in zip(listed, found, strict=True) if peaks is not None}
+        answers = list(pool.map(_tracked, listed, [folder] * len(listed)))
+    return {model: peaks for model, peaks in zip(listed, answers, strict=True) if peaks is not None}
 
 
 def at_batch(peaks: tuple[float, float], batch: int) -> float:

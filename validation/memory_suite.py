@@ -39,8 +39,8 @@ from foretrain.estimates import Quantiles
 from foretrain.facts.devices import device
 from foretrain.prediction.memory.calibration import MemoryCalibration, Spread, memory_calibration
 from foretrain.prediction.memory.estimate import MemoryEstimate, estimate_memory
-from foretrain.prediction.memory.workspace import uses_convolutions
-from foretrain.prediction.strategies.memory_options import MemoryOptions
+from foretrain.prediction.memory.lifetimes import uses_convolutions
+from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.workloads.family import Family, NotDerivable
 from validation import memory_baselines, mlp_cases
 from validation.report import Case, Metrics, SuiteReport, Verdicts, metrics, quantile
@@ -232,13 +232,13 @@ def _tracked_cases(cases: Sequence[Case]) -> list[Case]:
     """The cases of a few held-out models, with MemTracker's answer."""
     models = sampled({case.group for case in cases}, TRACKED_PER_FAMILY)
     peaks = memory_baselines.tracked_peaks(models, FOLDER)
-    found = []
+    tracked = []
     for case in cases:
         if case.group in peaks:
             peak = memory_baselines.at_batch(peaks[case.group], int(case.name.rsplit("@", 1)[1]))
             answers = {TRACKED: peak, CONSTANT: peak + memory_baselines.CONSTANT_BYTES}
-            found.append(replace(case, predicted={**case.predicted, **answers}))
-    return found
+            tracked.append(replace(case, predicted={**case.predicted, **answers}))
+    return tracked
 
 
 def _formulas(cases: Sequence[Case]) -> dict[str, Metrics]:

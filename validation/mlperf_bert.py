@@ -20,7 +20,7 @@ _LARGE = BertConfig(layers=24, width=1024, heads=16, hidden=4096)
 
 
 class MaskedBert(nn.Module):
-    """BERT whose head sees so many tokens of each sequence; which ones changes nothing about the cost."""
+    """BERT whose head sees `masked` tokens of each sequence; which ones does not change the cost."""
 
     def __init__(self, masked: int) -> None:
         super().__init__()

@@ -90,7 +90,7 @@ class Submission:
 
 @dataclass(frozen=True)
 class Read:
-    """All submissions that can be told, and the others by what keeps them from it."""
+    """All submissions that can be predicted, and the others by the reason why they cannot."""
 
     submissions: tuple[Submission, ...]
     skipped: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -108,23 +108,23 @@ def read(data: Path) -> Read:
     for row in _rows(data / "mlperf" / "runs_v2.1_v4.0.csv.gz"):
         if row["bench"] in BENCHMARKS and row["status"] == "success":
             groups.setdefault((row["ver"], row["submitter"], row["system"], row["bench"]), []).append(row)
-    found: dict[tuple[object, ...], Submission] = {}
+    submissions: dict[tuple[object, ...], Submission] = {}
     skipped: dict[str, list[str]] = {}
     for (_, submitter, system, benchmark), rows in groups.items():
         one = _submission(rows)
         if isinstance(one, str):
             skipped.setdefault(one, []).append(f"{submitter} {system} {benchmark}")
-        elif (key := (one.round, one.benchmark, one.system, one.run_seconds)) in found:
+        elif (key := (one.round, one.benchmark, one.system, one.run_seconds)) in submissions:
             skipped.setdefault("the same runs published again", []).append(
                 f"{submitter} {system} {benchmark}"
             )
         else:
-            found[key] = one
-    return Read(tuple(found.values()), {reason: tuple(names) for reason, names in skipped.items()})
+            submissions[key] = one
+    return Read(tuple(submissions.values()), {reason: tuple(names) for reason, names in skipped.items()})
 
 
 def _submission(rows: Sequence[dict[str, str]]) -> Submission | str:
-    """A submission, or why it cannot be told."""
+    """A submission, or why it cannot be predicted."""
     first = rows[0]
     if not first["accel"]:
         return "trained on CPUs"

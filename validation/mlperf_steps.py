@@ -66,7 +66,7 @@ PLAIN = Stack()
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class StepAndEvaluation:
     """A step and an evaluation of a submission. `flop_share` is that of the devices' peak a step reaches."""
 
     step: Quantiles
@@ -82,7 +82,7 @@ def samples_to_target(one: Submission, law: BatchSizeLaw) -> Quantiles:
 
 
 def evaluations(one: Submission, samples: float) -> float:
-    """How often a run of so many samples is evaluated, by MLPerf's rules."""
+    """How often a run over `samples` samples is evaluated, by MLPerf's rules."""
     known = facts()[one.benchmark]
     if one.benchmark == RESNET:
         return float(math.ceil(samples / known["images"] / known["evaluate_every_epochs"]))
@@ -93,27 +93,27 @@ def evaluations(one: Submission, samples: float) -> float:
     return float(samples / (wanted // rounding * rounding))
 
 
-def seconds_to_train(one: Submission, told: Told, samples: float) -> float:
-    """The time of a run of so many samples."""
-    return samples / one.batch * told.step.p50 + evaluations(one, samples) * told.evaluation_seconds
+def seconds_to_train(one: Submission, times: StepAndEvaluation, samples: float) -> float:
+    """The time of a run over `samples` samples."""
+    return samples / one.batch * times.step.p50 + evaluations(one, samples) * times.evaluation_seconds
 
 
-def time_to_train(one: Submission, told: Told, law: BatchSizeLaw) -> Quantiles:
+def time_to_train(one: Submission, times: StepAndEvaluation, law: BatchSizeLaw) -> Quantiles:
     """The time to the target; how long a step takes and how many are needed err independently."""
     samples = samples_to_target(one, law)
-    middle = seconds_to_train(one, told, samples.p50)
+    middle = seconds_to_train(one, times, samples.p50)
     below, above = (
-        math.hypot(*(getattr(each, end) / each.p50 - 1 for each in (told.step, samples)))
+        math.hypot(*(getattr(each, end) / each.p50 - 1 for each in (times.step, samples)))
         for end in ("p10", "p90")
     )
     return Quantiles(middle * max(0.0, 1 - below), middle, middle * (1 + above))
 
 
 @cache
-def tell(one: Submission, stack: Stack = SUBMITTED) -> Told:
+def step_and_evaluation(one: Submission, stack: Stack = SUBMITTED) -> StepAndEvaluation:
     """The step and the evaluation of a submission whose software is like `stack`."""
     evaluation = _outcome(one, stack)
-    return Told(
+    return StepAndEvaluation(
         evaluation.total.quantiles,
         _evaluation_seconds(one, stack, evaluation.configuration.micro_batch),
         evaluation.throughput.mfu,
@@ -130,10 +130,10 @@ def _outcome(one: Submission, stack: Stack) -> Evaluation:
     layout = layout_of(_strategy(one, stack), one.devices, one.devices_per_node)
     own_batch = one.batch // one.devices
     for count in _divisors(own_batch):
-        found = evaluate(context, StepConfiguration(layout, own_batch, count))
-        if found.memory.fits:
+        evaluation = evaluate(context, StepConfiguration(layout, own_batch, count))
+        if evaluation.memory.fits:
             break
-    return found
+    return evaluation
 
 
 def _strategy(one: Submission, stack: Stack) -> str:

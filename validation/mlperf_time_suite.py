@@ -23,7 +23,7 @@ from validation.mlperf_steps import (
     evaluations,
     samples_to_target,
     seconds_to_train,
-    tell,
+    step_and_evaluation,
     time_to_train,
 )
 from validation.report import Case, Metrics, SuiteReport, metrics
@@ -54,7 +54,7 @@ _NOTES = (
     "in BERT where the device has it) follows NVIDIA's published code (`mlperf_facts.toml`), which nearly "
     "all submissions run. `torch.compile`'s fusion stands for the hand-written kernels, AdamW for LAMB, "
     "momentum for LARS.",
-    "Before that was settled, four variants (eager, channels-last, compiled, compiled with half-precision "
+    "Before that was decided, four variants (eager, channels-last, compiled, compiled with half-precision "
     "weights) were looked at on 8 A100, H100, A30 and L40S, and DDP and ZeRO-1 for BERT. Beside the judged "
     "figures stand FP16 in place of FP8, plain PyTorch, and devices that do not vary. That step times vary "
     "between devices by 5 % is learned on Lambda's runs (`lambda_multi`), but it became the default after "
@@ -68,10 +68,10 @@ _NOTES = (
 
 
 def run(data: Path) -> SuiteReport:
-    """Tell every submission."""
-    found, laws = read(data), reference_laws(data)
-    closed = [one for one in found.submissions if not one.is_open]
-    open_ones = [one for one in found.submissions if one.is_open]
+    """Predict every submission."""
+    all_read, laws = read(data), reference_laws(data)
+    closed = [one for one in all_read.submissions if not one.is_open]
+    open_ones = [one for one in all_read.submissions if one.is_open]
     cases = {one: _case(one, laws[one.benchmark]) for one in closed}
     by_set = {"submissions": _table(list(cases.values()))}
     for name, chosen in _subsets(closed).items():
@@ -80,38 +80,38 @@ def run(data: Path) -> SuiteReport:
     by_set["submissions, intervals by other devices' errors"] = _by_others(list(cases.values()))
     by_set["open division, not judged"] = _table([_case(one, laws[one.benchmark]) for one in open_ones])
     return SuiteReport(
-        "mlperf_time", tuple(cases.values()), by_set, notes=(*_NOTES, *_said(found), _worst(cases))
+        "mlperf_time", tuple(cases.values()), by_set, notes=(*_NOTES, *_notes(all_read), _worst(cases))
     )
 
 
 def _subsets(submissions: Sequence[Submission]) -> dict[str, Chosen]:
-    found: dict[str, Chosen] = {}
+    subsets: dict[str, Chosen] = {}
     for key, name in BENCHMARKS.items():
-        found[name] = lambda one, key=key: one.benchmark == key  # type: ignore[misc]
+        subsets[name] = lambda one, key=key: one.benchmark == key  # type: ignore[misc]
     for key, name in BENCHMARKS.items():
         for scale, chosen in _SCALES.items():
-            found[f"{name}, {scale}"] = lambda one, k=key, c=chosen: one.benchmark == k and c(one)  # type: ignore[misc]
+            subsets[f"{name}, {scale}"] = lambda one, k=key, c=chosen: one.benchmark == k and c(one)  # type: ignore[misc]
     for device_id in sorted({one.device_id for one in submissions}):
-        found[device_id] = lambda one, device_id=device_id: one.device_id == device_id  # type: ignore[misc]
-    return found
+        subsets[device_id] = lambda one, device_id=device_id: one.device_id == device_id  # type: ignore[misc]
+    return subsets
 
 
 def _case(one: Submission, law: BatchSizeLaw) -> Case:
-    told = tell(one)
-    interval = time_to_train(one, told, law)
+    times = step_and_evaluation(one)
+    interval = time_to_train(one, times, law)
     samples = samples_to_target(one, law).p50
-    busy = told.flop_share * told.step.p50 * samples / one.batch
+    busy = times.flop_share * times.step.p50 * samples / one.batch
     by_method = {
         HERE: interval.p50,
-        AS_RUN: seconds_to_train(one, told, one.samples),
-        HALF_ONLY: seconds_to_train(one, tell(one, HALF), samples),
-        AS_EVEN: seconds_to_train(one, tell(one, EVEN), samples),
-        EAGER: seconds_to_train(one, tell(one, PLAIN), samples),
+        AS_RUN: seconds_to_train(one, times, one.samples),
+        HALF_ONLY: seconds_to_train(one, step_and_evaluation(one, HALF), samples),
+        AS_EVEN: seconds_to_train(one, step_and_evaluation(one, EVEN), samples),
+        EAGER: seconds_to_train(one, step_and_evaluation(one, PLAIN), samples),
         PEAK: busy,
         RULE: busy / _RULE_SHARE,
     }
     if one.throughput is not None:
-        evaluating = evaluations(one, samples) * told.evaluation_seconds
+        evaluating = evaluations(one, samples) * times.evaluation_seconds
         by_method[RATE] = samples / one.throughput + evaluating
     return Case(one.name, one.device_id, one.seconds, by_method, interval)
 
@@ -130,17 +130,17 @@ def _by_others(cases: Sequence[Case]) -> dict[str, Metrics]:
         np.array([case.measured for case in cases]),
         np.array([case.predicted[HERE] for case in cases]),
     )
-    found = [replace(case, interval=bound) for case, bound in zip(cases, bounds, strict=True)]
-    return {HERE: metrics(found, HERE, with_interval=True)}
+    bounded = [replace(case, interval=bound) for case, bound in zip(cases, bounds, strict=True)]
+    return {HERE: metrics(bounded, HERE, with_interval=True)}
 
 
 def _table(cases: Sequence[Case]) -> dict[str, Metrics]:
-    found = {}
+    by_method = {}
     for name in METHODS:
         some = [case for case in cases if name in case.predicted]
         if some:
-            found[name] = metrics(some, name, with_interval=name == HERE)
-    return found
+            by_method[name] = metrics(some, name, with_interval=name == HERE)
+    return by_method
 
 
 def _worst(cases: Mapping[Submission, Case]) -> str:
@@ -149,8 +149,8 @@ def _worst(cases: Mapping[Submission, Case]) -> str:
 
 
 def _why(one: Submission, all_ones: Iterable[Submission]) -> str:
-    """Why a submission may be told wrong."""
-    alike = [
+    """Why the prediction of a submission may be wrong."""
+    of_these_devices = [
         other.seconds
         for other in all_ones
         if (other.benchmark, other.device_id, other.devices) == (one.benchmark, one.device_id, one.devices)
@@ -161,20 +161,22 @@ def _why(one: Submission, all_ones: Iterable[Submission]) -> str:
         return (
             f"how PCI Express is shared was measured up to {_MEASURED_TOGETHER} devices and is taken further"
         )
-    if one.benchmark == BERT and tell(one).is_fp8:
+    if one.benchmark == BERT and step_and_evaluation(one).is_fp8:
         return "FP8: how much faster its products are is known from inference only"
-    if one.seconds > _SLOWER * min(alike):
-        return f"another system of these devices takes {min(alike) / 60:.1f} min"
+    if one.seconds > _SLOWER * min(of_these_devices):
+        return f"another system of these devices takes {min(of_these_devices) / 60:.1f} min"
     return "not known"
 
 
-def _said(found: Read) -> list[str]:
+def _notes(all_read: Read) -> list[str]:
     """What was left out, and how often memory asked for micro-batches."""
     left_out = "; ".join(
-        f"{reason}: {len(names)} ({', '.join(names)})" for reason, names in sorted(found.skipped.items())
+        f"{reason}: {len(names)} ({', '.join(names)})" for reason, names in sorted(all_read.skipped.items())
     )
     split = Counter(
-        one.device_id for one in found.submissions if not one.is_open and tell(one).micro_batches > 1
+        one.device_id
+        for one in all_read.submissions
+        if not one.is_open and step_and_evaluation(one).micro_batches > 1
     )
     listed = ", ".join(f"{count} on {name}" for name, count in sorted(split.items())) or "none"
     return [

@@ -34,7 +34,7 @@ _NOTES = (
 
 
 def run(data: Path) -> SuiteReport:
-    """Tell the final loss of up to two runs of each record."""
+    """Predict the final loss of up to two runs of each record."""
     runs = chosen = _sample(nanogpt(data))
     cases: list[Case] = []
     by_set: dict[str, dict[str, Metrics]] = {}
@@ -43,23 +43,23 @@ def run(data: Path) -> SuiteReport:
         for record in sorted({item.curve.group for item in chosen})
     }
     for cut in CUTS:
-        told = [_case(item, timelines[item.curve.group], runs, cut) for item in chosen]
-        found = [case for case in told if case is not None]
-        cases += found
-        by_set[f"{cut:.0%} seen, leave record out"] = _table(found)
-        curves = [case for case in found if ALONE in case.predicted]
+        attempted = [_case(item, timelines[item.curve.group], runs, cut) for item in chosen]
+        at_cut = [case for case in attempted if case is not None]
+        cases += at_cut
+        by_set[f"{cut:.0%} seen, leave record out"] = _table(at_cut)
+        curves = [case for case in at_cut if ALONE in case.predicted]
         by_set[f"{cut:.0%} seen, at least four points"] = _table(curves)
     return SuiteReport("nanogpt", tuple(cases), by_set, notes=_NOTES)
 
 
 def _sample(runs: Sequence[Run]) -> list[Run]:
     taken: dict[str, int] = {}
-    found = []
+    sample = []
     for item in runs:
         taken[item.curve.group] = taken.get(item.curve.group, 0) + 1
         if taken[item.curve.group] <= _A_RECORD:
-            found.append(item)
-    return found
+            sample.append(item)
+    return sample
 
 
 def _case(item: Run, timeline: Timeline, runs: Sequence[Run], cut: float) -> Case | None:
@@ -67,24 +67,24 @@ def _case(item: Run, timeline: Timeline, runs: Sequence[Run], cut: float) -> Cas
     seen = item.curve.until(cut * end)
     if len(seen) < 2:
         return None
-    found = value_quantiles(seen, timeline, np.array([end]))
-    if found is None:
+    final = value_quantiles(seen, timeline, np.array([end]))
+    if final is None:
         return None
     others = [other.target for other in runs if other.curve.group != item.curve.group]
-    told = {HERE: found[0].p50, CONSTANT: float(np.median(others))}
+    predicted = {HERE: final[0].p50, CONSTANT: float(np.median(others))}
     if len(seen) >= 4:
-        told |= _by_curves(seen, end)
+        predicted |= _by_curves(seen, end)
     name = f"{item.curve.name}, {cut:.0%} seen"
-    return Case(name, item.curve.group, item.target, told, found[0])
+    return Case(name, item.curve.group, item.target, predicted, final[0])
 
 
 def _by_curves(seen: Curve, end: float) -> dict[str, float]:
     at, span = np.array([end]), Span(seen.last_step, seen.planned_steps)
     values, weights = ensemble(seen, span).members(at)
-    told: Quantiles = quantiles_of(values[:, 0], weights)
+    final: Quantiles = quantiles_of(values[:, 0], weights)
     lines = ((OPTIMUS, "optimus"), (WEIGHTED, "optimus-weighted"), (FLOORLESS, "power-law-floorless"))
     fitted = {name: float(fit(seen, families()[family], span).values(at)[0]) for name, family in lines}
-    return {ALONE: told.p50, **fitted}
+    return {ALONE: final.p50, **fitted}
 
 
 def _table(cases: Sequence[Case]) -> dict[str, Metrics]:

@@ -1,8 +1,9 @@
 """NeuSight's whole models: FP32 forward and training passes of six transformers on P4, P100, V100, T4, A100.
 
-No whole-model time is ever fitted. Every pass is told twice: on a GPU whose single operators were measured,
-by corrections fitted without any product that occurs in these models; and on a GPU left out, by operator
-models refitted on the other GPUs alone, of which its sheet and published stream bandwidths are known.
+No whole-model time is ever fitted. Every pass is predicted twice: on a GPU whose single operators were
+measured, by corrections fitted without any product that occurs in these models; and on a GPU left out, by
+operator models refitted on the other GPUs alone, of which its sheet and published stream bandwidths are
+known.
 """
 
 from __future__ import annotations
@@ -62,19 +63,21 @@ _NOTES = (
 
 def run(data: Path) -> SuiteReport:
     """Trace, price by each calibration, compare."""
-    found = neusight.read_steps(data)
-    graphs = {each: _graph(each) for each in found}
+    passes = neusight.read_steps(data)
+    graphs = {each: _graph(each) for each in passes}
     calibrations = _Calibrations(data, [shape for graph in graphs.values() for shape in _shapes(graph)])
-    seen = [_case(each, graphs[each], SEEN, {SEEN: calibrations.seen, ROOFLINE: _roofline}) for each in found]
-    told = {UNSEEN: calibrations.unseen, SHARED: calibrations.forgetful, ROOFLINE: _roofline}
-    unseen = [_case(each, graphs[each], UNSEEN, told) for each in found]
+    seen = [
+        _case(each, graphs[each], SEEN, {SEEN: calibrations.seen, ROOFLINE: _roofline}) for each in passes
+    ]
+    unseen_methods = {UNSEEN: calibrations.unseen, SHARED: calibrations.forgetful, ROOFLINE: _roofline}
+    unseen = [_case(each, graphs[each], UNSEEN, unseen_methods) for each in passes]
     report: dict[str, dict[str, Metrics]] = {}
     for cases, methods in ((seen, (SEEN, ROOFLINE)), (unseen, (UNSEEN, SHARED))):
-        for name, chosen in _sets(found, cases).items():
+        for name, chosen in _sets(passes, cases).items():
             report.setdefault(name, {}).update(
                 {method: metrics(chosen, method, with_interval=method == methods[0]) for method in methods}
             )
-    report |= _phases(found, graphs, calibrations)
+    report |= _phases(passes, graphs, calibrations)
     notes = (*_NOTES, *(f"Worst, {m}: {worst(c, m, _reason)}." for c, m in ((seen, SEEN), (unseen, UNSEEN))))
     return SuiteReport("neusight", (*seen, *unseen), report, notes=notes)
 
@@ -98,8 +101,8 @@ class _Calibrations:
         """Refitted without the target's family."""
         if target.family not in self._refitted:
             memory = streaming.calibration_without_family(self._vector, self._cycles, target)
-            found = products.calibration_without_family(self._products, target, memory)
-            self._refitted[target.family] = found
+            refitted = products.calibration_without_family(self._products, target, memory)
+            self._refitted[target.family] = refitted
         return _models(self._refitted[target.family])
 
     def forgetful(self, target: Device) -> Models:
@@ -128,9 +131,9 @@ def _graph(measured: MeasuredPass) -> Graph:
     sizes = BuildOptions(batch=measured.batch, seq_len=measured.seq_len, attention="eager")
     source = read_model(measured.model)
     key = graph_cache.key(what="pass", source=source.fingerprint(), sizes=sizes, options=options)
-    found = graph_cache.find(key)
-    if isinstance(found, Graph):
-        return found
+    stored = graph_cache.find(key)
+    if isinstance(stored, Graph):
+        return stored
     from foretrain.workloads.fusion import fuse
     from foretrain.workloads.tracing.step import trace
 
@@ -164,9 +167,9 @@ def _estimate(measured: MeasuredPass, graph: Graph, models: Callable[[Device], M
 
 
 def _case(
-    measured: MeasuredPass, graph: Graph, main: str, told: Mapping[str, Callable[[Device], Models]]
+    measured: MeasuredPass, graph: Graph, main: str, methods: Mapping[str, Callable[[Device], Models]]
 ) -> Case:
-    estimates = {method: _estimate(measured, graph, models) for method, models in told.items()}
+    estimates = {method: _estimate(measured, graph, models) for method, models in methods.items()}
     mode = "training" if measured.is_training else "compiled" if measured.is_compiled else "forward"
     return Case(
         name=f"{measured.model} {mode} {measured.batch} x {measured.seq_len} on {measured.device_id}",
@@ -177,46 +180,46 @@ def _case(
     )
 
 
-def _sets(found: Sequence[MeasuredPass], cases: Sequence[Case]) -> dict[str, list[Case]]:
+def _sets(passes: Sequence[MeasuredPass], cases: Sequence[Case]) -> dict[str, list[Case]]:
     """The sets of cases reported: forward and training apart, by GPU, by model."""
-    forward = [case for each, case in zip(found, cases, strict=True) if not each.is_training]
+    forward = [case for each, case in zip(passes, cases, strict=True) if not each.is_training]
     sets = {
         "forward, all": forward,
-        "forward, eager": _where(found, cases, lambda each: not (each.is_training or each.is_compiled)),
-        "forward, compiled": _where(found, cases, lambda each: each.is_compiled),
-        "training": _where(found, cases, lambda each: each.is_training),
+        "forward, eager": _where(passes, cases, lambda each: not (each.is_training or each.is_compiled)),
+        "forward, compiled": _where(passes, cases, lambda each: each.is_compiled),
+        "training": _where(passes, cases, lambda each: each.is_training),
     }
     sets |= {f"forward on {name}": group for name, group in by_group(forward).items()}
-    for model in sorted({each.model for each in found}):
-        sets[model] = [case for each, case in zip(found, cases, strict=True) if each.model == model]
+    for model in sorted({each.model for each in passes}):
+        sets[model] = [case for each, case in zip(passes, cases, strict=True) if each.model == model]
     return sets
 
 
 def _where(
-    found: Sequence[MeasuredPass], cases: Sequence[Case], keep: Callable[[MeasuredPass], bool]
+    passes: Sequence[MeasuredPass], cases: Sequence[Case], keep: Callable[[MeasuredPass], bool]
 ) -> list[Case]:
-    return [case for each, case in zip(found, cases, strict=True) if keep(each)]
+    return [case for each, case in zip(passes, cases, strict=True) if keep(each)]
 
 
 def _phases(
-    found: Sequence[MeasuredPass], graphs: Mapping[MeasuredPass, Graph], known: _Calibrations
+    passes: Sequence[MeasuredPass], graphs: Mapping[MeasuredPass, Graph], known: _Calibrations
 ) -> dict[str, dict[str, Metrics]]:
     """Forward and backward of the training passes apart."""
     report = {}
-    told = {SEEN: known.seen, UNSEEN: known.unseen, ROOFLINE: _roofline}
+    methods = {SEEN: known.seen, UNSEEN: known.unseen, ROOFLINE: _roofline}
     for phase in (Phase.FORWARD, Phase.BACKWARD):
         cases = []
-        for each in found:
+        for each in passes:
             if each.is_training:
                 measured = each.forward_seconds if phase is Phase.FORWARD else each.backward_seconds
                 predicted = {
-                    m: _estimate(each, graphs[each], models).phases[phase] for m, models in told.items()
+                    m: _estimate(each, graphs[each], models).phases[phase] for m, models in methods.items()
                 }
                 cases.append(Case(each.model, each.device_id, measured, predicted))
-        report[f"training, {phase} pass"] = {method: metrics(cases, method) for method in told}
+        report[f"training, {phase} pass"] = {method: metrics(cases, method) for method in methods}
     return report
 
 
 def _reason(case: Case) -> str:
-    found = [reason for name, reason in _REASONS.items() if name in case.name.replace("forward", "")]
-    return found[0] if found else "the share of its peak the GPU reaches in layers"
+    reasons = [reason for name, reason in _REASONS.items() if name in case.name.replace("forward", "")]
+    return reasons[0] if reasons else "the share of its peak the GPU reaches in layers"

@@ -1,7 +1,8 @@
 """PROFET: training steps of 15 CNNs in Keras on M60, T4, K80 and V100, FP32, batch 16-256, 32-256 px.
 
-Three questions, each told by a harness fitted on the other cases only: a GPU none of whose steps were seen; a
-network none of whose steps were seen; batches 128 and 256 of a network timed at up to 64 on the same GPU.
+Three questions, each answered by a harness fitted on the other cases only: a GPU none of whose steps were
+seen; a network none of whose steps were seen; batches 128 and 256 of a network timed at up to 64 on the same
+GPU.
 """
 
 from __future__ import annotations
@@ -65,9 +66,9 @@ def _gpu_out(
     notes: list[str],
 ) -> list[Case]:
     gpus = [item.step.device_id for item in steps]
-    told = {HERE: _leave_out(steps, gpus, speed), STRICT: _forgotten(steps, speed)}
-    told |= _peers(steps, gpus) | {SEED: _seed_on_other_gpus(steps)}
-    cases = _cases(steps, gpus, told)
+    predicted = {HERE: _leave_out(steps, gpus, speed), STRICT: _forgotten(steps, speed)}
+    predicted |= _peers(steps, gpus) | {SEED: _seed_on_other_gpus(steps)}
+    cases = _cases(steps, gpus, predicted)
     by_set["leave GPU out"] = _metrics(cases)
     for gpu, group in by_group(cases).items():
         by_set[f"leave GPU out, {gpu}"] = _metrics(group)
@@ -81,16 +82,16 @@ def _model_out(
     by_set: dict[str, dict[str, Metrics]],
     notes: list[str],
 ) -> list[Case]:
-    found: list[Case] = []
+    model_cases: list[Case] = []
     for name, groups in (
         ("leave model out", [item.step.model for item in steps]),
         ("leave family of models out", [_family(item.step.model) for item in steps]),
     ):
         cases = _cases(steps, groups, {HERE: _leave_out(steps, groups, speed), **_peers(steps, groups)})
         by_set[name] = _metrics(cases)
-        found = found or cases
+        model_cases = model_cases or cases
         notes.append(f"Worst, {name}: {worst(cases, HERE, _why)}.")
-    return found
+    return model_cases
 
 
 def _larger_batches(
@@ -98,19 +99,23 @@ def _larger_batches(
 ) -> list[Case]:
     predicted = harness_seconds(steps, data)
     spreads = fit_spreads(steps, predicted)
-    found = predict_sizes(steps, predicted, KNOWN_UP_TO, KNOWN_UP_TO + 1, _LARGEST, spreads)
+    predictions = predict_sizes(steps, predicted, KNOWN_UP_TO, KNOWN_UP_TO + 1, _LARGEST, spreads)
     seed = _seed_on_small_batches(steps)
     line = _straight_line(steps)
     cases = []
-    for told in found:
-        step = steps[told.index].step
+    for prediction in predictions:
+        step = steps[prediction.index].step
         by_method = {
-            HERE: told.p50 * step.seconds, "foretrain without the timings": float(predicted[told.index]),
-            SEED: float(seed[told.index]), LINE: float(line[told.index]),
-        }  # fmt: skip
-        interval = Quantiles(told.p10 * step.seconds, told.p50 * step.seconds, told.p90 * step.seconds)
+            HERE: prediction.p50 * step.seconds,
+            "foretrain without the timings": float(predicted[prediction.index]),
+            SEED: float(seed[prediction.index]),
+            LINE: float(line[prediction.index]),
+        }
+        interval = Quantiles(
+            prediction.p10 * step.seconds, prediction.p50 * step.seconds, prediction.p90 * step.seconds
+        )
         cases.append(
-            Case(_name(steps[told.index]), step.device_id, step.seconds, _known(by_method), interval)
+            Case(_name(steps[prediction.index]), step.device_id, step.seconds, _known(by_method), interval)
         )
     by_set["batch 128 and 256 from up to 64"] = _metrics(cases)
     for gpu, group in by_group(cases).items():
@@ -122,69 +127,71 @@ def _larger_batches(
 def _leave_out(steps: Sequence[PricedStep], groups: Sequence[str], speed: GenerationSpeed) -> Floats:
     columns, seconds = table(steps, {name: speed.of(device(name)) for name in GPUS}), measured(steps)
 
-    def told(others: Flags, group: str) -> Floats:
+    def predict(others: Flags, group: str) -> Floats:
         del group
         return fit_harness(columns.where(others), seconds[others], len(GPUS)).seconds(columns)
 
-    return leave_out(groups, len(steps), told)
+    return leave_out(groups, len(steps), predict)
 
 
 def _forgotten(steps: Sequence[PricedStep], speed: GenerationSpeed) -> Floats:
     """With nothing from any data set on the GPU's family but its published bandwidth."""
-    found = np.zeros(len(steps))
+    predicted = np.zeros(len(steps))
     for gpu in GPUS:
         here = np.array([item.step.device_id == gpu for item in steps])
         slowness = {name: speed.of(device(name), gpu) for name in GPUS}
         columns, seconds = table(steps, slowness, gpu), measured(steps)
-        found[here] = fit_harness(columns.where(~here), seconds[~here], len(GPUS)).seconds(columns)[here]
-    return found
+        predicted[here] = fit_harness(columns.where(~here), seconds[~here], len(GPUS)).seconds(columns)[here]
+    return predicted
 
 
 def _peers(steps: Sequence[PricedStep], groups: Sequence[str]) -> dict[str, Floats]:
     """The models of the literature as they are, and the roofline with a factor and a constant fitted."""
     seconds = measured(steps)
-    found = {name: np.array([item.others.get(name, np.nan) for item in steps]) for name in OTHER_MODELS}
-    rows = np.stack([found["roofline"], np.ones(len(steps))], axis=1)
+    peers = {name: np.array([item.others.get(name, np.nan) for item in steps]) for name in OTHER_MODELS}
+    rows = np.stack([peers["roofline"], np.ones(len(steps))], axis=1)
 
-    def told(others: Flags, group: str) -> Floats:
+    def predict(others: Flags, group: str) -> Floats:
         del group
         weighted = rows[others] / seconds[others][:, None]
         scaled: Floats = rows @ np.linalg.lstsq(weighted, np.ones(int(others.sum())), rcond=None)[0]
         return scaled
 
-    return found | {SCALED: leave_out(groups, len(steps), told)}
+    return peers | {SCALED: leave_out(groups, len(steps), predict)}
 
 
 def _seed_on_other_gpus(steps: Sequence[PricedStep]) -> Floats:
     """The seed's regression of each network on the other GPUs."""
-    found = np.full(len(steps), np.nan)
+    predicted = np.full(len(steps), np.nan)
     networks = {(item.step.model, item.step.image_size) for item in steps}
     for network in sorted(networks):
-        alike = [
+        same_network = [
             index for index, item in enumerate(steps) if (item.step.model, item.step.image_size) == network
         ]
         for gpu in GPUS:
-            here = [index for index in alike if steps[index].step.device_id == gpu]
-            _regress(steps, [index for index in alike if index not in here], here, found)
-    return found
+            here = [index for index in same_network if steps[index].step.device_id == gpu]
+            _regress(steps, [index for index in same_network if index not in here], here, predicted)
+    return predicted
 
 
 def _seed_on_small_batches(steps: Sequence[PricedStep]) -> Floats:
     """The seed's regression of each network and GPU on its small batches."""
-    found = np.full(len(steps), np.nan)
+    predicted = np.full(len(steps), np.nan)
     for group in sequences(steps):
         small = [index for index in group if steps[index].step.batch <= KNOWN_UP_TO]
-        _regress(steps, small, [index for index in group if index not in small], found)
-    return found
+        _regress(steps, small, [index for index in group if index not in small], predicted)
+    return predicted
 
 
-def _regress(steps: Sequence[PricedStep], known: Sequence[int], wanted: Sequence[int], found: Floats) -> None:
+def _regress(
+    steps: Sequence[PricedStep], known: Sequence[int], wanted: Sequence[int], predicted: Floats
+) -> None:
     timings = [Timing(_configuration(steps[index]), steps[index].step.seconds) for index in known]
     with suppress(ForetrainError):
         model = end_to_end.fit(timings)
         for index in wanted:
             with suppress(ForetrainError):
-                found[index] = model.predict(_configuration(steps[index])).p50
+                predicted[index] = model.predict(_configuration(steps[index])).p50
 
 
 def _configuration(item: PricedStep) -> Configuration:
@@ -193,7 +200,7 @@ def _configuration(item: PricedStep) -> Configuration:
 
 def _straight_line(steps: Sequence[PricedStep]) -> Floats:
     """A line in the batch through the small batches of each network and GPU, relative errors least."""
-    found = np.full(len(steps), np.nan)
+    predicted = np.full(len(steps), np.nan)
     for group in sequences(steps):
         small = [index for index in group if steps[index].step.batch <= KNOWN_UP_TO]
         if len(small) < 2:
@@ -202,18 +209,18 @@ def _straight_line(steps: Sequence[PricedStep]) -> Floats:
         seconds = np.array([steps[index].step.seconds for index in small])
         line = np.polyfit(sizes, seconds, 1, w=1 / seconds)
         for index in group:
-            found[index] = float(np.polyval(line, steps[index].step.batch))
-    return found
+            predicted[index] = float(np.polyval(line, steps[index].step.batch))
+    return predicted
 
 
-def _cases(steps: Sequence[PricedStep], groups: Sequence[str], told: dict[str, Floats]) -> list[Case]:
-    bounds = intervals(groups, measured(steps), told[HERE])
+def _cases(steps: Sequence[PricedStep], groups: Sequence[str], predicted: dict[str, Floats]) -> list[Case]:
+    bounds = intervals(groups, measured(steps), predicted[HERE])
     return [
         Case(
             _name(item),
             groups[index],
             item.step.seconds,
-            _known({method: float(values[index]) for method, values in told.items()}),
+            _known({method: float(values[index]) for method, values in predicted.items()}),
             bounds[index],
         )
         for index, item in enumerate(steps)
@@ -225,7 +232,7 @@ def _known(by_method: dict[str, float]) -> dict[str, float]:
 
 
 def _metrics(cases: Sequence[Case]) -> dict[str, Metrics]:
-    """Each method on the cases it tells."""
+    """Each method on the cases it predicts."""
     methods = dict.fromkeys(method for case in cases for method in case.predicted)
     return {
         method: metrics([case for case in cases if method in case.predicted], method, method == HERE)

@@ -107,17 +107,17 @@ def calibrated(crew: Crew, quiet: Quiet) -> Calibration:
 
 def _solo(quiet: Quiet, model: str, batch: int) -> Solo:
     """Every worker for itself, all at once: they share caches and memory as they will when they train."""
-    told = quiet.do("solo", model=model, batch=batch, seconds=1.5, fewest=5)
+    answers = quiet.do("solo", model=model, batch=batch, seconds=1.5, fewest=5)
     return Solo(
-        forward_seconds=_means(told, "forward_seconds"),
-        backward_seconds=_means(told, "backward_seconds"),
-        optimizer_seconds=fmean(each["optimizer_seconds"] for each in told),
-        boundary_bytes=tuple(told[0]["boundary_bytes"]),
+        forward_seconds=_means(answers, "forward_seconds"),
+        backward_seconds=_means(answers, "backward_seconds"),
+        optimizer_seconds=fmean(each["optimizer_seconds"] for each in answers),
+        boundary_bytes=tuple(answers[0]["boundary_bytes"]),
     )
 
 
-def _means(told: Sequence[Mapping[str, Any]], name: str) -> tuple[float, ...]:
-    return tuple(fmean(values) for values in zip(*(each[name] for each in told), strict=True))
+def _means(answers: Sequence[Mapping[str, Any]], name: str) -> tuple[float, ...]:
+    return tuple(fmean(values) for values in zip(*(each[name] for each in answers), strict=True))
 
 
 def _curve(quiet: Quiet, collective: str, sizes: Sequence[float]) -> Curve:
@@ -128,7 +128,7 @@ def _curve(quiet: Quiet, collective: str, sizes: Sequence[float]) -> Curve:
 
 def _points(quiet: Quiet, collective: str, sizes: Sequence[float]) -> Iterator[tuple[float, float]]:
     for size in sizes:
-        told = quiet.do("collectives", collective=collective, bytes=int(size), seconds=_SECONDS)
+        answers = quiet.do("collectives", collective=collective, bytes=int(size), seconds=_SECONDS)
         if collective == "send":  # there and back between the first two
-            told = [{name: value / 2 for name, value in each.items()} for each in told[:2]]
-        yield fmean(each["seconds"] for each in told), fmean(each["processor_seconds"] for each in told)
+            answers = [{name: value / 2 for name, value in each.items()} for each in answers[:2]]
+        yield fmean(each["seconds"] for each in answers), fmean(each["processor_seconds"] for each in answers)

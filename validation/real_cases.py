@@ -37,7 +37,7 @@ class RealCase:
 
 
 def cases(workers: int) -> Iterator[RealCase]:
-    """All cases with so many workers, by cap."""
+    """All cases with this number of workers, by cap."""
     for cap in CAPS:
         for strategy in STRATEGIES:
             for model in BATCHES:

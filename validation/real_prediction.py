@@ -1,4 +1,4 @@
-"""Steps of several workers on this machine, told by foretrain's programs and timelines.
+"""Steps of several workers on this machine, predicted by foretrain's programs and timelines.
 
 Strategies place their exchanges in the recorded graph as for any cluster (`prediction.strategies`). What
 differs is the machine: its workers share cores with each other and with their own exchanges
@@ -114,14 +114,14 @@ def _blocking(exchange: Exchange) -> Exchange:
 def _composed(
     case: RealCase, known: Calibration, program: Program, seconds: Floats, copies: bool = False
 ) -> float:
-    """A program's tasks, on cores that workers share; workers are alike, so one core stands for all."""
+    """A program's tasks, on cores that workers share; workers are identical, so one core stands for all."""
     shares: dict[str, float] = {}
 
     def cost(exchange: Exchange) -> float:
-        found = known.curves[_COLLECTIVES[exchange.verb], case.cap].at(exchange.bytes)
+        point = known.curves[_COLLECTIVES[exchange.verb], case.cap].at(exchange.bytes)
         copied = exchange.bytes / known.clone_bytes_per_second if copies else 0.0
-        total = found.seconds + copied
-        shares[exchange.name] = (found.share * found.seconds + copied) / total
+        total = point.seconds + copied
+        shares[exchange.name] = (point.share * point.seconds + copied) / total
         return total
 
     alone = compose(program, CallTimes(seconds, np.zeros_like(seconds)), cost).timeline.tasks

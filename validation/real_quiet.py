@@ -1,6 +1,6 @@
-"""Measure while nobody else does: wait for a quiet moment, and measure again what others disturbed.
+"""Measure on an idle machine: wait for a quiet moment, and repeat measurements that were disturbed.
 
-Both only until a time after which things are taken as they are.
+Both stop at a deadline, after which measurements are taken as they are.
 """
 
 from __future__ import annotations

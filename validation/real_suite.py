@@ -29,7 +29,7 @@ FORETRAIN, TEXTBOOK = "foretrain", "step + ring at nominal rate"
 PREDICTIONS = Path(__file__).parents[1] / "build" / "validation" / "real_predictions.jsonl"
 _LONGEST_STEP_SECONDS = 3.0
 _REPEATING_SECONDS = 150.0
-"""For so long, with each number of workers, quiet moments are waited for."""
+"""The longest wait for quiet moments, per number of workers."""
 
 
 def run(data: Path) -> SuiteReport:
@@ -38,48 +38,52 @@ def run(data: Path) -> SuiteReport:
     ensure_namespaces()
     PREDICTIONS.parent.mkdir(parents=True, exist_ok=True)
     PREDICTIONS.unlink(missing_ok=True)
-    found: list[Case] = []
+    measured: list[Case] = []
     disturbed: list[float] = []
     left_out: list[str] = []
     for workers in WORKERS:
         with crew(workers) as team:
             quiet = Quiet(team, time.monotonic() + _REPEATING_SECONDS)
-            told = _predictions(calibrated(team, quiet), workers, _spread(found))
-            left_out += [each.case.name for each in told if each.seconds[FORETRAIN] > _LONGEST_STEP_SECONDS]
-            found += _measured(team, quiet, told)
+            predictions = _predictions(calibrated(team, quiet), workers, _spread(measured))
+            left_out += [
+                each.case.name for each in predictions if each.seconds[FORETRAIN] > _LONGEST_STEP_SECONDS
+            ]
+            measured += _measured(team, quiet, predictions)
             disturbed += quiet.disturbances
-    return _report(found, disturbed, left_out)
+    return _report(measured, disturbed, left_out)
 
 
-class _Told(NamedTuple):
-    """What each method says of a case."""
+class _Prediction(NamedTuple):
+    """The step time that each method predicts for a case."""
 
     case: RealCase
     seconds: dict[str, float]
     interval: Quantiles | None
 
 
-def _spread(found: Sequence[Case]) -> tuple[float, float] | None:
+def _spread(measured: Sequence[Case]) -> tuple[float, float] | None:
     """How far measured times lay from predicted ones in the cases run so far: the inner 80 %."""
-    if not found:
+    if not measured:
         return None
-    ratios = [case.measured / case.predicted[FORETRAIN] for case in found]
+    ratios = [case.measured / case.predicted[FORETRAIN] for case in measured]
     return min(1.0, quantile(ratios, 0.1)), max(1.0, quantile(ratios, 0.9))
 
 
-def _predictions(known: Calibration, workers: int, spread: tuple[float, float] | None) -> list[_Told]:
-    """What is told of every case, written down with the time it was told at."""
-    told = []
+def _predictions(known: Calibration, workers: int, spread: tuple[float, float] | None) -> list[_Prediction]:
+    """The predictions of all cases, each logged with its time."""
+    predictions = []
     for case in cases(workers):
         seconds = predicted_seconds(case, known)
         interval = Quantiles(seconds * spread[0], seconds, seconds * spread[1]) if spread else None
-        told.append(_Told(case, {FORETRAIN: seconds, TEXTBOOK: textbook_seconds(case, known)}, interval))
+        predictions.append(
+            _Prediction(case, {FORETRAIN: seconds, TEXTBOOK: textbook_seconds(case, known)}, interval)
+        )
         _write("predicted_at", case, seconds)
-    return told
+    return predictions
 
 
-def _measured(team: Crew, quiet: Quiet, told: list[_Told]) -> Iterator[Case]:
-    for case, seconds, interval in told:
+def _measured(team: Crew, quiet: Quiet, predictions: list[_Prediction]) -> Iterator[Case]:
+    for case, seconds, interval in predictions:
         if seconds[FORETRAIN] > _LONGEST_STEP_SECONDS:
             continue
         team.cap(CAPS[case.cap])
@@ -104,10 +108,10 @@ def _write(what: str, case: RealCase, seconds: float) -> None:
         stream.write(json.dumps({what: now, "case": case.name, "step_seconds": seconds}) + "\n")
 
 
-def _report(found: list[Case], disturbed: list[float], left_out: list[str]) -> SuiteReport:
-    groups = {"all": found}
-    groups |= {strategy: [case for case in found if case.group == strategy] for strategy in STRATEGIES}
-    groups |= {cap: [case for case in found if case.name.endswith(cap)] for cap in CAPS}
+def _report(measured: list[Case], disturbed: list[float], left_out: list[str]) -> SuiteReport:
+    groups = {"all": measured}
+    groups |= {strategy: [case for case in measured if case.group == strategy] for strategy in STRATEGIES}
+    groups |= {cap: [case for case in measured if case.name.endswith(cap)] for cap in CAPS}
     busy = sum(cores > DISTURBED_CORES for cores in disturbed)
     notes = [
         f"Predicted, written to {PREDICTIONS.name} with the time of day, and only then run.",
@@ -117,7 +121,7 @@ def _report(found: list[Case], disturbed: list[float], left_out: list[str]) -> S
         f"Load average {os.getloadavg()[0]:.1f} at the end; others used {statistics.fmean(disturbed):.2f} "
         f"cores on average while something was timed, over {DISTURBED_CORES} in {busy} of {len(disturbed)}.",
         f"Not run, predicted to take over {_LONGEST_STEP_SECONDS} s a step: {'; '.join(left_out) or 'none'}.",
-        *(f"{case.name}: {case.measured:.3f} s, {_error(case):+.1%}" for case in found),
+        *(f"{case.name}: {case.measured:.3f} s, {_error(case):+.1%}" for case in measured),
     ]
     if busy > len(disturbed) / 4:
         notes.insert(0, "The machine was busy with other work: run this suite again on a quiet one.")
@@ -129,7 +133,7 @@ def _report(found: list[Case], disturbed: list[float], left_out: list[str]) -> S
         for name, chosen in groups.items()
         if chosen
     }
-    return SuiteReport("real", tuple(found), by_group, notes=tuple(notes))
+    return SuiteReport("real", tuple(measured), by_group, notes=tuple(notes))
 
 
 def _error(case: Case) -> float:

@@ -33,7 +33,7 @@ BY_PEAK, PER_LAYER, BY_RATIO = "inverse to GFLOP/s", "per-layer", "per-layer, ba
 BATCH, POWER = "batch 128 and 256 from 16 to 64", "computing power"
 _SMALL, _LARGE = (16, 32, 64), (128, 256)
 _JUDGED = 500
-"""So many measurements of each layer type on each GPU are judged, evenly picked; all are fitted to."""
+"""Measurements of each layer type on each GPU that are judged, evenly picked; all are fitted to."""
 _NOTES = (
     "As published (other networks, frameworks and GPUs): batch size 0.4 to 28 %, computing power 5 to 18 %; "
     "per-layer regression, summed over a network, 4.8 % on the network fitted to, 9.3 % on another.",
@@ -45,7 +45,7 @@ _NOTES = (
     "was 38 % (K80), 54 % (M60), 272 % (T4) and 2914 % (V100) off); the thresholds of F-tests (four pairs "
     "tried); the degrees of freedom of the interval (three tried, with 68, 82 and 90 % of larger batches "
     "inside; the second was taken).",
-    "Where a regression goes below zero it counts as telling no time at all, and has no interval.",
+    "A regression that predicts a negative time counts as predicting zero, and has no interval.",
     "Per-layer regression cannot predict a GPU that was not measured: hardware is no input of its lines.",
     "A line has one slope: it errs most where efficiency grows with size (convolutions, skinny products).",
     "Justus's layers (TensorFlow 1) are not in the shipped calibration; lines of their own are judged here.",
@@ -62,13 +62,13 @@ def run(data: Path) -> SuiteReport:
     batch = [case for network in networks for case in _larger_batches(runs, network)]
     power = [case for network in networks for case in _unseen_powers(runs, network)]
     refused = sum(map(_is_large, runs)) - len(batch) + len(runs) - len(power)
-    found = {**_sets(BATCH, batch, ONE_GPU), **_sets(POWER, power, OTHER_GPUS)}
+    by_set = {**_sets(BATCH, batch, ONE_GPU), **_sets(POWER, power, OTHER_GPUS)}
     layers: list[Case] = []
     for name, cases in _layer_sets(data):
-        found[name] = {method: metrics(cases, method) for method in cases[0].predicted}
+        by_set[name] = {method: metrics(cases, method) for method in cases[0].predicted}
         layers += cases
     notes = (*_NOTES, f"{refused} configurations are refused for want of timings, and not judged.")
-    return SuiteReport("regression", (*batch, *power, *layers), found, notes=notes)
+    return SuiteReport("regression", (*batch, *power, *layers), by_set, notes=notes)
 
 
 def _sets(title: str, cases: Sequence[Case], with_interval: str) -> dict[str, dict[str, Metrics]]:
@@ -86,12 +86,12 @@ def _sets(title: str, cases: Sequence[Case], with_interval: str) -> dict[str, di
 
 def _read(data: Path) -> Runs:
     """Seconds of every repeat, by network, image size, GPU and batch."""
-    found: dict[tuple[str, int, str, int], list[float]] = {}
+    seconds: dict[tuple[str, int, str, int], list[float]] = {}
     for row in rows(data / FILE):
         size = int(row["dataset"].removesuffix("dataset"))
         key = (row["model"], size, DEVICES[row["instance_name"]], int(row["batchsize"]))
-        found.setdefault(key, []).append(float(row["batch_latency"]))
-    return found
+        seconds.setdefault(key, []).append(float(row["batch_latency"]))
+    return seconds
 
 
 def _timings(runs: Runs, network: Network, gpus: Iterable[str], batches: Sequence[int]) -> list[Timing]:
@@ -123,8 +123,8 @@ def _larger_batches(runs: Runs, network: Network) -> Iterator[Case]:
                 here = Configuration(gpu, batch=batch)
                 last = statistics.median(runs[*network, gpu, _SMALL[-1]])
                 predicted = {
-                    ONE_GPU: _told(alone, here),
-                    ALL_GPUS: _told(together, here),
+                    ONE_GPU: _seconds_at(alone, here),
+                    ALL_GPUS: _seconds_at(together, here),
                     PROPORTIONAL: last * batch / _SMALL[-1],
                 }
                 yield _case(runs, network, here, predicted, _interval(alone, here))
@@ -139,7 +139,10 @@ def _unseen_powers(runs: Runs, network: Network) -> Iterator[Case]:
             known = [other for other in others if (*network, other, batch) in runs]
             if (*network, gpu, batch) in runs and known and model is not None:
                 here = Configuration(gpu, batch=batch)
-                predicted = {OTHER_GPUS: _told(model, here), BY_PEAK: _by_peak(runs, network, here, known)}
+                predicted = {
+                    OTHER_GPUS: _seconds_at(model, here),
+                    BY_PEAK: _by_peak(runs, network, here, known),
+                }
                 yield _case(runs, network, here, predicted, _interval(model, here))
 
 
@@ -155,8 +158,8 @@ def _peak(gpu: str) -> float:
     return device(gpu).sheet.number("fp32_flop_per_second")
 
 
-def _told(model: EndToEndModel, here: Configuration) -> float:
-    """What the regression says; nothing takes less than no time."""
+def _seconds_at(model: EndToEndModel, here: Configuration) -> float:
+    """The time that the regression predicts, at least zero."""
     return max(model.seconds(here), 0.0)
 
 
@@ -178,19 +181,19 @@ def _case(
 
 def _layer_sets(data: Path) -> Iterator[tuple[str, list[Case]]]:
     parts = per_layer.samples(per_layer.read(data))
-    told = zip(parts, per_layer.shape_unseen(parts), strict=True)
-    yield from _by_type("per layer, shape unseen", told, PER_LAYER)
+    predictions = zip(parts, per_layer.shape_unseen(parts), strict=True)
+    yield from _by_type("per layer, shape unseen", predictions, PER_LAYER)
     yield from _by_type("per layer, backward unseen", per_layer.backward_unseen(parts), BY_RATIO)
     convolutions = per_layer.samples([justus.read_convolutions(data)])
-    told = zip(convolutions, per_layer.shape_unseen(convolutions), strict=True)
-    yield from _by_type("per layer, shape unseen, Justus", told, PER_LAYER)
+    predictions = zip(convolutions, per_layer.shape_unseen(convolutions), strict=True)
+    yield from _by_type("per layer, shape unseen, Justus", predictions, PER_LAYER)
 
 
 def _by_type(
-    title: str, told: Iterable[tuple[per_layer.Sample, Floats]], method: str
+    title: str, predictions: Iterable[tuple[per_layer.Sample, Floats]], method: str
 ) -> Iterator[tuple[str, list[Case]]]:
     groups: dict[str, list[Case]] = {}
-    for part, predicted in told:
+    for part, predicted in predictions:
         groups.setdefault(f"{title}: {part.layer}", []).extend(_layer_cases(part, predicted, method))
     yield from ((name, cases) for name, cases in sorted(groups.items()) if cases)
 

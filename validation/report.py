@@ -95,11 +95,11 @@ def markdown(report: SuiteReport) -> str:
     for name, by_method in report.metrics.items():
         lines += [f"**{name}**", "", "| method | cases | mean | median | p90 | bias | in the 80 % interval |"]
         lines.append("|---|---|---|---|---|---|---|")
-        for method, found in by_method.items():
-            coverage = "" if found.coverage is None else f"{found.coverage:.0%}"
+        for method, errors in by_method.items():
+            coverage = "" if errors.coverage is None else f"{errors.coverage:.0%}"
             lines.append(
-                f"| {method} | {found.cases} | {found.mean:.1%} | {found.median:.1%} | {found.p90:.1%} "
-                f"| {found.bias:+.1%} | {coverage} |"
+                f"| {method} | {errors.cases} | {errors.mean:.1%} | {errors.median:.1%} | {errors.p90:.1%} "
+                f"| {errors.bias:+.1%} | {coverage} |"
             )
         lines.append("")
     for name, by_verdict in report.verdicts.items():
@@ -119,10 +119,10 @@ def judged_method(cases: Sequence[Case]) -> str | None:
 def _worst(cases: Sequence[Case]) -> list[str]:
     """The cases with the largest errors of the judged method."""
     method = judged_method(cases) or ""
-    told = [case for case in cases if case.predicted.get(method, 0.0) > 0]
-    if len(told) <= _WORST:
+    predicted = [case for case in cases if case.predicted.get(method, 0.0) > 0]
+    if len(predicted) <= _WORST:
         return []
-    ordered = sorted(told, key=lambda case: -abs(math.log(case.predicted[method] / case.measured)))
+    ordered = sorted(predicted, key=lambda case: -abs(math.log(case.predicted[method] / case.measured)))
     heading = [f"**largest errors: {method}**", "", "| case | group | measured | predicted |"]
     rows = (
         f"| {case.name} | {case.group} | {case.measured:.4g} | {case.predicted[method]:.4g} |"

@@ -1,4 +1,4 @@
-"""What the suites of scaling share: methods, each fitted to a few timings of a job, and what they tell."""
+"""What the suites of scaling share: methods, each fitted to a few timings of a job, and their predictions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ METHODS = (HERE, ANY, NEVER, CHOSEN, *PEERS.values())
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """Timings of a job to fit to, and timings to tell, with what is said of each."""
+    """Timings of a job to fit to, and timings to predict, each with a label."""
 
     model: str
     cluster: str
@@ -57,21 +57,21 @@ class Priors:
 
 
 def answered(context: Question, priors: Priors) -> list[Case]:
-    """What each method tells of the timings wanted."""
-    told: dict[str, Sequence[Quantiles]] = {}
+    """The predictions of each method for the timings wanted."""
+    predicted: dict[str, Sequence[Quantiles]] = {}
     for method in (HERE, ANY, NEVER):
         prior = priors.of(method, context.model, context.cluster)
-        told[method] = _told(form("physical"), prior, context)
+        predicted[method] = _predicted(form("physical"), prior, context)
     for name, method in PEERS.items():
-        told[method] = _told(FORMS[name], _wide(name), context)
-    told[CHOSEN] = told[_best(context, priors)]
+        predicted[method] = _predicted(FORMS[name], _wide(name), context)
+    predicted[CHOSEN] = predicted[_best(context, priors)]
     return [
         Case(
             f"{context.model} on {timing.configuration}, {label}",
             context.cluster,
             timing.step_seconds,
-            {method: quantiles[row].p50 for method, quantiles in told.items()},
-            told[HERE][row],
+            {method: quantiles[row].p50 for method, quantiles in predicted.items()},
+            predicted[HERE][row],
         )
         for row, (timing, label) in enumerate(zip(context.wanted, context.labels, strict=True))
     ]
@@ -93,7 +93,7 @@ def _wide(name: str) -> Prior:
     return wide_prior(FORMS[name], NOISE)
 
 
-def _told(of: Form, prior: Prior, context: Question) -> tuple[Quantiles, ...]:
+def _predicted(of: Form, prior: Prior, context: Question) -> tuple[Quantiles, ...]:
     places = [item.configuration for item in context.known]
     middle = reference_batch(places)
     seconds = np.log([item.step_seconds for item in context.known])

@@ -35,8 +35,8 @@ def draw(report: SuiteReport, path: Path) -> None:
     others = sorted({case.group for case in shown})[_COLOURS:]
     rest = [case for case in shown if case.group in others]
     if rest:
-        measured, told = [case.measured for case in rest], [case.predicted[method] for case in rest]
-        axes.scatter(measured, told, s=7, alpha=0.4, linewidths=0, color="0.5", label="others")
+        measured, predicted = [case.measured for case in rest], [case.predicted[method] for case in rest]
+        axes.scatter(measured, predicted, s=7, alpha=0.4, linewidths=0, color="0.5", label="others")
     values = [value for case in shown for value in (case.measured, case.predicted[method])]
     ends = [min(values) / 1.2, max(values) * 1.2]
     axes.plot(ends, ends, color="0.2", linewidth=1)
@@ -54,5 +54,5 @@ _COLOURS = 10
 
 
 def _drawable(case: Case, method: str | None) -> bool:
-    told = case.predicted.get(method or "", 0.0)
-    return case.measured > 0 and told > 0 and math.isfinite(told)
+    predicted = case.predicted.get(method or "", 0.0)
+    return case.measured > 0 and predicted > 0 and math.isfinite(predicted)

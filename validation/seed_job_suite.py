@@ -1,9 +1,9 @@
 """The seed's question on public curves: time (and so cost) to 80 % accuracy on CIFAR-10, from part of a run.
 
 As the seed does, an epoch's time is the median of those seen, and the job's time is that times the epochs
-predicted; its cost is that at a fixed hourly price, with the same relative error. The seed said 94 and 51
-epochs where it took 25: off by 276 % and 104 %. DAWNBench has no run of its network (ResNet-50), but twelve
-of ResNet-164 on its devices, a K80 or a P100.
+predicted; its cost is that at a fixed hourly price, with the same relative error. The seed predicted 94 and
+51 epochs where it took 25: off by 276 % and 104 %. DAWNBench has no run of its network (ResNet-50), but
+twelve of ResNet-164 on its devices, a K80 or a P100.
 """
 
 from __future__ import annotations
@@ -55,27 +55,27 @@ class Clock:
         return met[0] if met else math.inf
 
     def seconds_per_epoch(self, epochs: int) -> float:
-        """The median of so many first epochs."""
+        """The median of the first `epochs` epochs."""
         marks = (0.0, *self.seconds[:epochs])
         return statistics.median(after - before for before, after in pairwise(marks))
 
 
 def run(data: Path) -> SuiteReport:
-    """Tell each run from the others: without its entry, then without its submitter."""
+    """Predict each run from the others: without its entry, then without its submitter."""
     runs = [replace(item, target=ACCURACY) for item in dawnbench(data) if item.task == "CIFAR10"]
     runs = [item for item in runs if math.isfinite(item.meets_at)]
     clocks = read_clocks(data / "dawnbench" / "train_curves.csv")
     cases: list[Case] = []
     by_set: dict[str, dict[str, Metrics]] = {}
     for cut in CUTS:
-        found = _told(runs, clocks, cut, by_submitter=False)
-        same_devices = [case for case in found if any(name in case.name for name in _SEEDS_DEVICES)]
+        at_cut = _cases(runs, clocks, cut, by_submitter=False)
+        same_devices = [case for case in at_cut if any(name in case.name for name in _SEEDS_DEVICES)]
         by_set[f"K80 and P100, {cut:.0%} seen, leave entry out"] = table(same_devices)
-        by_set[f"all, {cut:.0%} seen, leave entry out"] = table(found)
+        by_set[f"all, {cut:.0%} seen, leave entry out"] = table(at_cut)
         by_set[f"all, {cut:.0%} seen, leave submitter out"] = table(
-            _told(runs, clocks, cut, by_submitter=True)
+            _cases(runs, clocks, cut, by_submitter=True)
         )
-        cases += found
+        cases += at_cut
     return SuiteReport("seed_job", tuple(cases), by_set, notes=_NOTES)
 
 
@@ -104,8 +104,8 @@ def in_seconds(case: Case, clock: Clock, cut: float) -> Case:
     )
 
 
-def _told(runs: Sequence[Run], clocks: dict[str, Clock], cut: float, by_submitter: bool) -> list[Case]:
-    found = []
+def _cases(runs: Sequence[Run], clocks: dict[str, Clock], cut: float, by_submitter: bool) -> list[Case]:
+    cases = []
     for item in runs:
         others = [
             other
@@ -114,5 +114,5 @@ def _told(runs: Sequence[Run], clocks: dict[str, Clock], cut: float, by_submitte
         ]
         case = reaching_case(item, others, cut)
         if case is not None and HERE in case.predicted:
-            found.append(in_seconds(case, clocks[item.curve.name], cut))
-    return found
+            cases.append(in_seconds(case, clocks[item.curve.name], cut))
+    return cases

@@ -1,4 +1,4 @@
-"""Sia's placements: six timings of a job - one GPU, one full node, four (or all) nodes - tell all the others.
+"""Sia's placements: predicted from six timings of a job on one GPU, one full node, four (or all) nodes.
 
 Of each model on each cluster the smallest and the largest batch that ran in these three placements are fitted
 to; judged are all other rows. What the physical form knows beforehand was learned without the judged model,
@@ -52,7 +52,7 @@ _NOTES = (
 
 
 def run(data: Path) -> SuiteReport:
-    """Fit to six, tell the rest."""
+    """Fit to six, predict the rest."""
     steps = sia.read(data)
     priors = Priors([*sia_jobs(steps), *gavel_jobs(gavel.read(data))])
     cases = [case for context in _questions(steps, _six) for case in answered(context, priors)]
@@ -81,38 +81,40 @@ Choice = Callable[[Sequence[SiaStep]], list[SiaStep]]
 
 
 def _questions(steps: Sequence[SiaStep], chosen: Choice) -> list[Question]:
-    alike: dict[tuple[str, str], list[SiaStep]] = {}
+    by_job: dict[tuple[str, str], list[SiaStep]] = {}
     for step in steps:
-        alike.setdefault((step.model, step.cluster), []).append(step)
+        by_job.setdefault((step.model, step.cluster), []).append(step)
     contexts = []
-    for (model, cluster), found in alike.items():
-        known = chosen(found)
-        rest = [step for step in found if step not in known]
-        told: tuple[Timing, ...] = tuple(map(sia_timing, rest))
+    for (model, cluster), of_job in by_job.items():
+        known = chosen(of_job)
+        rest = [step for step in of_job if step not in known]
+        wanted: tuple[Timing, ...] = tuple(map(sia_timing, rest))
         labels = tuple(step.table for step in rest)
-        contexts.append(Question(model, cluster, tuple(map(sia_timing, known)), told, labels))
+        contexts.append(Question(model, cluster, tuple(map(sia_timing, known)), wanted, labels))
     return contexts
 
 
-def _six(found: Sequence[SiaStep]) -> list[SiaStep]:
+def _six(of_job: Sequence[SiaStep]) -> list[SiaStep]:
     """The smallest and the largest batch of each of the three placements."""
     chosen = []
-    for place in _FITTED[found[0].cluster]:
-        alike = sorted(
-            (step for step in found if step.devices_per_node == place), key=lambda step: step.batch
+    for place in _FITTED[of_job[0].cluster]:
+        of_place = sorted(
+            (step for step in of_job if step.devices_per_node == place), key=lambda step: step.batch
         )
-        chosen += [alike[0], alike[-1]]
+        chosen += [of_place[0], of_place[-1]]
     return chosen
 
 
-def _three(found: Sequence[SiaStep]) -> list[SiaStep]:
+def _three(of_job: Sequence[SiaStep]) -> list[SiaStep]:
     """The largest batch on one GPU, the smallest on one node and on four."""
-    six = _six(found)
+    six = _six(of_job)
     return [six[1], six[2], six[4]]
 
 
-def _one(found: Sequence[SiaStep]) -> list[SiaStep]:
+def _one(of_job: Sequence[SiaStep]) -> list[SiaStep]:
     """The middle batch on one node."""
-    place = _FITTED[found[0].cluster][1]
-    alike = sorted((step for step in found if step.devices_per_node == place), key=lambda step: step.batch)
-    return [alike[len(alike) // 2]]
+    place = _FITTED[of_job[0].cluster][1]
+    of_place = sorted(
+        (step for step in of_job if step.devices_per_node == place), key=lambda step: step.batch
+    )
+    return [of_place[len(of_place) // 2]]

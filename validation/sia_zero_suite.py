@@ -68,17 +68,17 @@ _NOTES = (
 
 
 def run(data: Path) -> SuiteReport:
-    """Tell every row with its model left out."""
+    """Predict every row with its model left out."""
     clusters = frozenset(DEVICES.values())
     steps = cluster_steps(sia.read(data), mixed_precision_factor(data, without=clusters))
     sheets = _by_sheets(steps)
-    told = {
-        HERE: _told(steps),
+    predicted = {
+        HERE: _model_left_out(steps),
         UNSEEN: _cluster_left_out(steps, sheets - steps.device_seconds),
         SHEETS: sheets,
         ALONE: steps.device_seconds,
     }
-    cases = _cases(steps, told)
+    cases = _cases(steps, predicted)
     by_set: dict[str, dict[str, Metrics]] = {"all": _metrics(cases)}
     for cluster in CLUSTERS.values():
         here = [case for case in cases if case.name.endswith(f" on {cluster}")]
@@ -90,35 +90,35 @@ def run(data: Path) -> SuiteReport:
     return SuiteReport("sia_zero", tuple(cases), by_set, notes=_NOTES)
 
 
-def _told(steps: ClusterSteps) -> Floats:
-    def tell(others: np.ndarray, model: str) -> Floats:
+def _model_left_out(steps: ClusterSteps) -> Floats:
+    def predict(others: np.ndarray, model: str) -> Floats:
         known = steps.where(others)
         hosts, wires = fit_hosts(known), fit_wires(known)
-        found = np.full(len(steps), np.nan)
+        seconds = np.full(len(steps), np.nan)
         for cluster in CLUSTERS.values():
             here = (steps.models == model) & (steps.clusters == cluster)
-            found[here] = step_seconds(steps.where(here), hosts[cluster], wires[cluster])
-        return found
+            seconds[here] = step_seconds(steps.where(here), hosts[cluster], wires[cluster])
+        return seconds
 
-    return leave_out(steps.models.tolist(), len(steps), tell)
+    return leave_out(steps.models.tolist(), len(steps), predict)
 
 
 def _cluster_left_out(steps: ClusterSteps, waiting: Floats) -> Floats:
     """Hosts as the geometric mean of the other clusters', from the other models; links as shipped."""
-    found = np.full(len(steps), np.nan)
+    seconds = np.full(len(steps), np.nan)
     for model in sorted(set(steps.models.tolist())):
         hosts = fit_hosts(steps.where(steps.models != model))
         for cluster in CLUSTERS.values():
             here = (steps.models == model) & (steps.clusters == cluster)
             others = [astuple(each) for name, each in hosts.items() if name != cluster]
             mean = Hosts(*np.exp(np.log(others).mean(axis=0)).tolist())
-            found[here] = computing_seconds(steps.where(here), mean) + waiting[here]
-    return found
+            seconds[here] = computing_seconds(steps.where(here), mean) + waiting[here]
+    return seconds
 
 
 def _by_sheets(steps: ClusterSteps) -> Floats:
     """Device time, and reductions over the links of the node's sheet."""
-    found = np.array(steps.device_seconds)
+    seconds = np.array(steps.device_seconds)
     keys = np.stack([steps.devices, steps.fullest, steps.nodes], axis=1)
     for cluster, (name, network) in _NODES.items():
         here = (steps.clusters == cluster) & (steps.devices > 1)
@@ -130,20 +130,20 @@ def _by_sheets(steps: ClusterSteps) -> Floats:
             links = network_of(machine, inter=network)
             group = Group(devices, fullest)
             reductions = collective_seconds(Verb.ALL_REDUCE, some.bucket_bytes, group, links, target)
-            found[chosen] += exposed_seconds(some, reductions)
-    return found
+            seconds[chosen] += exposed_seconds(some, reductions)
+    return seconds
 
 
-def _cases(steps: ClusterSteps, told: Mapping[str, Floats]) -> list[Case]:
+def _cases(steps: ClusterSteps, predicted: Mapping[str, Floats]) -> list[Case]:
     groups = steps.models.tolist()
-    bounds = intervals(groups, steps.step_seconds, told[HERE], steps.clusters.tolist())
+    bounds = intervals(groups, steps.step_seconds, predicted[HERE], steps.clusters.tolist())
     return [
         Case(
             f"{model} batch {steps.batches[index]} on {steps.devices[index]} workers, at most "
             f"{steps.fullest[index]} on each of {steps.nodes[index]} nodes on {steps.clusters[index]}",
             model,
             float(steps.step_seconds[index]),
-            {name: float(values[index]) for name, values in told.items()},
+            {name: float(values[index]) for name, values in predicted.items()},
             bounds[index],
         )
         for index, model in enumerate(groups)

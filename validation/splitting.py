@@ -14,14 +14,14 @@ from validation.report import Case
 WORST = 10
 
 
-def leave_out(groups: Sequence[str], count: int, told: Callable[[Flags, str], Floats]) -> Floats:
-    """Predictions of every case by `told(others, group)`, which may look at the other groups' cases only."""
+def leave_out(groups: Sequence[str], count: int, predict: Callable[[Flags, str], Floats]) -> Floats:
+    """Predictions of every case by `predict(others, group)`, which may use the cases of other groups only."""
     labels = np.array(groups)
-    found = np.full(count, np.nan)
+    predicted = np.full(count, np.nan)
     for group in sorted(set(groups)):
         here = labels == group
-        found[here] = told(~here, group)[here]
-    return found
+        predicted[here] = predict(~here, group)[here]
+    return predicted
 
 
 def intervals(
@@ -34,7 +34,7 @@ def intervals(
     """
     labels, sorts = np.array(groups), np.array(kinds or [""] * len(groups))
     off = np.log(measured / predicted)
-    found = [Quantiles(0.0, 0.0, 0.0)] * len(labels)
+    bounds = [Quantiles(0.0, 0.0, 0.0)] * len(labels)
     for group, kind in sorted(set(zip(groups, sorts.tolist(), strict=True))):
         here, others = (labels == group) & (sorts == kind), (labels != group) & (sorts == kind)
         widening = math.sqrt(1 + 1 / len(set(labels[others].tolist())))
@@ -42,8 +42,8 @@ def intervals(
         for index in np.flatnonzero(here).tolist():
             value = float(predicted[index])
             below, above = math.exp(min(low, 0.0)), math.exp(max(high, 0.0))
-            found[index] = Quantiles(value * below, value, value * above)
-    return found
+            bounds[index] = Quantiles(value * below, value, value * above)
+    return bounds
 
 
 def worst(cases: Sequence[Case], method: str, reason: Callable[[Case], str]) -> str:
@@ -57,7 +57,7 @@ def worst(cases: Sequence[Case], method: str, reason: Callable[[Case], str]) -> 
 
 def by_group(cases: Sequence[Case]) -> Mapping[str, list[Case]]:
     """Cases by what the split left out."""
-    found: dict[str, list[Case]] = {}
+    groups: dict[str, list[Case]] = {}
     for case in cases:
-        found.setdefault(case.group, []).append(case)
-    return dict(sorted(found.items()))
+        groups.setdefault(case.group, []).append(case)
+    return dict(sorted(groups.items()))

@@ -42,7 +42,7 @@ BLOCKS = "blocks."
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What was run: `batch` sequences in each of so many micro-batches of a replica.
+    """What was run: `batch` sequences in each of `micro_batches` micro-batches of a replica.
 
     `starts` are the modules that pipeline stages after the first begin with, where that is known.
     """
@@ -104,12 +104,12 @@ class Divided:
     @cached_property
     def in_blocks(self) -> Flags:
         """Which calls belong to the repeated blocks; one of no module goes with the call before it."""
-        found, inside = [], False
+        flags, inside = [], False
         for call in self.program.graph.calls:
             if call.module or call.phase is Phase.FORWARD:
                 inside = call.module.startswith(BLOCKS)
-            found.append(inside)
-        return np.array(found, bool)
+            flags.append(inside)
+        return np.array(flags, bool)
 
 
 class Bench:
@@ -131,28 +131,30 @@ class Bench:
 
     def cut(self, run: Run) -> Pipeline | None:
         """Where the program is cut into stages; None without a pipeline."""
-        found, layout = self.divided(run), run.layout
+        divided_model, layout = self.divided(run), run.layout
         if layout.pipeline == 1:
             return None
-        if layout.pipeline not in found.cuts:
-            found.cuts[layout.pipeline] = self._cut(found, run)
-        return found.cuts[layout.pipeline]
+        if layout.pipeline not in divided_model.cuts:
+            divided_model.cuts[layout.pipeline] = self._cut(divided_model, run)
+        return divided_model.cuts[layout.pipeline]
 
-    def _cut(self, found: Divided, run: Run) -> Pipeline:
+    def _cut(self, divided_model: Divided, run: Run) -> Pipeline:
         layout = run.layout
         order = feasible_schedule(layout.schedule, layout.pipeline, 2 * layout.pipeline, layout.chunks)
         if len(run.starts) == layout.pipeline - 1:
-            return pipelined_before(found.program, found.times.device, order, run.starts)
+            return pipelined_before(divided_model.program, divided_model.times.device, order, run.starts)
         costs = exchange_costs(layout, Environment(self._device, run.network, self._model))
         link = link_of(lambda exchange: costs(exchange).seconds)
-        return pipelined(found.program, found.times.device, order, link)
+        return pipelined(divided_model.program, divided_model.times.device, order, link)
 
     def spread(self, run: Run) -> ParallelStep:
         """The step of a run."""
-        found = self.divided(run)
+        divided_model = self.divided(run)
         at = Environment(self._device, run.network, self._model)
-        whole = replace(found.program, micro_batches=run.micro_batches)
-        return composed_step(whole, found.step, self._times(found, run.layout), run.layout, at, self.cut(run))
+        whole = replace(divided_model.program, micro_batches=run.micro_batches)
+        return composed_step(
+            whole, divided_model.step, self._times(divided_model, run.layout), run.layout, at, self.cut(run)
+        )
 
     def memory(self, run: Run) -> Memory:
         """What devices of a run hold."""
@@ -173,27 +175,27 @@ class Bench:
 
     def parts(self, run: Run) -> LayoutParts:
         """The parts of a run's step."""
-        found, cutting = self.divided(run), self.cut(run)
+        divided_model, cutting = self.divided(run), self.cut(run)
         count = 1 if cutting is None else len(cutting.parts)
-        stage = np.zeros(len(found.program.graph.calls), np.int64)
+        stage = np.zeros(len(divided_model.program.graph.calls), np.int64)
         if cutting is not None:
             for number, part in enumerate(cutting.parts):
                 stage[part.calls] = number
-        stage[found.update :] = -1
+        stage[divided_model.update :] = -1
         at = Environment(self._device, run.network, self._model)
         costs = exchange_costs(run.layout, at)
-        programs = [found.program] if cutting is None else [part.program for part in cutting.parts]
+        programs = [divided_model.program] if cutting is None else [part.program for part in cutting.parts]
         between = [[one for one in part.exchanges if one.axis is Axis.TENSOR] for part in programs]
-        device, everything = found.times.device, np.ones(len(stage), bool)
+        device, everything = divided_model.times.device, np.ones(len(stage), bool)
         fullest = int(np.argmax([parameter_bytes(part.graph) for part in programs]))
         whole = replication(run.layout).replicate(programs[fullest], run.layout)
         return LayoutParts(
             stages=StageParts(
-                products=summed(found.products, stage, count, found.in_blocks),
-                others=summed(device - found.products, stage, count, found.in_blocks),
-                outside=summed(device, stage, count, ~found.in_blocks),
+                products=summed(divided_model.products, stage, count, divided_model.in_blocks),
+                others=summed(device - divided_model.products, stage, count, divided_model.in_blocks),
+                outside=summed(device, stage, count, ~divided_model.in_blocks),
                 exchanging=np.array([sum(costs(one).seconds for one in listed) for listed in between]),
-                launching=summed(found.times.host, stage, count, everything),
+                launching=summed(divided_model.times.host, stage, count, everything),
                 exchanges=np.array([float(len(listed)) for listed in between]),
             ),
             micro_batches=run.micro_batches,
@@ -202,23 +204,23 @@ class Bench:
             devices_per_node=run.network.devices_per_node,
             replicas=run.layout.replicas,
             reducing=sum(costs(one).seconds for one in whole.exchanges if one.when is When.LAST),
-            updating=float(self._times(found, run.layout).device[found.update :].sum())
+            updating=float(self._times(divided_model, run.layout).device[divided_model.update :].sum())
             * (1.0 if cutting is None else cutting.update_shares[fullest]),
         )
 
-    def _times(self, found: Divided, layout: Layout) -> CallTimes:
+    def _times(self, divided_model: Divided, layout: Layout) -> CallTimes:
         """The times of the calls, with an optimizer that updates this device's share."""
         if layout.zero_stage == 0 or layout.shard == 1:
-            return found.times
-        if layout.shard not in found.updates:
-            graph = found.program.graph
-            only = replace(graph, calls=graph.calls[found.update :])
+            return divided_model.times
+        if layout.shard not in divided_model.updates:
+            graph = divided_model.program.graph
+            only = replace(graph, calls=graph.calls[divided_model.update :])
             share = with_sharded_optimizer(only, layout.shard)
-            found.updates[layout.shard] = call_times(self._model.priced(share, self._device))
-        share_times = found.updates[layout.shard]
+            divided_model.updates[layout.shard] = call_times(self._model.priced(share, self._device))
+        share_times = divided_model.updates[layout.shard]
         return CallTimes(
-            np.append(found.times.device[: found.update], share_times.device),
-            np.append(found.times.host[: found.update], share_times.host),
+            np.append(divided_model.times.device[: divided_model.update], share_times.device),
+            np.append(divided_model.times.host[: divided_model.update], share_times.host),
         )
 
 

@@ -1,7 +1,7 @@
 """timm in mixed precision: training steps with the family left out, forward passes on a GPU never fitted.
 
-Every family is told by a fit that saw none of its models, training or forward; the RTX 4090 by the fit on the
-RTX 3090 that is shipped. Ways: foretrain, its factors of kernel classes without the trees of whole steps, its
+Every family is predicted by a fit without any of its models, training or forward; the RTX 4090 by the shipped
+fit on the RTX 3090. Methods: foretrain, its factors of kernel classes without the trees of whole steps, its
 single-kernel models without either, and the roofline.
 """
 
@@ -38,13 +38,13 @@ _NOTES = (
 
 
 def run(data: Path) -> SuiteReport:
-    """Leave each family out; then tell the other GPU."""
+    """Leave each family out; then predict the other GPU."""
     times = class_times(fit.steps(data), GRAPHS)
-    told = _told(times)
+    predicted = _predicted(times)
     is_forward = np.array([step.wanted.forward_only for step in times.steps])
     last = np.array([step.wanted.channels_last for step in times.steps])
     here = times.device_ids == fit.FITTED
-    cases = _cases(times, told)
+    cases = _cases(times, predicted)
     groups: dict[str, Flags] = {
         "training, RTX 3090, family left out": here & ~is_forward,
         "training, channels first": here & ~is_forward & ~last,
@@ -52,34 +52,34 @@ def run(data: Path) -> SuiteReport:
         "forward, RTX 3090, family left out": here & is_forward,
         "forward, RTX 4090, GPU left out": ~here,
     }
-    found = {name: _metrics([case for case, keep in zip(cases, chosen, strict=True) if keep])
+    by_set = {name: _metrics([case for case, keep in zip(cases, chosen, strict=True) if keep])
              for name, chosen in groups.items()}  # fmt: skip
-    return SuiteReport("timm", tuple(cases), found, notes=_NOTES)
+    return SuiteReport("timm", tuple(cases), by_set, notes=_NOTES)
 
 
-def _told(times: ClassTimes) -> dict[str, Floats]:
+def _predicted(times: ClassTimes) -> dict[str, Floats]:
     here = times.device_ids == fit.FITTED
     everything = fit.learn(times.where(here))
-    told = {
+    predicted = {
         FORETRAIN: fit.family_unseen(times),
         FACTORS: fit.family_unseen(times, with_trees=False),
         KERNELS: np.maximum(times.seconds.sum(axis=1), times.host_seconds),
         ROOFLINE: times.least.sum(axis=1),
     }
     elsewhere = times.where(~here)
-    told[FORETRAIN][~here] = everything.predict(elsewhere)
-    told[FACTORS][~here] = everything.predict(elsewhere, with_trees=False)
-    return told
+    predicted[FORETRAIN][~here] = everything.predict(elsewhere)
+    predicted[FACTORS][~here] = everything.predict(elsewhere, with_trees=False)
+    return predicted
 
 
-def _cases(times: ClassTimes, told: dict[str, Floats]) -> list[Case]:
-    ratio = times.measured / told[FORETRAIN]
+def _cases(times: ClassTimes, by_method: dict[str, Floats]) -> list[Case]:
+    ratio = times.measured / by_method[FORETRAIN]
     here = times.device_ids == fit.FITTED
     cases = []
     for row, step in enumerate(times.steps):
         others = (here if here[row] else ~here) & (times.families != step.family)
         p10, p90 = np.quantile(ratio[others], [0.1, 0.9])
-        guess = float(told[FORETRAIN][row])
+        guess = float(by_method[FORETRAIN][row])
         layout = "channels-last" if step.wanted.channels_last else "channels-first"
         mode = "forward" if step.wanted.forward_only else "training"
         cases.append(
@@ -87,7 +87,7 @@ def _cases(times: ClassTimes, told: dict[str, Floats]) -> list[Case]:
                 name=f"{step.wanted.model} at {step.wanted.image_size}, batch {step.batch}, {layout}",
                 group=f"{mode} {step.device_id}",
                 measured=step.seconds,
-                predicted={method: float(told[method][row]) for method in METHODS},
+                predicted={method: float(by_method[method][row]) for method in METHODS},
                 interval=Quantiles(guess * p10, guess, guess * p90),
             )
         )

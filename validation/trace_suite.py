@@ -52,12 +52,12 @@ def cases(data: Path) -> tuple[Case, ...]:
     files = sorted((data / "timm").glob("benchmark-train-*.csv"))
     if not files:
         raise MissingData(f"no timm/benchmark-train-*.csv in {data}; set FORETRAIN_DATA to the data folder")
-    found: dict[str, Case] = {}
+    by_model: dict[str, Case] = {}
     for file in files:
         with file.open(newline="") as rows:
             for row in csv.DictReader(rows):
-                found.setdefault(row["model"], Case(row["model"], int(row["train_img_size"])))
-    return tuple(found[name] for name in sorted(found))
+                by_model.setdefault(row["model"], Case(row["model"], int(row["train_img_size"])))
+    return tuple(by_model[name] for name in sorted(by_model))
 
 
 def known(all_cases: Iterable[Case]) -> Iterator[tuple[Case, TimmModel]]:
@@ -98,7 +98,7 @@ def trace_all(pairs: list[tuple[Case, TimmModel]]) -> list[Outcome]:
 
 
 def write(evaluations: Iterable[Outcome], report: Path) -> None:
-    """The cases that failed or met an operator nobody knows."""
+    """Write the cases that failed or met an unknown operator."""
     report.parent.mkdir(parents=True, exist_ok=True)
     with report.open("w", newline="") as rows:
         writer = csv.DictWriter(rows, [field.name for field in fields(Outcome)])

@@ -102,15 +102,15 @@ def priced_offers(network: Network) -> tuple[tuple[PricedOffer, ...], float]:
             return None
         return (same.seconds, own.seconds) if same.memory.fits and own.memory.fits else None
 
-    found = []
+    priced = []
     for offer in search(OfferQuery(cheapest_region=True)):
         if offer.device is None or network.global_batch % offer.count:
             continue
         known = nodes().find(named(offer))
         both = seconds(Hardware(offer.device, device(offer.device), offer.count, 1, known))
         if both is not None:
-            found.append(PricedOffer(offer, both[0], MICRO_BATCH * offer.count, both[1]))
-    return tuple(found), state_bytes(graph_at(workload, MICRO_BATCH))
+            priced.append(PricedOffer(offer, both[0], MICRO_BATCH * offer.count, both[1]))
+    return tuple(priced), state_bytes(graph_at(workload, MICRO_BATCH))
 
 
 def named(offer: Offer) -> str:
@@ -197,7 +197,7 @@ def _second_phase(job: PhasedJob, index: int, steps: Floats) -> tuple[Floats, Fl
 
 
 def _work(job: PhasedJob, index: int, steps: Floats) -> Floats:
-    """Seconds of the first so many steps."""
+    """Seconds of the first `steps` steps."""
     bounds = np.concatenate(([0], np.cumsum(job.stage_steps)))
     marks = np.concatenate(([0.0], np.cumsum(np.array(job.stage_steps) * job.runners[index].step_seconds)))
     return np.asarray(np.interp(steps, bounds, marks), dtype=float)

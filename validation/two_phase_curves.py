@@ -52,14 +52,14 @@ def read_curves(data: Path) -> list[Curve]:
     """The entries whose network is known and whose target is met."""
     with (data / "dawnbench" / "entries.csv").open(newline="") as lines:
         models = {(row["task"], row["entry"]): row["model"] for row in csv.DictReader(lines)}
-    found = []
+    curves = []
     for item in dawnbench(data):
         model = models[item.task, item.curve.name].lower().replace(" ", "").replace("-", "")
         name = next((known for known in ("resnet50", "resnet152") if model.startswith(known)), "")
         network = NETWORKS.get((item.task, name))
         if network is not None and math.isfinite(item.meets_at):
-            found.append(Curve(item, network, _flattens_at(item)))
-    return found
+            curves.append(Curve(item, network, _flattens_at(item)))
+    return curves
 
 
 def _flattens_at(item: Run) -> float:
@@ -71,8 +71,8 @@ def _flattens_at(item: Run) -> float:
         return item.meets_at
 
 
-def told_epochs(item: Run, runs: Sequence[Run]) -> float | None:
-    """Epochs to the target, told from half of the way; no run of the same submitter is known."""
+def predicted_epochs(item: Run, runs: Sequence[Run]) -> float | None:
+    """Epochs to the target, predicted from half of the log without runs of the same submitter."""
     seen = item.curve.until(0.5 * item.meets_at)
     if len(seen) < 4:
         return None
@@ -115,17 +115,17 @@ def top_1(data: Path, task: str) -> dict[str, tuple[Floats, Floats]]:
         for row in csv.DictReader(lines):
             if row["task"] == task and row["epoch"] and row["m1"]:
                 rows[row["entry"]].append((float(row["epoch"]), float(row["m1"])))
-    found = {}
+    by_entry = {}
     for entry, listed in rows.items():
         epochs, values = np.array(sorted(listed)).T
-        found[entry] = (epochs + (epochs[0] == 0), np.maximum.accumulate(values))
-    return found
+        by_entry[entry] = (epochs + (epochs[0] == 0), np.maximum.accumulate(values))
+    return by_entry
 
 
 def stages_of(
     epochs: float, curve: tuple[Floats, Floats], critical: CriticalBatches, count: int
 ) -> tuple[tuple[float, float], ...]:
-    """So many equal stages of (epochs, critical batch at the stage's middle)."""
+    """`count` equal stages of (epochs, critical batch at the middle of the stage)."""
     middles = (np.arange(count) + 0.5) / count * epochs
     return tuple((epochs / count, critical.at(float(np.interp(middle, *curve)))) for middle in middles)
 

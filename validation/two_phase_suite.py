@@ -1,9 +1,10 @@
 """Two-phase plans on DAWNBench's curves at today's prices: what they save, and brute force beside the search.
 
-An entry's curve says how many epochs there are to its target, as it happened or as told from its first half,
-and where it flattens. The steps of its network are predicted on every current offer, and billed as its cloud
-bills. A case is an entry, the offers of one cloud or of all, and a deadline between the quickest offer and
-the cheapest; `measured` is the least money by brute force over all ordered pairs of offers and every switch.
+An entry's curve says how many epochs there are to its target, as it happened or as predicted from its first
+half, and where it flattens. The steps of its network are predicted on every current offer, and billed as its
+cloud bills. A case is an entry, the offers of one cloud or of all, and a deadline between the quickest offer
+and the cheapest; `measured` is the least money by brute force over all ordered pairs of offers and every
+switch.
 """
 
 from __future__ import annotations
@@ -36,7 +37,14 @@ from validation.two_phase_cases import (
     named,
     priced_offers,
 )
-from validation.two_phase_curves import Curve, critical_batches, read_curves, stages_of, told_epochs, top_1
+from validation.two_phase_curves import (
+    Curve,
+    critical_batches,
+    predicted_epochs,
+    read_curves,
+    stages_of,
+    top_1,
+)
 
 HERE, SINGLE, FLATTENS = "foretrain", "best single offer", "switch where the curve flattens"
 ALL = "all clouds"
@@ -113,16 +121,16 @@ class Outcome:
         single, best = self.answer.single, self.answer.best
         assert single is not None
         assert best is not None
-        told = {HERE: best.usd, SINGLE: single.usd, FLATTENS: self.rule_usd}
+        usd = {HERE: best.usd, SINGLE: single.usd, FLATTENS: self.rule_usd}
         name = f"{self.curve.name}, {self.market}, in {self.deadline / HOUR:.2f} h"
-        return Case(name, self.curve.name, self.optimum_usd, told)
+        return Case(name, self.curve.name, self.optimum_usd, usd)
 
 
 def run(data: Path) -> SuiteReport:
     """Every entry, every cloud, every deadline: with one batch, and with batches of their own."""
     curves = read_curves(data)
     markets = _markets({curve.network for curve in curves})
-    found: dict[str, list[Outcome]] = defaultdict(list)
+    outcomes: dict[str, list[Outcome]] = defaultdict(list)
     verdicts: dict[str, dict[str, Verdicts]] = defaultdict(dict)
     cases: list[Case] = []
     by_set: dict[str, dict[str, Metrics]] = {}
@@ -131,25 +139,25 @@ def run(data: Path) -> SuiteReport:
         for name in (ALL, *CLOUDS) if kind == ONE_BATCH else CLOUDS:
             for curve in curves:
                 market = markets[curve.network, name]
-                found[kind] += _outcomes(curve, market, job_of(market, curve))
-            here = [evaluation for evaluation in found[kind] if evaluation.market == name]
+                outcomes[kind] += _outcomes(curve, market, job_of(market, curve))
+            here = [evaluation for evaluation in outcomes[kind] if evaluation.market == name]
             wins = sum(evaluation.saving > 0 for evaluation in here)
             verdicts[f"two phases win, {kind}"][name] = Verdicts(wins, len(here))
             by_set[f"money above the optimum, {kind}, {name}"] = _table([one.case for one in here])
-        cases += [evaluation.case for evaluation in found[kind]]
-    verdicts["planned from half of the log, run as it happened"] = _as_told(data, curves, markets)
-    notes = tuple(note for kind, evaluations in found.items() for note in _figures(kind, evaluations))
+        cases += [evaluation.case for evaluation in outcomes[kind]]
+    verdicts["planned from half of the log, run as it happened"] = _as_predicted(data, curves, markets)
+    notes = tuple(note for kind, evaluations in outcomes.items() for note in _figures(kind, evaluations))
     return SuiteReport("two_phase", tuple(cases), by_set, verdicts, (*notes, *_NOTES))
 
 
 def _markets(networks: set[Network]) -> dict[tuple[Network, str], Market]:
-    found = {}
+    markets = {}
     for network in networks:
         offers, state = priced_offers(network)
         for name in (ALL, *CLOUDS):
             chosen = tuple(priced for priced in offers if name in (ALL, priced.offer.provider))
-            found[network, name] = Market(name, network, chosen, state)
-    return found
+            markets[network, name] = Market(name, network, chosen, state)
+    return markets
 
 
 def _one_batch(market: Market, curve: Curve) -> PhasedJob:
@@ -186,13 +194,13 @@ def _outcomes(curve: Curve, market: Market, job: PhasedJob) -> list[Outcome]:
     switch = min(max(1, round(curve.flattens_at / curve.run.meets_at * job.steps)), job.steps - 1)
     by_force, by_rule = brute_force(job, limits), brute_force(job, limits, at_step=switch)
     batches = {named(priced.offer): priced.own_batch for priced in market.offers}
-    found = []
+    outcomes = []
     for deadline, best_of_two, rule in zip(limits, by_force, by_rule, strict=True):
         answer = cheapest_in_phases(job, deadline)
         assert answer.single is not None
         least, ruled = (min(answer.single.usd, usd) for usd in (best_of_two, rule))
-        found.append(Outcome(curve, market.name, deadline, job.steps, answer, least, ruled, batches))
-    return found
+        outcomes.append(Outcome(curve, market.name, deadline, job.steps, answer, least, ruled, batches))
+    return outcomes
 
 
 def _table(cases: Sequence[Case]) -> dict[str, Metrics]:
@@ -220,7 +228,7 @@ def _figures(kind: str, evaluations: Sequence[Outcome]) -> list[str]:
 
 def _sweep(evaluations: Sequence[Outcome]) -> str:
     """All deadlines of one entry on one market."""
-    told = []
+    costs = []
     for evaluation in evaluations:
         single, two = evaluation.answer.single, evaluation.answer.two_phase
         assert single is not None
@@ -228,8 +236,8 @@ def _sweep(evaluations: Sequence[Outcome]) -> str:
         if two is not None:
             cost += f" or {two.usd:.2f} USD ({evaluation.saving:.1%} less)"
             cost += f" moving at epoch {evaluation.epochs:.1f}"
-        told.append(cost)
-    return f"The same run at each deadline, one offer or two: {'; '.join(told)}."
+        costs.append(cost)
+    return f"The same run at each deadline, one offer or two: {'; '.join(costs)}."
 
 
 def _described(evaluation: Outcome) -> str:
@@ -245,14 +253,14 @@ def _described(evaluation: Outcome) -> str:
     )
 
 
-def _as_told(
+def _as_predicted(
     data: Path, curves: Sequence[Curve], markets: Mapping[tuple[Network, str], Market]
 ) -> dict[str, Verdicts]:
-    """Plans for the epochs told from half of the log, and what became of them over those it took."""
+    """Plans for the epochs predicted from half of the log, evaluated over the epochs that it took."""
     runs = [item for item in dawnbench(data) if math.isfinite(item.meets_at)]
     counts: dict[str, list[bool]] = defaultdict(list)
     for curve in curves:
-        epochs = told_epochs(curve.run, runs)
+        epochs = predicted_epochs(curve.run, runs)
         for name in (ALL, *CLOUDS) if epochs is not None else ():
             market = markets[curve.network, name]
             planned, happened = at_one_batch(market, epochs or 0.0), at_one_batch(market, curve.run.meets_at)
@@ -265,7 +273,7 @@ def _as_told(
                 counts["of these, cheaper as it happened too"].append(two.usd < one.usd)
                 counts["of these, in time"].append(two.seconds <= deadline)
                 counts["the single offers in their place, in time"].append(one.seconds <= deadline)
-    return {name: Verdicts(sum(found), len(found)) for name, found in counts.items()}
+    return {name: Verdicts(sum(results), len(results)) for name, results in counts.items()}
 
 
 def _run_on(job: PhasedJob, plan: PhasePlan) -> PhasePlan:

@@ -1,6 +1,6 @@
 """The ultra-scale playbook's 1,643 layouts of Llama 1B and 8B on 8 to 512 H100, trained by nanotron.
 
-Each size is told from the model alone, and with the constants of the framework fitted on the other size.
+Each size is predicted from the model alone, and with the constants of the framework fitted on the other size.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ _NOTES = (
 
 
 @dataclass(frozen=True)
-class Told:
-    """A run with what the model alone says of it: its time, what the first and the fullest stage hold."""
+class PredictedRun:
+    """A run as the model alone predicts it: its time, and what the first and the fullest stage hold."""
 
     run: NanotronRun
     parts: LayoutParts | None
@@ -61,13 +61,13 @@ class Told:
 def run(data: Path) -> SuiteReport:
     """Both sizes, each by the other."""
     runs = read(data)
-    by_size = {size: _told([one for one in runs if one.model == size]) for size in ("1B", "8B")}
+    by_size = {size: _predicted([one for one in runs if one.model == size]) for size in ("1B", "8B")}
     cases, memory, right = [], [], {HERE: 0, ALONE: 0, "everything runs": 0}
-    for size, told in by_size.items():
+    for size, predicted in by_size.items():
         (others,) = (other for name, other in by_size.items() if name != size)
-        cases += _time_cases(told, others)
-        memory += _memory_cases(told, others)
-        for method, count in _verdicts([one for one in runs if one.model == size], told, others).items():
+        cases += _time_cases(predicted, others)
+        memory += _memory_cases(predicted, others)
+        for method, count in _verdicts([one for one in runs if one.model == size], predicted, others).items():
             right[method] += count
     cases = _with_intervals(cases)
     return SuiteReport(
@@ -75,22 +75,22 @@ def run(data: Path) -> SuiteReport:
         tuple(cases),
         {**_time_metrics(cases, by_size), "memory": _metrics(memory), **_by_size("memory", memory)},
         {"runs or does not": {method: Verdicts(count, len(runs)) for method, count in right.items()}},
-        notes=(*_NOTES, *_said(runs)),
+        notes=(*_NOTES, *_repeatability(runs)),
     )
 
 
-def _told(runs: Sequence[NanotronRun]) -> list[Told]:
-    """All that nanotron can run, told from the model alone."""
+def _predicted(runs: Sequence[NanotronRun]) -> list[PredictedRun]:
+    """All that nanotron can run, predicted from the model alone."""
     device, _ = _hardware(1)
     bench = Bench(device, OperatorCostModel())
-    found = []
+    predicted = []
     for one in sorted(filter(can_run, runs), key=lambda one: (one.pipeline > 1, *_bench_order(one))):
         asked = _asked(one)
         held = bench.memory(asked)
         unit = one.micro_batch * SEQ_LEN * ultrascale.width_of(one) * _WIDTH_BYTES / one.tensor
         ran = one.seconds is not None
-        found.append(
-            Told(
+        predicted.append(
+            PredictedRun(
                 one,
                 bench.parts(asked) if ran else None,
                 bench.spread(asked).seconds if ran else 0.0,
@@ -99,7 +99,7 @@ def _told(runs: Sequence[NanotronRun]) -> list[Told]:
                 held.fits,
             )
         )
-    return found
+    return predicted
 
 
 def _holding(held: Held, unit: float) -> Holding:
@@ -127,18 +127,18 @@ def _asked(one: NanotronRun) -> Run:
 
 @cache
 def _hardware(nodes: int) -> tuple[Device, Network]:
-    found = hardware(ultrascale.HARDWARE + (f":{nodes}" if nodes > 1 else ""))
-    return found.device, network_of(found)
+    cluster = hardware(ultrascale.HARDWARE + (f":{nodes}" if nodes > 1 else ""))
+    return cluster.device, network_of(cluster)
 
 
-def _time_cases(told: Sequence[Told], others: Sequence[Told]) -> list[Case]:
+def _time_cases(predicted_runs: Sequence[PredictedRun], others: Sequence[PredictedRun]) -> list[Case]:
     framework = fit_framework(
         [(each.parts, _seconds(each)) for each in others if each.parts is not None], _START
     )
     known = {_layout_key(each.run): _flop_per_second(each.run) for each in others if each.run.seconds}
     steady = statistics.median(known.values())
     cases = []
-    for each in told:
+    for each in predicted_runs:
         if each.parts is None:
             continue
         predicted = {HERE: step_seconds(each.parts, framework), ALONE: each.seconds}
@@ -150,7 +150,7 @@ def _time_cases(told: Sequence[Told], others: Sequence[Told]) -> list[Case]:
     return cases
 
 
-def _seconds(each: Told) -> float:
+def _seconds(each: PredictedRun) -> float:
     assert each.run.seconds is not None
     return each.run.seconds
 
@@ -182,7 +182,7 @@ def _with_intervals(cases: Sequence[Case]) -> list[Case]:
     return [replace(case, interval=bound) for case, bound in zip(cases, bounds, strict=True)]
 
 
-def _memory_cases(told: Sequence[Told], others: Sequence[Told]) -> list[Case]:
+def _memory_cases(predicted_runs: Sequence[PredictedRun], others: Sequence[PredictedRun]) -> list[Case]:
     held = _held(others)
     return [
         Case(
@@ -191,23 +191,25 @@ def _memory_cases(told: Sequence[Told], others: Sequence[Told]) -> list[Case]:
             each.run.memory_bytes,
             {HERE: held.memory(each.first), ALONE: each.first.bytes},
         )
-        for each in told
+        for each in predicted_runs
         if each.run.memory_bytes is not None
     ]
 
 
-def _held(others: Sequence[Told]) -> frameworks.Held:
+def _held(others: Sequence[PredictedRun]) -> frameworks.Held:
     return frameworks.fit_held_activations(
         [(each.first, each.fullest, each.run.memory_bytes) for each in others]
     )
 
 
-def _verdicts(runs: Sequence[NanotronRun], told: Sequence[Told], others: Sequence[Told]) -> dict[str, int]:
+def _verdicts(
+    runs: Sequence[NanotronRun], predicted_runs: Sequence[PredictedRun], others: Sequence[PredictedRun]
+) -> dict[str, int]:
     held = _held(others)
     impossible = [one.seconds is None for one in runs if not can_run(one)]
-    did = [each.run.seconds is not None for each in told]
-    here = sum(held.fits(each.fullest) == ran for each, ran in zip(told, did, strict=True))
-    alone = sum(each.fits == ran for each, ran in zip(told, did, strict=True))
+    did = [each.run.seconds is not None for each in predicted_runs]
+    here = sum(held.fits(each.fullest) == ran for each, ran in zip(predicted_runs, did, strict=True))
+    alone = sum(each.fits == ran for each, ran in zip(predicted_runs, did, strict=True))
     return {
         HERE: here + sum(impossible),
         ALONE: alone + sum(impossible),
@@ -216,15 +218,15 @@ def _verdicts(runs: Sequence[NanotronRun], told: Sequence[Told], others: Sequenc
 
 
 def _time_metrics(
-    cases: Sequence[Case], by_size: Mapping[str, Sequence[Told]]
+    cases: Sequence[Case], by_size: Mapping[str, Sequence[PredictedRun]]
 ) -> dict[str, dict[str, Metrics]]:
     speeds = [_in_speed(case) for case in cases]
-    runs = {_name(each.run): each.run for told in by_size.values() for each in told}
-    found = {"tokens/s": _metrics(speeds), "step": _metrics(cases)}
-    found |= _by_size("step", cases)
+    runs = {_name(each.run): each.run for predicted_runs in by_size.values() for each in predicted_runs}
+    by_set = {"tokens/s": _metrics(speeds), "step": _metrics(cases)}
+    by_set |= _by_size("step", cases)
     for name, chosen in _SUBSETS.items():
-        found[f"step, {name}"] = _metrics([case for case in cases if chosen(runs[case.name])])
-    return found
+        by_set[f"step, {name}"] = _metrics([case for case in cases if chosen(runs[case.name])])
+    return by_set
 
 
 _SUBSETS: Mapping[str, Callable[[NanotronRun], bool]] = {
@@ -262,13 +264,13 @@ def _metrics(cases: Sequence[Case]) -> dict[str, Metrics]:
     }
 
 
-def _said(runs: Sequence[NanotronRun]) -> tuple[str, ...]:
-    """How much alike runs that differ in ZeRO's stage alone are: what no model can do better than."""
+def _repeatability(runs: Sequence[NanotronRun]) -> tuple[str, ...]:
+    """How far runs that differ only in ZeRO's stage lie apart, which bounds the accuracy of any model."""
     by_rest: dict[tuple[object, ...], list[float]] = {}
     for one in runs:
         if one.seconds is not None:
             by_rest.setdefault((one.model, *_layout_key(replace(one, zero_stage=0))), []).append(one.seconds)
-    ratios = [max(found) / min(found) for found in by_rest.values() if len(found) > 1]
+    ratios = [max(times) / min(times) for times in by_rest.values() if len(times) > 1]
     half, three = sum(ratio > 1.5 for ratio in ratios), sum(ratio > 3 for ratio in ratios)
     return (
         f"{len(ratios)} pairs of runs differ in nothing but ZeRO's stage (0 or 1): {half} of them by more "

@@ -1,7 +1,7 @@
 """vTrain's 1,440 iterations of GPT models under Megatron-DeepSpeed on 2, 4 and 8 A100 of one node.
 
-Told from the model alone, and with constants of the framework fitted on the other shapes (width and layers),
-GPU counts or widths.
+Predicted from the model alone, and with constants of the framework fitted on the other shapes (width and
+layers), GPU counts or widths.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ Key = Callable[[MegatronRun], str]
 
 
 @dataclass(frozen=True)
-class Told:
-    """A run with what the model alone says of it."""
+class PredictedRun:
+    """A run as the model alone predicts it."""
 
     run: MegatronRun
     parts: LayoutParts
@@ -65,7 +65,7 @@ class Told:
 
 def run(data: Path) -> SuiteReport:
     """All runs from the model alone, then by others."""
-    told = _told(read_steps(data))
+    runs = _predicted(read_steps(data))
     splits: dict[str, Key] = {
         "leave shape out": lambda one: one.shape,
         "leave GPU count out": lambda one: f"{one.devices} GPUs",
@@ -74,23 +74,23 @@ def run(data: Path) -> SuiteReport:
     by_set: dict[str, dict[str, Metrics]] = {}
     cases: list[Case] = []
     for name, key in splits.items():
-        found = _cases(told, key)
-        by_set[name] = _metrics(found)
-        cases = cases or found
+        split_cases = _cases(runs, key)
+        by_set[name] = _metrics(split_cases)
+        cases = cases or split_cases
     for count in (2, 4, 8):
-        chosen = [case for case, each in zip(cases, told, strict=True) if each.run.devices == count]
+        chosen = [case for case, each in zip(cases, runs, strict=True) if each.run.devices == count]
         by_set[f"leave shape out, {count} GPUs"] = _metrics(chosen)
     return SuiteReport("vtrain", tuple(cases), by_set, notes=_NOTES)
 
 
-def _told(runs: Sequence[MegatronRun]) -> list[Told]:
+def _predicted(runs: Sequence[MegatronRun]) -> list[PredictedRun]:
     bench = Bench(hardware(f"{DEVICE}:8").device, OperatorCostModel())
     ordered = sorted(runs, key=lambda one: (one.shape, one.tensor, one.micro_batch, one.pipeline))
-    found = []
+    predicted = []
     for one in ordered:
         asked = _asked(one)
-        found.append(Told(one, bench.parts(asked), bench.spread(asked).seconds))
-    return found
+        predicted.append(PredictedRun(one, bench.parts(asked), bench.spread(asked).seconds))
+    return predicted
 
 
 def _asked(one: MegatronRun) -> Run:
@@ -106,30 +106,30 @@ def _network(devices: int) -> Network:
     return network_of(hardware(f"{DEVICE}:{devices}"))
 
 
-def _cases(told: Sequence[Told], key: Key) -> list[Case]:
-    groups = [key(each.run) for each in told]
-    measured = np.array([each.run.seconds for each in told])
-    flop = np.array([_flop(each.run) for each in told])
+def _cases(runs: Sequence[PredictedRun], key: Key) -> list[Case]:
+    groups = [key(each.run) for each in runs]
+    measured = np.array([each.run.seconds for each in runs])
+    flop = np.array([_flop(each.run) for each in runs])
 
     def fitted(free: Sequence[str], start: Framework, beside: bool = False) -> Callable[[Flags, str], Floats]:
-        def tell(known: Flags, _: str) -> Floats:
-            timed = [(told[i].parts, told[i].run.seconds) for i in np.flatnonzero(known).tolist()]
+        def predict(known: Flags, _: str) -> Floats:
+            timed = [(runs[i].parts, runs[i].run.seconds) for i in np.flatnonzero(known).tolist()]
             at = fit_framework(timed, start, free)
-            found = np.array([step_seconds(each.parts, at) for each in told])
-            return found * _beside(told, found, known) if beside else found
+            predicted = np.array([step_seconds(each.parts, at) for each in runs])
+            return predicted * _beside(runs, predicted, known) if beside else predicted
 
-        return tell
+        return predict
 
     def steady(known: Flags, _: str) -> Floats:
-        told_steadily: Floats = flop / statistics.median((flop / measured)[known].tolist())
-        return told_steadily
+        seconds: Floats = flop / statistics.median((flop / measured)[known].tolist())
+        return seconds
 
     methods = {
-        FITTED: leave_out(groups, len(told), fitted(_CONSTANTS, _START)),
-        TIMED: leave_out(groups, len(told), fitted(_CONSTANTS, _START, beside=True)),
-        PACE: leave_out(groups, len(told), fitted(("launching",), Framework(launching=4.0))),
-        ALONE: np.array([each.seconds for each in told]),
-        STEADY: leave_out(groups, len(told), steady),
+        FITTED: leave_out(groups, len(runs), fitted(_CONSTANTS, _START)),
+        TIMED: leave_out(groups, len(runs), fitted(_CONSTANTS, _START, beside=True)),
+        PACE: leave_out(groups, len(runs), fitted(("launching",), Framework(launching=4.0))),
+        ALONE: np.array([each.seconds for each in runs]),
+        STEADY: leave_out(groups, len(runs), steady),
     }
     first = TIMED if "layers" in groups[0] else FITTED
     ordered = {first: methods[first], **methods}
@@ -142,22 +142,22 @@ def _cases(told: Sequence[Told], key: Key) -> list[Case]:
             {name: float(values[index]) for name, values in ordered.items()},
             bounds[index],
         )
-        for index, each in enumerate(told)
+        for index, each in enumerate(runs)
     ]
 
 
-def _beside(told: Sequence[Told], predicted: Floats, known: Flags) -> Floats:
+def _beside(runs: Sequence[PredictedRun], predicted: Floats, known: Flags) -> Floats:
     """How far off the constants are, at the median, on known runs of the same width, layout and micro-batch.
 
     1 where there are none.
     """
     off: dict[tuple[int, ...], list[float]] = {}
     for index in np.flatnonzero(known).tolist():
-        off.setdefault(_alike(told[index].run), []).append(told[index].run.seconds / predicted[index])
-    return np.array([statistics.median(off.get(_alike(each.run), [1.0])) for each in told])
+        off.setdefault(_layout_key(runs[index].run), []).append(runs[index].run.seconds / predicted[index])
+    return np.array([statistics.median(off.get(_layout_key(each.run), [1.0])) for each in runs])
 
 
-def _alike(one: MegatronRun) -> tuple[int, ...]:
+def _layout_key(one: MegatronRun) -> tuple[int, ...]:
     return one.width, one.tensor, one.pipeline, one.micro_batch
 
 

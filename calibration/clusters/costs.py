@@ -83,8 +83,8 @@ def ring_seconds(steps: ClusterSteps, wires: Wires) -> Floats:
     rate = np.where(steps.fullest > 1, inside, np.inf)
     rate = np.where(steps.nodes > 1, np.minimum(rate, wires.network_bytes_per_second), rate)
     passes = 2 * (steps.devices - 1) / steps.devices
-    found: Floats = steps.bucket_bytes * (passes / rate)[:, None] + wires.startup_seconds
-    return found
+    seconds: Floats = steps.bucket_bytes * (passes / rate)[:, None] + wires.startup_seconds
+    return seconds
 
 
 def exposed_seconds(steps: ClusterSteps, reductions: Floats) -> Floats:
@@ -112,10 +112,10 @@ def fit_hosts(steps: ClusterSteps) -> dict[str, Hosts]:
     rows = {name: chosen.where(parts[name]) for name in names}
 
     def loss(x: Floats) -> float:
-        found = _hosts(x, names)
+        hosts = _hosts(x, names)
         total = 0.0
         for name in names:
-            off = np.log(computing_seconds(rows[name], found[name])) - measured[parts[name]]
+            off = np.log(computing_seconds(rows[name], hosts[name])) - measured[parts[name]]
             total += float((weights[parts[name]] * off**2).sum())
         return total
 
@@ -137,11 +137,11 @@ def _hosts(x: Floats, names: Sequence[str]) -> dict[str, Hosts]:
 
 def fit_wires(steps: ClusterSteps) -> dict[str, Wires]:
     """The wires of every cluster, from steps on several devices."""
-    found = {}
+    wires = {}
     for name in sorted(set(steps.clusters.tolist())):
         here = steps.where((steps.clusters == name) & (steps.devices > 1))
-        found[name] = _fit_wires(here.where(_thinned(here, _MOST_RING_ROWS)))
-    return found
+        wires[name] = _fit_wires(here.where(_thinned(here, _MOST_RING_ROWS)))
+    return wires
 
 
 def _fit_wires(steps: ClusterSteps) -> Wires:
@@ -163,13 +163,13 @@ def _least(loss: Loss, starts: Sequence[Floats], bounds: Sequence[tuple[float, f
     """The arguments of the least loss that Powell's method finds from any of the starts."""
     from scipy.optimize import minimize
 
-    found = []
+    solutions = []
     for start in starts:
         x = start
         for _ in range(_ROUNDS):
             x = minimize(loss, x, method="Powell", bounds=bounds, options={"maxiter": 15}).x
-        found.append(x)
-    best: Floats = min(found, key=loss)
+        solutions.append(x)
+    best: Floats = min(solutions, key=loss)
     return best
 
 
@@ -184,9 +184,9 @@ def _thinned(steps: ClusterSteps, most: int) -> np.ndarray:
     for index, kind in enumerate(_kinds(steps)):
         rows_of_kind.setdefault(kind, []).append(index)
     kept = [
-        found[round(place)]
-        for found in rows_of_kind.values()
-        for place in np.linspace(0, len(found) - 1, min(most, len(found))).tolist()
+        members[round(place)]
+        for members in rows_of_kind.values()
+        for place in np.linspace(0, len(members) - 1, min(most, len(members))).tolist()
     ]
     return np.array(sorted(kept), np.int64)
 

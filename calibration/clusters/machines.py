@@ -62,10 +62,10 @@ def fit_extras(runs: Sequence[ScalingRun]) -> Extras:
     table = terms(runs) * _SCALES / measured[:, None]
     wanted = (measured - single) / measured
     weights = np.ones(len(runs))
-    found = np.zeros(3)
+    scaled = np.zeros(3)
     for _ in range(_ROUNDS):
         rows = np.vstack([table * weights[:, None], _RIDGE * np.eye(3)])
-        found = nnls(rows, np.append(wanted * weights, np.zeros(3)))[0]
-        off = np.maximum(np.abs(table @ found - wanted), _LEAST_OFF)
+        scaled = nnls(rows, np.append(wanted * weights, np.zeros(3)))[0]
+        off = np.maximum(np.abs(table @ scaled - wanted), _LEAST_OFF)
         weights = np.sqrt(_LEAST_OFF / off)
-    return Extras(*(found * _SCALES).tolist())
+    return Extras(*(scaled * _SCALES).tolist())

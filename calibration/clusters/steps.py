@@ -83,8 +83,8 @@ def _work(model: str, batch: int, device_id: str, frames: int | None) -> _Work:
     ends = np.cumsum(times)
     last = ends[optimizer_start(graph) - 1]
     ready = gradients(graph)
-    found = tuple((bucket.bytes, float(last - ends[bucket.ready])) for bucket in bucketed(ready))
-    return _Work(float(ends[-1]), len(ready), found)
+    buckets = tuple((bucket.bytes, float(last - ends[bucket.ready])) for bucket in bucketed(ready))
+    return _Work(float(ends[-1]), len(ready), buckets)
 
 
 def cluster_steps(rows: Sequence[SiaStep], mixed_factor: float = 1.0) -> ClusterSteps:
@@ -127,7 +127,7 @@ def _fullest(row: SiaStep) -> int:
 
 def mixed_precision_factor(data: Path, without: frozenset[str] = frozenset()) -> float:
     """The median of measured over priced, of all GPUs but some."""
-    found = []
+    ratios = []
     for run in lambda_labs.read(data).runs:
         if (run.software, run.task, run.precision) != (_SOFTWARE, _TASK, _PRECISION):
             continue
@@ -136,5 +136,5 @@ def mixed_precision_factor(data: Path, without: frozenset[str] = frozenset()) ->
         target = device(run.device_id)
         step = lambda_labs.graph(run, target)
         priced = float(OperatorCostModel().priced(step, target).priced.seconds.sum()) / step.samples
-        found.append(run.seconds / priced)
-    return median(found)
+        ratios.append(run.seconds / priced)
+    return median(ratios)

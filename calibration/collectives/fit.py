@@ -126,11 +126,11 @@ class Block:
 
 def blocks(times: Sequence[CollectiveTime]) -> tuple[Block, ...]:
     """Measurements grouped by machine, verb and device count, so that each group is predicted at once."""
-    found: dict[tuple[object, ...], list[CollectiveTime]] = {}
+    groups: dict[tuple[object, ...], list[CollectiveTime]] = {}
     for time in times:
         key = (time.source, time.machine, time.topology, time.verb, time.devices, time.sums)
-        found.setdefault(key, []).append(time)
-    return tuple(_block(group) for group in found.values())
+        groups.setdefault(key, []).append(time)
+    return tuple(_block(group) for group in groups.values())
 
 
 def _block(group: Sequence[CollectiveTime]) -> Block:
@@ -171,24 +171,24 @@ def network_for(block: Block, learned: Calibration) -> Network:
     return replace(network, intra=tier)
 
 
-def link_of(device: Device | str, found: Sequence[Block]) -> str:
+def link_of(device: Device | str, measured_blocks: Sequence[Block]) -> str:
     """The link that joins a device's blocks."""
     name = device if isinstance(device, str) else device.id
-    block = next(block for block in found if block.device_id == name)
+    block = next(block for block in measured_blocks if block.device_id == name)
     tier = network_of(block.machine).intra
     assert tier is not None
     return tier.link
 
 
-def fit(found: Sequence[Block], kind: str) -> Calibration:
+def fit(measured_blocks: Sequence[Block], kind: str) -> Calibration:
     """The calibration of one technology from blocks of devices of it."""
     from scipy.optimize import least_squares
 
-    names = tuple(dict.fromkeys(link_of(block.device_id, found) for block in found))
-    topologies = () if kind == NVLINK else tuple(dict.fromkeys(block.topology for block in found))
+    names = tuple(dict.fromkeys(link_of(block.device_id, measured_blocks) for block in measured_blocks))
+    topologies = () if kind == NVLINK else tuple(dict.fromkeys(block.topology for block in measured_blocks))
     layout = Layout(kind, names, topologies)
     sums = {name: name in links() and link(name).sums_in_switch for name in names}
-    weights = _weights(found)
+    weights = _weights(measured_blocks)
     start = layout.start()
     pull = np.where(layout.is_offset() > 0, _OFFSET_PRIOR, _PRIOR)
 
@@ -196,7 +196,7 @@ def fit(found: Sequence[Block], kind: str) -> Calibration:
         learned = layout.calibration(vector, sums)
         off = [
             weight * np.log(predicted(block, learned) / block.seconds)
-            for block, weight in zip(found, weights, strict=True)
+            for block, weight in zip(measured_blocks, weights, strict=True)
         ]
         return np.concatenate([*off, pull * (vector - start)])
 
@@ -204,19 +204,19 @@ def fit(found: Sequence[Block], kind: str) -> Calibration:
     return layout.calibration(best, sums)
 
 
-def _weights(found: Sequence[Block]) -> list[Floats]:
+def _weights(measured_blocks: Sequence[Block]) -> list[Floats]:
     rows: dict[str, int] = {}
-    for block in found:
+    for block in measured_blocks:
         rows[block.device_id] = rows.get(block.device_id, 0) + len(block.bytes)
     return [
         np.where(block.bytes >= LARGE_BYTES, 1.0, _SMALL_WEIGHT) * np.sqrt(_ROWS / rows[block.device_id])
-        for block in found
+        for block in measured_blocks
     ]
 
 
-def by_device(found: Sequence[Block]) -> Mapping[str, list[Block]]:
+def by_device(measured_blocks: Sequence[Block]) -> Mapping[str, list[Block]]:
     """Blocks by the type of device: the A100 of two laboratories are one type."""
     groups: dict[str, list[Block]] = {}
-    for block in found:
+    for block in measured_blocks:
         groups.setdefault(block.device_id, []).append(block)
     return groups

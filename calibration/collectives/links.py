@@ -42,11 +42,11 @@ _HALF = 0.5
 """Share of the low-latency protocol on a network: four bytes of data to four of flags."""
 
 
-def exponents(found: Sequence[Waiting]) -> Mapping[str, float]:
+def exponents(waits: Sequence[Waiting]) -> Mapping[str, float]:
     """The exponent of each machine, at least 0."""
-    pairs = {(item.cluster, item.model): item.seconds for item in found if item.devices == 2}
+    pairs = {(item.cluster, item.model): item.seconds for item in waits if item.devices == 2}
     each: dict[str, list[float]] = {}
-    for item in found:
+    for item in waits:
         if item.devices > 2:
             moved = item.devices / (2 * (item.devices - 1))
             slower = item.seconds / pairs[item.cluster, item.model] * moved
@@ -77,18 +77,22 @@ def corpus(data: Path) -> Mapping[str, tuple[Block, ...]]:
     }
 
 
-def learn(found: Sequence[Block], kind: str, machines: Mapping[str, float]) -> Calibration:
+def learn(measured_blocks: Sequence[Block], kind: str, machines: Mapping[str, float]) -> Calibration:
     """One technology from blocks; `machines` are exponents of contention under other host bridges.
 
     A link measured under a host bridge keeps its own exponent; others take the mean of all machines.
     """
-    learned = fit(found, kind)
+    learned = fit(measured_blocks, kind)
     if kind != PCIE:
         return learned
     behaviour = learned.behaviours[kind]
     own = {name: value for name, value in behaviour.contention.items() if name == HOST_BRIDGE}
     contention = {**behaviour.contention, HOST_BRIDGE: fmean([*machines.values(), *own.values()])}
-    bridged = {link_of(block.device_id, found) for block in found if block.topology == HOST_BRIDGE}
+    bridged = {
+        link_of(block.device_id, measured_blocks)
+        for block in measured_blocks
+        if block.topology == HOST_BRIDGE
+    }
     links = {
         name: replace(value, contention=own) if name in bridged else value
         for name, value in learned.links.items()
@@ -96,11 +100,14 @@ def learn(found: Sequence[Block], kind: str, machines: Mapping[str, float]) -> C
     return Calibration({kind: replace(behaviour, contention=contention)}, links)
 
 
-def left_out(found: Sequence[Block], kind: str, machines: Mapping[str, float]) -> Mapping[str, Calibration]:
+def left_out(
+    measured_blocks: Sequence[Block], kind: str, machines: Mapping[str, float]
+) -> Mapping[str, Calibration]:
     """For each device type, the calibration learned from all others of its technology."""
-    groups = by_device(found)
+    groups = by_device(measured_blocks)
     return {
-        name: learn([block for block in found if block.device_id != name], kind, machines) for name in groups
+        name: learn([block for block in measured_blocks if block.device_id != name], kind, machines)
+        for name in groups
     }
 
 
@@ -123,17 +130,17 @@ def network_like(pcie: Behaviour, nvlink: Behaviour) -> Behaviour:
 
 def calibrate(data: Path) -> Mapping[str, Any]:
     """The content of the calibration file."""
-    found = corpus(data)
+    by_kind = corpus(data)
     waiting = sia.read_waiting(data)
     machines = exponents(waiting)
-    parts = {kind: learn(part, kind, machines) for kind, part in found.items()}
+    parts = {kind: learn(part, kind, machines) for kind, part in by_kind.items()}
     network = network_like(parts[PCIE].behaviours[PCIE], parts[NVLINK].behaviours[NVLINK])
     every = merged([*parts.values(), Calibration({NETWORK: network}, {})])
-    seen = {kind: _spread(part, {block.device_id: every for block in part}) for kind, part in found.items()}
-    unseen = _spread(found[NVLINK], left_out(found[NVLINK], NVLINK, machines))
+    seen = {kind: _spread(part, {block.device_id: every for block in part}) for kind, part in by_kind.items()}
+    unseen = _spread(by_kind[NVLINK], left_out(by_kind[NVLINK], NVLINK, machines))
     bridges = {**machines, "l40s": parts[PCIE].links["pcie4-x16"].contention[HOST_BRIDGE]}
     return {
-        "data": _data(found, len(waiting)),
+        "data": _data(by_kind, len(waiting)),
         "host_bridges": bridges,
         "technologies": {name: asdict(value) for name, value in every.behaviours.items()},
         "links": {name: asdict(value) for name, value in every.links.items()},
@@ -144,20 +151,23 @@ def calibrate(data: Path) -> Mapping[str, Any]:
     }
 
 
-def _spread(found: Sequence[Block], learned: Mapping[str, Calibration]) -> dict[str, float]:
+def _spread(measured_blocks: Sequence[Block], learned: Mapping[str, Calibration]) -> dict[str, float]:
     """Quantiles of measured / predicted of large messages."""
     ratios: Floats = np.concatenate(
-        [(block.seconds / predicted(block, learned[block.device_id]))[block.bytes >= _MIB] for block in found]
+        [
+            (block.seconds / predicted(block, learned[block.device_id]))[block.bytes >= _MIB]
+            for block in measured_blocks
+        ]
     )
     p10, p50, p90 = np.quantile(ratios, [0.1, 0.5, 0.9]).tolist()
     error = float(np.mean(np.abs(1 / ratios - 1)))
     return {"p10": p10, "p50": p50, "p90": p90, "mean_absolute_error": error, "cases": len(ratios)}
 
 
-def _data(found: Mapping[str, Sequence[Block]], waiting: int) -> dict[str, Any]:
+def _data(by_kind: Mapping[str, Sequence[Block]], waiting: int) -> dict[str, Any]:
     used = {
         name: int(sum(len(block.bytes) for block in group))
-        for part in found.values()
+        for part in by_kind.values()
         for name, group in by_device(part).items()
     }
     sources = [aiconfigurator.SOURCE, vtrain.SOURCE, deepbench.SOURCE, "sia"]

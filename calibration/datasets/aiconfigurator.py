@@ -68,18 +68,18 @@ _NCCL_ITEM_BYTES = {"half": 2, "int8": 1}
 
 def read_products(data: Path) -> Measurements:
     """The BF16 and the plain FP8 products."""
-    found = [row for row in rows(data / GEMM_FILE) if row["dtype"] in _GEMM_DTYPES]
+    records = [row for row in rows(data / GEMM_FILE) if row["dtype"] in _GEMM_DTYPES]
     return measurements(
         SOURCE,
         [
             product(
                 1, int(row["m"]), int(row["n"]), int(row["k"]), _GEMM_DTYPES[row["dtype"]], is_linear=True
             )
-            for row in found
+            for row in records
         ],
-        [DEVICES[row["system"]] for row in found],
-        [float(row["latency_ms"]) * 1e-3 for row in found],
-        [row["dtype"] for row in found],
+        [DEVICES[row["system"]] for row in records],
+        [float(row["latency_ms"]) * 1e-3 for row in records],
+        [row["dtype"] for row in records],
     )
 
 
@@ -90,8 +90,8 @@ def start_cycles(data: Path) -> float:
         if row["dtype"] == "bfloat16":
             seconds.setdefault(row["system"], []).append(float(row["latency_ms"]) * 1e-3)
     return median(
-        float(np.quantile(found, _SHORTEST)) * device(DEVICES[name]).sheet.number("boost_clock_hertz")
-        for name, found in seconds.items()
+        float(np.quantile(each, _SHORTEST)) * device(DEVICES[name]).sheet.number("boost_clock_hertz")
+        for name, each in seconds.items()
     )
 
 
@@ -116,7 +116,7 @@ def attention_work(batch: int, length: int, heads: int, kv_heads: int, head: int
 
 def read_attention(data: Path) -> Measurements:
     """The measurements of kernels PyTorch has too."""
-    found = [
+    records = [
         row
         for row in rows(data / ATTENTION_FILE)
         if row["attn_dtype"] == row["kv_cache_dtype"] == "bfloat16"
@@ -126,10 +126,10 @@ def read_attention(data: Path) -> Measurements:
     columns = ("batch_size", "isl", "num_heads", "num_key_value_heads", "head_dim")
     every = measurements(
         SOURCE,
-        [attention_work(*(int(row[name]) for name in columns)) for row in found],
-        [DEVICES[row["system"]] for row in found],
-        [float(row["latency_ms"]) * 1e-3 for row in found],
-        [row["kernel_source"] for row in found],
+        [attention_work(*(int(row[name]) for name in columns)) for row in records],
+        [DEVICES[row["system"]] for row in records],
+        [float(row["latency_ms"]) * 1e-3 for row in records],
+        [row["kernel_source"] for row in records],
     )
     return every.where(_is_plausible(every))
 

@@ -43,7 +43,7 @@ class GavelStep:
 
 def read(data: Path) -> list[GavelStep]:
     """Rows of networks that ran on several GPUs; runs that failed have no throughput and are left out."""
-    found = []
+    steps = []
     for row in rows(data / FILE):
         workload = _WORKLOAD.fullmatch(row["workload"])
         throughput, workers = float(row["steps_per_second_summed_over_workers"]), int(row["gpus"])
@@ -55,5 +55,5 @@ def read(data: Path) -> list[GavelStep]:
         nodes = -(-workers // most)
         seconds = workers / throughput
         model, batch = MODELS[workload["model"]], int(workload["batch"])
-        found.append(GavelStep(model, device, together, nodes, workers, batch, seconds))
-    return found
+        steps.append(GavelStep(model, device, together, nodes, workers, batch, seconds))
+    return steps

@@ -31,14 +31,14 @@ DEVICES: Mapping[str, str] = {
 
 def read_convolutions(data: Path) -> Measurements:
     """The layers run forward only."""
-    found = [row for row in rows(data / CONVOLUTION_FILE) if row["optimizer"] == _FORWARD_ONLY]
-    layers = [_convolution(row) for row in found]
+    records = [row for row in rows(data / CONVOLUTION_FILE) if row["optimizer"] == _FORWARD_ONLY]
+    layers = [_convolution(row) for row in records]
     return measurements(
         SOURCE,
         [layer.work(Direction.FORWARD) for layer in layers],
-        [DEVICES[row["device"]] for row in found],
-        [float(row["timeUsed_median"]) * 1e-3 for row in found],
-        ["forward"] * len(found),
+        [DEVICES[row["device"]] for row in records],
+        [float(row["timeUsed_median"]) * 1e-3 for row in records],
+        ["forward"] * len(records),
     )
 
 
@@ -69,17 +69,17 @@ class DenseStep:
 
 def read_dense(data: Path) -> Measurements:
     """The layers run forward only."""
-    found = [row for row in rows(data / DENSE_FILE) if row["optimizer"] == _FORWARD_ONLY]
+    records = [row for row in rows(data / DENSE_FILE) if row["optimizer"] == _FORWARD_ONLY]
     works = [
         product(1, int(row["batchsize"]), int(row["dim_output"]), int(row["dim_input"]), "float32", True)
-        for row in found
+        for row in records
     ]
     return measurements(
         SOURCE,
         works,
-        [DEVICES[row["device"]] for row in found],
-        [float(row["timeUsed_median"]) * 1e-3 for row in found],
-        ["dense forward"] * len(found),
+        [DEVICES[row["device"]] for row in records],
+        [float(row["timeUsed_median"]) * 1e-3 for row in records],
+        ["dense forward"] * len(records),
     )
 
 

@@ -115,13 +115,13 @@ def read(data: Path) -> Reading:
         key = (row["task"], precision, DEVICES[_plain(row["gpu"])], version, row["global_batch"])
         repeats.setdefault(key, []).append(float(row["throughput"]))
     runs = []
-    for (task, precision, device_id, version, batch), found in repeats.items():
+    for (task, precision, device_id, version, batch), throughputs in repeats.items():
         size = float(batch) if batch else _batch(task, precision, device_id)
         if size is None:
-            left_out["no batch known"] = left_out.get("no batch known", 0) + len(found)
+            left_out["no batch known"] = left_out.get("no batch known", 0) + len(throughputs)
             continue
         known = bool(batch) or device_id in _table()[precision]
-        runs.append(LambdaRun(task, precision, device_id, version, size, known, 1 / median(found)))
+        runs.append(LambdaRun(task, precision, device_id, version, size, known, 1 / median(throughputs)))
     return Reading(tuple(runs), left_out)
 
 
@@ -149,8 +149,8 @@ def devices(row: Mapping[str, str]) -> int:
     """How many GPUs a row is of."""
     if row["ngpu"]:
         return int(float(row["ngpu"]))
-    found = re.search(r"(?:^|_)(\d+)x", row["dir"])
-    return int(found.group(1)) if found else _DEVICES_OF_INSTANCES.get(row["dir"], 1)
+    match = re.search(r"(?:^|_)(\d+)x", row["dir"])
+    return int(match.group(1)) if match else _DEVICES_OF_INSTANCES.get(row["dir"], 1)
 
 
 def device_id(row: Mapping[str, str]) -> str:

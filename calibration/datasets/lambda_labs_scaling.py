@@ -88,8 +88,8 @@ def _networks() -> Mapping[str, Any]:
 
 
 def _network(name: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = _networks()[name]
-    return found
+    network: Mapping[str, Any] = _networks()[name]
+    return network
 
 
 def _tensorflow(data: Path) -> Iterator[ScalingRun]:
@@ -149,7 +149,7 @@ def _pytorch(data: Path) -> Iterator[ScalingRun]:
         if batch is not None:
             repeats.setdefault(key, []).append(throughput)
             batches.setdefault(key, batch)
-    middle = {key: median(found) for key, found in repeats.items()}
+    middle = {key: median(throughputs) for key, throughputs in repeats.items()}
     yield from _paired(middle, batches)
 
 

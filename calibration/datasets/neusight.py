@@ -60,18 +60,18 @@ _MODELS = {
 
 def read_products(data: Path) -> Measurements:
     """All single-operator measurements."""
-    found = list(rows(data / PRODUCT_FILE))
-    ids = {name: device(name).id for name in {row["device"] for row in found}}
+    records = list(rows(data / PRODUCT_FILE))
+    ids = {name: device(name).id for name in {row["device"] for row in records}}
     return measurements(
         SOURCE,
         [
             product(b, m, n, k, "float32", row["op"] == "linear", has_bias=row["op"] == "linear")
-            for row in found
+            for row in records
             for b, m, k, n in [[int(row[name]) for name in "BMNK"]]
         ],
-        [ids[row["device"]] for row in found],
-        [float(row["latency_ms"]) * 1e-3 for row in found],
-        [row["op"] for row in found],
+        [ids[row["device"]] for row in records],
+        [float(row["latency_ms"]) * 1e-3 for row in records],
+        [row["op"] for row in records],
     )
 
 
@@ -89,27 +89,27 @@ def vector_work(op: str, rows_count: int, length: int) -> Work:
 
 def read_vector_operators(data: Path) -> Measurements:
     """All single-operator measurements."""
-    found = list(rows(data / VECTOR_FILE))
-    ids = {name: device(name).id for name in {row["device"] for row in found}}
+    records = list(rows(data / VECTOR_FILE))
+    ids = {name: device(name).id for name in {row["device"] for row in records}}
     return measurements(
         SOURCE,
-        [vector_work(row["op"], int(row["B"]), int(row["H"])) for row in found],
-        [ids[row["device"]] for row in found],
-        [float(row["latency_ms"]) * 1e-3 for row in found],
-        [row["op"] for row in found],
+        [vector_work(row["op"], int(row["B"]), int(row["H"])) for row in records],
+        [ids[row["device"]] for row in records],
+        [float(row["latency_ms"]) * 1e-3 for row in records],
+        [row["op"] for row in records],
     )
 
 
 def read_convolutions(data: Path) -> Measurements:
     """All convolutions."""
-    found = list(rows(data / CONVOLUTION_FILE))
-    ids = {name: device(name).id for name in {row["device"] for row in found}}
+    records = list(rows(data / CONVOLUTION_FILE))
+    ids = {name: device(name).id for name in {row["device"] for row in records}}
     return measurements(
         SOURCE,
-        [_convolution(row).work(Direction.FORWARD) for row in found],
-        [ids[row["device"]] for row in found],
-        [float(row["latency_ms"]) * 1e-3 for row in found],
-        ["forward"] * len(found),
+        [_convolution(row).work(Direction.FORWARD) for row in records],
+        [ids[row["device"]] for row in records],
+        [float(row["latency_ms"]) * 1e-3 for row in records],
+        ["forward"] * len(records),
     )
 
 
@@ -130,19 +130,19 @@ def _convolution(row: dict[str, str]) -> Convolution:
 
 def read_layer_products(data: Path) -> Measurements:
     """Forward products, one work for each measurement."""
-    found = [
+    forward = [
         (work, name, seconds, label)
         for work, name, seconds, _, label in _layer_products(data / LAYER_FILE)
         if seconds > 0
     ]
-    return measurements_of(SOURCE, found)
+    return measurements_of(SOURCE, forward)
 
 
 def read_layer_product_gradients(data: Path) -> tuple[Measurements, Measurements]:
     """Backward products: the first gradients, with the measured sum of both, and the second gradients."""
-    found = [each for each in _layer_products(data / LAYER_FILE) if each[3] > 0]
+    backward = [each for each in _layer_products(data / LAYER_FILE) if each[3] > 0]
     firsts, seconds = [], []
-    for work, name, _, total, label in found:
+    for work, name, _, total, label in backward:
         first, second = gradients(work)
         firsts.append((first, name, total, label))
         seconds.append((second, name, total, label))

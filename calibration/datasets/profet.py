@@ -84,4 +84,4 @@ def read(data: Path) -> list[ProfetStep]:
         size = int(row["dataset"].removesuffix("dataset"))
         key = (row["model"], size, int(row["batchsize"]), DEVICES[row["instance_name"]])
         repeats.setdefault(key, []).append(float(row["batch_latency"]))
-    return [ProfetStep(*key, median(found)) for key, found in repeats.items()]
+    return [ProfetStep(*key, median(latencies)) for key, latencies in repeats.items()]

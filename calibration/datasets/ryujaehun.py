@@ -38,13 +38,13 @@ def read(data: Path) -> list[SmallStep]:
 
 def read_all(data: Path) -> list[SmallStep]:
     """Steps on any number of GPUs of a machine, as many samples on each."""
-    found = []
+    steps = []
     for row in rows(data / FILE):
         named = _RUN.fullmatch(row["file"])
         if named is None:
             continue
         target = device(named["gpu"])
-        found.append(
+        steps.append(
             SmallStep(
                 model=f"torchvision:{row['model']}",
                 device_id=target.id,
@@ -55,4 +55,4 @@ def read_all(data: Path) -> list[SmallStep]:
                 devices=int(named["devices"]),
             )
         )
-    return found
+    return steps

@@ -82,8 +82,8 @@ def read_waiting(data: Path) -> tuple[Waiting, ...]:
         alone = len(row["placement"]) == 1 and row["placement"] != "1"
         if row["cluster"] in _WAITING_CLUSTERS and row["table"] == "placements" and alone:
             key = (row["cluster"], row["model"], int(row["placement"]))
-            found = (float(row["local_bsz"]), float(row["sync_time"]))
-            smallest[key] = min(smallest.get(key, found), found)
+            wait = (float(row["local_bsz"]), float(row["sync_time"]))
+            smallest[key] = min(smallest.get(key, wait), wait)
     return tuple(
         Waiting(*key, seconds)
         for key, (_, seconds) in sorted(smallest.items())

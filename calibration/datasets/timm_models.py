@@ -42,7 +42,7 @@ class Wanted:
 def architecture_family(model: str) -> str:
     """The timm source file a model is defined in: models of one file share their building blocks."""
     name = _source(model).architecture.split(".")[0]
-    import timm  # only after torchvision is mended
+    import timm  # only after torchvision is patched
 
     module: str = timm.model_entrypoint(name).__module__
     return module.rsplit(".", 1)[-1]
@@ -78,9 +78,9 @@ def families(wanted: Iterable[Wanted], folder: Path) -> Iterator[tuple[Wanted, F
             for done in track(as_completed(waiting), "Tracing", len(waiting), console=Console(stderr=True)):
                 done.result()
     for item in listed:
-        found = _stored(item, folder)
-        if found is not None:
-            yield item, found
+        family = _stored(item, folder)
+        if family is not None:
+            yield item, family
 
 
 def failures(wanted: Iterable[Wanted], folder: Path) -> list[str]:
@@ -104,7 +104,7 @@ def _trace(item: Wanted, folder: Path) -> None:
     )
     try:
         source = _source(item.model)
-        from timm.layers.config import set_fused_attn  # only after torchvision is mended
+        from timm.layers.config import set_fused_attn  # only after torchvision is patched
 
         set_fused_attn(item.fused_attention)
         graphs = []
@@ -124,10 +124,10 @@ def _source(model: str) -> TimmModel:
 
 def _stored(item: Wanted, folder: Path) -> Family | None:
     try:
-        found = load(_file(item, folder).read_bytes())
+        stored = load(_file(item, folder).read_bytes())
     except (OSError, Corrupt):
         return None
-    return found if isinstance(found, Family) else None
+    return stored if isinstance(stored, Family) else None
 
 
 def _file(item: Wanted, folder: Path) -> Path:

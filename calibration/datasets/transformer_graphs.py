@@ -38,9 +38,9 @@ def graph_at(model: Transformer, batch: int) -> Graph:
 @lru_cache(maxsize=4)
 def _family(model: Transformer) -> Family:
     entry = cache.key(what="transformer", model=asdict(model))
-    found = cache.find(entry)
-    if isinstance(found, Family):
-        return found
+    stored = cache.find(entry)
+    if isinstance(stored, Family):
+        return stored
     recorded = family((Axis("batch", *BATCHES),), [_traced(model, batch) for batch in BATCHES])
     cache.keep(entry, recorded)
     return recorded

@@ -40,21 +40,21 @@ class AttentionFit:
     departures: Mapping[str, float]
 
 
-def predicted_seconds(found: Measurements, learned: AttentionFit) -> Floats:
+def predicted_seconds(measurements: Measurements, learned: AttentionFit) -> Floats:
     """Predictions of a fit for all measurements; devices it does not know have no departure."""
-    seconds = np.zeros(len(found))
-    for name in found.devices:
-        here = found.device_ids == name
-        works, target = found.where(here).table, device(name)
+    seconds = np.zeros(len(measurements))
+    for name in measurements.devices:
+        here = measurements.device_ids == name
+        works, target = measurements.where(here).table, device(name)
         departure = learned.departures.get(name, 1.0)
         seconds[here] = attention_seconds(works, target, learned.constants, departure)
     return seconds
 
 
-def fit(found: Measurements) -> AttentionFit:
+def fit(measurements: Measurements) -> AttentionFit:
     """The constants that fit the measurements best, each device with equal weight."""
-    works = [found.where(found.device_ids == name) for name in found.devices]
-    targets = [device(name) for name in found.devices]
+    works = [measurements.where(measurements.device_ids == name) for name in measurements.devices]
+    targets = [device(name) for name in measurements.devices]
 
     def residuals(x: Floats) -> Floats:
         departures = np.exp(x[len(_START) :]).tolist()
@@ -67,33 +67,33 @@ def fit(found: Measurements) -> AttentionFit:
 
     x = minimise(residuals, np.concatenate([_START, np.zeros(len(works))]), evaluations=30)
     departures = np.exp(x[len(_START) :]).tolist()
-    return AttentionFit(constants(x), dict(zip(found.devices, departures, strict=True)))
+    return AttentionFit(constants(x), dict(zip(measurements.devices, departures, strict=True)))
 
 
-def cross_validate(found: Measurements) -> HeldOut:
+def cross_validate(measurements: Measurements) -> HeldOut:
     """Predictions of each measurement by a fit without its shape, and by one without its GPU."""
-    fold: NDArray[np.int64] = found.fold(FOLDS)
-    by_shape, by_device = np.zeros(len(found)), np.zeros(len(found))
+    fold: NDArray[np.int64] = measurements.fold(FOLDS)
+    by_shape, by_device = np.zeros(len(measurements)), np.zeros(len(measurements))
     for number in range(FOLDS):
-        _predict_left_out(found, fold == number, by_shape)
-    for name in found.devices:
-        _predict_left_out(found, found.device_ids == name, by_device)
+        _predict_left_out(measurements, fold == number, by_shape)
+    for name in measurements.devices:
+        _predict_left_out(measurements, measurements.device_ids == name, by_device)
     return HeldOut(by_shape, by_device)
 
 
-def _predict_left_out(found: Measurements, left_out: Flags, into: Floats) -> None:
-    into[left_out] = predicted_seconds(found.where(left_out), fit(found.where(~left_out)))
+def _predict_left_out(measurements: Measurements, left_out: Flags, into: Floats) -> None:
+    into[left_out] = predicted_seconds(measurements.where(left_out), fit(measurements.where(~left_out)))
 
 
 def calibrate(data: Path) -> Mapping[str, Any]:
     """The content of the calibration file."""
-    found = aiconfigurator.read_attention(data)
-    out, learned = cross_validate(found), fit(found)
+    measurements = aiconfigurator.read_attention(data)
+    out, learned = cross_validate(measurements), fit(measurements)
     return {
         "model": "attention",
-        "data": data_used([found]),
+        "data": data_used([measurements]),
         "residuals_of": "measured / predicted; seen: by shape, unseen: by GPU left out",
-        "residuals": out.residuals(found.seconds),
+        "residuals": out.residuals(measurements.seconds),
         "constants": asdict(learned.constants),
         "departures": dict(learned.departures),
     }

@@ -98,14 +98,18 @@ class ConvolutionFit:
         return observed(kernel, np.full(len(kernel), sample.floor), _BEFORE_KERNEL)
 
 
-def samples(found: Measurements) -> tuple[Sample, ...]:
+def samples(measurements: Measurements) -> tuple[Sample, ...]:
     """The measurements by device; NeuSight's harness shows its dispatch floor, the others' do not."""
     split = []
-    for name in found.devices:
-        here = found.device_ids == name
-        floor = float(np.quantile(found.seconds[here], _HARNESS_SHARE)) if found.source == "neusight" else 0.0
-        work = lower(found.table.rows(here), device(name))
-        split.append(Sample(found.source, device(name), work, found.seconds[here], floor))
+    for name in measurements.devices:
+        here = measurements.device_ids == name
+        floor = (
+            float(np.quantile(measurements.seconds[here], _HARNESS_SHARE))
+            if measurements.source == "neusight"
+            else 0.0
+        )
+        work = lower(measurements.table.rows(here), device(name))
+        split.append(Sample(measurements.source, device(name), work, measurements.seconds[here], floor))
     return tuple(split)
 
 
@@ -169,31 +173,31 @@ def read(data: Path) -> tuple[Measurements, ...]:
     return neusight.read_convolutions(data), trained.where(asked)
 
 
-def fitted_on(found: Sequence[Measurements], start_cycles: float) -> ConvolutionFit:
+def fitted_on(data_sets: Sequence[Measurements], start_cycles: float) -> ConvolutionFit:
     """The fit to all measurements."""
-    return fit([part for one in found for part in samples(one)], start_cycles)
+    return fit([part for one in data_sets for part in samples(one)], start_cycles)
 
 
-def cross_validate(found: Sequence[Measurements], start_cycles: float) -> tuple[HeldOut, ...]:
+def cross_validate(data_sets: Sequence[Measurements], start_cycles: float) -> tuple[HeldOut, ...]:
     """Each measurement as predicted by a fit without its shape, and by one without its family of GPUs."""
-    parts = [samples(one) for one in found]
-    held_out = [HeldOut(np.full(len(one), np.nan), np.full(len(one), np.nan)) for one in found]
-    folds = [one.fold(FOLDS) for one in found]
+    parts = [samples(one) for one in data_sets]
+    held_out = [HeldOut(np.full(len(one), np.nan), np.full(len(one), np.nan)) for one in data_sets]
+    folds = [one.fold(FOLDS) for one in data_sets]
     for number in range(FOLDS):
         kept = [
             _keep(part, fold[one.device_ids == part.device.id] != number)
-            for one, fold, split in zip(found, folds, parts, strict=True)
+            for one, fold, split in zip(data_sets, folds, parts, strict=True)
             for part in split
         ]
         learned = fit(kept, start_cycles)
-        for one, fold, split, result in zip(found, folds, parts, held_out, strict=True):
+        for one, fold, split, result in zip(data_sets, folds, parts, held_out, strict=True):
             for part in split:
                 here = one.device_ids == part.device.id
                 result.shape_unseen[here & (fold == number)] = learned.shown(part)[fold[here] == number]
     everything = [part for split in parts for part in split]
     for family in sorted({part.device.family for part in everything}):
         learned = fit([part for part in everything if part.device.family != family], start_cycles)
-        for one, split, result in zip(found, parts, held_out, strict=True):
+        for one, split, result in zip(data_sets, parts, held_out, strict=True):
             for part in split:
                 if part.device.family == family:
                     result.device_unseen[one.device_ids == part.device.id] = learned.shown(part)
@@ -206,15 +210,15 @@ def _keep(part: Sample, chosen: np.ndarray[Any, Any]) -> Sample:
 
 def calibrate(data: Path) -> Mapping[str, Any]:
     """The content of the calibration file."""
-    found = read(data)
+    data_sets = read(data)
     cycles = aiconfigurator.start_cycles(data)
-    learned = fitted_on(found, cycles)
-    held_out = cross_validate(found, cycles)
-    seconds = np.concatenate([one.seconds for one in found])
+    learned = fitted_on(data_sets, cycles)
+    held_out = cross_validate(data_sets, cycles)
+    seconds = np.concatenate([one.seconds for one in data_sets])
     return {
         "model": "convolution",
-        "data": data_used(found),
-        "assumed": ["depthwise_share: no public measurement of single depthwise kernels was found"],
+        "data": data_used(data_sets),
+        "assumed": ["depthwise_share: no public measurement of single depthwise kernels was data_sets"],
         "residuals_of": "measured / predicted; seen: by shape, unseen: by family of GPUs left out",
         "residuals": HeldOut(
             np.concatenate([one.shape_unseen for one in held_out]),
@@ -224,7 +228,7 @@ def calibrate(data: Path) -> Mapping[str, Any]:
         "measured_on_tensor_cores": sorted(
             {
                 str(name)
-                for one in found
+                for one in data_sets
                 for work, name in zip(one.works, one.device_ids.tolist(), strict=True)
                 if work.dtype == "float16"
             }

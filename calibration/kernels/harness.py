@@ -19,15 +19,15 @@ _TINY_BYTES = 2e5
 _ROUNDING = 8
 
 
-def floors(found: Measurements) -> Floats:
+def floors(measurements: Measurements) -> Floats:
     """F of each measurement: the median time of the tiny works of its operator on its device."""
-    floor = np.full(len(found), np.nan)
-    tiny = found.table.bytes < _TINY_BYTES
-    for device_id in found.devices:
-        here = found.device_ids == device_id
-        for label in sorted(set(found.labels[here].tolist())):
-            same = here & (found.labels == label)
-            floor[same] = np.median(found.seconds[same & tiny])
+    floor = np.full(len(measurements), np.nan)
+    tiny = measurements.table.bytes < _TINY_BYTES
+    for device_id in measurements.devices:
+        here = measurements.device_ids == device_id
+        for label in sorted(set(measurements.labels[here].tolist())):
+            same = here & (measurements.labels == label)
+            floor[same] = np.median(measurements.seconds[same & tiny])
     return floor
 
 

@@ -75,10 +75,10 @@ def read(data: Path) -> tuple[Measurements, ...]:
     )
 
 
-def samples(found: Sequence[Measurements]) -> tuple[Sample, ...]:
+def samples(data_sets: Sequence[Measurements]) -> tuple[Sample, ...]:
     """Measurements by device and layer type, several data sets together."""
     parts: dict[tuple[str, LayerType], list[Sample]] = {}
-    for one in found:
+    for one in data_sets:
         for part in _parts(one):
             parts.setdefault((part.device_id, part.layer), []).append(part)
     return tuple(
@@ -93,15 +93,17 @@ def samples(found: Sequence[Measurements]) -> tuple[Sample, ...]:
     )
 
 
-def _parts(found: Measurements) -> Iterator[Sample]:
-    types = np.array([LayerType(work.kind, work.direction, work.dtype) for work in found.works], object)
-    fold = found.fold(FOLDS)
+def _parts(measurements: Measurements) -> Iterator[Sample]:
+    types = np.array(
+        [LayerType(work.kind, work.direction, work.dtype) for work in measurements.works], object
+    )
+    fold = measurements.fold(FOLDS)
     for layer in sorted(set(types.tolist())):
-        for device_id in found.devices:
-            here = np.array(types == layer, bool) & (found.device_ids == device_id)
+        for device_id in measurements.devices:
+            here = np.array(types == layer, bool) & (measurements.device_ids == device_id)
             if here.any():
-                operations = complexity(found.table.rows(here), layer.kind)
-                yield Sample(device_id, layer, operations, found.seconds[here], fold[here])
+                operations = complexity(measurements.table.rows(here), layer.kind)
+                yield Sample(device_id, layer, operations, measurements.seconds[here], fold[here])
 
 
 def fit_line(operations: Floats, seconds: Floats) -> Line:
@@ -138,7 +140,7 @@ def _backward_over_forward(
         if part.layer.direction is not Direction.FORWARD and forward is not None:
             over = part.seconds / forward.seconds(part.operations)
             ratios.setdefault(str(part.layer), []).append(float(np.median(over)))
-    return {layer: float(np.median(found)) for layer, found in ratios.items()}
+    return {layer: float(np.median(values)) for layer, values in ratios.items()}
 
 
 def backward_unseen(parts: Sequence[Sample]) -> Iterator[tuple[Sample, Floats]]:
@@ -148,9 +150,9 @@ def backward_unseen(parts: Sequence[Sample]) -> Iterator[tuple[Sample, Floats]]:
         own = [one for one in parts if one.device_id == part.device_id and one.layer == _forward(part.layer)]
         if part.layer.direction is not Direction.FORWARD and own:
             same_layer = [one for one in others if one.layer in (part.layer, _forward(part.layer))]
-            found = fit([*same_layer, *own])
-            if str(part.layer) in found.backward_over_forward:
-                yield part, found.line(part.layer, device(part.device_id)).seconds(part.operations)
+            fitted = fit([*same_layer, *own])
+            if str(part.layer) in fitted.backward_over_forward:
+                yield part, fitted.line(part.layer, device(part.device_id)).seconds(part.operations)
 
 
 def _forward(layer: LayerType) -> LayerType:
@@ -173,13 +175,13 @@ def shape_unseen(parts: Sequence[Sample]) -> tuple[Floats, ...]:
 
 def calibrate(data: Path) -> Mapping[str, Any]:
     """The content of the calibration file."""
-    found = read(data)
-    parts = samples(found)
+    data_sets = read(data)
+    parts = samples(data_sets)
     lines, predictions, by_ratio = fit(parts), shape_unseen(parts), tuple(backward_unseen(parts))
     count = {(part.device_id, str(part.layer)): len(part) for part in parts}
     return {
         "model": "per-layer",
-        "data": data_used(found),
+        "data": data_used(data_sets),
         "residuals_of": "measured / predicted, over all devices: by shapes left out; by ratio, backward "
         "layers predicted by their forward line and the ratio of other devices",
         "residuals": _spreads(zip(parts, predictions, strict=True)),

@@ -26,12 +26,11 @@ from calibration.kernels.products_fit import (
 from foretrain.facts.devices import Device
 from foretrain.prediction.operators import streaming
 from foretrain.prediction.operators.corrections import FILE as TREES_FILE
-from foretrain.prediction.operators.corrections import apply, key
+from foretrain.prediction.operators.corrections import Forest, apply, key
 from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.operators.matrix import FILE as FILE
 from foretrain.prediction.operators.matrix import Calibration, Unit, calibration
 from foretrain.prediction.operators.products import ProductConstants
-from foretrain.prediction.operators.trees import Forest
 
 FOLDS = 3
 Shape = tuple[float, float, float, float]
@@ -42,7 +41,7 @@ Shape = tuple[float, float, float, float]
 class Corpus:
     """Measured products: those that constants are fitted to, and those that only give a device's share."""
 
-    found: tuple[Measurements, ...]
+    measurements: tuple[Measurements, ...]
     fitted: Mapping[str, tuple[Sample, ...]]
     extra: Mapping[str, tuple[Sample, ...]]
     start_cycles: float
@@ -88,7 +87,7 @@ def unit(name: str, learned: ProductFit) -> Unit:
 def shape_unseen(known: Corpus, name: str) -> list[Predictions]:
     """Every main sample of a unit as predicted by fits that had not seen its shapes, on any device."""
     predicted = [np.full(len(part.seconds), np.nan) for part in known.fitted[name]]
-    folds = [_folds(part, known.found) for part in known.fitted[name]]
+    folds = [_folds(part, known.measurements) for part in known.fitted[name]]
     for number in range(FOLDS):
         seen = [part.at(fold != number) for part, fold in zip(known.fitted[name], folds, strict=True)]
         learned = fit(seen, known.start_cycles)
@@ -118,8 +117,8 @@ def forests_of(part: Sample, known: ProductConstants, share: float) -> dict[bool
     }
 
 
-def _folds(part: Sample, found: Sequence[Measurements]) -> np.ndarray[Any, Any]:
-    works = next(each for each in found if each.source == part.source).works
+def _folds(part: Sample, measurements: Sequence[Measurements]) -> np.ndarray[Any, Any]:
+    works = next(each for each in measurements if each.source == part.source).works
     return np.array([shape_key(works[row]) % FOLDS for row in part.positions.tolist()])
 
 
@@ -182,7 +181,7 @@ def calibrate(data: Path) -> Mapping[str, Any]:
     _write_trees(known, learned)
     return {
         "model": "products",
-        "data": data_used(known.found),
+        "data": data_used(known.measurements),
         "residuals_of": "measured / predicted; seen: by shape, unseen: by family of GPU left out",
         "residuals": {"seen": _spread(seen), "unseen": _spread(unseen)},
         "units": {

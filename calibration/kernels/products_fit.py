@@ -19,7 +19,7 @@ from calibration.least_squares import minimise
 from foretrain.facts.devices import Device, device
 from foretrain.prediction.operators import streaming
 from foretrain.prediction.operators.bandwidth import nearest_share, published
-from foretrain.prediction.operators.corrections import BOUND, features
+from foretrain.prediction.operators.corrections import BOUND, Forest, features, from_lightgbm
 from foretrain.prediction.operators.listing import Flags, Floats
 from foretrain.prediction.operators.products import (
     TILES,
@@ -31,7 +31,6 @@ from foretrain.prediction.operators.products import (
     products,
     unit_of,
 )
-from foretrain.prediction.operators.trees import Forest, from_lightgbm
 
 ROWS_PER_DEVICE = 1000
 """How many measurements of a device the constants are fitted to: there are 18 of them."""
@@ -102,21 +101,21 @@ class ProductFit:
     limit: PowerLimit
 
 
-def samples(found: Measurements, has_harness: bool) -> list[Sample]:
+def samples(measurements: Measurements, has_harness: bool) -> list[Sample]:
     """Measurements by device and unit. A harness with host overhead shows it in its shortest times."""
-    units = np.array([unit_of(work.dtype) for work in found.works])
+    units = np.array([unit_of(work.dtype) for work in measurements.works])
     parts = []
-    for name in found.devices:
+    for name in measurements.devices:
         target = device(name)
         for unit in sorted(set(units.tolist())):
-            rows = np.flatnonzero((found.device_ids == name) & (units == unit))
+            rows = np.flatnonzero((measurements.device_ids == name) & (units == unit))
             if len(rows):
-                seconds = found.seconds[rows]
-                floor = _floors(seconds, found.labels[rows]) if has_harness else np.zeros(len(rows))
-                chosen = np.zeros(len(found), bool)
+                seconds = measurements.seconds[rows]
+                floor = _floors(seconds, measurements.labels[rows]) if has_harness else np.zeros(len(rows))
+                chosen = np.zeros(len(measurements), bool)
                 chosen[rows] = True
-                work = products(found.where(chosen).table, target)
-                parts.append(Sample(found.source, target, unit, work, floor, seconds, rows))
+                work = products(measurements.where(chosen).table, target)
+                parts.append(Sample(measurements.source, target, unit, work, floor, seconds, rows))
     return parts
 
 

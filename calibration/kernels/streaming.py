@@ -93,14 +93,14 @@ class StreamFit:
         return observed(self.kernel_seconds(sample), sample.floor, before)
 
 
-def samples(found: Measurements) -> tuple[Sample, ...]:
+def samples(measurements: Measurements) -> tuple[Sample, ...]:
     """The measurements by device."""
-    floor = floors(found)
+    floor = floors(measurements)
     split = []
-    for name in found.devices:
-        here = found.device_ids == name
-        columns = streams(found.table.rows(here), device(name))
-        split.append(Sample(device(name), columns, found.seconds[here], floor[here]))
+    for name in measurements.devices:
+        here = measurements.device_ids == name
+        columns = streams(measurements.table.rows(here), device(name))
+        split.append(Sample(device(name), columns, measurements.seconds[here], floor[here]))
     return tuple(split)
 
 
@@ -108,13 +108,13 @@ def fit(parts: Sequence[Sample], start_cycles: float, correct: bool = True) -> S
     """Everything from the samples of the devices given."""
     bare = (1.0,) * len(PATTERNS), (0.0,) * len(PATTERNS), (0.0,) * len(PATTERNS)
     nothing = StreamConstants(start_cycles, *bare, 1.0, 1.0, 2.0)
-    found = _fit_shares(parts, StreamFit(nothing, {}, (0.5,) * len(_HARNESSES), {}, {}))
-    found = _fit_rows(parts, found)
+    fitted = _fit_shares(parts, StreamFit(nothing, {}, (0.5,) * len(_HARNESSES), {}, {}))
+    fitted = _fit_rows(parts, fitted)
     if not correct:
-        return found
-    own = {part.device.id: _fit_own(part, found) for part in parts}
+        return fitted
+    own = {part.device.id: _fit_own(part, fitted) for part in parts}
     return replace(
-        found,
+        fitted,
         corrections={name: one.corrections[name] for name, one in own.items()},
         before_on={name: one.before_on[name] for name, one in own.items()},
     )
@@ -171,23 +171,23 @@ def _fit_rows(parts: Sequence[Sample], start: StreamFit) -> StreamFit:
     return at(minimise(residuals, first))
 
 
-def _fit_own(part: Sample, found: StreamFit) -> StreamFit:
+def _fit_own(part: Sample, common: StreamFit) -> StreamFit:
     """One device's time factors of moving and turning for the row groups, and its host's harness shares."""
     picked = _pick(part, range(1, len(PATTERNS)), 2 * _PER_PATTERN)
-    typical = np.log(np.array(found.before[1:]) / (1 - np.array(found.before[1:])))
+    typical = np.log(np.array(common.before[1:]) / (1 - np.array(common.before[1:])))
 
     def at(x: Floats) -> StreamFit:
         pairs = np.exp(x[:4]).tolist()
         correction = {"softmax": (pairs[0], pairs[1]), "norm": (pairs[2], pairs[3])}
-        before = (found.before[0], *_sigmoid(x[4:] + typical).tolist())
-        return replace(found, corrections={part.device.id: correction}, before_on={part.device.id: before})
+        before = (common.before[0], *_sigmoid(x[4:] + typical).tolist())
+        return replace(common, corrections={part.device.id: correction}, before_on={part.device.id: before})
 
     drawn = 0.05 * np.sqrt(len(picked.seconds) / 100)
     return at(minimise(lambda x: np.concatenate([_errors(at(x), [picked]), drawn * x]), np.zeros(6)))
 
 
-def _errors(found: StreamFit, parts: Sequence[Sample]) -> Floats:
-    return np.concatenate([np.log(found.shown(part) / part.seconds) for part in parts])
+def _errors(fitted: StreamFit, parts: Sequence[Sample]) -> Floats:
+    return np.concatenate([np.log(fitted.shown(part) / part.seconds) for part in parts])
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,19 +202,19 @@ class Predictions:
     device_strict: Floats
 
 
-def cross_validate(found: Measurements, start_cycles: float) -> Predictions:
+def cross_validate(measurements: Measurements, start_cycles: float) -> Predictions:
     """Predictions of each measurement by a fit without its shape, and by one without its GPU."""
-    parts = samples(found)
-    by_shape, by_device, strict = (np.full(len(found), np.nan) for _ in range(3))
-    fold = found.fold(FOLDS)
+    parts = samples(measurements)
+    by_shape, by_device, strict = (np.full(len(measurements), np.nan) for _ in range(3))
+    fold = measurements.fold(FOLDS)
     for number in range(FOLDS):
-        learned = fit([_rows(part, found, fold != number) for part in parts], start_cycles)
+        learned = fit([_rows(part, measurements, fold != number) for part in parts], start_cycles)
         for part in parts:
-            here = found.device_ids == part.device.id
+            here = measurements.device_ids == part.device.id
             by_shape[here & (fold == number)] = learned.shown(part)[fold[here] == number]
     for left_out in parts:
         learned = fit([part for part in parts if part is not left_out], start_cycles, correct=False)
-        here = found.device_ids == left_out.device.id
+        here = measurements.device_ids == left_out.device.id
         by_device[here] = learned.shown(left_out)
         strict[here] = _without_its_bandwidth(learned, left_out.device).shown(left_out)
     return Predictions(by_shape, by_device, strict)
@@ -227,36 +227,38 @@ def _without_its_bandwidth(learned: StreamFit, target: Device) -> StreamFit:
     return replace(learned, shares={**learned.shares, target.id: nearest_share(target, others)})
 
 
-def calibration_without_family(found: Measurements, start_cycles: float, target: Device) -> Calibration:
+def calibration_without_family(
+    measurements: Measurements, start_cycles: float, target: Device
+) -> Calibration:
     """The calibration had no device of the target's family been measured: refitted, for the target alone."""
-    parts = [part for part in samples(found) if part.device.family != target.family]
+    parts = [part for part in samples(measurements) if part.device.family != target.family]
     learned = fit(parts, start_cycles, correct=False)
     shares = tuple(DeviceShare(name, share, "fit") for name, share in learned.shares.items())
     return replace(calibration(), constants=learned.constants, shares=shares, corrections={})
 
 
-def _rows(part: Sample, found: Measurements, keep: np.ndarray[Any, Any]) -> Sample:
-    return part.at(np.flatnonzero(keep[found.device_ids == part.device.id]))
+def _rows(part: Sample, measurements: Measurements, keep: np.ndarray[Any, Any]) -> Sample:
+    return part.at(np.flatnonzero(keep[measurements.device_ids == part.device.id]))
 
 
 def calibrate(data: Path) -> Mapping[str, Any]:
     """The content of the calibration file."""
-    found = neusight.read_vector_operators(data)
+    measurements = neusight.read_vector_operators(data)
     cycles = aiconfigurator.start_cycles(data)
-    learned: StreamFit = fit(samples(found), cycles)
-    predicted = cross_validate(found, cycles)
-    kinds = np.array([_KIND_OF_LABEL.get(label, "elementwise") for label in found.labels.tolist()])
-    shows_kernel = found.seconds > _WELL_ABOVE * floors(found)
+    learned: StreamFit = fit(samples(measurements), cycles)
+    predicted = cross_validate(measurements, cycles)
+    kinds = np.array([_KIND_OF_LABEL.get(label, "elementwise") for label in measurements.labels.tolist()])
+    shows_kernel = measurements.seconds > _WELL_ABOVE * floors(measurements)
     residuals = {}
     for kind in sorted(set(kinds.tolist())):
         chosen = (kinds == kind) & shows_kernel
         residuals[kind] = {
-            "seen": spread(found.seconds[chosen], predicted.shape_unseen[chosen]),
-            "unseen": spread(found.seconds[chosen], predicted.device_unseen[chosen]),
+            "seen": spread(measurements.seconds[chosen], predicted.shape_unseen[chosen]),
+            "unseen": spread(measurements.seconds[chosen], predicted.device_unseen[chosen]),
         }
     return {
         "model": "streaming",
-        "data": data_used([found]),
+        "data": data_used([measurements]),
         "residuals_of": "measured / predicted, of times twice the harness floor or more; "
         "seen: by shape, unseen: by GPU left out",
         "residuals": residuals,

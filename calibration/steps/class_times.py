@@ -72,9 +72,9 @@ class ClassTimes:
 def class_times(steps: Sequence[TimmStep], graphs: Path) -> ClassTimes:
     """Price all steps whose graphs can be traced; `graphs` keeps those that were."""
     known = dict(families(dict.fromkeys(step.wanted for step in steps), graphs))
-    found = tuple(step for step in steps if step.wanted in known)
+    traced = tuple(step for step in steps if step.wanted in known)
     rows, least, launches, launching = [], [], [], []
-    for step in found:
+    for step in traced:
         graph, target = known[step.wanted].at({"batch": step.batch}), device(step.device_id)
         priced = price(operators(graph), target, operator_models(target))
         seconds, floors = _by_class(priced, target)
@@ -86,7 +86,7 @@ def class_times(steps: Sequence[TimmStep], graphs: Path) -> ClassTimes:
         launching.append(host_model(target).seconds(priced.listing, compiled=False).sum())
     classes = tuple(sorted({name for row in rows for name in row}))
     return ClassTimes(
-        found,
+        traced,
         classes,
         _matrix(rows, classes),
         _matrix(least, classes),

@@ -56,13 +56,13 @@ def replicated(data: Path) -> list[Replicated]:
     """All training steps on several GPUs whose single one is known."""
     steps = [step for step in ryujaehun.read_all(data) if not step.forward_only]
     single = {(step.host, step.device_id, step.model): step for step in steps if step.devices == 1}
-    found = []
+    runs = []
     for step in steps:
         alone = single.get((step.host, step.device_id, step.model))
         if step.devices == 1 or alone is None:
             continue
         graph = _graph(step.model, step.precision)
-        found.append(
+        runs.append(
             Replicated(
                 step,
                 parameters(graph),
@@ -72,7 +72,7 @@ def replicated(data: Path) -> list[Replicated]:
                 _predicted_seconds(alone, graph),
             )
         )
-    return found
+    return runs
 
 
 @cache

@@ -80,9 +80,9 @@ def calibrate(data: Path, graphs: Path) -> Mapping[str, Any]:
     times = class_times(mixed.steps(data), graphs)
     residuals = np.clip(np.log(times.measured / _unseen(times)), -_WILD, _WILD)
     models = [step.wanted.model for step in times.steps]
-    found = variance_components(residuals, models, times.device_ids.tolist())
+    components = variance_components(residuals, models, times.device_ids.tolist())
     counts = {name: int((times.device_ids == name).sum()) for name in (mixed.FITTED, mixed.JUDGED)}
-    return {"data": [{"source": "timm", "steps": counts}], "variance": asdict(found)}
+    return {"data": [{"source": "timm", "steps": counts}], "variance": asdict(components)}
 
 
 def _unseen(times: ClassTimes) -> Floats:

@@ -1,9 +1,9 @@
 """How far measured / predicted changes from one size of a step to the next, from PROFET's batch sizes.
 
-Everything is learned from batches of up to 64: the harness, and then the spreads, by telling batch 64 from
-16 and 32. Slope and wander are those of a grid whose 80 % intervals have the best interval score (short, and
-few measurements far outside); the noise is that of PROFET's own repeats; all are then scaled so that the
-interval holds 80 % of the predicted batches.
+Everything is learned from batches of up to 64: the harness, and then the spreads, by predicting batch 64
+from 16 and 32. Slope and wander come from the point of a grid whose 80 % intervals have the best interval
+score (short, and few measurements far outside); the noise is that of PROFET's own repeats; all are then
+scaled so that the interval covers 80 % of the predicted batches.
 
 Reference: T. Gneiting, A. E. Raftery, "Strictly proper scoring rules, prediction, and estimation", JASA 102,
 2007, equation 43.
@@ -68,8 +68,8 @@ def sequences(steps: Sequence[PricedStep]) -> list[list[int]]:
 def predict_sizes(
     steps: Sequence[PricedStep], predicted: Floats, known_up_to: int, least: int, most: int, spreads: Spreads
 ) -> list[SizePrediction]:
-    """Tell batches from `least` to `most` from those up to `known_up_to`, where there are two or more."""
-    found = []
+    """Predict batches from `least` to `most` by those up to `known_up_to`, if there are two or more."""
+    predictions = []
     for group in sequences(steps):
         known = [index for index in group if steps[index].step.batch <= known_up_to]
         if len(known) < 2:
@@ -84,8 +84,8 @@ def predict_sizes(
                 quantiles = corrected(timings, step.batch, float(predicted[index]), spreads).scale(
                     1 / step.seconds
                 )
-                found.append(SizePrediction(index, quantiles.p10, quantiles.p50, quantiles.p90))
-    return found
+                predictions.append(SizePrediction(index, quantiles.p10, quantiles.p50, quantiles.p90))
+    return predictions
 
 
 def harness_seconds(steps: Sequence[PricedStep], data: Path) -> Floats:

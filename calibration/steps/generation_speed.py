@@ -55,8 +55,8 @@ class GenerationSpeed:
         if target.generation in known:
             return Slowness()
         same = [
-            found
-            for name, found in self.by_device.items()
+            slowness
+            for name, slowness in self.by_device.items()
             if devices()[name].generation == target.generation and name != without
         ]
         if not same:
@@ -79,24 +79,24 @@ def generation_speed(data: Path) -> GenerationSpeed:
     )
 
 
-def _convolutions(found: Measurements) -> dict[str, float]:
+def _convolutions(measurements: Measurements) -> dict[str, float]:
     slowness = {}
-    for name in found.devices:
-        here = found.device_ids == name
-        seconds = found.seconds[here]
-        price = ConvolutionModel().seconds(found.table.rows(here), device(name))
+    for name in measurements.devices:
+        here = measurements.device_ids == name
+        seconds = measurements.seconds[here]
+        price = ConvolutionModel().seconds(measurements.table.rows(here), device(name))
         floor = float(np.quantile(seconds, _FLOOR_QUANTILE))
         large = price > _WELL_ABOVE * floor
         slowness[name] = float(np.median((seconds - floor)[large] / price[large]))
     return slowness
 
 
-def _weight_bytes(found: list[justus.DenseStep]) -> dict[str, float]:
+def _weight_bytes(dense_steps: list[justus.DenseStep]) -> dict[str, float]:
     slowness = {}
-    for name in sorted({step.device_id for step in found}):
+    for name in sorted({step.device_id for step in dense_steps}):
         steps = [
             step
-            for step in found
+            for step in dense_steps
             if step.device_id == name and step.batch <= _FEW_ROWS and step.weight_bytes > _LARGE_BYTES
         ]
         sizes = np.array([step.weight_bytes for step in steps], float)

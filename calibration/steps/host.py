@@ -22,7 +22,7 @@ from calibration.datasets.ryujaehun import SmallStep
 from calibration.datasets.timm_models import families
 from calibration.least_squares import minimise
 from foretrain.facts.devices import device
-from foretrain.prediction.cost_models.launches import ends_in_order
+from foretrain.prediction.cost_models.priced_step import ends_in_order
 from foretrain.prediction.operators.catalogue import operator_models
 from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.operators.pricing import price
@@ -56,15 +56,15 @@ class Launches:
 
 def calibrate(data: Path, graphs: Path) -> Mapping[str, Any]:
     """Fit the host model on all machines; `graphs` keeps the traced timm models."""
-    found = [*_torchvision(data), *_timm(data, graphs)]
-    machines = sorted({row.host for row in found})
+    timed = [*_torchvision(data), *_timm(data, graphs)]
+    machines = sorted({row.host for row in timed})
     count = len(machines)
     start = np.concatenate(
         [np.log(list(_START.values())), np.zeros(count), np.full(count, np.log(1e-3)), np.zeros(count)]
     )
 
     def errors(x: Floats) -> Floats:
-        return np.array([np.log(_predicted_seconds(row, x, machines) / row.seconds) for row in found])
+        return np.array([np.log(_predicted_seconds(row, x, machines) / row.seconds) for row in timed])
 
     best = minimise(lambda x: np.append(errors(x), _pull(x, machines)), start)
     speeds = np.exp(_speeds(best, machines))
@@ -73,7 +73,7 @@ def calibrate(data: Path, graphs: Path) -> Mapping[str, Any]:
         name: float(np.exp(value + _speeds(best, machines)[machines.index(_NEWEST)]))
         for name, value in zip(_START, best, strict=False)
     }
-    steps = {name: sum(row.host == name for row in found) for name in machines}
+    steps = {name: sum(row.host == name for row in timed) for name in machines}
     return {
         "source": f"calibrations/{FILE}",
         "data": [{"source": "ryujaehun, timm", "steps": steps}],

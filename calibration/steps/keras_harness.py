@@ -93,8 +93,10 @@ def _kernel(work: Work) -> str:
 def classes(ops: Sequence[Op]) -> Classes:
     """Sort a graph's operators; views belong to class -1."""
     numbers: dict[str, int] = {}
-    found = [numbers.setdefault(class_of(op.work), len(numbers)) if op.work.kernels else -1 for op in ops]
-    return Classes(tuple(numbers), tuple(found))
+    class_numbers = [
+        numbers.setdefault(class_of(op.work), len(numbers)) if op.work.kernels else -1 for op in ops
+    ]
+    return Classes(tuple(numbers), tuple(class_numbers))
 
 
 def composition(
@@ -196,17 +198,17 @@ def _regularising(step: HarnessStep) -> float:
 
 
 def _terms(step: HarnessStep) -> list[float]:
-    found, slow = step.composition, step.slowness
+    parts, slow = step.composition, step.slowness
     special = {
-        "grouped": found.seconds.get("grouped forward", 0.0) + found.seconds.get("grouped backward", 0.0),
-        "depthwise issue": found.depthwise_seconds,
-        "streaming": found.seconds.get("streaming", 0.0) + found.bias_seconds,
-        "filter passes": found.filter_seconds,
-        "starting": found.launches * _START_CYCLES / step.clock_hertz,
+        "grouped": parts.seconds.get("grouped forward", 0.0) + parts.seconds.get("grouped backward", 0.0),
+        "depthwise issue": parts.depthwise_seconds,
+        "streaming": parts.seconds.get("streaming", 0.0) + parts.bias_seconds,
+        "filter passes": parts.filter_seconds,
+        "starting": parts.launches * _START_CYCLES / step.clock_hertz,
     }
     factor = {COMPUTING: slow.convolutions, MEMORY: slow.rest, STARTING: 1.0}
-    special["products"] = found.seconds.get("products", 0.0) * slow.rest / slow.convolutions
-    return [special.get(term.name, found.seconds.get(term.name, 0.0)) * factor[term.group] for term in TERMS]
+    special["products"] = parts.seconds.get("products", 0.0) * slow.rest / slow.convolutions
+    return [special.get(term.name, parts.seconds.get(term.name, 0.0)) * factor[term.group] for term in TERMS]
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,5 +255,5 @@ def _seconds(logs: Floats, steps: HarnessTable) -> Floats:
     device = device + steps.regularising * by_device[:, TERMS[_FILTERS].group]
     host = launch * _LAUNCH_SECONDS * steps.launches
     running = (device**_SHARPNESS + host**_SHARPNESS) ** (1 / _SHARPNESS)
-    found: Floats = step * _STEP_SECONDS + running + copy * steps.input_bytes / _COPY_BYTES_PER_SECOND
-    return found
+    seconds: Floats = step * _STEP_SECONDS + running + copy * steps.input_bytes / _COPY_BYTES_PER_SECOND
+    return seconds

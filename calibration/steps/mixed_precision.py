@@ -23,10 +23,10 @@ from calibration.datasets import timm_benchmark
 from calibration.datasets.timm_benchmark import TimmStep
 from calibration.datasets.timm_models import name_hash
 from calibration.steps.class_times import ClassTimes, class_times
+from foretrain.prediction.operators.corrections import Forest, from_lightgbm
 from foretrain.prediction.operators.listing import Flags, Floats
 from foretrain.prediction.operators.mixed_precision import BOUND, TREES, step_features
 from foretrain.prediction.operators.mixed_precision import FILE as FILE
-from foretrain.prediction.operators.trees import Forest, from_lightgbm
 
 _FACTOR_ITERATIONS = 40
 _FACTOR_TOLERANCE = 1e-5
@@ -158,24 +158,24 @@ def calibrate(data: Path, graphs: Path) -> Mapping[str, Any]:
     """Fit, and keep the trees; the content of the calibration file."""
     times = class_times(steps(data), graphs)
     here = times.device_ids == FITTED
-    found = learn(times.where(here))
-    np.savez_compressed(files.folder() / TREES, **found.forest.arrays(""))  # type: ignore[arg-type]
+    fitted = learn(times.where(here))
+    np.savez_compressed(files.folder() / TREES, **fitted.forest.arrays(""))  # type: ignore[arg-type]
     predicted = family_unseen(times)
     elsewhere = times.where(times.device_ids == JUDGED)
     products = [
         factor
-        for name, factor in zip(times.classes, found.factors, strict=True)
+        for name, factor in zip(times.classes, fitted.factors, strict=True)
         if name.startswith(("linear", "matmul"))
     ]
     return {
         "devices": [FITTED],
         "data": [{"source": "timm", "steps": {FITTED: int(here.sum())}}],
-        "factors": dict(zip(times.classes, found.factors.tolist(), strict=True)),
+        "factors": dict(zip(times.classes, fitted.factors.tolist(), strict=True)),
         "products": float(np.exp(np.mean(np.log(products)))),
-        "classes": [times.classes[index] for index in found.watched],
+        "classes": [times.classes[index] for index in fitted.watched],
         "trees": TREES,
         "residuals": {
             "seen": files.spread(times.measured[here], predicted[here]),
-            "unseen": files.spread(elsewhere.measured, found.predict(elsewhere)),
+            "unseen": files.spread(elsewhere.measured, fitted.predict(elsewhere)),
         },
     }

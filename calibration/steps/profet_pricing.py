@@ -99,24 +99,24 @@ def _priced(same_workload: Sequence[ProfetStep]) -> list[PricedStep]:
     ops = operators(graph)
     sorted_ops = classes(ops)
     size = first.batch * _CHANNELS * first.image_size**2 * _ITEM_BYTES
-    found = []
+    steps = []
     for step in same_workload:
         target = device(step.device_id)
         known, held_out = (
             composition(graph, price(ops, target, models), sorted_ops, target, size)
             for models in (operator_models(target), models_without_family(target))
         )
-        found.append(PricedStep(step, known, held_out, _by_others(ops, target)))
-    return found
+        steps.append(PricedStep(step, known, held_out, _by_others(ops, target)))
+    return steps
 
 
 def _by_others(ops: Sequence[Op], target: Device) -> dict[str, float]:
     """Seconds by the models of the literature, where they know this device."""
-    found = {}
+    seconds = {}
     for name in OTHER_MODELS:
         with suppress(MissingData):
-            found[name] = float(price(ops, target, operator_models(target, name)).seconds.sum())
-    return found
+            seconds[name] = float(price(ops, target, operator_models(target, name)).seconds.sum())
+    return seconds
 
 
 def table(

@@ -145,12 +145,12 @@ def fit_profile(runs: Sequence[TaskRun]) -> TaskProfile:
 
 
 def _rows(runs: Sequence[TaskRun]) -> Floats:
-    found = []
+    rows = []
     for item in runs:
         each = units(item.run.device_id, item.run.precision)
         of_a_step = (1 / item.run.batch, each[2] / item.run.batch)
-        found.append([*each, *of_a_step, *(() if item.price is None else (item.price,))])
-    return np.array(found)
+        rows.append([*each, *of_a_step, *(() if item.price is None else (item.price,))])
+    return np.array(rows)
 
 
 def _generations(runs: Sequence[TaskRun]) -> list[int]:
@@ -160,5 +160,5 @@ def _generations(runs: Sequence[TaskRun]) -> list[int]:
 def _mix(logs: Floats, rows: Floats, generations: Sequence[int]) -> Floats:
     count = rows.shape[1]
     software = np.exp(logs[count:])[list(generations)]
-    found: Floats = rows @ np.exp(logs[:count]) * software
-    return found
+    seconds: Floats = rows @ np.exp(logs[:count]) * software
+    return seconds

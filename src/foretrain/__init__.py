@@ -32,7 +32,7 @@ change. Names are loaded when first used, so that `import foretrain` stays light
     Explanation                 what `explain` answers
     speedup_per_fold_of_cost    is the faster machine worth its price?
     TimeAndCost                 what a piece of work takes on one offer
-    ForetrainError              base of all errors a user can cause or mend:
+    ForetrainError              base of all errors a user can cause or fix:
     InvalidRequest              the request contradicts itself or makes no sense
     InvalidData                 a file that was handed in is malformed
     UnknownName                 a name that is not known

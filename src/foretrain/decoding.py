@@ -241,7 +241,7 @@ def _counted(item: Any) -> list[int]:
         return [item]
     if not isinstance(item, str):
         raise Unreadable
-    found: list[int] = []
+    counts: list[int] = []
     for part in _parts(item):
         first, dots, last = part.partition("..")
         if not first.isdecimal() or (dots and not last.isdecimal()) or int(first) < 1:
@@ -249,11 +249,11 @@ def _counted(item: Any) -> list[int]:
         count = int(first)
         if dots and int(last) < count:
             raise Unreadable(f"{part} ends before it begins; write {last}..{first}")
-        found.append(count)
+        counts.append(count)
         while dots and 2 * count <= int(last):
             count *= 2
-            found.append(count)
-    return found
+            counts.append(count)
+    return counts
 
 
 def records(cls: type[T], form: str) -> Kind:

@@ -1,9 +1,9 @@
 """What can go wrong, and how each front end says so.
 
     ForetrainError
-    ├── InvalidRequest   the request contradicts itself or makes no sense      exit 2, HTTP 422
+    ├── InvalidRequest   the request contradicts itself or makes no sense       exit 2, HTTP 422
     │   └── InvalidData  a file that was handed in is malformed (row is named)  exit 2, HTTP 422
-    ├── UnknownName      a device, offer, op, model ... that nobody knows       exit 2, HTTP 404
+    ├── UnknownName      an unknown device, offer, operator, model ...          exit 2, HTTP 404
     ├── MissingData      the question is fine, but a fact or file is absent     exit 3, HTTP 409
     └── BackendFailed    something outside foretrain failed                     exit 4, HTTP 502
 
@@ -22,7 +22,7 @@ EXIT_INFEASIBLE = 1
 
 
 class ForetrainError(Exception):
-    """Base of all errors a user can cause or mend; `str(error)` is a sentence for people."""
+    """Base of all errors a user can cause or fix; `str(error)` is a sentence for the user."""
 
     exit_code: ClassVar[int]
     http_status: ClassVar[int]
@@ -46,7 +46,7 @@ class InvalidData(InvalidRequest):
 
 
 class UnknownName(ForetrainError):
-    """A name nobody knows, with the nearest known ones."""
+    """An unknown name, with the nearest known ones."""
 
     exit_code = 2
     http_status = 404
@@ -96,6 +96,6 @@ def nearest(name: str, known: Iterable[str], count: int = 3) -> tuple[str, ...]:
     wanted = name.casefold()
     by_key = {candidate.casefold(): candidate for candidate in sorted(known)}
     inside = [key for key in by_key if wanted and wanted in key]
-    alike = difflib.get_close_matches(wanted, by_key, n=count, cutoff=0.6)
-    ordered = dict.fromkeys([*inside, *alike])
+    similar = difflib.get_close_matches(wanted, by_key, n=count, cutoff=0.6)
+    ordered = dict.fromkeys([*inside, *similar])
     return tuple(by_key[key] for key in list(ordered)[:count])

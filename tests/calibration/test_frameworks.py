@@ -21,8 +21,8 @@ def _parts(
         launching=0 * each + launching,
         exchanges=0 * each + 10,
     )
-    told = LayoutParts(stages, 4, 1, 1, 8, 1, reducing=5.0, updating=0.5)
-    return replace(told, **changes)
+    parts = LayoutParts(stages, 4, 1, 1, 8, 1, reducing=5.0, updating=0.5)
+    return replace(parts, **changes)
 
 
 def test_micro_batches_follow_each_other_and_the_update_comes_last() -> None:

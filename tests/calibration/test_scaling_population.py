@@ -1,4 +1,4 @@
-"""What jobs have in common is found again, and a cluster that differs is told apart."""
+"""The common properties of jobs are recovered, and a cluster that differs is distinguished."""
 
 import math
 
@@ -33,13 +33,13 @@ def test_parameters_and_clusters_are_found_again() -> None:
     assert found.by_cluster["slow pairs"].means[TWO] > 0.4
     deviations = {name: math.sqrt(prior.covariance[TWO, TWO]) for name, prior in found.by_cluster.items()}
     assert max(deviations.values()) < math.sqrt(found.prior.covariance[TWO, TWO])
-    assert found.prior.noise < 0.02, "the form tells its own times"
+    assert found.prior.noise < 0.02, "the form predicts its own times"
 
 
 def test_one_odd_job_does_not_move_the_others() -> None:
-    alike = [job(f"model {row}", "plain", 0.02 * (row - 3), 0.1 * row) for row in range(1, 6)]
-    usual = learn_population(PHYSICAL, alike).prior
-    odd = learn_population(PHYSICAL, [*alike, job("odd", "plain", 3.0, 1.0)]).prior
+    similar = [job(f"model {row}", "plain", 0.02 * (row - 3), 0.1 * row) for row in range(1, 6)]
+    usual = learn_population(PHYSICAL, similar).prior
+    odd = learn_population(PHYSICAL, [*similar, job("odd", "plain", 3.0, 1.0)]).prior
     assert odd.means[TWO] == pytest.approx(usual.means[TWO], abs=0.05)
 
 

@@ -61,8 +61,8 @@ def test_gain_of_a_noisy_and_of_a_clean_gradient() -> None:
 
 
 def test_steps_over_a_run_whose_noise_does_not_change() -> None:
-    told = steps_over_run(np.array([0.0, 1000.0]), np.array([3.0, 3.0]), 32, 128, 1000)
-    assert told == pytest.approx(1000 / (4 / 1.75))
+    steps = steps_over_run(np.array([0.0, 1000.0]), np.array([3.0, 3.0]), 32, 128, 1000)
+    assert steps == pytest.approx(1000 / (4 / 1.75))
 
 
 def test_staleness_by_hand() -> None:

@@ -16,9 +16,9 @@ STEPS = np.arange(1.0, 201.0)
 
 def test_optimus_recovers_its_own_parameters() -> None:
     values = 1 / (0.05 * STEPS + 0.4) + 0.3
-    told = fit(curve_of(STEPS, values), Optimus())
-    assert told.floor == pytest.approx(0.3, abs=0.005)
-    assert told.values(np.array([2000.0]))[0] == pytest.approx(1 / (0.05 * 2000 + 0.4) + 0.3, rel=0.01)
+    fitted = fit(curve_of(STEPS, values), Optimus())
+    assert fitted.floor == pytest.approx(0.3, abs=0.005)
+    assert fitted.values(np.array([2000.0]))[0] == pytest.approx(1 / (0.05 * 2000 + 0.4) + 0.3, rel=0.01)
 
 
 @pytest.mark.parametrize("family", list(families().values()), ids=lambda family: family.name)
@@ -30,8 +30,8 @@ def test_each_family_extrapolates_what_it_made(family: Family) -> None:
     later = np.array([200.0, 250.0, 390.0])
     made = floor + 2.0 * family.basis(STEPS, shape, span)[0]
     true = floor + 2.0 * family.basis(later, shape, span)[0]
-    told = fit(curve_of(STEPS, made), family, span).values(later)
-    assert told == pytest.approx(true, rel=0.02)
+    predicted = fit(curve_of(STEPS, made), family, span).values(later)
+    assert predicted == pytest.approx(true, rel=0.02)
 
 
 @pytest.mark.parametrize("family", list(families().values()), ids=lambda family: family.name)
@@ -53,8 +53,8 @@ def test_a_spike_moves_the_fit_little() -> None:
 
 def test_accuracy_is_fitted_upside_down_and_never_above_one() -> None:
     values = 0.95 - 0.6 * STEPS**-0.7
-    told = fit(curve_of(STEPS, values, "accuracy"), PowerLaw())
-    assert told.values(np.array([1e6]))[0] == pytest.approx(0.95, abs=0.005)
+    fitted = fit(curve_of(STEPS, values, "accuracy"), PowerLaw())
+    assert fitted.values(np.array([1e6]))[0] == pytest.approx(0.95, abs=0.005)
     rising = fit(curve_of(STEPS, 0.1 + 0.004 * STEPS, "accuracy"), PowerLaw())
     assert rising.values(np.array([1e9]))[0] <= 1.0
 

@@ -1,4 +1,4 @@
-"""When a log meets its target: told from the log alone and with earlier runs; refusals with reasons."""
+"""When a log meets its target: predicted from the log alone and with earlier runs; refusals with reasons."""
 
 import math
 
@@ -29,7 +29,7 @@ def power(steps: Floats, scale: float = 2.0, seed: int = 0, noise: float = 0.005
     return np.asarray(values + np.random.default_rng(seed).normal(0, noise, len(steps)))
 
 
-def test_a_power_law_is_told_where_it_meets_its_target() -> None:
+def test_where_a_power_law_meets_its_target_is_predicted() -> None:
     answer = forecast(ConvergenceRequest(curve_of(STEPS, power(STEPS)), Target("loss", 0.4)))
     # 2 (k/100)^-0.5 = 0.2 at k = 10,000
     assert answer.reaches
@@ -40,7 +40,7 @@ def test_a_power_law_is_told_where_it_meets_its_target() -> None:
     assert sum(answer.weights.values()) == pytest.approx(1)
 
 
-def test_a_target_below_the_floor_is_said_to_be_unlikely() -> None:
+def test_a_target_below_the_floor_is_reported_as_unlikely() -> None:
     curve = planned(curve_of(STEPS, power(STEPS)), 10_000)
     answer = forecast(ConvergenceRequest(curve, Target("loss", 0.1)))
     assert not answer.reaches
@@ -51,11 +51,11 @@ def test_a_target_below_the_floor_is_said_to_be_unlikely() -> None:
 
 def test_a_harder_target_is_never_met_sooner() -> None:
     curve = curve_of(STEPS, power(STEPS))
-    told = [
+    steps = [
         forecast(ConvergenceRequest(curve, Target("loss", goal))).steps.p50
         for goal in (0.45, 0.42, 0.4, 0.36)
     ]
-    assert told == sorted(told)
+    assert steps == sorted(steps)
 
 
 def test_a_target_already_met_is_an_answer() -> None:
@@ -76,13 +76,13 @@ def test_earlier_runs_foresee_a_decay_the_log_has_not_shown_yet() -> None:
     seen = run(1.05, "this").until(400.0)
     target = Target("loss", 0.25)
     alone = forecast(ConvergenceRequest(seen, target))
-    told = forecast(ConvergenceRequest(seen, target, history=history))
+    answer = forecast(ConvergenceRequest(seen, target, history=history))
     assert not alone.reaches
-    assert told.reaches
-    assert "earlier runs" in told.method
-    assert told.steps.p50 == pytest.approx(710, rel=0.05)
-    assert told.final_value.p50 == pytest.approx(float(run(1.05, "this").values[-1]), rel=0.1)
-    assert max(told.neighbours, key=lambda name: told.neighbours[name]) in ("run 2", "run 3")
+    assert answer.reaches
+    assert "earlier runs" in answer.method
+    assert answer.steps.p50 == pytest.approx(710, rel=0.05)
+    assert answer.final_value.p50 == pytest.approx(float(run(1.05, "this").values[-1]), rel=0.1)
+    assert max(answer.neighbours, key=lambda name: answer.neighbours[name]) in ("run 2", "run 3")
 
 
 def test_the_chance_of_a_value_by_hand() -> None:
@@ -98,10 +98,10 @@ def test_the_plan_is_a_guess_only_on_the_way_of_runs_that_worked() -> None:
     accuracy = 90 - 60 * steps**-0.8
     near, far = Target("accuracy", 94.0), Target("accuracy", 300.0)
     curve = planned(curve_of(steps, accuracy, "accuracy"), 100)
-    told = forecast(ConvergenceRequest(curve, near))
-    assert (told.steps.p10, told.steps.p50, told.steps.p90) == pytest.approx((76, 90, 100))
-    assert told.probability == 0.5
-    assert "rests on the plan" in told.drivers[0]
+    answer = forecast(ConvergenceRequest(curve, near))
+    assert (answer.steps.p10, answer.steps.p50, answer.steps.p90) == pytest.approx((76, 90, 100))
+    assert answer.probability == 0.5
+    assert "rests on the plan" in answer.drivers[0]
     assert not forecast(ConvergenceRequest(curve, far)).reaches
     assert not forecast(ConvergenceRequest(curve, near, Constant())).reaches
 

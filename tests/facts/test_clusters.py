@@ -60,7 +60,7 @@ def test_equal_nodes_are_plain_hardware(tmp_path: Path, entries: str, same: str)
 def test_nodes_with_other_links_are_not_equal(tmp_path: Path) -> None:
     file = written(tmp_path, "nodes: [{device: t4, devices: 4}, {device: t4, devices: 4, links: pcie3-x8}]")
     assert len(cluster(file).groups) == 2
-    with pytest.raises(InvalidRequest, match=r"differ \(t4:4, t4:4\)"):
+    with pytest.raises(InvalidRequest, match=r"heterogeneous cluster \(t4:4, t4:4\)"):
         hardware(file)
 
 

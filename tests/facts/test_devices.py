@@ -94,7 +94,7 @@ def test_dense_peaks_with_fp32_accumulation() -> None:
         assert device(name).sheet.number("fp16_tensor_flop_per_second") == pytest.approx(expected, rel=0.01)
 
 
-def test_half_a_board_is_said_so() -> None:
+def test_half_a_board_is_marked_as_a_die() -> None:
     for name in ("k80", "m60", "a16", "mi250", "mi250x"):
         assert device(name).per == "die"
         assert any(fact.note for fact in device(name).sheet)

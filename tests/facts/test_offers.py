@@ -167,7 +167,7 @@ def test_a_device_is_found_by_id_and_alias_and_excludes_offers_that_do_not_say()
     assert search(OfferQuery(gpu=alias)) == by_id
 
 
-def test_a_known_device_nobody_offers_gives_nothing() -> None:
+def test_a_known_device_without_offers_gives_nothing() -> None:
     assert search(OfferQuery(gpu="k40")) == ()
 
 

@@ -1,7 +1,7 @@
 """Record the golden numbers anew: `python -m tests.golden.record [NAME...]`.
 
 Without names, all requests. What changes is printed; nothing is printed for what stays within 1e-12.
-Recorded numbers change only in a commit that names the defect it mends (see README.md).
+Recorded numbers change only in a commit that names the defect it fixes (see README.md).
 """
 
 from __future__ import annotations

@@ -11,12 +11,12 @@ from tests.support.shared_home import own_home
 from foretrain.facts.devices import device
 from foretrain.jobs.device_memory import DeviceMemory, capacity_bytes
 from foretrain.prediction.memory.estimate import MemoryEstimate, estimate_memory
-from foretrain.prediction.strategies.memory_options import MemoryOptions
+from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.workloads.workload import graph_at
 
 __all__ = ("own_home",)
 
-WAYS = ((1, 0), (2, 0), (64, 0), (2, 1), (8, 1), (8, 2), (2, 3), (16, 3))
+CONFIGURATIONS = ((1, 0), (2, 0), (64, 0), (2, 1), (8, 1), (8, 2), (2, 3), (16, 3))
 """Devices, and the stage of ZeRO."""
 
 
@@ -40,25 +40,25 @@ def simulated(model: str, batch: int, stage: int, devices: int, accumulates: boo
 def test_within_three_percent_of_the_simulation(
     memory: DeviceMemory, model: str, batch: int, on: str
 ) -> None:
-    for devices, stage in WAYS:
-        told = memory.bytes(batch, stage, devices, False, device(on))
+    for devices, stage in CONFIGURATIONS:
+        estimate = memory.bytes(batch, stage, devices, False, device(on))
         expected = simulated(model, batch, stage, devices, False, on).bytes
-        assert told == pytest.approx(expected, rel=0.03), (devices, stage)
+        assert estimate == pytest.approx(expected, rel=0.03), (devices, stage)
 
 
-def test_gradients_that_are_kept_are_told_rather_too_large(memory: DeviceMemory, model: str) -> None:
+def test_gradients_that_are_kept_are_estimated_rather_too_large(memory: DeviceMemory, model: str) -> None:
     """Where activations are small beside them, some of their memory is used twice."""
-    for devices, stage in WAYS:
-        told = memory.bytes(32, stage, devices, True, device("t4"))
+    for devices, stage in CONFIGURATIONS:
+        estimate = memory.bytes(32, stage, devices, True, device("t4"))
         expected = simulated(model, 32, stage, devices, True, "t4").bytes
-        assert 0.97 * expected <= told <= 1.05 * expected, (devices, stage)
-        assert told >= memory.bytes(32, stage, devices, False, device("t4"))
+        assert 0.97 * expected <= estimate <= 1.05 * expected, (devices, stage)
+        assert estimate >= memory.bytes(32, stage, devices, False, device("t4"))
 
 
 def test_without_sharding_it_can_be_simulated_exactly(memory: DeviceMemory, model: str) -> None:
     for batch, devices, accumulates in ((2, 1, False), (8, 64, False), (100, 8, True)):
-        told = memory.simulated(batch, devices, accumulates, device("t4"))
-        assert told == pytest.approx(simulated(model, batch, 0, devices, accumulates, "t4").bytes)
+        size = memory.simulated(batch, devices, accumulates, device("t4"))
+        assert size == pytest.approx(simulated(model, batch, 0, devices, accumulates, "t4").bytes)
 
 
 def test_larger_batches_need_more_and_sharding_over_more_devices_less(

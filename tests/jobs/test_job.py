@@ -146,7 +146,7 @@ def test_energy_by_hand() -> None:
     assert whole.energy.kwh.p10 < whole.kwh < whole.energy.kwh.p90
 
 
-def test_a_place_nobody_knows_is_refused() -> None:
+def test_an_unknown_region_is_refused() -> None:
     with pytest.raises(UnknownName, match="atlantis"):
         job(SECOND, exactly(1000), (T4,), replace(PLAIN, region="atlantis"))
 
@@ -156,7 +156,7 @@ def test_saving_all_the_time_is_refused() -> None:
         job(SECOND, exactly(1000), (T4,), replace(PLAIN, checkpoint_every_seconds=0))
 
 
-def test_evaluated_once_an_epoch_unless_said() -> None:
+def test_evaluated_once_an_epoch_by_default() -> None:
     asked = JobOptions(evaluation_samples=100)
     assert evaluated_each_epoch(asked, 1000, 32).evaluate_every == 32  # ceil(1000 / 32)
     assert evaluated_each_epoch(replace(asked, evaluate_every=5), 1000, 32).evaluate_every == 5

@@ -19,8 +19,8 @@ def test_fresh_gradients_change_nothing() -> None:
     assert with_staleness(EXACT, 0.0, to_a_target=True) is EXACT
 
 
-def test_a_length_as_given_is_taken_at_its_word() -> None:
-    """Somebody who says 100 steps gets 100, and is told what they are worth."""
+def test_a_given_number_of_steps_is_not_changed() -> None:
+    """A request for 100 steps gets 100, with a note on what they are worth."""
     found = with_staleness(EXACT, 3.0, to_a_target=False)
     assert found.quantiles == EXACT.quantiles
     assert any("2 times the updates" in note for note in found.notes)

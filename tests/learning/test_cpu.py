@@ -65,6 +65,6 @@ def test_peaks_are_the_best_any_operator_reached() -> None:
     assert found.threads == 2
 
 
-def test_without_streams_nothing_tells_the_caches() -> None:
+def test_caches_cannot_be_fitted_without_streams() -> None:
     with pytest.raises(InvalidRequest, match="elementwise"):
         calibrate(PRODUCTS, "here", threads=1)

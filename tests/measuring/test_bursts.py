@@ -33,24 +33,27 @@ def test_runs_at_the_edges_count_where_there_is_no_other() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "resource", "full", "pattern"),
+    ("values", "resource", "pattern"),
     [
-        ([0.0] * 10, Resource.TRANSMIT, None, Pattern.IDLE),
-        ([100.0] * 10, Resource.TRANSMIT, None, Pattern.IDLE),  # background traffic
-        ([25e6] * 10, Resource.TRANSMIT, None, Pattern.BUSY),
-        ([0.98] * 10, Resource.GPU, 1.0, Pattern.BUSY),
-        ([0.02] * 10, Resource.GPU, 1.0, Pattern.IDLE),
-        ([1e9] * 10, Resource.MEMORY, None, Pattern.BUSY),
-        ([0.97, 0.99, 0.98, 0.96, 0.99, 0.97], Resource.GPU, 1.0, Pattern.BUSY),  # contrast below a tenth
-        ([0.85, 0.99, 0.99, 0.85, 0.84, 0.99, 0.85, 0.98], Resource.GPU, 1.0, Pattern.ALTERNATING),
-        ([0.9], Resource.GPU, 1.0, Pattern.BUSY),
-        ([0.9, 0.1, 0.1], Resource.GPU, 1.0, Pattern.IDLE),  # too short to divide
+        ([0.0] * 10, Resource.TRANSMIT, Pattern.IDLE),
+        ([100.0, 0.0] * 5, Resource.TRANSMIT, Pattern.IDLE),  # background traffic
+        ([0.01, 0.03] * 5, Resource.GPU, Pattern.IDLE),
+        ([25e6] * 10, Resource.TRANSMIT, Pattern.BUSY),
+        ([0.98] * 10, Resource.GPU, Pattern.BUSY),
+        ([0.02] * 10, Resource.GPU, Pattern.IDLE),
+        ([0.1] * 10, Resource.CPU, Pattern.IDLE),
+        ([0.9] * 10, Resource.CPU, Pattern.BUSY),
+        ([1e9] * 10, Resource.MEMORY, Pattern.BUSY),
+        ([0.97, 0.99, 0.98, 0.96, 0.99, 0.97], Resource.GPU, Pattern.BUSY),  # contrast below a tenth
+        ([0.85, 0.99, 0.99, 0.85, 0.84, 0.99, 0.85, 0.98], Resource.GPU, Pattern.ALTERNATING),
+        ([0.9], Resource.GPU, Pattern.BUSY),
+        ([0.9, 0.1, 0.1], Resource.GPU, Pattern.IDLE),  # too short to divide
     ],
 )
 def test_constant_noisy_and_short_signals_have_one_pattern(
-    values: list[float], resource: Resource, full: float | None, pattern: Pattern
+    values: list[float], resource: Resource, pattern: Pattern
 ) -> None:
-    answer = bursts_of(series(values, resource), full=full)
+    answer = bursts_of(series(values, resource))
     assert answer is not None
     assert answer.pattern is pattern
     assert (answer.burst_amount > 0) == (pattern is not Pattern.IDLE)
@@ -58,7 +61,7 @@ def test_constant_noisy_and_short_signals_have_one_pattern(
 
 def test_noise_around_a_level_is_not_a_burst() -> None:
     noise = 2.0 + 0.2 * np.random.default_rng(7).standard_normal(400)
-    answer = bursts_of(series(list(noise), Resource.CPU), full=2.0)
+    answer = bursts_of(series(list(noise), Resource.CPU))
     assert answer is not None
     assert answer.pattern is Pattern.BUSY
     assert answer.burst_duration == 400.0
@@ -82,7 +85,6 @@ def test_four_resources_of_a_node_make_twelve_figures() -> None:
             series([5e6] * 6, Resource.RECEIVE, label="eth0"),
             series([1e12] * 6, Resource.RECEIVE, label="eth0", node=1),
         ],
-        cores=2,
     )
     assert [each.resource for each in measured] == [
         Resource.CPU,

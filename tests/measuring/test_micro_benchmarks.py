@@ -45,22 +45,22 @@ def test_integers_are_made_below_their_bound() -> None:
     assert 0 <= int(made.min()) <= int(made.max()) < 7
 
 
-def test_timings_are_positive_and_progress_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timings_are_positive_and_progress_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
     from foretrain.measuring import trials as module
 
     one = Trial("elementwise", torch.relu, (Operand((64,)),), ((0,),))
     monkeypatch.setattr(module, "trials", lambda: (one, one))
-    said: list[tuple[str, float]] = []
-    found = run_trials(lambda doing, share: said.append((doing, share)), seconds=0.01)
-    assert said == [("elementwise", 0.0), ("elementwise", 0.5)]
+    reported: list[tuple[str, float]] = []
+    found = run_trials(lambda doing, share: reported.append((doing, share)), seconds=0.01)
+    assert reported == [("elementwise", 0.0), ("elementwise", 0.5)]
     assert [item.work.direction for item in found] == [Direction.FORWARD, Direction.BACKWARD] * 2
     assert all(item.seconds > 0 for item in found)
 
 
 class FakeTime:
-    """A clock that says what it is told to, and how often a core was taken away until then."""
+    """A clock with given readings and given counts of involuntary context switches."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, laps: list[tuple[float, int]]) -> None:
         self.laps, self.now, self.switches = laps, 0.0, 0

@@ -25,14 +25,14 @@ def output(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def test_who_is_not_root_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_other_than_root_gets_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda tool: f"/sbin/{tool}")
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     with pytest.raises(MissingData, match="root"), joined_hosts(2):
         pass
 
 
-def test_what_is_to_be_installed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_package_to_install_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda _: None)
     assert "apt-get install iproute2" in (why_not() or "")
 

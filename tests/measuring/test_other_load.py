@@ -1,4 +1,4 @@
-"""What others do to a machine, told apart from one's own work."""
+"""The load of other processes, distinguished from one's own work."""
 
 from __future__ import annotations
 

@@ -61,10 +61,10 @@ def test_the_work_is_done_once_to_warm_up_and_then_timed() -> None:
 
 
 def test_progress_is_reported_and_measuring_again_replaces_the_sheet(own_home: Path) -> None:
-    said: list[str] = []
-    measure_this_machine(said.append)
+    reported: list[str] = []
+    measure_this_machine(reported.append)
     measure_this_machine()
-    assert said == ["matrix products", "memory copies"]
+    assert reported == ["matrix products", "memory copies"]
     assert [file.name for file in (own_home / "devices").iterdir()] == ["here.toml"]
 
 
@@ -73,7 +73,7 @@ def test_names_with_quotes_still_make_a_valid_sheet(monkeypatch: pytest.MonkeyPa
     assert measure_this_machine().name == "This machine: A fast CPU  3 GHz"
 
 
-def test_a_system_that_does_not_tell_its_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_that_does_not_report_its_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> str:
         raise PermissionError("no")
 

@@ -63,22 +63,22 @@ def test_cells_are_what_predict_says(strategy: str) -> None:
     found = guide_of("mnist-cnn", on=("t4:2",), batches=(64,), strategy=strategy)
     cell = figures(found, "t4:2", 64).run
     machine = found.machines[0].hardware
-    told = predicted(workload("mnist-cnn"), machine, strategy=strategy, global_batch=64)
-    assert cell.step_seconds == told.step.seconds
-    assert cell.samples_per_second == pytest.approx(told.throughput.samples_per_second)
-    assert cell.memory_bytes == pytest.approx(told.memory.bytes.p50)
-    assert (cell.limit, cell.verdict) == (told.bottleneck.kind, told.bottleneck.verdict)
-    assert cell.knowledge is told.knowledge
-    assert cell.moved_bytes == told.parallelism.moved_bytes
+    prediction = predicted(workload("mnist-cnn"), machine, strategy=strategy, global_batch=64)
+    assert cell.step_seconds == prediction.step.seconds
+    assert cell.samples_per_second == pytest.approx(prediction.throughput.samples_per_second)
+    assert cell.memory_bytes == pytest.approx(prediction.memory.bytes.p50)
+    assert (cell.limit, cell.verdict) == (prediction.bottleneck.kind, prediction.bottleneck.verdict)
+    assert cell.knowledge is prediction.knowledge
+    assert cell.moved_bytes == prediction.parallelism.moved_bytes
 
 
 def test_one_device_is_what_predict_says_too() -> None:
     found = guide_of("mnist-cnn", on=("t4",), batches=(64,))
     cell = figures(found, "t4", 64)
-    told = predicted(workload("mnist-cnn").at(batch=64), found.machines[0].hardware)
-    assert cell.run.step_seconds == told.step.seconds
-    assert cell.run.memory_bytes == pytest.approx(told.memory.bytes.p50)
-    assert (cell.run.limit, cell.run.verdict) == (told.bottleneck.kind, told.bottleneck.verdict)
+    prediction = predicted(workload("mnist-cnn").at(batch=64), found.machines[0].hardware)
+    assert cell.run.step_seconds == prediction.step.seconds
+    assert cell.run.memory_bytes == pytest.approx(prediction.memory.bytes.p50)
+    assert (cell.run.limit, cell.run.verdict) == (prediction.bottleneck.kind, prediction.bottleneck.verdict)
     assert cell.speedup == cell.efficiency == cell.speedup_per_fold_of_cost == 1
 
 
@@ -112,8 +112,8 @@ def test_what_does_not_fit_is_trained_in_the_fewest_micro_batches_that_do() -> N
     assert large.memory_bytes <= large.capacity_bytes
     fewer = large.micro_batches // 2
     machine = found.machines[0].hardware
-    told = predicted(workload("resnet50"), machine, micro_batches=fewer, global_batch=256)
-    assert not told.memory.fits
+    prediction = predicted(workload("resnet50"), machine, micro_batches=fewer, global_batch=256)
+    assert not prediction.memory.fits
     assert any("micro-batches" in note for note in found.notes)
 
 
@@ -216,7 +216,7 @@ def test_the_seeds_surprise_one_gpu_trains_mnist_fastest_and_eight_slowest() -> 
 
 
 @pytest.mark.parametrize("batch", [32, 128])
-def test_the_seeds_table_of_prices_orders_the_machines_alike(batch: int) -> None:
+def test_the_seeds_table_of_prices_orders_the_machines_equally(batch: int) -> None:
     """Table I: 87, 55 and 48 s an epoch for 0.01088, 0.01375 and 0.01947 USD; Δ is best for two K80."""
     names = ("gcp:attached-1xK80", "gcp:attached-2xK80", "gcp:attached-1xP100")
     found = guide_of("cifar-resnet20", on=names, batches=(batch,), samples=50_000)
@@ -278,10 +278,10 @@ def test_a_cpu_that_was_timed_is_no_bound() -> None:
     assert timed.is_cpu and timed.usd_per_hour is None
 
 
-def test_progress_is_told_by_the_cell() -> None:
-    said: list[str] = []
-    guide(GuideRequest((workload("mnist-cnn"),), machines_named(("t4", "t4:2")), (32, 64)), said.append)
-    assert said == ["mnist-cnn on t4 (0 of 4 cells)", "mnist-cnn on t4:2 (2 of 4 cells)"]
+def test_progress_is_reported_per_cell() -> None:
+    reported: list[str] = []
+    guide(GuideRequest((workload("mnist-cnn"),), machines_named(("t4", "t4:2")), (32, 64)), reported.append)
+    assert reported == ["mnist-cnn on t4 (0 of 4 cells)", "mnist-cnn on t4:2 (2 of 4 cells)"]
 
 
 def test_the_usual_machines_have_a_cpu_and_prices_for_all_gpus() -> None:

@@ -63,25 +63,25 @@ def test_each_machine_is_taken_where_it_is_cheapest() -> None:
     every, _ = found(gpus=("t4",), clouds=("aws",), most_devices=1)
     assert len({each.offer.instance for each in every}) == len(every)
     for each in every:
-        alike = [
+        prices = [
             offer.usd_per_hour
             for offer in search(OfferQuery(gpu="t4", clouds=("aws",)))
             if offer.instance == each.offer.instance
         ]
-        assert len(alike) > 1
-        assert each.offer.usd_per_hour == min(alike)
+        assert len(prices) > 1
+        assert each.offer.usd_per_hour == min(prices)
 
 
 def test_spot_machines_are_those_with_a_spot_price_where_that_is_least() -> None:
     every, _ = found(gpus=("t4",), spot=True, most_devices=1)
     assert every
     for each in every:
-        alike = [
+        prices = [
             offer.spot_usd_per_hour
             for offer in search(OfferQuery(gpu="t4", clouds=(each.offer.provider,), spot=True))
             if offer.instance == each.offer.instance
         ]
-        assert each.offer.spot_usd_per_hour == min(price for price in alike if price is not None)
+        assert each.offer.spot_usd_per_hour == min(price for price in prices if price is not None)
 
 
 def test_gpus_are_a_union_without_doubles_and_clouds_a_filter() -> None:
@@ -93,7 +93,7 @@ def test_gpus_are_a_union_without_doubles_and_clouds_a_filter() -> None:
     assert names(aws) == [each.hardware.name for each in both if each.offer.provider == "aws"]
 
 
-def test_equal_devices_joined_alike_share_a_shape_whoever_rents_them_out() -> None:
+def test_equal_devices_with_equal_links_share_a_shape_across_providers() -> None:
     ones, _ = found(gpus=("rtx4090",), most_devices=1)
     assert len({each.offer.provider for each in ones}) > 1
     assert {each.shape for each in ones} == {ones[0].shape}

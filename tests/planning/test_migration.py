@@ -65,7 +65,7 @@ def every_move(few: Frontier) -> tuple[Floats, Floats]:
 
 
 def check_sums(found: TwoPhases) -> None:
-    """The plan told is the one its phases make up."""
+    """The reported plan is the sum of its phases."""
     seconds, usd = moving(found.first, found.second, np.array([found.switch_share]))
     assert found.plan.seconds == pytest.approx(seconds[0])
     assert found.plan.usd == pytest.approx(usd[0])

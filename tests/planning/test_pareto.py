@@ -71,7 +71,7 @@ def test_no_alternative_buys_more_than_a_fold_of_speed_per_fold_of_cost_than_the
 
 
 @given(POINTS, st.integers(1, 13), st.integers(1, 13))
-def test_every_loser_is_told_why(points: Points, deadline: int, budget: int) -> None:
+def test_every_loser_has_a_reason(points: Points, deadline: int, budget: int) -> None:
     front = set(pareto_front(*columns(points)).tolist())
     for point, reason in zip(points, reasons(*columns(points), deadline, budget), strict=True):
         assert (reason.better is None) == (reason.index in front)
@@ -92,10 +92,10 @@ def test_every_loser_is_told_why(points: Points, deadline: int, budget: int) -> 
 
 
 def test_a_loser_by_hand() -> None:
-    told = reasons([10, 20, 15, 20], [9, 3, 10, 4])
-    assert told[2] == Reason(2, Verdict.DOMINATED, 0, 5.0, 1.0)
-    assert told[3] == Reason(3, Verdict.DOMINATED, 1, 0.0, 1.0)
-    assert [told[0].verdict, told[1].verdict] == [Verdict.ON_FRONT, Verdict.ON_FRONT]
+    listed = reasons([10, 20, 15, 20], [9, 3, 10, 4])
+    assert listed[2] == Reason(2, Verdict.DOMINATED, 0, 5.0, 1.0)
+    assert listed[3] == Reason(3, Verdict.DOMINATED, 1, 0.0, 1.0)
+    assert [listed[0].verdict, listed[1].verdict] == [Verdict.ON_FRONT, Verdict.ON_FRONT]
 
 
 def test_equals_stand_on_the_front_together() -> None:

@@ -53,8 +53,8 @@ def fastest_of_its_pair(job: PhasedJob, plan: PhasePlan, deadline: float) -> flo
     ends = np.cumsum(job.stage_steps)
     step = plan.phases[0].last_step
     low, high = max([1, *ends[ends < step].tolist()]), min(job.steps - 1, *ends[ends >= step].tolist())
-    alike = (plan_in_phases(job, first, second, other) for other in range(low, high + 1))
-    return min(other.seconds for other in alike if other.usd <= plan.usd and other.seconds <= deadline)
+    similar = (plan_in_phases(job, first, second, other) for other in range(low, high + 1))
+    return min(other.seconds for other in similar if other.usd <= plan.usd and other.seconds <= deadline)
 
 
 @st.composite
@@ -236,7 +236,7 @@ def test_a_hand_over_that_eats_the_gain_leaves_one_phase() -> None:
     assert answer.best is answer.single
 
 
-def test_without_limits_one_offer_is_best_where_steps_are_alike() -> None:
+def test_without_limits_one_offer_is_best_where_steps_are_equal() -> None:
     job = PhasedJob((1000,), (FAST, CHEAP))
     assert cheapest_in_phases(job).two_phase is None
     assert fastest_in_phases(job).two_phase is None

@@ -1,4 +1,4 @@
-"""The best plan among real offers: what is told is checked by brute force over everything compared."""
+"""The best plan among real offers: the answer is checked by brute force over everything compared."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from foretrain.planning.plan import PlanRequest, StreamOptions, plan
 from foretrain.planning.selection import Limits, Verdict
 from foretrain.prediction.memory.estimate import estimate_memory
 from foretrain.prediction.step.input_pipeline import InputOptions
-from foretrain.prediction.strategies.memory_options import MemoryOptions
+from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.units import DAY, HOUR
 from foretrain.workloads.workload import Workload, graph_at
 
@@ -88,17 +88,17 @@ def check_bills(found: Frontier) -> None:
 def check_step(found: Plan, of: Workload, seconds_within: float = 1e-6) -> None:
     """The step of a plan is that of `predict` for the same machines, strategy and batch."""
     configuration = found.configuration
-    told = predicted(
+    prediction = predicted(
         of.at(batch=configuration.batch),
         found.hardware,
         strategy=configuration.strategy,
         micro_batches=configuration.micro_batches,
     )
-    assert configuration.step_seconds.p50 == pytest.approx(told.step.seconds.p50, rel=seconds_within)
-    assert configuration.step_seconds.p90 == pytest.approx(told.step.seconds.p90, rel=1e-3)
-    assert configuration.memory_bytes == pytest.approx(told.memory.bytes.p50, rel=0.02)
-    assert told.memory.fits
-    assert configuration.knowledge is told.knowledge
+    assert configuration.step_seconds.p50 == pytest.approx(prediction.step.seconds.p50, rel=seconds_within)
+    assert configuration.step_seconds.p90 == pytest.approx(prediction.step.seconds.p90, rel=1e-3)
+    assert configuration.memory_bytes == pytest.approx(prediction.memory.bytes.p50, rel=0.02)
+    assert prediction.memory.fits
+    assert configuration.knowledge is prediction.knowledge
 
 
 def test_the_front_of_all_offers_is_dominated_by_nothing(imagenet: Frontier) -> None:
@@ -127,11 +127,11 @@ def test_the_front_of_all_offers_holds_in_full(imagenet: Frontier) -> None:
     for each in imagenet.on_front():
         configuration = each.configuration
         options = MemoryOptions(data_parallel=each.devices, keep_gradients=configuration.micro_batches > 1)
-        told = estimate_memory(
+        estimate = estimate_memory(
             graph_at(of, configuration.batch // configuration.micro_batches), each.hardware.device, options
         )
-        assert told.fits
-        assert configuration.memory_bytes == pytest.approx(told.bytes, rel=0.02)
+        assert estimate.fits
+        assert configuration.memory_bytes == pytest.approx(estimate.bytes, rel=0.02)
     check_step(imagenet.plans[imagenet.front[0]], of)
 
 
@@ -162,7 +162,7 @@ def test_jobs_are_those_of_predict(spot: bool) -> None:
     assert length is not None
     for each in {found.plans[index].hardware.name: found.plans[index] for index in found.front}.values():
         configuration = each.configuration
-        told = predicted(
+        prediction = predicted(
             workload().at(batch=configuration.batch),
             each.hardware,
             strategy=configuration.strategy,
@@ -170,7 +170,7 @@ def test_jobs_are_those_of_predict(spot: bool) -> None:
         )
         each_epoch = evaluated_each_epoch(options, 60_000, configuration.global_batch)
         job = job_of(
-            told,
+            prediction,
             length.steps_at(configuration.global_batch),
             replace(each_epoch, region=each.offer.region or None),
         )
@@ -181,7 +181,7 @@ def test_jobs_are_those_of_predict(spot: bool) -> None:
         assert each.co2_kg == pytest.approx(job.co2_kg, rel=1e-6)
 
 
-def test_the_job_told_is_that_of_the_plan_shown(few: Frontier) -> None:
+def test_the_reported_job_is_that_of_the_plan_shown(few: Frontier) -> None:
     shown, job = few.plans[few.reported], few.job
     assert job.seconds == shown.seconds
     assert (job.usd, job.kwh, job.co2_kg) == (shown.usd, shown.kwh, shown.co2_kg)
@@ -250,11 +250,11 @@ def test_tighter_deadlines_are_never_cheaper(few: Frontier) -> None:
     usd, seconds = money_and_time(few)
     costs = []
     for hours in (10, 6, 4, 2.5, 1.3):
-        told, allowed = chosen(Limits(hours * HOUR)), usd[seconds <= hours * HOUR]
-        assert told is not None
-        assert told.seconds.p50 <= hours * HOUR
-        assert told.usd.p50 == pytest.approx(allowed.min())
-        costs.append(told.usd.p50)
+        best, allowed = chosen(Limits(hours * HOUR)), usd[seconds <= hours * HOUR]
+        assert best is not None
+        assert best.seconds.p50 <= hours * HOUR
+        assert best.usd.p50 == pytest.approx(allowed.min())
+        costs.append(best.usd.p50)
     assert costs == sorted(costs) and costs[0] < costs[-1]
 
 
@@ -262,11 +262,11 @@ def test_larger_budgets_are_never_slower(few: Frontier) -> None:
     usd, seconds = money_and_time(few)
     times = []
     for budget in (10, 18, 33, 70):
-        told, allowed = chosen(Limits(budget_usd=budget)), seconds[usd <= budget]
-        assert told is not None
-        assert told.usd.p50 <= budget
-        assert told.seconds.p50 == pytest.approx(allowed.min())
-        times.append(told.seconds.p50)
+        best, allowed = chosen(Limits(budget_usd=budget)), seconds[usd <= budget]
+        assert best is not None
+        assert best.usd.p50 <= budget
+        assert best.seconds.p50 == pytest.approx(allowed.min())
+        times.append(best.seconds.p50)
     assert times == sorted(times, reverse=True) and times[0] > times[-1]
 
 
@@ -294,12 +294,12 @@ def test_being_surer_takes_plans_that_keep_both_limits_that_surely(few: Frontier
     limits = Limits(4 * HOUR, 60.0)
     even, sure = (planned(request(limits=replace(limits, confidence=c))) for c in (0.5, 0.9))
     assert even.chosen is not None and sure.chosen is not None
-    told = sure.plans[sure.chosen]
-    assert min(told.in_time, told.in_budget) == told.both >= 0.9
-    assert told.seconds.p90 <= 4 * HOUR and told.usd.p90 <= 60
+    plan = sure.plans[sure.chosen]
+    assert min(plan.in_time, plan.in_budget) == plan.both >= 0.9
+    assert plan.seconds.p90 <= 4 * HOUR and plan.usd.p90 <= 60
     enough = [each.usd.p50 for each in few.plans if each.seconds.p90 <= 4 * HOUR and each.usd.p90 <= 60]
-    assert told.usd.p50 == pytest.approx(min(enough))
-    assert told.usd.p50 >= even.plans[even.chosen].usd.p50
+    assert plan.usd.p50 == pytest.approx(min(enough))
+    assert plan.usd.p50 >= even.plans[even.chosen].usd.p50
     assert sure.two_phases is None
 
 
@@ -433,7 +433,7 @@ def test_a_job_that_never_ends_is_infeasible_and_says_so() -> None:
         (replace(T4, network="string"), "no link 'string'"),
     ],
 )
-def test_names_nobody_knows(machines: MachinesRequest, sentence: str) -> None:
+def test_unknown_names(machines: MachinesRequest, sentence: str) -> None:
     with pytest.raises(UnknownName, match=sentence):
         plan(request(machines=machines))
 
@@ -453,16 +453,16 @@ def test_requests_that_make_no_sense(changes: dict[str, object], sentence: str) 
 
 
 def test_steps_are_of_some_batch(tmp_path: Path) -> None:
-    """Given or told by a log, the same number at every batch would make the smallest look best."""
+    """Given or read from a log, the same number at every batch would make the smallest look best."""
     log = tmp_path / "log.csv"
     log.write_text(
         "step,loss\n" + "".join(f"{k},{2 * k**-0.3 + 0.1}\n" for k in range(10, 1000, 10)), encoding="utf-8"
     )
-    told = LengthRequest(log=LogRequest(log, "loss=0.4"))
-    for length in (LengthRequest(steps=1000), told):
+    from_log = LengthRequest(log=LogRequest(log, "loss=0.4"))
+    for length in (LengthRequest(steps=1000), from_log):
         with pytest.raises(InvalidRequest, match="`steps` requires `global_batch`"):
             plan(request(length=length))
-    found = planned(request(length=told, batches=BatchLimits(global_batch=64), machines=T4))
+    found = planned(request(length=from_log, batches=BatchLimits(global_batch=64), machines=T4))
     (steps,) = {each.configuration.steps for each in found.plans}
     assert steps == 560, "2 k^-0.3 + 0.1 meets 0.4 at 557.4, which the log says at 560"
     assert found.job.steps_source == "steps until loss=0.4"
@@ -505,5 +505,5 @@ def test_the_prediction_in_full_is_of_the_plan_shown() -> None:
     assert found.prediction is not None
     shown = found.plans[found.reported]
     assert found.prediction.cluster.groups == (shown.hardware,)
-    told: Quantiles = found.prediction.step.seconds
-    assert told.p50 == pytest.approx(shown.configuration.step_seconds.p50, rel=1e-6)
+    step_seconds: Quantiles = found.prediction.step.seconds
+    assert step_seconds.p50 == pytest.approx(shown.configuration.step_seconds.p50, rel=1e-6)

@@ -32,31 +32,31 @@ def test_the_choice_is_that_of_brute_force(
     pairs: list[tuple[Quantiles, Quantiles]], deadline: float | None, budget: float | None
 ) -> None:
     """At even odds a plan keeps a limit if its median does."""
-    told = choice_of(pairs, Limits(deadline, budget))
+    choice = choice_of(pairs, Limits(deadline, budget))
     latest, most = (math.inf if limit is None else limit for limit in (deadline, budget))
     kept = [(t.p50, m.p50) for t, m in pairs if t.p50 <= latest and m.p50 <= most]
     middles = [(t.p50, m.p50) for t, m in pairs]
     if not kept:
-        assert (told.cheapest, told.fastest) == (None, None)
+        assert (choice.cheapest, choice.fastest) == (None, None)
     else:
-        assert told.cheapest is not None and told.fastest is not None
-        assert middles[told.cheapest][::-1] == min((m, t) for t, m in kept)
-        assert middles[told.fastest] == min(kept)
-    expected = told.knee
+        assert choice.cheapest is not None and choice.fastest is not None
+        assert middles[choice.cheapest][::-1] == min((m, t) for t, m in kept)
+        assert middles[choice.fastest] == min(kept)
+    expected = choice.knee
     if deadline is not None:
-        expected = told.cheapest  # type: ignore[assignment]
+        expected = choice.cheapest  # type: ignore[assignment]
     elif budget is not None:
-        expected = told.fastest  # type: ignore[assignment]
-    assert told.chosen == expected
-    assert math.prod(middles[told.knee]) == min(t * m for t, m in middles)
+        expected = choice.fastest  # type: ignore[assignment]
+    assert choice.chosen == expected
+    assert math.prod(middles[choice.knee]) == min(t * m for t, m in middles)
     front = {
         index
         for index, (t, m) in enumerate(middles)
         if not any(x <= t and y <= m and (x < t or y < m) for x, y in middles)
     }
-    assert set(told.front) == front
-    assert told.knee in front
-    assert {*front, told.reported} <= told.named
+    assert set(choice.front) == front
+    assert choice.knee in front
+    assert {*front, choice.reported} <= choice.named
 
 
 @given(
@@ -68,42 +68,44 @@ def test_the_choice_is_that_of_brute_force(
 def test_a_chosen_plan_keeps_both_limits_as_surely_as_asked(
     pairs: list[tuple[Quantiles, Quantiles]], deadline: float, budget: float, confidence: float
 ) -> None:
-    told = choice_of(pairs, Limits(deadline, budget, confidence))
+    choice = choice_of(pairs, Limits(deadline, budget, confidence))
     sure = [
-        index for index in range(len(pairs)) if min(told.in_time[index], told.in_budget[index]) >= confidence
+        index
+        for index in range(len(pairs))
+        if min(choice.in_time[index], choice.in_budget[index]) >= confidence
     ]
     if not sure:
-        assert told.chosen is None
-        assert told.both[told.reported] >= told.both.max() - 1e-3, "the nearest miss is the likeliest"
+        assert choice.chosen is None
+        assert choice.both[choice.reported] >= choice.both.max() - 1e-3, "the nearest miss is the likeliest"
     else:
-        assert told.chosen in sure
-        assert pairs[told.chosen][1].p50 == min(pairs[index][1].p50 for index in sure)
+        assert choice.chosen in sure
+        assert pairs[choice.chosen][1].p50 == min(pairs[index][1].p50 for index in sure)
 
 
 def test_probabilities_at_the_quantiles_by_hand() -> None:
     pairs = [(Quantiles(8, 10, 15), Quantiles(1, 1, 1))]
     for limit, probability in ((8, 0.1), (10, 0.5), (15, 0.9)):
-        told = choice_of(pairs, Limits(deadline_seconds=limit))
-        assert told.in_time[0] == pytest.approx(probability)
-        assert told.in_budget[0] == 1
-        assert told.both[0] == pytest.approx(probability)
-        assert (told.chosen == 0) == (probability >= 0.5)
+        choice = choice_of(pairs, Limits(deadline_seconds=limit))
+        assert choice.in_time[0] == pytest.approx(probability)
+        assert choice.in_budget[0] == 1
+        assert choice.both[0] == pytest.approx(probability)
+        assert (choice.chosen == 0) == (probability >= 0.5)
 
 
 def test_of_hopeless_plans_the_one_that_exceeds_the_limits_least_is_shown() -> None:
     """All are certain to fail: twice the deadline, three times the budget, twice and a half both."""
     pairs = [(around(20, 1, 1), around(20, 1, 1)), (around(10, 1, 1), around(30, 1, 1))]
     pairs.append((around(25, 1, 1), around(25, 1, 1)))
-    told = choice_of(pairs, Limits(10, 10))
-    assert told.chosen is None
-    assert told.reported == 0
-    assert told.named == {0, 1}
+    choice = choice_of(pairs, Limits(10, 10))
+    assert choice.chosen is None
+    assert choice.reported == 0
+    assert choice.named == {0, 1}
 
 
 def test_equals_in_money_are_decided_by_time_and_the_other_way_round() -> None:
     pairs = [(around(9), around(5)), (around(8), around(5)), (around(8), around(6))]
-    told = choice_of(pairs, Limits(100, 100))
-    assert (told.cheapest, told.fastest, told.chosen) == (1, 1, 1)
+    choice = choice_of(pairs, Limits(100, 100))
+    assert (choice.cheapest, choice.fastest, choice.chosen) == (1, 1, 1)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from foretrain.planning.table import JobConditions, evaluate, verify
 from foretrain.prediction.cost_models.step_models import OperatorCostModel
 from foretrain.prediction.memory.estimate import estimate_memory
 from foretrain.prediction.step.input_pipeline import InputOptions
-from foretrain.prediction.strategies.memory_options import MemoryOptions
+from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.workloads.workload import graph_at
 
 __all__ = ("own_home",)

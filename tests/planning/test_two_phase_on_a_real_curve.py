@@ -77,7 +77,7 @@ def the_job() -> PhasedJob:
 
 
 def phase(runner: Runner, steps: Floats, besides: float) -> tuple[Floats, Floats]:
-    """Time and money of so many steps: a bill by whole units, written anew."""
+    """Time and money of `steps` steps: a bill by whole units, implemented independently."""
     seconds = runner.start_seconds + steps * runner.step_seconds[0] + besides
     unit = runner.terms.granularity_seconds
     assert unit > 0
@@ -130,7 +130,7 @@ def test_two_phases_win_between_the_quickest_offer_and_the_cheapest(job: PhasedJ
     assert answers[-1].two_phase is None
 
 
-def test_where_the_curve_flattens_is_told_beside_the_switch(job: PhasedJob) -> None:
+def test_where_the_curve_flattens_is_reported_beside_the_switch(job: PhasedJob) -> None:
     curve = read_curve()
     assert curve.first_reaching(TARGET) == curve.last_step == 29
     assert where_it_flattens(curve.steps, np.maximum.accumulate(curve.values)) == 4

@@ -70,7 +70,7 @@ def test_quantiles_of_the_slowest_agree_with_sampling(times: WorkerTimes) -> Non
     assert (slowest.p10, slowest.p90) == pytest.approx(tuple(np.quantile(drawn, [0.1, 0.9])), rel=0.02)
 
 
-def test_shapes_that_cannot_vary_so_much_are_refused() -> None:
+def test_variations_beyond_the_range_of_a_shape_are_refused() -> None:
     with pytest.raises(InvalidRequest, match="log-normal"):
         WorkerTimes(1.0, 0.5, Distribution.NORMAL)
     with pytest.raises(InvalidRequest, match="mean > 0"):

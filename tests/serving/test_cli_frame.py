@@ -31,6 +31,8 @@ COMMANDS = (
     "trace",
     "scaling",
     "converge",
+    "measure",
+    "campaign",
     "calibrate",
     "devices",
     "offers",
@@ -38,6 +40,7 @@ COMMANDS = (
     "guide",
     "rent-or-buy",
     "explain",
+    "runs",
     "validate",
 )
 EXAMPLES = (
@@ -50,7 +53,7 @@ EXAMPLES = (
 
 
 def on_a_terminal(*arguments: str, columns: int = 100, **environment: str) -> str:
-    """What the real command prints on a terminal so many columns wide."""
+    """What the real command prints on a terminal with `columns` columns."""
     ours, its = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "foretrain", *arguments],
@@ -256,3 +259,18 @@ def test_the_help_of_a_family_lists_its_commands_and_the_default_options() -> No
     text = CliRunner().invoke(click_command(_family([]), "probe", "Probe."), ["--help"]).output
     assert "Show one." in text
     assert "NAME" in text
+
+
+@pytest.mark.parametrize(("line", "exit_code"), [("devices >&-", 0), ("devices nope 2>&-", 2)])
+def test_a_closed_stream_changes_nothing_but_the_output(line: str, exit_code: int) -> None:
+    shell = ["sh", "-c", f"{sys.executable} -m foretrain {line}"]
+    run = subprocess.run(shell, capture_output=True, text=True, check=False)
+    assert run.returncode == exit_code
+    assert "Traceback" not in run.stdout + run.stderr
+
+
+def test_errors_name_output_options_as_typed(run_here: Run) -> None:
+    words = ("plan", "mnist-cnn", "--samples", "1000", "--epochs", "1", "--emit", "torchrun", "--script", "'")
+    run = run_here(*words)
+    assert run.returncode == 2
+    assert "--script" in run.stderr

@@ -69,7 +69,7 @@ def test_every_line_of_the_table_shows_its_date(run_here: Run) -> None:
     assert lines[5].startswith("5 offers of ")
 
 
-def test_nothing_found_is_said_and_is_no_error(run_here: Run) -> None:
+def test_no_matching_offer_is_a_sentence_and_no_error(run_here: Run) -> None:
     run = run_here("offers", "--gpu", "a100", "--max-price", "0.01")
     assert (run.returncode, run.stderr) == (0, "")
     assert run.stdout.startswith("No offer matches.")

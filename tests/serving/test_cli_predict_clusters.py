@@ -118,9 +118,9 @@ def test_a_batch_too_small_is_an_answer_and_fails_a_check(
     run_here: Run, model: str, written: Callable[[str], str]
 ) -> None:
     job = ("predict", model, "--on", written(UNLIKE), "--global-batch", "4", "--min-batch", "8")
-    told = run_here(*job)
-    assert told.returncode == 0
-    assert "infeasible: the smallest node needs 8 samples" in told.stdout
+    run = run_here(*job)
+    assert run.returncode == 0
+    assert "infeasible: the smallest node needs 8 samples" in run.stdout
     assert run_here(*job, "--check").returncode == 1
     assert json.loads(run_here(*job, "--json").stdout)["infeasible"]["available"] == "4"
 

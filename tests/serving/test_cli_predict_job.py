@@ -110,7 +110,7 @@ def test_earlier_logs_are_read(run_here: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("--epochs", "3"), "--samples"),
         (("--steps", "3", "--epochs", "3", "--samples", "9"), "once"),
@@ -125,16 +125,16 @@ def test_earlier_logs_are_read(run_here: Run, tmp_path: Path) -> None:
         (("--steps", "5", "--region", "atlantis"), "atlantis"),
     ],
 )
-def test_refusals(run_here: Run, arguments: tuple[str, ...], said: str) -> None:
+def test_refusals(run_here: Run, arguments: tuple[str, ...], message: str) -> None:
     evaluation = run_here(*STEP, *arguments)
     assert evaluation.returncode == 2
-    assert said in evaluation.stderr
+    assert message in evaluation.stderr
 
 
 MIXED = "nodes: [{device: v100-sxm2-16gb}, {device: k80, count: 2}]\nnetwork: infiniband-edr"
 
 
-def test_a_job_on_nodes_that_differ(run_here: Run, tmp_path: Path) -> None:
+def test_a_job_on_a_heterogeneous_cluster(run_here: Run, tmp_path: Path) -> None:
     file = tmp_path / "mixed.yaml"
     file.write_text(MIXED)
     asked = ("predict", "mnist-cnn", "--on", str(file), "--cost-model", "roofline", "--no-advice")

@@ -130,7 +130,7 @@ def test_bad_requests_get_one_sentence(
 
 
 @pytest.mark.usefixtures("quick_measurement")
-def test_a_device_whose_power_nobody_knows_is_missing_data(run_here: Run) -> None:
+def test_a_device_of_unknown_power_is_missing_data(run_here: Run) -> None:
     measure_this_machine()  # a sheet without a TDP
     run = run_here("rent-or-buy", *ASKED, "--device", "here")
     assert (run.returncode, run.stdout) == (3, "")

@@ -66,7 +66,7 @@ def test_bad_input(run_here: Run, arguments: tuple[str, ...], message: str) -> N
     assert evaluation.stdout == ""
 
 
-def test_a_model_file_that_fails_is_told_with_its_layer(run_here: Run, tmp_path: Path) -> None:
+def test_the_error_of_a_model_file_names_its_layer(run_here: Run, tmp_path: Path) -> None:
     file = tmp_path / "model.py"
     file.write_text(
         "import torch\n"

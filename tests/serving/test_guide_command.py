@@ -89,7 +89,7 @@ def test_blanks_and_missing_prices_are_explained(run_here: Run) -> None:
     text = run_here("guide", "mnist-cnn", "--on", "gtx1080ti,gtx1080ti:3", "--batch", "32,33").stdout
     assert "- a batch of 32 does not divide evenly over 3 devices; 33 does (gtx1080ti:3)" in text
     assert "no price" in text
-    assert "Cost of" not in text, "nobody offers any of them"
+    assert "Cost of" not in text, "none of them has an offer"
 
 
 def test_a_terminal_gets_colours_that_fit() -> None:
@@ -107,12 +107,12 @@ def test_the_page_has_every_model_and_machine_and_asks_for_nothing(run_here: Run
     assert run.returncode == 0, run.stderr
     assert f"Page: {file}" in run.stdout
     page = file.read_text(encoding="utf-8")
-    for said in (
+    for expected in (
         "<title>Buyer&#x27;s guide: voice-linear, voice-conv</title>", ">gtx1080ti:4</th>", "network choke",
         "a batch of 42 does not divide evenly over 4 devices", "time of an epoch of 2,000 samples",
         "no price",
     ):  # fmt: skip
-        assert said in page, said
+        assert expected in page, expected
     assert not re.search(r"(src|href)=\"(?!https?://)", page)
     assert "<link" not in page and "@import" not in page
 
@@ -173,7 +173,7 @@ def test_numbers_that_are_none() -> None:
 
 
 def test_the_cost_of_one_batch_says_of_what(run_here: Run) -> None:
-    """A step of microseconds costs so little that a thousand epochs are told: the table must say so."""
+    """A step of microseconds costs so little that the table shows, and names, a thousand epochs."""
     text = run_here("guide", "mnist-cnn", "--on", "t4", "--batch", "1024", "--samples", "100").stdout
     assert "Global batch 1,024; cost of 1,000 epochs of 100 samples" in text
 
@@ -185,7 +185,7 @@ def test_one_batch_shows_the_views_asked_for(run_here: Run) -> None:
     assert "Global batch 64\n" in text
 
 
-def test_a_model_named_twice_is_told_once(run_here: Run) -> None:
+def test_a_model_named_twice_is_shown_once(run_here: Run) -> None:
     text = run_here("guide", "mnist-cnn", "mnist-cnn", "--on", "t4", "--batch", "64").stdout
     assert text.count("mnist-cnn:") == 1
 
@@ -196,6 +196,6 @@ def test_a_range_that_ends_before_it_begins_is_refused() -> None:
 
 
 def test_a_page_is_not_written_over_a_folder(run_here: Run, tmp_path: Path) -> None:
-    told = run_here("guide", "mnist-cnn", "--on", "t4", "--batch", "64", "--html", str(tmp_path))
-    assert told.returncode == 2
-    assert told.stderr == f"error: --html {tmp_path} is a folder: name a file\n"
+    run = run_here("guide", "mnist-cnn", "--on", "t4", "--batch", "64", "--html", str(tmp_path))
+    assert run.returncode == 2
+    assert run.stderr == f"error: --html {tmp_path} is a folder: name a file\n"

@@ -118,7 +118,7 @@ def test_why_all_names_every_loser_and_why_a_name_only_those(run_here: Run) -> N
     assert "No plan that lost matches 'h100'; --why all lists them." in none
 
 
-def test_why_tells_by_how_much_a_limit_is_missed(run_here: Run) -> None:
+def test_why_shows_by_how_much_a_limit_is_missed(run_here: Run) -> None:
     text = run_here(*FEW, "--deadline", "3h", "--why", "g4dn.xlarge").stdout
     assert re.search(r"^aws:g4dn\.xlarge .+ over the deadline$", text, flags=re.MULTILINE)
 
@@ -145,8 +145,8 @@ def test_what_is_infeasible_says_why_as_text_and_as_json(run_here: Run) -> None:
     assert re.match(
         r"infeasible: mnist-cnn needs [\d.]+ GiB on each GPU of aws:", run_here(*arguments).stdout
     )
-    told = json.loads(run_here(*arguments, "--json").stdout)
-    assert set(told["infeasible"]) == {"constraint", "needed", "available", "alternative"}
+    answer = json.loads(run_here(*arguments, "--json").stdout)
+    assert set(answer["infeasible"]) == {"constraint", "needed", "available", "alternative"}
 
 
 def test_nothing_within_the_limits_shows_the_nearest(run_here: Run) -> None:

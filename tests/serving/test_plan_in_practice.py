@@ -24,16 +24,16 @@ SMALL = ("plan", "mnist-cnn", "--samples", "60000", "--epochs", "2000", "--gpu",
 
 @pytest.mark.parametrize("option", ["--html", "--emit-to"])
 def test_a_folder_is_no_file(run_here: Run, tmp_path: Path, option: str) -> None:
-    told = run_here(*SMALL, "--emit", "slurm", option, str(tmp_path))
-    assert (told.returncode, told.stdout) == (2, "")
-    assert told.stderr == f"error: {option} {tmp_path} is a folder: name a file\n"
+    run = run_here(*SMALL, "--emit", "slurm", option, str(tmp_path))
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr == f"error: {option} {tmp_path} is a folder: name a file\n"
     assert not list(tmp_path.iterdir())
 
 
 def test_a_file_that_cannot_be_written_is_named_as_it_was_typed(run_here: Run) -> None:
-    told = run_here(*SMALL, "--html", "/proc/plan.html")
-    assert told.returncode == 4
-    assert told.stderr.startswith("error: --html /proc/plan.html cannot be written: ")
+    run = run_here(*SMALL, "--html", "/proc/plan.html")
+    assert run.returncode == 4
+    assert run.stderr.startswith("error: --html /proc/plan.html cannot be written: ")
 
 
 @pytest.mark.parametrize("target", ["torchrun", "slurm", "skypilot", "ray"])
@@ -41,8 +41,8 @@ def test_a_script_has_arguments_and_a_named_file_says_its_own_name(
     run_here: Run, tmp_path: Path, target: str
 ) -> None:
     file = tmp_path / "my job"
-    told = run_here(*SMALL, "--emit", target, "--emit-to", str(file), "--script", "train.py --lr 0.1")
-    assert told.stdout.splitlines()[-1].endswith(shlex.quote(str(file)))
+    run = run_here(*SMALL, "--emit", target, "--emit-to", str(file), "--script", "train.py --lr 0.1")
+    assert run.stdout.splitlines()[-1].endswith(shlex.quote(str(file)))
     text = file.read_text()
     assert "train.py --lr 0.1" in text or "['train.py', '--lr', '0.1']" in text
     (start,) = (line for line in text.splitlines() if "Start it:" in line)
@@ -51,8 +51,8 @@ def test_a_script_has_arguments_and_a_named_file_says_its_own_name(
 
 @pytest.mark.parametrize(("script", "problem"), [("", "give `script`"), ("a 'b", "No closing quotation")])
 def test_a_script_that_is_none(run_here: Run, tmp_path: Path, script: str, problem: str) -> None:
-    told = run_here(*SMALL, "--emit", "slurm", "--emit-to", str(tmp_path / "x"), "--script", script)
-    assert told.returncode == 2 and problem in told.stderr
+    run = run_here(*SMALL, "--emit", "slurm", "--emit-to", str(tmp_path / "x"), "--script", script)
+    assert run.returncode == 2 and problem in run.stderr
 
 
 @pytest.mark.parametrize("form", [(), ("--json",)])
@@ -61,8 +61,8 @@ def test_the_exit_code_survives_a_reader_that_leaves(form: tuple[str, ...]) -> N
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None and running.stderr is not None
         running.stdout.close()
-        said = running.stderr.read()
-    assert (running.returncode, said) == (1, "")
+        message = running.stderr.read()
+    assert (running.returncode, message) == (1, "")
 
 
 def test_regions_with_commas_of_their_own_are_found_as_they_are_shown() -> None:
@@ -109,8 +109,8 @@ def test_ctrl_c_while_it_loads_leaves_without_a_traceback(command: str) -> None:
         "builtins.__import__ = importing\n"
         f"main(['{command}'])\n"
     )
-    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert (told.returncode, told.stdout, told.stderr) == (130, "", "")
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout, run.stderr) == (130, "", "")
 
 
 @pytest.mark.parametrize(
@@ -129,8 +129,8 @@ def test_ctrl_c_while_it_loads_leaves_without_a_traceback(command: str) -> None:
 def test_jobs_that_make_no_sense(
     run_here: Run, command: tuple[str, ...], options: tuple[str, ...], problem: str
 ) -> None:
-    told = run_here(*command, "--batch", "64", *options)
-    assert told.returncode == 2 and problem in told.stderr
+    run = run_here(*command, "--batch", "64", *options)
+    assert run.returncode == 2 and problem in run.stderr
 
 
 def test_one_step_is_one_step(run_here: Run) -> None:
@@ -140,7 +140,7 @@ def test_one_step_is_one_step(run_here: Run) -> None:
 
 def test_the_launch_file_of_a_plan_over_the_limits_is_called_that(run_here: Run, tmp_path: Path) -> None:
     file = str(tmp_path / "x.sh")
-    told = run_here(*SMALL, "--deadline", "1s", "--emit", "torchrun", "--emit-to", file)
-    assert told.stdout.splitlines()[-1].startswith(
+    run = run_here(*SMALL, "--deadline", "1s", "--emit", "torchrun", "--emit-to", file)
+    assert run.stdout.splitlines()[-1].startswith(
         f"Launch file of that plan, which does not keep the limits: {file}; start it with: "
     )

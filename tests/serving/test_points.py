@@ -53,8 +53,8 @@ def test_a_terminal_gets_points_labels_and_round_numbers(
     monkeypatch.setattr(terminal, "on_terminal", lambda: True)
     print_points("Time against money", "time, hours", "cost, USD", SERIES)
     drawn = capsys.readouterr().out
-    for said in ("Time against money", "time, hours", "cost, USD", "others", "front", "100", "50"):
-        assert said in drawn, said
+    for expected in ("Time against money", "time, hours", "cost, USD", "others", "front", "100", "50"):
+        assert expected in drawn, expected
     assert "chosen" not in drawn, "no points, no label"
     assert len(drawn.splitlines()) >= 18
 

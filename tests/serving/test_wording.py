@@ -8,26 +8,26 @@ from foretrain.serving.wording import SPACE, amount, between, percent, probabili
 
 
 @pytest.mark.parametrize(
-    ("share", "digits", "said"),
+    ("share", "digits", "text"),
     [(0.172, 1, "17.2 %"), (1, 0, "100 %"), (0.0004, 1, "< 0.1 %"), (0, 1, "0.0 %"), (0.0006, 1, "0.1 %")],
 )
-def test_percent(share: float, digits: int, said: str) -> None:
-    assert percent(share, digits) == said.replace(" ", SPACE)
+def test_percent(share: float, digits: int, text: str) -> None:
+    assert percent(share, digits) == text.replace(" ", SPACE)
 
 
 @pytest.mark.parametrize(
-    ("share", "said"),
+    ("share", "text"),
     [(1.0, "over 99 %"), (0.995, "over 99 %"), (0.93, "93 %"), (0.01, "1 %"), (0.0, "under 1 %")],
 )
-def test_nothing_is_certain(share: float, said: str) -> None:
-    assert probability(share).replace(SPACE, " ") == said
+def test_nothing_is_certain(share: float, text: str) -> None:
+    assert probability(share).replace(SPACE, " ") == text
 
 
 @pytest.mark.parametrize(
-    ("value", "said"), [(0, "0"), (0.3891, "0.389"), (4.2, "4.20"), (24.51, "24.5"), (1234.5, "1,234")]
+    ("value", "text"), [(0, "0"), (0.3891, "0.389"), (4.2, "4.20"), (24.51, "24.5"), (1234.5, "1,234")]
 )
-def test_three_digits(value: float, said: str) -> None:
-    assert amount(value) == said
+def test_three_digits(value: float, text: str) -> None:
+    assert amount(value) == text
 
 
 def test_words() -> None:

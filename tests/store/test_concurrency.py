@@ -6,9 +6,11 @@ import multiprocessing
 import os
 import signal
 import sqlite3
+from contextlib import closing
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
+from tests.store.test_opening import at_first_revision
 from tests.support.runs import assert_same, plain_run, whole_run
 
 from foretrain.errors import InvalidRequest
@@ -70,6 +72,19 @@ def test_writers_that_create_the_store_together_lose_nothing(url: str) -> None:
         assert len(stored) == PROCESSES * RUNS
         for run in stored:
             assert_same(run, whole_run(id=run.id, campaign="c", trial=run.id))
+
+
+def open_and_count(url: str) -> None:
+    with open_store(url) as store:
+        assert len(store.runs(RunQuery(model="lenet"))) == 1
+
+
+def test_an_older_store_opened_by_all_at_once_is_migrated_once(url: str) -> None:
+    at_first_revision(url)
+    ended_well([started(open_and_count, url) for _ in range(PROCESSES)])
+    if not url.startswith("postgresql"):
+        with closing(sqlite3.connect(f"{url}.schema-0001.backup")) as connection:
+            assert connection.execute("SELECT id FROM runs").fetchall() == [("old",)]
 
 
 def test_a_trial_is_stored_by_one_writer_only(url: str) -> None:

@@ -15,7 +15,7 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import text
-from tests.support.postgres import PostgresServer
+from tests.support.postgres import PostgresServer, postgres_server
 from tests.support.runs import STARTED, plain_run, whole_run
 
 from foretrain.errors import BackendFailed, InvalidData, InvalidRequest, MissingData
@@ -115,7 +115,7 @@ def test_a_migration_that_fails_changes_nothing(url: str) -> None:
     at_first_revision(url)
     with opening._connectable(opening._parsed(url)).writing() as connection:
         connection.execute(text("UPDATE runs SET setting = 'no JSON'"))
-    with pytest.raises(ValueError):
+    with pytest.raises(InvalidData, match="its runs cannot be migrated"):
         open_store(url)
     with opening._connectable(opening._parsed(url)).reading() as connection:
         assert connection.execute(text(f"SELECT * FROM {tables.VERSION_TABLE}")).scalar() == "0001"
@@ -308,6 +308,15 @@ def test_a_server_out_of_reach_is_reported_without_the_password() -> None:
 def test_an_unknown_database_is_reported(postgres: PostgresServer) -> None:
     with pytest.raises(BackendFailed, match=r'no connection to .* database "unknown" does not exist'):
         open_store(postgres.url("unknown"))
+
+
+def test_a_server_that_goes_away_is_reported(postgres: PostgresServer) -> None:
+    del postgres  # only whether one can be started
+    with postgres_server() as server:
+        store = open_store(server.new_database())
+        store.add(plain_run())
+    with pytest.raises(BackendFailed, match="check that the server runs"):
+        store.add(plain_run())
 
 
 def test_other_tables_of_a_postgresql_database_are_left_alone(postgres: PostgresServer) -> None:

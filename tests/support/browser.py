@@ -139,7 +139,7 @@ class Tab:
         return base64.b64decode(taken["data"])
 
     def pdf(self) -> bytes:
-        """The page as it prints on A4 for somebody who reads in the dark and prints no backgrounds."""
+        """The page printed on A4 with a dark colour scheme on screen and without backgrounds."""
         scheme = {"name": "prefers-color-scheme", "value": "dark"}
         self.call("Emulation.setEmulatedMedia", media="", features=[scheme])
         printed = self.call(
@@ -157,12 +157,12 @@ class Tab:
         thrown = [
             str(event["params"]["exceptionDetails"]) for event in self._named("Runtime.exceptionThrown")
         ]
-        said = [
+        printed = [
             str(event["params"]["args"])
             for event in self._named("Runtime.consoleAPICalled")
             if event["params"]["type"] in ("error", "warning", "assert")
         ]
-        return [*logged, *thrown, *said]
+        return [*logged, *thrown, *printed]
 
     def requests(self) -> list[str]:
         """Every address that was asked for."""

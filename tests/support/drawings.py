@@ -25,7 +25,7 @@ def of_class(tree: Element, name: str) -> list[Element]:
     return [element for element in tree.iter() if name in element.get("class", "").split()]
 
 
-def said(element: Element) -> str:
+def text_of(element: Element) -> str:
     """All text of an element, with plain spaces."""
     return "".join(element.itertext()).replace("\xa0", " ")
 
@@ -40,7 +40,7 @@ def texts(chart: Element) -> list[Box]:
     """The room each text takes, estimated as generously as when it was placed."""
     return [
         placed_at(
-            said(text),
+            text_of(text),
             FONT_SIZE,
             float(text.get("x", "")),
             float(text.get("y", "")),

@@ -67,10 +67,14 @@ def postgres_server() -> Iterator[PostgresServer]:
     data, log = folder / "data", folder / "log"
     programs = _FOLDERS[-1]
     try:
+        options = ("-A", "trust", "-U", "app", "-E", "UTF8", "--locale=C", "--no-sync")
         subprocess.run(
-            [programs / "initdb", "-D", data, "-A", "trust", "-U", "app", "-E", "UTF8", "--no-sync"],
-            check=True, capture_output=True, cwd=folder, **_as_server_user(),
-        )  # fmt: skip
+            [programs / "initdb", "-D", data, *options],
+            check=True,
+            capture_output=True,
+            cwd=folder,
+            **_as_server_user(),
+        )
         port = _free_port()
         settings = (f"unix_socket_directories={folder}", "listen_addresses=127.0.0.1", "fsync=off")
         command = [str(programs / "postgres"), "-D", str(data), "-p", str(port)]

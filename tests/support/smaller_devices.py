@@ -9,7 +9,7 @@ from foretrain.facts.sheets import Sheet
 
 
 def with_memory(on: str, size: float) -> Hardware:
-    """Hardware whose devices have so many bytes of memory."""
+    """Hardware whose devices have `size` bytes of memory."""
     machine = hardware(on)
     facts = tuple(
         replace(fact, value=size) if fact.quantity == "memory_bytes" else fact

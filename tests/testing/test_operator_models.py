@@ -51,7 +51,7 @@ class TestPerLayer(OperatorModelSuite):
     dtypes = ("float32",)
 
     def kinds(self) -> frozenset[Kind]:
-        """Nobody measured fused attention or recurrent layers on these."""
+        """Fused attention and recurrent layers were not measured on these."""
         return super().kinds() - {Kind.ATTENTION, Kind.RNN}
 
     def floor(self, works: WorkTable, on: Device) -> Floats:

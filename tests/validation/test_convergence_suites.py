@@ -26,9 +26,9 @@ RUNS = [run(20 + index, f"who{index}_net") for index in range(8)]
 @pytest.mark.parametrize("cut", CUTS)
 def test_what_comes_after_the_cut_does_not_matter(cut: float) -> None:
     item, others = RUNS[3], [*RUNS[:3], *RUNS[4:]]
-    told = reaching_case(item, others, cut)
-    assert told is not None
-    assert set(told.predicted) == set(METHODS)
+    case = reaching_case(item, others, cut)
+    assert case is not None
+    assert set(case.predicted) == set(METHODS)
     steps, values = item.curve.steps, item.curve.values
     later = (steps > cut * item.meets_at) & (steps < item.meets_at)
     changed = curve_of(
@@ -37,25 +37,25 @@ def test_what_comes_after_the_cut_does_not_matter(cut: float) -> None:
     )  # fmt: skip
     again = reaching_case(Run("task", changed, 94.0), others, cut)
     assert again is not None
-    assert again.predicted == told.predicted
-    assert again.interval == told.interval
+    assert again.predicted == case.predicted
+    assert again.interval == case.interval
 
 
-def test_history_tells_a_jump_that_curves_do_not() -> None:
+def test_history_predicts_a_jump_that_curves_do_not() -> None:
     item = RUNS[3]
-    told = reaching_case(item, [*RUNS[:3], *RUNS[4:]], 0.5)
-    assert told is not None
-    assert told.predicted[HERE] == pytest.approx(item.meets_at, rel=0.05)
-    assert abs(told.predicted["Optimus"] / item.meets_at - 1) > 0.1
+    case = reaching_case(item, [*RUNS[:3], *RUNS[4:]], 0.5)
+    assert case is not None
+    assert case.predicted[HERE] == pytest.approx(item.meets_at, rel=0.05)
+    assert abs(case.predicted["Optimus"] / item.meets_at - 1) > 0.1
 
 
 def test_baselines_by_hand() -> None:
     item, others = RUNS[0], RUNS[1:]
-    told = baselines(item, item.curve.until(30.0), others)
+    predicted = baselines(item, item.curve.until(30.0), others)
     shares = sorted(other.meets_at / 100 for other in others)
-    assert told["median of the others"] == pytest.approx(shares[3] * 100)
-    assert told["0.9 of the plan"] == 90
-    assert told["nearest run"] == RUNS[1].meets_at
+    assert predicted["median of the others"] == pytest.approx(shares[3] * 100)
+    assert predicted["0.9 of the plan"] == 90
+    assert predicted["nearest run"] == RUNS[1].meets_at
 
 
 def test_the_submitter_is_the_first_word() -> None:
@@ -63,7 +63,7 @@ def test_the_submitter_is_the_first_word() -> None:
     assert math.isfinite(RUNS[0].meets_at)
 
 
-def test_a_point_on_the_line_is_told_from_the_others() -> None:
+def test_a_point_on_the_line_is_predicted_from_the_others() -> None:
     points = [(batch, 10 + 0.01 * batch) for batch in (100.0, 200.0, 400.0, 800.0)]
     cases = _leave_out("net", points)
     assert [case.predicted[LINE] for case in cases] == pytest.approx([e for _, e in points])

@@ -1,4 +1,4 @@
-"""DAWNBench's runs are told phase by phase, as their entries say they trained."""
+"""DAWNBench's runs are predicted phase by phase, as their entries describe the training."""
 
 from dataclasses import replace
 
@@ -61,8 +61,8 @@ def test_an_entry_is_slowed_down_by_other_submitters_alone() -> None:
         Case("b1", "b", 2.0, {HERE: 1.0}),
         Case("c1", "c", 4.0, {HERE: 2.0}),
     ]
-    told = {case.name: case.predicted[AGED] for case in _with_age(cases)}
-    assert told == pytest.approx({"a1": 2.0, "b1": 6.0, "c1": 12.0})
+    aged = {case.name: case.predicted[AGED] for case in _with_age(cases)}
+    assert aged == pytest.approx({"a1": 2.0, "b1": 6.0, "c1": 12.0})
     assert next(iter(_with_age(cases)[0].predicted)) == HERE
 
 
@@ -72,7 +72,7 @@ def test_the_cost_is_the_time_at_the_entrys_price() -> None:
     assert case.interval == Quantiles(20.0, 30.0, 40.0)
 
 
-def test_assumptions_are_said_with_the_entries_they_concern() -> None:
+def test_assumptions_name_the_entries_they_concern() -> None:
     entries = [replace(known_entries()[0], name=name, assumed="FP32") for name in ("x", "y")]
     assert list(_assumptions(entries)) == ["Assumed of x, y: FP32."]
 

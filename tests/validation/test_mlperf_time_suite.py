@@ -1,4 +1,4 @@
-"""MLPerf's submissions are read once each, told by hand-checkable rules, and never fitted on."""
+"""MLPerf's submissions are read once each, predicted by rules checkable by hand, and never fitted to."""
 
 import csv
 import gzip
@@ -11,7 +11,7 @@ from validation.mlperf_cases import BERT, RESNET, Submission, network_named, rea
 from validation.mlperf_steps import (
     PLAIN,
     SUBMITTED,
-    Told,
+    StepAndEvaluation,
     _strategy,
     evaluations,
     samples_to_target,
@@ -64,7 +64,7 @@ def test_runs_of_one_system_are_one_submission(tmp_path: Path) -> None:
     assert one.samples == 35 * IMAGES
 
 
-def test_what_cannot_be_told_is_counted_with_its_reason(tmp_path: Path) -> None:
+def test_what_cannot_be_predicted_is_counted_with_its_reason(tmp_path: Path) -> None:
     rows = [
         ROW,
         ROW | {"submitter": "a-power"},
@@ -127,7 +127,7 @@ def test_mlperfs_score_leaves_out_the_fastest_and_the_slowest() -> None:
     assert replace(ONE, run_seconds=(60.0, 80.0)).seconds == 70.0
 
 
-def test_the_open_division_is_told_apart() -> None:
+def test_the_open_division_is_distinguished() -> None:
     assert replace(ONE, submitter="MosaicML").is_open
     assert replace(ONE, system="16-nodes-SPR-pytorch-open").is_open
     assert not ONE.is_open
@@ -145,17 +145,19 @@ def test_bert_is_evaluated_after_more_samples_at_larger_batches(batch: int, ever
 
 def test_time_is_steps_and_evaluations() -> None:
     one = replace(ONE, batch=IMAGES)  # one step an epoch
-    told = Told(Quantiles(1.0, 2.0, 3.0), evaluation_seconds=5.0, flop_share=0.3, micro_batches=1)
-    assert seconds_to_train(one, told, 8 * IMAGES) == 8 * 2 + 2 * 5
+    times = StepAndEvaluation(
+        Quantiles(1.0, 2.0, 3.0), evaluation_seconds=5.0, flop_share=0.3, micro_batches=1
+    )
+    assert seconds_to_train(one, times, 8 * IMAGES) == 8 * 2 + 2 * 5
 
 
 def test_step_and_epochs_err_independently() -> None:
     law = BatchSizeLaw((1000.0, 5000.0), (35.0, 35.0), 35.0, 0.0, spread=math.log(1.3) / 1.2816)
-    told = Told(Quantiles(1.0, 1.0, 1.4), 0.0, 0.3, 1)
-    found = time_to_train(ONE, told, law)
-    assert found.p50 == pytest.approx(35 * IMAGES / ONE.batch)
-    assert found.p90 == pytest.approx(found.p50 * 1.5)  # 0.3 and 0.4 make 0.5
-    assert found.p10 == pytest.approx(found.p50 / 1.3)
+    times = StepAndEvaluation(Quantiles(1.0, 1.0, 1.4), 0.0, 0.3, 1)
+    seconds = time_to_train(ONE, times, law)
+    assert seconds.p50 == pytest.approx(35 * IMAGES / ONE.batch)
+    assert seconds.p90 == pytest.approx(seconds.p50 * 1.5)  # 0.3 and 0.4 make 0.5
+    assert seconds.p10 == pytest.approx(seconds.p50 / 1.3)
 
 
 def test_samples_of_resnet_are_epochs_of_its_images_and_of_bert_the_reference_itself() -> None:
@@ -183,7 +185,7 @@ def test_a_method_is_judged_where_it_says_something_and_intervals_count_once() -
     assert table[RATE].coverage is None
 
 
-def test_why_a_submission_is_told_wrong() -> None:
+def test_why_a_prediction_is_wrong() -> None:
     faster = replace(ONE, system="t", run_seconds=(60.0,))
     assert _why(ONE, [ONE, faster]) == "another system of these devices takes 1.0 min"
     assert _why(ONE, [ONE]) == "not known"

@@ -29,7 +29,7 @@ def known(workers: int, cores: int = 2, curve: Curve = FREE) -> Calibration:
     return Calibration(workers, cores, dict.fromkeys(BATCHES, solo), curves, 1e15, 1e15, 1e15)
 
 
-def told(strategy: str, workers: int, curve: Curve = FREE) -> float:
+def step_seconds(strategy: str, workers: int, curve: Curve = FREE) -> float:
     return predicted_seconds(RealCase(strategy, "mlp", workers, "uncapped"), known(workers, curve=curve))
 
 
@@ -43,40 +43,40 @@ def test_calls_take_what_was_measured_all_together() -> None:
 
 @pytest.mark.parametrize("strategy", ["ddp", "parameter_server"])
 def test_with_a_free_network_two_workers_take_a_step_each_and_four_share_two_cores(strategy: str) -> None:
-    assert told(strategy, 2) == pytest.approx(STEP, rel=1e-4)
+    assert step_seconds(strategy, 2) == pytest.approx(STEP, rel=1e-4)
     update = UPDATE if strategy == "parameter_server" else 0.0  # which the server does once
-    assert told(strategy, 4) == pytest.approx(2 * STEP - update, rel=1e-4)
+    assert step_seconds(strategy, 4) == pytest.approx(2 * STEP - update, rel=1e-4)
 
 
 def test_fsdp_updates_only_a_share() -> None:
-    assert told("fsdp", 2) == pytest.approx(STEP - UPDATE / 2, rel=1e-4)
+    assert step_seconds("fsdp", 2) == pytest.approx(STEP - UPDATE / 2, rel=1e-4)
 
 
 def test_a_pipeline_of_equal_stages_has_its_bubble() -> None:
     passes = 2 * (FORWARD + BACKWARD)  # two blocks to a stage
-    assert told("pipeline", 2) == pytest.approx((MICRO_BATCHES + 1) * passes + UPDATE / 2)
+    assert step_seconds("pipeline", 2) == pytest.approx((MICRO_BATCHES + 1) * passes + UPDATE / 2)
 
 
 def test_four_stages_on_two_cores_take_at_least_their_work_and_at_most_one_after_the_other() -> None:
     work = MICRO_BATCHES * 4 * (FORWARD + BACKWARD) + UPDATE
-    assert work / 2 < told("pipeline", 4) < work
+    assert work / 2 < step_seconds("pipeline", 4) < work
 
 
 def test_an_exchange_that_needs_no_core_hides_behind_backward_except_the_last_bucket() -> None:
     one_second = Curve((1.0, 2.0), (0.1, 0.1), (0.0, 0.0))
-    assert told("ddp", 2, one_second) == pytest.approx(STEP + 0.1, rel=0.01)
+    assert step_seconds("ddp", 2, one_second) == pytest.approx(STEP + 0.1, rel=0.01)
 
 
 def test_an_exchange_that_needs_all_of_a_core_hides_nothing() -> None:
     busy = Curve((1.0, 2.0), (0.1, 0.1), (0.1, 0.1))
     buckets = 3  # 8 MB, 34 MB, 8 MB
-    assert told("ddp", 2, busy) == pytest.approx(STEP + buckets * 0.1, rel=0.01)
+    assert step_seconds("ddp", 2, busy) == pytest.approx(STEP + buckets * 0.1, rel=0.01)
 
 
 def test_fsdp_waits_for_every_gather_and_reduction() -> None:
     idle = Curve((1.0, 2.0), (0.1, 0.1), (0.0, 0.0))
     exchanges = 4 + 4 + 4  # forward, backward, and gradients of each block
-    assert told("fsdp", 2, idle) == pytest.approx(STEP - UPDATE / 2 + exchanges * 0.1, rel=0.01)
+    assert step_seconds("fsdp", 2, idle) == pytest.approx(STEP - UPDATE / 2 + exchanges * 0.1, rel=0.01)
 
 
 def test_curves_go_on_as_they_ended() -> None:

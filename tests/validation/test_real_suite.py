@@ -51,19 +51,19 @@ def test_predictions_are_written_before_anything_is_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FORETRAIN_HOME", str(tmp_path))
-    monkeypatch.setattr(real_suite, "PREDICTIONS", tmp_path / "told.jsonl")
+    monkeypatch.setattr(real_suite, "PREDICTIONS", tmp_path / "predictions.jsonl")
     monkeypatch.setattr(real_suite, "crew", pretended_crew)
     monkeypatch.setattr(real_suite, "calibrated", pretended_calibration)
     monkeypatch.setattr(real_suite, "ensure_namespaces", lambda: None)
     monkeypatch.setattr(real_suite, "_REPEATING_SECONDS", 0.0)
     report = real_suite.run(tmp_path)
-    lines = [json.loads(line) for line in (tmp_path / "told.jsonl").read_text().splitlines()]
-    told = {line["case"]: number for number, line in enumerate(lines) if "predicted_at" in line}
+    lines = [json.loads(line) for line in (tmp_path / "predictions.jsonl").read_text().splitlines()]
+    predicted = {line["case"]: number for number, line in enumerate(lines) if "predicted_at" in line}
     run = {line["case"]: number for number, line in enumerate(lines) if "measured_at" in line}
-    assert set(told) == {case.name for workers in WORKERS for case in cases(workers)}
+    assert set(predicted) == {case.name for workers in WORKERS for case in cases(workers)}
     assert set(run) == {case.name for case in report.cases}
-    assert all(told[name] < run[name] for name in run)
-    # what comes of 1 s told and 1.1 s measured, for the strategies whose step is told to be 1 s
+    assert all(predicted[name] < run[name] for name in run)
+    # the error of 1 s predicted and 1.1 s measured, for the strategies whose step is predicted to take 1 s
     ddp = report.metrics["ddp"][real_suite.FORETRAIN]
     assert ddp.mean == pytest.approx(0.1 / 1.1, abs=0.01)
     assert ddp.coverage is not None
@@ -76,7 +76,7 @@ def test_intervals_reach_as_far_as_what_was_seen() -> None:
     assert real_suite._spread([]) is None
 
 
-def test_a_busy_machine_is_told_of() -> None:
+def test_a_busy_machine_is_reported() -> None:
     case = Case(
         "ddp, mlp, 2 workers, uncapped", "ddp", 1.1, {real_suite.FORETRAIN: 1.0, real_suite.TEXTBOOK: 2.0}
     )
@@ -86,7 +86,7 @@ def test_a_busy_machine_is_told_of() -> None:
     assert not any("busy" in note for note in quiet.notes)
 
 
-def test_who_is_not_root_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_other_than_root_gets_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     assert namespaces.why_not() is not None
     with pytest.raises(MissingData, match=r"root|iproute2"):

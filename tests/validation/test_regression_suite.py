@@ -46,10 +46,10 @@ def test_a_gpu_left_out_follows_from_its_computing_power() -> None:
 
 
 def test_nothing_of_the_gpu_left_out_is_seen() -> None:
-    """A GPU slowed a thousandfold is told as if it were not."""
+    """A GPU slowed a thousandfold is predicted as if it were not."""
     slow = {key: [1000 * value[0]] if key[2] == "t4" else value for key, value in RUNS.items()}
-    told = {case.name: case for case in _unseen_powers(slow, ("net", 32)) if case.group == "t4"}
-    assert told["net 32 px, batch 64 on t4"].predicted[OTHER_GPUS] == pytest.approx(seconds("t4", 64))
+    by_name = {case.name: case for case in _unseen_powers(slow, ("net", 32)) if case.group == "t4"}
+    assert by_name["net 32 px, batch 64 on t4"].predicted[OTHER_GPUS] == pytest.approx(seconds("t4", 64))
 
 
 def test_too_few_timings_make_no_case() -> None:

@@ -63,7 +63,7 @@ def test_the_judged_model_is_in_no_prior() -> None:
     assert np.array_equal(never.means, Priors(elsewhere).of(ANY, "a", "aws-4xt4").means)
 
 
-def test_a_job_of_the_form_is_told() -> None:
+def test_a_job_of_the_form_is_predicted() -> None:
     jobs = sia_jobs(everything())
     (question,) = _questions(steps("a", "aws-4xt4", 0.1), _six)
     cases = answered(question, Priors(jobs))

@@ -13,10 +13,10 @@ CLOCK = Clock(seconds=(10.0, 20.0, 31.0, 41.0, 100.0), accuracies=(50.0, 60.0, 7
 
 def test_epochs_at_the_median_time_of_those_seen() -> None:
     case = Case("a, 50% seen", "a", 5.0, {"foretrain": 6.0}, Quantiles(4, 6, 9))
-    told = in_seconds(case, CLOCK, 0.5)  # two epochs are seen, of 10 s each; the slow last one is not
-    assert told.measured == 100
-    assert told.predicted == {"foretrain": 60.0}
-    assert told.interval == Quantiles(40, 60, 90)
+    job = in_seconds(case, CLOCK, 0.5)  # two epochs are seen, of 10 s each; the slow last one is not
+    assert job.measured == 100
+    assert job.predicted == {"foretrain": 60.0}
+    assert job.interval == Quantiles(40, 60, 90)
 
 
 def test_the_clock_by_hand(tmp_path: Path) -> None:

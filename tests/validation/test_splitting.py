@@ -12,7 +12,7 @@ from validation.splitting import intervals, leave_out, worst
 from foretrain.prediction.operators.listing import Flags, Floats
 
 
-def test_a_group_is_told_by_the_others_only() -> None:
+def test_a_group_is_predicted_by_the_others_only() -> None:
     values = np.array([1.0, 2.0, 30.0])
 
     def mean_of_others(others: Flags, group: str) -> Floats:

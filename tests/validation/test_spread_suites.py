@@ -9,9 +9,9 @@ from calibration.datasets.ultrascale import NanotronRun
 from calibration.datasets.vtrain import MegatronRun
 from calibration.frameworks import Holding
 from validation.report import Case
-from validation.ultrascale_suite import HERE, Told, _in_speed, _verdicts
+from validation.ultrascale_suite import HERE, PredictedRun, _in_speed, _verdicts
 from validation.ultrascale_suite import _asked as nanotron_asked
-from validation.vtrain_suite import Told as TimedRun
+from validation.vtrain_suite import PredictedRun as TimedRun
 from validation.vtrain_suite import _asked as megatron_asked
 from validation.vtrain_suite import _beside
 
@@ -42,20 +42,20 @@ def test_speeds_are_the_inverse_of_times_and_so_are_their_intervals() -> None:
     assert speed.interval == Quantiles(0.125, 0.25, 0.5)
 
 
-def _told(size: float, ran: bool) -> Told:
+def _predicted(size: float, ran: bool) -> PredictedRun:
     run = replace(NANOTRON, tokens_per_second=1.0 if ran else None, memory_bytes=size if ran else None)
-    return Told(run, None, 1.0, Holding(size, 0.0), Holding(size, 0.0), True)
+    return PredictedRun(run, None, 1.0, Holding(size, 0.0), Holding(size, 0.0), True)
 
 
 def test_what_fits_is_judged_by_the_limit_of_the_other_size() -> None:
-    others = [_told(size, size < 50) for size in (10.0, 30.0, 49.0, 60.0, 70.0)]
-    told = [_told(20.0, True), _told(80.0, False)]
-    found = _verdicts([each.run for each in told], told, others)
-    assert found[HERE] == 2
-    assert found["everything runs"] == 1
+    others = [_predicted(size, size < 50) for size in (10.0, 30.0, 49.0, 60.0, 70.0)]
+    predicted = [_predicted(20.0, True), _predicted(80.0, False)]
+    verdicts = _verdicts([each.run for each in predicted], predicted, others)
+    assert verdicts[HERE] == 2
+    assert verdicts["everything runs"] == 1
 
 
-def test_runs_alike_at_other_depths_say_how_far_off_the_constants_are() -> None:
+def test_runs_of_the_same_layout_at_other_depths_correct_the_constants() -> None:
     parts: Any = None
     timed = [TimedRun(replace(MEGATRON, layers=layers, seconds=1.0), parts, 0.0) for layers in (12, 16, 20)]
     apart = TimedRun(replace(MEGATRON, width=2048), parts, 0.0)

@@ -89,7 +89,7 @@ def test_larger_batches_are_worth_less_where_the_critical_batch_is_small() -> No
     assert late == pytest.approx(0.25 * 8, rel=0.01)
 
 
-def test_figures_tell_every_deadline_of_the_best_case() -> None:
+def test_figures_list_every_deadline_of_the_best_case() -> None:
     quick, slow = (replace(one, step_seconds=(sum(one.step_seconds),)) for one in RUNNERS[:2])
     job = PhasedJob((1200,), (quick, slow), HandOver(5.0, 7.0))
     market = Market("aws", Network("resnet50", 10_240, 1024), (), 0.0)

@@ -136,7 +136,7 @@ def test_parsing(text: str, options: LoraOptions) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "no rank"),
         ("r=x", "no rank"),
@@ -145,12 +145,12 @@ def test_parsing(text: str, options: LoraOptions) -> None:
         ("r=4,quantised=no", "takes no value"),
     ],
 )
-def test_what_cannot_be_parsed(text: str, said: str) -> None:
-    with pytest.raises(InvalidRequest, match=said):
+def test_what_cannot_be_parsed(text: str, message: str) -> None:
+    with pytest.raises(InvalidRequest, match=message):
         parse_lora(text)
 
 
-def test_unknown_options_and_targets_are_told_with_near_ones() -> None:
+def test_errors_of_unknown_options_and_targets_name_near_ones() -> None:
     with pytest.raises(UnknownName, match="did you mean targets"):
         parse_lora("r=4,target=q")
     with pytest.raises(UnknownName, match="did you mean q_proj"):

@@ -54,10 +54,10 @@ def _counts(text: str) -> tuple[str, int, int]:
     name, colon, counts = text.rpartition(":")
     if not colon:
         return text, 1, 1
-    found = re.fullmatch(r"([1-9]\d*)(?:x([1-9]\d*))?", counts)
-    if not found:
+    match = re.fullmatch(r"([1-9]\d*)(?:x([1-9]\d*))?", counts)
+    if not match:
         raise InvalidRequest(f"{text!r} is not hardware: write {FORMS}, e.g. h100-sxm:8x4")
-    return name, int(found.group(1)), int(found.group(2) or 1)
+    return name, int(match.group(1)), int(match.group(2) or 1)
 
 
 def _rented(text: str) -> Hardware:
@@ -84,8 +84,8 @@ def _equal_nodes(path: str) -> Hardware:
     if len(groups) > 1:
         listed = ", ".join(group.name for group in groups)
         raise InvalidRequest(
-            f"the nodes of {path} differ ({listed}), and this takes equal ones; `foretrain predict` spreads "
-            "a batch over nodes that differ"
+            f"{path} describes a heterogeneous cluster ({listed}), and this takes a homogeneous one; "
+            "`foretrain predict` supports heterogeneous clusters"
         )
     return groups[0]
 
@@ -104,10 +104,10 @@ def groups_of(file: ClusterFile) -> tuple[Hardware, ...]:
 
 def _one_node(entry: NodeEntry) -> Hardware:
     if entry.named_by == "instance":
-        found = hardware(entry.name)
-        if found.offer is None or found.nodes > 1:
+        instance = hardware(entry.name)
+        if instance.offer is None or instance.nodes > 1:
             raise InvalidRequest(f"instance is {entry.name!r}; write PROVIDER:INSTANCE, how many as count")
-        return found
+        return instance
     if entry.named_by == "node":
         machine = nodes()[entry.name]
         return _machine(machine.id, machine, 1)
@@ -116,7 +116,7 @@ def _one_node(entry: NodeEntry) -> Hardware:
 
 
 def _repeated(one: Hardware, count: int) -> Hardware:
-    """So many nodes alike, named as people would write them."""
+    """`count` identical nodes, with the name that a user would write."""
     if one.node is None and one.offer is None:
         counts = f"{one.devices_per_node}x{count}" if count > 1 else str(one.devices_per_node)
         name = one.name if counts == "1" else f"{one.name}:{counts}"

@@ -132,6 +132,6 @@ def _replace_file(file: Path, offers: Iterable[Offer]) -> None:
 
 @contextmanager
 def _locked(file: Path) -> Iterator[None]:
-    with file.open("w") as lock:
+    with file.open("w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

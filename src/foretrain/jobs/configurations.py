@@ -40,7 +40,7 @@ from foretrain.prediction.step.parallel import Environment
 from foretrain.prediction.stragglers import default_jitter, slowdown
 from foretrain.prediction.strategies.catalogue import layout_of, plan_words, shards_state
 from foretrain.prediction.strategies.layout import Layout
-from foretrain.prediction.strategies.memory_options import MemoryOptions
+from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.prediction.strategies.sharded import STAGES as ZERO_STAGES
 from foretrain.units import format_bytes
 from foretrain.workloads.graph import Phase, state_bytes
@@ -365,10 +365,10 @@ def _ranked(fitting: Sequence[Candidate]) -> tuple[Candidate, ...]:
 
 
 def _configured(
-    space: ConfigurationSpace, hardware: Hardware, found: Candidates, recomputes: bool
+    space: ConfigurationSpace, hardware: Hardware, candidates: Candidates, recomputes: bool
 ) -> Configured:
-    estimate = _estimated(space, hardware, found.fitting[0])
-    return Configured(hardware, estimate, found.fitting, recomputes, compared=found.compared)
+    estimate = _estimated(space, hardware, candidates.fitting[0])
+    return Configured(hardware, estimate, candidates.fitting, recomputes, compared=candidates.compared)
 
 
 def _estimated(space: ConfigurationSpace, hardware: Hardware, candidate: Candidate) -> RunConfiguration:

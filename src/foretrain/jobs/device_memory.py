@@ -20,8 +20,8 @@ from functools import cache
 from foretrain.facts.devices import Device
 from foretrain.prediction.memory.calibration import memory_calibration
 from foretrain.prediction.memory.estimate import context_bytes, estimate_memory
-from foretrain.prediction.memory.workspace import first_products
-from foretrain.prediction.strategies.memory_options import MemoryOptions
+from foretrain.prediction.memory.lifetimes import first_products
+from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.workloads.graph import Graph, Role
 
 _FEW, _MANY = 2, 64

@@ -70,8 +70,8 @@ def calibrate(
 
 
 def _columns(works: WorkTable, cache_bytes: float) -> tuple[list[str], Floats]:
-    found = terms(works, cache_bytes)
-    return list(found), np.stack(list(found.values()), axis=1)
+    by_name = terms(works, cache_bytes)
+    return list(by_name), np.stack(list(by_name.values()), axis=1)
 
 
 def _parts(group: Sequence[TimedWork]) -> tuple[WorkTable, Floats]:
@@ -85,8 +85,8 @@ def _memory(group: Sequence[TimedWork]) -> tuple[float, float]:
 
     def fitted(size: float) -> tuple[float, float]:
         columns = np.hstack((_columns(works, size)[1], fresh))
-        found = relative_fit(columns, times)
-        return float(np.mean(np.abs(columns @ found / times - 1))), float(found[-1])
+        coefficients = relative_fit(columns, times)
+        return float(np.mean(np.abs(columns @ coefficients / times - 1))), float(coefficients[-1])
 
     best = min(_CACHES, key=lambda size: fitted(size)[0])
     return best, fitted(best)[1]
@@ -97,11 +97,11 @@ def _fit(group: Sequence[TimedWork], cache_bytes: float, fresh: float) -> Family
     names, columns = _columns(works, cache_bytes)
     mapping = fresh_bytes(works) * fresh
     rest = np.maximum(times - mapping, _LEAST_SHARE * times)
-    found = relative_fit(columns, rest)
-    ratio = times / (_left_out(columns, rest, found) + mapping)
+    coefficients = relative_fit(columns, rest)
+    ratio = times / (_left_out(columns, rest, coefficients) + mapping)
     p10, p90 = _robust_quantiles(ratio)
     return FamilyFit(
-        seconds_per={name: float(each) for name, each in zip(names, found, strict=True) if each > 0},
+        seconds_per={name: float(each) for name, each in zip(names, coefficients, strict=True) if each > 0},
         cases=len(times),
         mean_absolute_error=float(np.mean(np.abs(1 / ratio - 1))),
         p10=p10,
@@ -117,10 +117,10 @@ def _robust_quantiles(ratio: Floats) -> tuple[float, float]:
     return math.exp(middle - _P90 * deviation), math.exp(middle + _P90 * deviation)
 
 
-def _left_out(columns: Floats, times: Floats, found: Floats) -> Floats:
+def _left_out(columns: Floats, times: Floats, coefficients: Floats) -> Floats:
     """Each time as predicted by a fit to all the others; by the fit itself where there are too few."""
     if len(times) <= _FEWEST_LEFT:
-        return np.asarray(columns @ found)
+        return np.asarray(columns @ coefficients)
     predicted = np.empty(len(times))
     for row in range(len(times)):
         others = np.arange(len(times)) != row
@@ -138,10 +138,10 @@ def relative_fit(columns: Floats, times: Floats) -> Floats:
     scale = np.maximum(columns.max(axis=0), np.finfo(float).tiny)
     design = columns / scale / times[:, None]
     weights = np.ones(len(times))
-    found = np.zeros(columns.shape[1])
+    scaled = np.zeros(columns.shape[1])
     for _ in range(_ROUNDS):
         root = np.sqrt(weights)
-        found = nnls(design * root[:, None], root)[0]
-        weights = 1 / np.maximum(np.abs(design @ found - 1), _LEAST_RESIDUAL)
-    result: Floats = found / scale
+        scaled = nnls(design * root[:, None], root)[0]
+        weights = 1 / np.maximum(np.abs(design @ scaled - 1), _LEAST_RESIDUAL)
+    result: Floats = scaled / scale
     return result

@@ -12,7 +12,7 @@ Reference: Yang et al., "Prediction of the Resource Consumption of Distributed D
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import groupby
@@ -28,10 +28,14 @@ _WEAK_CONTRAST = 0.5
 _DISTINCT = 0.8
 """Where clusters are close, they must explain this share of the variance: noise that is spread uniformly
 reaches 0.75, normal noise 0.64."""
-_BUSY_SHARE = 0.5
-"""A constant share of at least this is busy."""
-_NEGLIGIBLE_BYTES_PER_SECOND = 10_000.0
-"""A constant rate below this is background traffic: idle."""
+_SHARE_LEVELS, _CORE_LEVELS, _RATE_LEVELS = (0.05, 0.5), (0.05, 0.25), (10_000.0, 10_000.0)
+_LEVELS: Mapping[Resource, tuple[float, float]] = {
+    Resource.GPU: _SHARE_LEVELS,
+    Resource.GPU_MEMORY_BUSY: _SHARE_LEVELS,
+    Resource.CPU: _CORE_LEVELS,
+    Resource.MEMORY: (1.0, 1.0),
+}
+"""A signal that never exceeds the first value is idle background; a constant one at the second is busy."""
 
 UTILISATION = (Resource.GPU, Resource.CPU)
 MEMORY = (Resource.GPU_MEMORY_BUSY, Resource.MEMORY)
@@ -76,15 +80,15 @@ class Bursts:
     spans: tuple[Span, ...]
 
 
-def bursts_of(series: Series, *, full: float | None = None) -> Bursts | None:
-    """The bursts of a series; None without samples. `full` is the value at full use, where there is one.
+def bursts_of(series: Series) -> Bursts | None:
+    """The bursts of a series; None without samples.
 
     The first and the last run may be cut off by the window, so that their lengths count only where there is
     no other run of their kind.
     """
     if not len(series.values):
         return None
-    is_burst = _burst_samples(series, full)
+    is_burst = _burst_samples(series)
     runs = _runs(_edges(series.seconds), is_burst)
     spans = tuple(span for busy, span in runs if busy)
     return Bursts(
@@ -102,7 +106,7 @@ def bursts_of(series: Series, *, full: float | None = None) -> Bursts | None:
 
 
 def four_resources(
-    series: Sequence[Series], *, node: int = 0, window: tuple[float, float] | None = None, cores: int = 0
+    series: Sequence[Series], *, node: int = 0, window: tuple[float, float] | None = None
 ) -> tuple[Bursts, ...]:
     """The bursts of utilisation, memory, transmit and receive of a node, as far as they were sampled.
 
@@ -112,10 +116,22 @@ def four_resources(
     described = []
     for choices in (UTILISATION, MEMORY, TRANSMIT, RECEIVE):
         chosen = _of_a_node(here, choices)
-        bursts = None if chosen is None else bursts_of(chosen, full=_full(chosen.resource, cores))
+        bursts = None if chosen is None else bursts_of(chosen)
         if bursts is not None:
             described.append(bursts)
     return tuple(described)
+
+
+def series_of(bursts: Bursts, series: Sequence[Series]) -> Series:
+    """The samples that bursts were taken from, over the whole run."""
+    of_resource = [each for each in series if each.node == bursts.node and each.resource is bursts.resource]
+    if bursts.resource in (Resource.TRANSMIT, Resource.RECEIVE):
+        return next(
+            each for each in of_resource if (each.label, each.worker) == (bursts.label, bursts.worker)
+        )
+    chosen = _of_a_node(of_resource, (bursts.resource,))
+    assert chosen is not None, "bursts are of a series that has samples"
+    return chosen
 
 
 def within(series: Series, window: tuple[float, float] | None) -> Series:
@@ -149,26 +165,12 @@ def _of_a_node(series: Iterable[Series], choices: Sequence[Resource]) -> Series 
     return None
 
 
-def _full(resource: Resource, cores: int) -> float | None:
-    if resource in (Resource.GPU, Resource.GPU_MEMORY_BUSY):
-        return 1.0
-    return float(cores) if resource is Resource.CPU and cores else None
-
-
-def _burst_samples(series: Series, full: float | None) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _burst_samples(series: Series) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Which samples belong to a burst."""
     values = series.values
-    clusters = _two_clusters(values)
-    if clusters is not None:
-        return clusters
-    level = float(values.mean())
-    if full is not None:
-        busy = level >= _BUSY_SHARE * full
-    elif series.resource is Resource.MEMORY:
-        busy = level > 0
-    else:
-        busy = level >= _NEGLIGIBLE_BYTES_PER_SECOND
-    return np.full(len(values), busy)
+    negligible, busy = _LEVELS.get(series.resource, _RATE_LEVELS)
+    clusters = _two_clusters(values) if float(values.max()) >= negligible else None
+    return np.full(len(values), float(values.mean()) >= busy) if clusters is None else clusters
 
 
 def _two_clusters(values: Floats) -> np.ndarray[tuple[int], np.dtype[np.bool_]] | None:

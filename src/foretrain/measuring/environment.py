@@ -8,13 +8,12 @@ import shutil
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
 
-from foretrain import __version__
 from foretrain.facts.devices import devices
+from foretrain.measuring.gpus import GpuReader, open_gpus
 from foretrain.measuring.this_machine import DEVICE_ID, cpu_name
-from foretrain.measuring.watching.gpus import GpuReader, open_gpus
 from foretrain.store.runs import Environment
 
-_PACKAGES = ("torch", "numpy", "transformers", "lightning", "keras", "accelerate", "ray")
+_PACKAGES = ("foretrain", "torch", "numpy", "transformers", "lightning", "keras", "accelerate", "ray")
 _TOPOLOGY_SECONDS = 10.0
 
 
@@ -56,7 +55,7 @@ def device_id(name: str) -> str:
 
 def installed_versions() -> dict[str, str]:
     """Versions of Python, foretrain and the packages that decide how fast training is."""
-    versions = {"python": platform.python_version(), "foretrain": __version__, "system": platform.platform()}
+    versions = {"python": platform.python_version(), "system": platform.platform()}
     for package in _PACKAGES:
         try:
             versions[package] = version(package)

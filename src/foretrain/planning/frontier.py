@@ -1,6 +1,6 @@
 """The answer of `plan`: every machine that could run a job, the Pareto front among them, and the choice.
 
-Nouns only, complete when built; `planning.plan` builds them. `Frontier.to_dict` is what `--json` prints.
+Nouns only, complete when built; `planning.plan` builds them. `Frontier.to_dict` is its JSON form.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ class Frontier(Answer):
         return (self.plans[index] for index in self.front)
 
     def to_dict(self) -> dict[str, Any]:
-        """What `--json` prints; `front`, `cheapest`, `fastest`, `knee`, `chosen` are indices of `plans`."""
+        """The JSON form; `front`, `cheapest`, `fastest`, `knee`, `chosen` are indices of `plans`."""
         return {
             "model": self.model,
             "limits": {"deadline_seconds": self.deadline_seconds, "budget_usd": self.budget_usd},

@@ -32,8 +32,12 @@ from foretrain.prediction.collectives.network import Network
 from foretrain.prediction.cost_models.step_models import cost_model
 from foretrain.prediction.evaluation import Evaluation, evaluate
 from foretrain.prediction.heterogeneous.choice import SplitStep, split_step
-from foretrain.prediction.memory.estimate import MemoryEstimate, estimate_memory, memory_options
-from foretrain.prediction.memory.largest_batch import largest_batch
+from foretrain.prediction.memory.estimate import (
+    MemoryEstimate,
+    estimate_memory,
+    largest_batch,
+    memory_options,
+)
 from foretrain.prediction.operators._base import Knowledge
 from foretrain.prediction.scenario import (
     Parallelism,

@@ -10,9 +10,9 @@ from foretrain.planning.guide.cells import Blank, Cell, Figures
 from foretrain.planning.guide.guide import Guide, ModelGuide
 from foretrain.units import format_bytes, format_duration, format_money
 
-NO_PRICE = "nobody offers such a machine now"
+NO_PRICE = "no current offer for this machine"
 _TINY_USD = 1e-4
-"""Below this the cost of a thousand times the work is told."""
+"""Below this, the cost of a thousand times the work is shown."""
 _SHORT = {Blank.UNEVEN: "-", Blank.MEMORY: "no fit", Blank.UNKNOWN: "?"}
 
 
@@ -58,12 +58,12 @@ def _cost(guide: Guide) -> View:
         return None if one is None else times * one
 
     def text(figures: Figures) -> str:
-        found = usd(figures)
-        return "no price" if found is None else format_money(found)
+        cost = usd(figures)
+        return "no price" if cost is None else format_money(cost)
 
     times = 1
-    told = [cell.figures for model in guide.models for row in model.cells for cell in row if cell.figures]
-    costs = [cost for figures in told if (cost := usd(figures)) is not None]
+    shown = [cell.figures for model in guide.models for row in model.cells for cell in row if cell.figures]
+    costs = [cost for figures in shown if (cost := usd(figures)) is not None]
     times = 1000 if costs and min(costs) < _TINY_USD else 1
     if guide.samples is None:
         work = "a million samples" if times == 1 else "a billion samples"
@@ -77,7 +77,7 @@ def _speedup(_: Guide) -> View:
         "speedup", "Speed-up against one device of the kind", "times as fast",
         lambda figures: figures.speedup,
         lambda figures: _number(figures.speedup),
-        missing="one device alone cannot be told",
+        missing="no prediction for a single device",
     )  # fmt: skip
 
 
@@ -86,7 +86,7 @@ def _value(_: Guide) -> View:
         "value", "Speed-up per fold of cost against one device (more pay from 1 on)", "delta",
         lambda figures: figures.speedup_per_fold_of_cost,
         lambda figures: _number(figures.speedup_per_fold_of_cost),
-        missing="one device alone cannot be told",
+        missing="no prediction for a single device",
     )  # fmt: skip
 
 
@@ -153,20 +153,20 @@ def best_cells(view: View, model: ModelGuide) -> frozenset[tuple[int, int]]:
     """The best machine of each batch by a view, as (machine, batch)."""
     if not view.pick:
         return frozenset()
-    found = ((getattr(pick, view.pick), pick.batch) for pick in model.summary.picks)
-    return frozenset((machine, batch) for machine, batch in found if machine is not None)
+    best = ((getattr(pick, view.pick), pick.batch) for pick in model.summary.picks)
+    return frozenset((machine, batch) for machine, batch in best if machine is not None)
 
 
 def picks(guide: Guide, model: ModelGuide) -> tuple[tuple[str, ...], ...]:
-    """Which machine to take at each batch, under a row of heads; without prices only the fastest is told."""
-    told = ("fastest", "cheapest", "best_value") if has_prices(guide) else ("fastest",)
+    """Which machine to take at each batch, under a row of heads; without prices only the fastest."""
+    criteria = ("fastest", "cheapest", "best_value") if has_prices(guide) else ("fastest",)
 
     def name(place: int | None) -> str:
         return "-" if place is None else guide.machines[place].name
 
-    heads = ("batch", *(each.replace("_", " ") for each in told))
+    heads = ("batch", *(each.replace("_", " ") for each in criteria))
     rows = (
-        (f"{pick.batch:,}", *(name(getattr(pick, each)) for each in told)) for pick in model.summary.picks
+        (f"{pick.batch:,}", *(name(getattr(pick, each)) for each in criteria)) for pick in model.summary.picks
     )
     return heads, *rows
 
@@ -177,15 +177,15 @@ def has_prices(guide: Guide) -> bool:
 
 
 def reasons(guide: Guide, model: ModelGuide) -> tuple[tuple[str, str], ...]:
-    """Why cells are blank: what stands in them, and the reason with whom it concerns."""
-    found: dict[tuple[str, str], list[str]] = {}
+    """Why cells are blank: the mark in the cell, and the reason with the machines it applies to."""
+    machines: dict[tuple[str, str], list[str]] = {}
     for machine, row in zip(guide.machines, model.cells, strict=True):
         for cell in row:
             if cell.blank is not None:
-                names = found.setdefault((_SHORT[cell.blank], cell.reason), [])
+                names = machines.setdefault((_SHORT[cell.blank], cell.reason), [])
                 if machine.name not in names:
                     names.append(machine.name)
-    return tuple((mark, f"{reason} ({', '.join(names)})") for (mark, reason), names in found.items())
+    return tuple((mark, f"{reason} ({', '.join(names)})") for (mark, reason), names in machines.items())
 
 
 def _number(value: float | None) -> str:

@@ -43,8 +43,8 @@ def batch_parts(plan: Plan) -> str:
     """How these are divided: `8 × 256` by replicas, `8 × 2 × 128` with micro-batches."""
     configuration = plan.configuration
     factors = (configuration.global_batch // configuration.batch, configuration.micro_batches)
-    said = [f"{factor:,}" for factor in factors if factor > 1]
-    return " × ".join((*said, f"{configuration.batch // configuration.micro_batches:,}")) if said else ""
+    shown = [f"{factor:,}" for factor in factors if factor > 1]
+    return " × ".join((*shown, f"{configuration.batch // configuration.micro_batches:,}")) if shown else ""
 
 
 def between_times(seconds: Quantiles) -> str:

@@ -10,15 +10,17 @@ from foretrain.errors import InvalidRequest, MissingData
 if TYPE_CHECKING:
     from foretrain.convergence.forecast import Convergence
     from foretrain.learning.scaling.answer import ScalingAnswer
+    from foretrain.measuring.watching.report import Report
     from foretrain.planning.rent_or_buy import RentOrBuy
     from foretrain.prediction.advice.scaling_curve import ScalingCurve
+    from foretrain.store.runs import Resource
 
 FORMATS = (".png", ".svg", ".pdf")
 
 
 def draw_rent_or_buy(answer: RentOrBuy, path: Path) -> None:
     """Cumulative cost of owning and of renting against hours of use, with the break-even marked."""
-    _check_format(path)
+    check_format(path)
     figure, axes = _figure()
     curves = answer.curves
     axes.plot(curves.hours, curves.own_usd, label="own", linewidth=2)
@@ -42,7 +44,7 @@ def draw_rent_or_buy(answer: RentOrBuy, path: Path) -> None:
 
 def draw_step_scaling(answer: ScalingAnswer, path: Path) -> None:
     """Step time over devices, one line with its 80 % interval for each batch size; timings as points."""
-    _check_format(path)
+    check_format(path)
     figure, axes = _figure()
     for batch in sorted({row.batch for row in answer.predictions}):
         rows = sorted(
@@ -67,7 +69,7 @@ def draw_step_scaling(answer: ScalingAnswer, path: Path) -> None:
 
 def draw_scaling_curve(curve: ScalingCurve, model: str, path: Path) -> None:
     """Samples per second over devices, with perfect scaling, the knee and the best number."""
-    _check_format(path)
+    check_format(path)
     figure, axes = _figure()
     counts = [point.devices for point in curve.points]
     speeds = [point.samples_per_second for point in curve.points]
@@ -92,7 +94,7 @@ def draw_scaling_curve(curve: ScalingCurve, model: str, path: Path) -> None:
 
 def draw_convergence(answer: Convergence, path: Path) -> None:
     """The log, the fan of what is to come, the target, and the steps at which it is met."""
-    _check_format(path)
+    check_format(path)
     figure, axes = _figure()
     fan, steps = answer.fan, answer.steps
     axes.plot(
@@ -115,7 +117,62 @@ def draw_convergence(answer: Convergence, path: Path) -> None:
     _save(figure, path)
 
 
-def _check_format(path: Path) -> None:
+def draw_run(report: Report, path: Path) -> None:
+    """Steps and resources of a run while it took steps; bursts are shaded, the prediction is a band."""
+    from foretrain.measuring.bursts import series_of, within
+
+    check_format(path)
+    drawn = [(bursts, series_of(bursts, report.run.series)) for bursts in report.bursts]
+    figure, _ = _figure()
+    figure.clear()
+    figure.set_size_inches(8.4, 1.9 * (1 + len(drawn)))
+    all_axes = figure.subplots(1 + len(drawn), 1, sharex=True, squeeze=False)[:, 0]
+    _draw_steps(all_axes[0], report)
+    for axes, (bursts, series) in zip(all_axes[1:], drawn, strict=True):
+        scale, unit = _axis_unit(bursts.resource)
+        axes.plot(series.seconds, series.values / scale, linewidth=0.8, color="C0")
+        for span in bursts.spans:
+            axes.axvspan(span.start, span.end, color="C1", alpha=0.25, linewidth=0)
+        where = f" of node {bursts.node}" if any(each.node for each in report.bursts) else ""
+        name = f"{bursts.resource.value.replace('_', ' ')} {bursts.label}".strip()
+        highest = float(within(series, report.window).values.max()) / scale
+        axes.set(ylabel=unit, ylim=(0, 1.1 * highest or 1.0))
+        axes.set_title(f"{name}{where}: pattern {bursts.pattern.value}", fontsize=9, loc="left")
+    for axes in all_axes:
+        axes.grid(visible=True, alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+    if report.window is not None:
+        start, end = report.window
+        all_axes[-1].set_xlim(start - 0.1 * (end - start), end + 0.05 * (end - start))
+    all_axes[-1].set_xlabel("seconds since the start (bursts shaded)")
+    _save(figure, path)
+
+
+def _draw_steps(axes: Any, report: Report) -> None:
+    run = report.run
+    for each in run.steps:
+        axes.plot(each.ends, each.seconds, ".", markersize=3, label=f"worker {each.worker}")
+    if run.prediction is not None:
+        made = run.prediction
+        axes.axhspan(
+            made.p10_seconds, made.p90_seconds, color="0.7", alpha=0.4, linewidth=0, label="predicted"
+        )
+    axes.set(ylabel="step, s", ylim=(0, None))
+    axes.set_title("step times", fontsize=9, loc="left")
+    if run.steps or run.prediction is not None:
+        axes.legend(frameon=False, fontsize=8, loc="upper right", ncols=4)
+
+
+def _axis_unit(resource: Resource) -> tuple[float, str]:
+    """What values are divided by for the axis, and the unit there."""
+    from foretrain.store.runs import UNITS
+
+    unit = UNITS[resource]
+    return {"bytes": (1e9, "GB"), "bytes/s": (1e6, "MB/s"), "share": (0.01, "%")}.get(unit, (1.0, unit))
+
+
+def check_format(path: Path) -> None:
+    """Refuse a file whose name does not end in a known format, or whose folder does not exist."""
     if path.suffix.lower() not in FORMATS:
         raise InvalidRequest(f"cannot draw into {path.name!r}: end the name in {', '.join(FORMATS)}")
     if not path.parent.is_dir():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 
 SPACE = "\u00a0"
@@ -54,9 +55,12 @@ def flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def as_flags(text: str) -> str:
-    """A message of the core with its fields spelled as options: `global_batch` becomes --global-batch."""
-    names = _option_names()
+def as_flags(text: str, more: Iterable[str] = ()) -> str:
+    """A message of the core with its fields spelled as options: `global_batch` becomes --global-batch.
+
+    `more` are names of options beyond those of the requests.
+    """
+    names = {*_option_names(), *more}
 
     def spelled(match: re.Match[str]) -> str:
         quoted, bare = match.group(1), match.group(2)

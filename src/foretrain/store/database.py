@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,7 +13,6 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 
 from foretrain.errors import InvalidRequest, UnknownName
-from foretrain.store.arrays import DamagedArray
 from foretrain.store.failures import damaged
 from foretrain.store.opening import Database
 from foretrain.store.queries import RunQuery
@@ -109,8 +107,9 @@ class Store:
                     f"{id_or_prefix!r} is the start of several ids: {', '.join(ids)}; write more of it"
                 )
             newest = select(runs.c.id).order_by(runs.c.started_at.desc()).limit(10_000)
-            known = list(connection.scalars(newest))
-        raise UnknownName("run", id_or_prefix, known, "List them: foretrain runs list")
+            known: list[str] = list(connection.scalars(newest))
+        shortened = {each[: max(len(id_or_prefix), 4)] for each in known}
+        raise UnknownName("run", id_or_prefix, {*known, *shortened}, "List them: foretrain runs list")
 
     def runs(self, query: RunQuery | None = None, *, with_series: bool = False) -> list[Run]:
         """The runs that meet a query, newest first; with their steps and series only if wanted."""
@@ -132,7 +131,7 @@ class Store:
                     )
                     for row in rows
                 ]
-        except (DamagedArray, zlib.error, json.JSONDecodeError) as error:
+        except (ValueError, zlib.error) as error:  # an array, JSON, or a name that this version does not have
             raise damaged(self.place, f"the data of a run cannot be decoded ({error})") from error
 
     def trials(self, campaign: str) -> dict[str, Status]:

@@ -39,16 +39,22 @@ def unwritable(place: str, reason: str) -> BackendFailed:
 
 def damaged(place: str, reason: str) -> InvalidData:
     """The error of a store whose content cannot be read."""
-    return InvalidData(
-        place,
-        f"is no readable store: {reason}; move the file away to start a new store, restore a backup, or "
-        "recover what can be read with `sqlite3 FILE .recover`",
+    advice = (
+        "restore a backup of the database"
+        if _is_server(place)
+        else "move the file away to start a new store, restore a backup, or recover what can be read with "
+        "`sqlite3 FILE .recover`"
     )
+    return InvalidData(place, f"is no readable store: {reason}; {advice}")
 
 
 def is_busy(error: BaseException | None) -> bool:
     """Whether another process holds the lock of an SQLite file."""
     return _code(error).startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
+
+
+def _is_server(place: str) -> bool:
+    return place.startswith("postgresql://")
 
 
 def _code(error: BaseException | None) -> str:
@@ -72,7 +78,7 @@ def _sentence(error: BaseException | None, place: str) -> ForetrainError:
         )
     if code.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
         return unwritable(place, text)
-    if place.startswith("postgresql") and (not code or code.startswith(("08", "28", "3D", "57P"))):
+    if _is_server(place) and (not code or code.startswith(("08", "28", "3D", "57P"))):
         return BackendFailed(
             f"no connection to the store {place}: {text}; check that the server runs, and host, port, user "
             f"and database in the URL, {ELSEWHERE}"

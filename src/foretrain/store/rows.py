@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any
 
-from foretrain.encoding import encode
+import numpy as np
+
 from foretrain.errors import InvalidRequest
 from foretrain.store.arrays import decode_array, encode_times, encode_values
 from foretrain.store.runs import (
@@ -26,6 +27,8 @@ from foretrain.store.runs import (
 from foretrain.store.tables import plain_text
 
 Row = Mapping[str, Any]
+_LATEST_SECONDS = 1e9
+"""30 years: a later time is not one since the start of a run."""
 
 
 def check(run: Run) -> None:
@@ -40,6 +43,12 @@ def check(run: Run) -> None:
     for name, time in times.items():
         if time.utcoffset() is None:
             raise InvalidRequest(f"{name} of run {run.id} has no time zone; use datetime.now(UTC)")
+    for name, sampled in [
+        *(("step ends", steps.ends) for steps in run.steps),
+        *((f"times of the series {series.resource}", series.seconds) for series in run.series),
+    ]:
+        if not np.all(np.abs(sampled) < _LATEST_SECONDS):
+            raise InvalidRequest(f"the {name} of run {run.id} are not all seconds since its start")
     for series in run.series:
         if len(series.seconds) != len(series.values):
             raise InvalidRequest(
@@ -222,11 +231,3 @@ def _number(value: float | None) -> float:
 def _clean(text: str) -> str:
     """Text that every database takes: NUL and undecodable bytes as their escapes."""
     return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
-
-
-def plain_run(run: Run) -> dict[str, Any]:
-    """The run as plain data, without its arrays."""
-    whole: dict[str, Any] = encode(
-        {each.name: getattr(run, each.name) for each in fields(run) if each.name not in ("steps", "series")}
-    )
-    return whole

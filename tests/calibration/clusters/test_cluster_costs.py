@@ -58,10 +58,10 @@ def test_a_power_of_one_adds_and_a_large_one_takes_the_longer() -> None:
 
 def test_rings_take_the_slowest_link() -> None:
     some = steps([1.0, 1.0, 1.0], [2, 4, 4], [2, 4, 2], [1, 1, 2])
-    told = ring_seconds(some, WIRES)
-    assert told[0, 0] == pytest.approx(20 / 10 + 0.5)  # a pair
-    assert told[1, 0] == pytest.approx(1.5 * 20 / 5 + 0.5)  # four share what two had
-    assert told[2, 0] == pytest.approx(1.5 * 20 / 2 + 0.5)  # across nodes
+    seconds = ring_seconds(some, WIRES)
+    assert seconds[0, 0] == pytest.approx(20 / 10 + 0.5)  # a pair
+    assert seconds[1, 0] == pytest.approx(1.5 * 20 / 5 + 0.5)  # four share what two had
+    assert seconds[2, 0] == pytest.approx(1.5 * 20 / 2 + 0.5)  # across nodes
 
 
 def test_exposed_is_what_the_timeline_says() -> None:
@@ -76,7 +76,7 @@ def test_exposed_is_what_the_timeline_says() -> None:
     assert exposed_seconds(some, reductions) == pytest.approx([simulate(tasks).seconds - 10.0])
 
 
-def test_one_worker_waits_for_nobody() -> None:
+def test_one_worker_does_not_wait() -> None:
     some = steps([1.0], [1], [1], [1])
     assert exposed_seconds(some, ring_seconds(some, WIRES)).tolist() == [0.0]
 

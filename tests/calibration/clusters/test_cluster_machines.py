@@ -29,8 +29,8 @@ def test_fit_recovers_what_made_the_runs_and_forgives_an_outlier() -> None:
     ]
     runs = [replace(run, seconds=float(made.seconds([run])[0])) for run in runs for _ in range(3)]
     runs[0] = replace(runs[0], seconds=3 * runs[0].seconds)
-    told = fit_extras(runs).seconds(runs[1:])
-    assert told == pytest.approx(np.array([run.seconds for run in runs[1:]]), rel=0.02)
+    predicted = fit_extras(runs).seconds(runs[1:])
+    assert predicted == pytest.approx(np.array([run.seconds for run in runs[1:]]), rel=0.02)
 
 
 def test_nothing_known_is_perfect_scaling() -> None:

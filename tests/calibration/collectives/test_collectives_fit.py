@@ -14,7 +14,7 @@ from foretrain.prediction.collectives.calibration import NVLINK, Calibration, Li
 
 
 def made(learned: Calibration) -> list[CollectiveTime]:
-    """Times as a calibration tells them."""
+    """Times as a calibration predicts them."""
     bare = [
         CollectiveTime("made", machine, "nvswitch", verb, devices, float(size), 1.0)
         for machine in ("a100-sxm-80gb:8", "h200-sxm:8")
@@ -22,8 +22,8 @@ def made(learned: Calibration) -> list[CollectiveTime]:
         for devices in (2, 8)
         for size in np.logspace(4, 9, 8)
     ]
-    told = np.concatenate([predicted(block, learned) for block in blocks(bare)])
-    return [replace(time, seconds=float(seconds)) for time, seconds in zip(bare, told, strict=True)]
+    times = np.concatenate([predicted(block, learned) for block in blocks(bare)])
+    return [replace(time, seconds=float(seconds)) for time, seconds in zip(bare, times, strict=True)]
 
 
 def test_a_fit_recovers_what_made_its_data() -> None:
@@ -53,7 +53,7 @@ def test_a_bus_that_four_devices_share_like_an_ideal_one_has_exponent_one() -> N
     assert exponents(waiting) == pytest.approx({"rack": 1.0})
 
 
-def test_a_machine_told_from_others_misses_by_the_difference_of_exponents() -> None:
+def test_the_error_of_a_machine_predicted_from_others_is_the_difference_of_exponents() -> None:
     spread = unseen_spread({"one": 1.0, "other": 1.0})
     assert spread["p10"] == spread["p90"] == 1.0
     assert unseen_spread({"one": 0.0, "other": 2.0})["p90"] > 4

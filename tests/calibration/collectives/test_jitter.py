@@ -19,13 +19,13 @@ RUN = ScalingRun("pytorch", "m", "v100-sxm2-16gb", False, False, "resnet50", "fp
 def test_its_own_variation_is_recovered(cv: float) -> None:
     """Runs that take exactly as long as the model says for one candidate."""
     runs = [replace(RUN, devices=count) for count in (2, 4, 8)]
-    told = by_links(runs)
+    predicted = by_links(runs)
     place = int(np.abs(CANDIDATES - cv).argmin())
     made = [
         replace(run, seconds=float(even + wait))
-        for run, even, wait in zip(runs, told, waits(runs)[place], strict=True)
+        for run, even, wait in zip(runs, predicted, waits(runs)[place], strict=True)
     ]
-    assert best_candidate(made, told, np.ones(len(made), bool)) == place
+    assert best_candidate(made, predicted, np.ones(len(made), bool)) == place
 
 
 def test_waits_are_those_of_the_slowest() -> None:

@@ -52,7 +52,7 @@ def test_gavel(tmp_path: Path) -> None:
     assert [len(jobs[name].timings) for name in ("gavel-k80", "gavel-p100")] == [2, 1]
 
 
-def test_absent_files_are_told(tmp_path: Path) -> None:
+def test_absent_files_are_reported(tmp_path: Path) -> None:
     with pytest.raises(MissingData, match="name the folder of public measurements"):
         sia.read(tmp_path)
     with pytest.raises(MissingData, match="name the folder of public measurements"):

@@ -65,14 +65,14 @@ def test_lambdas_runs_get_the_published_batch_or_one_by_memory(tmp_path: Path) -
     ]
     _write(tmp_path / lambda_labs.FILE, _LAMBDA + "".join(rows))
     found = lambda_labs.read(tmp_path)
-    first, guessed, told = found.runs
+    first, guessed, stated = found.runs
     assert first.batch == 80
     assert first.batch_known
     assert first.seconds == pytest.approx(1 / 75)
     assert guessed.device_id == "rtxa5000"
     assert guessed.batch == pytest.approx(80)
     assert not guessed.batch_known
-    assert (told.precision, told.batch, told.software) == ("fp16", 96, "1.13")
+    assert (stated.precision, stated.batch, stated.software) == ("fp16", 96, "1.13")
     assert found.left_out == {
         "several GPUs": 1,
         "laptop GPU without a sheet": 1,

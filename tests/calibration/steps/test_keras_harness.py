@@ -1,4 +1,4 @@
-"""The Keras harness gets back its own constants, and leaves alone what the data do not tell."""
+"""The Keras harness recovers its own constants and keeps the priors that the data do not determine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _step(rng: np.random.Generator, gpu: int, regularised: bool = False) -> Harn
     return HarnessStep(made_of, Slowness(), 1e9, gpu, regularised)
 
 
-def test_a_fit_tells_steps_of_known_constants() -> None:
+def test_a_fit_predicts_steps_of_known_constants() -> None:
     rng = np.random.default_rng(4)
     table = harness_table([_step(rng, gpu) for gpu in (0, 1) for _ in range(60)])
     truth = np.concatenate([np.log([term.prior for term in TERMS]), np.zeros(3 + 6)])
@@ -50,12 +50,12 @@ def test_an_unseen_gpu_and_an_unseen_class_stay_as_priced() -> None:
 def test_regularised_weights_and_a_slow_generation_cost_more() -> None:
     rng = np.random.default_rng(6)
     step = _step(rng, 0)
-    alike = [
+    variants = [
         step,
         HarnessStep(step.composition, Slowness(), 1e9, 0, regularised=True),
         HarnessStep(step.composition, Slowness(convolutions=2.0), 1e9, 0, regularised=False),
     ]
-    plain, regularised, slow = Harness(_priors(1)).seconds(harness_table(alike)).tolist()
+    plain, regularised, slow = Harness(_priors(1)).seconds(harness_table(variants)).tolist()
     assert regularised == pytest.approx(plain + 6e-4, rel=1e-3)
     assert slow > plain
 

@@ -7,20 +7,20 @@ import pytest
 from calibration.steps.mixed_precision import fit_factors
 
 
-def test_factors_are_found_from_sums() -> None:
-    """Steps made of three classes in changing shares tell each class's factor."""
+def test_factors_are_recovered_from_sums() -> None:
+    """Steps made of three classes in changing shares determine the factor of each class."""
     seconds = np.random.default_rng(0).uniform(0.1, 1.0, (300, 3))
     truth = np.array([0.5, 1.0, 2.0])
-    found = fit_factors(seconds, seconds @ truth, pull=1e-6)
-    assert found == pytest.approx(truth, rel=1e-3)
+    factors = fit_factors(seconds, seconds @ truth, pull=1e-6)
+    assert factors == pytest.approx(truth, rel=1e-3)
 
 
-def test_a_class_nothing_tells_of_stays_as_it_was() -> None:
-    """What no step has is not corrected."""
+def test_a_class_without_steps_keeps_its_factor() -> None:
+    """A class that occurs in no step is not corrected."""
     seconds = np.column_stack([np.full(50, 1.0), np.zeros(50)])
-    found = fit_factors(seconds, np.full(50, 3.0), pull=1e-3)
-    assert found[0] == pytest.approx(3.0, rel=1e-2)
-    assert found[1] == pytest.approx(1.0)
+    factors = fit_factors(seconds, np.full(50, 3.0), pull=1e-3)
+    assert factors[0] == pytest.approx(3.0, rel=1e-2)
+    assert factors[1] == pytest.approx(1.0)
 
 
 def test_a_few_wild_steps_do_not_decide() -> None:

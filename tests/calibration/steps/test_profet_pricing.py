@@ -1,4 +1,4 @@
-"""Devices forgotten by the operator models are told by others, and never beat physics."""
+"""Devices left out of the operator models are predicted by others, and never beat physics."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _WORKS = table(
 
 
 @pytest.mark.parametrize("name", ["t4", "v100-sxm2-16gb", "k80"])
-def test_what_is_forgotten_is_told_differently_and_not_below_the_least(name: str) -> None:
+def test_a_device_left_out_is_predicted_differently_and_not_below_the_least(name: str) -> None:
     target = device(name)
-    told = HeldOutConvolutionModel().seconds(_WORKS, target)
-    assert np.all(told >= least_seconds(lower(_WORKS, target), target))
-    assert not np.allclose(told, ConvolutionModel().seconds(_WORKS, target))
+    predicted = HeldOutConvolutionModel().seconds(_WORKS, target)
+    assert np.all(predicted >= least_seconds(lower(_WORKS, target), target))
+    assert not np.allclose(predicted, ConvolutionModel().seconds(_WORKS, target))
 
 
 def test_the_models_price_all_of_a_convolutional_network() -> None:

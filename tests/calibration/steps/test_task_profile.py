@@ -1,4 +1,4 @@
-"""A task's mix is found again from its times on some GPUs, and tells another."""
+"""A task's mix is recovered from its times on some GPUs, and predicts another."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def _mixed(gpu: str) -> float:
     return 1e12 * product + 3e9 * byte
 
 
-def test_a_mix_of_products_and_bytes_is_told_on_a_gpu_left_out() -> None:
+def test_a_mix_of_products_and_bytes_is_predicted_on_a_gpu_left_out() -> None:
     for left_out in ("rtx6000", "a100-pcie-40gb", "a100-sxm-80gb", "rtxa6000"):
         profile = fit_profile([_run(gpu, _mixed(gpu)) for gpu in _GPUS if gpu != left_out])
-        told = float(profile.seconds([_run(left_out, 1.0)])[0])
-        assert told == pytest.approx(_mixed(left_out), rel=0.15)
+        predicted = float(profile.seconds([_run(left_out, 1.0)])[0])
+        assert predicted == pytest.approx(_mixed(left_out), rel=0.15)
 
 
 def test_slower_software_is_a_factor() -> None:

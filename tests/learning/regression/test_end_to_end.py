@@ -1,4 +1,4 @@
-"""End-to-end regression: recovers its own law, refuses what it cannot tell, and is kept as text."""
+"""End-to-end regression: recovers its own law, refuses what it cannot predict, and is stored as text."""
 
 from __future__ import annotations
 
@@ -70,10 +70,10 @@ def test_few_values_get_one_power_and_a_delay_of_zero_no_inverse() -> None:
 
 
 def test_batch_is_extrapolated() -> None:
-    told = fit(timed(per_batch, *BATCHES)).predict(Configuration("t4", batch=256))
-    assert told.p50 == pytest.approx(0.522, rel=0.05)
-    assert told.p10 < 0.522 < told.p90
-    assert told.p90 < 0.7
+    predicted = fit(timed(per_batch, *BATCHES)).predict(Configuration("t4", batch=256))
+    assert predicted.p50 == pytest.approx(0.522, rel=0.05)
+    assert predicted.p10 < 0.522 < predicted.p90
+    assert predicted.p90 < 0.7
 
 
 def test_computing_power_is_extrapolated_where_it_decides() -> None:
@@ -122,8 +122,8 @@ def test_repeats_are_not_configurations_and_do_not_narrow_the_interval() -> None
     three = [Configuration("t4", batch=batch) for batch in (16, 32, 64)]
     once = [Timing(each, seconds) for each, seconds in zip(three, (1.0, 1.5, 3.0), strict=True)]
     target = Configuration("t4", batch=32)
-    told = fit(once * 9).predict(target)
-    assert told.p90 / told.p50 > 1.1
+    predicted = fit(once * 9).predict(target)
+    assert predicted.p90 / predicted.p50 > 1.1
 
 
 def test_several_networks_are_refused() -> None:
@@ -132,7 +132,7 @@ def test_several_networks_are_refused() -> None:
         fit(runs)
 
 
-def test_a_feature_that_never_varied_cannot_be_told() -> None:
+def test_a_feature_that_never_varied_cannot_be_predicted() -> None:
     model = fit(timed(per_batch, *BATCHES))
     with pytest.raises(InvalidRequest, match=r"gpus 2 \(all timings: 1\)"):
         model.predict(Configuration("t4", gpus=2, batch=32))
@@ -143,7 +143,7 @@ def test_a_feature_that_never_varied_cannot_be_told() -> None:
 def test_below_zero_it_says_nothing() -> None:
     runs = [Configuration("t4", batch=batch) for batch in (64, 128, 256)]
     model = fit(timed(lambda c: 0.002 * c.batch - 0.1, *runs, noise=0.001))
-    with pytest.raises(MissingData, match=r"goes below zero at .*batch 64 to 256"):
+    with pytest.raises(MissingData, match=r"is negative at .*batch 64 to 256"):
         model.predict(Configuration("t4", batch=8))
 
 

@@ -1,4 +1,4 @@
-"""Steps told by a regression on timings."""
+"""Steps predicted by a regression on timings."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ def per_batch(folder: Path) -> Path:
 
 
 def test_a_step_is_one_of_the_iterations_timed(tmp_path: Path) -> None:
-    told = end_to_end_steps(per_batch(tmp_path)).estimate(MLP, T4)
-    assert told.seconds == pytest.approx(0.01 + 0.002 * MLP.batch)
-    assert told.knowledge is Knowledge.MEASURED
-    assert told.estimate.sources == ("end-to-end regression on timings.csv",)
+    step = end_to_end_steps(per_batch(tmp_path)).estimate(MLP, T4)
+    assert step.seconds == pytest.approx(0.01 + 0.002 * MLP.batch)
+    assert step.knowledge is Knowledge.MEASURED
+    assert step.estimate.sources == ("end-to-end regression on timings.csv",)
 
 
 def test_phases_share_the_whole_step(tmp_path: Path) -> None:
-    told = end_to_end_steps(per_batch(tmp_path)).estimate(MLP, T4)
-    assert set(told.phases) == set(Phase)
-    assert sum(told.phases.values()) == pytest.approx(told.seconds)
+    step = end_to_end_steps(per_batch(tmp_path)).estimate(MLP, T4)
+    assert set(step.phases) == set(Phase)
+    assert sum(step.phases.values()) == pytest.approx(step.seconds)
 
 
 def test_a_gpu_that_was_not_timed_is_refused_if_only_one_was(tmp_path: Path) -> None:
@@ -48,13 +48,13 @@ def test_a_gpu_that_was_not_timed_is_refused_if_only_one_was(tmp_path: Path) -> 
         end_to_end_steps(per_batch(tmp_path)).estimate(MLP, device("v100-sxm2-16gb"))
 
 
-def test_threads_that_differ_must_be_said(tmp_path: Path) -> None:
+def test_threads_that_differ_must_be_given(tmp_path: Path) -> None:
     rows = [f"t4,{batch},{threads},{batch + 1 / threads}" for batch in (1, 2, 4) for threads in (1, 2, 4)]
     file = timings(tmp_path, "device,batch,threads,seconds", *rows)
     with pytest.raises(InvalidRequest, match=r"differ in threads \(1 to 4\)"):
         end_to_end_steps(file).estimate(MLP, T4)
-    told = end_to_end_steps(file, threads=2).estimate(MLP, T4)
-    assert told.seconds == pytest.approx(MLP.batch + 0.5, rel=0.05)
+    step = end_to_end_steps(file, threads=2).estimate(MLP, T4)
+    assert step.seconds == pytest.approx(MLP.batch + 0.5, rel=0.05)
 
 
 def test_of_several_networks_one_is_meant(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Files of timings: what is read, and what is said of wrong ones."""
+"""Files of timings: what is read, and the errors of malformed ones."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_what_is_left_out_is_one_gpu_one_step_no_delay(tmp_path: Path) -> None:
         ("", r"row 1: missing columns 'device', 'seconds'"),
     ],
 )
-def test_wrong_files_are_told_what_is_wrong(tmp_path: Path, text: str, problem: str) -> None:
+def test_errors_of_wrong_files_name_the_problem(tmp_path: Path, text: str, problem: str) -> None:
     with pytest.raises(InvalidData, match=problem):
         read_timings(written(tmp_path, text))
 

@@ -24,7 +24,7 @@ def test_usual_configurations_fill_the_node_then_double_the_nodes() -> None:
     assert places_of("1") == ["1", "2", "4", "8", "8+8"]
 
 
-def test_few_of_many_batches_are_told() -> None:
+def test_few_of_many_batches_are_predicted() -> None:
     timed = [Configuration(Placement((2,)), batch) for batch in (1, 2, 4, 8, 16)]
     assert sorted({item.batch for item in usual_configurations(timed)}) == [1, 4, 16]
 
@@ -37,10 +37,10 @@ def test_a_prediction_of_the_job_stands_in_for_what_was_not_timed() -> None:
     at = (Configuration(Placement((4, 4)), 32),)
     (blind,) = predict_scaling(ScalingRequest(timings, at)).predictions
     answer = predict_scaling(ScalingRequest(timings, at, predict_at=predicted, prediction_error=0.2))
-    (told,) = answer.predictions
+    (informed,) = answer.predictions
     # a fifth faster on one device than predicted: so it is on eight, three times as slow
-    assert told.step_seconds.p50 == pytest.approx(3 * 0.26, rel=0.12)
-    assert blind.step_seconds.p50 < 0.8 * told.step_seconds.p50
+    assert informed.step_seconds.p50 == pytest.approx(3 * 0.26, rel=0.12)
+    assert blind.step_seconds.p50 < 0.8 * informed.step_seconds.p50
     assert answer.model.prior == "a prediction of this job"
     assert "rests on a prediction of this job alone" in answer.notes[0]
 
@@ -51,8 +51,8 @@ def test_many_timings_outweigh_a_wrong_prediction() -> None:
     )
     at = (Configuration(Placement((2,)), 16),)
     request = ScalingRequest(timings, at, predict_at=lambda _, batch: 1.0 * batch, prediction_error=0.3)
-    (told,) = predict_scaling(request).predictions
-    assert told.step_seconds.p50 == pytest.approx(0.16, rel=0.1)
+    (prediction,) = predict_scaling(request).predictions
+    assert prediction.step_seconds.p50 == pytest.approx(0.16, rel=0.1)
 
 
 def test_requests_that_make_no_sense() -> None:
@@ -71,9 +71,9 @@ def test_notes_say_what_rests_on_others() -> None:
 
 
 def test_samples_a_second_are_those_of_all_devices() -> None:
-    (told,) = predict_scaling(
+    (prediction,) = predict_scaling(
         ScalingRequest((timing("4", 8, 1.0),), (Configuration(Placement((4,)), 8),))
     ).predictions
-    assert told.samples_per_second == pytest.approx(4 * 8 / told.step_seconds.p50)
-    assert told.timed_seconds == 1.0
-    assert math.isclose(told.step_seconds.p50, 1.0, rel_tol=0.05)
+    assert prediction.samples_per_second == pytest.approx(4 * 8 / prediction.step_seconds.p50)
+    assert prediction.timed_seconds == 1.0
+    assert math.isclose(prediction.step_seconds.p50, 1.0, rel_tol=0.05)

@@ -114,7 +114,7 @@ def test_the_suggestion_is_what_shrinks_the_variance_most() -> None:
     assert suggest(fitted, GRID, timed, timed, 32) == ()
 
 
-def test_timings_left_out_tell_the_right_form() -> None:
+def test_timings_left_out_select_the_right_form() -> None:
     values = np.array([math.log(0.1), math.log(0.05), math.log(0.5)])
     timings = [
         Timing(item, float(np.exp(seconds)))
@@ -139,12 +139,12 @@ def test_a_prediction_makes_a_prior() -> None:
     timed = (Configuration(Placement((1,)), 32),)
     level = 1.1 * predicted(timed[0].placement, 32)
     fitted = fit(of, columns(timed, 32), np.log([level]), prior)
-    (told,) = step_seconds(fitted, nodes, 32)
+    (informed,) = step_seconds(fitted, nodes, 32)
     (blind,) = step_seconds(fit(of, columns(timed, 32), np.log([level]), form_prior(of)), nodes, 32)
     wanted = 1.1 * predicted(nodes[0].placement, 32)
-    assert told.p50 == pytest.approx(wanted, rel=0.15)
-    assert abs(math.log(told.p50 / wanted)) < abs(math.log(blind.p50 / wanted))
-    assert told.p90 / told.p10 < blind.p90 / blind.p10
+    assert informed.p50 == pytest.approx(wanted, rel=0.15)
+    assert abs(math.log(informed.p50 / wanted)) < abs(math.log(blind.p50 / wanted))
+    assert informed.p90 / informed.p10 < blind.p90 / blind.p10
 
 
 def test_one_batch_leaves_open_where_it_lies_among_all() -> None:

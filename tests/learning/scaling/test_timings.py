@@ -1,4 +1,4 @@
-"""Files of timings and configurations: what is read, and what is said of malformed ones."""
+"""Files of timings and configurations: what is read, and the errors of malformed ones."""
 
 from pathlib import Path
 
@@ -57,7 +57,7 @@ def test_configurations_have_no_time_or_one_that_is_passed_over(tmp_path: Path) 
         ("", "row 1: lacks the column placement, batch, step_seconds"),
     ],
 )
-def test_malformed_files_are_told_with_the_row(tmp_path: Path, text: str, problem: str) -> None:
+def test_errors_of_malformed_files_name_the_row(tmp_path: Path, text: str, problem: str) -> None:
     file = file_of(tmp_path, text)
     with pytest.raises(InvalidData) as error:
         read_timings(file)

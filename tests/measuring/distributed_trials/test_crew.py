@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
 
@@ -16,10 +17,10 @@ pytestmark = pytest.mark.skipif(why_not() is not None, reason=f"no namespaces he
 def test_two_workers_train_and_are_gone_afterwards() -> None:
     with crew(2) as team:
         processes = team.processes[1:]
-        settings = {"model": "convnet", "batch": 2, "seconds": 0.1, "fewest": 2, "most": 5}
-        told = team.do("ddp", **settings)
-        assert len(told) == 2
-        assert all(answer["seconds"] > 0 and answer["runs"] >= 2 for answer in told)
+        settings: dict[str, Any] = {"model": "convnet", "batch": 2, "seconds": 0.1, "fewest": 2, "most": 5}
+        answers = team.do("ddp", **settings)
+        assert len(answers) == 2
+        assert all(answer["seconds"] > 0 and answer["runs"] >= 2 for answer in answers)
         # a slow network shows: each sends and receives 5.2 MB of gradients, at 10 MB/s
         team.cap(10e6)
         capped = team.do("ddp", **settings)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from foretrain.measuring.watching.gpus import GpuReader, visible_gpus
+from foretrain.measuring.gpus import GpuReader, visible_gpus
 from foretrain.measuring.watching.processes import Traffic, descendants, environment_of, traffic_of
 from foretrain.measuring.watching.samplers import Sampler
 from foretrain.store.runs import NODE, Resource, Series

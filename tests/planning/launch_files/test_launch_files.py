@@ -230,13 +230,13 @@ def test_every_variable_is_explained_in_a_comment(target: str, plan: LaunchPlan)
 
 
 def test_the_environment_says_the_degrees() -> None:
-    told = expected_environment(PLANS["degrees"])
-    assert told["FORETRAIN_TENSOR_PARALLEL"] == "4"
-    assert told["FORETRAIN_PIPELINE_PARALLEL"] == "2"
-    assert told["FORETRAIN_ZERO_STAGE"] == "1"
-    assert told["FORETRAIN_MICRO_BATCH"] == "64"  # 1024 samples, 2 replicas, 8 micro-batches
-    assert told["CUDA_DEVICE_MAX_CONNECTIONS"] == "1"
-    assert told["NVIDIA_TF32_OVERRIDE"] == "0"
+    environment = expected_environment(PLANS["degrees"])
+    assert environment["FORETRAIN_TENSOR_PARALLEL"] == "4"
+    assert environment["FORETRAIN_PIPELINE_PARALLEL"] == "2"
+    assert environment["FORETRAIN_ZERO_STAGE"] == "1"
+    assert environment["FORETRAIN_MICRO_BATCH"] == "64"  # 1024 samples, 2 replicas, 8 micro-batches
+    assert environment["CUDA_DEVICE_MAX_CONNECTIONS"] == "1"
+    assert environment["NVIDIA_TF32_OVERRIDE"] == "0"
     assert "FORETRAIN_TENSOR_PARALLEL" not in expected_environment(PLANS["one node"])
 
 

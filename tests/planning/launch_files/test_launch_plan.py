@@ -21,14 +21,14 @@ def frontier() -> Frontier:
 
 
 def test_the_plan_shown_is_launched_as_it_was_planned(frontier: Frontier) -> None:
-    told, shown = launch_plan(frontier, "fp16", "run.py"), frontier.plans[frontier.reported]
-    assert (told.provider, told.instance) == (shown.offer.provider, shown.offer.instance)
-    assert (told.nodes, told.devices_per_node) == (shown.machines, shown.hardware.devices_per_node)
-    assert told.devices == shown.devices
-    assert told.global_batch == shown.configuration.global_batch
-    assert told.micro_batch * told.micro_batches == shown.configuration.batch
-    assert (told.precision, told.script, told.spot) == ("fp16", "run.py", False)
-    assert told.limit_seconds == shown.seconds.p90, "killed in one case of ten, and not in five"
+    launch, shown = launch_plan(frontier, "fp16", "run.py"), frontier.plans[frontier.reported]
+    assert (launch.provider, launch.instance) == (shown.offer.provider, shown.offer.instance)
+    assert (launch.nodes, launch.devices_per_node) == (shown.machines, shown.hardware.devices_per_node)
+    assert launch.devices == shown.devices
+    assert launch.global_batch == shown.configuration.global_batch
+    assert launch.micro_batch * launch.micro_batches == shown.configuration.batch
+    assert (launch.precision, launch.script, launch.spot) == ("fp16", "run.py", False)
+    assert launch.limit_seconds == shown.seconds.p90, "killed in one case of ten, and not in five"
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "zero1", "zero2", "zero3"])
@@ -37,10 +37,10 @@ def test_every_strategy_that_is_planned_can_be_launched(frontier: Frontier, stra
     plan = frontier.plans[index]
     plans = list(frontier.plans)
     plans[index] = replace(plan, spot=True, configuration=replace(plan.configuration, strategy=strategy))
-    told = launch_plan(replace(frontier, plans=tuple(plans), reported=index), "bf16", "train.py")
-    assert (told.layout.name, told.layout.devices, told.spot) == (strategy, plan.devices, True)
+    launch = launch_plan(replace(frontier, plans=tuple(plans), reported=index), "bf16", "train.py")
+    assert (launch.layout.name, launch.layout.devices, launch.spot) == (strategy, plan.devices, True)
     for target in launch_targets().values():
-        file = launch_file(target.name, told)
+        file = launch_file(target.name, launch)
         assert file.file_name.startswith("mnist-cnn-")
         assert "FORETRAIN_STRATEGY" in file.text and strategy in file.text
 
@@ -50,5 +50,5 @@ def test_every_strategy_that_is_planned_can_be_launched(frontier: Frontier, stra
     [("llama3.2-1b", "llama3-2-1b-"), ("my model.py", "my-model-py-"), ("3d-unet", "job-3d-unet-")],
 )
 def test_names_of_jobs_have_letters_digits_and_dashes(frontier: Frontier, model: str, name: str) -> None:
-    told = launch_plan(replace(frontier, model=model), "fp32", "train.py")
-    assert told.name.startswith(name)
+    launch = launch_plan(replace(frontier, model=model), "fp32", "train.py")
+    assert launch.name.startswith(name)

@@ -53,8 +53,8 @@ from ray.cluster_utils import Cluster
 machine = {"num_cpus": 1, "num_gpus": 1, "include_dashboard": False}
 cluster = Cluster(initialize_head=True, head_node_args=machine)
 cluster.add_node(**machine)
-told = {**os.environ, "RAY_ADDRESS": cluster.address}
-code = subprocess.run([sys.executable, sys.argv[1]], env=told, cwd=sys.argv[2]).returncode
+environment = {**os.environ, "RAY_ADDRESS": cluster.address}
+code = subprocess.run([sys.executable, sys.argv[1]], env=environment, cwd=sys.argv[2]).returncode
 cluster.shutdown()
 sys.exit(code)
 """
@@ -86,11 +86,11 @@ def written(target: str, plan: LaunchPlan, folder: Path) -> Path:
 def run(*command: str | Path, folder: Path) -> None:
     """With torchrun on the path, and processes that look no name up to meet."""
     search = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    told = {**os.environ, "PATH": search, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PATH": search, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
     evaluation = subprocess.run(
         [str(part) for part in command],
         cwd=folder,
-        env=told,
+        env=environment,
         capture_output=True,
         text=True,
         timeout=300,

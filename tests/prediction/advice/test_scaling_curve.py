@@ -10,7 +10,7 @@ from foretrain.prediction.advice.scaling_curve import ScalingCurve, ScalingPoint
 
 
 def curve_of(speeds: dict[int, float], too_small: frozenset[int] = frozenset()) -> ScalingCurve:
-    """Numbers of devices with so many samples per second."""
+    """A curve with the samples per second of each number of devices."""
 
     def measure(devices: int) -> ScalingPoint | None:
         if devices not in speeds:

@@ -29,7 +29,7 @@ from foretrain.prediction.collectives.medium import Medium, carried_seconds
 
 
 def medium(rate: float = 1.0, step: float = 0.0, **other: float) -> Medium:
-    """A wire of `rate` bytes a second, one protocol, nothing else that takes time unless said."""
+    """A wire of `rate` bytes a second, one protocol, nothing else that takes time by default."""
     values = {
         "bytes_per_second": rate,
         "copy_bytes_per_second": np.inf,

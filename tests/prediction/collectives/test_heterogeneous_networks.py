@@ -1,4 +1,4 @@
-"""Networks among nodes that differ: the slowest counts, and equal nodes are as they always were."""
+"""Networks of heterogeneous clusters: the slowest node counts, and homogeneous clusters are unchanged."""
 
 from __future__ import annotations
 

@@ -22,12 +22,12 @@ def test_each_device_of_the_mesh_has_six_links() -> None:
     assert set(count.values()) == {6}
 
 
-def test_a_square_has_one_cycle_used_both_ways_and_a_line_only_a_tree() -> None:
+def test_a_square_has_one_bidirectional_cycle_and_a_line_only_a_tree() -> None:
     assert rings_by_size("0-1:1 1-2:1 2-3:1 0-3:1")[3] == 2
     assert rings_by_size("0-1:1 1-2:1")[2] == pytest.approx(4 / 3)
 
 
-def test_devices_all_joined_to_all_use_every_second_link_both_ways() -> None:
+def test_a_full_mesh_uses_every_second_link_in_both_directions() -> None:
     """Eight devices with a link to each other: three disjoint cycles, one matching left over."""
     mesh = " ".join(f"{first}-{second}:1" for first in range(8) for second in range(first + 1, 8))
     assert rings_by_size(mesh) == (0, 1, 2, 2, 4, 4, 6, 6)

@@ -1,4 +1,4 @@
-"""What network hardware is taken to have, and what is said of it."""
+"""Which network hardware is assumed to have, and how that is reported."""
 
 from dataclasses import replace
 

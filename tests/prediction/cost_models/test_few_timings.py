@@ -35,7 +35,7 @@ def test_the_walk_stays_where_the_last_timing_left_it() -> None:
     assert quantiles.p50 == pytest.approx(1.1, rel=1e-4)
 
 
-def test_the_interval_widens_with_the_distance_both_ways() -> None:
+def test_the_interval_widens_with_the_distance_in_both_directions() -> None:
     timings = [TimedSize(16, 1.0, 1.0), TimedSize(32, 2.0, 2.0)]
     widths = [
         math.log(quantiles.p90 / quantiles.p10)

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretrain.prediction.cost_models.launches import ends_in_order, steady_step, synchronised_step
+from foretrain.prediction.cost_models.priced_step import ends_in_order, steady_step, synchronised_step
 
 
 def test_a_slow_device_hides_the_host() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from foretrain.facts.devices import device
 from foretrain.prediction.memory.estimate import estimate_memory
-from foretrain.prediction.strategies.memory_options import MemoryOptions
+from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 from foretrain.workloads.workload import graph_at
 

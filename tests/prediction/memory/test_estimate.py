@@ -19,12 +19,9 @@ from foretrain.prediction.memory.calibration import (
     Spread,
     memory_calibration,
 )
-from foretrain.prediction.memory.estimate import MemoryEstimate, estimate_memory
-from foretrain.prediction.memory.largest_batch import largest_batch
-from foretrain.prediction.memory.lifetimes import Part
-from foretrain.prediction.memory.workspace import convolution_workspaces, tuned_calls
-from foretrain.prediction.strategies.memory_options import MemoryOptions
-from foretrain.prediction.strategies.program import unit_of
+from foretrain.prediction.memory.estimate import MemoryEstimate, estimate_memory, largest_batch
+from foretrain.prediction.memory.lifetimes import Part, convolution_workspaces, tuned_calls
+from foretrain.prediction.strategies.program import MemoryOptions, unit_of
 from foretrain.prediction.strategies.sharded import gathered_units
 from foretrain.workloads.example import Example
 from foretrain.workloads.graph import Graph
@@ -226,6 +223,7 @@ def test_the_largest_batch_fits_and_the_next_does_not() -> None:
     assert estimate_memory(mlp(best), small).fits
     assert not estimate_memory(mlp(best + 1), small).fits
     assert largest_batch(mlp, small, most=best - 1) == best - 1
+    assert largest_batch(mlp, small, start=3) == largest_batch(mlp, small, start=5 * best) == best
 
 
 def test_invalid_options_are_refused() -> None:

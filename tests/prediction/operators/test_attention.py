@@ -27,7 +27,7 @@ def full(batch: int, length: int, heads: int, head: int) -> Work:
 
 
 def priced(work: Work, device: Device) -> float:
-    """The time the shipped model tells."""
+    """The time that the shipped model predicts."""
     return float(AttentionModel().seconds(table([work]), device)[0])
 
 

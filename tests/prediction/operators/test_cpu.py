@@ -1,4 +1,4 @@
-"""Operators on a CPU: hand-derived times, what must hold on any, and what is said of one never timed."""
+"""Operators on a CPU: hand-derived times, what must hold on any, and the error for one never timed."""
 
 from __future__ import annotations
 

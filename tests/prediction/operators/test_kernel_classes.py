@@ -1,4 +1,4 @@
-"""Classes of kernels that run alike."""
+"""Classes of kernels with similar behaviour."""
 
 from __future__ import annotations
 

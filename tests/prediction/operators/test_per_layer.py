@@ -1,4 +1,4 @@
-"""Per-layer regression: the complexity table by hand, which line tells what, and what must hold anywhere."""
+"""Per-layer regression: the complexity table by hand, which line is used, and what must hold anywhere."""
 
 from __future__ import annotations
 
@@ -59,9 +59,11 @@ def test_a_convolution_forward_takes_its_window_times_inputs_for_every_output() 
 
 def test_the_gradients_of_a_convolution_add_up_to_the_backward_row() -> None:
     outputs, window = 2 * 8 * 8 * 4, 3 * 3 * 3
-    ways = (Direction.INPUT_GRADIENT, Direction.WEIGHT_GRADIENT)
+    gradients = (Direction.INPUT_GRADIENT, Direction.WEIGHT_GRADIENT)
     bias = operations(bias_gradient(outputs, 4)) / 4  # a sum is one of the four operations of its row
-    assert sum(operations(LAYER.work(way)) for way in ways) + bias == (2 * window + 1) * outputs
+    assert (
+        sum(operations(LAYER.work(direction)) for direction in gradients) + bias == (2 * window + 1) * outputs
+    )
 
 
 def test_a_fully_connected_layer_takes_twice_as_much_backward() -> None:
@@ -188,7 +190,7 @@ def test_the_shipped_lines_rise_and_every_layer_of_a_network_can_be_priced_where
 
 
 def test_neusight_layers_on_a_v100() -> None:
-    """A linear layer of 4096 x 4096 for 4096 tokens takes 10.1 ms of FLOP at peak; lines tell 11 to 13."""
+    """A linear layer of 4096 x 4096 for 4096 tokens takes 10.1 ms of FLOP at peak; lines predict 11 to 13."""
     layer = product(1, 4096, 4096, 4096, "float32", is_linear=True)
     assert 10.1e-3 < float(PerLayerModel().seconds(table([layer]), V100)[0]) < 13e-3
 

@@ -47,7 +47,7 @@ def seconds(work: Work, device: Device, constants: ProductConstants = IDEAL, sha
 
 
 def priced(work: Work, device: Device) -> float:
-    """The time the shipped model tells."""
+    """The time that the shipped model predicts."""
     return float(MatrixModel().seconds(table([work]), device)[0])
 
 
@@ -112,7 +112,7 @@ def test_types_run_on_their_units(dtype: str, unit: str) -> None:
 
 
 def test_a_throttled_board_is_recognised_by_its_power() -> None:
-    """A T4 may spend half of what a V100 may on a FLOP; nobody needs to have measured it to know."""
+    """A T4 may spend half the energy per FLOP of a V100, which follows from the data sheets alone."""
     lanes = calibration().units["lanes"]
     assert lanes.limit.share(device("t4"), "lanes") < 0.75 * lanes.limit.share(
         device("v100-pcie-32gb"), "lanes"

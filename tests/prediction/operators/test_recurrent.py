@@ -25,7 +25,7 @@ ONE, TWO = RecurrentConstants(1.0, 1.0, 1.0), RecurrentConstants(2.0, 2.0, 1.0)
 
 
 def priced(gates: int, hidden: int, batch: int, steps: int, target: Device, direction: Direction) -> float:
-    """The time the shipped model tells."""
+    """The time that the shipped model predicts."""
     layer = recurrent_work(gates, hidden, batch, steps, "float32", direction)
     return float(RecurrentModel().seconds(table([layer]), target)[0])
 

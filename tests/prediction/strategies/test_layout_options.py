@@ -7,8 +7,7 @@ from foretrain.prediction.memory.estimate import memory_options
 from foretrain.prediction.memory.lifetimes import tensor_lifetimes
 from foretrain.prediction.strategies.catalogue import layout_of, replication
 from foretrain.prediction.strategies.layout import Layout
-from foretrain.prediction.strategies.memory_options import MemoryOptions
-from foretrain.prediction.strategies.program import Axis, Exchange, Program
+from foretrain.prediction.strategies.program import Axis, Exchange, MemoryOptions, Program
 from foretrain.workloads.graph import Buffer, Call, Graph, Phase, Role, Spec
 
 

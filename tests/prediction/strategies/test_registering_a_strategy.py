@@ -25,8 +25,7 @@ from foretrain.prediction.strategies._base import ExchangeSeconds, Strategy
 from foretrain.prediction.strategies.catalogue import forms, layout_of, plan_words, registered, strategies
 from foretrain.prediction.strategies.gradients import parameter_bytes
 from foretrain.prediction.strategies.layout import Layout, whole_number
-from foretrain.prediction.strategies.memory_options import MemoryOptions
-from foretrain.prediction.strategies.program import Axis, Exchange, Program, When
+from foretrain.prediction.strategies.program import Axis, Exchange, MemoryOptions, Program, When
 from foretrain.registry import DuplicateName
 from foretrain.serving.requests.groups import strategy_help
 from foretrain.testing import RegisteredStrategySuite

@@ -83,7 +83,7 @@ def test_replicating_takes_a_time_for_each_parameter_and_device() -> None:
 
 
 def test_the_first_device_holds_the_outputs_of_all() -> None:
-    classes = 10  # voice-linear tells ten speakers apart
+    classes = 10  # voice-linear distinguishes ten speakers
     assert first_device_bytes(VOICE, 4) == 2 * 3 * 20 * classes * 4
     assert first_device_bytes(VOICE, 1) == 0
     held = memory_options(Program(VOICE), 1.0, layout_of("dp", 4, 4))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.drawings import charts, of_class, parsed, said
+from tests.support.drawings import charts, of_class, parsed, text_of
 
 from foretrain.serving.html.bars import COLOURS, Slice, Stack, stacked_bar
 
@@ -34,7 +34,7 @@ def widths(markup: str) -> list[float]:
 
 def rows(markup: str) -> list[list[str]]:
     return [
-        [said(cell) for cell in row.iter("td")]
+        [text_of(cell) for cell in row.iter("td")]
         for row in parsed(markup).iter("tr")
         if row.find("td") is not None
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.drawings import charts, check_drawing, of_class, parsed, said, size
+from tests.support.drawings import charts, check_drawing, of_class, parsed, size, text_of
 
 from foretrain.serving.html.charts import (
     Dot,
@@ -67,8 +67,12 @@ def test_points_have_tips_and_the_chosen_one_is_named() -> None:
         Dot(300, 9, Standing.OTHER, "loser"),
     )
     drawing = charts(scatter(scatter_of(*dots)))[0]
-    assert [said(circle) for circle in drawing.iter("circle")] == ["loser", "fast one: 100 s", "chosen one"]
-    assert "2 chosen one" in [said(text) for text in of_class(drawing, "chosen") if text.tag == "text"]
+    assert [text_of(circle) for circle in drawing.iter("circle")] == [
+        "loser",
+        "fast one: 100 s",
+        "chosen one",
+    ]
+    assert "2 chosen one" in [text_of(text) for text in of_class(drawing, "chosen") if text.tag == "text"]
     assert len(of_class(drawing, "interval")) == 2
 
 
@@ -78,7 +82,7 @@ def test_limits_are_lines_with_names() -> None:
     )
     for drawing in charts(scatter(info)):
         assert len(of_class(drawing, "limit")) == 2
-        assert [said(text) for text in of_class(drawing, "limit-label")] == ["deadline", "budget"]
+        assert [text_of(text) for text in of_class(drawing, "limit-label")] == ["deadline", "budget"]
 
 
 def test_thousands_of_others_are_drawn_as_few() -> None:
@@ -96,14 +100,14 @@ def test_points_far_away_are_counted_not_drawn() -> None:
     )
     markup = scatter(info)
     assert len(of_class(charts(markup)[0], "other")) == 1
-    assert "Not drawn, far beyond the upper right: 1" in said(parsed(markup))
+    assert "Not drawn, far beyond the upper right: 1" in text_of(parsed(markup))
 
 
 def test_names_are_escaped() -> None:
     hostile = "<script>&'\""
     markup = scatter(scatter_of(Dot(1, 1, Standing.CHOSEN, hostile, (hostile,))))
     assert "<script" not in markup
-    assert said(next(charts(markup)[0].iter("circle"))) == hostile
+    assert text_of(next(charts(markup)[0].iter("circle"))) == hostile
 
 
 NUMBERS = st.floats(0.01, 1e9)
@@ -146,10 +150,10 @@ def test_the_ideal_is_a_line_without_points() -> None:
     drawing = charts(markup)[0]
     assert len(of_class(drawing, "curve")) == 2
     assert len(of_class(drawing, "ideal")) == 1
-    assert [said(circle) for circle in drawing.iter("circle")] == ["one", "eight"]
+    assert [text_of(circle) for circle in drawing.iter("circle")] == ["one", "eight"]
     assert len(of_class(drawing, "hollow")) == 1
-    assert [said(label) for label in of_class(drawing, "label")] == ["best"]
-    assert [said(entry) for entry in of_class(parsed(markup), "entry")] == ["perfect", "predicted"]
+    assert [text_of(label) for label in of_class(drawing, "label")] == ["best"]
+    assert [text_of(entry) for entry in of_class(parsed(markup), "entry")] == ["perfect", "predicted"]
 
 
 def test_a_band_goes_up_and_comes_back() -> None:

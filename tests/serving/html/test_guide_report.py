@@ -28,11 +28,11 @@ def test_sections_tables_and_reasons(small: Guide) -> None:
     headings = re.findall("<h2>(.*?)</h2>", page)
     assert headings == ["mnist-cnn", "voice-linear", "Machines and prices", "Notes"]
     assert page.count('class="heat"') == 2 * 6
-    for said in (
-        "a batch of 32 does not divide evenly over 3 devices; 33 does", "nobody offers such a machine now",
+    for expected in (
+        "a batch of 32 does not divide evenly over 3 devices; 33 does", "no current offer for this machine",
         "<code>foretrain guide mnist-cnn</code>", "2026-11-16", small.models[1].summary.verdict,
     ):  # fmt: skip
-        assert said.lower() in page.lower(), said
+        assert expected.lower() in page.lower(), expected
 
 
 def test_the_fastest_of_each_batch_is_outlined(small: Guide) -> None:
@@ -42,9 +42,9 @@ def test_the_fastest_of_each_batch_is_outlined(small: Guide) -> None:
         assert {batch for _, batch in best} == set(small.batches)
         for machine, batch in best:
             column = small.batches.index(batch)
-            told = [row[column] for row in model.cells if row[column].figures]
+            cells = [row[column] for row in model.cells if row[column].figures]
             fastest = model.cells[machine][column]
-            others = [value(time, cell) for cell in told if cell.figures and not cell.figures.is_bound]
+            others = [value(time, cell) for cell in cells if cell.figures and not cell.figures.is_bound]
             assert value(time, fastest) == pytest.approx(min(filter(None, others)), rel=0.01)
 
 
@@ -61,7 +61,7 @@ def test_what_stands_in_the_cells(small: Guide) -> None:
     assert written(shown["cost"], unpriced) == "no price"
 
 
-def test_tiny_costs_are_told_of_a_thousand_epochs(small: Guide) -> None:
+def test_tiny_costs_are_shown_for_a_thousand_epochs(small: Guide) -> None:
     (cost,) = views(small, ("cost",))
     figures = small.models[0].cells[1][2].figures
     assert figures is not None and figures.usd_per_epoch is not None

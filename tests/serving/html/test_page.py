@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.drawings import of_class, parsed, said
+from tests.support.drawings import of_class, parsed, text_of
 
 from foretrain.serving.html.page import (
     KeyFigure,
@@ -110,8 +110,8 @@ def test_notes_stand_once() -> None:
 
 
 def test_options_are_not_broken_at_their_dashes() -> None:
-    said = notes(("see --reference-batch, or <b>",))
-    assert said == (
+    markup = notes(("see --reference-batch, or <b>",))
+    assert markup == (
         '<ul class="notes"><li>see <span class="keep">--reference-batch</span>, or &lt;b&gt;</li></ul>'
     )
     assert code("plan -x a-b") == '<code>plan <span class="keep">-x</span> a-b</code>'
@@ -121,7 +121,7 @@ def test_options_are_not_broken_at_their_dashes() -> None:
 def test_definitions_and_figures() -> None:
     assert definitions([("name", code("<x>"))]).endswith("<dt>name</dt><dd><code>&lt;x&gt;</code></dd></dl>")
     tree = parsed(key_figures([KeyFigure("time", "3 h", "2 to 4 h"), KeyFigure("cost", "$5")]))
-    assert [said(figure) for figure in tree.iter("dd")] == ["3 h2 to 4 h", "$5"]
+    assert [text_of(figure) for figure in tree.iter("dd")] == ["3 h2 to 4 h", "$5"]
 
 
 def test_only_addresses_of_the_web_become_links() -> None:
@@ -142,8 +142,8 @@ def test_a_table_knows_what_to_sort_by_and_what_to_mark() -> None:
     )
     tree = parsed(made)
     assert [cell.get("data-sort") for cell in of_class(tree, "number")] == [None, "3600.0", "7200.0", None]
-    assert [said(row) for row in of_class(tree, "marked")] == ["b2h 00m1 - 3 h"]
-    assert [said(row) for row in of_class(tree, "faded")] == ["a1h 00m"]
+    assert [text_of(row) for row in of_class(tree, "marked")] == ["b2h 00m1 - 3 h"]
+    assert [text_of(row) for row in of_class(tree, "faded")] == ["a1h 00m"]
     assert tree.find(".//table").get("class") == "short sortable"  # type: ignore[union-attr]
     assert tree[0].get("role") == "region"
 

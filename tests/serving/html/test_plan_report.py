@@ -49,7 +49,7 @@ def test_the_answer_comes_first() -> None:
     frontier = limited()
     plan = frontier.plans[frontier.reported]
     answer = text_of(plan_report(frontier)).split("The choice")[0]
-    for said in (
+    for expected in (
         f"Rent {plan.offer.provider}:{plan.offer.instance}",
         plan.hardware.device.id,
         plan.offer.region,
@@ -58,7 +58,7 @@ def test_the_answer_comes_first() -> None:
         format_money(plan.usd.p50),
         "the deadline of 1h 00m and the budget of $30.00 with over 99 % probability",
     ):
-        assert said in answer
+        assert expected in answer
 
 
 def test_every_plan_of_the_front_is_in_the_table_and_one_is_ticked() -> None:
@@ -71,7 +71,7 @@ def test_every_plan_of_the_front_is_in_the_table_and_one_is_ticked() -> None:
     assert table.count("<tr") == 1 + len(frontier.front)
 
 
-def test_where_nothing_meets_the_limits_that_is_said_and_nothing_is_ticked() -> None:
+def test_where_nothing_meets_the_limits_a_sentence_says_so_and_nothing_is_ticked() -> None:
     report = plan_report(example(deadline_seconds=60.0, budget_usd=1.0))
     assert "Nothing is expected to keep these limits. The nearest is" in text_of(report)
     assert "✓" not in report
@@ -79,12 +79,12 @@ def test_where_nothing_meets_the_limits_that_is_said_and_nothing_is_ticked() -> 
 
 
 def test_without_limits_there_is_no_chance() -> None:
-    said = text_of(plan_report(example()))
-    assert "chance" not in said
-    assert "probability." not in said.split("The choice")[0]
+    text = text_of(plan_report(example()))
+    assert "chance" not in text
+    assert "probability." not in text.split("The choice")[0]
 
 
-def test_without_a_prediction_in_full_the_job_is_still_told() -> None:
+def test_without_a_prediction_in_full_the_job_is_still_shown() -> None:
     headings = HEADINGS.findall(plan_report(replace(limited(), prediction=None)))
     assert "Where the job&#x27;s time goes" in headings
     assert "Memory" not in headings
@@ -96,7 +96,7 @@ def test_without_variants_there_are_no_sections_of_them() -> None:
     assert not {"In two phases", "Rent or buy", "Excluded"} & set(headings)
 
 
-def test_command_and_date_are_told() -> None:
+def test_command_and_date_are_shown() -> None:
     report = plan_report(limited(), "foretrain plan 'a b' --html r.html", "2026-11-16")
     assert "Made on 2026-11-16 by foretrain plan &#x27;a b&#x27; --html r.html" in text_of(report)
 
@@ -147,7 +147,7 @@ def test_the_chart_holds_every_plan_and_the_front_has_the_numbers_of_the_table()
 
 
 @pytest.mark.parametrize(
-    ("reason", "said"),
+    ("reason", "sentence"),
     [
         (Reason(1, Verdict.OVER_DEADLINE, 0, 3600.0, 0.0), "1h 00m over the deadline"),
         (
@@ -159,8 +159,8 @@ def test_the_chart_holds_every_plan_and_the_front_has_the_numbers_of_the_table()
         (Reason(1, Verdict.DOMINATED, 0, 0.0, 2.0), "{} is $2.00 cheaper"),
     ],
 )
-def test_why_a_plan_lost(reason: Reason, said: str) -> None:
+def test_why_a_plan_lost(reason: Reason, sentence: str) -> None:
     frontier = limited()
     offer = frontier.plans[0].offer
-    expected = said.format(f"{offer.provider}:{offer.instance}")
+    expected = sentence.format(f"{offer.provider}:{offer.instance}")
     assert why_lost(frontier, reason).replace("\u00a0", " ") == expected

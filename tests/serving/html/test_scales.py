@@ -76,7 +76,7 @@ def test_values_and_ticks_stay_inside(
 
 
 @given(st.floats(0.01, 1e7), st.floats(1.05, 1e6), st.sampled_from(Quantity))
-def test_there_are_always_some_ticks_and_no_two_read_alike(
+def test_there_are_always_some_ticks_with_distinct_labels(
     low: float, factor: float, quantity: Quantity
 ) -> None:
     scale = scale_over([low, low * factor], Axis("", quantity), 0, 800)

@@ -8,7 +8,7 @@ from importlib.resources import files
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.drawings import of_class, parsed, said
+from tests.support.drawings import of_class, parsed, text_of
 
 from foretrain.serving.html.tables import SHADES, HeatCell, HeatMap, heat_map, shade
 
@@ -44,10 +44,10 @@ def test_more_is_never_paler(values: list[float]) -> None:
 def test_every_cell_has_its_number_or_a_reason() -> None:
     missing = HeatCell(None, reason="does not fit into memory")
     tree = parsed(heat_map(chart((cell(1), cell(2)), (missing, HeatCell(None, reason="no price")))))
-    cells = [said(td) for td in tree.iter("td")]
+    cells = [text_of(td) for td in tree.iter("td")]
     assert cells == ["1 s", "2 s", "–a", "–b"]
     (reasons,) = of_class(tree, "reasons")
-    assert [said(entry) for entry in reasons] == ["a does not fit into memory", "b no price"]
+    assert [text_of(entry) for entry in reasons] == ["a does not fit into memory", "b no price"]
     assert [td.get("title") for td in tree.iter("td")] == [
         "exactly 1", "exactly 2", "does not fit into memory", "no price",
     ]  # fmt: skip
@@ -61,18 +61,18 @@ def test_one_reason_has_one_letter() -> None:
 
 def test_rows_columns_and_scale_are_named() -> None:
     tree = parsed(heat_map(chart((cell(1), cell(8)), (cell(2), cell(4)))))
-    heads = [(said(th), th.get("scope")) for th in tree.iter("th")]
+    heads = [(text_of(th), th.get("scope")) for th in tree.iter("th")]
     assert heads == [
         ("machine", "col"), ("batch", "colgroup"), ("32", "col"), ("64", "col"),
         ("machine 0", "row"), ("machine 1", "row"),
     ]  # fmt: skip
-    assert said(of_class(tree, "scale")[0]) == "seconds: 1 s  8 s"
+    assert text_of(of_class(tree, "scale")[0]) == "seconds: 1 s  8 s"
 
 
-def test_a_map_of_nothing_still_tells_why() -> None:
+def test_a_map_of_nothing_still_shows_the_reason() -> None:
     tree = parsed(heat_map(chart((HeatCell(None, reason="no GPU"),))))
     assert not of_class(tree, "scale")
-    assert "no GPU" in said(tree)
+    assert "no GPU" in text_of(tree)
 
 
 @pytest.mark.parametrize("number", range(SHADES))

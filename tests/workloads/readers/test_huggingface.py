@@ -117,12 +117,12 @@ def test_a_file_and_its_folder_are_one_model(tmp_path: Path) -> None:
     assert other.fingerprint() != source.fingerprint()
 
 
-def test_an_unknown_model_type_is_told_with_near_ones(tmp_path: Path) -> None:
+def test_the_error_of_an_unknown_model_type_names_near_ones(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match=r"did you mean .*llama"):
         source_of(tmp_path, {**LLAMA, "model_type": "lama"})
 
 
-def test_an_unknown_architecture_is_told_with_those_of_its_type(tmp_path: Path) -> None:
+def test_the_error_of_an_unknown_architecture_names_those_of_its_type(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match="LlamaForCausalLM"):
         source_of(tmp_path, {**LLAMA, "architectures": ["LlamaForCausalLLM"]})
     with pytest.raises(UnknownName, match="BertForMaskedLM"):
@@ -145,10 +145,12 @@ def test_a_type_that_is_for_none_of_the_tasks(tmp_path: Path) -> None:
         source_of(tmp_path, {"model_type": "sam"})
 
 
-@pytest.mark.parametrize(("text", "said"), [("{", "is not JSON"), ("[]", "model_type"), ("{}", "model_type")])
-def test_what_is_no_configuration(tmp_path: Path, text: str, said: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "message"), [("{", "is not JSON"), ("[]", "model_type"), ("{}", "model_type")]
+)
+def test_what_is_no_configuration(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "config.json").write_text(text)
-    with pytest.raises(InvalidData, match=said):
+    with pytest.raises(InvalidData, match=message):
         read_model(f"hf:{tmp_path}")
 
 
@@ -163,13 +165,13 @@ def test_sizes_that_contradict_each_other(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "said"),
+    ("sizes", "message"),
     [
         ({"seq_len": 65}, "from 1 to 64"),
         ({"batch": 0}, "at least 1"),
         ({"image_size": 32}, "has no image_size"),
     ],
 )
-def test_sizes_the_model_cannot_take(tmp_path: Path, sizes: dict[str, Any], said: str) -> None:
-    with pytest.raises(InvalidRequest, match=said):
+def test_sizes_the_model_cannot_take(tmp_path: Path, sizes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidRequest, match=message):
         source_of(tmp_path, LLAMA).example(BuildOptions(**sizes))

@@ -75,17 +75,17 @@ def test_a_model_that_comes_without_a_head_is_given_one() -> None:
     [
         ("timm:resnet50_", "resnet50"),
         ("torchvision:resnet51", "resnet5"),
-        ("timm:resnet18.nobody", "resnet18"),
+        ("timm:resnet18.unknown", "resnet18"),
     ],
 )
-def test_an_unknown_name_is_told_with_near_ones(model: str, near: str) -> None:
+def test_the_error_of_an_unknown_name_names_near_ones(model: str, near: str) -> None:
     with pytest.raises(UnknownName) as caught:
         read_model(model)
     assert any(near in name for name in caught.value.near)
 
 
 @pytest.mark.parametrize(
-    ("model", "said"),
+    ("model", "message"),
     [
         ("torchvision:fasterrcnn_resnet50_fpn", "by the values of their scores"),
         ("torchvision:r3d_18", "need clips"),
@@ -93,8 +93,8 @@ def test_an_unknown_name_is_told_with_near_ones(model: str, near: str) -> None:
         ("torchvision:quantized_resnet18", "cannot be trained"),
     ],
 )
-def test_models_that_cannot_be_traced_say_why(model: str, said: str) -> None:
-    with pytest.raises(InvalidRequest, match=said):
+def test_models_that_cannot_be_traced_say_why(model: str, message: str) -> None:
+    with pytest.raises(InvalidRequest, match=message):
         read_model(model)
 
 

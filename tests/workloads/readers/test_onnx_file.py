@@ -139,7 +139,7 @@ def test_a_recurrent_node_is_one_fused_operator(tmp_path: Path) -> None:
     assert sum(call.name == "foretrain.rnn" for call in graph.calls) == 1
 
 
-def test_an_operator_nobody_knows_is_named(tmp_path: Path) -> None:
+def test_an_unknown_operator_is_named(tmp_path: Path) -> None:
     node = helper.make_node("NonMaxSuppression", ["x", "s"], ["y"], name="select")
     inputs = [value("x", FLOAT, 1, 5, 4), value("s", FLOAT, 1, 1, 5)]
     with pytest.raises(UnknownName, match=r"NonMaxSuppression.*select"):

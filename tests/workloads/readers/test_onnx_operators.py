@@ -274,7 +274,7 @@ def test_upsample_is_the_older_resize() -> None:
 
 
 @pytest.mark.parametrize(
-    ("case", "said"),
+    ("case", "message"),
     [
         (("GRU", normal(5, 2, 3), [normal(1, 12, 3), normal(1, 12, 4)], {"hidden_size": 4}), "resets before"),
         (("RNN", normal(5, 2, 3), [normal(1, 4, 3), normal(1, 4, 4)],
@@ -285,6 +285,6 @@ def test_upsample_is_the_older_resize() -> None:
         (("AveragePool", IMAGE, [], {"kernel_shape": [2, 2], "pads": [0, 0, 1, 1]}), "uneven"),
     ],
 )  # fmt: skip
-def test_forms_that_torch_cannot_run_are_refused(case: Case, said: str) -> None:
-    with pytest.raises(InvalidRequest, match=said):
+def test_forms_that_torch_cannot_run_are_refused(case: Case, message: str) -> None:
+    with pytest.raises(InvalidRequest, match=message):
         OnnxModule(model_of(case), Path())(torch.from_numpy(case[1]))

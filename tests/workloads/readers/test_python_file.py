@@ -83,7 +83,7 @@ def test_what_the_file_prints_stays_out_of_standard_output(
 
 
 @pytest.mark.parametrize(
-    ("returned", "said"),
+    ("returned", "message"),
     [
         ("nn.Linear(2, 2)", "without example inputs"),
         ("5", "returns a int"),
@@ -93,8 +93,10 @@ def test_what_the_file_prints_stays_out_of_standard_output(
         ("(nn.Linear(2, 2), ())", "no input tensor"),
     ],
 )
-def test_a_wrong_return_value_is_told_with_the_right_one(tmp_path: Path, returned: str, said: str) -> None:
-    with pytest.raises(InvalidRequest, match=said):
+def test_the_error_of_a_wrong_return_value_names_the_right_one(
+    tmp_path: Path, returned: str, message: str
+) -> None:
+    with pytest.raises(InvalidRequest, match=message):
         source_of(tmp_path, HEAD + f"def build():\n    return {returned}\n").example(BuildOptions())
 
 
@@ -109,7 +111,7 @@ def test_a_file_that_exits_does_not_take_us_along(tmp_path: Path) -> None:
         source_of(tmp_path, "import sys\nsys.exit(3)\n").example(BuildOptions())
 
 
-def test_a_missing_callable_is_told_with_near_ones(tmp_path: Path) -> None:
+def test_the_error_of_a_missing_callable_names_near_ones(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match="did you mean build"):
         source_of(tmp_path, NET, "biuld").example(BuildOptions())
 
@@ -163,7 +165,7 @@ def test_two_folders_with_modules_of_one_name_do_not_mix(tmp_path: Path) -> None
     assert not any(str(tmp_path) in entry for entry in sys.path)
 
 
-def test_a_module_that_fails_in_forward_is_told_with_the_layer(tmp_path: Path) -> None:
+def test_the_error_of_a_failing_forward_names_the_layer(tmp_path: Path) -> None:
     text = HEAD + (
         "def build():\n"
         "    return nn.Sequential(nn.Linear(8, 3), nn.Linear(4, 1)), torch.rand(2, 8), torch.sum\n"

@@ -43,7 +43,7 @@ def test_convolution_and_its_weight_gradient() -> None:
     assert found[0].dims["in_channels"] == 3
 
 
-def test_the_layout_of_images_is_told() -> None:
+def test_the_layout_of_images_is_recorded() -> None:
     plain, last = (works(graph("conv", channels_last=flag), Kind.CONVOLUTION) for flag in (False, True))
     assert {work.dims["channels_last"] for work in plain} == {0}
     assert {work.dims["channels_last"] for work in last} == {1}

@@ -193,9 +193,9 @@ def test_a_model_without_blocks_cannot_be_checkpointed() -> None:
 def test_channels_last_reaches_the_convolution() -> None:
     for channels_last in (False, True):
         traced = graph("conv", channels_last=channels_last)
-        told = [call.settings.get("channels_last") for call in traced.calls if "convolution" in call.name]
-        assert told
-        assert all(bool(flag) is channels_last for flag in told)
+        flags = [call.settings.get("channels_last") for call in traced.calls if "convolution" in call.name]
+        assert flags
+        assert all(bool(flag) is channels_last for flag in flags)
 
 
 def test_shared_parameters_count_once() -> None:

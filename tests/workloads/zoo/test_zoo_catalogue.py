@@ -1,4 +1,4 @@
-"""The catalogue: what may be asked of an entry, and what is said when something else is."""
+"""The catalogue: what may be requested of an entry, and the errors for other requests."""
 
 from __future__ import annotations
 

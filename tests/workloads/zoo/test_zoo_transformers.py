@@ -109,7 +109,7 @@ def test_a_bert_classifier_reads_the_first_token_and_has_no_decoder() -> None:
     assert not any(name.startswith(("transform", "decoder")) for name in names)
 
 
-def test_bert_sees_both_ways() -> None:
+def test_bert_sees_both_directions() -> None:
     example = small("bert")
     (ids,) = example.inputs
     changed = ids.clone()
@@ -126,7 +126,7 @@ def test_a_decoder_reads_the_source(family: str) -> None:
 
 
 def test_attention_by_hand() -> None:
-    """With zero queries every key weighs alike, so the answer is the mean of the values seen so far."""
+    """With zero queries every key has the same weight, so the output is the mean of the values so far."""
     attention = Attention(2, 1, kind="eager", causal=True)
     with torch.no_grad():
         for layer, weight in ((attention.query, 0.0), (attention.key, 1.0), (attention.value, 1.0)):
@@ -189,7 +189,7 @@ def test_one_expert_with_room_for_all_is_a_dense_layer() -> None:
 def test_tokens_beyond_the_capacity_of_their_expert_skip_it() -> None:
     layer, x = experts(2, capacity=3), torch.randn(2, 5, 4)
     with torch.no_grad():
-        layer.router.weight.zero_()  # both experts look alike, so the first takes every token, with trust 1/2
+        layer.router.weight.zero_()  # equal scores: the first expert takes every token, with weight 1/2
     output = layer(x)
     torch.testing.assert_close(output[:, :3], layer.experts[0](x)[:, :3] / 2)
     assert torch.count_nonzero(output[:, 3:]) == 0

@@ -7,8 +7,8 @@ offered; which terms stay is decided by stepwise selection with partial F-tests.
 time (weights 1/t²), since runs differ by orders of magnitude. Iterations multiply: a run of twice as many
 has every term once more, so they have no inverse. A feature of fewer than four values has one power only.
 
-It knows nothing of what a device does with the network: it can predict other batch sizes, GPU counts and,
-from several devices, other computing powers, of the one network that was timed. The interval is the
+The model does not represent how a device executes the network: it can predict other batch sizes, GPU counts
+and, from several devices, other computing powers, of the one network that was timed. The interval is the
 regression's own, with the error each configuration has when it is left out of the fit; extrapolations it
 cannot make are refused.
 
@@ -39,7 +39,7 @@ ITERATIONS = "iterations"
 FEATURES = ("batch", "gpus", "gflop_per_second", "threads", "disk_delay_seconds", ITERATIONS)
 _TOGETHER = 2
 """How many features a cross term has, iterations not counted."""
-_TELL_A_CURVE = 4
+_LEAST_VALUES_OF_A_CURVE = 4
 """Values of a feature below which x and 1/x together would only join the dots, and mislead beyond them."""
 _NATURAL = {
     "batch": 1,
@@ -92,7 +92,7 @@ def powers_of(name: str, values: Sequence[float]) -> tuple[int, ...]:
     """Both powers where there are values enough for a curve; the natural one where there are not."""
     if min(values) <= 0:
         return (1,)
-    return (1, -1) if len(set(values)) >= _TELL_A_CURVE else (_NATURAL[name],)
+    return (1, -1) if len(set(values)) >= _LEAST_VALUES_OF_A_CURVE else (_NATURAL[name],)
 
 
 def features_of(configuration: Configuration) -> dict[str, float]:
@@ -152,7 +152,7 @@ class EndToEndModel:
         p50 = self.seconds(configuration)
         if p50 <= 0:
             raise MissingData(
-                f"the end-to-end regression goes below zero at {_said(configuration)}: its {self.timings} "
+                f"the end-to-end regression is negative at {_described(configuration)}: its {self.timings} "
                 f"timings ({self._spans()}) are too far from it; time a run nearer by"
             )
         row = self._row(configuration)
@@ -166,16 +166,18 @@ class EndToEndModel:
         return float(self._row(configuration) @ np.array(self.coefficients))
 
     def _row(self, configuration: Configuration) -> Floats:
-        found = features_of(configuration)
-        return np.array([1.0, *(term.value(found) for term in self.terms)])
+        features = features_of(configuration)
+        return np.array([1.0, *(term.value(features) for term in self.terms)])
 
     def _check(self, configuration: Configuration) -> None:
-        found = features_of(configuration)
-        zero = [name for term in self.terms for name, power in term.powers if power < 0 and found[name] == 0]
+        features = features_of(configuration)
+        zero = [
+            name for term in self.terms for name, power in term.powers if power < 0 and features[name] == 0
+        ]
         off = [
-            f"{name} {found[name]:g} (all timings: {value:g})"
+            f"{name} {features[name]:g} (all timings: {value:g})"
             for name, value in self.fixed.items()
-            if abs(found[name] - value) > _SAME * max(abs(value), 1.0)
+            if abs(features[name] - value) > _SAME * max(abs(value), 1.0)
         ]
         off += [f"{name} 0 (timings: {self.ranges[name][0]:g} and more)" for name in dict.fromkeys(zero)]
         if off:
@@ -205,14 +207,14 @@ def fit(timings: Sequence[Timing], enter: float = ENTER, leave: float = LEAVE) -
     offered = candidates({name: powers_of(name, [row[name] for row in rows]) for name in varying})
     columns = np.array([[term.value(row) for term in offered] for row in rows])
     seconds = np.array([timing.seconds for timing in timings])
-    found = select(columns, seconds, seconds**-2.0, enter, leave, most=distinct - 2)
+    selection = select(columns, seconds, seconds**-2.0, enter, leave, most=distinct - 2)
     return EndToEndModel(
         model=models[0],
-        terms=tuple(offered[index] for index in found.terms),
-        coefficients=tuple(found.coefficients.tolist()),
-        covariance=tuple(tuple(line) for line in found.covariance.tolist()),
-        seen=_deviation(found, [tuple(row.values()) for row in rows]),
-        unseen=_of_powers(found, [row["gflop_per_second"] for row in rows]),
+        terms=tuple(offered[index] for index in selection.terms),
+        coefficients=tuple(selection.coefficients.tolist()),
+        covariance=tuple(tuple(line) for line in selection.covariance.tolist()),
+        seen=_deviation(selection, [tuple(row.values()) for row in rows]),
+        unseen=_of_powers(selection, [row["gflop_per_second"] for row in rows]),
         fixed=fixed,
         ranges={name: (min(r[name] for r in rows), max(r[name] for r in rows)) for name in varying},
         timings=len(timings),
@@ -231,22 +233,22 @@ def _varying(rows: Sequence[Mapping[str, float]]) -> tuple[list[str], dict[str, 
     return varying, fixed
 
 
-def _deviation(found: Selection, labels: Sequence[Hashable]) -> Deviation:
+def _deviation(selection: Selection, labels: Sequence[Hashable]) -> Deviation:
     """Of the fit or of what is left out of it by label, whichever is larger: terms were chosen to fit."""
     numbers: dict[Hashable, int] = {}
     groups = np.array([numbers.setdefault(label, len(numbers)) for label in labels], np.int64)
-    fitted = float(found.residuals @ found.residuals) / found.freedom
-    left_out = float(np.mean(found.left_out(groups) ** 2))
+    fitted = float(selection.residuals @ selection.residuals) / selection.freedom
+    left_out = float(np.mean(selection.left_out(groups) ** 2))
     return Deviation(math.sqrt(max(fitted, left_out)), len(numbers) - 1)
 
 
-def _of_powers(found: Selection, gflop_per_second: Sequence[float]) -> Deviation | None:
+def _of_powers(selection: Selection, gflop_per_second: Sequence[float]) -> Deviation | None:
     if len(set(gflop_per_second)) < LEAST_CONFIGURATIONS:
         return None
-    return _deviation(found, gflop_per_second)
+    return _deviation(selection, gflop_per_second)
 
 
-def _said(configuration: Configuration) -> str:
+def _described(configuration: Configuration) -> str:
     return ", ".join(f"{name} {value}" for name, value in asdict(configuration).items())
 
 

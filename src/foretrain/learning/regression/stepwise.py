@@ -48,12 +48,12 @@ class Selection:
 
         (I - H_gg)⁻¹ r_g for every group g of rows, H the projection onto the chosen columns.
         """
-        found = np.zeros(len(self.residuals))
+        residuals = np.zeros(len(self.residuals))
         for group in np.unique(groups):
             rows = np.flatnonzero(groups == group)
             kept = np.eye(len(rows)) - self.basis[rows] @ self.basis[rows].T
-            found[rows] = np.linalg.lstsq(kept, self.residuals[rows], rcond=_INDEPENDENT)[0]
-        return found
+            residuals[rows] = np.linalg.lstsq(kept, self.residuals[rows], rcond=_INDEPENDENT)[0]
+        return residuals
 
 
 def select(
@@ -110,12 +110,12 @@ class _Problem:
         """The term with the smallest partial F among those chosen, if it is not significant."""
         if not chosen:
             return None
-        found = self.fit(chosen)
-        variance = float(found.residuals @ found.residuals) / found.freedom
-        spread = np.maximum(np.diag(found.covariance)[1:] * variance, np.finfo(float).tiny)
-        partial = found.coefficients[1:] ** 2 / spread
+        fit = self.fit(chosen)
+        variance = float(fit.residuals @ fit.residuals) / fit.freedom
+        spread = np.maximum(np.diag(fit.covariance)[1:] * variance, np.finfo(float).tiny)
+        partial = fit.coefficients[1:] ** 2 / spread
         weakest = int(np.argmin(partial))
-        return chosen[weakest] if _tail(float(partial[weakest]), found.freedom) > leave else None
+        return chosen[weakest] if _tail(float(partial[weakest]), fit.freedom) > leave else None
 
     def fit(self, chosen: tuple[int, ...]) -> Selection:
         """Least squares on the terms chosen and the constant."""

@@ -67,19 +67,19 @@ def read_timings(file: Path) -> tuple[Timing, ...]:
         rows = csv.reader(text)
         header = [name.strip() for name in next(rows, [])]
         _check_header(file, header)
-        found = [_timing(file, rows.line_num, header, fields) for fields in rows if any(fields)]
-    if not found:
+        timings = [_timing(file, rows.line_num, header, fields) for fields in rows if any(fields)]
+    if not timings:
         raise InvalidData(str(file), "holds a header and no timings")
-    return tuple(found)
+    return tuple(timings)
 
 
 def of_model(timings: Sequence[Timing], model: str) -> tuple[Timing, ...]:
     """The timings of one network."""
-    found = tuple(timing for timing in timings if timing.model == model)
-    if not found:
+    of_this_model = tuple(timing for timing in timings if timing.model == model)
+    if not of_this_model:
         known = sorted({timing.model for timing in timings})
         raise UnknownName("timed model", model, known, f"Timed: {', '.join(known)}")
-    return found
+    return of_this_model
 
 
 def _check_header(file: Path, header: Sequence[str]) -> None:

@@ -98,12 +98,12 @@ def fit(
         level = form.names.index(LEVEL)
         first[level] += float(np.mean(log_seconds - form.log_seconds(first, at)))
     search = least_squares(residuals, first, slopes, method="lm", xtol=tolerance, ftol=tolerance)
-    found: Floats = search.x
-    curvature = slopes(found)
+    best_fit: Floats = search.x
+    curvature = slopes(best_fit)
     covariance: Floats = np.asarray(np.linalg.inv(curvature.T @ curvature), float)
-    squares = float(np.sum(residuals(found)[: len(at)] ** 2))
+    squares = float(np.sum(residuals(best_fit)[: len(at)] ** 2))
     wider = max(1.0, (_TRUST + squares) / (_TRUST + len(at)))
-    return Fitted(form, found, covariance * wider, prior.noise * math.sqrt(wider))
+    return Fitted(form, best_fit, covariance * wider, prior.noise * math.sqrt(wider))
 
 
 def _of_batches(form: Form, prior: Prior, at: Columns) -> Prior:

@@ -37,8 +37,8 @@ def form_prior(form: Form, cluster: str = "") -> Prior:
             known = learned["clusters"]
             raise UnknownName("cluster", cluster, known, f"Known by timings: {', '.join(known)}")
         learned = {**learned, **learned["clusters"][cluster]}
-    found = normal_prior(form, learned["means"], learned["deviations"], learned["noise"])
-    return replace(found, one_batch=learned["one_batch"])
+    prior = normal_prior(form, learned["means"], learned["deviations"], learned["noise"])
+    return replace(prior, one_batch=learned["one_batch"])
 
 
 def shipped_noise() -> float:
@@ -71,20 +71,20 @@ def prior_from_prediction(
 ) -> Prior:
     """The prior that a prediction of the same job makes, such as that from its model and hardware.
 
-    The form is fitted to what `predict_at` says of the configurations, as if these were timings of so large
-    an `error` (a standard deviation, in logarithms). A prediction errs in its level as a whole, too, so that
-    the level gets that error once more.
+    The form is fitted to the predictions of `predict_at` for the configurations as to timings whose standard
+    deviation is `error` (in logarithms). A prediction can also be wrong by a common factor, so the level gets
+    that error once more.
     """
     predicted = [Timing(item, predict_at(item.placement, item.batch)) for item in configurations]
     start = base or form_prior(form)
     seconds = np.log([item.step_seconds for item in predicted])
     at = columns(configurations, reference_batch)
-    found: Fitted = fit(form, at, seconds, replace(start, noise=error))
-    level: Floats = np.zeros_like(found.covariance)
+    fitted: Fitted = fit(form, at, seconds, replace(start, noise=error))
+    level: Floats = np.zeros_like(fitted.covariance)
     place = form.names.index(LEVEL)
     level[place, place] = error**2
     several = bool(np.ptp(at.relative_batch) > 0)
-    return Prior(found.values, found.covariance + level, start.noise, 0.0 if several else start.one_batch)
+    return Prior(fitted.values, fitted.covariance + level, start.noise, 0.0 if several else start.one_batch)
 
 
 @cache

@@ -10,8 +10,8 @@
     network: 200Mbit/s
     seconds: 3
 
-An axis of a model takes the place of that axis of the whole campaign. With `command`, a trial runs that command
-with `{batch}` and the like filled in.
+An axis of a model takes the place of that axis of the whole campaign. With `command`, a trial runs that
+command with `{batch}` and the like filled in.
 """
 
 from __future__ import annotations

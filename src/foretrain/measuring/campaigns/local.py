@@ -1,7 +1,8 @@
 """Trials on this machine: workers in network namespaces, kept alive from trial to trial.
 
 A crew of workers is started for each number of workers that a campaign asks for, and serves all its trials:
-a trial then costs a model and its steps, not a start of torch. A crew in which a worker failed is replaced.
+a trial then costs a model and its steps, not a start of torch. A crew in which a worker ended or hangs is
+replaced.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from foretrain.store.runs import NODE, Environment, Resource, Series, Status
 
 INTERVAL_SECONDS = 0.025
 OTHER_PROCESSES = "other processes"
-_SERVED = ("ps-sync", "ps-async")
+SERVED = ("ps-sync", "ps-async")
 _SIZES = ("model", "batch", "seq_len", "image_size", "precision", "optimizer")
 _OPTIMIZER = "adamw"
 """What `foretrain.predict` assumes where no optimizer is given."""
@@ -44,12 +44,15 @@ class LocalRunner(Runner):
         self._crews: dict[int, tuple[Crew, ExitStack]] = {}
         self._environment: Environment | None = None
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self, *, failed: bool) -> None:
         """Send the crews home."""
         for workers in list(self._crews):
-            self._dismiss(workers, failed=kind is not None)
+            self._dismiss(workers, failed=failed)
+
+    @property
+    def processes(self) -> tuple[int, ...]:
+        """The ids of the processes of all crews."""
+        return tuple(process for team, _ in self._crews.values() for process in team.member_processes)
 
     def run(self, trial: Trial) -> Outcome:
         """Train the model of the trial, or run its command."""
@@ -57,23 +60,23 @@ class LocalRunner(Runner):
             return self._run_command(trial)
         team = self._crew(trial.workers)
         team.cap(network_bytes_per_second(trial.network))
-        outcome = self._trained(team, trial)
-        if outcome.status is not Status.COMPLETED:
-            self._dismiss(trial.workers, failed=True)
-        return outcome
+        return self._trained(team, trial)
 
     def _trained(self, team: Crew, trial: Trial) -> Outcome:
         started_at, origin = datetime.now(UTC), time.monotonic()
-        watched = team.member_processes if trial.strategy in _SERVED else team.member_processes[:-1]
+        watched = team.member_processes if trial.strategy in SERVED else team.member_processes[:-1]
         answers: list[dict[str, Any]] = []
-        status, message = Status.COMPLETED, ""
+        status, message, usable = Status.COMPLETED, "", True
         others = OtherLoad(team.processes)
         with Sampler(watched, self._interval, origin=origin) as sampler:
             try:
                 answers = team.do("train", within=trial.timeout, **task_of(trial))
             except WorkerFailed as failure:
                 status, message = Status(failure.kind), str(failure)
+                usable = failure.is_crew_usable
         seconds = time.monotonic() - origin
+        if not usable:
+            self._dismiss(trial.workers, failed=True)
         return Outcome(
             status=status,
             started_at=started_at,

@@ -25,9 +25,9 @@ def campaign_lock(campaign: str, store: str) -> Iterator[None]:
         file.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
-        raise BackendFailed(f"cannot lock the campaign: {error}; set FORETRAIN_HOME to a folder of yours") from (
-            error
-        )
+        raise BackendFailed(
+            f"cannot lock the campaign: {error}; set FORETRAIN_HOME to a folder of yours"
+        ) from (error)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -43,7 +43,7 @@ class Outcome:
 
 
 class Runner(ABC):
-    """Runs trials somewhere. `slots` is how many it runs at once; `run` may be called by that many threads."""
+    """Runs trials somewhere, `slots` of them at once, each in a thread of its own."""
 
     slots: int = 1
 
@@ -53,7 +53,11 @@ class Runner(ABC):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End what was started."""
+        self.close(failed=kind is not None)
+
+    @abstractmethod
+    def close(self, *, failed: bool) -> None:
+        """End what was started; at once where the campaign failed."""
 
     @abstractmethod
     def run(self, trial: Trial) -> Outcome:
@@ -86,7 +90,7 @@ def run_of(trial: Trial, outcome: Outcome, prediction: PredictionMade | None) ->
 
 
 def _summary(trial: Trial, steps: Sequence[WorkerSteps]) -> StepSummary | None:
-    """Seconds per update of the parameters: of asynchronous workers, each of which updates by itself, a part."""
+    """Seconds per update of the parameters; asynchronous workers update them one by one."""
     summary = summarise(steps, _SOURCE)
     if summary is None or trial.strategy != "ps-async":
         return summary

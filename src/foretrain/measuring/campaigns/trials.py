@@ -121,7 +121,7 @@ def _grid(campaign: Campaign) -> Iterator[Trial]:
     """Every combination; what means nothing with one worker is left out there, so some may be equal."""
     entries: tuple[ModelEntry | None, ...] = campaign.models or (None,)
     for entry in entries:
-        axes = {name: values for name in AXES if (values := _values(campaign, entry, name))}
+        axes = {name: given for name in AXES if (given := _values(campaign, entry, name))}
         for point in product(*axes.values()):
             values = dict(zip(axes, point, strict=True))
             if values.get("workers", 1) == 1:

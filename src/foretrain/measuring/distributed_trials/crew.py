@@ -38,14 +38,20 @@ each step is a matter of chance, and faulting its pages in again takes half as l
 
 TIMED_OUT = "timed out"
 _POLL_SECONDS = 0.02
+_LAST_ANSWERS_SECONDS = 1.0
+"""How long the others may take to answer after a worker failed."""
 
 
 class WorkerFailed(BackendFailed):
-    """A worker failed, ended or did not answer; `kind` is `failed`, `out of memory` or `timed out`."""
+    """A worker failed, ended or did not answer; `kind` is `failed`, `out of memory` or `timed out`.
 
-    def __init__(self, message: str, kind: str) -> None:
+    `is_crew_usable` where all workers answered nevertheless: they can do another task.
+    """
+
+    def __init__(self, message: str, kind: str, is_crew_usable: bool = False) -> None:
         super().__init__(message)
         self.kind = kind
+        self.is_crew_usable = is_crew_usable
 
 
 @dataclass(frozen=True)
@@ -82,21 +88,30 @@ class Crew:
     def do(self, trial: str, *, within: float = _TASK_SECONDS, **settings: Any) -> list[dict[str, Any]]:
         """Let all do one task; the answers of the workers that took part, in order.
 
-        `WorkerFailed` is raised as soon as one of them fails or ends, and after `within` seconds. The others
-        may then wait for it without end: the crew is of no more use.
+        `WorkerFailed` is raised soon after one of them fails or ends, and after `within` seconds. The others
+        may then wait for it without end: such a crew is not usable any more.
         """
         for member in self.members:
             member.send({"trial": trial, **settings})
         deadline = time.monotonic() + within
         answers: dict[int, dict[str, Any]] = {}
+        failure = ""
         while len(answers) < len(self.members):
             for rank, member in enumerate(self.members):
                 if rank not in answers and (answer := member.poll()) is not None:
                     answers[rank] = answer
+                    if "error" in answer and not failure:
+                        failure, deadline = answer["error"], time.monotonic() + _LAST_ANSWERS_SECONDS
             if len(answers) < len(self.members):
                 if time.monotonic() > deadline:
-                    raise WorkerFailed(f"the workers did not answer within {within:g} s", TIMED_OUT)
+                    break
                 time.sleep(_POLL_SECONDS)
+        if failure:
+            kinds = {answer["kind"] for answer in answers.values() if "error" in answer}
+            kind = OUT_OF_MEMORY if OUT_OF_MEMORY in kinds else FAILED
+            raise WorkerFailed(failure, kind, is_crew_usable=len(answers) == len(self.members))
+        if len(answers) < len(self.members):
+            raise WorkerFailed(f"the workers did not answer within {within:g} s", TIMED_OUT)
         return [answers[rank] for rank in range(len(self.members)) if answers[rank]]
 
 
@@ -133,7 +148,7 @@ class _Member:
         return line
 
     def poll(self) -> dict[str, Any] | None:
-        """Its answer to a task, None while there is none; an error or its end is raised."""
+        """Its answer to a task, None while there is none; its end is raised."""
         try:
             line = self._lines.get_nowait()
         except queue.Empty:
@@ -141,8 +156,6 @@ class _Member:
         if not line:
             raise self._ended()
         answer: dict[str, Any] = json.loads(line)
-        if "error" in answer:
-            raise WorkerFailed(answer["error"], answer["kind"])
         return answer
 
     def _ended(self) -> WorkerFailed:

@@ -1,8 +1,8 @@
 """What runs in each worker: `python -m foretrain.measuring.distributed_trials.member SETTINGS`.
 
 Joins its group, then does the tasks that come as lines of JSON on standard input and answers each with a
-line on standard output, until the input ends. A task that fails is answered with `error`. The member after the
-last worker is the parameter server. Members end with the process that started them, however that ends.
+line on standard output, until the input ends. A task that fails is answered with `error`. The member after
+the last worker is the parameter server. Members end with the process that started them, however that ends.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ TRIALS = {
 
 @dataclass(frozen=True)
 class Settings:
-    """Which of how many workers this is, on which core, and where the first one listens."""
+    """Which of how many workers this is, on which core, and where the first one listens.
+
+    Without `has_server` the workers have no parameter server.
+    """
 
     rank: int
     workers: int
@@ -49,6 +52,7 @@ class Settings:
     port: int
     core: int | None
     interface: str = INTERFACE
+    has_server: bool = True
 
     @property
     def is_server(self) -> bool:
@@ -97,6 +101,8 @@ def join(settings: Settings) -> None:
             world_size=settings.workers,
             timeout=patience,
         )
+    if not settings.has_server:
+        return
     from foretrain.measuring.distributed_trials.parameter_server import SERVER
 
     options = rpc.TensorPipeRpcBackendOptions(

@@ -1,7 +1,7 @@
 """The models that are trained: three small chains of blocks that every strategy can cut, and the zoo.
 
-`trainable` makes any of them ready to train; `repeat` and `record` run a step many times, equally often on all
-workers.
+`trainable` makes any of them ready to train; `repeat` and `record` run a step many times, equally often on
+all workers.
 """
 
 from __future__ import annotations
@@ -189,14 +189,11 @@ def trainable(task: Mapping[str, Any]) -> Trainable:
     name = task["model"]
     if name in MODELS:
         made = example(name, int(task["batch"]))
-        return Trainable(
-            made.module, made.blocks, lambda module: loss_of(module(made.inputs), made.targets)
-        )
+        return Trainable(made.module, made.blocks, lambda module: loss_of(module(made.inputs), made.targets))
     if name not in zoo():
         raise UnknownName("model", name, (*MODELS, *zoo()), "Trials train models of the zoo.")
-    sizes = {key: int(task[key]) for key in ("batch", "seq_len", "image_size") if task.get(key) is not None}
     torch.manual_seed(0)
-    built = build(name, BuildOptions(**sizes))
+    built = build(name, BuildOptions(task.get("batch"), task.get("seq_len"), task.get("image_size")))
     precision = _precision(str(task.get("precision") or "fp32"))
 
     def loss(module: nn.Module) -> Tensor:

@@ -1,9 +1,9 @@
 """Data parallel training with a parameter server, over torch.distributed.rpc.
 
-Synchronous: each worker pushes its gradients and waits; when all have arrived the server averages them, updates
-its parameters, and answers every worker with them. Asynchronous: the server updates its parameters with the
-gradients of one worker and answers that worker at once. Messages go over the network card (TensorPipe's `uv` and
-`basic`), never through shared memory.
+Synchronous: each worker pushes its gradients and waits; when all have arrived the server averages them,
+updates its parameters, and answers every worker with them. Asynchronous: the server updates its parameters
+with the gradients of one worker and answers that worker at once. Messages go over the network card
+(TensorPipe's `uv` and `basic`), never through shared memory.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Alone: seconds of the parts of a step without any communication. DDP: each worker has the whole model, and
 buckets of gradients are averaged in the backward pass. Fully sharded (`fully_shard`): each block is a unit,
 gathered when needed and freed again. Pipeline (`torch.distributed.pipelining`, 1F1B): each worker has some of
-the blocks. `train` runs a step of any of these but the pipeline, or with a parameter server, for a model of the
-zoo, and reports every step.
+the blocks. `train` runs a step of any of these but the pipeline, or with a parameter server, for a model of
+the zoo, and reports every step.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def _local_step(made: Trainable, module: nn.Module, optimizer: torch.optim.Optim
 
 
 def _optimizer(task: dict[str, Any], module: nn.Module) -> torch.optim.Optimizer:
-    """The optimizer of a task by its name, else SGD with momentum; the rate only has to keep losses finite."""
+    """The optimizer of a task by its name, else SGD with momentum."""
     if "optimizer" not in task:
         return torch.optim.SGD(module.parameters(), 0.01, 0.9)
     return small_steps(task["optimizer"], module.parameters())

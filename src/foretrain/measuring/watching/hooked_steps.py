@@ -20,6 +20,7 @@ class StepMarks:
     """Steps of a process that ended since the last look: when, and how long they waited (NaN: unknown)."""
 
     worker: int
+    is_ranked: bool
     pid: int
     ends: Floats
     waits: Floats
@@ -66,7 +67,8 @@ class HookReader:
             rank, _, pid = (int(part) for part in file.stem.split("_"))
             worker = rank if rank >= 0 else self._unranked.setdefault(pid, len(self._unranked))
             records = np.frombuffer(data[:whole], _FIELDS)
-            marks.append(StepMarks(worker, pid, records["end"] - self._origin, records["waited"].copy()))
+            ends, waits = records["end"] - self._origin, records["waited"].copy()
+            marks.append(StepMarks(worker, rank >= 0, pid, ends, waits))
         return marks
 
 

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
-from foretrain.errors import InvalidData
+from foretrain.errors import BackendFailed, InvalidData
 from foretrain.facts.user_data import user_data_dir
 from foretrain.measuring.watching.hooked_steps import HOOK_SOURCE, MarkLog, StepMarks, hooked_steps
 from foretrain.store.runs import Environment, Floats, PredictionMade, Resource, Series, Status, WorkerSteps
@@ -67,8 +67,12 @@ class Journal:
     def __init__(self, file: Path, head: RunHead) -> None:
         self.file = file
         self.problem = ""
-        file.parent.mkdir(parents=True, exist_ok=True)
-        self._stream = file.open("ab", buffering=0)
+        self._stream: IO[bytes] | None = None
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            self._stream = file.open("wb", buffering=0)
+        except OSError as error:
+            self.problem = f"{file} cannot be written: {error.strerror or error}"
         self._write({"head": {**asdict(head), "started_at": head.started_at, "prediction": head.prediction}})
 
     def add(
@@ -89,10 +93,11 @@ class Journal:
 
     def close(self) -> None:
         """Close the file."""
-        self._stream.close()
+        if self._stream is not None:
+            self._stream.close()
 
     def _write(self, line: Mapping[str, Any]) -> None:
-        if self.problem:
+        if self.problem or self._stream is None:
             return
         try:
             self._stream.write(json.dumps(line, default=_plain, separators=(",", ":")).encode() + b"\n")
@@ -136,7 +141,7 @@ def read_journal(file: Path) -> Gathered:
             seconds=np.concatenate([seconds for seconds, _ in parts]),
             values=np.concatenate([values for _, values in parts]),
         )
-        for (resource, worker, label), parts in pieces.series.items()
+        for (resource, worker, label), parts in sorted(pieces.series.items(), key=_order)
     )
     return Gathered(
         head=pieces.head,
@@ -145,6 +150,27 @@ def read_journal(file: Path) -> Gathered:
         steps=tuple(replace(each, node=node) for each in steps),
         series=series,
     )
+
+
+def write_journal(file: Path, gathered: Gathered) -> None:
+    """Write what was gathered as a whole; a problem with the file is raised."""
+    journal = Journal(file, gathered.head)
+    is_hooked = gathered.source == HOOK_SOURCE
+    marks = [_marks(each) for each in gathered.steps] if is_hooked else []
+    printed = None if is_hooked or not gathered.steps else (gathered.source, gathered.steps[0])
+    journal.add(gathered.series, marks, printed)
+    if gathered.end is not None:
+        journal.finish(gathered.end)
+    journal.close()
+    if journal.problem:
+        raise BackendFailed(journal.problem)
+
+
+def _marks(steps: WorkerSteps) -> StepMarks:
+    """The marks that steps came from: the end of the first step, from which the second counts, included."""
+    ends = np.concatenate([[steps.ends[0] - steps.seconds[0]], steps.ends])
+    waits = steps.input_seconds if len(steps.input_seconds) else np.full(len(steps.ends), math.nan)
+    return StepMarks(steps.worker, True, 0, ends, np.concatenate([[math.nan], waits]))
 
 
 def journals_dir() -> Path:
@@ -220,6 +246,12 @@ def _read(pieces: _Pieces, entry: Mapping[str, Any]) -> None:
         all_seconds += seconds
     elif "end" in entry:
         pieces.end = RunEnd(**{**entry["end"], "status": Status(entry["end"]["status"])})
+
+
+def _order(item: tuple[tuple[str, int, str], object]) -> tuple[int, int, str]:
+    """By resource, then by worker."""
+    resource, worker, label = item[0]
+    return list(Resource).index(Resource(resource)), worker, label
 
 
 def _head(entry: Mapping[str, Any]) -> RunHead:

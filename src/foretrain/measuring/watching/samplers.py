@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from foretrain.measuring.watching.gpus import GpuReader, open_gpus
+from foretrain.measuring.gpus import GpuReader, open_gpus
 from foretrain.measuring.watching.processes import (
     Traffic,
     Usage,

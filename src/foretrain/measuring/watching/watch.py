@@ -14,7 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from foretrain.measuring.environment import this_environment
-from foretrain.measuring.watching.command import RunningCommand, exit_code_of, forwarded_signals
+from foretrain.measuring.watching.command import (
+    CommandNotStarted,
+    RunningCommand,
+    exit_code_of,
+    forwarded_signals,
+)
 from foretrain.measuring.watching.hooked_steps import (
     HOOK_SOURCE,
     HookReader,
@@ -59,12 +64,23 @@ class WatchRequest:
 
 @dataclass(frozen=True)
 class Live:
-    """How far a run is: steps done, their total where known, the latest step time, seconds so far."""
+    """How far a run is: steps done, their total where known, the latest step time, seconds so far.
+
+    `at_line_start` says whether the command ended its last line: it may be drawing a bar.
+    """
 
     steps: int
     total: int | None
     step_seconds: float | None
     seconds: float
+    at_line_start: bool
+
+    @property
+    def seconds_left(self) -> float | None:
+        """The time to the last step, where the number of steps is known."""
+        if self.total is None or self.step_seconds is None:
+            return None
+        return max(0, self.total - self.steps) * self.step_seconds
 
 
 Show = Callable[[Live], None]
@@ -101,12 +117,14 @@ def watch(
         prediction=request.prediction,
     )
     file = journal_file(head.id) if request.join is None else node_journal(request.join, request.node)
-    file.unlink(missing_ok=True)
     channel = channel_folder(head.id)
     channel.mkdir(mode=0o700)
     journal = Journal(file, head)
     try:
         gathered = _Watching(request, head, journal, channel).run(show, hide)
+    except CommandNotStarted:
+        file.unlink(missing_ok=True)
+        raise
     finally:
         journal.close()
         shutil.rmtree(channel, ignore_errors=True)
@@ -250,7 +268,7 @@ class _Watching:
     def _new_marks(self, sampler: Sampler) -> list[StepMarks]:
         marks = self._hook.new_marks()
         for mark in marks:
-            if mark.worker not in self._marks:
+            if mark.is_ranked and mark.worker not in self._marks:
                 sampler.assign(mark.pid, mark.worker)
             self._marks.setdefault(mark.worker, MarkLog()).add(mark.ends, mark.waits)
         return marks
@@ -274,14 +292,15 @@ class _Watching:
         return ("", ()) if printed is None else (printed[0], (printed[1],))
 
     def _live(self, now: float) -> Live:
+        at_line_start = not self._tail or self._tail.endswith(b"\n")
         if self._marks:
             longest = max(self._marks.values(), key=lambda log: len(log.ends))
             recent = longest.ends[-20:]
             step_seconds = (recent[-1] - recent[0]) / (len(recent) - 1) if len(recent) > 1 else None
-            return Live(len(longest.ends), self._total(), step_seconds, now)
+            return Live(len(longest.ends), self._total(), step_seconds, now, at_line_start)
         printed, (done, total) = self._progress.steps(), self._progress.position()
         step_seconds = float(printed[1].seconds[-20:].mean()) if printed is not None else None
-        return Live(done, self._total() or total, step_seconds, now)
+        return Live(done, self._total() or total, step_seconds, now, at_line_start)
 
     def _total(self) -> int | None:
         total = self._request.setting.get("steps")

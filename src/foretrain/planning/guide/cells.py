@@ -35,7 +35,7 @@ from foretrain.prediction.scenario import Parallelism, StepConfiguration, StepCo
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.strategies.catalogue import AUTO, layout_of, words
 from foretrain.prediction.strategies.layout import Layout
-from foretrain.prediction.strategies.memory_options import MemoryOptions
+from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.units import HOUR, format_bytes
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.workload import Workload, graph_at

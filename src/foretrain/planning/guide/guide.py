@@ -82,7 +82,7 @@ class Guide(Answer):
     notes: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """What `--json` prints: machines by name, without data sheets."""
+        """The JSON form: machines by name, without data sheets."""
         return {
             "strategy": self.strategy,
             "samples": self.samples,

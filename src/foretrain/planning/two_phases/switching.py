@@ -182,47 +182,47 @@ _Aim = _CheapestInTime | _FastestInBudget
 
 
 def _search(aim: _Aim, below: float) -> Switch | None:
-    best, found = below, None
+    best, switch = below, None
     rows, low, high = _left(aim, np.arange(len(aim.lines.low)), best)
     for probe in (*_ends(low, high), *_ends(*aim.safe(rows))):
-        best, found = _improved(aim, rows, np.clip(probe, low, high), best, found)
+        best, switch = _improved(aim, rows, np.clip(probe, low, high), best, switch)
     rows, low, high = _left(aim, rows, best)
     while len(rows):
         counts = _fewest(aim, rows, low, high)[1]
         taken = max(1, int(np.searchsorted(np.cumsum(counts), _CANDIDATES_AT_ONCE)))
         chunk = slice(0, taken)
         owner, step = _candidates(aim, rows[chunk], low[chunk], high[chunk])
-        best, found = _improved(aim, owner, step, best, found)
+        best, switch = _improved(aim, owner, step, best, switch)
         rows, low, high = _left(aim, rows[taken:], best)
-    return None if found is None else _tie_broken(aim, found)
+    return None if switch is None else _tie_broken(aim, switch)
 
 
-def _tie_broken(aim: _Aim, found: Switch) -> Switch:
+def _tie_broken(aim: _Aim, switch: Switch) -> Switch:
     """Of the steps of the pair that are as good, the one of the least time (or cost)."""
     lines = aim.lines
-    at = (lines.first == found.first) & (lines.second == found.second)
-    at &= (lines.low <= found.step) & (lines.high >= found.step)
+    at = (lines.first == switch.first) & (lines.second == switch.second)
+    at &= (lines.low <= switch.step) & (lines.high >= switch.step)
     row = int(np.flatnonzero(at)[0])
     low, high = int(lines.low[row]), int(lines.high[row])
-    low, high = max(low, found.step - _TIE_STEPS), min(high, found.step + _TIE_STEPS)
+    low, high = max(low, switch.step - _TIE_STEPS), min(high, switch.step + _TIE_STEPS)
     steps = np.arange(low, high + 1)
     rows = np.full(len(steps), row)
-    equal = np.flatnonzero(aim.value(rows, steps) <= found.value)
+    equal = np.flatnonzero(aim.value(rows, steps) <= switch.value)
     if not len(equal):
-        return found
+        return switch
     least = equal[np.argmin(aim.second_value(rows[equal], steps[equal]))]
-    return Switch(found.first, found.second, int(steps[least]), found.value)
+    return Switch(switch.first, switch.second, int(steps[least]), switch.value)
 
 
 def _improved(
-    aim: _Aim, rows: Integers, step: Integers, best: float, found: Switch | None
+    aim: _Aim, rows: Integers, step: Integers, best: float, switch: Switch | None
 ) -> tuple[float, Switch | None]:
     if not len(rows):
-        return best, found
+        return best, switch
     values = aim.value(rows, step)
     at = int(np.argmin(values))
     if not values[at] < best:
-        return best, found
+        return best, switch
     value, row = float(values[at]), rows[at]
     return value, Switch(int(aim.lines.first[row]), int(aim.lines.second[row]), int(step[at]), value)
 

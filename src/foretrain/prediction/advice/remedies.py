@@ -13,7 +13,7 @@ from foretrain.errors import ForetrainError, Infeasible
 from foretrain.prediction.evaluation import Evaluation, evaluate
 from foretrain.prediction.memory.estimate import MemoryEstimate, estimate_memory, memory_options
 from foretrain.prediction.search.search import search
-from foretrain.prediction.strategies.memory_options import MemoryOptions
+from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.workloads.graph import Graph
 
 _MAX_ZERO_DEVICES = 64

@@ -27,14 +27,13 @@ from foretrain.prediction.cost_models.priced_step import PricedStep
 from foretrain.prediction.cost_models.step_models import CostModel
 from foretrain.prediction.evaluation import Evaluation, evaluation_of
 from foretrain.prediction.heterogeneous.batch_split import Worker, balanced_batches
-from foretrain.prediction.memory.estimate import estimate_memory
-from foretrain.prediction.memory.largest_batch import largest_batch
+from foretrain.prediction.memory.estimate import estimate_memory, largest_batch
 from foretrain.prediction.scenario import StepConfiguration, StepContext
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.step.parallel import Environment, parallel_step
 from foretrain.prediction.step.throughput import Throughput, model_flop, peak
 from foretrain.prediction.strategies.catalogue import layout_of
-from foretrain.prediction.strategies.memory_options import MemoryOptions
+from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.workload import Workload, graph_at
 

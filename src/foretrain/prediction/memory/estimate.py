@@ -10,11 +10,12 @@ of allocated memory; reserved memory beyond it is rounding and fragmentation.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
+from foretrain.errors import InvalidRequest
 from foretrain.estimates import Estimate
 from foretrain.estimates import Part as EstimatePart
 from foretrain.facts.devices import Device
@@ -25,12 +26,11 @@ from foretrain.prediction.memory.lifetimes import (
     Part,
     TensorLifetimes,
     tensor_lifetimes,
+    uses_convolutions,
 )
-from foretrain.prediction.memory.workspace import uses_convolutions
 from foretrain.prediction.strategies.catalogue import active_strategies
 from foretrain.prediction.strategies.layout import Layout
-from foretrain.prediction.strategies.memory_options import MemoryOptions
-from foretrain.prediction.strategies.program import Program
+from foretrain.prediction.strategies.program import MemoryOptions, Program
 from foretrain.workloads.graph import Graph
 
 STEPS = 3
@@ -272,3 +272,37 @@ def memory_options(stage: Program, in_flight: float, layout: Layout) -> MemoryOp
     for strategy in active_strategies(layout):
         options = strategy.memory(options, stage, layout)
     return options
+
+
+GraphAt = Callable[[int], Graph]
+"""The graph of a step at a batch size."""
+
+LARGEST = 1 << 20
+"""The largest batch that is tried."""
+
+
+def largest_batch(
+    graph_at: GraphAt,
+    device: Device,
+    options: MemoryOptions | None = None,
+    most: int = LARGEST,
+    start: int = 1,
+) -> int:
+    """The largest batch per device that fits, by doubling and bisection; 0 if one sample does not fit.
+
+    The search begins at `start`: a model with batch norm may not take a batch of one.
+    """
+    if most < 1:
+        raise InvalidRequest(f"the largest batch to try must be at least 1, got {most}")
+
+    def fits(batch: int) -> bool:
+        return estimate_memory(graph_at(batch), device, options).fits
+
+    low, high = 0, min(start, most)
+    while high <= most and fits(high):
+        low, high = high, high * 2
+    high = min(high, most + 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low

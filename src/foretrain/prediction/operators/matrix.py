@@ -20,7 +20,7 @@ from foretrain.facts.devices import Device, devices
 from foretrain.facts.sheets import data_root
 from foretrain.prediction.operators import streaming
 from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
-from foretrain.prediction.operators.corrections import apply, forests, kernels_of
+from foretrain.prediction.operators.corrections import Forest, apply, forests, kernels_of
 from foretrain.prediction.operators.corrections import key as correction_key
 from foretrain.prediction.operators.listing import Floats, WorkTable
 from foretrain.prediction.operators.pricing import roofline_seconds
@@ -32,7 +32,6 @@ from foretrain.prediction.operators.products import (
     products,
     unit_of,
 )
-from foretrain.prediction.operators.trees import Forest
 from foretrain.workloads.ops import Kind
 
 FILE = "products.json"

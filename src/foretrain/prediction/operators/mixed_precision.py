@@ -23,11 +23,10 @@ from foretrain.facts.devices import Device, devices
 from foretrain.facts.sheets import data_root
 from foretrain.prediction.operators import matrix
 from foretrain.prediction.operators._base import Confidence, Knowledge
-from foretrain.prediction.operators.corrections import kernels_of
+from foretrain.prediction.operators.corrections import Forest, kernels_of, stored
 from foretrain.prediction.operators.listing import KINDS, Floats
 from foretrain.prediction.operators.pricing import PricedOps
 from foretrain.prediction.operators.products import headroom
-from foretrain.prediction.operators.trees import Forest, stored
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.ops import MATRIX_KINDS, Kind
 

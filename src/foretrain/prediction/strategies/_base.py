@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, ClassVar
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.collectives._base import Verb
 from foretrain.prediction.operators.listing import Floats
-from foretrain.prediction.strategies.memory_options import MemoryOptions
-from foretrain.prediction.strategies.program import Axis, Program
+from foretrain.prediction.strategies.program import Axis, MemoryOptions, Program
 
 if TYPE_CHECKING:
     from foretrain.prediction.cost_models.priced_step import CallTimes

@@ -29,8 +29,7 @@ from foretrain.prediction.strategies.gradients import (
     reduced_last,
 )
 from foretrain.prediction.strategies.layout import Layout, divisors, one_of, whole_number
-from foretrain.prediction.strategies.memory_options import MemoryOptions
-from foretrain.prediction.strategies.program import Axis, Exchange, Program, When
+from foretrain.prediction.strategies.program import Axis, Exchange, MemoryOptions, Program, When
 from foretrain.workloads.graph import ITEM_BYTES
 
 HOOKS = {"fp16": ITEM_BYTES["float16"], "bf16": ITEM_BYTES["bfloat16"]}

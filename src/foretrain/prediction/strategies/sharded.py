@@ -33,8 +33,15 @@ from foretrain.prediction.strategies.gradients import (
     reduced_last,
 )
 from foretrain.prediction.strategies.layout import Layout, divisors, one_of, whole_number
-from foretrain.prediction.strategies.memory_options import MemoryOptions
-from foretrain.prediction.strategies.program import ROOT, Axis, Exchange, Program, When, unit_of
+from foretrain.prediction.strategies.program import (
+    ROOT,
+    Axis,
+    Exchange,
+    MemoryOptions,
+    Program,
+    When,
+    unit_of,
+)
 from foretrain.workloads.graph import ITEM_BYTES, NO_TENSOR, Buffer, Call, Graph, Phase, Role, Spec
 from foretrain.workloads.ops import MATRIX_KINDS, Kind
 from foretrain.workloads.rules import operators

@@ -25,8 +25,7 @@ from foretrain.prediction.cost_models.priced_step import CallTimes
 from foretrain.prediction.strategies._base import Strategy
 from foretrain.prediction.strategies.gradients import gradients, optimizer_start, parameter_bytes
 from foretrain.prediction.strategies.layout import Layout
-from foretrain.prediction.strategies.memory_options import MemoryOptions
-from foretrain.prediction.strategies.program import Axis, Exchange, Program
+from foretrain.prediction.strategies.program import Axis, Exchange, MemoryOptions, Program
 from foretrain.workloads.graph import Graph, Phase, Role
 
 FILE = "replication.json"

@@ -32,8 +32,7 @@ from foretrain.prediction.strategies.division.graph import common_degrees, divid
 from foretrain.prediction.strategies.division.megatron import Megatron
 from foretrain.prediction.strategies.gradients import forward_end
 from foretrain.prediction.strategies.layout import Layout, one_of, whole_number
-from foretrain.prediction.strategies.memory_options import MemoryOptions
-from foretrain.prediction.strategies.program import Axis, Exchange, Program
+from foretrain.prediction.strategies.program import Axis, Exchange, MemoryOptions, Program
 from foretrain.workloads.graph import Graph, cached_on_graph
 
 _VERBS = {SUM: Verb.ALL_REDUCE, SUM_TO_SHARES: Verb.REDUCE_SCATTER, GATHER: Verb.ALL_GATHER}

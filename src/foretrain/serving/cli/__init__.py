@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
-from foretrain.errors import BackendFailed, ForetrainError, InvalidData, InvalidRequest
+from foretrain.errors import BackendFailed, ForetrainError, InvalidRequest
 from foretrain.units import UnitError
 
 INTERRUPTED = 130
@@ -16,16 +17,13 @@ INTERRUPTED = 130
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit; errors become one sentence on stderr and the documented exit code."""
+    _open_closed_streams()
     try:
         import click
 
         exit_code = _run(sys.argv[1:] if arguments is None else list(arguments))
-    except InvalidData as error:  # its fields are those of a file
-        fail(str(error), error.exit_code)
     except ForetrainError as error:
-        from foretrain.serving.wording import as_flags
-
-        fail(as_flags(str(error)), error.exit_code)
+        fail(str(error), error.exit_code)
     except UnitError as error:
         fail(str(error), InvalidRequest.exit_code)
     except BrokenPipeError:  # the reader (head, less) closed the pipe
@@ -39,6 +37,13 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except click.ClickException as error:
         fail(_usage(error), error.exit_code)
     sys.exit(exit_code)
+
+
+def _open_closed_streams() -> None:
+    """Where the shell closed a stream (`>&-`), what is written there is dropped."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - for the process
 
 
 def _run(arguments: list[str]) -> int:

@@ -19,6 +19,8 @@ SUMMARIES = {
     "trace": "See a model's training step: parameters, FLOP, bytes, layers.",
     "scaling": "From a few timed configurations of a job to all others.",
     "converge": "When does a training log reach its target?",
+    "measure": "Run a training command and watch its steps and resources.",
+    "campaign": "Run many short trainings and keep their results.",
     "calibrate": "Learn from your own timings, or time this machine.",
     "profile": "Measured times of operators and layers beside the predicted ones.",
     "devices": "List GPUs and CPUs with their peaks, memory and links.",
@@ -26,7 +28,7 @@ SUMMARIES = {
     "guide": "The buyer's guide: networks by hardware by batch size.",
     "rent-or-buy": "Rent or buy: after how many hours of use does owning win?",
     "explain": "Show every fact about a name with its kind and source.",
-    "campaign": "Run many short trainings and keep their results.",
+    "runs": "List, show, compare, export, import and delete stored runs.",
     "validate": "Compare predictions with your own stored runs.",
 }
 COMPLETION_VARIABLE = "_FORETRAIN_COMPLETE"

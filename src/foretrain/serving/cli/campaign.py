@@ -41,7 +41,7 @@ class CampaignRequest(Request):
     file: Path = option(FILE, "Campaign file (YAML).", required=True, positional=True, metavar="FILE")
     on: str | None = option(_PLACE, "Run on a Ray cluster, by default the one of this machine's environment.")
     store: str | None = option(TEXT, "Store of the results: a file or a database URL.", metavar="URL")
-    limit: int | None = option(whole_number(1), "Run at most so many trials, then stop.")
+    limit: int | None = option(whole_number(1), "Most trials to run this time.")
     dry_run: bool = option(SWITCH, "List the trials without running them.", default=False)
 
 
@@ -69,9 +69,9 @@ COMMAND = Command(
     CampaignRequest,
     Output,
     run,
-    "Every trial is predicted before it runs and stored when it ends, failures too. Interrupt a campaign at any "
-    "moment and run it again: trials that are stored are not repeated. Trials with several workers or a "
-    "network limit use network namespaces, which need root and iproute2.",
+    "Every trial is predicted before it runs and stored when it ends, failures too. Interrupt a campaign at "
+    "any moment and run it again: trials that are stored are not repeated. Trials of models run in network "
+    "namespaces, which need root and iproute2.",
     (
         "foretrain campaign campaigns/seeds.yaml",
         "foretrain campaign campaign.yaml --dry-run",
@@ -105,9 +105,8 @@ def _progress(title: str) -> Iterator[Callable[[Progress], None]]:
 
     from foretrain.units import format_duration
 
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[left]}"),
-    )  # fmt: skip
+    left_column = TextColumn("{task.fields[left]}")
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), left_column)
     with Bars(*columns, console=Console(stderr=True)) as bars:
         bar = bars.add_task(title, total=None, left="")
 
@@ -122,6 +121,8 @@ def _progress(title: str) -> Iterator[Callable[[Progress], None]]:
 
 
 def _line_reporter() -> Callable[[Progress], None]:
+    import click
+
     from foretrain.units import format_duration
 
     reported = [-1]
@@ -130,7 +131,7 @@ def _line_reporter() -> Callable[[Progress], None]:
         if progress.done != reported[0]:
             reported[0] = progress.done
             left = "" if progress.seconds_left is None else f", {format_duration(progress.seconds_left)} left"
-            print(f"{progress.done}/{progress.total}{left}: {progress.doing}", file=sys.stderr, flush=True)
+            click.echo(f"{progress.done}/{progress.total}{left}: {progress.doing}", err=True)
 
     return report
 

@@ -86,7 +86,7 @@ def _as_object(device: Device) -> dict[str, Any]:
     }
 
 
-def _show_all(found: tuple[Device, ...]) -> None:
+def _show_all(devices: tuple[Device, ...]) -> None:
     from foretrain.serving.cli.terminal import Column, print_line, print_table
     from foretrain.units import format_bandwidth, format_bytes, format_flop
 
@@ -107,7 +107,7 @@ def _show_all(found: tuple[Device, ...]) -> None:
             number(device, "memory_bytes_per_second", format_bandwidth),
             number(device, "tdp_watts", lambda watts: f"{watts:.0f} W"),
         )
-        for device in found
+        for device in devices
     ]
     titles = ("FP32", "tensor", "memory", "bandwidth", "TDP")
     columns = [
@@ -117,7 +117,7 @@ def _show_all(found: tuple[Device, ...]) -> None:
         *(Column(title, right=True) for title in titles),
     ]
     print_table(columns, rows)
-    print_line(f"{len(found)} devices. FP32 and FP16 tensor peaks are dense FLOP/s of one device.")
+    print_line(f"{len(devices)} devices. FP32 and FP16 tensor peaks are dense FLOP/s of one device.")
     print_line("Where a figure comes from: foretrain explain DEVICE")
 
 

@@ -45,12 +45,12 @@ COMMAND = Command(
 )
 
 
-def _show_by_source(found: Explanation) -> None:
-    """For people: one short table for each source, under what its facts have in common."""
+def _show_by_source(explanation: Explanation) -> None:
+    """For a terminal: one short table per source, headed by what its facts have in common."""
     from foretrain.serving.cli.terminal import Column, print_line, print_table
 
-    several = _several(found)
-    for (kind, source), group in groupby(found.statements, lambda fact: (fact.kind, fact.source)):
+    several = _several(explanation)
+    for (kind, source), group in groupby(explanation.statements, lambda fact: (fact.kind, fact.source)):
         facts = list(group)
         notes = {fact.note for fact in facts}
         shared = notes.pop() if len(notes) == 1 else ""
@@ -67,15 +67,15 @@ def _show_by_source(found: Explanation) -> None:
         print_table(columns, rows)
 
 
-def _show_table(found: Explanation) -> None:
-    """For a pipe: one line for each fact, with all there is to say of it."""
+def _show_table(explanation: Explanation) -> None:
+    """For a pipe: one line per fact, with all columns."""
     from foretrain.serving.cli.terminal import Column, print_line, print_table
 
-    several = _several(found)
+    several = _several(explanation)
     titles = [*(["of"] if several else []), "quantity", "value", "kind", "source", "note"]
     rows = [
         (*([fact.subject] if several else []), *_cells(fact), fact.kind, fact.source, fact.note)
-        for fact in found.statements
+        for fact in explanation.statements
     ]
     print_line()
     print_table([Column(title, right=title == "value") for title in titles], rows)
@@ -88,5 +88,5 @@ def _cells(fact: Statement) -> tuple[str, ...]:
     return name, format_fact(fact.quantity, fact.value)
 
 
-def _several(found: Explanation) -> bool:
-    return len({fact.subject for fact in found.statements}) > 1
+def _several(explanation: Explanation) -> bool:
+    return len({fact.subject for fact in explanation.statements}) > 1

@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from foretrain.decoding import SWITCH, Option, decode, option, options
+from foretrain.errors import ForetrainError, InvalidData
 from foretrain.serving.requests import COMMON, OUTPUT, PANELS, Request, request_from
 from foretrain.serving.wording import as_flags, flag
 
@@ -63,7 +64,8 @@ REQUIRED = "required"
 class Command:
     """A command: what it decodes, what it runs, and the text of its help after the first line.
 
-    `run` gets the request and the output options; what it returns is the exit code, None for 0.
+    `run` gets the request and the output options; what it returns is the exit code, None for 0. The argument
+    of a command that `wraps` another one is the command line after its own options.
     """
 
     request: type[Request]
@@ -71,6 +73,7 @@ class Command:
     run: Callable[[Any, Any], int | None]
     details: str = ""
     examples: tuple[str, ...] = ()
+    wraps: bool = False
 
 
 @dataclass(frozen=True)
@@ -131,6 +134,7 @@ class PanelCommand(click.Command):
     def __init__(self, declared: Command, name: str, summary: str) -> None:
         self.declared = declared
         self._switches = bool(declared.request.TAKES_WORKLOAD_FILE)
+        self.allow_interspersed_args = not declared.wraps
         listed = [*options(declared.request), *options(declared.output)]
         super().__init__(
             name,
@@ -158,6 +162,17 @@ class PanelCommand(click.Command):
         )
 
     def _run(self, **given: Any) -> int | None:
+        """Decode and run; the fields that an error names are spelled as options, unless a file has them."""
+        try:
+            return self._decoded_run(given)
+        except InvalidData:
+            raise
+        except ForetrainError as error:
+            own = (*options(self.declared.request), *options(self.declared.output))
+            error.args = (as_flags(str(error), (each.name for each in own)),)
+            raise
+
+    def _decoded_run(self, given: Mapping[str, Any]) -> int | None:
         chosen = {name: _once(value) for name, value in given.items() if value not in (None, ())}
         cls, output = self.declared.request, self.declared.output
         of_output = {each.name for each in options(output)}
@@ -172,7 +187,8 @@ class PanelCommand(click.Command):
             f"{each.metavar}{'...' if each.kind.many else ''}" if each.is_required else f"[{each.metavar}]"
             for each in named
         ]
-        formatter.write_usage(ctx.command_path, " ".join([*pieces, "[OPTIONS]"]))
+        usage = ["[OPTIONS]", "--", *pieces] if self.declared.wraps else [*pieces, "[OPTIONS]"]
+        formatter.write_usage(ctx.command_path, " ".join(usage))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """The panels."""

@@ -51,37 +51,42 @@ COMMAND = Command(
 )
 
 
-def _show(found: tuple[Offer, ...], spot: bool) -> None:
+def _show(offers: tuple[Offer, ...], spot: bool) -> None:
     from foretrain.serving.cli.terminal import Column, print_line, print_table
     from foretrain.units import format_bytes, format_money
 
-    if not found:
+    if not offers:
         print_line("No offer matches. Loosen a filter, or see the past with --historical.")
         return
     shown = [
-        (Column("cloud", style="bold"), [offer.provider for offer in found]),
-        (Column("instance", least=20), [offer.instance or "-" for offer in found]),
-        (Column("devices"), [f"{offer.count} x {offer.device or offer.family + '?'}" for offer in found]),
-        (Column("vCPU", right=True, expendable=3), [_or_dash(offer.vcpus, "{:g}".format) for offer in found]),
+        (Column("cloud", style="bold"), [offer.provider for offer in offers]),
+        (Column("instance", least=20), [offer.instance or "-" for offer in offers]),
+        (Column("devices"), [f"{offer.count} x {offer.device or offer.family + '?'}" for offer in offers]),
+        (
+            Column("vCPU", right=True, expendable=3),
+            [_or_dash(offer.vcpus, "{:g}".format) for offer in offers],
+        ),
         (
             Column("memory", right=True, expendable=4),
-            [_or_dash(offer.memory_bytes, format_bytes) for offer in found],
+            [_or_dash(offer.memory_bytes, format_bytes) for offer in offers],
         ),
         (
             Column("spot $/h" if spot else "$/h", right=True),
-            [format_money(offer.price(spot)) for offer in found],
+            [format_money(offer.price(spot)) for offer in offers],
         ),
-        (Column("each", right=True), [format_money(offer.price(spot) / offer.count) for offer in found]),
-        (Column("region", least=15, expendable=1), [offer.region for offer in found]),
-        (Column("as of"), [offer.as_of for offer in found]),
+        (Column("each", right=True), [format_money(offer.price(spot) / offer.count) for offer in offers]),
+        (Column("region", least=15, expendable=1), [offer.region for offer in offers]),
+        (Column("as of"), [offer.as_of for offer in offers]),
     ]
     if not spot:
-        spots = [_or_dash(offer.spot_usd_per_hour, format_money) for offer in found]
+        spots = [_or_dash(offer.spot_usd_per_hour, format_money) for offer in offers]
         shown.insert(7, (Column("spot $/h", right=True, expendable=2), spots))
     print_table([column for column, _ in shown], list(zip(*(cells for _, cells in shown), strict=True)))
-    clouds = len({offer.provider for offer in found})
-    print_line(f"{len(found)} offers of {clouds} providers. Prices are of the date shown; each = per device.")
-    if any(offer.device is None for offer in found):
+    clouds = len({offer.provider for offer in offers})
+    print_line(
+        f"{len(offers)} offers of {clouds} providers. Prices are of the date shown; each = per device."
+    )
+    if any(offer.device is None for offer in offers):
         print_line("? = the provider does not say which variant of the family.")
     print_line("Where a price comes from: foretrain explain CLOUD:INSTANCE")
 

@@ -24,7 +24,7 @@ from foretrain.serving.cli.terminal import (
     spinner,
 )
 from foretrain.serving.requests import OUTPUT, PlanRequest
-from foretrain.serving.wording import probability
+from foretrain.serving.wording import as_flags, probability
 from foretrain.units import DAY, HOUR, MINUTE, format_bytes, format_duration, format_money
 
 if TYPE_CHECKING:
@@ -341,5 +341,8 @@ def _rest(frontier: Frontier) -> None:
     )
     for each in frontier.excluded[:_MOST_EXCLUSIONS]:
         more = ", ..." if each.count > len(each.examples) else ""
-        print_line(f"Excluded: {each.machine_types} ({', '.join(each.examples)}{more}): {each.reason}", "dim")
+        print_line(
+            f"Excluded: {each.machine_types} ({', '.join(each.examples)}{more}): {as_flags(each.reason)}",
+            "dim",
+        )
     print_notes([note for note in frontier.notes if note not in frontier.job.notes])

@@ -87,7 +87,7 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], title:
 
 
 def fitting(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[int]:
-    """Which columns to show in so much width: the most expendable leave until the rest has room."""
+    """Indices of the columns that fit in `width`; the most expendable columns are dropped first."""
     needed = [
         min(widest, column.least) if column.least else widest
         for column, widest in zip(columns, _widths(columns, rows), strict=True)
@@ -177,17 +177,31 @@ def as_far_as_it_is_read() -> Iterator[None]:
 
 
 def print_curves(
-    title: str, x_label: str, y_label: str, x: Sequence[float], curves: dict[str, Sequence[float]]
+    title: str,
+    x_label: str,
+    y_label: str,
+    x: Sequence[float],
+    curves: dict[str, Sequence[float]],
+    from_zero: bool = False,
 ) -> None:
-    """Lines over a shared x axis, drawn with characters; only on a terminal."""
+    """Lines over a shared x axis, drawn with characters; only on a terminal.
+
+    `from_zero` makes both axes start at 0, so that small differences look small.
+    """
     if not on_terminal():
         return
     plotext = _canvas()
     for index, (label, y) in enumerate(curves.items()):
         plotext.plot(list(x), list(y), label=label, marker=_MARKERS[index % len(_MARKERS)])
-    for set_ticks, values in ((plotext.xticks, [x]), (plotext.yticks, list(curves.values()))):
-        ticks = round_ticks(max(max(line) for line in values))
+    for set_ticks, set_limits, values in (
+        (plotext.xticks, plotext.xlim, [x]),
+        (plotext.yticks, plotext.ylim, list(curves.values())),
+    ):
+        top = max(max(line) for line in values)
+        ticks = round_ticks(top)
         set_ticks(ticks, [f"{tick:,.10g}" for tick in ticks])
+        if from_zero and top > 0:
+            set_limits(0, top)
     plotext.title(title)
     plotext.xlabel(x_label)
     plotext.ylabel(y_label)
@@ -250,7 +264,7 @@ def log_ticks(values: Sequence[float]) -> list[float]:
 
 
 def round_ticks(top: float, most: int = 6) -> list[float]:
-    """Round numbers from 0 up to `top`: at most so many, in steps of 1, 2, 2.5 or 5 times a power of ten."""
+    """At most `most` round numbers from 0 to `top`, in steps of 1, 2, 2.5 or 5 times a power of ten."""
     if not (math.isfinite(top) and top > 0):
         return [0.0]
     magnitude = 10.0 ** math.floor(math.log10(top / most))

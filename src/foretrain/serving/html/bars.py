@@ -10,7 +10,7 @@ from foretrain.serving.html.tables import Cell, Column, table
 from foretrain.serving.wording import percent
 
 COLOURS = 8
-"""Classes `c1` to `c8` of the style sheet, told apart with any colour vision; the last is grey."""
+"""Classes `c1` to `c8` of the style sheet, distinguishable with any colour vision; the last is grey."""
 
 
 @dataclass(frozen=True, slots=True)

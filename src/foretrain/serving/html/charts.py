@@ -28,9 +28,9 @@ from foretrain.serving.html.page import Markup, element, join
 from foretrain.serving.html.scales import Axis
 
 _CELL = 4.0
-"""Faint points within so many pixels are drawn as one, so that thousands stay a small file."""
+"""Size in pixels of the square whose faint points are drawn as one, which keeps the file small."""
 _WORTH_SHOWING = 12.0
-"""Faint points more than so many times beyond everything else are counted, not drawn."""
+"""Faint points beyond everything else by more than this factor are counted, not drawn."""
 
 
 class Standing(StrEnum):
@@ -48,7 +48,7 @@ _ORDER = {standing: place for place, standing in enumerate(Standing)}
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """A point; `labels` from the one wanted most to the shortest that will do, `tip` what hovering tells.
+    """A point; `labels` in order of preference, the shortest last; `tip` is the tooltip.
 
     `x_ends` and `y_ends` are an interval to draw through it.
     """
@@ -139,14 +139,14 @@ def _draw_scatter(chart: Scatter, shown: Sequence[Dot], canvas: Canvas) -> Marku
 
 
 def _faint(dots: Sequence[Dot], frame: Frame) -> Iterator[Markup]:
-    """Points in one small square are one, which tells of the first and how many more."""
+    """Draw the points of one small square as one, with the tooltip of the first and the number of others."""
     cells: dict[tuple[int, int], list[Dot]] = {}
     for dot in dots:
         x, y = frame.point(dot.x, dot.y)
         cells.setdefault((round(x / _CELL), round(y / _CELL)), []).append(dot)
-    for alike in cells.values():
-        more = f" (and {len(alike) - 1} more here)" if len(alike) > 1 else ""
-        yield _circle(alike[0], frame, alike[0].tip + more)
+    for group in cells.values():
+        more = f" (and {len(group) - 1} more here)" if len(group) > 1 else ""
+        yield _circle(group[0], frame, group[0].tip + more)
 
 
 def _mark(dot: Dot, frame: Frame) -> Markup:
@@ -235,7 +235,7 @@ _LINE_COLOURS = 7
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A point of a line: what hovering tells, a word beside it, and whether it is not to be had."""
+    """A point of a line: its tooltip, a label beside it, and whether its mark is hollow."""
 
     x: float
     y: float

@@ -114,14 +114,14 @@ def place_labels(
     `above` tries those above it first, where a rising line leaves room.
     """
     occupied = [*taken, *(_marker(point) for point in wanted)]
-    found: list[Placed | None] = []
+    labels: list[Placed | None] = []
     for point in wanted:
         places = (place for text in point.texts for place in _places(point, text, size, above))
         placed = first_free(places, within, occupied)
         if placed is not None:
             occupied.append(placed.box)
-        found.append(placed)
-    return found
+        labels.append(placed)
+    return labels
 
 
 def _marker(point: Wanted) -> Box:

@@ -15,7 +15,7 @@ from foretrain.serving.wording import between, sentence
 from foretrain.units import format_duration, format_money
 
 _SHOWN = ("time", "cost", "speedup", "value", "memory", "verdict")
-_SAID = {
+_CAPTIONS = {
     "time": "The fastest machine of each batch is outlined. * in micro-batches; > at least.",
     "cost": "The cheapest machine of each batch is outlined.",
     "value": "At 1 more GPUs buy as many folds of speed as they cost; above, they are worth their price.",
@@ -24,7 +24,7 @@ _SAID = {
 
 
 def guide_report(guide: Guide, command: str = "", made_on: str = "") -> str:
-    """The guide as one self-contained HTML page; `command` and `made_on` tell what made it, and when."""
+    """The guide as one self-contained HTML page; `command` and `made_on` state its origin and date."""
     return page(
         title=f"Buyer's guide: {', '.join(model.name for model in guide.models)}",
         kicker=" · ".join(part for part in ("foretrain guide", made_on) if part),
@@ -81,7 +81,7 @@ def _heat_map(guide: Guide, model: ModelGuide, view: View) -> Markup:
                 (machine.name, tuple(_heat_cell(view, cell, best) for cell in row))
                 for machine, row in zip(guide.machines, model.cells, strict=True)
             ),
-            caption=_SAID.get(view.name, ""),
+            caption=_CAPTIONS.get(view.name, ""),
         )
     )
 
@@ -99,13 +99,13 @@ def _tip(cell: Cell) -> str:
         return ""
     run = cell.figures.run
     step = run.step_seconds
-    said = f"step {format_duration(step.p50)}"
+    step_text = f"step {format_duration(step.p50)}"
     if cell.figures.is_bound:
-        said += " at least"
+        step_text += " at least"
     else:
-        said += f" ({between(format_duration(step.p10), format_duration(step.p90))})"
+        step_text += f" ({between(format_duration(step.p10), format_duration(step.p90))})"
     parts = f", in {run.micro_batches} micro-batches" if run.micro_batches > 1 else ""
-    return f"{said}{parts}, {run.samples_per_second:,.0f} samples/s, {run.knowledge}; {run.verdict}"
+    return f"{step_text}{parts}, {run.samples_per_second:,.0f} samples/s, {run.knowledge}; {run.verdict}"
 
 
 def _machines_section(guide: Guide) -> Markup:

@@ -160,8 +160,8 @@ def _scaling_chart(curve: ScalingCurve, fixed: str) -> LineChart:
 
 def _scaling_tip(point: ScalingPoint) -> str:
     speed = f"{point.samples_per_second:,.0f} samples/s"
-    said = f"{point.devices} GPUs: {speed}, {percent(point.efficiency)} efficient"
-    return said if point.fits else f"{said}; does not fit"
+    tip = f"{point.devices} GPUs: {speed}, {percent(point.efficiency)} efficient"
+    return tip if point.fits else f"{tip}; does not fit"
 
 
 def _scaling_row(point: ScalingPoint) -> tuple[Cell | str, ...]:

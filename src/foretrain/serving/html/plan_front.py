@@ -11,7 +11,7 @@ from foretrain.serving.html.charts import Dot, Limit, Scatter, Standing, scatter
 from foretrain.serving.html.page import Markup, paragraph, section
 from foretrain.serving.html.scales import Axis, Quantity
 from foretrain.serving.html.tables import Cell, Column, table
-from foretrain.serving.wording import SPACE, amount, probability
+from foretrain.serving.wording import SPACE, amount, as_flags, probability
 from foretrain.units import format_duration, format_money
 
 _SHORT = 6
@@ -135,7 +135,8 @@ def exclusions_section(exclusions: Sequence[Exclusion]) -> Markup:
         return Markup("")
     columns = [Column("why"), Column("machine types", right=True), Column("among them")]
     rows = [
-        (one.reason, Cell(f"{one.count:,}", sort_by=one.count), ", ".join(one.examples)) for one in exclusions
+        (as_flags(one.reason), Cell(f"{one.count:,}", sort_by=one.count), ", ".join(one.examples))
+        for one in exclusions
     ]
     return section("Excluded", table(columns, rows))
 

@@ -35,7 +35,7 @@ from foretrain.units import format_bytes, format_duration, format_money
 
 
 def plan_report(frontier: Frontier, command: str = "", made_on: str = "") -> str:
-    """The plan as one self-contained HTML page; `command` and `made_on` tell what made it, and when."""
+    """The plan as one self-contained HTML page; `command` and `made_on` state its origin and date."""
     return page(
         title=f"What to rent to train {frontier.model}",
         kicker=" · ".join(part for part in ("foretrain plan", made_on) if part),
@@ -71,16 +71,16 @@ def _answer(frontier: Frontier) -> Markup:
     kind = "spot" if plan.spot else "on demand"
     what = (element("strong", words.machines(plan)), f" ({words.gpus(plan)}) {kind}", *where)
     seconds, usd = plan.seconds, plan.usd
-    said = (
+    outcome = (
         f": {frontier.model} trains in {together(format_duration(seconds.p50))} "
         f"({between(format_duration(seconds.p10), format_duration(seconds.p90))}) for "
         f"{format_money(usd.p50)} ({format_money(usd.p10)} to {format_money(usd.p90)}). "
         f"{words.limits(frontier, plan)}"
     )
     if frontier.meets_limits:
-        return paragraph("Rent ", *what, said, class_="lead")
+        return paragraph("Rent ", *what, outcome, class_="lead")
     return paragraph(
-        "Nothing is expected to keep these limits. The nearest is ", *what, said, class_="lead missed"
+        "Nothing is expected to keep these limits. The nearest is ", *what, outcome, class_="lead missed"
     )
 
 
@@ -186,12 +186,12 @@ def _gain(two: TwoPhases) -> str:
     """`saves $4.20 and 1h 10m`, or one at the expense of the other."""
     saved = [format_money(two.saved_usd)] if two.saved_usd > 0 else []
     saved += [format_duration(two.saved_seconds)] if two.saved_seconds > 0 else []
-    said = f"saves {' and '.join(saved)}"
+    gain = f"saves {' and '.join(saved)}"
     if two.saved_usd < 0:
-        said += f" for {format_money(-two.saved_usd)} more"
+        gain += f" for {format_money(-two.saved_usd)} more"
     if two.saved_seconds < 0:
-        said += f" and takes {format_duration(-two.saved_seconds)} longer"
-    return said
+        gain += f" and takes {format_duration(-two.saved_seconds)} longer"
+    return gain
 
 
 def _bend(two: TwoPhases) -> str:

@@ -103,7 +103,7 @@ class Tick:
 
 
 def ticks(scale: Scale, quantity: Quantity, most: int) -> list[Tick]:
-    """At most so many round values on the scale, by a ladder or evenly spread."""
+    """At most `most` round values on the scale, from a ladder or evenly spaced."""
     if scale.is_log:
         for ladder in _ladders(scale, quantity):
             inside = [value for value in ladder if scale.holds(value)]

@@ -33,7 +33,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What stands in a cell, what to sort it by where that is not its text, and what hovering tells."""
+    """The text of a cell, the sort key where that is not the text, and the tooltip."""
 
     text: str
     sort_by: float | None = None
@@ -128,7 +128,7 @@ _MUCH = 10.0
 
 @dataclass(frozen=True, slots=True)
 class HeatCell:
-    """A number as it is written, or the reason why there is none; what hovering tells; if it is the best."""
+    """A number and its text, or the reason why there is none; the tooltip; whether it is the best."""
 
     value: float | None
     text: str = ""

@@ -35,6 +35,7 @@ from foretrain.serving.requests.groups import (
     Request,
     StepFields,
 )
+from foretrain.serving.requests.measure import MeasureRequest
 
 __all__ = [
     "COMMON",
@@ -49,6 +50,7 @@ __all__ = [
     "InputFields",
     "JobFields",
     "LengthFields",
+    "MeasureRequest",
     "ModelField",
     "OffersRequest",
     "PlanRequest",

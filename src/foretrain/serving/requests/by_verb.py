@@ -43,6 +43,7 @@ from foretrain.serving.requests.groups import (
     StepFields,
     strategy_help,
 )
+from foretrain.serving.requests.measure import MeasureRequest
 from foretrain.workloads.options import PRECISIONS
 
 
@@ -423,4 +424,5 @@ REQUESTS: tuple[type[Request], ...] = (
     OffersRequest,
     ExplainRequest,
     DevicesRequest,
+    MeasureRequest,
 )

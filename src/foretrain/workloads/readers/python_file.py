@@ -41,10 +41,13 @@ def loaded_module(file: Path) -> Iterator[ModuleType]:
     assert spec is not None and spec.loader is not None, file
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
+    writes_nothing = sys.dont_write_bytecode
+    sys.dont_write_bytecode = True  # a cached file changed within a second to the same size would look fresh
     try:
         spec.loader.exec_module(module)
         yield module
     finally:
+        sys.dont_write_bytecode = writes_nothing
         sys.path.remove(str(file.parent))
         for added in set(sys.modules) - before:
             if _is_beside(sys.modules[added], file.parent):

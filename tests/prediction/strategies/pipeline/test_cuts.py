@@ -65,7 +65,7 @@ def test_dear_cuts_are_avoided() -> None:
     assert cuts.cut_bytes == (1,)
 
 
-def test_each_stage_pays_for_what_it_sends_both_ways() -> None:
+def test_each_stage_pays_for_what_it_sends_in_both_directions() -> None:
     cuts = cuts_of(cut(chain([3, 3, 3], crossing=[2, 4]), 3, Link(seconds_per_byte=1.0, latency_seconds=0.5)))
     assert cuts.stage_seconds == pytest.approx((3 + 2.5, 3 + 2.5 + 4.5, 3 + 4.5))
 

@@ -1,0 +1,137 @@
+"""What a run shows: steps of each worker, resources, bursts, and the prediction beside what was measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from foretrain.encoding import encode
+from foretrain.measuring.bursts import Bursts, four_resources, within
+from foretrain.measuring.watching.summary import summarise
+from foretrain.store.runs import UNITS, Resource, Run, StepSummary
+
+Window = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class ResourceUse:
+    """A resource of a worker or node while steps were taken, in the unit of the resource."""
+
+    resource: Resource
+    worker: int
+    node: int
+    label: str
+    unit: str
+    mean: float
+    p95: float
+    highest: float
+
+
+@dataclass(frozen=True)
+class WorkerReport:
+    """The steady steps of one worker."""
+
+    worker: int
+    node: int
+    summary: StepSummary
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """A run as people read it. `window` is the time in which steady steps were taken."""
+
+    run: Run
+    window: Window | None
+    workers: tuple[WorkerReport, ...]
+    resources: tuple[ResourceUse, ...]
+    bursts: tuple[Bursts, ...]
+
+    @property
+    def measured_over_predicted(self) -> float | None:
+        """The measured step time over the predicted one."""
+        if self.run.summary is None or self.run.prediction is None:
+            return None
+        return self.run.summary.seconds / self.run.prediction.p50_seconds
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data: the run without its samples, which stay in the store."""
+        run = self.run
+        made = run.prediction
+        prediction = made and {
+            "p10_seconds": made.p10_seconds,
+            "p50_seconds": made.p50_seconds,
+            "p90_seconds": made.p90_seconds,
+            "knowledge": made.knowledge,
+            "measured_over_predicted": self.measured_over_predicted,
+        }
+        answer: dict[str, Any] = encode(
+            {
+                "id": run.id,
+                "started_at": run.started_at,
+                "seconds": run.seconds,
+                "status": run.status,
+                "exit_code": run.exit_code,
+                "message": run.message,
+                "command": run.command,
+                "setting": run.setting,
+                "environment": run.environment,
+                "step": run.summary,
+                "prediction": prediction,
+                "workers": self.workers,
+                "window": self.window,
+                "resources": self.resources,
+                "bursts": self.bursts,
+            }
+        )
+        return answer
+
+
+def report_of(run: Run) -> Report:
+    """The report of a run: resources and bursts are those of the time in which steady steps were taken."""
+    window = steady_window(run)
+    return Report(
+        run=run,
+        window=window,
+        workers=_workers(run),
+        resources=_resources(run, window),
+        bursts=tuple(
+            bursts
+            for node in sorted({each.node for each in run.series})
+            for bursts in four_resources(run.series, node=node, window=window)
+        ),
+    )
+
+
+def steady_window(run: Run) -> Window | None:
+    """From the end of the warm-up to the last step; None without steps."""
+    if run.summary is None:
+        return None
+    timed = [each for each in run.steps if len(each.ends)]
+    dropped = run.summary.warm_up_steps
+    start = min(float(each.ends[min(dropped, len(each.ends) - 1)]) for each in timed)
+    end = max(float(each.ends[-1]) for each in timed)
+    return (start, end) if end > start else None
+
+
+def _workers(run: Run) -> tuple[WorkerReport, ...]:
+    reports = []
+    for each in run.steps:
+        summary = summarise([each], run.summary.source if run.summary is not None else "")
+        if summary is not None:
+            reports.append(WorkerReport(each.worker, each.node, summary))
+    return tuple(reports)
+
+
+def _resources(run: Run, window: Window | None) -> tuple[ResourceUse, ...]:
+    uses = []
+    for each in run.series:
+        values = within(each, window).values
+        if len(values):
+            mean, p95, highest = float(values.mean()), float(np.quantile(values, 0.95)), float(values.max())
+            unit = UNITS[each.resource]
+            uses.append(
+                ResourceUse(each.resource, each.worker, each.node, each.label, unit, mean, p95, highest)
+            )
+    return tuple(uses)

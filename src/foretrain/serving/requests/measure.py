@@ -1,0 +1,80 @@
+"""The request of `measure`: a command to run, and what it trains."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from foretrain.decoding import FILE, SWITCH, TEXT, number, option, texts, whole_number
+from foretrain.serving.requests.groups import (
+    HARDWARE,
+    HARDWARE_FORMS,
+    JOB,
+    MODEL,
+    MODEL_FORMS,
+    MODEL_NAME,
+    PARALLELISM,
+    Request,
+)
+
+_SETTING = (
+    "model", "on", "batch", "global_batch", "strategy", "precision", "optimizer", "seq_len", "image_size",
+    "network", "steps",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasureRequest(Request):
+    """A command to run and watch, and what it trains."""
+
+    VERB = "measure"
+    COMMON = ("model", "on", "batch", "store", "no_store", "interval", "json")
+
+    command: tuple[str, ...] = option(
+        texts("a command and its arguments", by_comma=False), "Command to run, after `--`.", positional=True,
+        required=True, metavar="COMMAND",
+    )  # fmt: skip
+    model: str | None = option(
+        MODEL_NAME, f"What it trains, to predict it first: {MODEL_FORMS}.", complete="model"
+    )
+    on: str | None = option(
+        HARDWARE, f"Hardware it runs on (`here`: this machine's CPU): {HARDWARE_FORMS}.", complete="device"
+    )
+    batch: int | None = option(whole_number(1), "Samples per device and step.")
+    global_batch: int | None = option(
+        whole_number(1), "Samples of a step on all devices, in place of `batch`.", panel=PARALLELISM
+    )
+    strategy: str | None = option(TEXT, "Strategy it uses, as in `predict`.", panel=PARALLELISM)
+    network: str | None = option(TEXT, "Network between nodes, as in `predict`.", panel=PARALLELISM)
+    precision: str | None = option(TEXT, "Precision, as in `predict`.", panel=MODEL, metavar="NAME")
+    optimizer: str | None = option(TEXT, "Optimizer, as in `predict`.", panel=MODEL, metavar="NAME")
+    seq_len: int | None = option(whole_number(1), "Tokens per sample.", panel=MODEL)
+    image_size: int | None = option(whole_number(1), "Pixels along each side.", panel=MODEL)
+    steps: int | None = option(whole_number(1), "Steps of the whole run, for the time left.", panel=JOB)
+    interval: float = option(
+        number(at_least=0.005, at_most=10), "Seconds between samples of the resources.", default=0.05
+    )
+    store: str | None = option(
+        TEXT, "Store to keep the run in: a SQLite file or a database URL.", metavar="FILE_OR_URL"
+    )
+    no_store: bool = option(SWITCH, "Do not keep the run.", default=False)
+    join: Path | None = option(
+        FILE, "Folder shared by the nodes of one job, each of which runs `measure`.", panel=PARALLELISM,
+        metavar="FOLDER",
+    )  # fmt: skip
+    node: int | None = option(
+        whole_number(0), "With `join`: number of this node (else from torchrun or Slurm).", panel=PARALLELISM
+    )
+    nodes: int | None = option(
+        whole_number(1), "With `join`: number of nodes (else from torchrun or Slurm).", panel=PARALLELISM
+    )
+    wait: float = option(
+        number(at_least=0), "With `join`: seconds the first node waits for the others.", default=60.0,
+        panel=PARALLELISM,
+    )  # fmt: skip
+
+    @property
+    def setting(self) -> dict[str, Any]:
+        """What it trains, as keywords of `predict`."""
+        return {name: value for name in _SETTING if (value := getattr(self, name)) is not None}
