@@ -12,12 +12,12 @@ import pytest
 from tests.support.kineto_traces import KERNELS, gpu_trace
 
 Run = Callable[..., CompletedProcess[str]]
-MODEL = '''
+MODEL = """
 import torch
 
 def build():
     return torch.nn.Sequential(torch.nn.Linear(8, 4)), torch.ones(2, 8), lambda out: out.sum()
-'''
+"""
 
 
 @pytest.fixture(name="model")

@@ -17,8 +17,8 @@ from foretrain.measuring.micro_benchmarks import Timing, works_of
 from foretrain.store.runs import Resource
 
 if TYPE_CHECKING:
+    from foretrain.measuring.gpus import GpuReader
     from foretrain.measuring.trials import Trial
-    from foretrain.measuring.watching.gpus import GpuReader
 
 _MILLISECOND = 1e-3
 _WARM_UP, _FEWEST_RUNS, _MOST_RUNS = 2, 3, 50

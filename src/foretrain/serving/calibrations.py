@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from foretrain.learning.user_calibration.fitting import WorkerFit
     from foretrain.learning.user_calibration.samples import RunSample, UnusedRun
     from foretrain.measuring.cuda_benchmarks import CudaTimings
+    from foretrain.measuring.gpus import GpuReader
     from foretrain.measuring.local_all_reduce import AllReduceTiming
     from foretrain.measuring.profiling.comparison import Profile
     from foretrain.measuring.step_timings import StepTiming
-    from foretrain.measuring.watching.gpus import GpuReader
     from foretrain.prediction.cost_models.calibration_files import CalibrationFile
     from foretrain.prediction.cost_models.kind_corrections import ProfiledModel
     from foretrain.prediction.cost_models.user_timings import Configuration, MeasuredStep
@@ -109,8 +109,8 @@ def learn_gpu(
     from foretrain.learning.cpu import TimedWork
     from foretrain.learning.user_calibration.micro_benchmarks import benchmark_profile, keep_benchmarks
     from foretrain.measuring.cuda_benchmarks import run_cuda_trials
+    from foretrain.measuring.gpus import open_gpus
     from foretrain.measuring.trials import trials
-    from foretrain.measuring.watching.gpus import open_gpus
 
     timings = run_cuda_trials(trials(), seconds, progress, cuda, where, gpus or open_gpus())
     known = device(timings.device_name)
