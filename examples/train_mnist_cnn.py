@@ -2,6 +2,8 @@
 
     foretrain measure -- python examples/train_mnist_cnn.py
     foretrain measure -- torchrun --nproc_per_node 2 examples/train_mnist_cnn.py
+    foretrain measure --model examples/train_mnist_cnn.py:workload --on here --batch 64 --optimizer sgd \\
+        -- python examples/train_mnist_cnn.py
 
 The only lines that foretrain asks for are `import foretrain` and `foretrain.step()`.
 """
@@ -10,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -65,6 +68,15 @@ def network(hidden: int) -> nn.Module:
         nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
         nn.Flatten(), nn.Linear(32 * 7 * 7, hidden), nn.ReLU(), nn.Linear(hidden, 10),
     )  # fmt: skip
+
+
+def workload() -> tuple[nn.Module, torch.Tensor, Callable[[torch.Tensor], torch.Tensor]]:
+    """What `foretrain predict examples/train_mnist_cnn.py:workload` predicts: model, input and loss."""
+
+    def loss(output: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(output, torch.zeros_like(output[:, 0], dtype=torch.long))
+
+    return network(128), torch.zeros(64, 1, 28, 28), loss
 
 
 def synthetic_digits(count: int) -> TensorDataset:

@@ -39,6 +39,7 @@ def problem_with(words: list[str]) -> str | None:
     """Why the command line would not understand these words, or None."""
     if words[0].startswith("-"):
         return None if words[0] in {"--help", "--version", "--install-completion"} else f"option {words[0]}"
+    words = words[: words.index("--")] if "--" in words else words  # what follows is another command
     known = {command.name: command for command in render_docs.commands()}
     of_family = " ".join(words[:2])  # `runs list`
     command = of_family if of_family in known else words[0]

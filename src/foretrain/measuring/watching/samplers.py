@@ -135,7 +135,7 @@ class Sampler:
 
     def __enter__(self) -> Sampler:
         self._gpus = self._open_gpus()
-        self._discover()
+        self.discover()
         self._thread.start()
         return self
 
@@ -185,13 +185,14 @@ class Sampler:
             if now - discovery >= (
                 _QUICK_DISCOVERY_SECONDS if now - start < _START_SECONDS else _SLOW_DISCOVERY_SECONDS
             ):
-                self._discover()
+                self.discover()
                 discovery = now
-            self._sample(now, now - before)
+            self.sample(now, now - before)
             before = now
             due = max(due + self._interval, now)  # a late sample does not make the next ones come in a row
 
-    def _sample(self, now: float, elapsed: float) -> None:
+    def sample(self, now: float, elapsed: float) -> None:
+        """Take one sample at an instant, `elapsed` seconds after the one before."""
         samples = [*self._process_samples(elapsed), *self._network_samples(elapsed)]
         if self._gpus is not None:
             samples += (
@@ -249,7 +250,7 @@ class Sampler:
         with self._lock:
             self._assigned[pid] = rank
 
-    def _discover(self) -> None:
+    def discover(self) -> None:
         """Add the processes that were started since the last look, and look again at young ones.
 
         A process that was just forked still has the environment and the network of its parent.
