@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from foretrain.measuring.gpus import GpuReader, visible_gpus
+from foretrain.measuring.namespaces import joined_hosts, why_not
 from foretrain.measuring.watching.processes import Traffic, descendants, environment_of, traffic_of
 from foretrain.measuring.watching.samplers import Sampler
 from foretrain.store.runs import NODE, Resource, Series
@@ -207,3 +208,45 @@ def test_gpus_are_sampled_beside_the_processes() -> None:
 )
 def test_only_visible_gpus_are_read(setting: str | None, visible: tuple[str, ...]) -> None:
     assert visible_gpus(setting, ("0", "1"), lambda index: f"GPU-{index}abc") == visible
+
+
+SEND = (
+    "import socket, sys, time\n"
+    "server = socket.create_server((sys.argv[1], 7000))\n"
+    "time.sleep(1)\n"
+    "sender = socket.create_connection((sys.argv[2], 7000))\n"
+    "taken, _ = server.accept()\n"
+    "sender.sendall(bytes(500_000))\n"
+    "left = 500_000\n"
+    "while left: left -= len(taken.recv(65536))\n"
+    "time.sleep(1)\n"
+)
+
+
+@pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+def test_the_network_of_a_namespace_belongs_to_the_worker_that_lives_there() -> None:
+    with joined_hosts(2) as network:
+        first, second = network.hosts
+        workers = [
+            subprocess.Popen(
+                [
+                    "ip",
+                    "netns",
+                    "exec",
+                    here.namespace,
+                    sys.executable,
+                    "-c",
+                    SEND,
+                    here.address,
+                    there.address,
+                ]
+            )
+            for here, there in ((first, second), (second, first))
+        ]
+        with Sampler([worker.pid for worker in workers], 0.05, gpus=lambda: None) as sampler:
+            assert [worker.wait(timeout=60) for worker in workers] == [0, 0]
+    sent = of(sampler.series(), Resource.TRANSMIT)
+    assert sorted(sent) == [0, 1]
+    for series in sent.values():
+        assert series.label == "eth0"
+        assert float(np.sum(series.values[1:] * np.diff(series.seconds))) == pytest.approx(500_000, rel=0.2)
