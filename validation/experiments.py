@@ -120,7 +120,7 @@ def draw_errors(runs: Sequence[Run]) -> Figure:
     figure = Figure(figsize=(6, 5.5), layout="constrained")
     axes = figure.subplots()
     for strategy, marker in _MARKERS.items():
-        chosen = [run for run in runs if run.prediction is not None and _strategy(run) == strategy]
+        chosen = [run for run in runs if run.prediction is not None and strategy_of(run) == strategy]
         points = [_measured(run) for run in chosen], [_predicted(run) for run in chosen]
         axes.plot(*points, marker, label=strategy, markersize=4, alpha=0.8)
     ends = [0.01, 10.0]
@@ -130,7 +130,8 @@ def draw_errors(runs: Sequence[Run]) -> Figure:
     return figure
 
 
-def _strategy(run: Run) -> str:
+def strategy_of(run: Run) -> str:
+    """The strategy of a run, `single` for one worker."""
     return str(run.setting.get("strategy", "single"))
 
 
@@ -141,7 +142,7 @@ def draw_bursts(runs: Sequence[Run]) -> Figure:
     for column, strategy in enumerate(("ddp", "ps-sync")):
         run = next(
             run for run in runs
-            if _strategy(run) == strategy and run.setting["model"] == "cifar-resnet56"
+            if strategy_of(run) == strategy and run.setting["model"] == "cifar-resnet56"
             and run.setting["network"] == "100Mbit/s" and run.environment.nodes == 2
         )  # fmt: skip
         window = steady_window(run)
@@ -189,7 +190,7 @@ def main() -> None:
             _save(draw(), name)
     tables: dict[str, Any] = {model: seeds_table(seeds, model) for model in _NAMES}
     tables["errors by model"] = errors_table(seeds, "model", lambda run: str(run.setting["model"]))
-    tables["errors by strategy"] = errors_table(resources, "strategy", _strategy)
+    tables["errors by strategy"] = errors_table(resources, "strategy", strategy_of)
     PAGE.write_text(_filled(PAGE.read_text(encoding="utf-8"), tables), encoding="utf-8")
 
 

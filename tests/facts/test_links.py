@@ -108,3 +108,17 @@ def test_faster_generations_are_faster() -> None:
         rates = [link(name).achievable_bytes_per_second_per_direction for name in family]
         assert rates == sorted(rates)
         assert all(math.isfinite(rate) for rate in rates)
+
+
+def test_a_rate_is_an_ethernet_link_of_that_rate() -> None:
+    capped, known = link("200Mbit/s"), link("ethernet-1g")
+    assert capped.kind == "ethernet"
+    assert capped.nominal_bytes_per_second_per_direction == pytest.approx(25e6)
+    share = known.achievable_bytes_per_second_per_direction / known.nominal_bytes_per_second_per_direction
+    assert capped.achievable_bytes_per_second_per_direction == pytest.approx(25e6 * share)
+    assert capped.latency_seconds == known.latency_seconds
+    assert {fact.kind for fact in capped.sheet if "bytes" in fact.quantity} == {Kind.ASSUMED}
+    assert link("40Gbit/s").latency_seconds == link("ethernet-40g").latency_seconds
+    for wrong in ("200", "fast", "0Mbit/s"):
+        with pytest.raises(UnknownName):
+            link(wrong)

@@ -38,6 +38,17 @@ def test_what_the_system_says_is_taken_over_and_rates_are_sane() -> None:
     assert measured.memory_bytes == os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
+def test_the_clock_is_the_highest_of_any_core_and_absent_where_unknown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        this_machine, "_cpu_lines", lambda *keys: {"cpu MHz": ["2000.5", "3100.0"]}.get(keys[0], [])
+    )
+    assert measure_this_machine().sheet.number("boost_clock_hertz") == pytest.approx(3.1e9)
+    monkeypatch.setattr(this_machine, "_cpu_lines", lambda *_: [])
+    assert not measure_this_machine().sheet.has("boost_clock_hertz")
+
+
 def test_rates_follow_from_the_work_and_the_best_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(this_machine, "_seconds", lambda _: iter((4.0, 2.0, 3.0)))
     measured = measure_this_machine()

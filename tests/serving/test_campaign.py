@@ -50,6 +50,7 @@ def test_trials_are_listed_run_and_not_run_again(folder: Path, run_here: Run) ->
     assert (len(first["runs"]), first["left"], first["statuses"]["completed"]) == (1, 1, 1)
     assert first["runs"][0]["trial"] == listed["pending"][0]["trial"]
     second = answer(run_here, file, "--store", store)
+    assert list(second["not_predicted"].values()) == [1]  # the command has no model
     assert (second["stored_before"], len(second["runs"]), second["left"]) == (1, 1, 0)
     third = run_here("campaign", file, "--store", store)
     assert third.returncode == 0
@@ -63,6 +64,7 @@ def test_failures_are_results_and_shown(folder: Path, run_here: Run) -> None:
     assert run.returncode == 0
     assert "1 completed, 1 failed" in run.stdout
     assert "failed: exit code 1" in run.stdout
+    assert "2 trials were not predicted" in run.stdout
     assert "2/2" in run.stderr  # progress, a line for each trial where there is no terminal
 
 

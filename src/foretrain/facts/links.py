@@ -86,9 +86,11 @@ def link(name: str) -> Link:
     """
     if name not in links():
         try:
-            return _ethernet_of(name, parse_bandwidth(name))
+            rate = parse_bandwidth(name)
         except UnitError:
-            pass
+            rate = 0.0
+        if rate > 0:
+            return _ethernet_of(name, rate)
     return links()[name]
 
 

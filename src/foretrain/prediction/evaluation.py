@@ -8,6 +8,7 @@ from functools import cached_property
 from foretrain.estimates import Estimate, longest, sequence
 from foretrain.prediction.memory.estimate import MemoryEstimate, fullest_stage
 from foretrain.prediction.scenario import StepConfiguration, StepContext
+from foretrain.prediction.step.calibrated_workers import calibrated_step
 from foretrain.prediction.step.input_pipeline import InputPipeline, input_pipeline
 from foretrain.prediction.step.parallel import ParallelStep, parallel_step
 from foretrain.prediction.step.parameter_servers import parameter_server_step
@@ -77,6 +78,7 @@ def evaluate(
         step = parallel_step(graph, layout, configuration.micro_batches, environment)
     else:
         step = parameter_server_step(graph, layout, configuration.micro_batches, environment, context.jitter)
+    step = calibrated_step(step, graph, configuration.micro_batches, context.hardware, environment)
     return evaluation_of(context, configuration, graph, step)
 
 
@@ -89,7 +91,7 @@ def evaluation_of(
     """
     loading = _loading(context, configuration, graph)
     total = step.estimate
-    if configuration.layout.servers is None:  # servers have waited already
+    if configuration.layout.servers is None and not step.includes_waits:  # servers have waited already
         total = with_slowest(total, configuration.layout.devices, context.jitter)
     if loading.estimate.parts:
         total = longest(total, loading.estimate) if loading.overlaps else sequence((total, loading.estimate))

@@ -22,6 +22,7 @@ from foretrain.serving.requests import (
     PlanRequest,
     PredictRequest,
     RentOrBuyRequest,
+    Request,
     ScalingRequest,
     StepFields,
     TraceRequest,
@@ -279,7 +280,7 @@ def offers(request: OffersRequest) -> tuple[Offer, ...]:
 # ---------------------------------------------------------------- the core's nouns
 
 
-def workload(request: ModelField, source: ModelSource | None = None, **other: Any) -> Workload:
+def workload(request: ModelField | Request, source: ModelSource | None = None, **other: Any) -> Workload:
     """The workload that a request describes; `source` in place of the model it names."""
     from foretrain.workloads.requests import WorkloadRequest, workload_of
 

@@ -26,7 +26,7 @@ from foretrain.measuring.campaigns.on_ray import RayRunner
 from foretrain.measuring.campaigns.running import run_campaign
 from foretrain.store import open_store
 
-campaign = Campaign(name="ray", models=(ModelEntry(model="mnist-cnn"),), batch=(2,), workers=(1, 2),
+campaign = Campaign(name="ray", models=(ModelEntry(model="mnist-cnn"),), batch=(2,), workers=(2,),
                     strategy=("ddp", "ps-sync"), steps=6, order="grid", optimizer=("sgd",))
 cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
 nodes = [cluster.add_node(num_cpus=1) for _ in range(3)]
@@ -38,7 +38,7 @@ class Runner(RayRunner):
 
     def _with_actors(self, trial, actors, places, started_at):
         Runner.attempts += 1
-        if trial.workers == 2 and nodes:
+        if nodes:
             of_actors = {place[0] for place in places}
             lost = next(node for node in nodes if node.node_id in of_actors)
             nodes.clear()
@@ -70,17 +70,15 @@ def namespace() -> Iterator[str]:
 
 @pytest.mark.skipif(why_not() is not None, reason=f"no namespaces here: {why_not()}")
 def test_trials_run_on_the_nodes_and_a_lost_node_is_replaced(namespace: str, tmp_path: Path) -> None:
-    environment = {**os.environ, "FORETRAIN_HOME": str(tmp_path), "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+    environment = {**os.environ, "FORETRAIN_HOME": str(tmp_path)}
     command = ["ip", "netns", "exec", namespace, sys.executable, "-c", ON_A_CLUSTER, str(tmp_path / "runs")]
-    run = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=400, check=False)
+    run = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=500, check=False)
     assert run.returncode == 0, run.stderr[-2000:]
     result = json.loads(run.stdout.strip().splitlines()[-1])
-    assert [each["status"] for each in result["runs"]] == ["completed"] * 3, result
-    assert sorted((each["strategy"], each["nodes"]) for each in result["runs"]) == [
-        ("", 1), ("ddp", 2), ("ps-sync", 2),
-    ]  # fmt: skip
+    assert [each["status"] for each in result["runs"]] == ["completed"] * 2, result
+    assert [(each["strategy"], each["nodes"]) for each in result["runs"]] == [("ddp", 2), ("ps-sync", 2)]
     assert all(each["steps"] for each in result["runs"])
-    assert result["attempts"] == 4  # one trial lost its node and was run again
+    assert result["attempts"] == 3  # one trial lost its node and was run again
 
 
 def test_several_rates_of_the_network_are_refused() -> None:

@@ -45,3 +45,22 @@ def test_a_model_timed_on_another_device_is_corrected_but_not_measured() -> None
 def test_without_timings_nothing_changes() -> None:
     """No note, no correction."""
     assert prediction_of().notes == ()
+
+
+def test_a_step_that_was_timed_contains_its_measurement() -> None:
+    """Whatever the ratio, and with other timings of the model that disagree."""
+    other = prediction_of(32).step.seconds.p50
+    seconds = prediction_of(64).step.seconds.p50
+    remember([MeasuredStep(Configuration(MODEL, "t4", 64), 3.0 * seconds, seconds)])
+    alone = prediction_of(64).step.seconds
+    assert alone.p10 <= 3.0 * seconds <= alone.p90
+    remember([MeasuredStep(Configuration(MODEL, "t4", 32), 1.1 * other, other)])
+    both = prediction_of(64).step.seconds
+    assert both.p50 == pytest.approx(3.0 * seconds)
+    assert both.p10 <= 3.0 * seconds <= both.p90
+
+
+def test_one_timing_far_off_moves_no_other_device_far() -> None:
+    before = prediction_of().step.seconds.p50
+    remember([MeasuredStep(Configuration(MODEL, "v100-sxm2-16gb", 64), 90.0, 1.0)])
+    assert before < prediction_of().step.seconds.p50 < 1.6 * before

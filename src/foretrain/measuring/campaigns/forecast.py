@@ -12,11 +12,12 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from foretrain.measuring.campaigns.trials import Trial
 from foretrain.store.runs import PredictionMade
 
-Predict = Callable[[dict[str, object]], PredictionMade | None]
+Predict = Callable[[dict[str, Any]], PredictionMade | None]
 
 LOOK_AHEAD_SECONDS = 20.0
 _FEWEST_STEPS = 5

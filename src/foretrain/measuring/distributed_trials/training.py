@@ -21,9 +21,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.nn.parallel import DistributedDataParallel
 
 from foretrain.measuring.distributed_trials.models import (
@@ -141,6 +138,9 @@ def ddp_step(task: dict[str, Any]) -> Step:
 
 def fsdp_step(task: dict[str, Any]) -> Step:
     """A step under `fully_shard`, each block a unit."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard  # two seconds to import
+
     made = trainable(task)
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     for block in made.blocks:
@@ -198,6 +198,8 @@ STEPS: dict[str, Callable[[dict[str, Any]], Step]] = {
 
 def train_pipeline(task: dict[str, Any]) -> dict[str, Any]:
     """Train one model; every worker reports the time of its steps."""
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+
     made = example(task["model"], int(task["batch"]))
     rank, stages = dist.get_rank(), dist.get_world_size()
     own = nn.Sequential(*stage_blocks(made.blocks, stages)[rank])

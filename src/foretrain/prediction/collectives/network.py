@@ -119,6 +119,8 @@ LINK_FORM = "LINK[:COUNT]"
 MESH, PCIE_SWITCH = "nvlink-mesh", "pcie-switch"
 _TOPOLOGIES = {"nvswitch": "nvswitch", "nvlink": MESH, "xgmi": MESH, "pcie": HOST_BRIDGE}
 _REFERENCE = "nvidia"
+_THIS_MACHINE, _LOOPBACK = "here", "ethernet-40g"
+"""Workers of the present machine exchange over its virtual network, which no cable limits."""
 _PAIR = 2
 
 
@@ -342,6 +344,9 @@ def _lanes(device: Device) -> _Selected:
 def _known_outside(hardware: Hardware, machines: Sequence[Node]) -> _Selected:
     node = next((each for each in machines if each.inter is not None), None)
     if node is None or node.inter is None:
+        if hardware.device.id == _THIS_MACHINE:
+            note = f"workers of this machine assumed to be connected as by {_LOOPBACK}"
+            return _selected(link(_LOOPBACK), 1, "network", assumed=True, note=note)
         raise MissingData(
             f"the network between nodes of {hardware.name} is unknown; give `network` as {LINK_FORM}, e.g. "
             "infiniband-hdr:8 or ethernet-25g"

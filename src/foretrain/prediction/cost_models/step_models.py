@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, final
 
 from foretrain.facts.devices import Device
+from foretrain.prediction.cost_models.kind_corrections import KindCorrections, kind_corrections, with_kinds
 from foretrain.prediction.cost_models.priced_step import (
     PricedStep,
     StepEstimate,
@@ -19,7 +20,7 @@ from foretrain.prediction.cost_models.priced_step import (
     price_steps,
     step_estimate,
 )
-from foretrain.prediction.cost_models.user_timings import Correction, user_correction
+from foretrain.prediction.cost_models.user_timings import Correction, measured_ratio, user_correction
 from foretrain.prediction.operators import mixed_precision
 from foretrain.prediction.operators._base import Knowledge
 from foretrain.prediction.operators.catalogue import DEFAULT, operator_models
@@ -94,16 +95,39 @@ class OperatorCostModel(CostModel):
 
 @dataclass(frozen=True)
 class CorrectedCostModel(CostModel):
-    """The steps of another cost model, corrected by the user's own timings of the model or the device."""
+    """The steps of another cost model, corrected by the user's own profiles and timings."""
 
     inner: CostModel
     model: str
 
     def priced_all(self, graphs: Sequence[Graph], device: Device) -> tuple[PricedStep, ...]:
-        """The operators of steps; all operators of a step have the same correction factor."""
+        """The operators of steps, by kind as profiled on the device; timings of whole steps come last.
+
+        A profile divides a step among its kinds of operators, a timing of the model decides on the whole.
+        """
         steps = self.inner.priced_all(graphs, device)
-        correction = user_correction(self.model, device.id)
-        return steps if correction is None else tuple(corrected(step, correction) for step in steps)
+        kinds = kind_corrections(self.model, device.id)
+        timing = user_correction(self.model, device.id)
+        return tuple(self._corrected(step, device, kinds, timing) for step in steps)
+
+    def _corrected(
+        self,
+        step: PricedStep,
+        device: Device,
+        kinds: KindCorrections | None,
+        timing: Correction | None,
+    ) -> PricedStep:
+        profiled = step if kinds is None else with_kinds(step, kinds)
+        if timing is None or (kinds is not None and not timing.is_measured):
+            return profiled
+        plain = step_estimate(step).seconds if kinds is not None or timing.is_measured else 1.0
+        ratio = measured_ratio(self.model, device.id, plain) if timing.is_measured else None
+        if ratio is not None:
+            timing = replace(timing, factor=ratio)
+        if kinds is None:
+            return corrected(step, timing)
+        now = step_estimate(profiled).seconds
+        return corrected(profiled, replace(timing, factor=timing.factor * plain / now if now else 1.0))
 
 
 def corrected(step: PricedStep, correction: Correction) -> PricedStep:

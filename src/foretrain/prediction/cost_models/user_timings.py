@@ -10,9 +10,11 @@ another step is the conditional mean given all timings (best linear unbiased pre
 
     r* = kᵀ K⁻¹ r        var* = k** - kᵀ K⁻¹ k
 
-The same model on the same device has the largest weight (with two or more timings it alone counts). The same
-model on another device counts to the extent that model errors carry over between devices (the question of
-Habitat, G. Yu et al., ATC 2021). Other models on the same device count by their number.
+The same model on the same device has the largest weight (with two or more timings it alone counts); a step
+that was itself timed takes its own time. The same model on another device counts to the extent that model
+errors carry over between devices (the question of Habitat, G. Yu et al., ATC 2021). Other models on the same
+device count by their number. Ratios far beyond the variances say more about their own configuration than
+about others, so for others they count as two and a half standard deviations (winsorised).
 
 Reference: C. R. Henderson, "Best linear unbiased estimation and prediction under a selection model",
 Biometrics 31, 1975.
@@ -23,7 +25,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from statistics import fmean, stdev
@@ -98,18 +100,29 @@ def _step(item: dict[str, Any]) -> MeasuredStep:
     return step
 
 
+def keep_only(steps: Iterable[MeasuredStep]) -> None:
+    """Store these steps and no others; none at all removes the file."""
+    kept = [asdict(step) for step in steps]
+    if not kept:
+        measurements_file().unlink(missing_ok=True)
+        return
+    write_atomically(measurements_file(), json.dumps({"format": FORMAT, "steps": kept}, indent=1) + "\n")
+
+
 def remember(steps: Iterable[MeasuredStep]) -> tuple[MeasuredStep, ...]:
     """Store steps, each replacing one of the same configuration; returns all stored steps."""
     known = {step.configuration: step for step in measured_steps()}
     known |= {step.configuration: step for step in steps}
-    content = {"format": FORMAT, "steps": [asdict(step) for step in known.values()]}
-    write_atomically(measurements_file(), json.dumps(content, indent=1) + "\n")
+    keep_only(known.values())
     return tuple(known.values())
 
 
 FILE = "transfer.json"
 SOURCE = "your own timings"
 _ENOUGH_FOR_SPREAD = 2
+_MOST_DEVIATIONS = 2.5
+_SAME_PREDICTION = 1e-3
+"""Relative difference below which two predictions of a model on a device are of the same configuration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +185,8 @@ def correction(
     others_here = [step for step in steps if _is(step, None, device_id) and step not in same]
     if not (same or model_elsewhere or others_here):
         return None
-    mean, variance = _conditional(model, device_id, steps, components)
+    counted = [step if step in same else _winsorised(step, components) for step in steps]
+    mean, variance = _conditional(model, device_id, counted, components)
     if len(same) >= _ENOUGH_FOR_SPREAD:
         mean = fmean(step.log_ratio for step in same)
     return Correction(
@@ -182,6 +196,13 @@ def correction(
         is_measured=bool(same),
         basis=_basis(same, model_elsewhere, others_here),
     )
+
+
+def _winsorised(step: MeasuredStep, components: VarianceComponents) -> MeasuredStep:
+    """A step with its ratio within what the variances make likely."""
+    most = _MOST_DEVIATIONS * math.sqrt(components.total)
+    bounded = min(max(step.log_ratio, -most), most)
+    return replace(step, step_seconds=step.predicted_seconds * math.exp(bounded))
 
 
 def _is(step: MeasuredStep, model: str | None, device: str | None) -> bool:
@@ -229,3 +250,17 @@ def _covariance(same_model: Flags, same_device: Flags, components: VarianceCompo
 def user_correction(model: str, device_id: str) -> Correction | None:
     """The correction of `model` on `device_id` by the stored timings; None without related timings."""
     return correction(model, device_id, measured_steps(), shipped_components())
+
+
+def measured_ratio(model: str, device_id: str, predicted_seconds: float) -> float | None:
+    """Measured over predicted time of the very step that is predicted; None if it was not timed.
+
+    A timing of the same model on the same device with the same prediction is of the same configuration.
+    """
+    ratios = [
+        step.log_ratio
+        for step in measured_steps()
+        if _is(step, model, device_id)
+        and abs(math.log(step.predicted_seconds / predicted_seconds)) < _SAME_PREDICTION
+    ]
+    return math.exp(fmean(ratios)) if ratios else None

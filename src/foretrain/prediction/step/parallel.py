@@ -78,7 +78,10 @@ class Traffic:
 
 @dataclass(frozen=True, eq=False)
 class ParallelStep:
-    """A step on the devices of a layout: time with parts, composition and traffic."""
+    """A step on the devices of a layout: time with parts, composition and traffic.
+
+    `includes_waits`: the time is that of measured steps, in which fast devices already waited for slow ones.
+    """
 
     layout: Layout
     estimate: Estimate
@@ -87,6 +90,7 @@ class ParallelStep:
     priced: PricedStep
     notes: tuple[str, ...] = ()
     staleness: float | None = None
+    includes_waits: bool = False
 
     @property
     def unmodelled(self) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from foretrain.measuring.campaigns.outcome import Runner
     from foretrain.measuring.campaigns.running import CampaignResult, Progress
     from foretrain.measuring.campaigns.trials import Trial
-    from foretrain.store.runs import Run
+    from foretrain.store.database import Store
+    from foretrain.store.runs import PredictionMade, Run
 
 _RAY = "ray"
 
@@ -49,7 +51,6 @@ def run(request: CampaignRequest, output: Output) -> int | None:
     """Run the trials that are not stored yet."""
     from foretrain.measuring.campaigns.campaign import read_campaign
     from foretrain.measuring.campaigns.running import run_campaign
-    from foretrain.serving.predictions import prediction_of
     from foretrain.store import open_store
 
     campaign = read_campaign(request.file)
@@ -57,12 +58,44 @@ def run(request: CampaignRequest, output: Output) -> int | None:
         if request.dry_run:
             _show_trials(campaign, store.trials(campaign.name), request.limit, output.json)
             return None
-        with _progress(campaign.name) as report:
+        reasons: Counter[str] = Counter()
+        with _interruption_explained(campaign.name, store), _progress(campaign.name) as report:
             result = run_campaign(
-                campaign, store, _runner(request.on, campaign), prediction_of, report, request.limit
+                campaign,
+                store,
+                _runner(request.on, campaign),
+                lambda setting: _predicted(setting, reasons),
+                report,
+                request.limit,
             )
-        _show_result(result, store.place, output.json)
+        _show_result(result, reasons, store.place, output.json)
     return None
+
+
+@contextmanager
+def _interruption_explained(name: str, store: Store) -> Iterator[None]:
+    """After Ctrl-C, print how far the campaign is and how to resume it."""
+    import click
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        stored = len(store.trials(name))
+        click.echo(f"{name}: {stored} trials are stored; run the same command to resume.", err=True)
+        raise
+
+
+def _predicted(setting: dict[str, Any], reasons: Counter[str]) -> PredictionMade | None:
+    """What is predicted of a setting; where nothing can be, the reason is counted."""
+    from foretrain.errors import ForetrainError
+    from foretrain.serving.predictions import predicted
+    from foretrain.units import UnitError
+
+    try:
+        return predicted(setting)
+    except (ForetrainError, UnitError) as reason:
+        reasons[str(reason)] += 1
+        return None
 
 
 COMMAND = Command(
@@ -165,11 +198,11 @@ def _plain_trial(trial: Trial) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _show_result(result: CampaignResult, place: str, as_json: bool) -> None:
-    from foretrain.serving.cli.terminal import Column, print_json, print_line, print_table
+def _show_result(result: CampaignResult, reasons: Counter[str], place: str, as_json: bool) -> None:
+    from foretrain.serving.cli.terminal import Column, print_json, print_line, print_notes, print_table
 
     if as_json:
-        print_json(_plain_result(result, place))
+        print_json({**_plain_result(result, place), "not_predicted": dict(reasons)})
         return
     right = ("batch", "measured", "predicted", "error")
     columns = [
@@ -192,6 +225,7 @@ def _show_result(result: CampaignResult, place: str, as_json: bool) -> None:
             f"Predicted against measured steps: mean absolute error {mean:.0%}, "
             f"bias {sum(errors) / len(errors):+.0%} over {len(errors)} runs."
         )
+    print_notes(f"{count} trials were not predicted: {reason}" for reason, count in reasons.most_common(3))
 
 
 def _order(run: Run) -> tuple[str, ...]:

@@ -104,7 +104,8 @@ class FamilyGroup(click.Group):
         }
         default = family.default
         self._default = PanelCommand(default, name, summary) if default is not None else None
-        text = "\n\n".join(filter(None, (summary, family.details)))
+        after = () if default is None else (default.details, _examples(default.examples))
+        text = "\n\n".join(filter(None, (summary, family.details, *after)))
         super().__init__(name, commands=commands, help=text)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - of click
@@ -115,7 +116,8 @@ class FamilyGroup(click.Group):
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
         """That of the default command where the first word is no command of the family."""
-        if self._default is not None and args and args[0] not in {*self.commands, "-h", "--help"}:
+        is_of_family = bool(args) and args[0] in {*self.commands, "-h", "--help"}
+        if self._default is not None and not is_of_family:
             return self._default.make_context(info_name, args, parent, **extra)
         return super().make_context(info_name, args or ["--help"], parent, **extra)
 
@@ -166,7 +168,8 @@ class PanelCommand(click.Command):
         except InvalidData:
             raise
         except ForetrainError as error:
-            error.args = (as_flags(str(error), (each.name for each in options(self.declared.output))),)
+            own = (*options(self.declared.request), *options(self.declared.output))
+            error.args = (as_flags(str(error), (each.name for each in own)),)
             raise
 
     def _decoded_run(self, given: Mapping[str, Any]) -> int | None:

@@ -1,0 +1,220 @@
+"""All calibrations of a user by name: listed, shown, forgotten, exported and imported.
+
+Names are the kind and the device: `operators-here`, `timings-t4`, `kinds-rtx3090`, `workers-here`. Whatever
+the file a calibration is kept in, it is listed and exported in one form.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import stdev
+from typing import Any
+
+import numpy as np
+
+from foretrain.errors import InvalidData, InvalidRequest, MissingData, UnknownName
+from foretrain.facts.devices import devices
+from foretrain.prediction.cost_models.calibration_files import (
+    KINDS_OF_OPERATORS,
+    OPERATORS,
+    TIMINGS,
+    WORKERS,
+    CalibrationFile,
+    calibrations_dir,
+    file_of,
+    keep_calibration,
+    name_of,
+    read_calibration,
+)
+from foretrain.prediction.cost_models.kind_corrections import profiles_of
+from foretrain.prediction.cost_models.user_timings import (
+    Configuration,
+    MeasuredStep,
+    keep_only,
+    measured_steps,
+    measurements_file,
+    remember,
+)
+from foretrain.prediction.operators.cpu import (
+    CpuCalibration,
+    FamilyFit,
+    calibration_file,
+    calibration_of,
+    keep,
+)
+from foretrain.prediction.step.calibrated_workers import check_content
+
+_P90 = 1.2815515655446004
+_THIS_MACHINE = "here"
+_LARGEST_SPREAD = 3.0
+
+
+def version() -> str:
+    """The version of foretrain that writes a calibration."""
+    from importlib.metadata import version as installed
+
+    return installed("foretrain")
+
+
+def device_name(device_id: str) -> str:
+    """What a device is called; its id if it is not known."""
+    known = devices()
+    return known[device_id].name if device_id in known else device_id
+
+
+def calibrations() -> tuple[CalibrationFile, ...]:
+    """All stored calibrations, by name."""
+    return tuple(sorted(_stored(), key=lambda each: each.name))
+
+
+def _stored() -> Iterator[CalibrationFile]:
+    if calibration_file(_THIS_MACHINE).exists() and _THIS_MACHINE in devices():
+        yield _of_operators(calibration_of(devices()[_THIS_MACHINE]))
+    timed = measured_steps()
+    for device_id in sorted({step.configuration.device for step in timed}):
+        yield _of_timings(device_id, [step for step in timed if step.configuration.device == device_id])
+    for kind in (KINDS_OF_OPERATORS, WORKERS):
+        for file in sorted(calibrations_dir().glob(f"{kind}-*.json")):
+            yield read_calibration(file)
+
+
+def calibration_named(name: str) -> CalibrationFile:
+    """The stored calibration of a name."""
+    known = {each.name: each for each in calibrations()}
+    if name not in known:
+        hint = (
+            f"Stored: {', '.join(known)}."
+            if known
+            else "There is none yet; `foretrain calibrate` makes them."
+        )
+        raise UnknownName("calibration", name, known, hint)
+    return known[name]
+
+
+def forget(name: str) -> CalibrationFile:
+    """Remove a calibration; later predictions are as if it had never been."""
+    known = calibration_named(name)
+    if known.kind == OPERATORS:
+        calibration_file(known.device).unlink()
+    elif known.kind == TIMINGS:
+        keep_only(step for step in measured_steps() if step.configuration.device != known.device)
+    else:
+        file_of(name).unlink()
+    return known
+
+
+def import_calibration(file: Path) -> CalibrationFile:
+    """Validate a calibration file and store it, replacing one of the same name."""
+    given = read_calibration(file)
+    expected = name_of(given.kind, given.device)
+    if given.name != expected:
+        raise InvalidData(
+            str(file), f"is called {given.name!r}, but a calibration of its device is called {expected!r}"
+        )
+    _check_device(file, given)
+    try:
+        _IMPORTERS[given.kind](given)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InvalidData(str(file), f"has incomplete content ({error}); export it again") from error
+    return given
+
+
+def _check_device(file: Path, given: CalibrationFile) -> None:
+    known = devices()
+    if given.device == _THIS_MACHINE and _THIS_MACHINE not in known:
+        raise MissingData(
+            "this machine is not known as a device yet; run `foretrain devices --measure-here`, then import"
+        )
+    if given.device not in known:
+        raise InvalidData(str(file), f"is for the device {given.device!r}, which is unknown here")
+    own = known[given.device].name
+    if given.device == _THIS_MACHINE and own != given.device_name:
+        raise InvalidRequest(f"{file} was made on {given.device_name!r}, but this machine is {own!r}")
+
+
+def _import_operators(given: CalibrationFile) -> None:
+    raw: dict[str, Any] = dict(given.content)
+    raw["families"] = {name: FamilyFit(**content) for name, content in raw["families"].items()}
+    calibration = CpuCalibration(**raw)
+    if calibration.device_id != given.device or not calibration.families:
+        raise ValueError("its operators are missing or of another device")
+    rates = (calibration.flop_per_second, calibration.bytes_per_second, calibration.memory_bytes_per_second)
+    if not all(math.isfinite(rate) and rate > 0 for rate in rates):
+        raise ValueError(f"its rates must be above 0, but are {rates}")
+    for name, fit in calibration.families.items():
+        if any(not (math.isfinite(each) and each >= 0) for each in fit.seconds_per.values()):
+            raise ValueError(f"{name} has times below 0")
+    keep(calibration)
+
+
+def _import_timings(given: CalibrationFile) -> None:
+    steps = [
+        MeasuredStep(Configuration(**item["configuration"]), item["step_seconds"], item["predicted_seconds"])
+        for item in given.content["steps"]
+    ]
+    for step in steps:
+        if not (step.step_seconds > 0 and step.predicted_seconds > 0):
+            raise ValueError(f"the times of a step of {step.configuration.model} must be above 0")
+        if step.configuration.device != given.device:
+            raise ValueError(f"it has a step on {step.configuration.device}")
+    remember(steps)
+
+
+def _import_kinds(given: CalibrationFile) -> None:
+    if not profiles_of(given.content):
+        raise ValueError("it has no profiles")
+    keep_calibration(given)
+
+
+def _import_workers(given: CalibrationFile) -> None:
+    check_content(given.content)
+    keep_calibration(given)
+
+
+_IMPORTERS: Mapping[str, Callable[[CalibrationFile], None]] = {
+    OPERATORS: _import_operators,
+    TIMINGS: _import_timings,
+    KINDS_OF_OPERATORS: _import_kinds,
+    WORKERS: _import_workers,
+}
+
+
+def _of_operators(known: CpuCalibration) -> CalibrationFile:
+    fits = known.families.values()
+    cases = [fit.cases for fit in fits]
+    widths = [math.log(max(fit.p90, 1e-9) / max(fit.p10, 1e-9)) / (2 * _P90) for fit in fits]
+    return CalibrationFile(
+        name=name_of(OPERATORS, known.device_id),
+        kind=OPERATORS,
+        device=known.device_id,
+        device_name=device_name(known.device_id),
+        created_on=known.measured_on,
+        foretrain=version(),
+        software=known.software,
+        fitted_on={"micro-benchmarks": sum(cases), "threads": known.threads},
+        samples=sum(cases),
+        residual_spread=min(float(np.average(widths, weights=cases)), _LARGEST_SPREAD),
+        content=asdict(known),
+    )
+
+
+def _of_timings(device_id: str, steps: list[MeasuredStep]) -> CalibrationFile:
+    ratios = [step.log_ratio for step in steps]
+    changed = datetime.fromtimestamp(measurements_file().stat().st_mtime, UTC)
+    return CalibrationFile(
+        name=name_of(TIMINGS, device_id),
+        kind=TIMINGS,
+        device=device_id,
+        device_name=device_name(device_id),
+        created_on=changed.date().isoformat(),
+        foretrain=version(),
+        software={},
+        fitted_on={"models": sorted({step.configuration.model for step in steps})},
+        samples=len(steps),
+        residual_spread=min(stdev(ratios), _LARGEST_SPREAD) if len(ratios) > 1 else 0.0,
+        content={"steps": [asdict(step) for step in steps]},
+    )

@@ -1,0 +1,124 @@
+"""Runs as samples of a fit: the measured step, and what its time depends on.
+
+Only completed runs of CPU workers that foretrain can describe are samples; of all others the reason is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from foretrain.errors import ForetrainError, InvalidRequest
+from foretrain.facts.clusters import cluster
+from foretrain.learning.user_calibration.plausibility import check_plausible
+from foretrain.prediction.cost_models.step_models import cost_model
+from foretrain.prediction.operators.catalogue import DEFAULT
+from foretrain.prediction.scenario import Parallelism, default_batch, step_context
+from foretrain.prediction.step.calibrated_workers import setting_key, step_of_workers
+from foretrain.prediction.step.cpu_workers import WorkerStep, prior, worker_time
+from foretrain.prediction.step.input_pipeline import InputOptions
+from foretrain.prediction.strategies.catalogue import layout_of
+from foretrain.store.runs import Run, Status
+from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.workload import graph_at
+
+_WORKLOAD = ("batch", "seq_len", "image_size", "precision", "optimizer", "attention", "channels_last")
+_PARALLELISM = ("strategy", "links", "network")
+_OTHER = ("model", "on", "jitter", "compile", "cost_model", "advice")
+_CPU = "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A prediction of a step made before its run."""
+
+    p10: float
+    p50: float
+    p90: float
+
+
+@dataclass(frozen=True)
+class RunSample:
+    """A run: model and device, the measured step, what its time depends on, and its earlier prediction."""
+
+    id: str
+    model: str
+    device: str
+    key: str
+    measured_seconds: float
+    step: WorkerStep
+    before: Interval | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UnusedRun:
+    """A run that is no sample, and why."""
+
+    id: str
+    reason: str
+
+
+def samples_of(
+    runs: Iterable[Run], progress: Callable[[str], None] = lambda _: None
+) -> tuple[list[RunSample], list[UnusedRun]]:
+    """The samples among runs, and the runs that are none."""
+    samples, unused = [], []
+    for run in runs:
+        progress(f"{run.setting.get('model', run.id)}")
+        try:
+            samples.append(sample_of(run))
+        except ForetrainError as error:
+            unused.append(UnusedRun(run.id, str(error)))
+    return samples, unused
+
+
+def sample_of(run: Run) -> RunSample:
+    """A run as a sample; one that cannot be used raises an error that says why."""
+    setting = {name: value for name, value in run.setting.items() if value is not None}
+    if run.status is not Status.COMPLETED or run.summary is None:
+        raise InvalidRequest(f"the run is {run.status.value} and has no steady steps")
+    missing = [name for name in ("model", "on") if name not in setting]
+    if missing:
+        raise InvalidRequest(f"its setting has no {' and no '.join(missing)}")
+    unknown = setting.keys() - {*_WORKLOAD, *_PARALLELISM, *_OTHER}
+    if unknown:
+        raise InvalidRequest(f"its setting has {', '.join(sorted(unknown))}, which fits do not consider")
+    step, model, device, batch = _described(setting, run.environment.cores)
+    check_plausible(run.summary.seconds, worker_time(step, prior().constants).seconds, "the measured step")
+    made = run.prediction
+    return RunSample(
+        id=run.id,
+        model=model,
+        device=device,
+        key=setting_key(model, batch, step),
+        measured_seconds=run.summary.seconds,
+        step=step,
+        before=None if made is None else Interval(made.p10_seconds, made.p50_seconds, made.p90_seconds),
+    )
+
+
+def _described(setting: dict[str, Any], cores: int) -> tuple[WorkerStep, str, str, int]:
+    """What the time of a setting depends on, its model, its device and its batch."""
+    machines = cluster(str(setting["on"]))
+    if not machines.is_homogeneous:
+        raise InvalidRequest("it ran on a heterogeneous cluster")
+    hardware = machines.groups[0]
+    if hardware.device.kind != _CPU:
+        raise InvalidRequest(
+            f"it ran on {hardware.device.id}: steps of one GPU are learned from a timings CSV or a trace"
+        )
+    model = str(setting["model"])
+    sizes = {name: setting[name] for name in _WORKLOAD if name in setting}
+    workload = workload_of(WorkloadRequest(model, compile=bool(setting.get("compile")), **sizes))
+    parallelism = Parallelism(**{name: setting[name] for name in _PARALLELISM if name in setting})
+    context = step_context(workload, hardware, parallelism, cost_model(DEFAULT, workload), InputOptions())
+    layout = layout_of(parallelism.strategy, hardware.devices, hardware.devices_per_node)
+    batch = default_batch(workload)
+    graph = graph_at(workload, batch)
+    known = hardware.device.sheet
+    cores = cores or (int(known.number("cores")) if known.has("cores") else hardware.devices)
+    step = step_of_workers(graph, layout, hardware, context.environment, cores)
+    if step is None:
+        raise InvalidRequest(f"strategy {parallelism.strategy} is not one that fits consider")
+    return step, workload.source.name, hardware.device.id, graph.batch

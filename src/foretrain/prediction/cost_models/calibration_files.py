@@ -1,0 +1,160 @@
+"""Calibrations as files: portable, versioned, validated when they are read.
+
+A calibration states its kind, the device it is for, what it was fitted on, with which software, on how many
+samples, and the spread of what remains unexplained. Its content depends on its kind. All calibrations of a
+user are in the folder `calibrations` of the user's data; removing a file restores the predictions without it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from foretrain.errors import InvalidData, InvalidRequest
+from foretrain.facts.user_data import user_data_dir, write_atomically
+
+FORMAT = "foretrain-calibration"
+VERSION = 1
+KINDS_OF_OPERATORS = "kinds"
+"""Corrections of kinds of operators on a device, from a profile."""
+WORKERS = "workers"
+"""Constants of a step of CPU workers, from runs."""
+OPERATORS, TIMINGS = "operators", "timings"
+"""A CPU's timed operators, and a user's timed steps: kept in files of their own, exported as this."""
+KINDS = (OPERATORS, TIMINGS, KINDS_OF_OPERATORS, WORKERS)
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
+_MOST_SPREAD = 3.0
+"""Standard deviation of the logarithm beyond which a calibration explains nothing."""
+
+
+@dataclass(frozen=True)
+class CalibrationFile:
+    """A calibration with its provenance.
+
+    `residual_spread` is the standard deviation of log(measured / predicted) on samples that were left out of
+    the fit. `content` is plain data whose form depends on `kind`.
+    """
+
+    name: str
+    kind: str
+    device: str
+    device_name: str
+    created_on: str
+    foretrain: str
+    software: Mapping[str, str]
+    fitted_on: Mapping[str, Any]
+    samples: int
+    residual_spread: float
+    content: Mapping[str, Any]
+
+
+def calibrations_dir() -> Path:
+    """The folder of the user's calibrations."""
+    return user_data_dir() / "calibrations"
+
+
+def file_of(name: str) -> Path:
+    """The file of the calibration called `name`."""
+    if not _NAME.fullmatch(name):
+        raise InvalidRequest(
+            f"{name!r} is no name of a calibration: use lower-case letters, digits, dots and dashes"
+        )
+    return calibrations_dir() / f"{name}.json"
+
+
+def keep_calibration(calibration: CalibrationFile) -> Path:
+    """Store a calibration under its name, atomically replacing one of the same name."""
+    file = file_of(calibration.name)
+    write_atomically(file, as_text(calibration))
+    return file
+
+
+def as_text(calibration: CalibrationFile) -> str:
+    """The content of the file of a calibration."""
+    header = {"format": FORMAT, "version": VERSION}
+    return json.dumps({**header, **asdict(calibration)}, indent=1, allow_nan=False) + "\n"
+
+
+def read_calibration(file: Path) -> CalibrationFile:
+    """A calibration from its file; a foreign, newer, incomplete or damaged file raises `InvalidData`."""
+    try:
+        changed = file.stat().st_mtime_ns
+    except FileNotFoundError:
+        raise InvalidRequest(f"there is no calibration file {str(file)!r}") from None
+    return _read(file, changed)
+
+
+@lru_cache(maxsize=16)
+def _read(file: Path, changed: int) -> CalibrationFile:
+    del changed  # part of the cache key: a file that changed is read again
+    try:
+        raw = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidData(str(file), f"cannot be read ({error})") from error
+    except ValueError as error:
+        raise InvalidData(str(file), f"is not JSON or is truncated ({error}); export it again") from error
+    if not isinstance(raw, dict) or raw.get("format") != FORMAT:
+        raise InvalidData(
+            str(file), "is not a calibration of foretrain; `foretrain calibrate export NAME FILE` writes one"
+        )
+    version = raw.get("version")
+    if not isinstance(version, int) or version < 1:
+        raise InvalidData(str(file), f"has the version {version!r}; a whole number from 1 on is needed")
+    if version > VERSION:
+        raise InvalidData(
+            str(file), f"has version {version}, written by a newer foretrain; this one reads up to {VERSION}"
+        )
+    return _checked(file, raw)
+
+
+_FIELDS: Mapping[str, type | tuple[type, ...]] = {
+    "name": str,
+    "kind": str,
+    "device": str,
+    "device_name": str,
+    "created_on": str,
+    "foretrain": str,
+    "software": dict,
+    "fitted_on": dict,
+    "samples": int,
+    "residual_spread": (int, float),
+    "content": dict,
+}
+
+
+def _checked(file: Path, raw: Mapping[str, Any]) -> CalibrationFile:
+    missing = [name for name in _FIELDS if name not in raw]
+    if missing:
+        raise InvalidData(str(file), f"lacks {', '.join(missing)}; export the calibration again")
+    wrong = [name for name, kind in _FIELDS.items() if not isinstance(raw[name], kind)]
+    if wrong:
+        raise InvalidData(str(file), f"has a value of the wrong type for {', '.join(wrong)}")
+    if raw["kind"] not in KINDS:
+        raise InvalidData(str(file), f"is of the unknown kind {raw['kind']!r}; known are {', '.join(KINDS)}")
+    if not _NAME.fullmatch(raw["name"]):
+        raise InvalidData(str(file), f"has the name {raw['name']!r}, which is no name of a calibration")
+    spread = float(raw["residual_spread"])
+    if not (math.isfinite(spread) and 0 <= spread <= _MOST_SPREAD):
+        raise InvalidData(
+            str(file), f"has a residual spread of {spread}, but it must be from 0 to {_MOST_SPREAD:g}"
+        )
+    if raw["samples"] < 1:
+        raise InvalidData(str(file), f"was fitted on {raw['samples']} samples; at least 1 is needed")
+    return CalibrationFile(**{name: raw[name] for name in _FIELDS})
+
+
+def calibration_for(kind: str, device_id: str) -> CalibrationFile | None:
+    """The stored calibration of a kind for a device; None without one."""
+    file = file_of(name_of(kind, device_id))
+    return read_calibration(file) if file.exists() else None
+
+
+def name_of(kind: str, device_id: str) -> str:
+    """The name under which a calibration of a kind for a device is stored."""
+    return f"{kind}-{device_id}"

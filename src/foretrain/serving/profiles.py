@@ -1,0 +1,112 @@
+"""Profiles for front ends: a model run here, or a trace from another machine, beside its prediction."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from foretrain.errors import InvalidRequest
+from foretrain.serving.requests.groups import ModelField
+
+if TYPE_CHECKING:
+    from foretrain.facts.devices import Device
+    from foretrain.measuring.profiling.comparison import Profile
+    from foretrain.measuring.profiling.running import ProfiledRun
+    from foretrain.prediction.cost_models.step_models import CostModel
+    from foretrain.workloads.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileSource:
+    """Where times come from: this machine, for about `seconds`, or a trace made on the device `on`."""
+
+    here: bool = False
+    trace: Path | None = None
+    on: str | None = None
+    seconds: float = 10.0
+
+    def __post_init__(self) -> None:
+        if self.here == (self.trace is not None):
+            raise InvalidRequest(
+                "profile takes either `here`, to run the model on this machine, or `trace`, a file of "
+                "torch.profiler"
+            )
+        if self.here and self.on is not None:
+            raise InvalidRequest("`on` names the device of a `trace`; `here` is the present device")
+        if self.trace is not None and self.on is None:
+            raise InvalidRequest("`trace` needs `on`, the device that it was made on, e.g. rtx3090")
+
+
+def profile(
+    request: ModelField, source: ProfileSource, progress: Callable[[str], None] = lambda _: None
+) -> Profile:
+    """Measured times of a model's operators and layers beside the predicted ones."""
+    from foretrain.serving.verbs import workload
+
+    progress("reading the model")
+    trained = workload(request)
+    if source.trace is not None:
+        return traced_profile(trained, source.trace, _device_of(source), progress)
+    return _profile_here(trained, source.seconds, progress)
+
+
+def _device_of(source: ProfileSource) -> Device:
+    from foretrain.facts.devices import device
+
+    assert source.on is not None, "checked by ProfileSource"
+    return device(source.on)
+
+
+def traced_profile(
+    trained: Workload,
+    trace: Path,
+    device: Device,
+    progress: Callable[[str], None] = lambda _: None,
+    run: ProfiledRun | None = None,
+    model: CostModel | None = None,
+) -> Profile:
+    """The profile of a workload from a trace file, beside what a cost model (the default one) predicts."""
+    from foretrain.errors import InvalidData
+    from foretrain.measuring.profiling.attribution import measured_operators
+    from foretrain.measuring.profiling.comparison import compare
+    from foretrain.measuring.profiling.kineto import read_trace
+    from foretrain.prediction.cost_models.step_models import cost_model
+    from foretrain.prediction.operators.catalogue import DEFAULT
+    from foretrain.workloads.workload import graph_of
+
+    progress("reading the trace")
+    events = read_trace(trace)
+    if device.kind != "cpu" and not events.has_kernels:
+        raise InvalidData(
+            str(trace),
+            f"has no GPU kernels, but `on` is {device.id}; profile with ProfilerActivity.CUDA, or name the "
+            "device here for a trace of this machine's CPU",
+        )
+    progress("recording the step")
+    graph = graph_of(trained)
+    measured = measured_operators(events, graph)
+    return compare(trained.source.name, graph, device, model or cost_model(DEFAULT, trained), measured, run)
+
+
+def _profile_here(trained: Workload, seconds: float, progress: Callable[[str], None]) -> Profile:
+    from foretrain.facts.devices import device
+    from foretrain.measuring.profiling.running import present_device_id, profile_here
+    from foretrain.measuring.this_machine import DEVICE_ID, measure_this_machine
+
+    device_id = present_device_id()
+    if device_id == DEVICE_ID and not _is_measured():
+        measure_this_machine(progress)
+    with tempfile.TemporaryDirectory(prefix="foretrain-profile-") as folder:
+        file = Path(folder) / "trace.json"
+        run = profile_here(trained, file, seconds, progress)
+        return traced_profile(trained, file, device(device_id), progress, run)
+
+
+def _is_measured() -> bool:
+    from foretrain.facts.devices import devices
+    from foretrain.measuring.this_machine import DEVICE_ID
+
+    return DEVICE_ID in devices()
