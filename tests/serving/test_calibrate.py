@@ -297,7 +297,7 @@ def test_stored_runs_calibrate_this_machine(run_here: Run, tmp_path: Path) -> No
     with open_store(url) as store:
         for model in ("mnist-cnn", "voice-linear"):
             for batch in (4, 8, 16):
-                setting = {"model": model, "on": "here", "batch": batch, "optimizer": "sgd"}
+                setting: dict[str, Any] = {"model": model, "on": "here", "batch": batch, "optimizer": "sgd"}
                 seconds = json.loads(run_here(*_asked(setting)).stdout)["step"]["seconds"]["p50"]
                 store.add(run_of(1.5 * seconds, predicted_seconds=seconds, **setting))
     run = run_here("calibrate", "--runs", "--store", url, "--json")

@@ -8,7 +8,6 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
-
 from tests.support.kineto_traces import KERNELS, gpu_trace
 
 Run = Callable[..., CompletedProcess[str]]

@@ -88,7 +88,7 @@ class Deviation:
 
 
 def setting_key(model: str, batch: int, step: WorkerStep) -> str:
-    """What distinguishes one setting from another: the model, its sizes by their predicted work, and the workers."""
+    """What distinguishes settings: the model, its sizes by their predicted work, and the workers."""
     content = [
         model, batch, step.strategy, step.is_async, step.workers, step.network_bytes_per_second,
         *(f"{seconds:.4g}" for _, seconds in sorted(step.seconds.items())),
