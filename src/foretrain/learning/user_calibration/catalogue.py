@@ -127,7 +127,7 @@ def _check_device(file: Path, given: CalibrationFile) -> None:
     known = devices()
     if given.device == _THIS_MACHINE and _THIS_MACHINE not in known:
         raise MissingData(
-            "this machine is not known as a device yet; run `foretrain devices --measure-here`, then import"
+            "this machine is not known as a device yet; calibrate it, or measure it as a device, then import"
         )
     if given.device not in known:
         raise InvalidData(str(file), f"is for the device {given.device!r}, which is unknown here")

@@ -25,7 +25,7 @@ from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.step.calibrated_workers import ModelDeviation, WorkerCalibration, deviation
 from foretrain.prediction.step.cpu_workers import CONSTANTS, WorkerConstants, prior, worker_time
 
-_RUN_SPREAD = 0.1
+_RUN_SPREAD = 0.05
 """Scale of the relative errors at which their cost turns from quadratic to linear."""
 _FEWEST_RUNS, _FEWEST_MODELS = 4, 2
 _MOST_FOLDS = 8

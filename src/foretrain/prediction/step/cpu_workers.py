@@ -225,19 +225,33 @@ def _exchanging(step: WorkerStep, constants: WorkerConstants, backward: float, c
     if step.strategy == SERVER:
         early = _idle_places(step) * min(total * wire, computing * (1 - 1 / _workers_per_core(step)))
         return each + total * workers * (per_byte + 2 * wire) - early
-    sent = [message.bytes * message.passes * (workers - 1) / workers for message in step.messages]
-    on_wire = sum(sent) * wire
     if step.strategy == FSDP:
-        buffered = min(sum(min(each_sent, constants.buffer_bytes) for each_sent in sent) * wire, computing)
-        overlapped = min(constants.fsdp_overlap * backward, on_wire * _FSDP_BACKWARD_SHARE)
-        overlapped = max(overlapped, buffered)
-        return len(step.messages) * each + mapping + total * per_byte + on_wire - overlapped
-    return step.tensors * each + total * per_byte + on_wire
+        return _sharded(step, constants, each, backward)
+    return step.tensors * each + total * ((workers - 1) / workers * wire + per_byte)
 
 
-_FSDP_BACKWARD_SHARE = 3 / 4
-"""Of the bytes that FSDP moves in a step, those of the backward pass: a gather in each pass, and a scatter of
-gradients, which gloo carries out as an all-reduce of twice the bytes."""
+def _sharded(step: WorkerStep, constants: WorkerConstants, each: float, backward: float) -> float:
+    """Exchanges of FSDP: those of the forward pass are awaited, those of the backward pass overlap a share of
+    its computing and of the processor time of each other.
+    """
+    wire = _wire(step, constants) * (step.workers - 1) / step.workers
+    busy = on_wire = buffered = 0.0
+    for message in step.messages:
+        mapped = constants.fresh_byte_seconds if message.bytes > MMAP_THRESHOLD_BYTES else 0.0
+        busy += each + message.bytes * (constants.fsdp_byte_seconds + mapped)
+        sent = message.bytes * message.passes
+        on_wire += sent * wire
+        buffered += min(sent, constants.buffer_bytes) * wire
+    forward_wire = on_wire * (1 - _FSDP_BACKWARD_SHARE)
+    backward_wire = on_wire - forward_wire
+    waited = max(0.0, forward_wire - buffered * (1 - _FSDP_BACKWARD_SHARE))
+    hidden = constants.fsdp_overlap * (backward + busy * _FSDP_BACKWARD_MESSAGES)
+    return busy + waited + max(0.0, backward_wire - hidden)
+
+
+_FSDP_BACKWARD_SHARE, _FSDP_BACKWARD_MESSAGES = 3 / 4, 2 / 3
+"""Of the bytes and the messages of FSDP in a step, those of the backward pass: a gather in each pass, and a
+scatter of gradients, which gloo carries out as an all-reduce of twice the bytes."""
 
 
 def _exposed(messages: Sequence[Message], seconds_per_byte: float, backward: float) -> float:
