@@ -367,5 +367,5 @@ def _infeasible(
         f"the leanest of {len(candidates)} layouts ({leanest.name})",
         f"{format_bytes(needed)} on each device",
         format_bytes(capacity),
-        "use more devices, a smaller global batch, or devices with more memory",
+        f"use more devices, or devices with at least {format_bytes(needed)} each",
     )
