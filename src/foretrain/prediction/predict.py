@@ -101,10 +101,8 @@ def _with_alternative(scenario: Scenario, context: StepContext, nothing: Infeasi
         except ForetrainError:  # unknown network, or a global batch that does not divide
             break
         if isinstance(ranking, Ranking):
-            layout = ranking.best.configuration.layout
-            return replace(
-                nothing, alternative=f"use {larger.hardware.name}, where strategy {layout.name} fits"
-            )
+            fitting = layout_text(ranking.best)
+            return replace(nothing, alternative=f"use {larger.hardware.name} with {fitting}")
     return nothing
 
 
