@@ -9,7 +9,7 @@ import pytest
 from tests.support.scenarios import predicted, scenario, workload
 from tests.support.smaller_devices import with_memory
 
-from foretrain.errors import Infeasible
+from foretrain.answers import Infeasible
 from foretrain.facts.hardware import hardware
 from foretrain.prediction.advice.bottleneck import Limit
 from foretrain.prediction.advice.changes import fast_link
