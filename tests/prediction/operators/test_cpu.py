@@ -200,20 +200,21 @@ def test_sequences_and_kernels_wider_than_the_image_are_unrolled() -> None:
 
 def test_terms_of_an_unrolled_convolution_by_hand() -> None:
     found = terms(table([_sequence_convolution(Direction.WEIGHT_GRADIENT)]), cache_bytes=1.0)
-    assert found["FLOP"].tolist() == [6400.0]  # 4 output channels are not padded to 8
+    assert found["FLOP"].tolist() == [6400.0]
+    assert found["FLOP on padding"].tolist() == [0.0]
     assert found["weight"].tolist() == [160.0]
     assert found["weight of a sample"].tolist() == [320.0]
 
 
 def test_gradients_of_single_channel_images_are_padded_to_a_vector() -> None:
     grey, colour = convolution(1, 1, 8, 4), convolution(1, 3, 8, 4)
-    padded = {
+    padding = {
         direction: [
-            terms(table([replace(work, direction=direction)]), 1.0)["FLOP"][0] / work.flop
+            terms(table([replace(work, direction=direction)]), 1.0)["FLOP on padding"][0] / work.flop
             for work in (grey, colour)
         ]
         for direction in (Direction.FORWARD, Direction.INPUT_GRADIENT, Direction.WEIGHT_GRADIENT)
     }
-    assert padded[Direction.FORWARD] == [1.0, 1.0]
-    assert padded[Direction.INPUT_GRADIENT] == pytest.approx([8.0, 8 / 3])
-    assert padded[Direction.WEIGHT_GRADIENT] == [8.0, 1.0]  # oneDNN keeps three channels as they are
+    assert padding[Direction.FORWARD] == [0.0, 0.0]
+    assert padding[Direction.INPUT_GRADIENT] == pytest.approx([7.0, 5 / 3])
+    assert padding[Direction.WEIGHT_GRADIENT] == [7.0, 0.0]  # oneDNN keeps three channels as they are

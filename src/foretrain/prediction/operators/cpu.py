@@ -178,22 +178,23 @@ def _product(works: WorkTable, cache_bytes: float) -> Terms:
     }
 
 
-def _padding(works: WorkTable, channels: Floats, groups: Floats) -> Floats:
-    """Factor of oneDNN's padding of channels to whole vectors.
-
-    Few channels without groups stay as they are in the forward pass, and three also in the gradient of the
-    weights; up to two channels of a group are not padded either.
-    """
+def _padding(channels: Floats, groups: Floats) -> Floats:
+    """Factor of oneDNN's padding of channels to whole vectors; few channels without groups are not padded."""
     padded = np.ceil(channels / _VECTOR_CHANNELS) * _VECTOR_CHANNELS
-    is_few = {
-        Direction.FORWARD: channels < _VECTOR_CHANNELS,
-        Direction.WEIGHT_GRADIENT: channels == _COLOURS,
-    }
-    is_plain = np.zeros(len(works), bool)
-    for direction, rows in is_few.items():
-        is_plain = is_plain | (rows & np.array([work.direction is direction for work in works.works]))
-    is_plain = np.where(groups == 1, is_plain, channels <= _DEPTHWISE_CHANNELS)
+    is_plain = (channels < _VECTOR_CHANNELS) & ((groups == 1) | (channels <= _DEPTHWISE_CHANNELS))
     return np.where(is_plain, 1.0, padded / channels)
+
+
+def _image_padding(works: WorkTable) -> Floats:
+    """Further factor of gradients of images with few channels: 8 / channels.
+
+    The forward pass takes such images as they are; the gradient of the weights those of three channels.
+    """
+    channels = works.dim("in_channels")
+    to_weights = np.array([work.direction is Direction.WEIGHT_GRADIENT for work in works.works])
+    is_forward = np.array([work.direction is Direction.FORWARD for work in works.works])
+    is_padded = (works.dim("groups") == 1) & (channels < _VECTOR_CHANNELS) & ~is_forward
+    return np.where(is_padded & ~(to_weights & (channels == _COLOURS)), _VECTOR_CHANNELS / channels, 1.0)
 
 
 def _convolution(works: WorkTable, cache_bytes: float) -> Terms:
@@ -203,9 +204,10 @@ def _convolution(works: WorkTable, cache_bytes: float) -> Terms:
     kernel = works.dim("kernel_depth") * works.dim("kernel_height") * works.dim("kernel_width")
     weights = works.dim("out_channels") * inputs * kernel
     is_unrolled = np.array([_is_unrolled(work) for work in works.works])
-    padded = flop * _padding(works, inputs, groups) * _padding(works, outputs, groups)
+    padded = flop * _padding(inputs, groups) * _padding(outputs, groups)
     return {
-        "FLOP": np.where(is_unrolled, flop, padded),
+        "FLOP": padded,
+        "FLOP on padding": np.where(is_unrolled, 0.0, padded * (_image_padding(works) - 1)),
         "FLOP / in": flop / inputs,
         "FLOP / out": flop / outputs,
         "FLOP / row": flop / works.dim("out_width"),
