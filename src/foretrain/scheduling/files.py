@@ -32,7 +32,7 @@ from foretrain.decoding import (
     values,
     whole_number,
 )
-from foretrain.errors import InvalidData, InvalidRequest, MissingData
+from foretrain.errors import InvalidData, InvalidRequest, MissingData, UnknownName
 from foretrain.estimates import Quantiles
 from foretrain.scheduling.problem import Configuration, Job, Switching
 
@@ -167,8 +167,8 @@ def read_job(file: Path, predicted: Collection[str] = ()) -> JobFile:
     return jobs
 
 
-def read_times(file: Path) -> dict[str, tuple[TimeEntry, ...]]:
-    """The times of each job of a CSV file."""
+def read_times(file: Path, node_types: Collection[str]) -> dict[str, tuple[TimeEntry, ...]]:
+    """The times of each job of a CSV file, on node types of the cluster."""
     times: dict[str, list[TimeEntry]] = {}
     seen: dict[tuple[str, Configuration], str] = {}
     for place, cells in _csv_rows(file):
@@ -176,6 +176,10 @@ def read_times(file: Path) -> dict[str, tuple[TimeEntry, ...]]:
         entry = _decoded(TimeEntry, cells, file, place)
         if job is None:
             raise InvalidData(str(file), f"{place}: `job` is required: the job that takes this time")
+        try:
+            check_node_types((entry,), node_types)
+        except UnknownName as reason:
+            raise InvalidData(str(file), f"{place}: {reason}") from reason
         earlier = seen.setdefault((job, entry.configuration), place)
         if earlier != place:
             raise InvalidData(str(file), f"{place}: {job} on {entry.configuration} stands in {earlier} already")
@@ -183,6 +187,13 @@ def read_times(file: Path) -> dict[str, tuple[TimeEntry, ...]]:
     if not times:
         raise InvalidData(str(file), "has no rows below its header `job,node_type,gpus,seconds`")
     return {job: tuple(entries) for job, entries in times.items()}
+
+
+def check_node_types(entries: Collection[TimeEntry], known: Collection[str]) -> None:
+    """Refuse times on node types that a cluster does not have."""
+    for entry in entries:
+        if entry.node_type not in known:
+            raise UnknownName("node type", entry.node_type, known, f"The cluster has {', '.join(known)}.")
 
 
 def times_of(entries: Collection[TimeEntry]) -> JobTimes:

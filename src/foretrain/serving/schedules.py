@@ -1,0 +1,211 @@
+"""The verbs of scheduling: from files, generators and traces to problems, and what policies make of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from foretrain.decoding import options
+from foretrain.errors import InvalidRequest, UnknownName
+from foretrain.serving.requests import PredictedJob, SimulateRequest, request_from
+from foretrain.serving.verbs import Progress, no_progress
+
+if TYPE_CHECKING:
+    from foretrain.scheduling.accounting import Outcome
+    from foretrain.scheduling.comparison import Comparison
+    from foretrain.scheduling.files import JobFile, JobTimes
+    from foretrain.scheduling.fleet_files import FleetFile
+    from foretrain.scheduling.policies._base import Policy
+    from foretrain.scheduling.problem import Problem
+    from foretrain.scheduling.simulation.disturbances import Disturbances, PriceChange
+
+ALL = "all"
+_MOST_BOUNDED_JOBS = 1_000
+"""Jobs up to which the lower bound is computed: its linear program grows faster than the simulation."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A problem with what belongs to it: price changes, why jobs fit nowhere, notes."""
+
+    problem: Problem
+    price_changes: tuple[PriceChange, ...] = ()
+    unfit: Mapping[str, str] | None = None
+    notes: tuple[str, ...] = ()
+
+
+def simulate(request: SimulateRequest, progress: Progress = no_progress) -> Outcome | Comparison:
+    """The whole horizon of a problem under one policy, or under several for comparison."""
+    from foretrain.scheduling.comparison import Comparison
+
+    policies = _policies(request.policy, request.seed)
+    asked = _asked(request, progress)
+    bound, notes = _bound(request, asked, progress)
+    outcomes = []
+    for policy in policies:
+        progress(f"simulating {policy.name}")
+        outcomes.append(_simulated(request, asked, policy, bound, notes))
+    return outcomes[0] if len(outcomes) == 1 else Comparison(tuple(outcomes), bound, notes)
+
+
+def _simulated(
+    request: SimulateRequest, asked: Asked, policy: Policy, bound: float | None, notes: tuple[str, ...]
+) -> Outcome:
+    from foretrain.scheduling.simulation.engine import simulate as core
+
+    every = math.inf if request.every is None else request.every
+    if every <= 0:
+        raise InvalidRequest("`every` is the time between decisions: give more than 0")
+    outcome = core(asked.problem, policy, _disturbances(request, asked), every)
+    jobs = tuple(
+        replace(each, message=(asked.unfit or {}).get(each.job, each.message)) if each.message else each
+        for each in outcome.jobs
+    )
+    return replace(outcome, jobs=jobs, bound_usd=bound, notes=(*notes, *outcome.notes))
+
+
+def _disturbances(request: SimulateRequest, asked: Asked) -> Disturbances:
+    from foretrain.scheduling.simulation.disturbances import Disturbances
+
+    return Disturbances(
+        seed=request.seed,
+        prediction_error=request.prediction_error,
+        interruptions=request.interruptions,
+        failures_per_node_day=request.failures,
+        repair_seconds=request.repair,
+        price_changes=asked.price_changes,
+    )
+
+
+def _bound(request: SimulateRequest, asked: Asked, progress: Progress) -> tuple[float | None, tuple[str, ...]]:
+    """The lower bound, or why there is none, after the notes on the problem."""
+    notes = [*asked.notes]
+    exact = all(job.spread.p10 == job.spread.p90 for job in asked.problem.jobs)
+    if request.prediction_error and exact and asked.problem.jobs:
+        notes.append("no job has an interval (p10_seconds, p90_seconds), so times are exact")
+    if not request.bound:
+        return None, tuple(notes)
+    if len(asked.problem.jobs) > _MOST_BOUNDED_JOBS:
+        notes.append(f"the lower bound is computed for up to {_MOST_BOUNDED_JOBS:,} jobs")
+        return None, tuple(notes)
+    if asked.price_changes or request.prediction_error:
+        what = "price changes" if asked.price_changes else "drawn times"
+        notes.append(f"no lower bound: it does not cover {what}")
+        return None, tuple(notes)
+    from foretrain.scheduling.bound import lower_bound_usd
+
+    progress("computing the lower bound")
+    return lower_bound_usd(asked.problem), tuple(notes)
+
+
+def _policies(names: tuple[str, ...], seed: int) -> list[Policy]:
+    from foretrain.scheduling.policies.catalogue import policies
+
+    chosen = tuple(policies()) if names == (ALL,) else tuple(dict.fromkeys(names))
+    if not chosen:
+        raise InvalidRequest("`policy` names no policy")
+    return [_seeded(policies()[name], seed) for name in chosen]
+
+
+def _seeded(policy: Any, seed: int) -> Policy:
+    """The policy with that seed, where it is a random one."""
+    seeded: Policy = (
+        replace(policy, seed=seed) if any(each.name == "seed" for each in fields(policy)) else policy
+    )
+    return seeded
+
+
+# ---------------------------------------------------------------- problems
+
+
+def _asked(request: SimulateRequest, progress: Progress) -> Asked:
+    given = [name for name in ("jobs", "generate", "philly") if getattr(request, name) is not None]
+    if len(given) != 1:
+        some = f"both `{given[0]}` and `{given[1]}`" if given else "no jobs"
+        raise InvalidRequest(f"{some}: give a file of jobs, or `generate`, or `philly`")
+    if request.generate is not None:
+        return _generated(request)
+    if request.nodes is not None:
+        raise InvalidRequest("`nodes` is the size of a generated problem: give it with `generate`")
+    if request.jobs is None:
+        raise InvalidRequest("`philly` is not supported yet")
+    if request.cluster is None:
+        raise InvalidRequest("`cluster` is required: a YAML file with node types, prices and nodes")
+    return problem_of(request.jobs, request.cluster, request.times, progress)
+
+
+def _generated(request: SimulateRequest) -> Asked:
+    from foretrain.scheduling.generators.families import families
+
+    assert request.generate is not None
+    if request.cluster is not None or request.times is not None:
+        raise InvalidRequest("a generated problem has its own cluster and times: leave out the files")
+    return Asked(families()[request.generate].problem(request.nodes or 5, request.seed))
+
+
+def problem_of(jobs: Path, cluster: Path, times: Path | None, progress: Progress = no_progress) -> Asked:
+    """The problem of files."""
+    from foretrain.scheduling.files import read_jobs
+    from foretrain.scheduling.fleet_files import read_fleet
+
+    fleet = read_fleet(cluster)
+    return asked_of(read_jobs(jobs, predicted_options()), fleet, times, progress)
+
+
+def predicted_options() -> frozenset[str]:
+    """The names of the options that say what a job trains."""
+    return frozenset(each.name for each in options(PredictedJob))
+
+
+def asked_of(
+    jobs: JobFile, fleet: FleetFile, times: Path | None, progress: Progress = no_progress
+) -> Asked:
+    """The problem of the jobs of a file, with given or predicted times."""
+    from foretrain.scheduling.files import job_from
+    from foretrain.scheduling.problem import Problem
+
+    known, notes = _all_times(jobs, fleet, times, progress)
+    problem = Problem(
+        tuple(job_from(entry, known[entry.job]) for entry in jobs.entries), fleet.fleet, fleet.caps
+    )
+    unfit = {
+        name: f"fits nowhere: {_reasons(each.left_out)}" for name, each in known.items() if each.left_out
+    }
+    return Asked(problem, fleet.price_changes, unfit, (*fleet.notes, *notes))
+
+
+def _reasons(left_out: Mapping[Any, str]) -> str:
+    reasons = dict.fromkeys(left_out.values())
+    return "; ".join(reasons)
+
+
+def _all_times(
+    jobs: JobFile, fleet: FleetFile, times: Path | None, progress: Progress
+) -> tuple[dict[str, JobTimes], list[str]]:
+    """The times of every job: from its own entry, from the file of times, or predicted."""
+    from foretrain.scheduling.files import JobTimes, check_node_types, read_times, times_of
+
+    given = {} if times is None else read_times(times, fleet.fleet.types)
+    known: dict[str, JobTimes] = {}
+    for entry in jobs.entries:
+        listed = entry.times or given.get(entry.job, ())
+        try:
+            check_node_types(entry.times, fleet.fleet.types)
+        except UnknownName as reason:
+            raise jobs.error(entry.job, reason) from reason
+        if listed:
+            known[entry.job] = times_of(listed)
+        elif "model" in jobs.predicted.get(entry.job, {}):
+            known[entry.job] = _predicted(jobs, entry.job, entry.max_nodes, fleet, progress)
+        elif times is None:
+            raise jobs.error(entry.job, f"the times of {entry.job!r} are unknown: give `times`, or its `model`")
+        else:
+            known[entry.job] = JobTimes({})
+    return known, []
+
+
+def _predicted(jobs: JobFile, job: str, max_nodes: int, fleet: FleetFile, progress: Progress) -> JobTimes:
+    raise InvalidRequest("not yet")
