@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foretrain.decoding import options
-from foretrain.errors import InvalidRequest, UnknownName
+from foretrain.errors import ForetrainError, InvalidRequest, UnknownName
+from foretrain.serving import verbs
 from foretrain.serving.requests import PredictedJob, SimulateRequest, request_from
 from foretrain.serving.verbs import Progress, no_progress
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from foretrain.scheduling.comparison import Comparison
     from foretrain.scheduling.files import JobFile, JobTimes
     from foretrain.scheduling.fleet_files import FleetFile
+    from foretrain.scheduling.job_times import Training
     from foretrain.scheduling.policies._base import Policy
     from foretrain.scheduling.problem import Problem
     from foretrain.scheduling.simulation.disturbances import Disturbances, PriceChange
@@ -208,4 +210,51 @@ def _all_times(
 
 
 def _predicted(jobs: JobFile, job: str, max_nodes: int, fleet: FleetFile, progress: Progress) -> JobTimes:
-    raise InvalidRequest("not yet")
+    """The times of a job that names a model, on every node type whose GPU is known."""
+    from foretrain.scheduling.job_times import predicted_times
+
+    try:
+        training = _training(request_from(PredictedJob, _beside(jobs)(jobs.predicted[job])))
+        nodes = {name: fleet.node(name) for name in fleet.fleet.types}
+        return predicted_times(training, nodes, max_nodes, lambda text: progress(f"{job}: {text}"))
+    except ForetrainError as reason:
+        raise jobs.error(job, reason) from reason
+
+
+def _beside(jobs: JobFile) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    """Files that a job names are looked for beside the file of jobs; words of a table become values."""
+    from foretrain.scheduling.files import YES_NO
+
+    kinds = {each.name: each.kind for each in options(PredictedJob)}
+    folder = Path(jobs.file).parent
+
+    def read(name: str, value: Any) -> Any:
+        kind = kinds[name]
+        if kind.is_switch:
+            return YES_NO.read(value)
+        return value if kind.beside is None else kind.beside(kind.read(value), folder)
+
+    return lambda given: {name: read(name, value) for name, value in given.items()}
+
+
+def _training(request: PredictedJob) -> Training:
+    """The core's noun of a job to predict."""
+    from foretrain.jobs.batch_limits import BatchLimits
+    from foretrain.jobs.job import JobOptions
+    from foretrain.jobs.length import length_of
+    from foretrain.scheduling.job_times import Training
+
+    length = length_of(verbs.job_length(request))
+    if length is None:
+        raise InvalidRequest("the length of the job is unknown: give `steps`, or `epochs` with `samples`")
+    return Training(
+        workload=verbs.workload(request, batch=None),
+        length=length,
+        limits=BatchLimits(
+            request.batch, request.micro_batches, request.global_batch, request.max_global_batch
+        ),
+        strategies=verbs.plan_strategies(request.strategy),
+        model=verbs.cost_model(request),
+        input=verbs.input_options(request),
+        options=JobOptions(evaluation_samples=request.eval_samples, evaluate_every=request.eval_every),
+    )
