@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from foretrain.scheduling.problem import Job
 from foretrain.scheduling.state import State
 
 _FEWEST = 4
 
 
-def expected_jobs(state: State, count: int) -> tuple[Job, ...]:
-    """The next `count` submissions: recent jobs again, oldest first, at the mean interval between them.
+def expected_jobs(state: State, count: int, scenario: int) -> tuple[Job, ...]:
+    """The next `count` submissions of a scenario: recent jobs drawn again, at random intervals of the mean seen.
 
-    None are expected before a few were seen, or after a pause much longer than the mean interval.
+    None are expected before a few were seen; the rate falls in a pause much longer than the mean interval.
     """
     recent = seen_jobs(state)
     if len(recent) < _FEWEST or count < 1:
@@ -23,9 +25,12 @@ def expected_jobs(state: State, count: int) -> tuple[Job, ...]:
     interval = max(span / (len(recent) - 1), (state.now - recent[-1].submit_seconds) / 3)
     if interval <= 0:
         return ()
+    random = np.random.default_rng([scenario, count])
+    times = state.now + np.cumsum(random.exponential(interval, count))
+    drawn = random.random(count) * len(recent)
     return tuple(
-        _again(recent[index % len(recent)], state.now + (index + 1) * interval, index)
-        for index in range(count)
+        _again(recent[int(index)], float(submit), number)
+        for number, (index, submit) in enumerate(zip(drawn, times, strict=True))
     )
 
 

@@ -21,7 +21,7 @@ from foretrain.scheduling.state import JobState, State
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-_CACHED_JOBS = 200_000
+_CACHED_JOBS = 20_000
 _TRADE_OFFS = tuple(
     (money, nodes, time)
     for money, nodes in ((1.0, 0.0), (0.5, 0.5), (0.0, 1.0))
@@ -93,11 +93,11 @@ class Table:
     useful: Integers
 
 
-def places_of(fleet: Fleet, spanning: frozenset[Configuration]) -> Places:
+def places_of(fleet: Fleet, spanning: frozenset[Configuration], alone: bool = True) -> Places:
     """The places of a fleet; `spanning` are configurations of several nodes that some job can use."""
     groups = tuple((group.count, group.types) for group in fleet.groups)
     types = tuple(sorted(fleet.types.values(), key=lambda each: each.name))
-    return _places(groups, types, spanning)
+    return _places(groups, types, spanning, alone)
 
 
 @lru_cache(maxsize=64)
@@ -105,6 +105,7 @@ def _places(
     groups: tuple[tuple[int, tuple[str, ...]], ...],
     types: tuple[Any, ...],
     spanning: frozenset[Configuration],
+    alone: bool,
 ) -> Places:
     by_name = {each.name: each for each in types}
     kinds: list[Kind] = []
@@ -126,7 +127,7 @@ def _places(
             startup = max(each.startup_seconds for each in members)
             for gpus in range(1, kind.most_gpus + 1):
                 fitting = [each for each in members if each.gpus >= gpus]
-                usd = min(each.usd_per_second * gpus / each.gpus for each in fitting)
+                usd = _usd(kind, gpus, alone)
                 configurations = tuple(Configuration(each.name, gpus) for each in fitting)
                 rows.append(
                     (len(kinds), gpus, 1, gpus / kind.most_gpus, usd, startup, configurations)
@@ -156,19 +157,35 @@ def _places(
     )
 
 
-_cache: dict[int, tuple[Job, Places, Floats, tuple[int, ...]]] = {}
+def _usd(kind: Kind, gpus: int, alone: bool) -> float:
+    """What so many GPUs cost: a node of that size, or the next larger one with its other GPUs idle.
+
+    Where every node is large, jobs have to share them, and pay their share.
+    """
+    if kind.sizes[0] > 1 or not alone:
+        return min(
+            usd * gpus / size
+            for usd, size in zip(kind.usd_per_second, kind.sizes, strict=True)
+            if size >= gpus
+        )
+    cheapest = kind.cheapest(gpus)
+    assert cheapest is not None
+    return kind.usd_per_second[cheapest]
+
+
+_cache: dict[int, tuple[Mapping[Configuration, float], Places, Floats, tuple[int, ...]]] = {}
 
 
 def _row(job: Job, places: Places) -> tuple[Floats, tuple[int, ...]]:
     """Seconds of a whole job on each place, and the useful places; remembered, since jobs do not change."""
-    known = _cache.get(id(job))
-    if known is not None and known[0] is job and known[1] is places:
+    known = _cache.get(id(job.seconds))
+    if known is not None and known[0] is job.seconds and known[1] is places:
         return known[2], known[3]
     seconds = _seconds(job.seconds, places)
     useful = useful_places(seconds, places)
     if len(_cache) >= _CACHED_JOBS:
         _cache.clear()
-    _cache[id(job)] = (job, places, seconds, useful)
+    _cache[id(job.seconds)] = (job.seconds, places, seconds, useful)
     return seconds, useful
 
 
@@ -208,10 +225,10 @@ def _is_unrestricted(state: State) -> bool:
     )
 
 
-def table_of(state: State, places: Places, expected: Sequence[Job] = ()) -> Table:
-    """Active jobs of a state, then jobs that are expected."""
+def table_of(state: State, places: Places) -> Table:
+    """Active jobs of a state."""
     unrestricted = _is_unrestricted(state)
-    count = len(state.jobs) + len(expected)
+    count = len(state.jobs)
     seconds = np.full((count, len(places)), math.inf)
     overhead = np.zeros((count, len(places)))
     present = np.full(count, -1, dtype=np.int64)
@@ -239,17 +256,13 @@ def table_of(state: State, places: Places, expected: Sequence[Job] = ()) -> Tabl
             if here not in best and math.isfinite(row[here]) and _switching_costs(job):
                 best = (*best, here)
         useful.append(best)
-    for index, each in enumerate(expected, start=len(state.jobs)):
-        row, best = _row(each, places)
-        seconds[index] = row
-        useful.append(best)
-    jobs = [*(each.job for each in state.jobs.values()), *expected]
+    jobs = [each.job for each in state.jobs.values()]
     return Table(
         names=tuple(state.jobs),
-        work=np.array([each.left(state.now) for each in state.jobs.values()] + [1.0] * len(expected)),
+        work=np.array([each.left(state.now) for each in state.jobs.values()]),
         deadline=np.array([each.deadline_seconds - state.now for each in jobs]),
         weight=np.array([each.weight_usd_per_second for each in jobs]),
-        available=np.array([max(0.0, each.submit_seconds - state.now) for each in jobs]),
+        available=np.zeros(count),
         seconds=seconds,
         overhead=overhead,
         switch=np.array([
@@ -258,6 +271,24 @@ def table_of(state: State, places: Places, expected: Sequence[Job] = ()) -> Tabl
         present=present,
         fixed=fixed,
         useful=_padded(useful),
+    )
+
+
+def expected_table(jobs: Sequence[Job], now: float, places: Places) -> Table:
+    """Jobs that are not submitted yet."""
+    rows = [_row(each, places) for each in jobs]
+    return Table(
+        names=tuple(each.name for each in jobs),
+        work=np.ones(len(jobs)),
+        deadline=np.array([each.deadline_seconds - now for each in jobs]),
+        weight=np.array([each.weight_usd_per_second for each in jobs]),
+        available=np.array([each.submit_seconds - now for each in jobs]),
+        seconds=np.array([row for row, _ in rows]),
+        overhead=np.zeros((len(jobs), len(places))),
+        switch=np.zeros(len(jobs)),
+        present=np.full(len(jobs), -1, dtype=np.int64),
+        fixed=np.zeros(len(jobs), dtype=bool),
+        useful=_padded([useful for _, useful in rows]),
     )
 
 
