@@ -1,7 +1,7 @@
 """Schedules that run for real, as rows: what became of jobs, attempts, the bill, the forecast.
 
-Rows are plain; what they mean is up to `foretrain.backends`. Every method is one transaction, so that a process
-that dies leaves either all of a change or nothing of it.
+Rows are plain; what they mean is up to `foretrain.backends`. Every method is one transaction, so that a
+process that dies leaves either all of a change or nothing of it.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ trial are columns of the run: a unique constraint keeps a campaign from storing 
 belong to a run are deleted with it.
 
 `schedules` holds schedules that run for real: `schedule_jobs` what became of each job, `attempts` every start
-of a job with what finds it again after a restart, `node_intervals` the bill and `slots` the forecast beside it.
-Their times are seconds since the schedule began.
+of a job with what finds it again after a restart, `node_intervals` the bill and `slots` the forecast beside
+it. Their times are seconds since the schedule began.
 """
 
 from __future__ import annotations
@@ -209,8 +209,9 @@ schedules = Table(
     Column("problem", Text, nullable=False),
     Column("hosts", PlainData, nullable=False),
 )
-"""`origin_seconds` is the start on the monotonic clock of the machine as booted then (`boot`); `last_seconds` the
-latest time that was recorded; `problem` a digest of jobs and fleet; `hosts` the machine of each node."""
+"""`origin_seconds` is the start on the monotonic clock of the machine as booted then (`boot`); `last_seconds`
+the latest time that was recorded; `problem` a digest of jobs and fleet; `hosts` the machine of each node.
+"""
 
 
 def _of_schedule(*, is_key: bool = True) -> Column[str]:
@@ -274,7 +275,9 @@ node_intervals = Table(
     Column("is_last", Boolean, nullable=False),
     Column("shares", PlainData, nullable=False),
 )
-"""A node between two changes; `end_seconds` is NULL while it lasts, `is_last` where it was switched off then."""
+"""A node between two changes; `end_seconds` is NULL while it lasts, `is_last` where it was switched off
+then.
+"""
 
 slots = Table(
     "slots",
