@@ -7,10 +7,10 @@ most GPUs in common first), then any node of that type that is on, then nodes th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from foretrain.scheduling.decision import Decision, NodeLoad, fixed_jobs
-from foretrain.scheduling.state import State
+from foretrain.scheduling.state import Running, State
 
 
 def placed(state: State, decision: Decision) -> dict[int, NodeLoad]:
@@ -24,6 +24,22 @@ def placed(state: State, decision: Decision) -> dict[int, NodeLoad]:
     waiting = [load for position, load in enumerate(decision.loads) if position not in matched]
     _fill(state, waiting, result)
     return result
+
+
+def nodes_of(loads: Mapping[int, NodeLoad]) -> dict[str, tuple[int, ...]]:
+    """The nodes of each job that runs."""
+    nodes: dict[str, list[int]] = {}
+    for node in sorted(loads):
+        for name, _ in loads[node].shares:
+            nodes.setdefault(name, []).append(node)
+    return {name: tuple(numbers) for name, numbers in nodes.items()}
+
+
+def goes_on(running: Running, name: str, loads: Mapping[int, NodeLoad]) -> bool:
+    """Whether a job that keeps its nodes also keeps their type and its GPUs."""
+    load = loads[running.nodes[0]]
+    same_type = load.node_type == running.configuration.node_type
+    return same_type and dict(load.shares).get(name) == running.configuration.gpus
 
 
 def _overlaps(

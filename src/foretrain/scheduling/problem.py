@@ -148,12 +148,15 @@ class Configuration:
 class Switching:
     """What it costs to interrupt a job, in seconds without progress, and when it may be interrupted.
 
-    A job that is stopped and started again first spends `checkpoint_seconds + restart_seconds`, and
-    `migration_seconds` more if it starts on another node. It may not be stopped within `minimum_run_seconds`
-    of a start, and never if it is not `movable`. After a failure, work since the last checkpoint, taken every
-    `checkpoint_every_seconds` of progress (0: continuously), is lost.
+    Every start of a job, the first included, takes `start_seconds` (its process starts, data are loaded)
+    before it progresses; they are not part of the job's `seconds`. A job that is stopped and started again
+    also spends `checkpoint_seconds + restart_seconds`, and `migration_seconds` more if it starts on another
+    node. It may not be stopped within `minimum_run_seconds` of a start, and never if it is not `movable`.
+    After a failure, work since the last checkpoint, taken every `checkpoint_every_seconds` of progress (0:
+    continuously), is lost.
     """
 
+    start_seconds: float = 0.0
     checkpoint_seconds: float = 0.0
     restart_seconds: float = 0.0
     migration_seconds: float = 0.0

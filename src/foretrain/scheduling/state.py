@@ -62,14 +62,14 @@ class JobState:
         return self.job.seconds[configuration] * self.pace
 
     def overhead_seconds(self, configuration: Configuration, same_node: bool = False) -> float:
-        """Time without progress if the job is (re)started on a configuration now; 0 for a first start."""
+        """Time without progress if the job is (re)started on a configuration now."""
         if self.starts == 0:
-            return 0.0
+            return self.job.switching.start_seconds
         if self.running is not None and self.running.configuration == configuration and same_node:
             return 0.0
         switching = self.job.switching
         moving = 0.0 if same_node else switching.migration_seconds
-        return switching.checkpoint_seconds + switching.restart_seconds + moving
+        return switching.start_seconds + switching.checkpoint_seconds + switching.restart_seconds + moving
 
     def seconds_left(self, configuration: Configuration, now: float) -> float:
         """Time to the end on a configuration from now on: the present one goes on, any other is started."""

@@ -19,7 +19,7 @@ from foretrain.scheduling.accounting import (
 )
 from foretrain.scheduling.decision import Decision, NodeLoad
 from foretrain.scheduling.loop import Backend, Event, EventKind, Step, drive
-from foretrain.scheduling.placement import placed
+from foretrain.scheduling.placement import goes_on, nodes_of, placed
 from foretrain.scheduling.policies._base import Policy
 from foretrain.scheduling.problem import Configuration, Job, Market, Problem, runnable
 from foretrain.scheduling.simulation.disturbances import Disturbances
@@ -107,10 +107,10 @@ class Simulation(Backend):
         self._decision += 1
         loads = placed(self.state(), decision)
         before = {name: job.running for name, job in self._jobs.items()}
-        where = _nodes_of(loads)
+        where = nodes_of(loads)
         for name, running in before.items():
             nodes = where.get(name, ())
-            if running is not None and (running.nodes != nodes or not _goes_on(running, name, loads)):
+            if running is not None and (running.nodes != nodes or not goes_on(running, name, loads)):
                 self._stop(name)
         self._switch_nodes(loads)
         for name, nodes in where.items():
@@ -369,18 +369,3 @@ def simulate(
 
     drive(simulation, policy, note, check)
     return simulation.outcome(policy.name, seconds)
-
-
-def _nodes_of(loads: Mapping[int, NodeLoad]) -> dict[str, tuple[int, ...]]:
-    """The nodes of each job that runs."""
-    nodes: dict[str, list[int]] = {}
-    for node in sorted(loads):
-        for name, _ in loads[node].shares:
-            nodes.setdefault(name, []).append(node)
-    return {name: tuple(numbers) for name, numbers in nodes.items()}
-
-
-def _goes_on(running: Running, name: str, loads: Mapping[int, NodeLoad]) -> bool:
-    load = loads[running.nodes[0]]
-    same_type = load.node_type == running.configuration.node_type
-    return same_type and dict(load.shares).get(name) == running.configuration.gpus
