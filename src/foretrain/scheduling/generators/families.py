@@ -30,8 +30,8 @@ from foretrain.scheduling.generators.job_kinds import AmdahlJobs, JobKind, Table
 from foretrain.scheduling.problem import Fleet, Job, Problem
 
 JOBS_PER_NODE = 10
-_SLACK = (1.0, 3.0)
-_WEIGHT_USD_PER_SECOND = (2 * 0.0015, 2 * 0.0075)
+SLACK = (1.0, 3.0)
+WEIGHT_USD_PER_SECOND = (2 * 0.0015, 2 * 0.0075)
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,8 @@ def _job(number: int, times: Times, submit: float, fleet: Fleet, random: np.rand
     return Job(
         name=f"{number:04d}-{times.name}",
         submit_seconds=submit,
-        deadline_seconds=submit + float(random.uniform(*_SLACK)) * min(seconds.values()),
-        weight_usd_per_second=float(random.uniform(*_WEIGHT_USD_PER_SECOND)),
+        deadline_seconds=submit + float(random.uniform(*SLACK)) * min(seconds.values()),
+        weight_usd_per_second=float(random.uniform(*WEIGHT_USD_PER_SECOND)),
         seconds=seconds,
         spread=times.spread,
     )
