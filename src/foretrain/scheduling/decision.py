@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from foretrain.scheduling.problem import Configuration
 from foretrain.scheduling.state import Running, State
@@ -42,11 +43,21 @@ class Decision:
 
     def configurations(self) -> dict[str, Configuration]:
         """The configuration of each job that runs."""
-        nodes: dict[str, list[tuple[str, int]]] = defaultdict(list)
+        chosen: dict[str, Configuration] = {}
         for load in self.loads:
             for job, gpus in load.shares:
-                nodes[job].append((load.node_type, gpus))
-        return {job: Configuration(*places[0], len(places)) for job, places in nodes.items()}
+                first = chosen.get(job)
+                chosen[job] = (
+                    _configuration(load.node_type, gpus, 1)
+                    if first is None
+                    else _configuration(first.node_type, first.gpus, first.nodes + 1)
+                )
+        return chosen
+
+
+@lru_cache(maxsize=4096)
+def _configuration(node_type: str, gpus: int, nodes: int) -> Configuration:
+    return Configuration(node_type, gpus, nodes)
 
 
 def violations(state: State, decision: Decision) -> tuple[str, ...]:
@@ -57,13 +68,14 @@ def violations(state: State, decision: Decision) -> tuple[str, ...]:
 def _violations(state: State, decision: Decision) -> Iterator[str]:
     yield from _node_violations(state, decision)
     chosen = decision.configurations()
+    sharing = {name for load in decision.loads if len(load.shares) > 1 for name, _ in load.shares}
     for name, configuration in chosen.items():
         job = state.jobs.get(name)
         if job is None:
             yield f"{name} is not an active job"
         elif configuration not in job.job.seconds:
             yield f"{name} has no time on {configuration}"
-        elif configuration.nodes > 1 and not _has_nodes_to_itself(decision, name):
+        elif configuration.nodes > 1 and name in sharing:
             yield f"{name} spans nodes that it does not have to itself"
     yield from _split_violations(decision)
     yield from _fixed_violations(state, decision, chosen)
@@ -79,10 +91,9 @@ def _node_violations(state: State, decision: Decision) -> Iterator[str]:
         group = state.fleet.groups[load.group]
         if load.node_type not in group.types:
             yield f"nodes of group {load.group} cannot be of type {load.node_type}"
-        elif load.used_gpus > state.fleet.types[load.node_type].gpus:
-            gpus = state.fleet.types[load.node_type].gpus
-            yield f"{load.used_gpus} GPUs are used on a {load.node_type}, which has {gpus}"
-        if not load.shares or any(gpus < 1 for _, gpus in load.shares):
+        elif (used_gpus := load.used_gpus) > (gpus := state.fleet.types[load.node_type].gpus):
+            yield f"{used_gpus} GPUs are used on a {load.node_type}, which has {gpus}"
+        if not load.shares or min(gpus for _, gpus in load.shares) < 1:
             yield f"a {load.node_type} is on without a job, or with a job on no GPU"
     for number, count in used.items():
         if count > state.available(number):
@@ -91,31 +102,24 @@ def _node_violations(state: State, decision: Decision) -> Iterator[str]:
 
 def _split_violations(decision: Decision) -> Iterator[str]:
     """A job on several nodes uses the same type and number of GPUs on each; on one node it appears once."""
-    places: dict[str, set[tuple[int, str, int]]] = defaultdict(set)
+    first: dict[str, tuple[int, str, int]] = {}
+    divided: set[str] = set()
     for load in decision.loads:
-        names = [name for name, _ in load.shares]
-        for name in {name for name in names if names.count(name) > 1}:
-            yield f"{name} appears twice on one node"
+        if len(load.shares) > 1 and len(dict(load.shares)) < len(load.shares):
+            names = [name for name, _ in load.shares]
+            for name in sorted({name for name in names if names.count(name) > 1}):
+                yield f"{name} appears twice on one node"
         for name, gpus in load.shares:
-            places[name].add((load.group, load.node_type, gpus))
-    for name, different in places.items():
-        if len(different) > 1:
-            yield f"{name} is divided over different kinds of nodes"
+            place = (load.group, load.node_type, gpus)
+            if first.setdefault(name, place) != place:
+                divided.add(name)
+    for name in sorted(divided):
+        yield f"{name} is divided over different kinds of nodes"
 
 
-def _has_nodes_to_itself(decision: Decision, job: str) -> bool:
-    return all(
-        len(load.shares) == 1 for load in decision.loads if any(name == job for name, _ in load.shares)
-    )
-
-
-def fixed_jobs(state: State) -> dict[str, Running]:
+def fixed_jobs(state: State) -> Mapping[str, Running]:
     """Jobs that may not be stopped, moved or resized now, with where they run."""
-    return {
-        name: job.running
-        for name, job in state.jobs.items()
-        if job.running is not None and not job.may_stop(state.now)
-    }
+    return state.fixed
 
 
 def _fixed_violations(state: State, decision: Decision, chosen: Mapping[str, Configuration]) -> Iterator[str]:
@@ -124,6 +128,8 @@ def _fixed_violations(state: State, decision: Decision, chosen: Mapping[str, Con
     for name, running in fixed.items():
         if chosen.get(name) != running.configuration:
             yield f"{name} may not be stopped or resized now"
+    if not fixed:
+        return
     loads_of: dict[tuple[int, ...], set[int]] = defaultdict(set)
     for position, load in enumerate(decision.loads):
         here = {fixed[name].nodes for name, _ in load.shares if name in fixed}

@@ -6,7 +6,6 @@ most GPUs in common first), then any node of that type that is on, then nodes th
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from foretrain.scheduling.decision import Decision, NodeLoad, fixed_jobs
@@ -39,7 +38,7 @@ def goes_on(running: Running, name: str, loads: Mapping[int, NodeLoad]) -> bool:
     """Whether a job that keeps its nodes also keeps their type and its GPUs."""
     load = loads[running.nodes[0]]
     same_type = load.node_type == running.configuration.node_type
-    return same_type and dict(load.shares).get(name) == running.configuration.gpus
+    return same_type and (name, running.configuration.gpus) in load.shares
 
 
 def _overlaps(
@@ -47,18 +46,21 @@ def _overlaps(
 ) -> Iterator[tuple[tuple[bool, int, int, int], NodeLoad, int]]:
     """Loads and nodes that have jobs in common, the most important matches first."""
     fixed = fixed_jobs(state)
+    numbers = [state.fleet.nodes_of(group) for group in range(len(state.fleet.groups))]
     for position, load in enumerate(loads):
-        common: Counter[int] = Counter()
+        common: dict[int, int] = {}
         stays: set[int] = set()
         for name, gpus in load.shares:
             running = state.jobs[name].running
-            for node in () if running is None else running.nodes:
+            if running is None:
+                continue
+            for node in running.nodes:
                 if state.nodes[node].node_type == load.node_type:
-                    common[node] += gpus
+                    common[node] = common.get(node, 0) + gpus
                     if name in fixed:
                         stays.add(node)
         for node, gpus in common.items():
-            if node in state.fleet.nodes_of(load.group):
+            if node in numbers[load.group]:
                 yield (node not in stays, -gpus, position, node), load, node
 
 

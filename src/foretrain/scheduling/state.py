@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from foretrain.scheduling.problem import Caps, Configuration, Fleet, Job, Market, NodeType
 from foretrain.units import DAY
@@ -124,6 +125,15 @@ class State:
     spent_by_user: Mapping[str, float] = field(default_factory=dict)
     spent_this_month: float = 0.0
     recent: tuple[Job, ...] = ()
+
+    @cached_property
+    def fixed(self) -> Mapping[str, Running]:
+        """Jobs that may not be stopped, moved or resized now, with where they run."""
+        return {
+            name: job.running
+            for name, job in self.jobs.items()
+            if job.running is not None and not job.may_stop(self.now)
+        }
 
     def configurations(self, state: JobState) -> tuple[Configuration, ...]:
         """The configurations a job may use now, given the fleet, budgets and the risk of spot nodes.

@@ -72,6 +72,7 @@ class Simulation(Backend):
         self._order = count()
         self._queue: list[_Due] = []
         self._next_job = 0
+        self._snapshot: State | None = None
         for change in self._draws.disturbances.price_changes:
             self._push(change.at_seconds, EventKind.PRICE_CHANGED, change.node_type, mark=change.usd_per_hour)
 
@@ -86,10 +87,16 @@ class Simulation(Backend):
                 return first
             self._now = max(self._now, moment)
             event = self._happen()
+            self._snapshot = None
             first = first or event
 
     def state(self) -> State:
-        """A snapshot."""
+        """A snapshot, the same one until something happens."""
+        if self._snapshot is None:
+            self._snapshot = self._state()
+        return self._snapshot
+
+    def _state(self) -> State:
         return State(
             now=self._now,
             fleet=self._fleet,
@@ -106,6 +113,7 @@ class Simulation(Backend):
         """Start, stop, move and resize jobs; switch nodes on and off."""
         self._decision += 1
         loads = placed(self.state(), decision)
+        self._snapshot = None
         before = {name: job.running for name, job in self._jobs.items()}
         where = nodes_of(loads)
         for name, running in before.items():
@@ -186,10 +194,11 @@ class Simulation(Backend):
             self._reject(job, "fits on no node of the fleet")
             return
         state = JobState(job, counted_at=self._now)
-        cheapest = min(self.state().finish_usd(state, each) for each in configurations)
-        if cheapest > job.budget_usd:
-            self._reject(job, f"costs at least {cheapest:.2f} USD, its budget is {job.budget_usd:.2f} USD")
-            return
+        if math.isfinite(job.budget_usd):
+            cheapest = min(self._state().finish_usd(state, each) for each in configurations)
+            if cheapest > job.budget_usd:
+                self._reject(job, f"costs at least {cheapest:.2f} USD, its budget is {job.budget_usd:.2f} USD")
+                return
         self._jobs[job.name] = state
 
     def _reject(self, job: Job, message: str) -> None:
