@@ -25,10 +25,11 @@ from foretrain.units import format_duration, format_money
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """A node between two changes: what it held and what it cost. The rows of a Gantt chart."""
+    """A node of `gpus` GPUs between two changes: what it held and what it cost. The rows of a Gantt chart."""
 
     node: int
     node_type: str
+    gpus: int
     start_seconds: float
     end_seconds: float
     shares: tuple[tuple[str, int], ...]
@@ -58,7 +59,7 @@ class Ledger:
         for job, gpus in node.shares:
             self.gpu_seconds_by_job[job] += gpus * (end - start)
         if self._keeps_history:
-            self.history.append(Occupancy(node.number, node.node_type, start, end, node.shares, usd))
+            self.history.append(Occupancy(node.number, node.node_type, node_type.gpus, start, end, node.shares, usd))
 
     def close(self, node: NodeState, node_type: NodeType, end: float) -> None:
         """Charge what the provider's billing units add when a node is switched off; no job pays for it."""

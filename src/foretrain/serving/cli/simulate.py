@@ -7,8 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foretrain.decoding import FILE, option
-from foretrain.serving.cli.frame import Command, Output
-from foretrain.serving.cli.terminal import Column, print_json, print_line, print_notes, print_table, spinner
+from foretrain.serving.cli.frame import Command, Output, check_file, command_line, write_file
+from foretrain.serving.cli.terminal import (
+    Column,
+    as_far_as_it_is_read,
+    print_json,
+    print_line,
+    print_notes,
+    print_table,
+    spinner,
+)
 from foretrain.serving.requests import OUTPUT, SimulateRequest
 from foretrain.units import format_duration, format_money
 
@@ -32,12 +40,45 @@ def run(request: SimulateRequest, output: SimulateOutput) -> None:
     """Simulate, write the files asked for, and print."""
     from foretrain.serving import schedules
 
+    _check_files(output)
     with spinner("Simulating") as progress:
         answer = schedules.simulate(request, progress)
-    if output.json:
-        print_json(answer.to_dict())
-    else:
-        _show(answer)
+    written = _write_files(answer, output)
+    with as_far_as_it_is_read():
+        if output.json:
+            print_json(answer.to_dict())
+        else:
+            _show(answer)
+            for text in written:
+                print_line(text, "green")
+
+
+def _check_files(output: SimulateOutput) -> None:
+    """Refuse files that cannot be written before anything is simulated."""
+    check_file("--html", output.html)
+    if output.plot is not None:
+        from foretrain.serving.plots import check_format
+
+        check_format(output.plot)
+
+
+def _write_files(answer: Outcome | Comparison, output: SimulateOutput) -> list[str]:
+    """Write the files asked for; a line about each."""
+    lines = []
+    if output.html is not None:
+        from datetime import date
+
+        from foretrain.serving.html.schedule_report import schedule_report
+
+        write_file("--html", output.html, schedule_report(answer, command_line(), date.today().isoformat()))
+        lines.append(f"Report: {output.html}")
+    if output.plot is not None:
+        from foretrain.scheduling.comparison import Comparison
+        from foretrain.serving.schedule_plots import draw_schedule
+
+        draw_schedule(answer.best if isinstance(answer, Comparison) else answer, output.plot)
+        lines.append(f"Plot: {output.plot}")
+    return lines
 
 
 COMMAND = Command(
