@@ -43,14 +43,14 @@ class Lane:
 class Gantt:
     """Who ran where. Too many bars to see are replaced by `shares`: GPUs in use by lane and column of time.
 
-    `on` are the times at which each lane's nodes were on.
+    `on` are the times at which each lane's node was on, with the GPUs it had then.
     """
 
     start_seconds: float
     end_seconds: float
     lanes: tuple[Lane, ...]
     bars: tuple[Bar, ...]
-    on: tuple[tuple[tuple[float, float], ...], ...]
+    on: tuple[tuple[tuple[float, float, int], ...], ...]
     shares: tuple[tuple[float, ...], ...] = ()
 
 
@@ -84,7 +84,7 @@ def gantt(outcome: Outcome) -> Gantt:
         bar for lane, node in enumerate(nodes) for bar in _bars(lane, by_node[node], late)
     ]
     lanes = tuple(_lane(node, by_node[node]) for node in nodes)
-    on = tuple(_joined((row.start_seconds, row.end_seconds) for row in by_node[node]) for node in nodes)
+    on = tuple(_on(by_node[node]) for node in nodes)
     if len(bars) <= _MOST_BARS and len(lanes) <= _MOST_LANES:
         return Gantt(start, end, lanes, tuple(bars), on)
     return _coarse(start, end, nodes, by_node)
@@ -152,8 +152,8 @@ def _sampled(
 
 def _lane(node: int, rows: Sequence[Occupancy]) -> Lane:
     types = sorted({row.node_type for row in rows})
-    kind = types[0] if len(types) == 1 else f"{len(types)} types"
-    return Lane(f"{node} {kind}", max(row.gpus for row in rows))
+    kind = f" · {types[0]}" if len(types) == 1 else ""
+    return Lane(f"node {node}{kind}", max(row.gpus for row in rows))
 
 
 def _bars(lane: int, rows: Sequence[Occupancy], late: set[str]) -> list[Bar]:
@@ -224,6 +224,14 @@ def _joined(spans: Iterable[tuple[float, float]]) -> tuple[tuple[float, float], 
     return tuple(joined)
 
 
+def _on(rows: Sequence[Occupancy]) -> tuple[tuple[float, float, int], ...]:
+    """When a node was on, with its GPUs."""
+    by_gpus: dict[int, list[tuple[float, float]]] = defaultdict(list)
+    for row in rows:
+        by_gpus[row.gpus].append((row.start_seconds, row.end_seconds))
+    return tuple(sorted((*span, gpus) for gpus, spans in by_gpus.items() for span in _joined(spans)))
+
+
 def _coarse(start: float, end: float, nodes: Sequence[int], by_node: Mapping[int, Sequence[Occupancy]]) -> Gantt:
     """Shares of GPUs in use, for lanes of several nodes where there are many."""
     per_lane = -(-len(nodes) // _MOST_LANES)
@@ -244,7 +252,7 @@ def _coarse(start: float, end: float, nodes: Sequence[int], by_node: Mapping[int
                 begin, finish = start + column * width, start + (column + 1) * width
                 overlap = min(row.end_seconds, finish) - max(row.start_seconds, begin)
                 used[column] += max(0.0, overlap) * count
-        name = _lane(group[0], by_node[group[0]]).name if len(group) == 1 else f"{group[0]}–{group[-1]}"
+        name = _lane(group[0], by_node[group[0]]).name if len(group) == 1 else f"nodes {group[0]}–{group[-1]}"
         lanes.append(Lane(name, gpus))
         shares.append(tuple(min(1.0, each / (gpus * width)) for each in used))
     return Gantt(start, end, tuple(lanes), (), ((),) * len(lanes), tuple(shares))

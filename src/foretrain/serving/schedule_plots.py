@@ -33,9 +33,8 @@ def draw_schedule(outcome: Outcome, path: Path) -> None:
     _draw_lanes(all_axes[0], chart, scale)
     _draw_lines(all_axes[1:], data, scale)
     bound = "" if outcome.bound_usd is None else f", lower bound {format_money(outcome.bound_usd)}"
-    all_axes[0].set_title(
-        f"{outcome.policy}: {format_money(outcome.total_usd)}{bound}; late jobs orange", fontsize=10, loc="left"
-    )
+    title = f"{outcome.policy}: {format_money(outcome.total_usd)}{bound}; late jobs orange"
+    all_axes[0].set_title(title.replace("$", r"\$"), fontsize=10, loc="left")
     all_axes[-1].set_xlabel(unit)
     save(figure, path)
 
@@ -52,9 +51,9 @@ def _draw_lanes(axes: Any, chart: Gantt, scale: float) -> None:
         )  # fmt: skip
         return
     for lane, spans in enumerate(chart.on):
-        axes.broken_barh(
-            [(begin / scale, (end - begin) / scale) for begin, end in spans], (lane + 0.04, 0.92), color="0.85"
-        )
+        for begin, end, gpus in spans:
+            height = 0.92 * gpus / chart.lanes[lane].gpus
+            axes.broken_barh([(begin / scale, (end - begin) / scale)], (lane + 0.04, height), color="0.85")
     numbers: dict[str, int] = {}
     span = chart.end_seconds - chart.start_seconds
     for bar in sorted(chart.bars, key=lambda each: each.start_seconds):

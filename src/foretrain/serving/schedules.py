@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from foretrain.scheduling.simulation.disturbances import Disturbances, PriceChange
 
 ALL = "all"
+_NODES = 5
 _MOST_BOUNDED_JOBS = 1_000
 """Jobs up to which the lower bound is computed: its linear program grows faster than the simulation."""
 
@@ -130,10 +131,11 @@ def _asked(request: SimulateRequest, progress: Progress) -> Asked:
         raise InvalidRequest(f"{some}: give a file of jobs, or `generate`, or `philly`")
     if request.generate is not None:
         return _generated(request)
-    if request.nodes is not None:
-        raise InvalidRequest("`nodes` is the size of a generated problem: give it with `generate`")
-    if request.jobs is None:
-        raise InvalidRequest("`philly` is not supported yet")
+    if request.philly is not None:
+        return _replayed(request, request.philly, progress)
+    if request.nodes is not None or request.most_jobs is not None:
+        raise InvalidRequest("`nodes` and `most_jobs` are for `generate` and `philly`")
+    assert request.jobs is not None
     if request.cluster is None:
         raise InvalidRequest("`cluster` is required: a YAML file with node types, prices and nodes")
     return problem_of(request.jobs, request.cluster, request.times, progress)
@@ -145,7 +147,25 @@ def _generated(request: SimulateRequest) -> Asked:
     assert request.generate is not None
     if request.cluster is not None or request.times is not None:
         raise InvalidRequest("a generated problem has its own cluster and times: leave out the files")
-    return Asked(families()[request.generate].problem(request.nodes or 5, request.seed))
+    if request.most_jobs is not None:
+        raise InvalidRequest("`most_jobs` is for `philly`")
+    return Asked(families()[request.generate].problem(request.nodes or _NODES, request.seed))
+
+
+def _replayed(request: SimulateRequest, file: Path, progress: Progress) -> Asked:
+    from foretrain.scheduling.fleet_files import read_fleet
+    from foretrain.scheduling.philly import trace_fleet, trace_problem
+
+    if request.times is not None:
+        raise InvalidRequest("a trace has its own times: leave out `times`")
+    if request.cluster is not None and request.nodes is not None:
+        raise InvalidRequest("`nodes` is the size of the trace's own cluster: give it or `cluster`")
+    progress("reading the trace")
+    if request.cluster is None:
+        return Asked(trace_problem(file, trace_fleet(request.nodes), request.seed, request.most_jobs))
+    cluster = read_fleet(request.cluster)
+    problem = trace_problem(file, cluster.fleet, request.seed, request.most_jobs)
+    return Asked(replace(problem, caps=cluster.caps), cluster.price_changes, None, cluster.notes)
 
 
 def problem_of(jobs: Path, cluster: Path, times: Path | None, progress: Progress = no_progress) -> Asked:

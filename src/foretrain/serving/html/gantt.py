@@ -78,7 +78,7 @@ def _named_every(heights: list[float]) -> int:
 
 
 def _short(name: str, canvas: Canvas) -> str:
-    return name.partition(" ")[0] if canvas.name == "narrow" else name
+    return name.partition(" · ")[0].partition(" ")[2] if canvas.name == "narrow" else name
 
 
 def _time_axis(scale: Scale, bottom: float, canvas: Canvas) -> Iterator[Markup]:
@@ -94,8 +94,9 @@ def _time_axis(scale: Scale, bottom: float, canvas: Canvas) -> Iterator[Markup]:
 
 def _on(chart: Gantt, scale: Scale, tops: list[float], heights: list[float]) -> Iterator[Markup]:
     for lane, spans in enumerate(chart.on):
-        for begin, end in spans:
-            yield _box(scale.pixel(begin), tops[lane], scale.pixel(end), heights[lane], "lane-on")
+        per_gpu = heights[lane] / chart.lanes[lane].gpus
+        for begin, end, gpus in spans:
+            yield _box(scale.pixel(begin), tops[lane], scale.pixel(end), gpus * per_gpu, "lane-on")
 
 
 def _bars(chart: Gantt, scale: Scale, tops: list[float], heights: list[float]) -> Iterator[Markup]:
