@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Callable, Iterable
 
 from foretrain.scheduling.decision import Decision
-from foretrain.scheduling.policies._choices import Choice, Roomy, cheapest_in_time, choices_of, slack_seconds
+from foretrain.scheduling.policies._choices import Choice, cheapest_in_time, choices_of, slack_seconds
 from foretrain.scheduling.policies._packing import Packing
 from foretrain.scheduling.state import JobState, State
 
@@ -56,12 +56,11 @@ def sharing_nodes(state: State, order: Order) -> Decision:
     A job for which there is no room waits, and later ones may go before it. Nodes are opened with room for
     others, and right-sized at the end as long as other nodes are still off.
     """
-    roomy = Roomy(state)
     packing = Packing(state, (name for name, job in state.jobs.items() if job.running is not None))
     for job in _in_order(state, order):
         if not packing.has_room:
             break
-        choices = [each for each in roomy.choices_of(job) if _has_room(packing, each)]
+        choices = [each for each in choices_of(state, job, roomy=True) if _has_room(packing, each)]
         choice = cheapest_in_time(choices, slack_seconds(state, job))
         if choice is not None:
             packing.place(job.job.name, choice.configuration)
