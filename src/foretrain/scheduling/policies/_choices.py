@@ -56,6 +56,19 @@ def choices_of(state: State, job: JobState, roomy: bool = False) -> list[Choice]
     return choices
 
 
+def may_go_on(state: State, job: JobState) -> bool:
+    """Whether a running job may go on as it is: within its budget and caps, and safe from interruptions."""
+    if job.running is None:
+        return False
+    if not job.may_stop(state.now):
+        return True
+    if state.is_capped(job.job):
+        return False
+    if _rows(job.job, state.fleet)[1] or math.isfinite(job.job.budget_usd):
+        return job.running.configuration in state.configurations(job)
+    return True
+
+
 _ELSEWHERE = Configuration("", 0)
 """A configuration no job has: the time without progress of any start elsewhere."""
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from foretrain.scheduling.decision import Decision, NodeLoad, fixed_jobs
 from foretrain.scheduling.policies._choices import choices_of
 from foretrain.scheduling.problem import Configuration
-from foretrain.scheduling.state import JobState, Running, State
+from foretrain.scheduling.state import Running, State
 
 
 @dataclass(slots=True)
@@ -260,7 +260,3 @@ def running_of(state: State, names: Iterable[str]) -> dict[str, Running]:
     places = {name: state.jobs[name].running for name in names}
     return {name: running for name, running in places.items() if running is not None}
 
-
-def waiting_jobs(state: State, placed: Mapping[str, Configuration]) -> list[JobState]:
-    """The active jobs that have no place yet, in order of submission."""
-    return [job for name, job in state.jobs.items() if name not in placed]

@@ -26,7 +26,7 @@ class Fairness(Policy):
                                          Σ_j,c x[j,c] · share of nodes[c] <= nodes      (each group)
 
     At each round the jobs run that lag most behind what they are entitled to, on the kind of node where their
-    share of time is largest. A round takes `round_seconds`, or a fiftieth of the median time to the end of a job
+    share of time is largest. A round takes `round_seconds`, or a twentieth of the mean time to the end of a job
     if that is longer. With more than `most_jobs` jobs all are entitled to the same, without the program.
 
     Reference: D. Narayanan et al., Heterogeneity-aware cluster scheduling policies for deep learning workloads,
@@ -62,7 +62,7 @@ class Fairness(Policy):
         return packing.decision(None if all_run else state.now + self._round(fastest))
 
     def _round(self, fastest_seconds: list[float]) -> float:
-        return max(self.round_seconds, sorted(fastest_seconds)[len(fastest_seconds) // 2] / 50)
+        return max(self.round_seconds, sum(fastest_seconds) / len(fastest_seconds) / 20)
 
 
 def _relative_progress(state: State, job: JobState, fastest_seconds: float) -> float:
