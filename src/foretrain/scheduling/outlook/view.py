@@ -37,21 +37,25 @@ class Settings:
     expected_per_node: float = 0.0
     scenarios: int = 1
     usable_later: float = 1.0
-    first_period: float = 0.25
+    first_period: float = 0.04
     alone: bool = True
-    haste: float = 0.02
+    haste: float = 0.1
     steps: int = 60
 
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """What a policy needs to select: jobs, places, and the cost of first steps."""
+    """What a policy needs to select: jobs, places, and the cost of first steps.
+
+    `usd` is what all jobs cost from now on if the nodes could be divided at will.
+    """
 
     table: Table
     places: Places
     values: Values
     prices: Floats
     periods: Floats
+    usd: float
 
 
 def view_of(state: State, settings: Settings) -> View:
@@ -73,14 +77,13 @@ def view_of(state: State, settings: Settings) -> View:
     usable = np.where(np.arange(len(periods)) > 0, settings.usable_later, 1.0)
     capacity = (nodes[:, None] * lengths * usable).ravel()
     floor = _floor(places, groups, periods, settings.haste)
-    prices = np.mean(
-        [
-            prices_of((plans, *others), capacity, floor, settings.steps).usd
-            for others in _plans_expected(scenarios, places, groups, periods, settings)
-        ],
-        axis=0,
-    )
-    return View(table, places, values_of(plans, prices, table), prices, periods)
+    solved = [
+        prices_of((plans, *others), capacity, floor, settings.steps)
+        for others in _plans_expected(scenarios, places, groups, periods, settings)
+    ]
+    prices = np.mean([each.usd for each in solved], axis=0)
+    usd = float(np.mean([each.dual for each in solved]))
+    return View(table, places, values_of(plans, prices, table), prices, periods, usd)
 
 
 def _plans_expected(
@@ -116,6 +119,6 @@ def periods_of(tables: Sequence[Table], places: Places, state: State, settings: 
     end = max(float(node_seconds) / max(nodes, 1) * 2.0, float(np.max(available[runs] + longest)), 1.0)
     active = shortest[: len(tables[0].names)][runs[: len(tables[0].names)]]
     first = float(np.median(active)) * settings.first_period if len(active) else end / 50
-    first = min(max(first, end / 200, 1e-3), end / 8)
+    first = min(max(first, end / 2000, 1e-3), end / 8)
     growth = np.linspace(0.0, 1.0, settings.detail.periods - 1)
     return np.append(first * (end / first) ** growth, math.inf)
