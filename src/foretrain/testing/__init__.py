@@ -16,9 +16,14 @@ class TestMyRegisteredStrategy(RegisteredStrategySuite):
 
     def graphs(self):
         return [my_graph]
+
+class TestMyBackend(BackendSuite):
+    def backend(self, problem, folder):
+        return my_backend(problem, folder)
 """
 
+from foretrain.testing.backends import BackendSuite
 from foretrain.testing.operator_models import OperatorModelSuite
 from foretrain.testing.strategies import RegisteredStrategySuite, StrategySuite
 
-__all__ = ["OperatorModelSuite", "RegisteredStrategySuite", "StrategySuite"]
+__all__ = ["BackendSuite", "OperatorModelSuite", "RegisteredStrategySuite", "StrategySuite"]
