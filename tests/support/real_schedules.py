@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from foretrain.backends.answer import RealRun
 from foretrain.backends.attempts import RunOptions
+from foretrain.backends.backend import RealBackend
 from foretrain.backends.commands import Command
+from foretrain.backends.executors.catalogue import connect
+from foretrain.backends.records import new_head
 from foretrain.scheduling.accounting import JobStatus
 from foretrain.scheduling.problem import Configuration, Job, NodeType, Problem, Switching, elastic
+from foretrain.store.schedules import open_schedules
 
 TINY_JOB = Path(__file__).parent / "tiny_job.py"
 NODE = NodeType(name="pair", gpu="a100", gpus=2, usd_per_hour=3600)
@@ -78,3 +83,19 @@ def check_all_completed(run: RealRun, jobs: int) -> None:
     idle = sum(each.usd for each in run.outcome.history if not each.shares)
     assert abs(shared + idle + run.outcome.unused_usd - run.outcome.execution_usd) < 1e-6
     assert abs(run.billed_usd - run.outcome.execution_usd) < 1e-6
+
+
+@contextmanager
+def real_backend(name: str, given: Problem, folder: Path, steps: int = 20) -> Iterator[RealBackend]:
+    """A backend whose jobs take their predicted time in `steps` steps."""
+    schedules = open_schedules(str(folder / "store.sqlite"))
+    schedules.add(new_head("test", name, "test", folder / "schedule", given))
+    stored = schedules.schedule("test")
+    assert stored is not None
+    seconds = max((job.fastest_seconds for job in given.jobs), default=1.0)
+    executor = connect(name, given.fleet)
+    try:
+        made = commands(given, folder, steps, seconds / steps)
+        yield RealBackend(given, made, executor, schedules, stored, QUICK)
+    finally:
+        executor.close()

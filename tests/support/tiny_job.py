@@ -1,7 +1,7 @@
 """A job of steps that take a fixed time: `tiny_job.py CHECKPOINT PROGRESS TRACE STEPS STEP_SECONDS [EVERY]`.
 
-It resumes from its checkpoint, saves one every EVERY steps and when it is asked to stop, and appends a line with
-its attempt and the step to TRACE, so that a test sees which attempt did what.
+It resumes from its checkpoint, saves one every EVERY steps and when it is asked to stop, and appends a line
+with its attempt and the step to TRACE, so that a test sees which attempt did what.
 """
 
 from __future__ import annotations
@@ -37,9 +37,7 @@ def main() -> None:
             _write(checkpoint, done)
             saved = done
         seconds = time.monotonic() - start
-        _write(
-            progress, {"done": done, "total": steps, "saved": saved, "seconds": seconds, "since": since}
-        )
+        _write(progress, {"done": done, "total": steps, "saved": saved, "seconds": seconds, "since": since})
     if asked and saved < done:
         _write(checkpoint, done)
         _write(progress, {"done": done, "total": steps, "saved": done})

@@ -127,7 +127,8 @@ class Attempts:
         set_owner(self.folder, job, "")
         if live.handle is not None:
             with suppress(BackendFailed):  # the host may be gone; its supervisor ends by itself
-                self.executor.kill(live.attempt.key, live.handle)
+                end = self.executor.release if is_complete else self.executor.kill
+                end(live.attempt.key, live.handle)
         if not is_complete:
             forget_unsaved(self.folder, job)
         del self.live[job]

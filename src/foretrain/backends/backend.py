@@ -158,9 +158,10 @@ class RealBackend(Backend):
             if name in self._active() and name not in self._attempts.live:
                 self._start(name, nodes, loads, before.jobs[name])
         self._now = self._clock.now()
+        every = self._options.every_seconds if self._active() else math.inf
         self._wake_at = min(
             math.inf if decision.wake_at is None or decision.wake_at <= slot_start else decision.wake_at,
-            self._now + self._options.every_seconds,
+            self._now + every,
         )
         self._note_slot(slot_start, decision_seconds, closed)
 
@@ -464,6 +465,8 @@ class RealBackend(Backend):
 
     def _next_expected(self) -> float:
         """When the next event is due, by the times that were predicted and the pace so far."""
+        if self._pending:
+            return self._now
         ends = [self._wake_at]
         ends += [job.submit_seconds for job in self._problem.jobs if job.name not in self._records][:1]
         for state in self.state().jobs.values():
@@ -480,9 +483,11 @@ class RealBackend(Backend):
                 record = replace(self._records[row["job"]], status=WAITING)
                 ended = {**row, "state": ENDED, "ended_seconds": self._now, "message": "never began"}
                 self._keep(record, self._book.drop(row["job"], self._now), ended)
-        for name, record in self._records.items():
-            if record.status == RUNNING and name not in self._attempts.live:
-                self._keep(replace(record, status=WAITING), self._book.drop(name, self._now))
+        held = {name for node in self._book.nodes.values() for name, _ in node.shares}
+        for name in held - set(self._attempts.live):  # a decision that was carried out in part
+            status = self._records[name].status
+            record = replace(self._records[name], status=WAITING if status == RUNNING else status)
+            self._keep(record, self._book.drop(name, self._now))
         self._lost = self._hosts.update(self._attempts.executor.hosts())
         with self._store.changing(self._id) as change:
             origin = self._clock.origin

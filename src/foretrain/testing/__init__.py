@@ -20,10 +20,15 @@ class TestMyRegisteredStrategy(RegisteredStrategySuite):
 class TestMyPolicy(PolicySuite):
     def policies(self):
         return [MyPolicy()]
+
+class TestMyBackend(BackendSuite):
+    def backend(self, problem, folder):
+        return my_backend(problem, folder)
 """
 
+from foretrain.testing.backends import BackendSuite
 from foretrain.testing.operator_models import OperatorModelSuite
 from foretrain.testing.policies import PolicySuite
 from foretrain.testing.strategies import RegisteredStrategySuite, StrategySuite
 
-__all__ = ["OperatorModelSuite", "PolicySuite", "RegisteredStrategySuite", "StrategySuite"]
+__all__ = ["BackendSuite", "OperatorModelSuite", "PolicySuite", "RegisteredStrategySuite", "StrategySuite"]

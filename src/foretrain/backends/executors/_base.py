@@ -85,7 +85,10 @@ class Executor(ABC):
 
     @abstractmethod
     def kill(self, key: str, handle: Handle) -> None:
-        """End an attempt without a checkpoint, or clear up after one that has ended; may be repeated."""
+        """End an attempt without a checkpoint; may be repeated."""
+
+    def release(self, key: str, handle: Handle) -> None:  # noqa: B027 - most have nothing to release
+        """Give back what an attempt that ended by itself still holds."""
 
     def cpus(self, host: str, devices: Sequence[int]) -> tuple[int, ...]:  # noqa: ARG002
         """The CPUs an attempt is pinned to for some devices of a host; none where the cluster does it."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -41,7 +40,7 @@ class LocalExecutor(Executor):
         self._cpus = sorted(os.sched_getaffinity(0))
         self._has_gpus = len(_nvidia_gpus()) >= sum(self._gpus)
         self._boot = str(stamp()["boot"])
-        self._children: dict[int, subprocess.Popen[bytes]] = {}
+        self._children: set[int] = set()
 
     def hosts(self) -> tuple[Host, ...]:
         """One for each node of the fleet; they never fail separately."""
@@ -68,18 +67,11 @@ class LocalExecutor(Executor):
         processes = []
         for rank in range(len(attempt.hosts)):
             try:
-                child = subprocess.Popen(
-                    attempt.command(rank),
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                    env={**os.environ, "FORETRAIN_ATTEMPT": attempt.key},
-                    start_new_session=True,
-                )
+                pid = _spawn(attempt.command(rank), {**os.environ, "FORETRAIN_ATTEMPT": attempt.key})
             except OSError as error:
                 raise BackendFailed(f"cannot start a process for {attempt.job}: {error}") from error
-            self._children[child.pid] = child
-            processes.append([child.pid, _start_time(child.pid)])
+            self._children.add(pid)
+            processes.append([pid, _start_time(pid)])
         return {"boot": self._boot, "processes": processes}
 
     def find(self, attempt: Attempt) -> Handle | None:
@@ -94,9 +86,7 @@ class LocalExecutor(Executor):
 
     def alive(self, handles: Mapping[str, Handle]) -> frozenset[str]:
         """Those of which all processes run; one that ended is no longer a child."""
-        for child in list(self._children.values()):
-            if child.poll() is not None:
-                del self._children[child.pid]
+        self._children = {pid for pid in self._children if not _is_reaped(pid)}
         return frozenset(key for key, handle in handles.items() if self._runs(handle))
 
     def _runs(self, handle: Handle) -> bool:
@@ -114,6 +104,20 @@ class LocalExecutor(Executor):
 
     def _first_device(self, host: str) -> int:
         return sum(self._gpus[: int(host.rpartition("-")[2])])
+
+
+def _spawn(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Start a process in a session of its own, without input or output."""
+    nothing = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in range(3)]
+    return os.posix_spawn(command[0], command, environment, file_actions=nothing, setsid=True)
+
+
+def _is_reaped(pid: int) -> bool:
+    """Whether a child has ended; its entry in the table of processes is then free."""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return True
 
 
 def _start_time(pid: int) -> int | None:

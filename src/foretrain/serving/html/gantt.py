@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -25,6 +26,7 @@ _LEAST_LANE, _MOST_LANE = 5.0, 46.0
 _MOST_HEIGHT = 1_100.0
 _LEAST_NAMED = 11.0
 _LABEL = 10.5
+_SHADES = 16
 
 
 def gantt_figure(chart: Gantt) -> Markup:
@@ -127,7 +129,7 @@ def _cells(chart: Gantt, scale: Scale, tops: list[float], heights: list[float]) 
     columns = len(chart.shares[0])
     width = (chart.end_seconds - chart.start_seconds) / columns
     for lane, shares in enumerate(chart.shares):
-        shades = [round(10 * share) if share > 0 else -1 for share in shares]
+        shades = [math.ceil(_SHADES * share - 1e-6) if share > 0 else -1 for share in shares]
         begin = 0
         for column in range(1, columns + 1):
             if column == columns or shades[column] != shades[begin]:
@@ -137,7 +139,7 @@ def _cells(chart: Gantt, scale: Scale, tops: list[float], heights: list[float]) 
                     )
                     yield element(
                         "rect", x=x, y=tops[lane], width=max(0.4, right - x), height=heights[lane] + _GAP,
-                        class_="cell", fill_opacity=max(0.06, shades[begin] / 10),
+                        class_="cell", fill_opacity=max(0.06, shades[begin] / _SHADES),
                     )  # fmt: skip
                 begin = column
 
