@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,6 +62,25 @@ def _read_name(value: Any) -> str:
     return name
 
 
+@dataclass(frozen=True, slots=True)
+class RunningOn:
+    """Where a job runs: its configuration, and the numbers of its nodes."""
+
+    configuration: Configuration
+    nodes: tuple[int, ...]
+
+
+def _read_running_on(value: Any) -> RunningOn:
+    match = re.fullmatch(r"(.+):(\d+)@(\d+(?:\+\d+)*)", value.strip()) if isinstance(value, str) else None
+    if match is None:
+        raise Unreadable
+    nodes = tuple(int(number_of) for number_of in match[3].split("+"))
+    if int(match[2]) < 1 or len(set(nodes)) < len(nodes):
+        raise Unreadable
+    return RunningOn(Configuration(match[1], int(match[2]), len(nodes)), nodes)
+
+
+RUNNING_ON = Kind("TYPE:GPUS@NODE", "NODE_TYPE:GPUS@NODE, e.g. NC24:2@0 or, on two nodes, NC24:4@0+1", _read_running_on)
 YES_NO = Kind("YES|NO", "yes or no", _read_yes_no)
 NAME = Kind("NAME", "a name", _read_name)
 _SECONDS = number(at_least=0)
@@ -120,6 +140,12 @@ class JobEntry:
     )
     max_nodes: int = option(whole_number(1), "Most nodes it may span, where its time is known.", default=1)
     command: str | None = option(TEXT, "What a real run starts.")
+    done: float = option(number(at_least=0, at_most=1), "Share of its work that is done.", default=0.0)
+    running_on: RunningOn | None = option(
+        RUNNING_ON, "Where it runs at present: NODE_TYPE:GPUS@NODE, on several nodes @0+1."
+    )
+    started_seconds: float | None = option(_SECONDS, "When it was started there.")
+    spent_usd: float = option(MONEY, "What its nodes have cost so far.", default=0.0)
     times: tuple[TimeEntry, ...] = option(
         records(TimeEntry, "{node_type: NC6, gpus: 1, seconds: 5400}"), "Its times, in a YAML file.", default=()
     )
@@ -157,9 +183,9 @@ def read_jobs(file: Path, predicted: Collection[str] = ()) -> JobFile:
     return _job_file(file, rows, frozenset(predicted))
 
 
-def read_job(file: Path, predicted: Collection[str] = ()) -> JobFile:
-    """One job: the same keys in a YAML file, without `jobs`."""
-    content = read_mapping(file, "job file", "job: a")
+def read_job(file: Path, predicted: Collection[str], now: float) -> JobFile:
+    """One job, submitted `now`: the same keys in a YAML file, without `jobs` and `submit_seconds`."""
+    content = {"submit_seconds": now, **read_mapping(file, "job file", "job: a")}
     rows = _yaml_rows(file) if "jobs" in content else iter([("the job", content)])
     jobs = _job_file(file, rows, frozenset(predicted))
     if len(jobs.entries) != 1:

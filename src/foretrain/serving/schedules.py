@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foretrain.decoding import options
-from foretrain.errors import ForetrainError, InvalidRequest, UnknownName
+from foretrain.errors import ForetrainError, InvalidData, InvalidRequest, UnknownName
 from foretrain.serving import verbs
-from foretrain.serving.requests import PredictedJob, SimulateRequest, request_from
+from foretrain.serving.requests import PredictedJob, ScheduleRequest, SimulateRequest, request_from
 from foretrain.serving.verbs import Progress, no_progress
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from foretrain.scheduling.comparison import Comparison
     from foretrain.scheduling.files import JobFile, JobTimes
     from foretrain.scheduling.fleet_files import FleetFile
+    from foretrain.scheduling.forecast import Schedule
     from foretrain.scheduling.job_times import Training
     from foretrain.scheduling.policies._base import Policy
     from foretrain.scheduling.problem import Problem
@@ -121,6 +122,75 @@ def _seeded(policy: Any, seed: int) -> Policy:
     return seeded
 
 
+def schedule(request: ScheduleRequest, progress: Progress = no_progress) -> Schedule:
+    """One decision from the present, with a forecast of every job, and what another job would change."""
+    from foretrain.scheduling.files import read_job, read_jobs
+    from foretrain.scheduling.fleet_files import read_fleet
+    from foretrain.scheduling.forecast import what_if
+
+    (policy,) = _policies((request.policy,), request.seed)
+    if request.cluster is None:
+        raise InvalidRequest("`cluster` is required: a YAML file with node types, prices and nodes")
+    fleet = read_fleet(request.cluster)
+    jobs = read_jobs(request.jobs, predicted_options())
+    now = request.now
+    if now is None:
+        now = max((each.submit_seconds for each in jobs.entries), default=0.0)
+    progress("deciding")
+    answer = _decided(request, policy, jobs, fleet, now, progress)
+    if request.what_if is None:
+        return answer
+    added = read_job(request.what_if, predicted_options(), now)
+    job = added.entries[0].job
+    if any(each.job == job for each in jobs.entries):
+        raise InvalidRequest(f"`what_if`: a job {job!r} is in {request.jobs} already; give another name")
+    progress(f"with {job}")
+    both = replace(
+        jobs,
+        entries=(*jobs.entries, replace(added.entries[0], submit_seconds=now)),
+        predicted={**jobs.predicted, **added.predicted},
+        places={**jobs.places, job: f"{request.what_if}"},
+    )
+    after = _decided(request, policy, both, fleet, now, progress)
+    if job in after.unfit:
+        raise InvalidRequest(f"`what_if`: {job} cannot run: {after.unfit[job]}")
+    return replace(answer, what_if=what_if(answer, after, job))
+
+
+def _decided(
+    request: ScheduleRequest,
+    policy: Policy,
+    jobs: JobFile,
+    fleet: FleetFile,
+    now: float,
+    progress: Progress,
+) -> Schedule:
+    from foretrain.scheduling.forecast import schedule as core
+    from foretrain.scheduling.present import present_state
+
+    asked = asked_of(jobs, fleet, request.times, progress)
+    try:
+        state = present_state(asked.problem, jobs.entries, now)
+    except InvalidRequest as reason:
+        raise InvalidData(jobs.file, str(reason)) from reason
+    answer = core(state, policy, request.draws, request.seed, asked.price_changes)
+    waiting = [job for job in asked.problem.jobs if job.submit_seconds > now]
+    unfit = {
+        job.name: (asked.unfit or {}).get(job.name, "fits on no node of the fleet")
+        for job in asked.problem.jobs
+        if job.name not in state.jobs and job not in waiting
+    }
+    done = {each.job for each in jobs.entries if each.done >= 1}
+    notes = [*asked.notes, *answer.notes]
+    if waiting:
+        notes.append(f"{len(waiting)} jobs that are submitted after {now:g} s are left out")
+    return replace(
+        answer,
+        unfit={name: text for name, text in unfit.items() if name not in done},
+        notes=tuple(notes),
+    )
+
+
 # ---------------------------------------------------------------- problems
 
 
@@ -174,7 +244,13 @@ def problem_of(jobs: Path, cluster: Path, times: Path | None, progress: Progress
     from foretrain.scheduling.fleet_files import read_fleet
 
     fleet = read_fleet(cluster)
-    return asked_of(read_jobs(jobs, predicted_options()), fleet, times, progress)
+    listed = read_jobs(jobs, predicted_options())
+    for entry in listed.entries:
+        if entry.running_on is not None or entry.done > 0:
+            raise listed.error(
+                entry.job, "`running_on` and `done` describe the present, for `schedule`; here all jobs begin"
+            )
+    return asked_of(listed, fleet, times, progress)
 
 
 def predicted_options() -> frozenset[str]:

@@ -77,9 +77,11 @@ class Simulation(Backend):
             self._push(change.at_seconds, EventKind.PRICE_CHANGED, change.node_type, mark=change.usd_per_hour)
 
     @classmethod
-    def resumed(cls, state: State, submissions: tuple[Job, ...] = ()) -> Simulation:
+    def resumed(
+        cls, state: State, submissions: tuple[Job, ...] = (), disturbances: Disturbances | None = None
+    ) -> Simulation:
         """A simulation that goes on from a state, with these submissions to come; it starts with a new ledger."""
-        simulation = cls(Problem(submissions, state.fleet, state.caps), keeps_history=False)
+        simulation = cls(Problem(submissions, state.fleet, state.caps), disturbances, keeps_history=False)
         simulation._now = state.now
         simulation._jobs = dict(state.jobs)
         simulation._nodes = dict(state.nodes)
