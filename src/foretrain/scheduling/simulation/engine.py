@@ -23,7 +23,7 @@ from foretrain.scheduling.placement import goes_on, nodes_of, placed
 from foretrain.scheduling.policies._base import Policy
 from foretrain.scheduling.problem import Configuration, Job, Market, Problem, runnable
 from foretrain.scheduling.simulation.disturbances import Disturbances
-from foretrain.scheduling.state import MONTH, JobState, NodeState, Running, State, month_of
+from foretrain.scheduling.state import MONTH, RECENT_JOBS, JobState, NodeState, Running, State, month_of
 
 _SOON = 1e-6
 """Seconds within which events happen at once."""
@@ -75,6 +75,25 @@ class Simulation(Backend):
         for change in self._draws.disturbances.price_changes:
             self._push(change.at_seconds, EventKind.PRICE_CHANGED, change.node_type, mark=change.usd_per_hour)
 
+    @classmethod
+    def resumed(cls, state: State, submissions: tuple[Job, ...] = ()) -> Simulation:
+        """A simulation that goes on from a state, with these submissions to come; it starts with a new ledger."""
+        simulation = cls(Problem(submissions, state.fleet, state.caps), keeps_history=False)
+        simulation._now = state.now
+        simulation._jobs = dict(state.jobs)
+        simulation._nodes = dict(state.nodes)
+        simulation._charged_to = dict.fromkeys(state.nodes, state.now)
+        simulation._lost = set(state.lost)
+        simulation._spent_by_user = dict(state.spent_by_user)
+        for name, job in state.jobs.items():
+            simulation._first_start[name] = state.now
+            simulation.ledger.usd_by_job[name] = job.spent_usd
+            if job.running is not None:
+                begin = max(job.counted_at, job.running.progress_from)
+                end = begin + job.work_left * job.full_seconds(job.running.configuration)
+                simulation._push(max(end, state.now), EventKind.COMPLETED, name, mark=job.starts)
+        return simulation
+
     # ------------------------------------------------------------ the three verbs of a backend
 
     def next_event(self) -> Event | None:
@@ -99,6 +118,7 @@ class Simulation(Backend):
             caps=self._problem.caps,
             spent_by_user=dict(self._spent_by_user),
             spent_this_month=self.ledger.usd_by_month.get(month_of(self._now), 0.0),
+            recent=tuple(self._problem.jobs[max(0, self._next_job - RECENT_JOBS) : self._next_job]),
         )
 
     def apply(self, decision: Decision) -> None:
