@@ -59,7 +59,9 @@ class Ledger:
         for job, gpus in node.shares:
             self.gpu_seconds_by_job[job] += gpus * (end - start)
         if self._keeps_history:
-            self.history.append(Occupancy(node.number, node.node_type, node_type.gpus, start, end, node.shares, usd))
+            self.history.append(
+                Occupancy(node.number, node.node_type, node_type.gpus, start, end, node.shares, usd)
+            )
 
     def close(self, node: NodeState, node_type: NodeType, end: float) -> None:
         """Charge what the provider's billing units add when a node is switched off; no job pays for it."""

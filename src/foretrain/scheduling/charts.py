@@ -80,9 +80,7 @@ def gantt(outcome: Outcome) -> Gantt:
     start = min((each.submit_seconds for each in outcome.jobs), default=0.0)
     end = max((row.end_seconds for row in rows), default=start)
     nodes = sorted(by_node)
-    bars = [
-        bar for lane, node in enumerate(nodes) for bar in _bars(lane, by_node[node], late)
-    ]
+    bars = [bar for lane, node in enumerate(nodes) for bar in _bars(lane, by_node[node], late)]
     lanes = tuple(_lane(node, by_node[node]) for node in nodes)
     on = tuple(_on(by_node[node]) for node in nodes)
     if len(bars) <= _MOST_BARS and len(lanes) <= _MOST_LANES:
@@ -166,7 +164,14 @@ def _bars(lane: int, rows: Sequence[Occupancy], late: set[str]) -> list[Bar]:
         places = _places({name: at for name, at in places.items() if name in shares}, shares, row.gpus)
         for name, gpus in row.shares:
             bar = Bar(
-                lane, name, row.node_type, row.start_seconds, row.end_seconds, places[name], gpus, name in late
+                lane,
+                name,
+                row.node_type,
+                row.start_seconds,
+                row.end_seconds,
+                places[name],
+                gpus,
+                name in late,
             )
             before = open_bars.pop(name, None)
             if before is not None and _goes_on(before, bar):
@@ -232,7 +237,9 @@ def _on(rows: Sequence[Occupancy]) -> tuple[tuple[float, float, int], ...]:
     return tuple(sorted((*span, gpus) for gpus, spans in by_gpus.items() for span in _joined(spans)))
 
 
-def _coarse(start: float, end: float, nodes: Sequence[int], by_node: Mapping[int, Sequence[Occupancy]]) -> Gantt:
+def _coarse(
+    start: float, end: float, nodes: Sequence[int], by_node: Mapping[int, Sequence[Occupancy]]
+) -> Gantt:
     """Shares of GPUs in use, for lanes of several nodes where there are many."""
     per_lane = -(-len(nodes) // _MOST_LANES)
     groups = [nodes[at : at + per_lane] for at in range(0, len(nodes), per_lane)]

@@ -80,7 +80,9 @@ def _read_running_on(value: Any) -> RunningOn:
     return RunningOn(Configuration(match[1], int(match[2]), len(nodes)), nodes)
 
 
-RUNNING_ON = Kind("TYPE:GPUS@NODE", "NODE_TYPE:GPUS@NODE, e.g. NC24:2@0 or, on two nodes, NC24:4@0+1", _read_running_on)
+RUNNING_ON = Kind(
+    "TYPE:GPUS@NODE", "NODE_TYPE:GPUS@NODE, e.g. NC24:2@0 or, on two nodes, NC24:4@0+1", _read_running_on
+)
 YES_NO = Kind("YES|NO", "yes or no", _read_yes_no)
 NAME = Kind("NAME", "a name", _read_name)
 _SECONDS = number(at_least=0)
@@ -136,7 +138,9 @@ class JobEntry:
     migration_seconds: float = option(_SECONDS, "More of it on another node.", default=0.0)
     minimum_run_seconds: float = option(_SECONDS, "Least time between start and stop.", default=0.0)
     checkpoint_every_seconds: float = option(
-        _SECONDS, "Work between two checkpoints, lost at most when a node fails (0: none is lost).", default=0.0
+        _SECONDS,
+        "Work between two checkpoints, lost at most when a node fails (0: none is lost).",
+        default=0.0,
     )
     max_nodes: int = option(whole_number(1), "Most nodes it may span, where its time is known.", default=1)
     command: str | None = option(TEXT, "What a real run starts.")
@@ -147,7 +151,9 @@ class JobEntry:
     started_seconds: float | None = option(_SECONDS, "When it was started there.")
     spent_usd: float = option(MONEY, "What its nodes have cost so far.", default=0.0)
     times: tuple[TimeEntry, ...] = option(
-        records(TimeEntry, "{node_type: NC6, gpus: 1, seconds: 5400}"), "Its times, in a YAML file.", default=()
+        records(TimeEntry, "{node_type: NC6, gpus: 1, seconds: 5400}"),
+        "Its times, in a YAML file.",
+        default=(),
     )
 
 
@@ -208,7 +214,9 @@ def read_times(file: Path, node_types: Collection[str]) -> dict[str, tuple[TimeE
             raise InvalidData(str(file), f"{place}: {reason}") from reason
         earlier = seen.setdefault((job, entry.configuration), place)
         if earlier != place:
-            raise InvalidData(str(file), f"{place}: {job} on {entry.configuration} stands in {earlier} already")
+            raise InvalidData(
+                str(file), f"{place}: {job} on {entry.configuration} stands in {earlier} already"
+            )
         times.setdefault(job, []).append(entry)
     if not times:
         raise InvalidData(str(file), "has no rows below its header `job,node_type,gpus,seconds`")
@@ -224,9 +232,7 @@ def check_node_types(entries: Collection[TimeEntry], known: Collection[str]) -> 
 
 def times_of(entries: Collection[TimeEntry]) -> JobTimes:
     """Given times. The relative interval of a job is the median of those of its configurations."""
-    relative = [
-        (each.quantiles.p10 / each.seconds, each.quantiles.p90 / each.seconds) for each in entries
-    ]
+    relative = [(each.quantiles.p10 / each.seconds, each.quantiles.p90 / each.seconds) for each in entries]
     return JobTimes({each.configuration: each.seconds for each in entries}, middle_spread(relative))
 
 

@@ -1,13 +1,13 @@
 """The cluster of a scheduling problem as a YAML file: node types, how many nodes, caps and price changes.
 
-    max_nodes: 5                        nodes that can be switched on, each with one of the types below
-    node_types:
-      NC6: {gpu: k80, gpus: 1, usd_per_hour: 0.56}
-      p4d: {offer: "aws:p4d.24xlarge", market: spot}     price, GPUs, billing and start-up as facts know them
-      server: {gpu: gtx1080ti, gpus: 8, usd_per_hour: 1.13}
-    nodes: [{type: server, count: 2}]   nodes that are owned; their types are not rented
-    caps: {month: 500usd, users: {alice: 200usd}}
-    price_changes: [{at: 6h, type: NC6, usd_per_hour: 0.30}]
+max_nodes: 5                        nodes that can be switched on, each with one of the types below
+node_types:
+  NC6: {gpu: k80, gpus: 1, usd_per_hour: 0.56}
+  p4d: {offer: "aws:p4d.24xlarge", market: spot}     price, GPUs, billing and start-up as facts know them
+  server: {gpu: gtx1080ti, gpus: 8, usd_per_hour: 1.13}
+nodes: [{type: server, count: 2}]   nodes that are owned; their types are not rented
+caps: {month: 500usd, users: {alice: 200usd}}
+price_changes: [{at: 6h, type: NC6, usd_per_hour: 0.30}]
 """
 
 from __future__ import annotations
@@ -111,7 +111,9 @@ def _read_types(value: Any) -> dict[str, NodeTypeEntry]:
     types: dict[str, NodeTypeEntry] = {}
     for name, entry in _mapping(value).items():
         if not isinstance(entry, Mapping):
-            raise Unreadable(f"{name}: {entry!r} is not of the form {{gpu: k80, gpus: 1, usd_per_hour: 0.56}}")
+            raise Unreadable(
+                f"{name}: {entry!r} is not of the form {{gpu: k80, gpus: 1, usd_per_hour: 0.56}}"
+            )
         try:
             types[NAME.read(name)] = decode(NodeTypeEntry, {str(key): each for key, each in entry.items()})
         except InvalidRequest as reason:
@@ -131,7 +133,9 @@ class _Contents:
         required=True,
     )
     max_nodes: int | None = option(whole_number(1), "Most rented nodes that are on at once.")
-    nodes: tuple[_Owned, ...] = option(records(_Owned, "{type: server, count: 2}"), "Owned nodes.", default=())
+    nodes: tuple[_Owned, ...] = option(
+        records(_Owned, "{type: server, count: 2}"), "Owned nodes.", default=()
+    )
     caps: _Caps = option(Kind("MAP", "{month: 500usd, users: {alice: 200usd}}", _read_caps), "Most to spend.",
                          default=_Caps())  # fmt: skip
     price_changes: tuple[_Change, ...] = option(

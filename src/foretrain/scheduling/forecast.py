@@ -25,7 +25,7 @@ from foretrain.scheduling.reasons import Reason, reason_of
 from foretrain.scheduling.simulation.disturbances import Disturbances, PriceChange
 from foretrain.scheduling.simulation.engine import Simulation
 from foretrain.scheduling.state import State
-from foretrain.units import format_duration, format_money
+from foretrain.units import format_money
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,12 @@ def schedule(
         raise InvalidDecision(f"policy {policy.name!r} made an invalid decision: {'; '.join(broken)}")
     middle = _course(state, decision, policy, Disturbances(price_changes=price_changes))
     drawn = [
-        _course(state, decision, policy, Disturbances(seed=number, prediction_error=True, price_changes=price_changes))
+        _course(
+            state,
+            decision,
+            policy,
+            Disturbances(seed=number, prediction_error=True, price_changes=price_changes),
+        )
         for number in range(seed, seed + (0 if _is_exact(state) else draws))
     ]
     loads = placed(state, decision)
@@ -272,8 +277,3 @@ def _around(middle: float, values: list[float]) -> Quantiles:
     ordered = sorted(values)
     low, high = (ordered[min(len(ordered) - 1, int(share * len(ordered)))] for share in (0.1, 0.9))
     return Quantiles(min(low, middle), middle, max(high, middle))
-
-
-def clock(seconds: float) -> str:
-    """A moment or duration; `never` where it does not come."""
-    return format_duration(seconds) if math.isfinite(seconds) else "never"

@@ -141,9 +141,7 @@ def _why(answer: NoConfiguration) -> str:
 
 def _job_seconds(training: Training, configuration: RunConfiguration, on: Hardware) -> Quantiles:
     options = replace(
-        evaluated_each_epoch(
-            training.options, training.length.epoch_samples, configuration.global_batch
-        ),
+        evaluated_each_epoch(training.options, training.length.epoch_samples, configuration.global_batch),
         startup_seconds=0.0,
         interruptions_per_day=0.0,
     )

@@ -67,7 +67,9 @@ def trace_problem(file: Path, fleet: Fleet, seed: int = 0, most_jobs: int | None
     for number, (row, factor, weight) in enumerate(zip(rows, slack, weights, strict=True), 1):
         seconds = {
             configuration: row.seconds * ratio
-            for configuration, ratio in _ratios(_kind(row), row.gpus, _Types(tuple(fleet.types.values()))).items()
+            for configuration, ratio in _ratios(
+                _kind(row), row.gpus, _Types(tuple(fleet.types.values()))
+            ).items()
         }
         assert start is not None
         submit = (row.submitted - start).total_seconds()

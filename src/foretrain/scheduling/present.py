@@ -23,7 +23,9 @@ def present_state(problem: Problem, entries: Iterable[JobEntry], now: float) -> 
         entry = by_name[job.name]
         if job.submit_seconds > now or entry.done >= 1:
             if entry.running_on is not None:
-                raise InvalidRequest(f"job {job.name!r} cannot run at {now:g} s: it is not submitted, or done")
+                raise InvalidRequest(
+                    f"job {job.name!r} cannot run at {now:g} s: it is not submitted, or done"
+                )
             continue
         if entry.running_on is not None or runnable(job, problem.fleet):
             jobs[job.name] = _job_state(job, entry, now)
@@ -45,7 +47,9 @@ def _job_state(job: Job, entry: JobEntry, now: float) -> JobState:
     running = None
     if entry.running_on is not None:
         if entry.running_on.configuration not in job.seconds:
-            raise InvalidRequest(f"job {job.name!r} runs on {entry.running_on.configuration}: its time there is unknown")
+            raise InvalidRequest(
+                f"job {job.name!r} runs on {entry.running_on.configuration}: its time there is unknown"
+            )
         started = job.submit_seconds if entry.started_seconds is None else entry.started_seconds
         running = Running(entry.running_on.nodes, entry.running_on.configuration, min(started, now), now)
     return JobState(

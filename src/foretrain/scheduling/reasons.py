@@ -74,7 +74,9 @@ def _why_it_waits(state: State, decision: Decision, job: JobState) -> str:
         job.job.deadline_seconds - state.now - job.seconds_left(each, state.now) for each in configurations
     )
     if slack > 0:
-        return f"waits although there is room: it can start {format_duration(slack)} later and keep its deadline"
+        return (
+            f"waits although there is room: it can start {format_duration(slack)} later and keep its deadline"
+        )
     return "waits although there is room: other uses of the money are worth more now"
 
 
@@ -117,9 +119,7 @@ def _lateness(state: State, job: JobState, end: float) -> str:
     late = end - job.job.deadline_seconds
     if late <= 0:
         return f"on time with {format_duration(-late)} to spare; {hourly}"
-    best = min(
-        (state.now + job.seconds_left(each, state.now) for each in job.job.seconds), default=math.inf
-    )
+    best = min((state.now + job.seconds_left(each, state.now) for each in job.job.seconds), default=math.inf)
     least = best - job.job.deadline_seconds
     unavoidable = f", at least {format_duration(least)} of it whatever is done" if least > 0 else ""
     return f"{format_duration(late)} late{unavoidable}: {format_money(weight * late)}"

@@ -11,16 +11,25 @@ from typing import TYPE_CHECKING, Any
 from foretrain.decoding import options
 from foretrain.errors import ForetrainError, InvalidData, InvalidRequest, UnknownName
 from foretrain.serving import verbs
-from foretrain.serving.requests import PredictedJob, ScheduleRequest, SimulateRequest, request_from
+from foretrain.serving.requests import (
+    PredictedJob,
+    RunRequest,
+    ScheduleRequest,
+    SimulateRequest,
+    request_from,
+)
 from foretrain.serving.verbs import Progress, no_progress
 
 if TYPE_CHECKING:
+    from foretrain.backends.answer import RealRun
+    from foretrain.backends.commands import Command
     from foretrain.scheduling.accounting import Outcome
     from foretrain.scheduling.comparison import Comparison
-    from foretrain.scheduling.files import JobFile, JobTimes
+    from foretrain.scheduling.files import JobEntry, JobFile, JobTimes
     from foretrain.scheduling.fleet_files import FleetFile
     from foretrain.scheduling.forecast import Schedule
     from foretrain.scheduling.job_times import Training
+    from foretrain.scheduling.loop import Step
     from foretrain.scheduling.policies._base import Policy
     from foretrain.scheduling.problem import Problem
     from foretrain.scheduling.simulation.disturbances import Disturbances, PriceChange
@@ -84,7 +93,9 @@ def _disturbances(request: SimulateRequest, asked: Asked) -> Disturbances:
     )
 
 
-def _bound(request: SimulateRequest, asked: Asked, progress: Progress) -> tuple[float | None, tuple[str, ...]]:
+def _bound(
+    request: SimulateRequest, asked: Asked, progress: Progress
+) -> tuple[float | None, tuple[str, ...]]:
     """The lower bound, or why there is none, after the notes on the problem."""
     notes = [*asked.notes]
     exact = all(job.spread.p10 == job.spread.p90 for job in asked.problem.jobs)
@@ -191,6 +202,64 @@ def _decided(
     )
 
 
+def run(request: RunRequest, progress: Progress = no_progress) -> RealRun:
+    """The jobs of a file for real, until all have ended; a schedule of the same name goes on."""
+    from foretrain.backends.attempts import RunOptions
+    from foretrain.backends.run import run_schedule
+    from foretrain.scheduling.files import read_jobs
+    from foretrain.scheduling.fleet_files import read_fleet
+
+    (policy,) = _policies((request.policy,), request.seed)
+    if request.cluster is None:
+        raise InvalidRequest("`cluster` is required: a YAML file with node types, prices and nodes")
+    jobs = read_jobs(request.jobs, predicted_options())
+    asked = asked_of(jobs, read_fleet(request.cluster), request.times, progress)
+    every = RunOptions().every_seconds if request.every is None else request.every
+
+    def observe(step: Step) -> None:
+        progress(f"{step.event.kind.value} {step.event.subject}; {len(step.state.jobs)} jobs left")
+
+    return run_schedule(
+        asked.problem,
+        {entry.job: _command(jobs, entry) for entry in jobs.entries},
+        policy,
+        request.backend,
+        name=request.name,
+        folder=request.folder,
+        store=request.store,
+        backend_options=dict(_pair(text) for text in request.backend_option),
+        options=RunOptions(every_seconds=every),
+        observe=observe,
+        simulates_first=True,
+    )
+
+
+def _command(jobs: JobFile, entry: JobEntry) -> Command:
+    """What a job runs: its command, or the training of a zoo model on CPUs."""
+    from foretrain.backends.commands import Command, zoo_training
+
+    predicted = jobs.predicted.get(entry.job, {})
+    try:
+        if entry.command is not None:
+            return Command(entry.command, str(Path(jobs.file).parent), reports="{progress}" in entry.command)
+        if "model" not in predicted or "steps" not in predicted:
+            raise InvalidRequest(
+                f"job {entry.job!r} has no `command`, and no zoo `model` with `steps` either"
+            )
+        asked = request_from(PredictedJob, _beside(jobs)(predicted))
+        assert asked.steps is not None
+        return zoo_training(asked.model, asked.steps, asked.batch, asked.seq_len, asked.image_size)
+    except ForetrainError as reason:
+        raise jobs.error(entry.job, reason) from reason
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise InvalidRequest(f"`backend_option` is {text!r}; write KEY=VALUE")
+    return key, value
+
+
 # ---------------------------------------------------------------- problems
 
 
@@ -258,9 +327,7 @@ def predicted_options() -> frozenset[str]:
     return frozenset(each.name for each in options(PredictedJob))
 
 
-def asked_of(
-    jobs: JobFile, fleet: FleetFile, times: Path | None, progress: Progress = no_progress
-) -> Asked:
+def asked_of(jobs: JobFile, fleet: FleetFile, times: Path | None, progress: Progress = no_progress) -> Asked:
     """The problem of the jobs of a file, with given or predicted times."""
     from foretrain.scheduling.files import job_from
     from foretrain.scheduling.problem import Problem
@@ -299,7 +366,9 @@ def _all_times(
         elif "model" in jobs.predicted.get(entry.job, {}):
             known[entry.job] = _predicted(jobs, entry.job, entry.max_nodes, fleet, progress)
         elif times is None:
-            raise jobs.error(entry.job, f"the times of {entry.job!r} are unknown: give `times`, or its `model`")
+            raise jobs.error(
+                entry.job, f"the times of {entry.job!r} are unknown: give `times`, or its `model`"
+            )
         else:
             known[entry.job] = JobTimes({})
     return known, []

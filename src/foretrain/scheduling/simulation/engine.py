@@ -218,7 +218,9 @@ class Simulation(Backend):
         if math.isfinite(job.budget_usd):
             cheapest = min(self._state().finish_usd(state, each) for each in configurations)
             if cheapest > job.budget_usd:
-                self._reject(job, f"costs at least {cheapest:.2f} USD, its budget is {job.budget_usd:.2f} USD")
+                self._reject(
+                    job, f"costs at least {cheapest:.2f} USD, its budget is {job.budget_usd:.2f} USD"
+                )
                 return
         self._jobs[job.name] = state
 

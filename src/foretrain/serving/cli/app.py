@@ -30,6 +30,7 @@ SUMMARIES = {
     "explain": "Show every fact about a name with its kind and source.",
     "schedule": "One decision: which jobs run where now, and when the others will.",
     "simulate": "Many jobs on a cluster over time: cost, lateness, one policy or several.",
+    "run": "Run the jobs for real: on this machine, Ray or Slurm; forecast against bill.",
     "runs": "List, show, compare, export, import and delete stored runs.",
     "validate": "Compare predictions with your own stored runs.",
 }

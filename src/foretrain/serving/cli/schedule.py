@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from foretrain.decoding import SWITCH, option
 from foretrain.serving.cli.frame import Command, Output
+from foretrain.serving.cli.schedule_text import clock
 from foretrain.serving.cli.terminal import (
     Column,
     as_far_as_it_is_read,
@@ -67,7 +68,7 @@ COMMAND = Command(
 def _show(answer: Schedule, explain: bool) -> None:
     running = sum(each.runs for each in answer.jobs)
     print_line(
-        f"{answer.policy} at {_clock(answer.now_seconds)}: {running} of {len(answer.jobs)} jobs run on "
+        f"{answer.policy} at {clock(answer.now_seconds)}: {running} of {len(answer.jobs)} jobs run on "
         f"{len(answer.nodes)} node{'' if len(answer.nodes) == 1 else 's'}; all together will cost "
         f"{format_money(answer.total_usd)} from now on",
         "bold",
@@ -124,10 +125,10 @@ def _row(each: JobForecast) -> tuple[str, ...]:
     return (
         each.job,
         "waits" if each.configuration is None else str(each.configuration),
-        _clock(each.start_seconds.p50),
-        _clock(each.end_seconds.p50),
+        clock(each.start_seconds.p50),
+        clock(each.end_seconds.p50),
         _between(each.end_seconds),
-        _clock(each.deadline_seconds),
+        clock(each.deadline_seconds),
         probability(each.on_time) if each.end_seconds.p10 < each.end_seconds.p90 else _yes(each.on_time),
         format_money(each.execution_usd.p50),
         format_money(each.tardiness_usd.p50) if each.tardiness_usd.p50 > 0 else "",
@@ -141,7 +142,7 @@ def _yes(share: float) -> str:
 def _between(interval: Quantiles) -> str:
     if interval.p10 == interval.p90:
         return ""
-    return f"{_clock(interval.p10)} – {_clock(interval.p90)}"
+    return f"{clock(interval.p10)} – {clock(interval.p90)}"
 
 
 def _explain(jobs: tuple[JobForecast, ...]) -> None:
@@ -157,10 +158,10 @@ def _explain(jobs: tuple[JobForecast, ...]) -> None:
 def _show_what_if(answer: WhatIf, explain: bool) -> None:
     own = answer.job
     print_line()
-    start = "starts at once" if own.runs else f"starts at {_clock(own.start_seconds.p50)}"
+    start = "starts at once" if own.runs else f"starts at {clock(own.start_seconds.p50)}"
     print_line(
-        f"If {own.job} were submitted now: it {start}, ends at {_clock(own.end_seconds.p50)} (due "
-        f"{_clock(own.deadline_seconds)}) and adds {format_money(answer.added_usd)} to the cost of all",
+        f"If {own.job} were submitted now: it {start}, ends at {clock(own.end_seconds.p50)} (due "
+        f"{clock(own.deadline_seconds)}) and adds {format_money(answer.added_usd)} to the cost of all",
         "bold cyan",
     )
     for job, seconds in answer.delayed[:_MOST_DELAYED]:
@@ -172,9 +173,3 @@ def _show_what_if(answer: WhatIf, explain: bool) -> None:
         print_line("  no other job ends earlier or later")
     if explain:
         _explain((own,))
-
-
-def _clock(seconds: float) -> str:
-    if seconds == 0:
-        return "0 s"
-    return format_duration(seconds) if abs(seconds) < float("inf") else "never"

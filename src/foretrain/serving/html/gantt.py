@@ -55,7 +55,9 @@ def _draw(chart: Gantt, canvas: Canvas) -> Markup:
     bottom = tops[-1] + heights[-1] + _GAP
     sized = replace(canvas, height=bottom + _BOTTOM)
     every = _named_every(heights)
-    names = [_short(lane.name, canvas) if index % every == 0 else "" for index, lane in enumerate(chart.lanes)]
+    names = [
+        _short(lane.name, canvas) if index % every == 0 else "" for index, lane in enumerate(chart.lanes)
+    ]
     left = 10 + max(text_width(name, FONT_SIZE) for name in names)
     span = max(chart.end_seconds - chart.start_seconds, 1.0)
     scale = Scale(chart.start_seconds, chart.start_seconds + span, left, canvas.width - 8, is_log=False)
@@ -134,9 +136,7 @@ def _cells(chart: Gantt, scale: Scale, tops: list[float], heights: list[float]) 
         for column in range(1, columns + 1):
             if column == columns or shades[column] != shades[begin]:
                 if shades[begin] >= 0:
-                    x, right = (
-                        scale.pixel(chart.start_seconds + width * edge) for edge in (begin, column)
-                    )
+                    x, right = (scale.pixel(chart.start_seconds + width * edge) for edge in (begin, column))
                     yield element(
                         "rect", x=x, y=tops[lane], width=max(0.4, right - x), height=heights[lane] + _GAP,
                         class_="cell", fill_opacity=max(0.06, shades[begin] / _SHADES),

@@ -158,7 +158,9 @@ def _jobs(outcome: Outcome) -> Sequence[Markup]:
     remark = Markup("")
     if len(jobs) > _MOST_JOBS:
         jobs = tuple(sorted(jobs, key=lambda each: -each.usd)[:_MOST_JOBS])
-        remark = paragraph(f"The {_MOST_JOBS:,} of {len(outcome.jobs):,} jobs that cost most.", class_="caption")
+        remark = paragraph(
+            f"The {_MOST_JOBS:,} of {len(outcome.jobs):,} jobs that cost most.", class_="caption"
+        )
     columns = [
         Column("job"), Column("submitted", right=True), Column("starts", right=True),
         Column("ends", right=True), Column("due", right=True), Column("late", right=True),
@@ -168,7 +170,9 @@ def _jobs(outcome: Outcome) -> Sequence[Markup]:
     late = frozenset(number for number, each in enumerate(jobs) if each.late_seconds > 0)
     return (
         remark,
-        table(columns, [_row(each) for each in jobs], sortable=True, label="Jobs", marked=late, class_="dense"),
+        table(
+            columns, [_row(each) for each in jobs], sortable=True, label="Jobs", marked=late, class_="dense"
+        ),
     )
 
 

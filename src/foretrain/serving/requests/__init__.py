@@ -36,7 +36,7 @@ from foretrain.serving.requests.groups import (
     StepFields,
 )
 from foretrain.serving.requests.measure import MeasureRequest
-from foretrain.serving.requests.schedule import PredictedJob, ScheduleRequest, SimulateRequest
+from foretrain.serving.requests.schedule import PredictedJob, RunRequest, ScheduleRequest, SimulateRequest
 
 __all__ = [
     "COMMON",
@@ -59,6 +59,7 @@ __all__ = [
     "PredictedJob",
     "RentOrBuyRequest",
     "Request",
+    "RunRequest",
     "ScalingRequest",
     "ScheduleRequest",
     "SimulateRequest",

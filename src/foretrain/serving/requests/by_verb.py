@@ -44,7 +44,7 @@ from foretrain.serving.requests.groups import (
     strategy_help,
 )
 from foretrain.serving.requests.measure import MeasureRequest
-from foretrain.serving.requests.schedule import ScheduleRequest, SimulateRequest
+from foretrain.serving.requests.schedule import RunRequest, ScheduleRequest, SimulateRequest
 from foretrain.workloads.options import PRECISIONS
 
 
@@ -428,4 +428,5 @@ REQUESTS: tuple[type[Request], ...] = (
     MeasureRequest,
     SimulateRequest,
     ScheduleRequest,
+    RunRequest,
 )

@@ -23,7 +23,6 @@ from foretrain.serving.requests.groups import (
 )
 
 
-
 @dataclass(frozen=True, kw_only=True)
 class PredictedJob(
     Request, ModelField, BatchField, BatchDivisionFields, StepFields, InputFields, LengthFields
@@ -39,7 +38,9 @@ class PredictedJob(
     max_global_batch: int | None = option(
         whole_number(1), "Largest global batch to consider.", panel=PARALLELISM
     )
-    cost_model: str = option(TEXT, "Cost model, or a FILE of your own timings.", default="foretrain", panel=COST)
+    cost_model: str = option(
+        TEXT, "Cost model, or a FILE of your own timings.", default="foretrain", panel=COST
+    )
     timings: Path | None = option(FILE, "Timings for the cost model end-to-end.", panel=COST)
     eval_samples: int | None = option(whole_number(1), "Samples of each evaluation.", panel=JOB)
     eval_every: int | None = option(whole_number(1), "Steps between evaluations.", panel=JOB)
@@ -73,9 +74,7 @@ class SimulateRequest(Request, ProblemFields):
         SWITCH, "Whether to compute the lower bound of the cost.", default=True, flags=("--bound/--no-bound",)
     )
     every: float | None = option(DURATION, "Decide at least this often, e.g. 10m.")
-    seed: int = option(
-        whole_number(0), "Seed of everything random.", default=0, panel=DISTURBANCES
-    )
+    seed: int = option(whole_number(0), "Seed of everything random.", default=0, panel=DISTURBANCES)
     prediction_error: bool = option(
         SWITCH, "Draw the real times of jobs from the intervals of their predictions.", default=False,
         panel=DISTURBANCES,
@@ -116,3 +115,33 @@ class ScheduleRequest(Request, ProblemFields):
         whole_number(1), "Simulations with drawn prediction errors, for intervals.", default=20
     )
     seed: int = option(whole_number(0), "Seed of these draws.", default=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRequest(Request, ProblemFields):
+    """The jobs of a file for real, on this machine, a Ray cluster or a Slurm cluster."""
+
+    VERB = "run"
+    COMMON = ("cluster", "times", "policy", "backend", "name", "json")
+
+    jobs: Path = option(
+        FILE, "CSV or YAML of jobs, as for `simulate`, each with a `command` or a zoo `model` and `steps`.",
+        required=True, positional=True, metavar="JOBS",
+    )  # fmt: skip
+    policy: str = option(TEXT, "Policy that decides.", default="auto", metavar="NAME")
+    backend: str = option(TEXT, "Where jobs run: local, ray or slurm.", default="local", metavar="NAME")
+    backend_option: tuple[str, ...] = option(
+        texts("KEY=VALUE", by_comma=False), "Option of the backend, e.g. address=auto; may be repeated.",
+        default=(), metavar="KEY=VALUE",
+    )  # fmt: skip
+    name: str = option(
+        TEXT, "Name of the schedule: one of this name is resumed.", default="schedule", metavar="NAME"
+    )
+    folder: Path | None = option(
+        FILE, "Folder of checkpoints and output, shared by all nodes.", metavar="FOLDER"
+    )
+    store: str | None = option(
+        TEXT, "Store of its state: a SQLite file or a database URL.", metavar="FILE_OR_URL"
+    )
+    every: float | None = option(DURATION, "Decide at least this often, e.g. 10m.")
+    seed: int = option(whole_number(0), "Seed of the policy, where it is random.", default=0)
