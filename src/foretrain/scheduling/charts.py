@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from foretrain.scheduling.accounting import Occupancy, Outcome
 
@@ -93,9 +93,9 @@ def over_time(outcome: Outcome, points: int = _POINTS) -> OverTime:
     changes: dict[float, list[float]] = defaultdict(lambda: [0.0] * 4)
     slopes: dict[float, float] = defaultdict(float)
     for row in outcome.history:
-        used = sum(gpus for _, gpus in row.shares)
+        used = float(sum(gpus for _, gpus in row.shares))
         begin, end = changes[row.start_seconds], changes[row.end_seconds]
-        for column, amount in ((0, used), (1, row.gpus)):
+        for column, amount in ((0, used), (1, float(row.gpus))):
             begin[column] += amount
             end[column] -= amount
         rate = row.usd / (row.end_seconds - row.start_seconds)
@@ -163,25 +163,17 @@ def _bars(lane: int, rows: Sequence[Occupancy], late: set[str]) -> list[Bar]:
         shares = dict(row.shares)
         places = _places({name: at for name, at in places.items() if name in shares}, shares, row.gpus)
         for name, gpus in row.shares:
-            bar = Bar(
-                lane,
-                name,
-                row.node_type,
-                row.start_seconds,
-                row.end_seconds,
-                places[name],
-                gpus,
-                name in late,
-            )
             before = open_bars.pop(name, None)
+            bar = Bar(
+                lane, name, row.node_type, row.start_seconds, row.end_seconds, places[name], gpus,
+                is_late=name in late,
+            )  # fmt: skip
             if before is not None and _goes_on(before, bar):
-                bar = Bar(lane, name, row.node_type, before.start_seconds, row.end_seconds, places[name], gpus,
-                          name in late)  # fmt: skip
+                bar = replace(bar, start_seconds=before.start_seconds)
             elif before is not None:
                 bars.append(before)
             open_bars[name] = bar
-        for name in [name for name in open_bars if name not in shares]:
-            bars.append(open_bars.pop(name))
+        bars += [open_bars.pop(name) for name in list(open_bars) if name not in shares]
     return [*bars, *open_bars.values()]
 
 

@@ -179,7 +179,7 @@ class JobTimes:
     """Times of a whole job, the relative interval of them, and why other configurations are left out."""
 
     seconds: Mapping[Configuration, float]
-    spread: Quantiles = Quantiles(1.0, 1.0, 1.0)
+    spread: Quantiles = field(default_factory=lambda: Quantiles(1.0, 1.0, 1.0))
     left_out: Mapping[Configuration, str] = field(default_factory=dict)
 
 

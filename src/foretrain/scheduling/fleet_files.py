@@ -80,16 +80,6 @@ class _Change:
     usd_per_hour: float = option(MONEY, "Price of the whole node from then on.", required=True)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Caps:
-    """Caps, as they are written."""
-
-    month: float | None = option(MONEY, "Most that all may spend in 30 days.")
-    users: Mapping[str, float] | None = option(
-        Kind("MAP", "amounts by user, e.g. {alice: 200usd}", lambda value: _amounts(value)), "By user."
-    )
-
-
 def _mapping(value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise Unreadable
@@ -98,6 +88,16 @@ def _mapping(value: Any) -> dict[str, Any]:
 
 def _amounts(value: Any) -> dict[str, float]:
     return {user: MONEY.read(amount) for user, amount in _mapping(value).items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Caps:
+    """Caps, as they are written."""
+
+    month: float | None = option(MONEY, "Most that all may spend in 30 days.")
+    users: Mapping[str, float] | None = option(
+        Kind("MAP", "amounts by user, e.g. {alice: 200usd}", _amounts), "By user."
+    )
 
 
 def _read_caps(value: Any) -> _Caps:

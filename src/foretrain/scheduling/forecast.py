@@ -1,8 +1,8 @@
 """One decision from the present, and a forecast of every job: the policy goes on in the simulator.
 
-The forecast starts from the present state with the decision that was made. It knows no future submissions. Its
-middle is the course at predicted times; intervals come from courses with times drawn from the intervals of
-predictions, with all later decisions made by the policy (by its quick follower, for `auto`).
+The forecast starts from the present state with the decision that was made. It knows no future submissions.
+Its middle is the course at predicted times; intervals come from courses with times drawn from the intervals
+of predictions. All later decisions are made by the policy (by its quick follower, for `auto`).
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Course:
 class JobForecast:
     """What is decided and predicted of a job that is active at present.
 
-    `configuration` and `nodes` are where it runs from now on; None and empty if it waits. `on_time` is the share
-    of courses in which it keeps its deadline.
+    `configuration` and `nodes` are where it runs from now on; None and empty if it waits. `on_time` is the
+    share of courses in which it keeps its deadline.
     """
 
     job: str

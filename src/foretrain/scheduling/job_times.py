@@ -1,9 +1,9 @@
 """How long a job takes on every node type and number of GPUs: predicted by the jobs layer.
 
 Each configuration is predicted in its best strategy and batch size (`jobs.configurations`), as the whole job
-with its evaluations, but without start-up, checkpoints and interruptions: those of a schedule are counted when
-they happen. Numbers of GPUs are the powers of two and whole nodes; several nodes only for jobs that may span
-them, and where the network between nodes is known. Configurations that do not fit are left out with the reason.
+with its evaluations, but without start-up, checkpoints and interruptions: those of a schedule are counted
+when they happen. Numbers of GPUs are the powers of two and whole nodes; several nodes only for jobs that may
+span them, and where the network between nodes is known. What does not fit is left out with the reason.
 
 Predictions are kept on disk by content: everything the job says, the nodes, foretrain itself and what it has
 learned on this machine.

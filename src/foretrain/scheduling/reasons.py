@@ -14,7 +14,7 @@ from foretrain.units import HOUR, format_duration, format_money
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """`why` it runs as it does or waits, what `starts_when` a job that waits starts, what its `lateness` costs."""
+    """`why` a job runs as it does or waits, when one that waits starts, and what its lateness costs."""
 
     why: str
     starts_when: str

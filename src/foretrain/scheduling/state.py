@@ -112,8 +112,8 @@ class State:
     """A snapshot at `now`. `fleet` carries the present prices; `lost` are nodes that failed.
 
     `jobs` holds every job that is submitted, unfinished and able to run somewhere. `spent_by_user` and
-    `spent_this_month` are compared with the caps. `recent` are the latest submissions, oldest first, finished or
-    not: what a policy may conclude future ones from.
+    `spent_this_month` are compared with the caps. `recent` are the latest submissions, oldest first,
+    finished or not: what a policy may conclude future ones from.
     """
 
     now: float

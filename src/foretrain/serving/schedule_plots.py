@@ -68,10 +68,10 @@ def _draw_lanes(axes: Any, chart: Gantt, scale: float) -> None:
         )  # fmt: skip
         has_room = width / span > 0.011 * len(bar.job) and height > 0.3 and len(chart.bars) <= _MOST_LABELS
         if has_room:
+            middle = (bar.start_seconds + width / 2) / scale
             axes.text(
-                (bar.start_seconds + width / 2) / scale, bottom + height / 2, bar.job, fontsize=6, ha="center",
-                va="center", clip_on=True,
-            )  # fmt: skip
+                middle, bottom + height / 2, bar.job, fontsize=6, ha="center", va="center", clip_on=True
+            )
 
 
 def _draw_lines(all_axes: Any, data: OverTime, scale: float) -> None:

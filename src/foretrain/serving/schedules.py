@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 ALL = "all"
 _NODES = 5
+_MOST_CHARTED_JOBS = 20_000
+"""Jobs up to which the history of nodes is kept; beyond, memory would grow with the length of a replay."""
 _MOST_BOUNDED_JOBS = 1_000
 """Jobs up to which the lower bound is computed: its linear program grows faster than the simulation."""
 
@@ -72,7 +74,10 @@ def _simulated(
     every = math.inf if request.every is None else request.every
     if every <= 0:
         raise InvalidRequest("`every` is the time between decisions: give more than 0")
-    outcome = core(asked.problem, policy, _disturbances(request, asked), every)
+    is_charted = len(asked.problem.jobs) <= _MOST_CHARTED_JOBS
+    outcome = core(asked.problem, policy, _disturbances(request, asked), every, keeps_history=is_charted)
+    if not is_charted:
+        notes = (*notes, f"charts are drawn for up to {_MOST_CHARTED_JOBS:,} jobs")
     jobs = tuple(
         replace(each, message=(asked.unfit or {}).get(each.job, each.message)) if each.message else each
         for each in outcome.jobs

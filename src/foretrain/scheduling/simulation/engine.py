@@ -80,7 +80,7 @@ class Simulation(Backend):
     def resumed(
         cls, state: State, submissions: tuple[Job, ...] = (), disturbances: Disturbances | None = None
     ) -> Simulation:
-        """A simulation that goes on from a state, with these submissions to come; it starts with a new ledger."""
+        """A simulation that goes on from a state with these submissions to come, and with a new ledger."""
         simulation = cls(Problem(submissions, state.fleet, state.caps), disturbances, keeps_history=False)
         simulation._now = state.now
         simulation._jobs = dict(state.jobs)

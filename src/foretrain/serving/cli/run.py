@@ -42,9 +42,9 @@ COMMAND = Command(
     RunRequest,
     Output,
     run,
-    "Each job has a command, with fields such as {gpus}, {checkpoint} and {progress} in braces, or a zoo model with "
-    "steps, which is trained on CPUs. Interrupt it at any moment and run it again: jobs that ended meanwhile are "
-    "noticed, those that run are kept, none is started twice.",
+    "Each job has a command, with fields such as {gpus}, {checkpoint} and {progress} in braces, or a zoo "
+    "model with steps, which is trained on CPUs. Interrupt it at any moment and run it again: jobs that "
+    "ended meanwhile are noticed, those that run are kept, none is started twice.",
     (
         "foretrain run jobs.csv --cluster cluster.yaml --times times.csv",
         "foretrain run jobs.csv --cluster cluster.yaml --backend slurm --backend-option partition=gpu",

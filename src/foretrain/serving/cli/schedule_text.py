@@ -47,6 +47,10 @@ def show_comparison(answer: Comparison) -> None:
     )
 
 
+def _bound_text(bound: float | None) -> str:
+    return "" if bound is None else f"; lower bound {format_money(bound)}"
+
+
 def show_outcome(outcome: Outcome) -> None:
     """Cost, lateness and all jobs."""
     jobs = len(outcome.jobs)
@@ -59,8 +63,10 @@ def show_outcome(outcome: Outcome) -> None:
         over = f" ({outcome.total_usd / bound - 1:+.1%})" if bound > 0 else ""
         print_line(f"  at least {format_money(bound)} under any policy{over}")
     unused = f", {format_money(outcome.unused_usd)} of it billed after use" if outcome.unused_usd > 0 else ""
-    print_line(f"  nodes {format_money(outcome.execution_usd)}{unused}; lateness "
-               f"{format_money(outcome.tardiness_usd)}, {outcome.late_jobs:,} of {jobs:,} jobs late")  # fmt: skip
+    print_line(
+        f"  nodes {format_money(outcome.execution_usd)}{unused}; lateness "
+        f"{format_money(outcome.tardiness_usd)}, {outcome.late_jobs:,} of {jobs:,} jobs late"
+    )
     print_line(
         f"  last job ends after {format_duration(outcome.makespan_seconds)}; mean completion "
         f"{format_duration(outcome.mean_completion_seconds)}"
@@ -111,11 +117,9 @@ def show_decisions(outcomes: Sequence[Outcome]) -> None:
     """How long decisions took."""
     print_line()
     for each in outcomes:
-        print_line(
-            f"{each.policy}: {each.decisions.count:,} decisions, p50 {format_duration(each.decisions.p50)}, max "
-            f"{format_duration(each.decisions.max)}",
-            "dim",
-        )
+        times = each.decisions
+        middle, most = format_duration(times.p50), format_duration(times.max)
+        print_line(f"{each.policy}: {times.count:,} decisions, p50 {middle}, max {most}", "dim")
 
 
 def clock(seconds: float | None) -> str:

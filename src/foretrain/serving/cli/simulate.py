@@ -74,9 +74,10 @@ COMMAND = Command(
     SimulateRequest,
     SimulateOutput,
     run,
-    "Decides at every submission, completion, failure and price change which nodes are on, of which type, and "
-    "which jobs run there with how many GPUs. Cost is the price of nodes while they are on plus weight times "
-    "lateness. Jobs have given times (--times) or a model whose times are predicted on every node type.",
+    "Decides at every submission, completion, failure and price change which nodes are on, of which type, "
+    "and which jobs run there with how many GPUs. Cost is the price of nodes while they are on plus "
+    "weight times lateness. Jobs have given times (--times) or a model whose times are predicted on every "
+    "node type.",
     (
         "foretrain simulate jobs.csv --cluster cluster.yaml --times times.csv",
         "foretrain simulate jobs.csv --cluster cluster.yaml --policy auto,edf,fifo --html schedule.html",

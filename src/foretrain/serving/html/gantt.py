@@ -1,4 +1,4 @@
-"""A Gantt chart as SVG: a lane for each node, as high as its GPUs; jobs as bars, late ones in another colour."""
+"""A Gantt chart as SVG: a lane for each node, as high as its GPUs; jobs as bars, late ones orange."""
 
 from __future__ import annotations
 

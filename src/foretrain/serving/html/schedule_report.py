@@ -138,10 +138,8 @@ def _line(
         Series(name, _points(data.seconds, values, name not in slope), has_marks=False)
         for name, values in columns.items()
     )
-    return line_chart(
-        LineChart(title, title, Axis("time", Quantity.TIME, is_log=False), Axis(label, quantity, is_log=False),
-                  series)
-    )  # fmt: skip
+    time, amount = Axis("time", Quantity.TIME, is_log=False), Axis(label, quantity, is_log=False)
+    return line_chart(LineChart(title, title, time, amount, series))
 
 
 def _points(seconds: Sequence[float], values: Sequence[float], steps: bool) -> tuple[Point, ...]:

@@ -23,6 +23,18 @@ from foretrain.serving.requests.groups import (
 )
 
 
+def policy_help() -> str:
+    """The policies, as their registry lists them."""
+    from foretrain.scheduling.policies.catalogue import policies
+
+    return f"Policy that decides: {', '.join(policies())}."
+
+
+def policies_help() -> str:
+    """The same where several may be compared."""
+    return f"{policy_help()} Several, comma-separated, or `all` are compared."
+
+
 @dataclass(frozen=True, kw_only=True)
 class PredictedJob(
     Request, ModelField, BatchField, BatchDivisionFields, StepFields, InputFields, LengthFields
@@ -67,9 +79,7 @@ class SimulateRequest(Request, ProblemFields):
         FILE, "CSV or YAML of jobs: job,submit_seconds,deadline_seconds,weight_usd_per_second.",
         positional=True, metavar="JOBS",
     )  # fmt: skip
-    policy: tuple[str, ...] = option(
-        texts(), "Policy, or several to compare, comma-separated; `all` for every one.", default=("auto",)
-    )
+    policy: tuple[str, ...] = option(texts(), policies_help, default=("auto",))
     bound: bool = option(
         SWITCH, "Whether to compute the lower bound of the cost.", default=True, flags=("--bound/--no-bound",)
     )
@@ -108,7 +118,7 @@ class ScheduleRequest(Request, ProblemFields):
         FILE, "CSV or YAML of jobs, as for `simulate`; `running_on` says where one runs already.",
         required=True, positional=True, metavar="JOBS",
     )  # fmt: skip
-    policy: str = option(TEXT, "Policy that decides.", default="auto", metavar="NAME")
+    policy: str = option(TEXT, policy_help, default="auto", metavar="NAME")
     now: float | None = option(DURATION, "Present time on the clock of JOBS (default: the last submission).")
     what_if: Path | None = option(FILE, "A job (YAML) to submit now: what would change?")
     draws: int = option(
@@ -128,7 +138,7 @@ class RunRequest(Request, ProblemFields):
         FILE, "CSV or YAML of jobs, as for `simulate`, each with a `command` or a zoo `model` and `steps`.",
         required=True, positional=True, metavar="JOBS",
     )  # fmt: skip
-    policy: str = option(TEXT, "Policy that decides.", default="auto", metavar="NAME")
+    policy: str = option(TEXT, policy_help, default="auto", metavar="NAME")
     backend: str = option(TEXT, "Where jobs run: local, ray or slurm.", default="local", metavar="NAME")
     backend_option: tuple[str, ...] = option(
         texts("KEY=VALUE", by_comma=False), "Option of the backend, e.g. address=auto; may be repeated.",
