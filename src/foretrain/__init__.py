@@ -15,12 +15,18 @@ change. Names are loaded when first used, so that `import foretrain` stays light
     step, timed_input           in a training script: the end of a step; a data loader whose delays are timed
     scaling                     from a few timed configurations of a job to all others
     rent_or_buy                 when does owning a machine pay for itself?
+    simulate                    many jobs on a cluster over time, under one policy or several
+    schedule                    one decision: which jobs run where now, and when the others will
+    run                         the jobs for real, on this machine, Ray or Slurm
     PredictRequest, PlanRequest, TraceRequest, GuideRequest    the requests of these verbs
     ConvergeRequest, ScalingRequest, RentOrBuyRequest          as plain data
+    SimulateRequest, ScheduleRequest, RunRequest               as plain data
     JobPrediction, Prediction   what `predict` answers: a step with its epoch and job; a step
     Job, Epoch                  a whole job; one pass over a data set
     Frontier, Plan              what `plan` answers, and one of its plans
     Trace, Guide, Convergence, ScalingAnswer, RentOrBuy        what the others answer
+    Outcome, Comparison         what `simulate` answers: one policy; several side by side
+    Schedule, RealRun           what `schedule` and `run` answer
     Answer, Infeasible          base of all answers; the answer "nothing satisfies this"
     Workload, Cluster, Hardware    what is trained; where: groups of equal nodes; equal nodes
     Estimate, Part, Quantiles   a prediction: a sum of parts with an interval
@@ -47,6 +53,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from foretrain.answers import Answer, Infeasible
+    from foretrain.backends.answer import RealRun
     from foretrain.convergence.forecast import Convergence
     from foretrain.errors import (
         BackendFailed,
@@ -73,14 +80,31 @@ if TYPE_CHECKING:
     from foretrain.planning.rent_or_buy import RentOrBuy
     from foretrain.planning.speedup import TimeAndCost, speedup_per_fold_of_cost
     from foretrain.prediction.answer import Prediction
-    from foretrain.serving.python import converge, guide, plan, predict, rent_or_buy, scaling, trace
+    from foretrain.scheduling.accounting import Outcome
+    from foretrain.scheduling.comparison import Comparison
+    from foretrain.scheduling.forecast import Schedule
+    from foretrain.serving.python import (
+        converge,
+        guide,
+        plan,
+        predict,
+        rent_or_buy,
+        run,
+        scaling,
+        schedule,
+        simulate,
+        trace,
+    )
     from foretrain.serving.requests import (
         ConvergeRequest,
         GuideRequest,
         PlanRequest,
         PredictRequest,
         RentOrBuyRequest,
+        RunRequest,
         ScalingRequest,
+        ScheduleRequest,
+        SimulateRequest,
         TraceRequest,
     )
     from foretrain.workloads.trace import Trace
@@ -92,6 +116,7 @@ __all__ = (
     "Answer",
     "BackendFailed",
     "Cluster",
+    "Comparison",
     "ConvergeRequest",
     "Convergence",
     "Device",
@@ -111,16 +136,22 @@ __all__ = (
     "MissingData",
     "Offer",
     "OfferQuery",
+    "Outcome",
     "Part",
     "Plan",
     "PlanRequest",
     "PredictRequest",
     "Prediction",
     "Quantiles",
+    "RealRun",
     "RentOrBuy",
     "RentOrBuyRequest",
+    "RunRequest",
     "ScalingAnswer",
     "ScalingRequest",
+    "Schedule",
+    "ScheduleRequest",
+    "SimulateRequest",
     "TimeAndCost",
     "Trace",
     "TraceRequest",
@@ -135,8 +166,11 @@ __all__ = (
     "plan",
     "predict",
     "rent_or_buy",
+    "run",
     "scaling",
+    "schedule",
     "search_offers",
+    "simulate",
     "speedup_per_fold_of_cost",
     "step",
     "timed_input",
@@ -153,6 +187,16 @@ _HOMES = {
     "converge": "foretrain.serving.python.converge",
     "scaling": "foretrain.serving.python.scaling",
     "rent_or_buy": "foretrain.serving.python.rent_or_buy",
+    "simulate": "foretrain.serving.python.simulate",
+    "schedule": "foretrain.serving.python.schedule",
+    "run": "foretrain.serving.python.run",
+    "SimulateRequest": "foretrain.serving.requests.SimulateRequest",
+    "ScheduleRequest": "foretrain.serving.requests.ScheduleRequest",
+    "RunRequest": "foretrain.serving.requests.RunRequest",
+    "Outcome": "foretrain.scheduling.accounting.Outcome",
+    "Comparison": "foretrain.scheduling.comparison.Comparison",
+    "Schedule": "foretrain.scheduling.forecast.Schedule",
+    "RealRun": "foretrain.backends.answer.RealRun",
     "PredictRequest": "foretrain.serving.requests.PredictRequest",
     "PlanRequest": "foretrain.serving.requests.PlanRequest",
     "TraceRequest": "foretrain.serving.requests.TraceRequest",

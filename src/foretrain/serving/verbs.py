@@ -20,6 +20,7 @@ from foretrain.serving.requests import (
     ModelField,
     OffersRequest,
     PlanRequest,
+    PredictedJob,
     PredictRequest,
     RentOrBuyRequest,
     Request,
@@ -132,7 +133,7 @@ def plan(
         batches=BatchLimits(
             request.batch, request.micro_batches, request.global_batch, request.max_global_batch
         ),
-        strategies=_plan_strategies(request.strategy),
+        strategies=plan_strategies(request.strategy),
         limits=Limits(request.deadline, request.budget, request.confidence),
         input=input_options(request),
         stream=_stream(request),
@@ -142,7 +143,8 @@ def plan(
     return core(problem, progress)
 
 
-def _plan_strategies(names: tuple[str, ...]) -> tuple[str, ...]:
+def plan_strategies(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Strategies as `plan` compares them."""
     from foretrain.prediction.strategies.catalogue import AUTO, plan_words
 
     if names == (AUTO,):
@@ -305,7 +307,7 @@ def input_options(request: InputFields) -> InputOptions:
     return InputOptions(request.dataset, request.storage, request.loader_workers, request.prefetch)
 
 
-def cost_model(request: PredictRequest) -> CostModel | str:
+def cost_model(request: PredictRequest | PredictedJob) -> CostModel | str:
     """The cost model by name, or fitted to the user's own timings."""
     from foretrain.prediction.operators.catalogue import CHOICES
 
@@ -325,7 +327,7 @@ def cost_model(request: PredictRequest) -> CostModel | str:
     return end_to_end_steps(timings, request.model)
 
 
-def _fitted(request: PredictRequest, file: str) -> CostModel:
+def _fitted(request: PredictRequest | PredictedJob, file: str) -> CostModel:
     """The end-to-end cost model of a file of timings."""
     from pathlib import Path
 

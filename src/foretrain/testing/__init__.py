@@ -16,9 +16,19 @@ class TestMyRegisteredStrategy(RegisteredStrategySuite):
 
     def graphs(self):
         return [my_graph]
+
+class TestMyPolicy(PolicySuite):
+    def policies(self):
+        return [MyPolicy()]
+
+class TestMyBackend(BackendSuite):
+    def backend(self, problem, folder):
+        return my_backend(problem, folder)
 """
 
+from foretrain.testing.backends import BackendSuite
 from foretrain.testing.operator_models import OperatorModelSuite
+from foretrain.testing.policies import PolicySuite
 from foretrain.testing.strategies import RegisteredStrategySuite, StrategySuite
 
-__all__ = ["OperatorModelSuite", "RegisteredStrategySuite", "StrategySuite"]
+__all__ = ["BackendSuite", "OperatorModelSuite", "PolicySuite", "RegisteredStrategySuite", "StrategySuite"]

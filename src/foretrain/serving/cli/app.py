@@ -28,6 +28,9 @@ SUMMARIES = {
     "guide": "The buyer's guide: networks by hardware by batch size.",
     "rent-or-buy": "Rent or buy: after how many hours of use does owning win?",
     "explain": "Show every fact about a name with its kind and source.",
+    "schedule": "One decision: which jobs run where now, and when the others will.",
+    "simulate": "Many jobs on a cluster over time: cost, lateness, one policy or several.",
+    "run": "Run the jobs for real: on this machine, Ray or Slurm; forecast against bill.",
     "runs": "List, show, compare, export, import and delete stored runs.",
     "validate": "Compare predictions with your own stored runs.",
 }

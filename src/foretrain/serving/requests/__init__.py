@@ -36,6 +36,7 @@ from foretrain.serving.requests.groups import (
     StepFields,
 )
 from foretrain.serving.requests.measure import MeasureRequest
+from foretrain.serving.requests.schedule import PredictedJob, RunRequest, ScheduleRequest, SimulateRequest
 
 __all__ = [
     "COMMON",
@@ -55,9 +56,13 @@ __all__ = [
     "OffersRequest",
     "PlanRequest",
     "PredictRequest",
+    "PredictedJob",
     "RentOrBuyRequest",
     "Request",
+    "RunRequest",
     "ScalingRequest",
+    "ScheduleRequest",
+    "SimulateRequest",
     "StepFields",
     "TraceRequest",
     "request_from",
