@@ -37,7 +37,9 @@ class _Optimum:
     def to_go(self, now: float, active: _Shares) -> float:
         """The least cost from a state on. Jobs submitted at `now` are not yet among the active ones."""
         submitted = [
-            (at, 1.0) for at, job in enumerate(self._jobs) if abs(job.submit_seconds - now) <= _DONE * max(1.0, now)
+            (at, 1.0)
+            for at, job in enumerate(self._jobs)
+            if abs(job.submit_seconds - now) <= _DONE * max(1.0, now)
         ]
         active = tuple(sorted((*active, *(each for each in submitted if each[0] not in dict(active)))))
         later = next((time for time in self._times if time > now + _DONE * max(1.0, now)), math.inf)

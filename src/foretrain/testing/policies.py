@@ -190,6 +190,7 @@ def _state(jobs: Sequence[Job], fleet: Fleet, running: dict[str, Running] | None
         for node in each.nodes
     }
     states = {
-        job.name: JobState(job, running=running.get(job.name), starts=int(job.name in running)) for job in jobs
+        job.name: JobState(job, running=running.get(job.name), starts=int(job.name in running))
+        for job in jobs
     }
     return State(now=0.0, fleet=fleet, jobs=states, nodes=nodes)

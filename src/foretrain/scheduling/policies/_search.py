@@ -123,7 +123,8 @@ def _candidate(state: State, job: JobState, choices: Sequence[Choice]) -> Candid
     timely = sorted(in_time(choices, slack), key=lambda each: (each.usd, each.seconds))
     early = {each.configuration for each in timely}
     others = sorted(
-        (each for each in choices if each.configuration not in early), key=lambda each: (each.seconds, each.usd)
+        (each for each in choices if each.configuration not in early),
+        key=lambda each: (each.seconds, each.usd),
     )
     fastest = min((each.seconds for each in choices), default=0.0)
     slowest = max((each.seconds for each in choices), default=0.0)
