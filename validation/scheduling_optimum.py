@@ -1,9 +1,9 @@
-"""The cheapest schedule of tiny problems, by trying everything: a yardstick for policies and for the lower bound.
+"""The cheapest schedule of tiny problems, by trying everything: a yardstick for policies and the bound.
 
 Jobs may be stopped, moved and resized at no cost at every submission and completion, and at the times of a
-`grid` on top. All assignments of jobs to configurations are tried there, packed into as cheap nodes as possible;
-what follows from a state is computed once, and assignments that cannot beat the best one are left out. For up to
-about four jobs, two nodes and a handful of configurations each.
+`grid` on top. All assignments of jobs to configurations are tried there, packed into as cheap nodes as
+possible; what follows from a state is computed once, and assignments that cannot beat the best one are left
+out. For up to about four jobs, two nodes and a handful of configurations each.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every scheduling policy must hold to: valid and repeatable decisions, and jobs that come to their end."""
+"""What every scheduling policy must hold to: valid, repeatable decisions, and jobs that come to an end."""
 
 from __future__ import annotations
 

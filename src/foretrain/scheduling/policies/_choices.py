@@ -1,4 +1,4 @@
-"""What a job may choose from now: its admissible configurations with the time and cost of what is left of it."""
+"""What a job may choose from now: admissible configurations, with time and cost of what is left of it."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Choice(NamedTuple):
 def choices_of(state: State, job: JobState, roomy: bool = False) -> list[Choice]:
     """Every admissible configuration of a job; none if it has to wait.
 
-    `roomy` leaves out node types that only have fewer GPUs than another (`_larger_types`): on the larger node others
-    can join, and `Packing.shrink` takes the smaller type again where nobody did.
+    `roomy` leaves out node types that only have fewer GPUs than another (`_larger_types`): on the larger
+    node others can join, and `Packing.shrink` takes the smaller type again where none did.
     """
     rows, has_spot = _rows(job.job, state.fleet)
     running = None if job.running is None else job.running.configuration
@@ -87,7 +87,7 @@ _Rows = tuple[tuple[_Row, ...], bool]
 """The configurations of a job, and whether any of them is on spot nodes."""
 
 _REMEMBERED: dict[int, tuple[ref[Job], ref[Fleet], _Rows]] = {}
-"""Rows by the identity of a job, for as long as the job exists: jobs and fleets rarely change between events."""
+"""Rows by the identity of a job, for as long as it exists: jobs and fleets rarely change."""
 
 
 def _rows(job: Job, fleet: Fleet) -> _Rows:

@@ -1,7 +1,7 @@
 """First-principles rules: waiting jobs in some order, no preemption, the performance model picks the node.
 
-A job takes the cheapest configuration that meets its deadline, or the fastest if none does: alone on its nodes
-as in the published comparison, or sharing nodes with others.
+A job takes the cheapest configuration that meets its deadline, or the fastest if none does: alone on its
+nodes as in the published comparison, or sharing nodes with others.
 """
 
 from __future__ import annotations

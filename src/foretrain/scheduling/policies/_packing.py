@@ -91,7 +91,7 @@ class Packing:
         return self.free_nodes > 0 or self._idle_gpus > 0
 
     def can_open(self, node_type: str, nodes: int = 1) -> bool:
-        """Whether one group still has so many nodes of a type that are off."""
+        """Whether one group still has that number of nodes of a type that are off."""
         return any(self._free_nodes[group] >= nodes for group in self._groups_of[node_type])
 
     def joins(self, configuration: Configuration) -> bool:
