@@ -196,7 +196,7 @@ def test_a_policy_is_one_file(folder: Path) -> None:
         "    print(simulate(problem, policies()[name]).total_usd)"
     )
     most_valuable, fifo = (float(line) for line in costs.splitlines())
-    assert 0 < most_valuable
+    assert most_valuable > 0
     assert most_valuable != fifo
 
 

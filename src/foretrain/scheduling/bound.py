@@ -43,6 +43,7 @@ _ROUNDING = 1e-6
 """Relative tolerance of the solver, subtracted from its optimum."""
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
+Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class BoundFailed(ForetrainError):
@@ -120,8 +121,8 @@ def _choices(job: Job, fleet: Fleet, kinds: Sequence[int]) -> _Choices:
     for row in rows:
         if not any(other[1] <= row[1] and other[2] <= row[2] and other[3] == row[3] for other in kept):
             kept.append(row)
-    columns = [np.array([row[column] for row in kept]) for column in range(3)]
-    return _Choices(job, *columns, tuple(row[3] for row in kept))
+    seconds, usd, node_seconds = (np.array([row[column] for row in kept]) for column in range(3))
+    return _Choices(job, seconds, usd, node_seconds, tuple(row[3] for row in kept))
 
 
 def _boundaries(choices: Sequence[_Choices], nodes: Sequence[int], intervals: int) -> Array:
@@ -156,10 +157,10 @@ class _Program:
             [self._upper.new(count * float(length)) for length in limited] for count in nodes
         ]
 
-    def _new(self, costs: Array) -> Array:
+    def _new(self, costs: Array) -> Numbers:
         """New variables, at least 0."""
         self._costs.append(costs)
-        numbers = np.arange(self._variables, self._variables + len(costs))
+        numbers = np.arange(self._variables, self._variables + len(costs), dtype=np.int64)
         self._variables += len(costs)
         return numbers
 
@@ -179,7 +180,7 @@ class _Program:
                 self._upper.add(row, work[position][here], choices.node_seconds[here])
         self._add_lateness(job, periods, work, lateness)
 
-    def _add_lateness(self, job: Job, periods: range, work: Array, lateness: int) -> None:
+    def _add_lateness(self, job: Job, periods: range, work: Numbers, lateness: int) -> None:
         """Shares left at the ends of intervals from the deadline on, and the lateness that follows."""
         due = max(job.deadline_seconds, job.submit_seconds)
         late = max(int(np.searchsorted(self._ends, due - 1e-9, side="left")) - periods[0], 0)
@@ -227,14 +228,14 @@ class _Rows:
 
     def __init__(self) -> None:
         self.limits: list[float] = []
-        self._entries: list[tuple[int, Array, Array]] = []
+        self._entries: list[tuple[int, Numbers, Array]] = []
 
     def new(self, limit: float) -> int:
         """The number of a new row."""
         self.limits.append(float(limit))
         return len(self.limits) - 1
 
-    def add(self, row: int, columns: Array, values: Array) -> None:
+    def add(self, row: int, columns: Numbers, values: Array) -> None:
         """Coefficients of a row."""
         self._entries.append((row, columns, values))
 
