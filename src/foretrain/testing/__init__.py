@@ -16,9 +16,14 @@ class TestMyRegisteredStrategy(RegisteredStrategySuite):
 
     def graphs(self):
         return [my_graph]
+
+class TestMyPolicy(PolicySuite):
+    def policies(self):
+        return [MyPolicy()]
 """
 
 from foretrain.testing.operator_models import OperatorModelSuite
+from foretrain.testing.policies import PolicySuite
 from foretrain.testing.strategies import RegisteredStrategySuite, StrategySuite
 
-__all__ = ["OperatorModelSuite", "RegisteredStrategySuite", "StrategySuite"]
+__all__ = ["OperatorModelSuite", "PolicySuite", "RegisteredStrategySuite", "StrategySuite"]
