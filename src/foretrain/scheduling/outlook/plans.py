@@ -24,13 +24,14 @@ _ALMOST = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """How many plans are considered: starts later than now, starts with a change at the deadline, and ends of
-    periods at which a job that starts now may change.
+    """How many plans are considered: periods, starts with a change at the deadline, ends of periods at which a
+    job that starts now may change, and places of each job.
     """
 
     periods: int = 12
     deadline_starts: int = 4
     changes: int = 4
+    places: int = 12
 
 
 @dataclass(frozen=True, eq=False)
