@@ -14,8 +14,6 @@ from foretrain.scheduling.problem import Caps, Configuration, Fleet, Job, Market
 from foretrain.units import DAY
 
 MONTH = 30 * DAY
-RECENT_JOBS = 50
-"""Submissions a state remembers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +109,7 @@ class State:
     """A snapshot at `now`. `fleet` carries the present prices; `lost` are nodes that failed.
 
     `jobs` holds every job that is submitted, unfinished and able to run somewhere. `spent_by_user` and
-    `spent_this_month` are compared with the caps. `recent` are the latest submissions, oldest first, finished or
-    not: what a policy may conclude future ones from.
+    `spent_this_month` are compared with the caps.
     """
 
     now: float
@@ -123,7 +120,6 @@ class State:
     caps: Caps = field(default_factory=Caps)
     spent_by_user: Mapping[str, float] = field(default_factory=dict)
     spent_this_month: float = 0.0
-    recent: tuple[Job, ...] = ()
 
     def configurations(self, state: JobState) -> tuple[Configuration, ...]:
         """The configurations a job may use now, given the fleet, budgets and the risk of spot nodes.

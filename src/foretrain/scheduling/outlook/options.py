@@ -84,7 +84,6 @@ class Table:
     work: Floats
     deadline: Floats
     weight: Floats
-    available: Floats
     seconds: Floats
     overhead: Floats
     switch: Floats
@@ -262,7 +261,6 @@ def table_of(state: State, places: Places, most_places: int) -> Table:
         work=np.array([each.left(state.now) for each in state.jobs.values()]),
         deadline=np.array([each.deadline_seconds - state.now for each in jobs]),
         weight=np.array([each.weight_usd_per_second for each in jobs]),
-        available=np.zeros(count),
         seconds=seconds,
         overhead=overhead,
         switch=np.array([
@@ -271,25 +269,6 @@ def table_of(state: State, places: Places, most_places: int) -> Table:
         present=present,
         fixed=fixed,
         useful=_padded(useful, seconds, most_places),
-    )
-
-
-def expected_table(jobs: Sequence[Job], now: float, places: Places, most_places: int) -> Table:
-    """Jobs that are not submitted yet."""
-    rows = [_row(each, places) for each in jobs]
-    seconds = np.array([row for row, _ in rows])
-    return Table(
-        names=tuple(each.name for each in jobs),
-        work=np.ones(len(jobs)),
-        deadline=np.array([each.deadline_seconds - now for each in jobs]),
-        weight=np.array([each.weight_usd_per_second for each in jobs]),
-        available=np.array([each.submit_seconds - now for each in jobs]),
-        seconds=seconds,
-        overhead=np.zeros((len(jobs), len(places))),
-        switch=np.zeros(len(jobs)),
-        present=np.full(len(jobs), -1, dtype=np.int64),
-        fixed=np.zeros(len(jobs), dtype=bool),
-        useful=_padded([useful for _, useful in rows], seconds, most_places),
     )
 
 

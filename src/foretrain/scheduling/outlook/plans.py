@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from foretrain.scheduling.outlook.options import Floats, Integers, Places, Table
 
 _ALMOST = 1e-9
+_NOW = np.zeros(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +63,8 @@ class _Useful:
     switch: Floats
 
     def starts(self, times: Floats) -> Floats:
-        """Starts of each job at some times, not before it is submitted."""
-        return np.maximum(self.table.available[:, None], times)
+        """Starts of every job at some times."""
+        return np.broadcast_to(times, (len(self.work), len(times)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,10 +98,10 @@ def plans_of(table: Table, places: Places, groups: int, periods: Floats, detail:
     ends = periods[:-1]
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         blocks = [
-            _single(useful, table.available[:, None], now=True),
+            _single(useful, useful.starts(_NOW), now=True),
             _single(useful, useful.starts(ends), now=False),
             _just_in_time(useful, float(ends[0])),
-            _change_at_deadline(useful, table.available[:, None], now=True),
+            _change_at_deadline(useful, useful.starts(_NOW), now=True),
             _change_at_deadline(useful, useful.starts(_spread(ends, detail.deadline_starts)), now=False),
             _change_at(useful, _spread(ends, detail.changes)),
         ]
@@ -143,8 +144,7 @@ def _run(useful: _Useful, one: Integers, start: Floats, now: bool) -> _Block:
 def _just_in_time(useful: _Useful, earliest: float) -> _Block:
     """Wait, then run on one place so that the job ends at its deadline."""
     latest = useful.deadline - useful.switch - useful.work * useful.seconds
-    first = useful.starts(np.array([earliest]))
-    waits = np.isfinite(latest) & (latest > first)
+    waits = np.isfinite(latest) & (latest > earliest)
     block = _run(useful, np.arange(latest.shape[1]), np.where(waits, latest, 0.0), now=False)
     return replace(block, valid=block.valid & waits)
 
@@ -173,11 +173,11 @@ def _change_at(useful: _Useful, times: Floats) -> _Block:
     one, two = _pairs(useful, len(times))
     at = np.repeat(times, len(one) // max(len(times), 1))
     before = useful.overhead[:, one]
-    start = np.broadcast_to(useful.table.available[:, None], before.shape)
     left = useful.work - (at - before) / useful.seconds[:, one]
-    end = start + at + useful.switch + left * useful.seconds[:, two]
+    end = at + useful.switch + left * useful.seconds[:, two]
     exist = np.isfinite(useful.seconds[:, one]) & np.isfinite(end)
-    return _Block(one, two, start, start + at, end, exist & (left > _ALMOST) & (at > before), now=True)
+    start, middle = np.zeros(before.shape), np.broadcast_to(at, before.shape)
+    return _Block(one, two, start, middle, end, exist & (left > _ALMOST) & (at > before), now=True)
 
 
 def _priced(block: _Block, useful: _Useful, places: Places, groups: int, periods: Floats) -> Plans:
@@ -215,7 +215,7 @@ def _used(
     if groups == 1:
         return used
     of_group = places.group[place][..., None] == np.arange(groups)
-    return (of_group[..., None] * used[..., None, :]).reshape(*place.shape, -1)
+    return (of_group[..., None] * used[..., None, :]).reshape(*place.shape, groups * len(periods))
 
 
 def _overlaps(start: Floats, end: Floats, periods: Floats) -> Floats:
