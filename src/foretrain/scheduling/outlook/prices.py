@@ -9,7 +9,6 @@ by steps along its subgradient, demand minus capacity, with steps that shrink.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,9 +28,10 @@ class Prices:
     is_scarce: bool
 
 
-def prices_of(jobs: Sequence[Plans], capacity: Floats, floor: Floats, steps: int) -> Prices:
+def prices_of(plans: Plans, capacity: Floats, floor: Floats, steps: int) -> Prices:
     """Prices, never below `floor`; `capacity` in node-seconds, infinite in the last period."""
     prices = floor.copy()
+    rows = np.arange(len(plans.cost))
     limited = np.isfinite(capacity)
     room = np.where(limited, capacity, 1.0)
     best = Prices(prices, -np.inf, False)
@@ -41,17 +41,13 @@ def prices_of(jobs: Sequence[Plans], capacity: Floats, floor: Floats, steps: int
 
     def at(prices: Floats) -> tuple[float, Floats, float]:
         """The dual, the demand and the cost of the cheapest plans."""
-        value, demand, cost = 0.0, np.zeros_like(prices), 0.0
-        for plans in jobs:
-            total = plans.cost + plans.node_seconds @ prices
-            choice = total.argmin(axis=1)
-            rows = np.arange(len(choice))
-            least = total[rows, choice]
-            finite = np.isfinite(least)
-            value += float(least[finite].sum())
-            demand += plans.node_seconds[rows, choice].sum(axis=0)
-            cost += float(plans.cost[rows, choice][finite].sum())
-        return value - float((prices - floor)[limited] @ capacity[limited]), demand, cost
+        total = plans.cost + plans.node_seconds @ prices
+        choice = total.argmin(axis=1)
+        least = total[rows, choice]
+        finite = np.isfinite(least)
+        value = float(least[finite].sum()) - float((prices - floor)[limited] @ capacity[limited])
+        demand = plans.node_seconds[rows, choice].sum(axis=0)
+        return value, demand, float(plans.cost[rows, choice][finite].sum())
 
     for step in range(steps):
         dual, demand, cost = at(prices)
