@@ -20,10 +20,15 @@ class TestMyRegisteredStrategy(RegisteredStrategySuite):
 class TestMyBackend(BackendSuite):
     def backend(self, problem, folder):
         return my_backend(problem, folder)
+
+class TestMyPolicy(PolicySuite):
+    def policies(self):
+        return [MyPolicy()]
 """
 
 from foretrain.testing.backends import BackendSuite
 from foretrain.testing.operator_models import OperatorModelSuite
+from foretrain.testing.policies import PolicySuite
 from foretrain.testing.strategies import RegisteredStrategySuite, StrategySuite
 
-__all__ = ["BackendSuite", "OperatorModelSuite", "RegisteredStrategySuite", "StrategySuite"]
+__all__ = ["BackendSuite", "OperatorModelSuite", "PolicySuite", "RegisteredStrategySuite", "StrategySuite"]

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from foretrain.scheduling.decision import fixed_jobs
 from foretrain.scheduling.outlook.options import Floats, Integers, Places, Table
@@ -18,6 +19,8 @@ from foretrain.scheduling.outlook.plans import Plans
 from foretrain.scheduling.state import State
 
 _HALVINGS = 24
+_ROUNDS = 4
+_MOST_TRIES = 300
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,36 +168,40 @@ def _fill(
     choice: Integers,
     counts: Integers,
     useful: Integers,
-    fixed: Floats,
+    fixed: NDArray[np.bool_],
     fraction: Floats,
     room: Room,
 ) -> None:
     """Let jobs that gain most for the nodes they use take the room that is left."""
     width = useful.shape[1]
     rows = np.arange(len(choice))
-    tried: set[tuple[int, int]] = set()
-    for _ in range(4 * len(choice) + 16):
+    for _ in range(_ROUNDS):
         now = costs[rows, choice]
         used = np.where(choice < width, fraction[rows, np.minimum(choice, width - 1)], 0.0)
         with np.errstate(invalid="ignore"):
             gain = np.where(np.isinf(now)[:, None], 0.0, now[:, None] - costs[:, :width])
         gain[fixed] = 0.0
-        more = np.maximum(fraction - used[:, None], 1e-3)
-        score = np.where(gain > 1e-9, gain / more, 0.0)
-        for row, column in tried:
-            score[row, column] = 0.0
-        if not (score > 0).any():
+        score = np.where(gain > 1e-9, gain / np.maximum(fraction - used[:, None], 1e-3), 0.0)
+        order = np.argsort(-score, axis=None, kind="stable")[: min(_MOST_TRIES, np.count_nonzero(score > 0))]
+        moved: set[int] = set()
+        for row, column in zip(*np.unravel_index(order, score.shape), strict=True):
+            if int(row) not in moved and _takes(int(row), int(column), choice, counts, useful, room):
+                moved.add(int(row))
+        if not moved:
             return
-        row, column = np.unravel_index(int(score.argmax()), score.shape)
-        before = choice[row]
-        if before < width:
-            counts[useful[row, before]] -= 1
-        counts[useful[row, column]] += 1
-        if room.fits(counts):
-            choice[row] = column
-            tried = {each for each in tried if each[0] != row}
-        else:
-            counts[useful[row, column]] -= 1
-            if before < width:
-                counts[useful[row, before]] += 1
-            tried.add((int(row), int(column)))
+
+
+def _takes(
+    row: int, column: int, choice: Integers, counts: Integers, useful: Integers, room: Room
+) -> bool:
+    """Move a job to another place if that fits."""
+    before = choice[row]
+    trial = counts.copy()
+    if before < useful.shape[1]:
+        trial[useful[row, before]] -= 1
+    trial[useful[row, column]] += 1
+    if not room.fits(trial):
+        return False
+    counts[:] = trial
+    choice[row] = column
+    return True

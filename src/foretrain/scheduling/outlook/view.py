@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,6 +22,11 @@ from foretrain.scheduling.outlook.plans import Detail, Plans, plans_of
 from foretrain.scheduling.outlook.prices import prices_of
 from foretrain.scheduling.outlook.selection import Values, values_of
 from foretrain.scheduling.state import State
+
+
+_LARGE = 150
+_HUGE = 1000
+"""Numbers of jobs from which plans are looked at less finely, so that a decision stays quick."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,15 @@ class Settings:
     steps: int = 60
 
 
+    def for_jobs(self, count: int) -> Settings:
+        """Settings that keep a decision on so many jobs quick."""
+        if count <= _LARGE:
+            return self
+        if count <= _HUGE:
+            return replace(self, detail=Detail(10, 2, 2, 6), steps=min(self.steps, 40))
+        return replace(self, detail=Detail(8, 1, 1, 4), steps=min(self.steps, 30))
+
+
 @dataclass(frozen=True, eq=False)
 class View:
     """What a policy needs to select: jobs, places, and the cost of first steps.
@@ -60,12 +74,13 @@ class View:
 
 def view_of(state: State, settings: Settings) -> View:
     """Plans and prices of a state with at least one active job."""
+    settings = settings.for_jobs(len(state.jobs))
     jobs = [each.job for each in state.jobs.values()]
     places = places_of(state.fleet, spanning_configurations(jobs), settings.alone)
-    table = table_of(state, places)
+    table = table_of(state, places, settings.detail.places)
     count = round(settings.expected_per_node * state.fleet.nodes)
     scenarios = [
-        expected_table(expected, state.now, places)
+        expected_table(expected, state.now, places, settings.detail.places)
         for scenario in range(settings.scenarios)
         if (expected := expected_jobs(state, count, scenario))
     ]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
+from weakref import ref
 
-from foretrain.scheduling.problem import Configuration
+from foretrain.scheduling.problem import Configuration, Fleet, Job, Market, runnable
 from foretrain.scheduling.state import JobState, State
 
 
@@ -27,70 +28,119 @@ class Choice(NamedTuple):
         return self.configuration.gpus * self.configuration.nodes * self.seconds
 
 
-def choices_of(state: State, job: JobState) -> list[Choice]:
-    """Every admissible configuration of a job; none if it has to wait."""
-    left, now, types = job.left(state.now), state.now, state.fleet.types
-    again = job.overhead_seconds(_ELSEWHERE)
-    found = []
-    for each in state.configurations(job):
-        if job.running is not None and job.running.configuration == each:
-            seconds = job.seconds_left(each, now)
+def choices_of(state: State, job: JobState, roomy: bool = False) -> list[Choice]:
+    """Every admissible configuration of a job; none if it has to wait.
+
+    `roomy` leaves out node types that only have fewer GPUs than another (`_is_roomy`): on the larger node others
+    can join, and `Packing.shrink` takes the smaller type again where nobody did.
+    """
+    rows, has_spot = _rows(job.job, state.fleet)
+    running = None if job.running is None else job.running.configuration
+    if running is not None and not job.may_stop(state.now):
+        rows = tuple(row for row in rows if row.configuration == running)
+    elif state.is_capped(job.job):
+        return []
+    elif state.lost or has_spot or math.isfinite(job.job.budget_usd):
+        allowed = set(state.configurations(job))
+        rows = tuple(row for row in rows if row.configuration in allowed)
+    left, again = job.left(state.now) * job.pace, job.overhead_seconds(_ELSEWHERE)
+    choices = []
+    for configuration, full_seconds, usd, node_usd, is_roomy in rows:
+        if running is not None and configuration == running:
+            seconds = job.seconds_left(configuration, state.now)
+        elif roomy and not is_roomy:
+            continue
         else:
-            seconds = left * job.full_seconds(each) + again
-        node_type = types[each.node_type]
-        node_usd = seconds * node_type.usd_per_second * each.nodes
-        found.append(Choice(each, seconds, node_usd * each.gpus / node_type.gpus, node_usd))
-    return found
+            seconds = left * full_seconds + again
+        choices.append(Choice(configuration, seconds, seconds * usd, seconds * node_usd))
+    return choices
+
+
+def may_go_on(state: State, job: JobState) -> bool:
+    """Whether a running job may go on as it is: within its budget and caps, and safe from interruptions."""
+    if job.running is None:
+        return False
+    if not job.may_stop(state.now):
+        return True
+    if state.is_capped(job.job):
+        return False
+    if _rows(job.job, state.fleet)[1] or math.isfinite(job.job.budget_usd):
+        return job.running.configuration in state.configurations(job)
+    return True
 
 
 _ELSEWHERE = Configuration("", 0)
 """A configuration no job has: the time without progress of any start elsewhere."""
 
 
-class Roomy:
-    """Leaves out node types that only have fewer GPUs: on the larger node others can join.
+class _Row(NamedTuple):
+    """A configuration of a job that exists in a fleet: seconds of the whole job, prices per second."""
 
-    A type gives way to a larger one of the same GPU that the same groups of nodes may take and whose GPUs cost
-    about the same. `Packing.shrink` takes the smaller type again where nobody joined.
+    configuration: Configuration
+    seconds: float
+    usd: float
+    node_usd: float
+    is_roomy: bool
+
+
+_Rows = tuple[tuple[_Row, ...], bool]
+"""The configurations of a job, and whether any of them is on spot nodes."""
+
+_REMEMBERED: dict[int, tuple[ref[Job], ref[Fleet], _Rows]] = {}
+"""Rows by the identity of a job, for as long as the job exists: jobs and fleets rarely change between events."""
+
+
+def _rows(job: Job, fleet: Fleet) -> _Rows:
+    """The configurations of a job in a fleet, computed once."""
+    remembered = _REMEMBERED.get(id(job))
+    if remembered is not None and remembered[0]() is job and remembered[1]() is fleet:
+        return remembered[2]
+    rows = tuple(_row(each, job, fleet) for each in runnable(job, fleet))
+    has_spot = any(fleet.types[each.configuration.node_type].market is Market.SPOT for each in rows)
+    key = id(job)
+    _REMEMBERED[key] = (ref(job, lambda _: _REMEMBERED.pop(key, None)), ref(fleet), (rows, has_spot))
+    return rows, has_spot
+
+
+def _row(configuration: Configuration, job: Job, fleet: Fleet) -> _Row:
+    node_type = fleet.types[configuration.node_type]
+    usd = node_type.usd_per_second * configuration.nodes
+    return _Row(
+        configuration,
+        job.seconds[configuration],
+        usd * configuration.gpus / node_type.gpus,
+        usd,
+        _is_roomy(configuration, job, fleet),
+    )
+
+
+def _is_roomy(configuration: Configuration, job: Job, fleet: Fleet) -> bool:
+    """Whether no larger node of the same GPU does the same for about the same price per GPU.
+
+    Only types of the same market count that the same groups of nodes may take.
     """
-
-    def __init__(self, state: State) -> None:
-        types = state.fleet.types
-        groups: dict[str, set[int]] = {name: set() for name in types}
-        for index, group in enumerate(state.fleet.groups):
-            for name in group.types:
-                groups[name].add(index)
-        self._state = state
-        self._larger = {
-            name: [
-                other.name
-                for other in types.values()
-                if other.gpu == each.gpu
-                and other.gpus > each.gpus
-                and groups[other.name] == groups[name]
-                and other.usd_per_hour / other.gpus <= _ABOUT * each.usd_per_hour / each.gpus
-            ]
-            for name, each in types.items()
-        }
-
-    def choices_of(self, job: JobState) -> list[Choice]:
-        """The choices of a job on types that give way to no other."""
-        choices = choices_of(self._state, job)
-        times = {each.configuration: each.seconds for each in choices}
-        return [each for each in choices if not self._gives_way(each, times)]
-
-    def _gives_way(self, choice: Choice, times: Mapping[Configuration, float]) -> bool:
-        configuration = choice.configuration
-        if configuration.nodes > 1:
-            return False
-        return any(
-            times.get(Configuration(other, configuration.gpus), math.inf) <= choice.seconds
-            for other in self._larger[configuration.node_type]
-        )
+    if configuration.nodes > 1:
+        return True
+    one = fleet.types[configuration.node_type]
+    here = _groups(one.name, fleet)
+    return not any(
+        other.gpu == one.gpu
+        and other.gpus > one.gpus
+        and other.market is one.market
+        and other.usd_per_hour / other.gpus <= _ABOUT * one.usd_per_hour / one.gpus
+        and job.seconds.get(Configuration(other.name, configuration.gpus), math.inf)
+        <= job.seconds[configuration]
+        and _groups(other.name, fleet) == here
+        for other in fleet.types.values()
+    )
 
 
 _ABOUT = 1.05
 """Prices of a GPU within this factor are about the same."""
+
+
+def _groups(node_type: str, fleet: Fleet) -> list[int]:
+    return [index for index, group in enumerate(fleet.groups) if node_type in group.types]
 
 
 def in_time(choices: Iterable[Choice], seconds: float) -> list[Choice]:

@@ -7,10 +7,10 @@ as in the published comparison, or sharing nodes with others.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 
 from foretrain.scheduling.decision import Decision
-from foretrain.scheduling.policies._choices import Choice, Roomy, cheapest_in_time, choices_of, slack_seconds
+from foretrain.scheduling.policies._choices import Choice, cheapest_in_time, choices_of, may_go_on, slack_seconds
 from foretrain.scheduling.policies._packing import Packing
 from foretrain.scheduling.state import JobState, State
 
@@ -35,8 +35,8 @@ def by_priority(job: JobState) -> tuple[float, ...]:
 
 def one_job_a_node(state: State, order: Order) -> Decision:
     """Running jobs stay; each node that is off takes one waiting job."""
-    packing = Packing(state, (name for name, job in state.jobs.items() if job.running is not None))
-    for job in _in_order(state, order):
+    packing = Packing(state, (name for name, job in state.jobs.items() if may_go_on(state, job)))
+    for job in _in_order(state, packing, order):
         if not packing.free_nodes:
             break
         choices = [
@@ -56,12 +56,11 @@ def sharing_nodes(state: State, order: Order) -> Decision:
     A job for which there is no room waits, and later ones may go before it. Nodes are opened with room for
     others, and right-sized at the end as long as other nodes are still off.
     """
-    roomy = Roomy(state)
-    packing = Packing(state, (name for name, job in state.jobs.items() if job.running is not None))
-    for job in _in_order(state, order):
+    packing = Packing(state, (name for name, job in state.jobs.items() if may_go_on(state, job)))
+    for job in _in_order(state, packing, order):
         if not packing.has_room:
             break
-        choices = [each for each in roomy.choices_of(job) if _has_room(packing, each)]
+        choices = [each for each in choices_of(state, job, roomy=True) if _has_room(packing, each)]
         choice = cheapest_in_time(choices, slack_seconds(state, job))
         if choice is not None:
             packing.place(job.job.name, choice.configuration)
@@ -77,12 +76,14 @@ def _has_room(packing: Packing, choice: Choice) -> bool:
     return configuration.nodes == 1 and packing.joins(configuration)
 
 
-def _in_order(state: State, order: Order) -> Iterable[JobState]:
-    """Waiting jobs, the first one first; jobs are sorted only as far as they are looked at."""
+def _in_order(state: State, packing: Packing, order: Order) -> Iterator[JobState]:
+    """Jobs without a place, the first one first; they are sorted only as far as they are looked at."""
+    if not packing.has_room:
+        return
     heap = [
         (order(job), position, job)
-        for position, job in enumerate(state.jobs.values())
-        if job.running is None
+        for position, (name, job) in enumerate(state.jobs.items())
+        if name not in packing.chosen
     ]
     heapq.heapify(heap)
     while heap:

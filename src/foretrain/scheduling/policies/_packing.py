@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from foretrain.scheduling.decision import Decision, NodeLoad, fixed_jobs
 from foretrain.scheduling.policies._choices import choices_of
 from foretrain.scheduling.problem import Configuration
-from foretrain.scheduling.state import JobState, Running, State
+from foretrain.scheduling.state import Running, State
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class Packing:
                 self._groups_of[name].append(index)
         self._nodes: list[_Node] = []
         self._open: dict[tuple[str, int], list[int]] = {}
-        self._times: dict[str, dict[Configuration, float]] = {}
+        self._times: dict[str, dict[tuple[str, int, int], float]] = {}
         self.chosen: dict[str, Configuration] = {}
         self.free_nodes = sum(self._free_nodes)
         self._idle_gpus = 0
@@ -172,10 +172,10 @@ class Packing:
             if self.chosen[name].nodes > 1:
                 continue
             times = self._seconds(name)  # of a job that may not be stopped: its present configuration alone
-            now = times.get(self.chosen[name], 0.0)
+            now = times.get((node.node_type, gpus, 1), 0.0)
             for more in range(1, node.free + 1):
-                wider = times.get(Configuration(node.node_type, gpus + more))
-                gain = 0.0 if wider is None else (now - wider) / more
+                wider = times.get((node.node_type, gpus + more, 1), now)
+                gain = (now - wider) / more
                 if gain > 0 and (best is None or gain > best[0]):
                     best = (gain, position, more)
         if best is None:
@@ -188,12 +188,19 @@ class Packing:
         self.chosen[name] = Configuration(node.node_type, gpus + more)
         return True
 
-    def _seconds(self, name: str) -> dict[Configuration, float]:
-        """The time to the end of a job on each configuration it may have."""
+    def seconds_left(self, name: str) -> float:
+        """The time to the end of a job that is placed."""
+        configuration = self.chosen[name]
+        return self._seconds(name)[configuration.node_type, configuration.gpus, configuration.nodes]
+
+    def _seconds(self, name: str) -> dict[tuple[str, int, int], float]:
+        """The time to the end of a job by node type, GPUs and nodes, where it may run."""
         times = self._times.get(name)
         if times is None:
-            choices = choices_of(self._state, self._state.jobs[name])
-            times = self._times[name] = {each.configuration: each.seconds for each in choices}
+            times = self._times[name] = {
+                (each.node_type, each.gpus, each.nodes): seconds
+                for each, seconds, _, _ in choices_of(self._state, self._state.jobs[name])
+            }
         return times
 
     def shrink(self) -> None:
@@ -225,8 +232,8 @@ class Packing:
     def _all_run_on(self, node: _Node, node_type: str) -> bool:
         for name, gpus in node.shares:
             times = self._seconds(name)
-            there = times.get(Configuration(node_type, gpus))
-            if there is None or there > times.get(self.chosen[name], 0.0) * (1 + 1e-9):
+            there = times.get((node_type, gpus, 1))
+            if there is None or there > times.get((node.node_type, gpus, 1), 0.0) * (1 + 1e-9):
                 return False
         return True
 
@@ -253,7 +260,3 @@ def running_of(state: State, names: Iterable[str]) -> dict[str, Running]:
     places = {name: state.jobs[name].running for name in names}
     return {name: running for name, running in places.items() if running is not None}
 
-
-def waiting_jobs(state: State, placed: Mapping[str, Configuration]) -> list[JobState]:
-    """The active jobs that have no place yet, in order of submission."""
-    return [job for name, job in state.jobs.items() if name not in placed]

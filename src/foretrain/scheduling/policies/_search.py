@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from foretrain.scheduling.policies._choices import Choice, Roomy, in_time, slack_seconds
+from foretrain.scheduling.policies._choices import Choice, choices_of, in_time, slack_seconds
 from foretrain.scheduling.policies._packing import Packing
 from foretrain.scheduling.state import JobState, State
 
@@ -52,13 +52,13 @@ class Search:
     """The candidates of a state and how plans of them are built."""
 
     def __init__(self, state: State) -> None:
-        roomy = Roomy(state)
         self.state = state
         self._base = Packing(state)
         jobs = [job for name, job in state.jobs.items() if name not in self._base.chosen]
-        listed = (_candidate(state, job, roomy.choices_of(job)) for job in jobs)
+        listed = (_candidate(state, job, choices_of(state, job, roomy=True)) for job in jobs)
         self.candidates = [each for each in listed if each.choices]
-        self._late_usd = sum(each.late_usd_if_waiting for each in self.candidates)
+        self._late_usd = {each.job.job.name: each.late_usd_if_waiting for each in self.candidates}
+        self._all_late_usd = sum(self._late_usd.values())
 
     def by_pressure(self) -> tuple[tuple[int, int], ...]:
         """The published order: the job closest to missing its deadline first, each with its best choice."""
@@ -86,19 +86,15 @@ class Search:
 
     def _objective(self, packing: Packing) -> float:
         """The published objective; 0 where nothing runs or waits."""
-        state, now = self.state, self.state.now
-        seconds = [
-            state.jobs[name].seconds_left(configuration, now) for name, configuration in packing.chosen.items()
-        ]
-        first = min(seconds, default=0.0)
+        jobs, now = self.state.jobs, self.state.now
+        first = min((packing.seconds_left(name) for name in packing.chosen), default=0.0)
         usd = packing.usd_per_second * first
+        waiting = self._all_late_usd
         for name in packing.chosen:
-            job = state.jobs[name].job
+            job = jobs[name].job
             usd += job.weight_usd_per_second * max(0.0, now + first - job.deadline_seconds)
-        waiting = self._late_usd - sum(
-            each.late_usd_if_waiting for each in self.candidates if each.job.job.name in packing.chosen
-        )
-        return usd + _WAITING * waiting
+            waiting -= self._late_usd.get(name, 0.0)
+        return usd + _WAITING * max(0.0, waiting)
 
     def perturbed(self, random: Random) -> tuple[tuple[int, int], ...]:
         """The greedy order and wishes at random: neighbours change places, and dearer choices are taken."""
