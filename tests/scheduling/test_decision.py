@@ -9,8 +9,8 @@ import pytest
 from foretrain.scheduling.decision import Decision, NodeLoad, violations
 from foretrain.scheduling.generators.families import families
 from foretrain.scheduling.loop import InvalidDecision
-from foretrain.scheduling.policies._base import Policy
 from foretrain.scheduling.policies.greedy import Greedy
+from foretrain.scheduling.policy import Policy
 from foretrain.scheduling.problem import Configuration, Job, NodeType, Switching, elastic
 from foretrain.scheduling.simulation.engine import Simulation, simulate
 from foretrain.scheduling.state import JobState, NodeState, Running, State

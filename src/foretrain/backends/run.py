@@ -15,7 +15,7 @@ from foretrain.backends.records import digest, new_head
 from foretrain.errors import InvalidRequest
 from foretrain.facts.user_data import user_data_dir
 from foretrain.scheduling.loop import Step, drive
-from foretrain.scheduling.policies._base import Policy
+from foretrain.scheduling.policy import Policy
 from foretrain.scheduling.problem import Problem
 from foretrain.scheduling.simulation.engine import simulate
 from foretrain.store.locks import held

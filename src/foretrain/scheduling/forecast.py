@@ -18,8 +18,8 @@ from foretrain.estimates import Quantiles
 from foretrain.scheduling.decision import Decision, violations
 from foretrain.scheduling.loop import EventKind, InvalidDecision, Step, drive
 from foretrain.scheduling.placement import placed
-from foretrain.scheduling.policies._base import Policy
 from foretrain.scheduling.policies.auto import Auto
+from foretrain.scheduling.policy import Policy
 from foretrain.scheduling.problem import Configuration
 from foretrain.scheduling.reasons import Reason, reason_of
 from foretrain.scheduling.simulation.disturbances import Disturbances, PriceChange

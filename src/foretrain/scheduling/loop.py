@@ -14,7 +14,7 @@ from foretrain.scheduling.decision import Decision, violations
 from foretrain.scheduling.state import State
 
 if TYPE_CHECKING:
-    from foretrain.scheduling.policies._base import Policy
+    from foretrain.scheduling.policy import Policy
 
 
 class EventKind(Enum):

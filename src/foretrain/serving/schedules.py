@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from foretrain.scheduling.forecast import Schedule
     from foretrain.scheduling.job_times import Training
     from foretrain.scheduling.loop import Step
-    from foretrain.scheduling.policies._base import Policy
+    from foretrain.scheduling.policy import Policy
     from foretrain.scheduling.problem import Problem
     from foretrain.scheduling.simulation.disturbances import Disturbances, PriceChange
 

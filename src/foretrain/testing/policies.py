@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from foretrain.scheduling.accounting import JobStatus
 from foretrain.scheduling.decision import Decision, violations
-from foretrain.scheduling.policies._base import Policy
+from foretrain.scheduling.policy import Policy
 from foretrain.scheduling.problem import (
     Configuration,
     Fleet,

@@ -20,7 +20,6 @@ from foretrain.scheduling.outlook.prices import prices_of
 from foretrain.scheduling.outlook.selection import Values, values_of
 from foretrain.scheduling.state import State
 
-
 _NO_NODES = 1e-6
 _LARGE = 150
 _HUGE = 1000
@@ -42,7 +41,6 @@ class Settings:
     alone: bool = True
     haste: float = 0.1
     steps: int = 60
-
 
     def for_jobs(self, count: int) -> Settings:
         """Settings that keep a decision on so many jobs quick."""
@@ -86,10 +84,12 @@ def view_of(state: State, settings: Settings) -> View:
 
 def _floor(places: Places, groups: int, periods: Floats, haste: float) -> Floats:
     middles = np.append((periods[:-1] + np.append(0.0, periods[:-2])) / 2, periods[-2])
-    node_usd = np.array([
-        max((kind.usd_per_second[-1] for kind in places.kinds if kind.group == group), default=0.0)
-        for group in range(groups)
-    ])
+    node_usd = np.array(
+        [
+            max((kind.usd_per_second[-1] for kind in places.kinds if kind.group == group), default=0.0)
+            for group in range(groups)
+        ]
+    )
     return (haste * np.maximum(node_usd, 1e-9)[:, None] * middles / max(periods[-2], 1e-9)).ravel()
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from foretrain.scheduling.decision import Decision
 from foretrain.scheduling.outlook.plans import Detail
 from foretrain.scheduling.outlook.view import Settings, view_of
-from foretrain.scheduling.policies._base import Policy
 from foretrain.scheduling.policies.greedy import Greedy
 from foretrain.scheduling.policies.price import Price
+from foretrain.scheduling.policy import Policy
 from foretrain.scheduling.simulation.engine import Simulation
 from foretrain.scheduling.state import State
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from foretrain.registry import Registry, discovered
-from foretrain.scheduling.policies._base import Policy
+from foretrain.scheduling.policy import Policy
 
 DEFAULT = "auto"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from foretrain.scheduling.decision import Decision
-from foretrain.scheduling.policies._base import Policy
 from foretrain.scheduling.policies._first_principles import by_deadline, one_job_a_node
+from foretrain.scheduling.policy import Policy
 from foretrain.scheduling.state import State
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretrain.scheduling.decision import Decision
-from foretrain.scheduling.policies._base import Policy
 from foretrain.scheduling.policies._choices import Choice
 from foretrain.scheduling.policies._sharing import movable_jobs, narrow_first, shared, shortest_seconds
+from foretrain.scheduling.policy import Policy
 from foretrain.scheduling.state import JobState, State
 
 _Jobs = list[tuple[JobState, list[Choice]]]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from foretrain.scheduling.decision import Decision
-from foretrain.scheduling.policies._base import Policy
 from foretrain.scheduling.policies._choices import Choice
 from foretrain.scheduling.policies._packing import Packing
 from foretrain.scheduling.policies._sharing import least_gpu_seconds, movable_jobs, narrow_first, shared
+from foretrain.scheduling.policy import Policy
 from foretrain.scheduling.state import JobState, State
 from foretrain.units import HOUR
 

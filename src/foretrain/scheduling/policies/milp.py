@@ -12,8 +12,8 @@ from foretrain.scheduling.outlook.options import Floats, Integers, Places
 from foretrain.scheduling.outlook.packing import packed
 from foretrain.scheduling.outlook.selection import Room, room_of, selected
 from foretrain.scheduling.outlook.view import Settings, View, view_of
-from foretrain.scheduling.policies._base import Policy
 from foretrain.scheduling.policies.price import decision_of
+from foretrain.scheduling.policy import Policy
 from foretrain.scheduling.state import State
 
 
@@ -104,11 +104,15 @@ def solve(view: View, room: Room, time_limit_seconds: float) -> tuple[Integers |
     rows, columns = np.nonzero(movable)
     if not len(rows):
         return np.where(table.fixed, 0, -1), "nothing to decide"
-    nodes = [(kind, size) for kind in range(len(places.kinds)) for size in range(len(places.kinds[kind].types))]
+    nodes = [
+        (kind, size) for kind in range(len(places.kinds)) for size in range(len(places.kinds[kind].types))
+    ]
     usd = [places.kinds[kind].usd_per_second[size] * view.values.until for kind, size in nodes]
     cost = np.concatenate([rest[rows, columns] - wait[rows], usd])
     matrix, upper = _constraints(rows, table.useful[rows, columns], nodes, places, room, len(table.names))
-    limits = np.concatenate([np.ones(len(rows)), [room.available[places.kinds[kind].group] for kind, _ in nodes]])
+    limits = np.concatenate(
+        [np.ones(len(rows)), [room.available[places.kinds[kind].group] for kind, _ in nodes]]
+    )
     result: Any = milp(
         cost,
         integrality=np.ones(len(cost)),
@@ -122,7 +126,9 @@ def solve(view: View, room: Room, time_limit_seconds: float) -> tuple[Integers |
     taken = result.x[: len(rows)] > 0.5
     choice[rows[taken]] = columns[taken]
     gap = 0.0 if result.mip_gap is None else float(result.mip_gap)
-    return choice, f"gap {gap:.2%}" + ("" if result.status == 0 else f" at the limit of {time_limit_seconds:g} s")
+    return choice, f"gap {gap:.2%}" + (
+        "" if result.status == 0 else f" at the limit of {time_limit_seconds:g} s"
+    )
 
 
 def _constraints(

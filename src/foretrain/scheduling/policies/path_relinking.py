@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from random import Random
 
 from foretrain.scheduling.decision import Decision
-from foretrain.scheduling.policies._base import Policy
 from foretrain.scheduling.policies._search import Plan, Search, best_of, random_plans
+from foretrain.scheduling.policy import Policy
 from foretrain.scheduling.state import State
 
 

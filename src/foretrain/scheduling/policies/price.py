@@ -12,7 +12,7 @@ from foretrain.scheduling.outlook.options import Integers, Kind
 from foretrain.scheduling.outlook.packing import packed
 from foretrain.scheduling.outlook.selection import room_of, selected
 from foretrain.scheduling.outlook.view import Settings, View, view_of
-from foretrain.scheduling.policies._base import Policy
+from foretrain.scheduling.policy import Policy
 from foretrain.scheduling.state import State
 from foretrain.units import format_duration, format_money
 
@@ -42,9 +42,7 @@ def decision_of(state: State, view: View, choice: Integers, notes: tuple[str, ..
     """Nodes for a selection, the next time to look again, and why jobs wait."""
     table, places, values = view.table, view.places, view.values
     rows = {name: row for row, name in enumerate(table.names)}
-    chosen = [
-        (name, int(table.useful[row, choice[row]])) for name, row in rows.items() if choice[row] >= 0
-    ]
+    chosen = [(name, int(table.useful[row, choice[row]])) for name, row in rows.items() if choice[row] >= 0]
 
     def wider(name: str, kind: Kind, gpus: int, spare: int) -> Sequence[tuple[float, int]]:
         row = rows[name]

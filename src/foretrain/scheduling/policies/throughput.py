@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from foretrain.scheduling.decision import Decision
-from foretrain.scheduling.policies._base import Policy
 from foretrain.scheduling.policies._choices import Choice
 from foretrain.scheduling.policies._sharing import movable_jobs, narrow_first, shared, shortest_seconds
+from foretrain.scheduling.policy import Policy
 from foretrain.scheduling.state import State
 
 

@@ -20,7 +20,7 @@ from foretrain.scheduling.accounting import (
 from foretrain.scheduling.decision import Decision, NodeLoad
 from foretrain.scheduling.loop import Backend, Event, EventKind, Step, drive
 from foretrain.scheduling.placement import goes_on, nodes_of, placed
-from foretrain.scheduling.policies._base import Policy
+from foretrain.scheduling.policy import Policy
 from foretrain.scheduling.problem import Configuration, Job, Market, Problem, runnable
 from foretrain.scheduling.simulation.disturbances import Disturbances
 from foretrain.scheduling.state import MONTH, JobState, NodeState, Running, State, month_of
