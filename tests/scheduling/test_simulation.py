@@ -55,3 +55,9 @@ def test_a_job_that_fits_nowhere_is_reported_and_others_go_on() -> None:
 def test_no_jobs() -> None:
     outcome = simulate(Problem((), elastic([NODE], max_nodes=1)), Fifo())
     assert (outcome.total_usd, outcome.makespan_seconds, outcome.jobs) == (0, 0, ())
+
+
+def test_rounding_is_not_lateness() -> None:
+    problem = Problem((job("a", 0, 10 + 1e-7, 10),), elastic([NODE], max_nodes=1))
+    outcome = simulate(problem, Fifo())
+    assert (outcome.late_jobs, outcome.tardiness_usd) == (0, 0)

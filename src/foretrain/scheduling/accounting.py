@@ -23,6 +23,10 @@ from foretrain.scheduling.state import NodeState, month_of
 from foretrain.units import format_duration, format_money
 
 
+ON_TIME_SECONDS = 1e-3
+"""A job that ends within a millisecond after its deadline is on time: plans end there, but for rounding."""
+
+
 @dataclass(frozen=True, slots=True)
 class Occupancy:
     """A node of `gpus` GPUs between two changes: what it held and what it cost. The rows of a Gantt chart."""
@@ -131,7 +135,8 @@ def decision_times(seconds: Sequence[float]) -> DecisionTimes:
 
 def finished(job: Job, start: float, finish: float, ledger: Ledger, starts: int) -> JobOutcome:
     """The outcome of a job that completed."""
-    late = max(0.0, finish - job.deadline_seconds)
+    late = finish - job.deadline_seconds
+    late = late if late > ON_TIME_SECONDS else 0.0
     return JobOutcome(
         job=job.name,
         status=JobStatus.COMPLETED,
