@@ -46,8 +46,8 @@ class Auto(Policy):
             Greedy(),
         )
     )
-    efforts: tuple[Effort, ...] = (Effort(40, 4, 3), Effort(600, 2, 0), Effort(float("inf"), 1, 0))
-    margin: float = 0.005
+    efforts: tuple[Effort, ...] = (Effort(60, 4, 0), Effort(600, 2, 0), Effort(float("inf"), 1, 0))
+    margin: float = 0.01
 
     def decide(self, state: State) -> Decision:
         """The proposal whose rollout costs least."""
