@@ -10,6 +10,7 @@ from foretrain.scheduling.outlook.plans import Detail
 from foretrain.scheduling.outlook.view import Settings, view_of
 from foretrain.scheduling.policies._base import Policy
 from foretrain.scheduling.policies.greedy import Greedy
+from foretrain.scheduling.policies.milp import Milp
 from foretrain.scheduling.policies.price import Price
 from foretrain.scheduling.simulation.engine import Simulation
 from foretrain.scheduling.state import State
@@ -40,9 +41,9 @@ class Auto(Policy):
 
     proposals: tuple[Policy, ...] = field(
         default_factory=lambda: (
-            Price(),
-            Price(Settings(haste=1.0)),
+            Milp(),
             Price(Settings(alone=False)),
+            Price(Settings(haste=1.0, haste_if_scarce=3.0)),
             Greedy(),
         )
     )
@@ -88,5 +89,4 @@ def rollout_usd(state: State, decision: Decision, follower: Price, most_decision
             rest = view_of(reached, follower.settings).usd
         else:
             simulation.apply(follower.decide(reached))
-    late = sum(each.tardiness_usd for each in simulation.outcomes.values())
-    return simulation.ledger.execution_usd + late + rest
+    return simulation.usd_so_far() + rest
