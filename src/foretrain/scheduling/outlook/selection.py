@@ -27,10 +27,12 @@ _MOST_TRIES = 300
 class Values:
     """What the rest of each active job costs if it runs on a useful place now, or waits until `until`.
 
-    `change` and `wait_change` are when the plans behind these figures do something else.
+    `nodes` are the nodes used until then (a share, for a job that shares a node or ends before); `change` and
+    `wait_change` are when the plans behind these figures do something else.
     """
 
     run: Floats
+    nodes: Floats
     wait: Floats
     change: Floats
     wait_change: Floats
@@ -45,6 +47,7 @@ def values_of(plans: Plans, prices: Floats, table: Table) -> Values:
     total = plans.cost[:active] + plans.node_seconds[:active] @ later
     width = table.useful.shape[1]
     run = np.full((active, width), np.inf)
+    nodes = np.zeros((active, width))
     change = np.full((active, width), np.inf)
     rows = np.arange(active)
     for position in range(width):
@@ -52,9 +55,11 @@ def values_of(plans: Plans, prices: Floats, table: Table) -> Values:
         best = columns[total[:, columns].argmin(axis=1)]
         run[:, position] = total[rows, best]
         change[:, position] = plans.change[rows, best]
+        nodes[:, position] = plans.node_seconds[rows, best, :: len(plans.periods)].sum(axis=1)
     columns = np.flatnonzero(plans.position < 0)
     best = columns[total[:, columns].argmin(axis=1)]
-    return Values(run, total[rows, best], change, plans.change[rows, best], float(plans.periods[0]))
+    first = float(plans.periods[0])
+    return Values(run, nodes / first, total[rows, best], change, plans.change[rows, best], first)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +120,7 @@ def selected(values: Values, table: Table, places: Places, room: Room) -> Intege
     useful = table.useful[:active]
     fixed = table.fixed[:active]
     padded = np.maximum(useful, 0)
-    fraction = np.where(useful >= 0, places.fraction[padded], 0.0)
+    fraction = values.nodes
     group = places.group[padded]
     costs = np.concatenate([values.run, values.wait[:, None]], axis=1)
     never = ~np.isfinite(costs).any(axis=1)

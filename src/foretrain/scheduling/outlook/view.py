@@ -32,7 +32,7 @@ class Settings:
 
     `haste`: how much dearer node time is assumed to become until the end of the horizon, relative to its price,
     so that of plans that cost nearly the same the one that ends earlier is taken; jobs to come may need the
-    nodes. `first_period`: length of the first period as a share of a typical job. `alone`: whether a number of
+    nodes, the more so if they are scarce already. `first_period`: length of the first period as a share of a typical job. `alone`: whether a number of
     GPUs for which there is no node is priced like the next larger node, or as a share of it.
     """
 
@@ -40,6 +40,7 @@ class Settings:
     first_period: float = 0.04
     alone: bool = True
     haste: float = 0.1
+    haste_if_scarce: float = 1.0
     steps: int = 60
 
     def for_jobs(self, count: int) -> Settings:
@@ -78,7 +79,11 @@ def view_of(state: State, settings: Settings) -> View:
     lengths = np.diff(periods, prepend=0.0)
     nodes = np.array([max(state.available(group), _NO_NODES) for group in range(groups)])
     capacity = (nodes[:, None] * lengths).ravel()
-    prices = prices_of(plans, capacity, _floor(places, groups, periods, settings.haste), settings.steps)
+    floors = (
+        _floor(places, groups, periods, settings.haste),
+        _floor(places, groups, periods, settings.haste_if_scarce),
+    )
+    prices = prices_of(plans, capacity, floors, settings.steps)
     return View(table, places, values_of(plans, prices.usd, table), prices.usd, periods, prices.dual)
 
 

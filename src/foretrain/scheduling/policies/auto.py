@@ -9,6 +9,7 @@ from foretrain.scheduling.decision import Decision
 from foretrain.scheduling.outlook.plans import Detail
 from foretrain.scheduling.outlook.view import Settings, view_of
 from foretrain.scheduling.policies.greedy import Greedy
+from foretrain.scheduling.policies.milp import Milp
 from foretrain.scheduling.policies.price import Price
 from foretrain.scheduling.policy import Policy
 from foretrain.scheduling.simulation.engine import Simulation
@@ -40,14 +41,14 @@ class Auto(Policy):
 
     proposals: tuple[Policy, ...] = field(
         default_factory=lambda: (
-            Price(),
-            Price(Settings(haste=1.0)),
+            Milp(),
             Price(Settings(alone=False)),
+            Price(Settings(haste=1.0, haste_if_scarce=3.0)),
             Greedy(),
         )
     )
-    efforts: tuple[Effort, ...] = (Effort(40, 4, 3), Effort(600, 2, 0), Effort(float("inf"), 1, 0))
-    margin: float = 0.005
+    efforts: tuple[Effort, ...] = (Effort(60, 4, 0), Effort(600, 2, 0), Effort(float("inf"), 1, 0))
+    margin: float = 0.01
 
     def decide(self, state: State) -> Decision:
         """The proposal whose rollout costs least."""
@@ -88,5 +89,4 @@ def rollout_usd(state: State, decision: Decision, follower: Price, most_decision
             rest = view_of(reached, follower.settings).usd
         else:
             simulation.apply(follower.decide(reached))
-    late = sum(each.tardiness_usd for each in simulation.outcomes.values())
-    return simulation.ledger.execution_usd + late + rest
+    return simulation.usd_so_far() + rest

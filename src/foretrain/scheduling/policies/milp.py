@@ -83,10 +83,14 @@ def _usd(state: State, load: NodeLoad) -> float:
 
 
 def _rest(view: View) -> Floats:
-    """Cost of jobs without the nodes of the first period."""
-    useful = view.table.useful
-    paid = np.where(useful >= 0, view.places.usd[np.maximum(useful, 0)], 0.0) * view.values.until
-    return view.values.run - paid
+    """Cost of jobs without the nodes of the first period; node time of it that a job leaves to others is worth
+    its price.
+    """
+    index = np.maximum(view.table.useful, 0)
+    places, values = view.places, view.values
+    price = view.prices[:: len(view.periods)][places.group[index]]
+    unused = np.maximum(0.0, places.fraction[index] - values.nodes) * values.until
+    return values.run - places.usd[index] * values.until - price * unused
 
 
 def _wait(view: View) -> Floats:

@@ -358,6 +358,12 @@ class Simulation(Backend):
 
     # ------------------------------------------------------------ the answer
 
+    def usd_so_far(self) -> float:
+        """Nodes up to now, and the lateness of completed jobs."""
+        for node in self._nodes:
+            self._charge(node)
+        return self.ledger.execution_usd + sum(each.tardiness_usd for each in self.outcomes.values())
+
     def outcome(self, policy: str, decision_seconds: Iterable[float] = ()) -> Outcome:
         """What became of all jobs; those still active are unfinished."""
         for name, job in self._jobs.items():
