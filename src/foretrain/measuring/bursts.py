@@ -19,7 +19,7 @@ from itertools import groupby
 
 import numpy as np
 
-from foretrain.store.runs import NODE, Floats, Resource, Series
+from foretrain.store.runs import NODE, OTHER_PROCESSES, Floats, Resource, Series
 
 _LEAST_SAMPLES = 4
 _LEAST_CONTRAST = 0.1
@@ -156,7 +156,11 @@ def total(series: Sequence[Series], *, mean: bool = False) -> Series:
 def _of_a_node(series: Iterable[Series], choices: Sequence[Resource]) -> Series | None:
     listed = list(series)
     for resource in choices:
-        chosen = [each for each in listed if each.resource is resource and len(each.values)]
+        chosen = [
+            each
+            for each in listed
+            if each.resource is resource and len(each.values) and each.label != OTHER_PROCESSES
+        ]
         if not chosen:
             continue
         if resource in (Resource.TRANSMIT, Resource.RECEIVE):
