@@ -3,8 +3,8 @@
 A column holds numbers or text. Text is coded by its place among the categories seen; -1 is a category never
 seen. Well-known columns have a role, whatever a table calls them: roles decide which power of a feature is
 natural, what an extrapolation leaves out, and how a saved model answers a question about a job. A `device`
-that foretrain knows adds its figures (`gflop_per_second`, `memory_gb_per_second`), so that a model may reach
-devices that were never timed.
+that foretrain knows adds its figures (`gflop_per_second`, `memory_gb_per_second`, `device_generation`), so
+that a model may reach devices that were never timed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ITERATIONS, THREADS, DISK_DELAY, PREDICTED = (
     "disk_delay_seconds",
     "predicted_seconds",
 )
-GFLOP, BANDWIDTH = "gflop_per_second", "memory_gb_per_second"
+GFLOP, BANDWIDTH, GENERATION = "gflop_per_second", "memory_gb_per_second", "device_generation"
 _ALIASES: Mapping[str, tuple[str, ...]] = {
     BATCH: ("batch", "batch_size", "batchsize", "batch_per_gpu", "batch_per_device"),
     GPUS: ("gpus", "ngpu", "ngpus", "num_gpus", "gpu_count", "devices", "workers"),
@@ -101,8 +101,8 @@ class Schema:
 
     @property
     def texts(self) -> tuple[Feature, ...]:
-        """The features of categories."""
-        return tuple(each for each in self.features if each.is_text)
+        """The features of categories that the table itself has."""
+        return tuple(each for each in self.features if each.is_text and not each.of_device)
 
     def encode(self, rows: Sequence[Mapping[str, object]]) -> Floats:
         """Rows as numbers; a row without a column, or with an unknown category, is an error."""
@@ -125,7 +125,7 @@ class Schema:
         text = str(value)
         if text in feature.categories:
             return float(feature.categories.index(text))
-        if feature.role == DEVICE and any(each.of_device for each in self.features):
+        if feature.of_device or (feature.role == DEVICE and any(each.of_device for each in self.features)):
             return UNSEEN
         raise UnknownName(
             f"{feature.name} among those timed",
@@ -149,7 +149,7 @@ class Schema:
         """The features of an encoded row that lie beyond what was timed, in words."""
         beyond = []
         for feature, value in zip(self.features, row.tolist(), strict=True):
-            if feature.is_text and value == UNSEEN:
+            if feature.is_text and value == UNSEEN and not feature.of_device:
                 beyond.append(f"{feature.name} was never timed")
             elif not feature.is_text and not feature.of_device and _is_beyond(feature, value):
                 beyond.append(f"{feature.name} {value:g} (timed: {feature.low:g} to {feature.high:g})")
@@ -174,13 +174,14 @@ def with_device_figures(row: Mapping[str, object]) -> Mapping[str, object]:
     return {**figures, **row, column: name}
 
 
-def device_figures(name: str) -> tuple[str, dict[str, float]] | None:
-    """Id, FP32 peak and memory bandwidth of a device; None for a name foretrain does not know."""
+def device_figures(name: str) -> tuple[str, dict[str, float | str]] | None:
+    """Id, FP32 peak, memory bandwidth and generation of a device; None for a name foretrain does not know."""
     if name not in devices():
         return None
     found = devices()[name]
     peak = found.sheet.number("fp32_flop_per_second") / 1e9
-    return found.id, {GFLOP: peak, BANDWIDTH: found.memory_bytes_per_second / 1e9}
+    bandwidth = found.memory_bytes_per_second / 1e9
+    return found.id, {GFLOP: peak, BANDWIDTH: bandwidth, GENERATION: found.generation}
 
 
 def _is_beyond(feature: Feature, value: float) -> bool:

@@ -283,7 +283,7 @@ def _encoded(table: Table, columns: Mapping[str, tuple[Any, ...]]) -> tuple[Sche
         if len(set(values)) == 1:
             fixed[name] = values[0]
         elif isinstance(values[0], str):
-            features.append(Feature(name, tuple(sorted(set(values)))))
+            features.append(Feature(name, tuple(sorted(set(values))), of_device=name not in columns))
         else:
             features.append(Feature(name, (), min(values), max(values), name not in columns))
     known = {name for name in fixed if name in columns}

@@ -7,7 +7,9 @@ them (a model on a device), a slope and a random walk along the octaves of every
 size), common to all rows and of each combination alone. It is a Gaussian process; the variances are the most
 probable ones given the rows, with the spreads of `calibrations/few_timings.json` as prior medians. What the
 rows do not determine stays as predicted, so three timings are enough to start, and a device or a batch that
-was never timed keeps the physics of the prediction.
+was never timed keeps the physics of the prediction. Where that is better on rows left out, the prediction is
+first put on a line, b0 + b1 · predicted + b2 · batch with b >= 0: another framework's overhead of a step and
+its copies of the input.
 
 Reference: C. E. Rasmussen, C. K. I. Williams, "Gaussian processes for machine learning", MIT Press 2006,
 chapters 2 and 5. Gray box: D. Didona et al., "Enhancing performance prediction robustness by combining
@@ -22,7 +24,7 @@ from typing import Any, final
 
 import numpy as np
 
-from foretrain.learning.regression.columns import PREDICTED, UNSEEN, Schema
+from foretrain.learning.regression.columns import BATCH, PREDICTED, UNSEEN, Schema
 from foretrain.learning.regression.table import Sample
 from foretrain.learning.regression.techniques._base import Parameters, Predictor, Technique, floats
 from foretrain.prediction.cost_models.few_timings import spreads
@@ -38,12 +40,17 @@ _JITTER = 1e-10
 
 @dataclass(frozen=True)
 class Inputs:
-    """Which columns the process looks at: categories, and numbers with the value that counts as 0 octaves."""
+    """Which columns the process looks at: categories, and numbers with the value that counts as 0 octaves.
+
+    `kinds` are categories of the device (its generation): offsets that a device never timed shares.
+    """
 
     texts: tuple[int, ...]
+    kinds: tuple[int, ...]
     numbers: tuple[int, ...]
     origins: tuple[float, ...]
     predicted: int
+    batch: int | None = None
 
     def octaves(self, rows: Floats) -> Floats:
         """Numbers as octaves above the smallest that was fitted."""
@@ -52,10 +59,13 @@ class Inputs:
 
 def parts(inputs: Inputs, a: Floats, b: Floats) -> list[Floats]:
     """The covariance of each part at unit variance, between rows a and rows b."""
-    same = [
-        ((a[:, None, place] == b[None, :, place]) & (a[:, None, place] != UNSEEN)).astype(float)
-        for place in inputs.texts
-    ]
+    same, alike = (
+        [
+            ((a[:, None, place] == b[None, :, place]) & (a[:, None, place] != UNSEEN)).astype(float)
+            for place in places
+        ]
+        for places in (inputs.texts, inputs.kinds)
+    )
     every = np.prod(same, axis=0) if same else np.ones((len(a), len(b)))
     along_a, along_b = inputs.octaves(a), inputs.octaves(b)
     lines = [along_a[:, None, n] * along_b[None, :, n] for n in range(len(inputs.numbers))]
@@ -63,7 +73,7 @@ def parts(inputs: Inputs, a: Floats, b: Floats) -> list[Floats]:
         np.where(line > 0, np.minimum(np.abs(along_a[:, None, n]), np.abs(along_b[None, :, n])), 0.0)
         for n, line in enumerate(lines)
     ]
-    kinds: list[Floats] = [np.ones((len(a), len(b))), *same]
+    kinds: list[Floats] = [np.ones((len(a), len(b))), *same, *alike]
     kinds += [every] if len(same) > 1 else []
     for own in (np.ones((1, 1)), *same, *([every] if len(same) > 1 else [])):
         kinds += [line * own for line in lines] + [walk * own for walk in walks]
@@ -74,7 +84,7 @@ def _prior_medians(inputs: Inputs) -> Floats:
     known = spreads()
     texts, numbers = len(inputs.texts), len(inputs.numbers)
     has_combined = texts > 1
-    medians = [known.level, *[_OFFSET * known.level] * texts]
+    medians = [known.level, *[_OFFSET * known.level] * (texts + len(inputs.kinds))]
     medians += [_COMBINED * _OFFSET * known.level] if has_combined else []
     for _ in range(1 + texts + has_combined):
         medians += [known.slope] * numbers + [known.wander] * numbers
@@ -84,9 +94,10 @@ def _prior_medians(inputs: Inputs) -> Floats:
 @final
 @dataclass(frozen=True, eq=False)
 class ResidualProcess(Predictor):
-    """predicted · exp(k(row, known) · weights)."""
+    """(b0 + b1 · predicted + b2 · batch) · exp(k(row, known) · weights)."""
 
     inputs: Inputs
+    base: tuple[float, float, float]
     variances: Floats
     known: Floats
     weights: Floats
@@ -98,12 +109,15 @@ class ResidualProcess(Predictor):
     def predict(self, rows: Floats) -> Floats:
         """The prediction of every row, corrected."""
         covariance = _weighted(self.variances, parts(self.inputs, rows, self.known))
-        return np.asarray(rows[:, self.inputs.predicted] * np.exp(covariance @ self.weights))
+        return np.asarray(based(self.base, self.inputs, rows) * np.exp(covariance @ self.weights))
 
     def to_plain(self) -> dict[str, Any]:
         """Rows, weights and variances."""
         return {
             "texts": list(self.inputs.texts),
+            "kinds": list(self.inputs.kinds),
+            "batch": self.inputs.batch,
+            "base": list(self.base),
             "numbers": list(self.inputs.numbers),
             "origins": list(self.inputs.origins),
             "predicted": self.inputs.predicted,
@@ -125,11 +139,15 @@ class GrayBox(Technique):
             return ""
         return f"a column {PREDICTED!r}, or model, device and batch of every row to predict it from"
 
+    def grid(self) -> tuple[Parameters, ...]:
+        """The prediction as it is, or on a line first."""
+        return ({"base": "predicted"}, {"base": "line"})
+
     def fit(self, sample: Sample, parameters: Parameters) -> ResidualProcess:
         """The most probable variances, then the weights of all rows."""
-        del parameters
         inputs = _inputs(sample)
-        error = np.log(sample.measured / sample.rows[:, inputs.predicted])
+        base = _line(inputs, sample) if parameters["base"] == "line" else (0.0, 1.0, 0.0)
+        error = np.log(sample.measured / based(base, inputs, sample.rows))
         chosen = np.unique(
             np.linspace(0, len(sample) - 1, min(len(sample), _MOST_ROWS_FOR_VARIANCES)).astype(int)
         )
@@ -137,17 +155,20 @@ class GrayBox(Technique):
         covariance = _weighted(variances, parts(inputs, sample.rows, sample.rows))
         covariance[np.diag_indices_from(covariance)] += variances[-1]
         weights = np.linalg.solve(covariance, error)
-        return ResidualProcess(inputs, variances, sample.rows, weights)
+        return ResidualProcess(inputs, base, variances, sample.rows, weights)
 
     def read(self, plain: Mapping[str, Any], schema: Schema) -> ResidualProcess:
         """From rows and weights."""
         inputs = Inputs(
             tuple(int(each) for each in plain["texts"]),
+            tuple(int(each) for each in plain["kinds"]),
             tuple(int(each) for each in plain["numbers"]),
             floats(plain["origins"]),
             int(plain["predicted"]),
+            None if plain["batch"] is None else int(plain["batch"]),
         )
-        places = (*inputs.texts, *inputs.numbers, inputs.predicted)
+        constant, slope, per_sample = floats(plain["base"])
+        places = (*inputs.texts, *inputs.kinds, *inputs.numbers, inputs.predicted, inputs.batch or 0)
         if any(not 0 <= place < len(schema.features) for place in places):
             raise ValueError("columns that the schema does not have")
         known = np.array(plain["known"], float)
@@ -156,7 +177,8 @@ class GrayBox(Technique):
         variances = np.array(floats(plain["variances"]))
         if len(variances) != len(_prior_medians(inputs)):
             raise ValueError(f"{len(variances)} variances of {len(_prior_medians(inputs))} parts")
-        return ResidualProcess(inputs, variances, known, np.array(floats(plain["weights"])))
+        base = (constant, slope, per_sample)
+        return ResidualProcess(inputs, base, variances, known, np.array(floats(plain["weights"])))
 
 
 def _inputs(sample: Sample) -> Inputs:
@@ -168,12 +190,34 @@ def _inputs(sample: Sample) -> Inputs:
         for each in schema.numbers(without=(PREDICTED,))
         if not each.of_device and float(sample.column(each.name).min()) > 0
     ]
+    batch = schema.with_role(BATCH)
     return Inputs(
         tuple(schema.place(each.name) for each in schema.texts),
+        tuple(place for place, each in enumerate(schema.features) if each.is_text and each.of_device),
         tuple(schema.place(each.name) for each in numbers),
         tuple(float(sample.column(each.name).min()) for each in numbers),
         schema.place(predicted.name),
+        None if batch is None else schema.place(batch.name),
     )
+
+
+def based(base: tuple[float, float, float], inputs: Inputs, rows: Floats) -> Floats:
+    """The line b0 + b1 · predicted + b2 · batch."""
+    constant, slope, per_sample = base
+    batch = rows[:, inputs.batch] if inputs.batch is not None else 0.0
+    return np.asarray(constant + slope * rows[:, inputs.predicted] + per_sample * batch)
+
+
+def _line(inputs: Inputs, sample: Sample) -> tuple[float, float, float]:
+    """Non-negative, relative errors least; the plain prediction where the line would vanish."""
+    from scipy.optimize import nnls
+
+    columns = [np.ones(len(sample)), sample.rows[:, inputs.predicted]]
+    columns += [sample.rows[:, inputs.batch]] if inputs.batch is not None else []
+    weighted = np.column_stack(columns) / sample.measured[:, None]
+    scale = np.sqrt((weighted**2).sum(axis=0))
+    found = (nnls(weighted / scale, np.ones(len(sample)))[0] / scale).tolist()
+    return (found[0], found[1], found[2] if len(found) > 2 else 0.0)
 
 
 def _weighted(variances: Floats, kinds: Sequence[Floats]) -> Floats:
