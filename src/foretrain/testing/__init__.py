@@ -16,9 +16,16 @@ class TestMyRegisteredStrategy(RegisteredStrategySuite):
 
     def graphs(self):
         return [my_graph]
+
+class TestMyLearner(LearnerSuite):
+    def fit(self): ...
+    def predict(self, model): ...
+    def save(self, model, folder): ...
+    def load(self, path): ...
 """
 
+from foretrain.testing.learners import LearnerSuite
 from foretrain.testing.operator_models import OperatorModelSuite
 from foretrain.testing.strategies import RegisteredStrategySuite, StrategySuite
 
-__all__ = ["OperatorModelSuite", "RegisteredStrategySuite", "StrategySuite"]
+__all__ = ["LearnerSuite", "OperatorModelSuite", "RegisteredStrategySuite", "StrategySuite"]
