@@ -21,6 +21,7 @@ from foretrain.learning.regression.splits import Fold, folds
 from foretrain.learning.regression.table import Sample, sample_of, table_of
 from foretrain.learning.regression.techniques._base import Parameters
 from foretrain.learning.regression.techniques.catalogue import techniques
+from foretrain.learning.regression.terms import FIGURES
 from foretrain.prediction.operators.listing import Floats
 from validation.learn_layers import layer_sets, profile_cases
 from validation.learn_tables import LambdaRow, Profet, read_lambda, read_profet
@@ -30,6 +31,8 @@ SEED_FILE = Path(__file__).parent / "data" / "seed_cells.toml"
 GRAY, SEED, SEEDS_OWN, BASE = "gray-box", "linear", "seed, its own cells", "foretrain's prediction alone"
 _PLAIN: Parameters = {"base": "predicted"}
 _LINE: Parameters = {"base": "line"}
+_BY_FIGURES: Parameters = {"device": FIGURES}
+"""Black boxes know a device by its figures, as the seed's do: a GPU never timed has no name they know."""
 _DEEPER = {"ResNet34": ("ResNet18",), "VGG19": ("VGG11", "VGG13", "VGG16")}
 _DEPTHS = {"ResNet18": 8, "ResNet34": 16, "VGG11": 8, "VGG13": 10, "VGG16": 13, "VGG19": 16}
 """Residual blocks and convolutions: the inner modules of PROFET's networks."""
@@ -124,7 +127,7 @@ def _cells_in_words(question: str, cases: Sequence[Case]) -> str:
 def _predict(sample: Sample, fold: Fold, technique: str, parameters: Parameters | None = None) -> Floats:
     """Rows left out by a technique fitted to the others; NaN where it refuses."""
     known = techniques()[technique]
-    chosen = known.grid()[0] if parameters is None else parameters
+    chosen = {**known.grid()[0], **_BY_FIGURES} if parameters is None else parameters
     try:
         return known.fit(sample.take(fold.train), chosen).predict(sample.rows[fold.test])
     except (ForetrainError, np.linalg.LinAlgError):

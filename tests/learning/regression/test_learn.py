@@ -83,7 +83,7 @@ class Spy(Technique):
 
     def fit(self, sample: Sample, parameters: Parameters) -> Predictor:
         self.largest = max(self.largest, float(sample.measured.max()))
-        return techniques()["nnls"].fit(sample, {})
+        return techniques()["nnls"].fit(sample, {"device": "named"})
 
     def read(self, plain: Mapping[str, Any], schema: Schema) -> Predictor:
         raise NotImplementedError
@@ -100,7 +100,7 @@ def test_features_are_learned_inside_the_fold() -> None:
     """A category of the rows left out has no term in the fit: its indicator would leak what it is."""
     known = sample(jobs(), "model", "batch")
     (fold, _) = folds(known, "column=model")
-    model: Any = techniques()["nnls"].fit(known.take(fold.train), {})
+    model: Any = techniques()["nnls"].fit(known.take(fold.train), {"device": "named"})
     assert "large" not in model.formula()
 
 

@@ -86,6 +86,15 @@ def test_ridge_finds_a_power_law() -> None:
     assert model.formula().startswith("exp(-4.6")
 
 
+def test_devices_known_by_their_figures_reach_one_that_was_never_timed() -> None:
+    """seconds = 5 ms + 10 · batch / GFLOP/s: a device's own offset would say nothing of another."""
+    rows = [row for row in jobs() if row["model"] == "small" and row["gpus"] == 1]
+    known = sample(rows, "device", "batch")
+    model = fitted("nnls", known, device="figures")
+    assert "[device" not in model.formula()
+    assert at(known, model, device="rtx3090", batch=64) == pytest.approx(0.005 + 640 / 35580, rel=0.1)
+
+
 def test_sequential_selection_drops_what_does_not_help() -> None:
     random = np.random.default_rng(5)
     rows = [

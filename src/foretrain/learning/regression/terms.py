@@ -18,7 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from foretrain.learning.regression.columns import ITERATIONS, NATURAL_POWER, PREDICTED, Feature, Schema
+from foretrain.learning.regression.columns import (
+    DEVICE,
+    ITERATIONS,
+    NATURAL_POWER,
+    PREDICTED,
+    Feature,
+    Schema,
+)
 from foretrain.learning.regression.table import Sample
 from foretrain.prediction.operators.listing import Floats
 
@@ -98,21 +105,27 @@ def varying(sample: Sample) -> tuple[Feature, ...]:
     )
 
 
-def candidates(sample: Sample) -> tuple[Term, ...]:
+NAMED, FIGURES = "named", "figures"
+"""Whether devices have offsets of their own, or are known by their figures alone, as new ones are."""
+
+
+def candidates(sample: Sample, device: object = NAMED) -> tuple[Term, ...]:
     """All terms a regression may choose among, of the rows it is fitted to."""
     powers = {each.name: powers_of(each, sample.column(each.name)) for each in varying(sample)}
     plain = list(_products(powers))
-    indicators = indicators_of(sample)
+    indicators = indicators_of(sample, device)
     simple = [term for term in plain if _factors(term) <= 1 or is_natural(term)]
     mixed = [Term(term.powers, (), each.equals) for each in indicators for term in simple]
     return (*plain, *indicators, *mixed)
 
 
-def indicators_of(sample: Sample) -> tuple[Term, ...]:
+def indicators_of(sample: Sample, device: object = NAMED) -> tuple[Term, ...]:
     """One indicator for each category these rows have."""
+    has_figures = any(each.of_device for each in sample.schema.features)
     return tuple(
         Term(equals=((feature.name, feature.categories[int(code)]),))
         for feature in sample.schema.texts
+        if not (device == FIGURES and has_figures and feature.role == DEVICE)
         for code in np.unique(sample.column(feature.name)).tolist()
         if code >= 0
     )
@@ -143,13 +156,13 @@ def _is_iterations(name: str) -> bool:
     return Feature(name).role == ITERATIONS
 
 
-def log_terms(sample: Sample) -> tuple[Term, ...]:
+def log_terms(sample: Sample, device: object = NAMED) -> tuple[Term, ...]:
     """Logarithms of the numbers that are above 0 and vary (others as they are), and the indicators."""
     logs = tuple(
         Term(logs=(each.name,)) if float(sample.column(each.name).min()) > 0 else Term(((each.name, 1),))
         for each in varying(sample)
     )
-    return (*logs, *indicators_of(sample))
+    return (*logs, *indicators_of(sample, device))
 
 
 def formatted(coefficients: Sequence[float], terms: Sequence[Term]) -> str:

@@ -18,9 +18,10 @@ from foretrain.learning.regression.columns import Schema
 from foretrain.learning.regression.stepwise import ENTER, select
 from foretrain.learning.regression.table import Sample
 from foretrain.learning.regression.techniques._base import LinearPredictor, Parameters, Technique, read_linear
-from foretrain.learning.regression.terms import candidates, matrix
+from foretrain.learning.regression.terms import FIGURES, NAMED, candidates, matrix
 
 _MOST_TERMS = 40
+STRICT = 0.05
 
 
 class Linear(Technique):
@@ -30,12 +31,16 @@ class Linear(Technique):
     about = "linear regression, terms chosen by partial F-tests (Draper and Smith)"
 
     def grid(self) -> tuple[Parameters, ...]:
-        """Two thresholds of the F-tests."""
-        return ({"enter": ENTER}, {"enter": ENTER / 3})
+        """Thresholds of the F-tests, and how devices are known."""
+        return (
+            {"enter": ENTER, "device": NAMED},
+            {"enter": STRICT, "device": NAMED},
+            {"enter": ENTER, "device": FIGURES},
+        )
 
     def fit(self, sample: Sample, parameters: Parameters) -> LinearPredictor:
         """The terms that are significant in these rows."""
-        offered = candidates(sample)
+        offered = candidates(sample, parameters["device"])
         columns = matrix(offered, sample.schema, sample.rows)
         enter = float(parameters["enter"])
         most = min(max(0, len(sample) - 2), _MOST_TERMS)

@@ -16,7 +16,7 @@ import numpy as np
 from foretrain.learning.regression.columns import Schema
 from foretrain.learning.regression.table import Sample
 from foretrain.learning.regression.techniques._base import LinearPredictor, Parameters, Technique, read_linear
-from foretrain.learning.regression.terms import Term, candidates, is_natural, matrix
+from foretrain.learning.regression.terms import FIGURES, NAMED, Term, candidates, is_natural, matrix
 
 
 class NonNegative(Technique):
@@ -25,10 +25,13 @@ class NonNegative(Technique):
     name = "nnls"
     about = "non-negative least squares: every term adds time"
 
+    def grid(self) -> tuple[Parameters, ...]:
+        """How devices are known."""
+        return ({"device": NAMED}, {"device": FIGURES})
+
     def fit(self, sample: Sample, parameters: Parameters) -> LinearPredictor:
         """Relative errors least."""
-        del parameters
-        natural = [term for term in candidates(sample) if is_natural(term)]
+        natural = [term for term in candidates(sample, parameters["device"]) if is_natural(term)]
         return non_negative(sample, natural)
 
     def read(self, plain: Mapping[str, Any], schema: Schema) -> LinearPredictor:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from foretrain.learning.regression.columns import Schema
 from foretrain.learning.regression.table import Sample
 from foretrain.learning.regression.techniques._base import LinearPredictor, Parameters, Technique, read_linear
-from foretrain.learning.regression.terms import Term, log_terms, matrix
+from foretrain.learning.regression.terms import FIGURES, NAMED, Term, log_terms, matrix
 from foretrain.prediction.operators.listing import Floats
 
 _LEAST_ROWS_FOR_SELECTION = 12
@@ -33,9 +33,13 @@ class Ridge(Technique):
     about = "ridge regression of logarithms: a power law, with sequential feature selection"
 
     def grid(self) -> tuple[Parameters, ...]:
-        """How strongly coefficients shrink, with and without selection of features."""
-        plain = tuple({"alpha": alpha, "features": "all"} for alpha in (0.001, 0.1, 1.0, 10.0))
-        return (*plain, {"alpha": 0.1, "features": "sequential"})
+        """How strongly coefficients shrink, selection of features, and how devices are known."""
+        plain = tuple({"alpha": alpha, "features": "all", "device": NAMED} for alpha in (0.001, 0.1, 1.0, 10.0))
+        return (
+            *plain,
+            {"alpha": 0.1, "features": "sequential", "device": NAMED},
+            {"alpha": 0.1, "features": "all", "device": FIGURES},
+        )
 
     def fit(self, sample: Sample, parameters: Parameters) -> LinearPredictor:
         """A pipeline of scaling, selection and ridge; its coefficients are put back on the plain terms."""
@@ -43,7 +47,7 @@ class Ridge(Technique):
         from sklearn.pipeline import make_pipeline
         from sklearn.preprocessing import StandardScaler
 
-        terms = log_terms(sample)
+        terms = log_terms(sample, parameters["device"])
         columns, logs = matrix(terms, sample.schema, sample.rows), np.log(sample.measured)
         is_selected = parameters["features"] == "sequential" and len(sample) >= _LEAST_ROWS_FOR_SELECTION
         chosen = _sequential(terms, columns, logs) if is_selected else np.ones(len(terms), bool)
