@@ -1,8 +1,8 @@
 """Per-layer regressions judged: whole networks from profiles of this machine, single layers from data sets.
 
-The profiles in `data/layers` were measured by `foretrain profile MODEL --here --batch 2 --image-size 96
---no-optimizer --json` on one core of a shared virtual machine, and reduced to their layers. Lines fitted to one
-network predict the others (the seed: GoogLeNet's layers predict AlexNet), and lines of all others predict one.
+The layers in `data/layers` were timed by `validation/measure_layers.py` on one core of a shared virtual
+machine. Lines fitted to one network predict the others (the seed: GoogLeNet's layers predict AlexNet), and
+lines of all others predict one.
 """
 
 from __future__ import annotations

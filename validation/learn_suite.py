@@ -1,9 +1,9 @@
 """What `foretrain learn` reaches on public timings: the four extrapolations of the seed, cell by cell.
 
 A cell is a network on a GPU, as in the seed's tables (`data/seed_cells.toml`), and its error the mean of its
-rows that were left out. PROFET has the seed's K80 and M60 and varies batch, GPU and depth; Lambda's TensorFlow
-runs vary the number of GPUs and have eleven GPU types. Every model is fitted to rows before the extrapolation
-only, and so are the constants of the prediction that the gray box starts from.
+rows that were left out. PROFET has the seed's K80 and M60 and varies batch, GPU and depth; Lambda's
+TensorFlow runs vary the number of GPUs and have ten GPU types. Every model is fitted to rows before the
+extrapolation only, and so are the constants of the prediction that the gray box starts from.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from foretrain.learning.regression.table import Sample, sample_of, table_of
 from foretrain.learning.regression.techniques._base import Parameters
 from foretrain.learning.regression.techniques.catalogue import techniques
 from foretrain.learning.regression.terms import FIGURES
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.listing import Flags, Floats
 from validation.learn_layers import layer_sets, profile_cases
 from validation.learn_tables import LambdaRow, Profet, read_lambda, read_profet
 from validation.report import Case, Metrics, SuiteReport, metrics, quantile
@@ -39,20 +39,20 @@ _DEPTHS = {"ResNet18": 8, "ResNet34": 16, "VGG11": 8, "VGG13": 10, "VGG16": 13, 
 _SMALL = 64
 
 _NOTES = (
-    "A cell is one network on one GPU (of the seed also one number of GPUs), its error the mean over its rows "
-    "left out; PROFET's cells have up to five image sizes. The figures are the mean, median and 90th percentile "
-    "over cells.",
-    "Batch size: batches 128 and 256 from 16, 32 and 64 of the same GPU. Black boxes are fitted to one network "
-    "at one image size, as the seed's; the gray box to all networks of the GPU.",
+    "A cell is one network on one GPU (of the seed also one number of GPUs), its error the mean over its "
+    "rows left out; PROFET's cells have up to five image sizes. The figures are mean, median and 90th "
+    "percentile over cells.",
+    "Batch size: batches 128 and 256 from 16, 32 and 64 of the same GPU. Black boxes are fitted to one "
+    "network at one image size, as the seed's; the gray box to all networks of the GPU.",
     "GPU count: the most GPUs of a machine from the fewer ones, weak scaling, Lambda's TensorFlow runs.",
-    "Compute power: a GPU from the others. The seed's GPUs are of 2014 to 2017; of PROFET's four, each is the "
-    "only one of its generation. A K80 has 10 % fewer GFLOP/s than an M60 and takes 1.8 times as long, "
+    "Compute power: a GPU from the others. The seed's GPUs are of 2014 to 2017; of PROFET's four, each is "
+    "the only one of its generation. A K80 has 10 % fewer GFLOP/s than an M60 and takes 1.8 times as long, "
     "which no property of the sheets explains: cuDNN's kernels for Kepler reach less than half the share of the "
     "peak that those for Maxwell reach. Where another GPU of the generation was timed (Lambda's Turing and "
     "Ampere), the gray box carries its offset over.",
-    "Inner modules: ResNet34 from ResNet18, VGG19 from VGG11, 13 and 16, of the same GPU (PROFET), ResNet-152 "
-    "from ResNet-50 (Lambda). One depth of ResNet is no basis for a black box in the depth; its cells have no "
-    "figure of one.",
+    "Inner modules: ResNet34 from ResNet18, VGG19 from VGG11, 13 and 16, of the same GPU (PROFET), ResNet-"
+    "152 from ResNet-50 (Lambda). One depth of ResNet is no basis for a black box in the depth; those "
+    "cells have no figure of one.",
 )
 
 
@@ -70,7 +70,9 @@ def run(data: Path) -> SuiteReport:
     by_set: dict[str, dict[str, Metrics]] = {}
     for question, cases in questions.items():
         by_set[f"{question}, cells"] = _cell_metrics(cases) | _seed_metrics(question.partition(",")[0])
-    both = [case for name in ("compute-power, PROFET", "compute-power, Lambda FP32") for case in questions[name]]
+    both = [
+        case for name in ("compute-power, PROFET", "compute-power, Lambda FP32") for case in questions[name]
+    ]
     by_set["compute-power, both, cells"] = _cell_metrics(both) | _seed_metrics("compute-power")
     for question in ("batch-size", "compute-power, PROFET"):
         for name in sorted({case.group.partition(" on ")[0] for case in questions[question]}):
@@ -100,7 +102,9 @@ def _cell_metrics(cases: Sequence[Case]) -> dict[str, Metrics]:
 
 
 def _over_cells(errors: Sequence[float]) -> Metrics:
-    return Metrics(len(errors), statistics.fmean(errors), statistics.median(errors), quantile(errors, 0.9), 0.0)
+    return Metrics(
+        len(errors), statistics.fmean(errors), statistics.median(errors), quantile(errors, 0.9), 0.0
+    )
 
 
 def _seed_metrics(question: str) -> dict[str, Metrics]:
@@ -224,7 +228,9 @@ def _per_model(sample: Sample, fold: Fold, technique: str) -> Floats:
 
 
 def _nearest_fewer(sample: Sample, fold: Fold, index: int) -> float:
-    same = [each for each in fold.train.tolist() if sample.column("model")[each] == sample.column("model")[index]]
+    same = [
+        each for each in fold.train.tolist() if sample.column("model")[each] == sample.column("model")[index]
+    ]
     if not same:
         return float("nan")
     return float(sample.measured[max(same, key=lambda each: float(sample.column("gpus")[each]))])
@@ -299,12 +305,9 @@ def _inner_modules(profet: Profet) -> list[Case]:
     return cases
 
 
-def _deeper_cases(profet: Profet, here: Floats, predicted: Floats, model: str, gpu: str) -> list[Case]:
+def _deeper_cases(profet: Profet, here: Flags, predicted: Floats, model: str, gpu: str) -> list[Case]:
     names = ("model", "dataset", "batch", "predicted_seconds")
-    rows = [
-        {**row, "depth": _DEPTHS[row.pop("model")]}
-        for row in profet.rows(here.astype(bool), predicted, names)
-    ]
+    rows = [{**row, "depth": _DEPTHS[row.pop("model")]} for row in profet.rows(here, predicted, names)]
     columns = ("dataset", "batch", "depth", "predicted_seconds")
     sample = sample_of(table_of(rows), "seconds", columns)
     is_out = sample.column("depth") == _DEPTHS[model]

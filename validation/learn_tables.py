@@ -1,10 +1,10 @@
 """Public timings as tables to learn from, with foretrain's own prediction of every row.
 
-PROFET (Keras): the prediction is that of a Keras loop around foretrain's operators, whose constants are fitted
-to the rows that the question at hand allows (`calibration/steps/keras_harness.py`). Lambda (TensorFlow 1 and
-2, one GPU): foretrain's prediction of the PyTorch network of the same name, as it is. Its FP32 runs are true
-FP32 also on Ampere (stock TensorFlow before TF32), except on the A100-PCIE machine, which is 2.5 times as fast
-as FP32 allows and so ran TF32.
+PROFET (Keras): the prediction is that of a Keras loop around foretrain's operators, whose constants are
+fitted to the rows that the question at hand allows (`calibration/steps/keras_harness.py`). Lambda (TensorFlow
+1 and 2, one GPU): foretrain's prediction of the PyTorch network of the same name, as it is. Its FP32 runs are
+true FP32 also on Ampere (stock TensorFlow before TF32), except on the A100-PCIE machine, which is 2.5 times
+as fast as FP32 allows and so ran TF32.
 """
 
 from __future__ import annotations

@@ -38,16 +38,22 @@ def test_a_table_is_learned_saved_drawn_and_used(
     assert "seconds = 0.01 + 0.0001 · (batch)" in run.stdout
     assert "gray-box" in run.stdout
     assert plot.read_text(encoding="utf-8").startswith("<?xml")
-    found = predicted("predict", "mnist-cnn", "--on", "t4", "--batch", "256", "--cost-model", str(model), "--no-advice")
+    found = predicted(
+        "predict", "mnist-cnn", "--on", "t4", "--batch", "256", "--cost-model", str(model), "--no-advice"
+    )
     assert found["step"]["seconds"]["p50"] == pytest.approx(0.0356, rel=0.01)
     assert found["knowledge"] == "extrapolated"
-    within = predicted("predict", "mnist-cnn", "--on", "t4", "--batch", "64", "--cost-model", str(model), "--no-advice")
+    within = predicted(
+        "predict", "mnist-cnn", "--on", "t4", "--batch", "64", "--cost-model", str(model), "--no-advice"
+    )
     assert within["knowledge"] == "measured"
 
 
 def test_json_is_what_python_answers(run_here: Run, table: Path) -> None:
     printed = json.loads(
-        run_here("learn", str(table), "--target", "seconds", "--technique", "linear", "--no-gray-box", "--json").stdout
+        run_here(
+            "learn", str(table), "--target", "seconds", "--technique", "linear", "--no-gray-box", "--json"
+        ).stdout
     )
     answer = ft.learn(str(table), target="seconds", technique="linear", gray_box=False)
     assert printed == json.loads(answer.to_json())
@@ -72,7 +78,11 @@ def test_rows_in_python_and_prices_for_a_scheduler(tmp_path: Path) -> None:
         ((), 2, "learn takes either a --table of timings or --runs of the store"),
         (("TABLE",), 2, "give --target, the column to predict: one of model, device, batch, seconds"),
         (("TABLE", "--target", "second"), 2, "did you mean seconds"),
-        (("TABLE", "--target", "seconds", "--split", "gpu-count"), 2, "split gpu-count needs a column 'gpus'"),
+        (
+            ("TABLE", "--target", "seconds", "--split", "gpu-count"),
+            2,
+            "split gpu-count needs a column 'gpus'",
+        ),
         (("TABLE", "--target", "seconds", "--technique", "magic"), 2, "no technique 'magic'"),
         (("TABLE", "--target", "seconds", "--save", "model.pkl"), 2, "end the name in .json"),
         (("TABLE", "--target", "seconds", "--features", "colour"), 2, "colour"),
@@ -81,9 +91,7 @@ def test_rows_in_python_and_prices_for_a_scheduler(tmp_path: Path) -> None:
         (("none.csv", "--target", "seconds"), 3, "no table none.csv"),
     ],
 )
-def test_bad_input(
-    run_here: Run, table: Path, arguments: tuple[str, ...], code: int, message: str
-) -> None:
+def test_bad_input(run_here: Run, table: Path, arguments: tuple[str, ...], code: int, message: str) -> None:
     given = [str(table) if each == "TABLE" else each for each in arguments]
     run = run_here("learn", *given, "--no-gray-box")
     assert run.returncode == code, run.stderr

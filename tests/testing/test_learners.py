@@ -58,7 +58,9 @@ TestGrayBox = suite_of("gray-box")
 
 
 def test_no_technique_is_left_out() -> None:
-    tested = {each.technique for name, each in globals().items() if name.startswith("Test") and each.__bases__}
+    tested = {
+        each.technique for name, each in globals().items() if name.startswith("Test") and each.__bases__
+    }
     assert tested == set(techniques())
 
 

@@ -376,8 +376,8 @@ def _fitted(request: PredictRequest, file: str) -> CostModel:
     path = Path(file).expanduser()
     if not path.suffix and not path.exists():
         raise InvalidRequest(
-            f"`cost_model` {file!r} is not one of {', '.join((*CHOICES, END_TO_END))}, a FILE of timings or a "
-            "model that `learn` saved"
+            f"`cost_model` {file!r} is not one of {', '.join((*CHOICES, END_TO_END))}, a FILE of timings "
+            "or a model that `learn` saved"
         )
     if request.timings is not None:
         raise InvalidRequest("`cost_model` is a file already; leave out `timings`")

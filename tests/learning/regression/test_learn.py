@@ -54,7 +54,9 @@ def test_a_split_that_the_table_does_not_allow() -> None:
     known = sample(per_batch())
     assert possible_splits(known) == ("random", "batch-size")
     assert possible_splits(sample(jobs())) == ("random", "batch-size", "gpu-count", "compute-power")
-    with pytest.raises(InvalidRequest, match="split gpu-count needs a column 'gpus' that varies; these do: batch"):
+    with pytest.raises(
+        InvalidRequest, match="split gpu-count needs a column 'gpus' that varies; these do: batch"
+    ):
         folds(known, "gpu-count")
     with pytest.raises(UnknownName, match="Splits: random, batch-size"):
         folds(known, "sideways")
@@ -171,7 +173,12 @@ def run(batch: int, **changes: Any) -> Run:
         environment=Environment(device="t4", device_name="T4"),
         provenance="test",
         summary=StepSummary(
-            seconds=seconds, p10_seconds=seconds, p90_seconds=seconds, steps=100, warm_up_steps=5, variation=0.0
+            seconds=seconds,
+            p10_seconds=seconds,
+            p90_seconds=seconds,
+            steps=100,
+            warm_up_steps=5,
+            variation=0.0,
         ),
         prediction=PredictionMade(
             made_at=datetime(2026, 11, 16, tzinfo=UTC), version="0", knowledge="calibrated",
@@ -202,5 +209,3 @@ def test_settings_that_only_some_runs_have_are_left_out() -> None:
 def test_no_completed_runs() -> None:
     with pytest.raises(MissingData, match="none of the 1 runs is completed"):
         table_of_runs([run(8, status=Status.FAILED)], "runs")
-
-

@@ -139,7 +139,13 @@ def test_names_of_drivers_and_clouds_are_the_same_device() -> None:
 
 @pytest.mark.parametrize(
     ("column", "role"),
-    [("batchsize", "batch"), ("Batch Size", "batch"), ("ngpu", "gpus"), ("network", "model"), ("colour", None)],
+    [
+        ("batchsize", "batch"),
+        ("Batch Size", "batch"),
+        ("ngpu", "gpus"),
+        ("network", "model"),
+        ("colour", None),
+    ],
 )
 def test_roles_by_name(column: str, role: str | None) -> None:
     assert role_of(column) == role

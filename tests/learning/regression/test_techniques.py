@@ -44,9 +44,7 @@ def test_terms_by_hand() -> None:
 
 
 def test_all_products_of_two_features_and_their_inverses() -> None:
-    rows = [
-        {"batch": b, "gpus": g, "seconds": b + g} for b in (1, 2, 3, 4) for g in (1, 2, 3)
-    ]
+    rows = [{"batch": b, "gpus": g, "seconds": b + g} for b in (1, 2, 3, 4) for g in (1, 2, 3)]
     assert {str(term) for term in candidates(sample(rows))} == {
         "batch", "1 / batch", "gpus", "batch · gpus", "gpus / batch",
     }  # fmt: skip

@@ -55,7 +55,7 @@ def role_of(column: str) -> str | None:
 
 @dataclass(frozen=True)
 class Feature:
-    """A column that a model may use: numbers in a range, or categories; `of_device` is looked up by device."""
+    """A column that a model may use: numbers in a range, or categories; `of_device`: looked up by device."""
 
     name: str
     categories: tuple[str, ...] = ()
@@ -178,10 +178,10 @@ def device_figures(name: str) -> tuple[str, dict[str, float | str]] | None:
     """Id, FP32 peak, memory bandwidth and generation of a device; None for a name foretrain does not know."""
     if name not in devices():
         return None
-    found = devices()[name]
-    peak = found.sheet.number("fp32_flop_per_second") / 1e9
-    bandwidth = found.memory_bytes_per_second / 1e9
-    return found.id, {GFLOP: peak, BANDWIDTH: bandwidth, GENERATION: found.generation}
+    known = devices()[name]
+    peak = known.sheet.number("fp32_flop_per_second") / 1e9
+    bandwidth = known.memory_bytes_per_second / 1e9
+    return known.id, {GFLOP: peak, BANDWIDTH: bandwidth, GENERATION: known.generation}
 
 
 def _is_beyond(feature: Feature, value: float) -> bool:

@@ -82,8 +82,8 @@ class LearnedSteps(CostModel):
                 continue
             span = ", ".join(feature.categories) or f"{feature.low:g} to {feature.high:g}"
             raise InvalidRequest(
-                f"the timings differ in {feature.name} ({span}), which `predict` does not know: learn a model "
-                "of timings that agree in it"
+                f"the timings differ in {feature.name} ({span}), which `predict` does not know: learn a "
+                "model of timings that agree in it"
             )
         return settings
 
@@ -95,21 +95,29 @@ class LearnedSteps(CostModel):
         return float(fixed[0]) if fixed else 1.0
 
 
-def learned_steps(file: Path, network: str = "", given: Mapping[str, float | str] | None = None) -> LearnedSteps:
+def learned_steps(
+    file: Path, network: str = "", given: Mapping[str, float | str] | None = None
+) -> LearnedSteps:
     """The cost model of a saved model, or of a table of timings that is fitted now."""
     if is_model_file(file):
-        return LearnedSteps(load(file), f"model learned from {load(file).evidence.source}", network, given or {})
+        return LearnedSteps(
+            load(file), f"model learned from {load(file).evidence.source}", network, given or {}
+        )
     return timed_steps(file, network, given)
 
 
-def timed_steps(file: Path, network: str = "", given: Mapping[str, float | str] | None = None) -> LearnedSteps:
+def timed_steps(
+    file: Path, network: str = "", given: Mapping[str, float | str] | None = None
+) -> LearnedSteps:
     """The end-to-end regression of a table with a column `seconds`; `network` where it has several."""
     table = _of_network(read_table(file), network)
     sample = sample_of(table, TARGET, tuple(name for name in table.columns if name != TARGET))
     source = f"end-to-end regression on {file.name}"
     technique = techniques()[_TECHNIQUE]
     if len(sample) >= LEAST_TO_CHOOSE:
-        return LearnedSteps(fitted(sample, judge(sample, RANDOM, [technique])[0]), source, network, given or {})
+        return LearnedSteps(
+            fitted(sample, judge(sample, RANDOM, [technique])[0]), source, network, given or {}
+        )
     parameters = technique.grid()[0]
     model = LearnedModel(
         technique.name, parameters, TARGET, sample.schema, technique.fit(sample, parameters),

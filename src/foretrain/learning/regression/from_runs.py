@@ -19,8 +19,8 @@ def table_of_runs(runs: Sequence[Run], source: str, target: str = STEP_SECONDS) 
     rows = [_row(run, target) for run in runs if run.status is Status.COMPLETED and run.summary is not None]
     if not rows:
         raise MissingData(
-            f"{source}: none of the {len(runs)} runs is completed and has step times; `foretrain measure` and "
-            "`foretrain campaign` store some"
+            f"{source}: none of the {len(runs)} runs is completed and has step times; `foretrain measure` "
+            "and `foretrain campaign` store some"
         )
     common = [name for name in rows[0] if all(row.get(name) is not None for row in rows)]
     return table_of([{name: row[name] for name in common} for row in rows], source)

@@ -30,6 +30,7 @@ from foretrain.workloads.ops import Kind
 OPERATIONS, PREDICTED = "operations", "predicted"
 _UNITS = {OPERATIONS: ("GFLOP", 1e9), PREDICTED: ("predicted second", 1.0)}
 _LEAST_SECONDS = 1e-6
+_REWEIGHTINGS = 12
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ class LayersAnswer(Answer):
 def read_profile(file: Path) -> LayerProfile:
     """The layers in a file that `foretrain profile --json` wrote."""
     if not file.is_file():
-        raise MissingData(f"no profile {file}; `foretrain profile MODEL --here --json > {file}` makes one")
+        raise MissingData(f"no profile {file}; `foretrain profile` makes one with `json`")
     try:
         raw = json.loads(file.read_text(encoding="utf-8"))
         layers = tuple(
@@ -133,10 +134,16 @@ def read_profile(file: Path) -> LayerProfile:
             for each in raw["works"]
         )  # fmt: skip
         return LayerProfile(
-            str(raw["model"]), str(raw["device"]), int(raw["batch"]), float(raw["traced_step_seconds"]), layers
+            str(raw["model"]),
+            str(raw["device"]),
+            int(raw["batch"]),
+            float(raw["traced_step_seconds"]),
+            layers,
         )
     except (UnicodeDecodeError, ValueError, KeyError, TypeError) as error:
-        raise InvalidData(str(file), f"is not a profile with layers (`foretrain profile --json`): {error}") from error
+        raise InvalidData(
+            str(file), f"is not a profile with layers (`foretrain profile --json`): {error}"
+        ) from error
 
 
 def learn_layers(
@@ -184,16 +191,21 @@ def _lines(profiles: Sequence[LayerProfile], complexity: str) -> dict[str, Layer
 
 
 def _line(layers: Sequence[LayerTime], complexity: str) -> LayerLine:
-    """Non-negative least squares; a layer counts by its time, so that sums are right."""
+    """Non-negative least squares whose variance grows with the predicted time, found by reweighting.
+
+    Σ (t - p) / p · p = 0 at the end: the lines sum to the measured time of all layers of the type.
+    """
     from scipy.optimize import nnls
 
     seconds: Floats = np.array([layer.measured_seconds for layer in layers])
     design = np.array([[layer.works, _complexity(layer, complexity)] for layer in layers], float)
-    weight = 1 / np.sqrt(np.maximum(seconds, _LEAST_SECONDS))
-    weighted = design * weight[:, None]
-    scale = np.sqrt((weighted**2).sum(axis=0))
-    scale[scale == 0] = 1.0
-    start, slope = (nnls(weighted / scale, seconds * weight)[0] / scale).tolist()
+    scale = np.maximum(design.max(axis=0), np.finfo(float).tiny)
+    variance = seconds
+    for _ in range(_REWEIGHTINGS):
+        weight = 1 / np.sqrt(np.maximum(variance, _LEAST_SECONDS))
+        slopes = nnls(design / scale * weight[:, None], seconds * weight)[0] / scale
+        variance = design @ slopes
+    start, slope = slopes.tolist()
     return LayerLine(start_seconds=start, slope=slope, layers=len(layers))
 
 

@@ -1,7 +1,7 @@
 """A learned model: rows in, seconds with an interval out; kept as a JSON file.
 
-The file holds numbers, names and, for gradient boosting, LightGBM's text: nothing in it is executed. It states
-its format and version; what does not match is refused with the reason.
+The file holds numbers, names and, for gradient boosting, LightGBM's text: nothing in it is executed. It
+states its format and version; what does not match is refused with the reason.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def is_model_file(file: Path) -> bool:
 def load(file: Path) -> LearnedModel:
     """The model of a file; a file of something else, of another version or damaged is refused."""
     if not file.is_file():
-        raise MissingData(f"no model {file}; `foretrain learn TABLE.csv --target COLUMN --save {file}` makes one")
+        raise MissingData(f"no model {file}; `foretrain learn` makes one and writes it with `save`")
     try:
         raw = json.loads(file.read_text(encoding="utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
@@ -119,7 +119,8 @@ def load(file: Path) -> LearnedModel:
         raise InvalidData(str(file), f"is not a learned model (format {FORMAT})")
     if raw.get("version") != VERSION:
         raise InvalidData(
-            str(file), f"is of version {raw.get('version')}; this foretrain reads version {VERSION}: learn it again"
+            str(file),
+            f"is of version {raw.get('version')}; this foretrain reads version {VERSION}: learn it again",
         )
     try:
         return _model(raw)

@@ -55,10 +55,12 @@ def predicted_seconds(
     model: str, device_name: str, batch: int, gpus: int = 1, options: Mapping[str, Any] | None = None
 ) -> float:
     """The predicted step; on several GPUs of one node by data parallelism."""
-    typed = {name: _typed(name, value) for name, value in (options or {}).items()}
+    typed = {name: _typed(value) for name, value in (options or {}).items()}
     workload = workload_of(WorkloadRequest(model=model, batch=batch, **typed))
     if gpus == 1:
-        return step_estimate(OperatorCostModel().priced(graph_at(workload, batch), device(device_name))).seconds
+        return step_estimate(
+            OperatorCostModel().priced(graph_at(workload, batch), device(device_name))
+        ).seconds
     return _on_many(workload, f"{device(device_name).id}:{gpus}")
 
 
@@ -85,7 +87,7 @@ def _whole(value: Any) -> int:
     return int(number)
 
 
-def _typed(name: str, value: Any) -> Any:
+def _typed(value: Any) -> Any:
     """A cell as the option takes it: text of a CSV file as a number where it is one."""
     if isinstance(value, str) and value.strip().isdigit():
         return int(value)

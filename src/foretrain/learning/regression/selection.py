@@ -1,4 +1,4 @@
-"""Which technique, with which hyper-parameters: chosen by cross-validation, judged on rows that chose nothing.
+"""Which technique, with which hyper-parameters: chosen by cross-validation, judged on rows left out of it.
 
 For every fold of a split, hyper-parameters are chosen within its training rows by the same kind of split, the
 technique is fitted to these rows with them, and its errors on the rows left out are reported. Everything that
@@ -30,7 +30,7 @@ class Judged:
     """One technique on one split.
 
     `selection_error` is its mean relative error inside the training rows, `parameters` those that all folds
-    of the whole sample prefer. `predicted` are its predictions of the rows left out, NaN where a row never is.
+    of the whole sample prefer. `predicted` are its predictions of the rows left out, NaN for all others.
     """
 
     technique: str
@@ -90,7 +90,9 @@ def _judged(sample: Sample, split: str, outer: Sequence[Fold], technique: Techni
     for number, (fold, parts) in enumerate(inner):
         measured = sample.measured[fold.train]
         inside = [
-            _mean_error([(measured[part.test], made[place, number, index]) for index, part in enumerate(parts)])
+            _mean_error(
+                [(measured[part.test], made[place, number, index]) for index, part in enumerate(parts)]
+            )
             for place in range(len(grid))
         ]
         best = int(np.argmin(inside))

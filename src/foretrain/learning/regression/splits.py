@@ -25,7 +25,7 @@ EXTRAPOLATIONS: Mapping[str, tuple[str, ...]] = {
     "compute-power": (DEVICE, GFLOP),
     "inner-modules": (DEPTH,),
 }
-"""The named extrapolations, and the roles of the column that each leaves out by; the first there is counts."""
+"""The named extrapolations, and the roles of the column that each leaves out by; the first one counts."""
 _EACH_VALUE = frozenset({"compute-power"})
 FOLDS = 5
 _SEED = 0
@@ -60,8 +60,8 @@ def folds(sample: Sample, split: str, count: int = FOLDS) -> tuple[Fold, ...]:
     usable = tuple(fold for fold in made if len(fold.train) >= _LEAST_TRAINED)
     if not usable:
         raise InvalidRequest(
-            f"split {split} leaves fewer than {_LEAST_TRAINED} rows to fit; give more rows at other values of "
-            f"{feature.name!r}"
+            f"split {split} leaves fewer than {_LEAST_TRAINED} rows to fit; give more rows at other values "
+            f"of {feature.name!r}"
         )
     return usable
 
@@ -110,8 +110,8 @@ def _feature(sample: Sample, split: str) -> Feature:
         if feature is not None:
             return feature
     raise InvalidRequest(
-        f"split {split} needs a column {' or '.join(map(repr, EXTRAPOLATIONS[split]))} that varies; these do: "
-        f"{', '.join(sample.schema.names)}"
+        f"split {split} needs a column {' or '.join(map(repr, EXTRAPOLATIONS[split]))} that varies; these "
+        f"do: {', '.join(sample.schema.names)}"
     )
 
 

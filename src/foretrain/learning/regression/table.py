@@ -37,7 +37,7 @@ _MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "-"})
 _SHOWN = 5
 _MOST_CATEGORIES = 50
 _LEAKED = 0.002
-"""Standard deviation of log(target) left by one column (and products of batch and GPUs) that gives it away."""
+"""Standard deviation of log(target) left by a column (times batch and GPUs) that gives it away."""
 _LEAST_FOR_LEAKS = 5
 FIRST_ROW = 2
 """The row of a CSV file after its header, as editors number it."""
@@ -115,9 +115,7 @@ def read_table(file: Path) -> Table:
     kept = [(number, cells) for number, cells in lines[1:] if any(cell.strip() for cell in cells)]
     for number, cells in kept:
         if len(cells) != len(header):
-            raise InvalidData(
-                str(file), f"{len(cells)} cells where the header has {len(header)}", row=number
-            )
+            raise InvalidData(str(file), f"{len(cells)} cells where the header has {len(header)}", row=number)
     if not kept:
         raise InvalidData(str(file), "holds a header and no rows")
     columns = zip(*(cells for _, cells in kept), strict=True)
@@ -133,9 +131,7 @@ def table_of(rows: Sequence[Mapping[str, Any]], source: str = "rows") -> Table:
     return Table(source, {name: tuple(row.get(name) for row in rows) for name in names})
 
 
-def sample_of(
-    table: Table, target: str, features: Sequence[str] = (), drop_missing: bool = False
-) -> Sample:
+def sample_of(table: Table, target: str, features: Sequence[str] = (), drop_missing: bool = False) -> Sample:
     """The sample of a table; `features` restricts the columns, and keeps those that look measured."""
     chosen = _chosen(table, target, features)
     table, notes = _complete(table, (target, *chosen), drop_missing)
@@ -143,7 +139,7 @@ def sample_of(
     _check_target(table, target, measured)
     kept, dropped = _usable(table, chosen, bool(features))
     notes += dropped
-    schema, encoded = _encoded(table, kept)
+    schema, encoded = _encoded(kept)
     if not schema.features:
         raise InvalidRequest(
             f"{table.source}: no column but {target!r} varies; a regression needs one that does"
@@ -152,8 +148,8 @@ def sample_of(
     leaks = _leaks(sample)
     if leaks and not features:
         raise InvalidRequest(
-            f"{table.source}: {', '.join(map(repr, leaks))} gives {target!r} away to within {_LEAKED:.1%}: it "
-            f"looks measured along with the target. Name the columns to learn from with `features`: "
+            f"{table.source}: {', '.join(map(repr, leaks))} gives {target!r} away to within {_LEAKED:.1%}: "
+            f"it looks measured along with the target. Name the columns to learn from with `features`: "
             f"{','.join(name for name in chosen if name not in leaks)}"
         )
     if leaks:
@@ -236,8 +232,8 @@ def _check_target(table: Table, target: str, measured: Floats) -> None:
     if low:
         raise InvalidData(
             table.source,
-            f"the target {target!r} must be above 0 (errors are relative); it is {measured[low[0]]:g} and less "
-            f"in {_listed(table, low)}",
+            f"the target {target!r} must be above 0 (errors are relative); it is {measured[low[0]]:g} and "
+            f"less in {_listed(table, low)}",
         )
     if len(measured) > 1 and measured.max() <= measured.min() * (1 + 1e-12):
         raise InvalidRequest(
@@ -262,8 +258,8 @@ def _usable(
         if different > _MOST_CATEGORIES or (len(cells) > _SHOWN and different == len(cells)):
             if is_asked:
                 raise InvalidRequest(
-                    f"{table.source}: {name!r} has {different} different texts in {len(cells)} rows: it names "
-                    "rows and cannot be learned from"
+                    f"{table.source}: {name!r} has {different} different texts in {len(cells)} rows: it "
+                    "names rows and cannot be learned from"
                 )
             notes.append(f"{name} is left out: {different} different texts in {len(cells)} rows")
             continue
@@ -271,10 +267,10 @@ def _usable(
     return kept, tuple(notes)
 
 
-def _encoded(table: Table, columns: Mapping[str, tuple[Any, ...]]) -> tuple[Schema, Floats]:
+def _encoded(columns: Mapping[str, tuple[Any, ...]]) -> tuple[Schema, Floats]:
     """The schema of columns that vary, and the rows by it; devices get their figures."""
     plain = [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
-    figured = [dict(with_device_figures(row)) for row in plain]
+    figured: list[dict[str, Any]] = [dict(with_device_figures(row)) for row in plain]
     names = dict.fromkeys(name for row in figured for name in row)
     complete = [name for name in names if all(name in row for row in figured)]
     features, fixed = [], {}
@@ -333,8 +329,9 @@ def _medians(sample: Sample) -> Sample:
     different, inverse = np.unique(sample.rows, axis=0, return_inverse=True)
     if len(different) < LEAST_CONFIGURATIONS:
         raise MissingData(
-            f"{sample.source}: {sample.timings} rows of {len(different)} different configurations are too few "
-            f"for a regression: give at least {LEAST_CONFIGURATIONS} that differ in {', '.join(sample.schema.names)}"
+            f"{sample.source}: {sample.timings} rows of {len(different)} different configurations are too "
+            f"few for a regression: give at least {LEAST_CONFIGURATIONS} that differ in "
+            f"{', '.join(sample.schema.names)}"
         )
     if len(different) == len(sample):
         return sample

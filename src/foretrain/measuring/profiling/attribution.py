@@ -7,7 +7,7 @@ divided over the kinds of its parts. On a GPU the time is that of the kernels an
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from statistics import median
@@ -72,20 +72,15 @@ class MeasuredOperators:
     unlinked_kernels: int = 0
 
 
-def measured_operators(
-    trace: KinetoTrace, graph: Graph, of_steps: Callable[[Sequence[float]], float] = median
-) -> MeasuredOperators:
-    """The operators of the steps of a trace of a model, as the kinds and layers of its graph.
-
-    `of_steps` reduces the times of one operator in all steps; `min` where other work disturbs the machine.
-    """
+def measured_operators(trace: KinetoTrace, graph: Graph) -> MeasuredOperators:
+    """The operators of the steps of a trace of a model, as the kinds and layers of its graph."""
     windows = trace.steps
     dropped = _WARM_UP_STEPS if len(windows) >= _FEWEST_STEPS else 0
     attribution = _Attribution(trace, graph)
     steps = [attribution.step(*window) for window in windows[dropped:]]
     totals = [(end - start) * 1e-6 for start, end in windows[dropped:]]
     keys = {key for step in steps for key in step.seconds}
-    seconds = {key: of_steps([step.seconds.get(key, 0.0) for step in steps]) for key in keys}
+    seconds = {key: median([step.seconds.get(key, 0.0) for step in steps]) for key in keys}
     if not any(seconds.values()):
         what = "kernels linked to its operators" if trace.has_kernels else "operators inside its steps"
         raise InvalidData(trace.file, f"has no {what}; profile whole steps with CPU and GPU activities")
@@ -93,8 +88,8 @@ def measured_operators(
     return MeasuredOperators(
         steps=len(steps),
         dropped_steps=dropped,
-        step_seconds=of_steps(totals),
-        idle_seconds=of_steps([max(0.0, total - used) for total, used in zip(totals, busy, strict=True)]),
+        step_seconds=median(totals),
+        idle_seconds=median([max(0.0, total - used) for total, used in zip(totals, busy, strict=True)]),
         seconds=seconds,
         calls={key: round(median([step.calls.get(key, 0) for step in steps])) for key in keys},
         unlinked_kernels=trace.unlinked_kernels,

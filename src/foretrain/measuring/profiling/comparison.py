@@ -77,8 +77,8 @@ class LayerRow:
 class LayerWork:
     """The operators of one kind in one phase of one layer, for regressions per layer.
 
-    `operations` is the complexity of the published table (`prediction/operators/per_layer.py`), `works` how many
-    operators the recorded graph has there.
+    `operations` is the complexity of the published table (`prediction/operators/per_layer.py`), `works` how
+    many operators the recorded graph has there.
     """
 
     layer: str

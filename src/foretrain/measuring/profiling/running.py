@@ -177,7 +177,7 @@ class _Step:
         options = workload.options
         _refuse_unsupported(workload)
         self._where, self._options = where, options
-        self._example = _real_example(workload, where)
+        self._example = real_example(workload, where)
         self.module = self._example.module
         trained = [each for each in self.module.parameters() if each.requires_grad]
         self._optimizer = (
@@ -239,7 +239,7 @@ def _refuse_unsupported(workload: Workload) -> None:
         )
 
 
-def _real_example(workload: Workload, where: torch.device) -> Example:
+def real_example(workload: Workload, where: torch.device) -> Example:
     """The model with weights, and its inputs, on a device."""
     import torch
 

@@ -24,7 +24,9 @@ class LearnOutput(Output):
 
     save: Path | None = option(FILE, "Save the model for predict --cost-model FILE (.json).", panel=OUTPUT)
     plot: Path | None = option(
-        FILE, "Draw predicted over measured rows and their residuals into this .png or .svg file.", panel=OUTPUT
+        FILE,
+        "Draw predicted over measured rows and their residuals into this .png or .svg file.",
+        panel=OUTPUT,
     )
 
 
@@ -166,7 +168,9 @@ def _show_layers(answer: LayersAnswer) -> None:
     from foretrain.serving.cli.terminal import Column, print_line, print_table
     from foretrain.units import format_duration
 
-    print_line(f"t = b0 + b1 · c for each type of layer on {answer.device}, from {', '.join(answer.fitted)}", "bold")
+    print_line(
+        f"t = b0 + b1 · c for each type of layer on {answer.device}, from {', '.join(answer.fitted)}", "bold"
+    )
     print_table(
         [Column("layer"), Column("layers", right=True), Column("b0", right=True),
          Column(f"b1 per {answer.unit}", right=True)],
@@ -181,7 +185,8 @@ def _show_layers(answer: LayersAnswer) -> None:
          Column("predicted", right=True), Column("error", right=True), Column("fitted to")],
         [
             (row.model, str(row.batch), format_duration(row.measured_seconds),
-             format_duration(row.predicted_seconds), f"{row.error:+.1%}", "this model" if row.is_fitted else "others")
+             format_duration(row.predicted_seconds), f"{row.error:+.1%}",
+             "this model" if row.is_fitted else "others")
             for row in answer.predictions
         ],
     )  # fmt: skip
@@ -210,9 +215,9 @@ COMMAND = CommandFamily(
         LearnOutput,
         run,
         "Fits eight techniques of regression to a table (or to stored runs), judges each on rows it has not "
-        "seen (at random, or beyond the largest batch, the most GPUs, the devices timed, the deepest network) "
-        "and keeps the best. Where rows name a model, a device and a batch, foretrain's own prediction is one "
-        "of the inputs (gray box).",
+        "seen (at random, or beyond the largest batch, the most GPUs, the devices timed, the deepest "
+        "network) and keeps the best. Where rows name a model, a device and a batch, foretrain's own "
+        "prediction is one of the inputs (gray box).",
         (
             "foretrain learn timings.csv --target seconds",
             "foretrain learn timings.csv --target seconds --split batch-size,gpu-count --save mine.json",

@@ -103,8 +103,8 @@ class PredictRequest(
     )
     cost_model: str = option(
         TEXT,
-        "foretrain, roofline, per-layer, end-to-end (with `timings`), a FILE of your own timings, or a model that "
-        "learn saved (.json).",
+        "foretrain, roofline, per-layer, end-to-end (with `timings`), a FILE of your own timings, or a "
+        "model that learn saved (.json).",
         default="foretrain",
         panel=COST,
         metavar="NAME|FILE",
@@ -386,7 +386,9 @@ class LearnRequest(Request):
         default=("random",),
     )
     model: str | None = option(
-        MODEL_NAME, "The model of all rows, for the gray box, if the table has no column of it.", complete="model"
+        MODEL_NAME,
+        "The model of all rows, for the gray box, if the table has no column of it.",
+        complete="model",
     )
     gray_box: bool = option(
         SWITCH,

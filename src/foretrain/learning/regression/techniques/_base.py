@@ -92,9 +92,7 @@ class LinearPredictor(Predictor):
     def formula(self) -> str:
         """The sum of its terms that count."""
         kept = [
-            (value, term)
-            for value, term in zip(self.coefficients[1:], self.terms, strict=True)
-            if value != 0
+            (value, term) for value, term in zip(self.coefficients[1:], self.terms, strict=True) if value != 0
         ]
         text = formatted([self.coefficients[0], *(value for value, _ in kept)], [term for _, term in kept])
         return f"exp({text})" if self.is_log else text

@@ -60,7 +60,7 @@ class ForestPredictor(Predictor):
 
     def predict(self, rows: Floats) -> Floats:
         """The mean of all trees; thresholds are those of single precision, as they were learned."""
-        columns = matrix(self.terms, self.schema, rows).astype(np.float32)
+        columns = matrix(self.terms, self.schema, rows).astype(np.float32).astype(float)
         return np.asarray(np.exp(np.mean([tree.values(columns) for tree in self.trees], axis=0)))
 
     def to_plain(self) -> dict[str, Any]:

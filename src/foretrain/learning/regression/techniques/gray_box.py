@@ -54,12 +54,12 @@ class Inputs:
 
     def octaves(self, rows: Floats) -> Floats:
         """Numbers as octaves above the smallest that was fitted."""
-        return np.log2(rows[:, list(self.numbers)] / np.array(self.origins))
+        return np.asarray(np.log2(rows[:, list(self.numbers)] / np.array(self.origins)))
 
 
 def parts(inputs: Inputs, a: Floats, b: Floats) -> list[Floats]:
     """The covariance of each part at unit variance, between rows a and rows b."""
-    same, alike = (
+    same, related = (
         [
             ((a[:, None, place] == b[None, :, place]) & (a[:, None, place] != UNSEEN)).astype(float)
             for place in places
@@ -73,7 +73,7 @@ def parts(inputs: Inputs, a: Floats, b: Floats) -> list[Floats]:
         np.where(line > 0, np.minimum(np.abs(along_a[:, None, n]), np.abs(along_b[None, :, n])), 0.0)
         for n, line in enumerate(lines)
     ]
-    kinds: list[Floats] = [np.ones((len(a), len(b))), *same, *alike]
+    kinds: list[Floats] = [np.ones((len(a), len(b))), *same, *related]
     kinds += [every] if len(same) > 1 else []
     for own in (np.ones((1, 1)), *same, *([every] if len(same) > 1 else [])):
         kinds += [line * own for line in lines] + [walk * own for walk in walks]
@@ -154,7 +154,7 @@ class GrayBox(Technique):
         variances = _probable_variances(inputs, sample.rows[chosen], error[chosen])
         covariance = _weighted(variances, parts(inputs, sample.rows, sample.rows))
         covariance[np.diag_indices_from(covariance)] += variances[-1]
-        weights = np.linalg.solve(covariance, error)
+        weights: Floats = np.asarray(np.linalg.solve(covariance, error), float)
         return ResidualProcess(inputs, base, variances, sample.rows, weights)
 
     def read(self, plain: Mapping[str, Any], schema: Schema) -> ResidualProcess:
@@ -216,8 +216,8 @@ def _line(inputs: Inputs, sample: Sample) -> tuple[float, float, float]:
     columns += [sample.rows[:, inputs.batch]] if inputs.batch is not None else []
     weighted = np.column_stack(columns) / sample.measured[:, None]
     scale = np.sqrt((weighted**2).sum(axis=0))
-    found = (nnls(weighted / scale, np.ones(len(sample)))[0] / scale).tolist()
-    return (found[0], found[1], found[2] if len(found) > 2 else 0.0)
+    slopes = (nnls(weighted / scale, np.ones(len(sample)))[0] / scale).tolist()
+    return (slopes[0], slopes[1], slopes[2] if len(slopes) > 2 else 0.0)
 
 
 def _weighted(variances: Floats, kinds: Sequence[Floats]) -> Floats:
@@ -244,10 +244,12 @@ def _probable_variances(inputs: Inputs, rows: Floats, error: Floats) -> Floats:
         away = (logs - start) / _SPREAD_OF_LOG
         value = 0.5 * float(error @ weights) + float(np.log(np.diag(lower)).sum()) + 0.5 * float(away @ away)
         rest = inverse - np.outer(weights, weights)
-        slope = np.array([v * float((rest * k).sum()) for v, k in zip(variances.tolist(), kinds, strict=True)])
+        slope = np.array(
+            [v * float((rest * k).sum()) for v, k in zip(variances.tolist(), kinds, strict=True)]
+        )
         return value, slope + away / _SPREAD_OF_LOG
 
-    found = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=[(-12.0, 3.0)] * len(start),
+    optimum = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=[(-12.0, 3.0)] * len(start),
                      options={"maxiter": 60})  # fmt: skip
-    variances: Floats = np.exp(2 * found.x)
+    variances: Floats = np.exp(2 * optimum.x)
     return variances

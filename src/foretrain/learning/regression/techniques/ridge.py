@@ -34,7 +34,9 @@ class Ridge(Technique):
 
     def grid(self) -> tuple[Parameters, ...]:
         """How strongly coefficients shrink, selection of features, and how devices are known."""
-        plain = tuple({"alpha": alpha, "features": "all", "device": NAMED} for alpha in (0.001, 0.1, 1.0, 10.0))
+        plain: tuple[Parameters, ...] = tuple(
+            {"alpha": alpha, "features": "all", "device": NAMED} for alpha in (0.001, 0.1, 1.0, 10.0)
+        )
         return (
             *plain,
             {"alpha": 0.1, "features": "sequential", "device": NAMED},
