@@ -9,6 +9,7 @@ from foretrain.errors import InvalidRequest, MissingData
 
 if TYPE_CHECKING:
     from foretrain.convergence.forecast import Convergence
+    from foretrain.learning.regression.learn import LearnAnswer
     from foretrain.learning.scaling.answer import ScalingAnswer
     from foretrain.measuring.watching.report import Report
     from foretrain.planning.rent_or_buy import RentOrBuy
@@ -65,6 +66,33 @@ def draw_step_scaling(answer: ScalingAnswer, path: Path) -> None:
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False)
     save(figure, path)
+
+
+def draw_residuals(answer: LearnAnswer, path: Path) -> None:
+    """Rows that were left out: predicted over measured, and the residuals with the 80 % interval."""
+    check_format(path)
+    figure, _ = _figure()
+    figure.clear()
+    figure.set_size_inches(9.6, 4.2)
+    left, right = figure.subplots(1, 2)
+    measured = [row.measured for row in answer.held_out]
+    predicted = [row.predicted for row in answer.held_out]
+    ends = [min(measured), max(measured)]
+    left.plot(ends, ends, color="0.5", linewidth=1)
+    left.plot(measured, predicted, ".", alpha=0.7)
+    left.set(xscale="log", yscale="log", xlabel=f"measured {answer.target}", ylabel="predicted",
+             title=f"{answer.best.technique}, rows left out ({answer.splits[0]})")  # fmt: skip
+    ratios = [value / row for value, row in zip(predicted, measured, strict=True)]
+    right.axhspan(1 / answer.model.p90, 1 / answer.model.p10, color="0.8", linewidth=0, label="80 % interval")
+    right.axhline(1.0, color="0.5", linewidth=1)
+    right.plot(measured, ratios, ".", alpha=0.7)
+    right.set(xscale="log", xlabel=f"measured {answer.target}", ylabel="predicted / measured",
+              title="Residuals")  # fmt: skip
+    right.legend(frameon=False)
+    for axes in (left, right):
+        axes.grid(visible=True, alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+    _save(figure, path)
 
 
 def draw_scaling_curve(curve: ScalingCurve, model: str, path: Path) -> None:

@@ -9,7 +9,7 @@ as a table. Each verb also takes its request (`ft.predict(ft.PredictRequest(mode
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,6 +20,7 @@ from foretrain.serving import schedules, verbs
 from foretrain.serving.requests import (
     ConvergeRequest,
     GuideRequest,
+    LearnRequest,
     PlanRequest,
     PredictRequest,
     RentOrBuyRequest,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from foretrain.backends.answer import RealRun
     from foretrain.convergence.forecast import Convergence
     from foretrain.jobs.predict import JobPrediction
+    from foretrain.learning.regression.learn import LearnAnswer
     from foretrain.learning.scaling.answer import ScalingAnswer
     from foretrain.planning.frontier import Frontier
     from foretrain.planning.guide.guide import Guide
@@ -162,6 +164,24 @@ def scaling(timings: str | Path | ScalingRequest, **options: Any) -> ScalingAnsw
     'physical'
     """
     return verbs.scaling(_request(ScalingRequest, timings, options, "timings"))
+
+
+@_keywords(LearnRequest)
+def learn(
+    table: str | Path | Sequence[Mapping[str, Any]] | LearnRequest | None = None, **options: Any
+) -> LearnAnswer:
+    """Learn what runs take from a table of timings (a CSV file or rows as dicts), or from stored `runs`.
+
+    >>> rows = [{"batch": batch, "seconds": 0.01 + 0.002 * batch} for batch in (4, 8, 16, 24, 32, 48, 64)]
+    >>> answer = ft.learn(rows, target="seconds", technique="linear", split="batch-size")
+    >>> answer.model.formula
+    'seconds = 0.01 + 0.002 · (batch)'
+    >>> round(answer.model.predict([{"batch": 128}])[0].p50, 3)
+    0.266
+    """
+    if table is None or isinstance(table, str | Path | Request):
+        return verbs.learn(_request(LearnRequest, table, options, "table"))
+    return verbs.learn(_request(LearnRequest, None, options), rows=table)
 
 
 @_keywords(RentOrBuyRequest)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from foretrain.scheduling.generators.families import families
-from foretrain.scheduling.policies._base import Policy
+from foretrain.scheduling.policy import Policy
 from foretrain.scheduling.policies.auto import Auto, Effort, rollout_usd
 from foretrain.scheduling.policies.edf_packed import EdfPacked
 from foretrain.scheduling.policies.greedy import Greedy
