@@ -17,7 +17,7 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from foretrain.measuring.bursts import bursts_of, within
+from foretrain.prediction.resources.bursts import bursts_of, within
 from foretrain.store.exchange.parquet_files import read_parquet
 from foretrain.store.runs import Resource, Run
 from foretrain.units import format_duration

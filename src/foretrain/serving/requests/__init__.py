@@ -36,6 +36,7 @@ from foretrain.serving.requests.groups import (
     StepFields,
 )
 from foretrain.serving.requests.measure import MeasureRequest
+from foretrain.serving.requests.resources import PairRequest, ResourcesRequest
 
 __all__ = [
     "COMMON",
@@ -53,10 +54,12 @@ __all__ = [
     "MeasureRequest",
     "ModelField",
     "OffersRequest",
+    "PairRequest",
     "PlanRequest",
     "PredictRequest",
     "RentOrBuyRequest",
     "Request",
+    "ResourcesRequest",
     "ScalingRequest",
     "StepFields",
     "TraceRequest",
