@@ -4,7 +4,7 @@ A cycle is the time between two of the worker's own steps: the step itself or, w
 gradient, the step times the workers per update. The timeline is stretched to the predicted step: computing to
 its predicted time, the gaps to all other time (waits for exchanges, for the slowest worker, for input).
 
-    computing   share of the time in which kernels run, without kernels that only exchange data; cores of a CPU
+    computing   share of the time in which kernels run, without those that only exchange data; cores of a CPU
     memory      compulsory traffic of the operators over the peak bandwidth; resident bytes on a CPU
     transmit,   bytes of the worker's exchanges on the wire, spread over the time of each exchange. Of n bytes
     receive     among p members an all-reduce moves 2(p-1)/p n in each direction, a gather, a scatter or an
@@ -43,23 +43,26 @@ class WorkerCycle:
     link: str
 
 
-def worker_cycle(evaluation: Evaluation) -> WorkerCycle:
-    """The cycle of a worker of an evaluated step: of the busiest stage, where there are several."""
+def worker_cycle(evaluation: Evaluation, cores: float | None = None) -> WorkerCycle:
+    """The cycle of a worker of an evaluated step: of the busiest stage, where there are several.
+
+    `cores` are those that a worker on a CPU has, if known otherwise than by the calibration of its machine.
+    """
     if evaluation.step.layout.servers is not None:
-        return _with_servers(evaluation)
+        return _with_servers(evaluation, cores)
     step, period = evaluation.step, evaluation.seconds
     device = step.run.busiest if step.layout.pipeline > 1 else 0
     stretch = _stretch(step, device, period)
     return _cycle(
         evaluation,
         period,
-        _computing(evaluation, device, stretch, period),
+        _computing(evaluation, device, stretch, period, cores),
         [(*stretch(span), moved) for span, moved in _exchanged(step, _sends(device))],
         [(*stretch(span), moved) for span, moved in _exchanged(step, _receives(device))],
     )
 
 
-def _with_servers(evaluation: Evaluation) -> WorkerCycle:
+def _with_servers(evaluation: Evaluation, cores: float | None) -> WorkerCycle:
     """A worker computes, pushes its gradients and pulls parameters."""
     step, run = evaluation.step, evaluation.step.run
     turns = step.layout.data / step.traffic[0].count if step.staleness else 1.0
@@ -69,7 +72,10 @@ def _with_servers(evaluation: Evaluation) -> WorkerCycle:
     size = float(sum(gradient.bytes for gradient in gradients(evaluation.graph)))
     size *= any(each.seconds > 0 for each in step.traffic)
     stretch = _Stretch(np.array([0.0, run.timeline.seconds]), np.array([0.0, busy]))
-    computing = _computing(evaluation, 0, stretch, period)
+    computing = _computing(evaluation, 0, stretch, period, cores)
+    tier = evaluation.context.environment.network.inter
+    if tier is not None:  # several servers send faster than one worker's card receives
+        size = min(size, (middle - busy) * tier.nominal_bytes_per_second)
     return _cycle(evaluation, period, computing, [(busy, middle, size)], [(middle, period, size)])
 
 
@@ -127,7 +133,7 @@ def _stretch(step: ParallelStep, device: int, period: float) -> _Stretch:
 
 
 def _computing(
-    evaluation: Evaluation, device: int, stretch: _Stretch, period: float
+    evaluation: Evaluation, device: int, stretch: _Stretch, period: float, cores: float | None
 ) -> dict[Resource, Signal]:
     """The signals of computing and of memory."""
     kernels = kernel_spans(evaluation.step, device)
@@ -138,9 +144,9 @@ def _computing(
         return stacked([*zip(*spans.T.tolist(), amounts.tolist(), strict=True)] if len(spans) else [], period)
 
     if evaluation.context.environment.device.kind == "cpu":
-        cores = _cores_of_a_worker(evaluation)
+        own = _cores_of_a_worker(evaluation) if cores is None else cores
         return {
-            Resource.CPU: signal(kernels.busy * cores),
+            Resource.CPU: signal(kernels.busy * own),
             Resource.MEMORY: constant(evaluation.memory.bytes, period),
         }
     return {Resource.GPU: signal(kernels.busy), Resource.GPU_MEMORY_BUSY: signal(kernels.moving)}

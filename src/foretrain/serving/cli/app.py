@@ -24,6 +24,7 @@ SUMMARIES = {
     "measure": "Run a training command and watch its steps and resources.",
     "campaign": "Run many short trainings and keep their results.",
     "calibrate": "Learn from your own timings, or time this machine.",
+    "learn": "Models from your own runs: resources (the Inspector).",
     "profile": "Measured times of operators and layers beside the predicted ones.",
     "devices": "List GPUs and CPUs with their peaks, memory and links.",
     "offers": "List what machines cost to rent, every price with its date.",
