@@ -46,9 +46,9 @@ def run(data: Path) -> SuiteReport:
     for workload in raw["workload"]:
         rows.append((workload["name"], workload["resource"], "published", *_published(workload)))
         for setting in raw["setting"]:
-            found = _predicted(workload, setting)
-            rows.append((workload["name"], workload["resource"], setting["name"], *_cells(found)))
-            cases += _cases(workload, setting["name"], found)
+            bursts = _predicted(workload, setting)
+            rows.append((workload["name"], workload["resource"], setting["name"], *_cells(bursts)))
+            cases += _cases(workload, setting["name"], bursts)
     figures = {"all settings": {METHOD: metrics(cases, METHOD)}} | {
         setting["name"]: {METHOD: metrics([each for each in cases if each.group == setting["name"]], METHOD)}
         for setting in raw["setting"]
@@ -79,7 +79,7 @@ _NOTES = (
     "rate is 3 Gbit/s, what TensorFlow's gRPC made of the link.",
     "GPU memory: NVML reports the share of time in which memory is read or written at all, the timeline the "
     "share of its peak bandwidth, which is lower.",
-    "The published idle level of the GPU (84.6 %) means that its two clusters are both busy: the timeline has "
+    "The published idle level of the GPU (84.6 %) means that both of its clusters are busy: the timeline has "
     "gaps only while a worker exchanges data.",
     "A figure that the timeline does not have (a resource without gaps) is no case; the table shows it.",
 )
@@ -107,11 +107,11 @@ def _predicted(workload: Mapping[str, Any], setting: Mapping[str, Any]) -> Resou
     return _consumption(_scenario(workload, setting, strategy)).of(workload["resource"])
 
 
-def _cases(workload: Mapping[str, Any], setting: str, found: ResourceBursts) -> Iterator[Case]:
+def _cases(workload: Mapping[str, Any], setting: str, bursts: ResourceBursts) -> Iterator[Case]:
     for metric in METRICS:
-        value = getattr(found, metric).p50
+        value = getattr(bursts, metric).p50
         if value > 0:
-            name = f"{workload['name']}: {found.name} {metric.replace('_', ' ')}"
+            name = f"{workload['name']}: {bursts.name} {metric.replace('_', ' ')}"
             yield Case(name, setting, workload[metric], {METHOD: value})
 
 
@@ -125,13 +125,13 @@ def _published(workload: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _cells(found: ResourceBursts) -> tuple[str, ...]:
-    idle = format_level(found.idle_amount, found.unit)
-    burst = format_level(found.burst_amount.p50, found.unit)
-    if found.pattern is Pattern.ALTERNATING:
-        durations = format_duration(found.burst_duration.p50), format_duration(found.idle_duration.p50)
+def _cells(bursts: ResourceBursts) -> tuple[str, ...]:
+    idle = format_level(bursts.idle_amount, bursts.unit)
+    burst = format_level(bursts.burst_amount.p50, bursts.unit)
+    if bursts.pattern is Pattern.ALTERNATING:
+        durations = format_duration(bursts.burst_duration.p50), format_duration(bursts.idle_duration.p50)
         return burst, durations[0], idle, durations[1]
-    return (burst, "throughout", "", "") if found.pattern is Pattern.BUSY else ("", "", idle, "throughout")
+    return (burst, "throughout", "", "") if bursts.pattern is Pattern.BUSY else ("", "", idle, "throughout")
 
 
 def _what_ifs() -> tuple[Verdicts, tuple[str, ...]]:

@@ -124,9 +124,9 @@ def markdown(report: SuiteReport) -> str:
 
 
 def _table(table: Table) -> list[str]:
-    divider = "|".join("---" for _ in table.headings)
+    rule = "|".join("---" for _ in table.headings)
     return [f"| {' | '.join(row)} |" for row in (table.headings,)] + [
-        f"|{divider}|",
+        f"|{rule}|",
         *(f"| {' | '.join(row)} |" for row in table.rows),
     ]
 

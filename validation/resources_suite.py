@@ -1,8 +1,8 @@
 """Bursts and idle gaps of real trainings, predicted by the Inspector and by the timeline.
 
-The campaign of `validation/data/resources`: 268 runs of 14 models on CPU workers that foretrain can describe.
+The campaign of `validation/data/resources`: 268 runs of 15 models on CPU workers that foretrain can describe.
 Whole models are left out, a fifth of them at a time: constants, Inspector and mean are fitted to the others.
-Utilisation is that of the worker's cores; memory is what its process keeps resident, which does not alternate.
+Utilisation is that of the worker's cores; memory is what its process keeps resident, and hardly alternates.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from foretrain.learning.resources.targets import (
 from foretrain.learning.resources.training import folds_of
 from foretrain.prediction.resources.bursts import Pattern, bursts_of, within
 from foretrain.prediction.resources.worker_cycle import worker_cycle
-from foretrain.prediction.step.cpu_workers import WorkerConstants
 from foretrain.store.exchange.parquet_files import read_parquet
 from foretrain.store.runs import NODE, Floats, Run
 from validation.campaign_suite import FOLDER, machine_of_the_campaign
@@ -37,9 +36,9 @@ from validation.resources_transfer import transfer_table
 INSPECTOR, TIMELINE = "Inspector", "timeline, timed operators only"
 FITTED, MEAN = "timeline, constants fitted to other models", "mean of the other models"
 NAMES = ("utilisation", "memory", "transmit", "receive")
-TRAINING = TrainingOptions(epochs=240, patience=40, members=1)
-_DESIGN = TrainingOptions(epochs=120, patience=30, members=1)
-"""The design study compares many Inspectors: each is trained for less long."""
+TRAINING = TrainingOptions(epochs=200, patience=40, members=1)
+_DESIGN = TrainingOptions(epochs=80, patience=30, members=1, folds=3)
+"""The design study compares many Inspectors: each is trained for less long, and in fewer folds."""
 
 
 def run(data: Path) -> SuiteReport:
@@ -67,7 +66,7 @@ def report(
         )
     figures["all figures"] = _by_method(cases)
     tables = (
-        _design_study(samples, interval, constants, left_out),
+        _design_study(samples, interval, left_out),
         transfer_table(samples, interval),
         _noise(runs, samples),
     )
@@ -110,19 +109,20 @@ def _case(
         if step.network_bytes_per_second is None
         else f", {8e-6 * step.network_bytes_per_second:.0f} Mbit/s"
     )
-    where = f"{sample.model} batch {sample.scene.graph.batch}, {sample.scene.strategy}, {step.workers} workers{rate}"
-    found = float(left_out.inspector[row, place])
+    model = f"{sample.model} batch {sample.scene.graph.batch}"
+    where = f"{model}, {sample.scene.strategy}, {step.workers} workers{rate}"
+    corrected = float(left_out.inspector[row, place])
     return Case(
         f"{where}: {NAMES[place // len(METRICS)]} {metric}",
         sample.model,
         measured,
         {
-            INSPECTOR: found,
+            INSPECTOR: corrected,
             FITTED: float(left_out.timeline[row, place]),
             TIMELINE: float(plain[row, place]),
             MEAN: float(left_out.mean[row, place]),
         },
-        Quantiles(found * min(1.0, width[0]), found, found * max(1.0, width[1])),
+        Quantiles(corrected * min(1.0, width[0]), corrected, corrected * max(1.0, width[1])),
     )
 
 
@@ -146,25 +146,21 @@ _DESIGNS = (
 )
 
 
-def _design_study(
-    samples: Sequence[ResourceSample],
-    interval: float,
-    constants: Sequence[WorkerConstants],
-    left_out: LeftOut,
-) -> Table:
+def _design_study(samples: Sequence[ResourceSample], interval: float, left_out: LeftOut) -> Table:
+    constants = fold_constants(samples, _DESIGN.folds)
     known: dict[InspectorOptions, LeftOut] = {}
     rows = []
     for axis, name, options in _DESIGNS:
         if options not in known:
             known[options] = predict_left_out(samples, interval, options, _DESIGN, constants=constants)
-        found = known[options]
+        study = known[options]
         rows.append(
             (
                 axis,
                 name,
-                f"{nrmse(found, found.inspector):.3f}",
-                *_errors(found, found.inspector),
-                f"{found.seconds:.0f} s",
+                f"{nrmse(study, study.inspector):.3f}",
+                *_errors(study, study.inspector),
+                f"{study.seconds:.0f} s",
             )
         )
     for name, predicted in ((FITTED, left_out.timeline), (MEAN, left_out.mean)):
@@ -232,8 +228,8 @@ def _notes(
     counts = np.isfinite(left_out.measured).sum(axis=0)
     durations = int(counts[1 + len(METRICS)])
     return (
-        f"{len(samples)} of {len(samples) + len(unused)} runs; the others are DataParallel between nodes, which "
-        "foretrain does not predict.",
+        f"{len(samples)} of {len(samples) + len(unused)} runs; the others are DataParallel between nodes, "
+        "which foretrain does not predict.",
         "A figure is the mean of the workers of a run. Durations are compared where a resource alternates; "
         f"memory does so in {durations} runs, too few to count.",
         "A run lasts about two seconds (four steady steps in most) and is sampled every 25 ms, on a machine "

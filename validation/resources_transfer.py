@@ -24,9 +24,9 @@ from validation.report import Table
 SETTING = "server, async"
 _SIZES = (8, 20, 0)
 """Runs of the new setting that are shown; 0 stands for all."""
-_PRETRAINING = TrainingOptions(epochs=200, patience=40, members=1)
-_TUNING = TrainingOptions(epochs=200, patience=40, members=1)
-_FOLDS = 5
+_PRETRAINING = TrainingOptions(epochs=150, patience=40, members=1)
+_TUNING = TrainingOptions(epochs=150, patience=40, members=1)
+_FOLDS = 3
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class _Trained:
 def transfer_table(samples: Sequence[ResourceSample], interval_seconds: float) -> Table:
     """Errors and times of both ways by the number of runs, over folds of models."""
     rows = []
-    found: dict[tuple[int, str], list[_Trained]] = {}
+    results: dict[tuple[int, str], list[_Trained]] = {}
     models = [each.model for each in samples]
     for fitted, apart in folds_of(models, _FOLDS):
         others = [samples[row] for row in fitted if samples[row].scene.strategy != SETTING]
@@ -52,21 +52,21 @@ def transfer_table(samples: Sequence[ResourceSample], interval_seconds: float) -
             continue
         known = constants_of(others)
         start = _member(others, known, interval_seconds, _PRETRAINING)
-        found.setdefault((0, "not adapted"), []).append(
+        results.setdefault((0, "not adapted"), []).append(
             _Trained(_errors(start, asked, known, interval_seconds), 0.0, 0, 0)
         )
         for size in _SIZES:
             shown = _some(new, size)
             scratch = constants_of(shown)
             member = _member(shown, scratch, interval_seconds, _TUNING)
-            found.setdefault((size, "from scratch"), []).append(
+            results.setdefault((size, "from scratch"), []).append(
                 _result(member, asked, scratch, interval_seconds, len(shown))
             )
             member = _member(shown, known, interval_seconds, _TUNING, start)
-            found.setdefault((size, "transferred"), []).append(
+            results.setdefault((size, "transferred"), []).append(
                 _result(member, asked, known, interval_seconds, len(shown))
             )
-    for (_, way), each in found.items():
+    for (_, way), each in results.items():
         errors = [error for trained in each for error in trained.errors]
         rows.append(
             (
@@ -102,9 +102,14 @@ def _member(
     options = InspectorOptions()
     table = table_of([each.scene for each in samples], options, constants, interval_seconds)
     return train_member(
-        table, np.array([each.targets for each in samples]), [each.model for each in samples], options, training, 0,
+        table,
+        np.array([each.targets for each in samples]),
+        [each.model for each in samples],
+        options,
+        training,
+        0,
         start,
-    )  # fmt: skip
+    )
 
 
 def _result(

@@ -1,4 +1,4 @@
-"""The consumption of a step by the timeline or by an Inspector: whichever validated better for the setting."""
+"""The consumption of a step by the timeline or an Inspector: whichever validated better for the setting."""
 
 from __future__ import annotations
 
@@ -120,9 +120,13 @@ def _corrected(
     )
     if not alternates:
         return replace(
-            before, pattern=Pattern.BUSY, burst_amount=amount, burst_duration=Figure(0.0), idle_duration=Figure(0.0),
+            before,
+            pattern=Pattern.BUSY,
+            burst_amount=amount,
+            burst_duration=Figure(0.0),
+            idle_duration=Figure(0.0),
             idle_amount=0.0,
-        )  # fmt: skip
+        )
     kept = before.idle_amount if before.pattern is Pattern.ALTERNATING else 0.0
     return replace(
         before,

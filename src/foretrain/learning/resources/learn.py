@@ -232,11 +232,6 @@ def strategy_errors(samples: Sequence[ResourceSample], left_out: LeftOut) -> dic
     return errors
 
 
-def of_setting(samples: Sequence[ResourceSample], strategy: str) -> list[ResourceSample]:
-    """The samples of one strategy."""
-    return [each for each in samples if each.scene.strategy == strategy]
-
-
 def _need_torch_geometric() -> None:
     try:
         import torch_geometric  # noqa: F401

@@ -4,7 +4,7 @@
     targets = timeline · exp(MLP(g, setting, log timeline))
 
 φ_r shares its weights over all repetitions. For a transfer the first half of them is frozen, and the second
-half and the MLP continue to be trained on the new setting: φ_r is then two layers that start alike.
+half and the MLP continue to be trained on the new setting: φ_r is then two layers that start equal.
 
 Reference: Yang et al., Proc. ACM Meas. Anal. Comput. Syst. 6(2), 2022, section 5 (graph convolution with
 normalised mean, GRU, set2set) and 6 (transfer learning).

@@ -52,7 +52,7 @@ class WorkerScene:
 
     @property
     def strategy(self) -> str:
-        """The strategy, with servers that update at each gradient told apart."""
+        """The strategy; servers that update at each gradient are one of their own."""
         return f"{self.step.strategy}, async" if self.step.is_async else self.step.strategy
 
     @property

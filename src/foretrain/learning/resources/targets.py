@@ -1,12 +1,12 @@
 """What an Inspector predicts: level, burst duration and idle duration of four resources of a worker.
 
-The level of a resource that alternates is that of its bursts, otherwise its mean. Durations exist only where a
-resource alternates: one that is always busy is busy for as long as one looks.
+The level of a resource that alternates is that of its bursts, otherwise its mean. Durations exist only where
+a resource alternates: one that is always busy is busy for as long as one looks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -41,8 +41,8 @@ def measured_targets(run: Run) -> Floats:
             for each in run.series
             if each.resource is resource and each.worker not in (NODE, run.environment.nodes)
         ]
-        found = [bursts for each in series if (bursts := bursts_of(within(each, window))) is not None]
-        rows.append(_averaged(resource, found))
+        of_workers = [bursts for each in series if (bursts := bursts_of(within(each, window))) is not None]
+        rows.append(_averaged(resource, of_workers))
     return np.array(rows).ravel()
 
 
@@ -57,11 +57,11 @@ def sample_interval_seconds(runs: Iterable[Run]) -> float:
     return round(float(np.median(gaps)), 4)
 
 
-def _averaged(resource: Resource, found: Sequence[Bursts]) -> list[float]:
-    alternating = [each for each in found if each.pattern is Pattern.ALTERNATING]
-    if 2 * len(alternating) < len(found):
+def _averaged(resource: Resource, of_workers: Sequence[Bursts]) -> list[float]:
+    alternating = [each for each in of_workers if each.pattern is Pattern.ALTERNATING]
+    if 2 * len(alternating) < len(of_workers):
         alternating = []
-    level = float(np.mean([level_of(each) for each in alternating or found])) if found else 0.0
+    level = float(np.mean([level_of(each) for each in alternating or of_workers])) if of_workers else 0.0
     if level < _LEAST_LEVEL[resource]:
         return [np.nan] * len(METRICS)
     if not alternating:
@@ -94,17 +94,3 @@ def timeline_figures(cycle: WorkerCycle, interval_seconds: float) -> tuple[Float
         else:
             rows += [level, cycle.period_seconds, interval_seconds]
     return np.array(rows), np.array(alternates)
-
-
-def errors_by_resource(predicted: Floats, measured: Floats) -> Mapping[Resource, float]:
-    """Mean absolute percentage error of each resource: the mean of those of its three metrics.
-
-    Rows are runs, columns the targets; a metric without any measured figure does not count.
-    """
-    off = np.abs(predicted / measured - 1)
-    errors: dict[Resource, float] = {}
-    for place, resource in enumerate(RESOURCES):
-        columns = off[:, len(METRICS) * place : len(METRICS) * (place + 1)]
-        means = [float(np.nanmean(column)) for column in columns.T if not np.isnan(column).all()]
-        errors[resource] = float(np.mean(means)) if means else float("nan")
-    return errors

@@ -1,6 +1,6 @@
 """Resource consumption of a step: bursts and idle gaps of four resources, from the timeline of one worker.
 
-Bursts are found in the predicted signals by the definition that measured ones are (`bursts`), sampled as a
+Bursts are bursts in the predicted signals by the definition that measured ones are (`bursts`), sampled as a
 monitor would: 50 times in a cycle or, to compare with a monitor, in its interval. Durations are as uncertain
 as the step; rates on the network as the exchanges; no interval is known for levels of computing and memory.
 """
@@ -172,7 +172,7 @@ def timeline_consumption(
     cycle = worker_cycle(pace)
     interval = sample_seconds or cycle.period_seconds / _SAMPLES_PER_CYCLE
     total = pace.total.quantiles
-    found = [bursts_of(signal.sampled(resource, interval)) for resource, signal in cycle.signals.items()]
+    bursts = [bursts_of(signal.sampled(resource, interval)) for resource, signal in cycle.signals.items()]
     return Consumption(
         workload=pace.context.workload,
         cluster=scenario.cluster,
@@ -180,7 +180,7 @@ def timeline_consumption(
         batch=pace.configuration.batch,
         step_seconds=total,
         cycle_seconds=cycle.period_seconds,
-        resources=tuple(_figures(each, pace) for each in found if each is not None),
+        resources=tuple(_figures(each, pace) for each in bursts if each is not None),
         method=TIMELINE,
         reason=reason,
         knowledge=pace.step.priced.knowledge,

@@ -1,8 +1,8 @@
 """Two jobs on one device and one link: how much each slows the other down, from their cycles.
 
 Each job repeats its cycle. While both use a resource, its capacity is divided by max-min fairness: a job gets
-all it needs if that is at most half, or what the other leaves. A job is as fast as its scarcest resource, so
-that the bursts of one may settle in the gaps of the other:
+all it needs if that is at most half, or what the other leaves. A job is as fast as its scarcest resource:
+bursts of one in the gaps of the other cost nothing.
 
     speed of a job = min over resources of min(1, share it gets / share it needs)
     slowdown       = time of its cycles together / time of them alone

@@ -1,4 +1,4 @@
-"""Levels of resources over time, as steps of a periodic function, and samples of them as a monitor takes them.
+"""Levels of resources over time, as steps of a periodic function, and samples of them as monitors take them.
 
 A signal is `levels[i]` from `edges[i]` to `edges[i + 1]`; its first edge is 0, its last the period. A monitor
 reports means between its samples, so a sample is the difference of the integral at two instants.

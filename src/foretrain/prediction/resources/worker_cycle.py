@@ -114,7 +114,7 @@ class _Stretch:
 def _stretch(step: ParallelStep, device: int, period: float) -> _Stretch:
     """Computing becomes as long as predicted, and what is between its spans takes the rest of the period.
 
-    The passes of a pipeline include waits, so that all of its timeline is stretched alike.
+    The passes of a pipeline include waits, so that all of its timeline is stretched by one factor.
     """
     run, end = step.run, step.run.timeline.seconds
     busy = run.timeline.spans([Stream(device, COMPUTE)])
@@ -184,7 +184,9 @@ def _exchanged(step: ParallelStep, includes: _Streams) -> Iterator[tuple[Floats,
     A timeline may show fewer micro-batches than a step has; those shown carry the bytes of all.
     """
     timeline, program = step.run.timeline, step.run.stages[step.run.busiest]
-    sizes = {each.name: each.bytes * exchange_count(each, program) for each in program.exchanges}
+    sizes: dict[str, float] = {}
+    for each in program.exchanges:  # several may have one name, such as the gathers of both passes
+        sizes[each.name] = sizes.get(each.name, 0.0) + each.bytes * exchange_count(each, program)
     totals = {verb: sum(each.bytes for each in step.traffic if each.verb is verb) for verb in Verb}
     shown = [
         (task, start, end)

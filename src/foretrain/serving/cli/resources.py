@@ -53,7 +53,7 @@ COMMAND = Command(
     "measured runs.",
     examples=(
         "foretrain resources resnet50 --on v100-sxm2-16gb:1x2 --network ethernet-10g --strategy ps-sync",
-        "foretrain resources resnet50 --on v100-sxm2-16gb --batch 32 --what-if gpu=rtx2080ti --what-if batch=64",
+        "foretrain resources resnet50 --on v100-sxm2-16gb --what-if gpu=rtx2080ti --what-if batch=64",
         "foretrain resources gpt2 --on a100-sxm-80gb:8 --strategy fsdp --plot bursts.svg",
     ),
 )
@@ -65,7 +65,8 @@ def _show(answer: ConsumptionAnswer) -> None:
 
     base = answer.consumption
     step = format_duration(base.step_seconds.p50)
-    title = f"{base.workload.source.name} on {base.cluster.name}, {base.strategy}, batch {base.batch}: step {step}"
+    where = f"{base.cluster.name}, {base.strategy}, batch {base.batch}"
+    title = f"{base.workload.source.name} on {where}: step {step}"
     if base.cycle_seconds != base.step_seconds.p50:
         title += f", cycle of a worker {format_duration(base.cycle_seconds)}"
     print_line(title, "bold")
