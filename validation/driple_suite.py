@@ -42,7 +42,8 @@ def run(data: Path) -> SuiteReport:
     """Predict the workloads in all settings, and the three what-ifs."""
     del data  # published figures, in this folder
     raw = tomllib.loads(FILE.read_text(encoding="utf-8"))
-    cases, rows = [], []
+    cases: list[Case] = []
+    rows = []
     for workload in raw["workload"]:
         rows.append((workload["name"], workload["resource"], "published", *_published(workload)))
         for setting in raw["setting"]:

@@ -18,6 +18,8 @@ from foretrain.workloads.graph import Graph, Nature, cached_on_graph
 from foretrain.workloads.grouping import FEATURES, GroupedGraph, group, nodes_in_proportion
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from foretrain.learning.resources.network import Graphs
 
 NODE_FEATURES = len(FEATURES)
@@ -137,7 +139,7 @@ def repetitions_of(table: Table, options: InspectorOptions) -> int:
     return max(1, round(mean * options.repetitions_per_node))
 
 
-def tensors_of(table: Table, scaling: Scaling) -> tuple[Graphs, Mapping[str, object]]:
+def tensors_of(table: Table, scaling: Scaling) -> tuple[Graphs, Mapping[str, Tensor]]:
     """Graphs and other features as tensors."""
     import torch
 

@@ -104,7 +104,8 @@ def _fit(
 
     def loss_of(rows: torch.Tensor) -> torch.Tensor:
         off = network(graphs, inputs["others"][rows], inputs["graph_of"][rows]) - wanted[rows]
-        return (off.abs() * known[rows]).sum() / known[rows].sum()
+        loss: torch.Tensor = (off.abs() * known[rows]).sum() / known[rows].sum()
+        return loss
 
     trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=training.learning_rate, weight_decay=training.weight_decay)
@@ -113,7 +114,7 @@ def _fit(
         network.train()
         optimizer.zero_grad()
         loss = loss_of(fitted)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         torch.nn.utils.clip_grad_norm_(trained, 1.0)
         optimizer.step()
         if epoch % _CHECK_EVERY:

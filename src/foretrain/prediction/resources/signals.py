@@ -47,7 +47,7 @@ class Signal:
     def sampled(self, resource: Resource, interval_seconds: float) -> Series:
         """What a monitor would report: means over `interval_seconds`, for at least five periods."""
         count = int(np.ceil(_FEWEST_PERIODS * self.period_seconds / interval_seconds))
-        instants = interval_seconds * np.arange(count + 1)
+        instants: Floats = interval_seconds * np.arange(count + 1, dtype=np.float64)
         values = np.diff(self.amounts(instants)) / interval_seconds
         return Series(resource=resource, worker=0, seconds=instants[1:], values=values)
 
