@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from foretrain.errors import Infeasible
+from foretrain.answers import Infeasible
 from foretrain.facts.clusters import cluster
 from foretrain.prediction.resources.bursts import Pattern
 from foretrain.prediction.resources.consumption import (

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
-from foretrain.errors import Infeasible, InvalidRequest
+from foretrain.answers import Infeasible
+from foretrain.errors import InvalidRequest
 from foretrain.serving.requests import PairRequest, ResourcesRequest, request_from
 from foretrain.serving.requests.resources import CHANGES
 from foretrain.serving.verbs import Progress, input_options, no_progress, workload

@@ -177,7 +177,7 @@ def _axis_unit(resource: Resource) -> tuple[float, str]:
 
 def draw_consumption(answer: ConsumptionAnswer, path: Path) -> None:
     """Four resources of a worker over two cycles, one line for the step as asked and one for each change."""
-    from foretrain.errors import Infeasible
+    from foretrain.answers import Infeasible
 
     changed = [(each.change, each.answer) for each in answer.what_if]
     drawn = [("as asked", answer.consumption)]

@@ -3,7 +3,8 @@
 import pytest
 from validation.campaign_suite import machine_of_the_campaign
 
-from foretrain.errors import Infeasible, InvalidRequest
+from foretrain.answers import Infeasible
+from foretrain.errors import InvalidRequest
 from foretrain.facts.clusters import cluster
 from foretrain.learning.resources.choice import consumption
 from foretrain.prediction.resources.consumption import INSPECTOR, TIMELINE, Consumption

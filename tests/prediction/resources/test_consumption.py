@@ -2,7 +2,7 @@
 
 import pytest
 
-from foretrain.errors import Infeasible
+from foretrain.answers import Infeasible
 from foretrain.facts.clusters import cluster
 from foretrain.prediction.evaluation import Evaluation
 from foretrain.prediction.resources.bursts import Pattern

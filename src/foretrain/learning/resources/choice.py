@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from foretrain.errors import ForetrainError, Infeasible, InvalidRequest
+from foretrain.answers import Infeasible
+from foretrain.errors import ForetrainError, InvalidRequest
 from foretrain.learning.resources.artefact import SHIPPED, Inspector, load, own_file
 from foretrain.learning.resources.inputs import table_of
 from foretrain.learning.resources.samples import WorkerScene, scene_of

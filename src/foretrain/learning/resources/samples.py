@@ -8,20 +8,27 @@ timeline that an Inspector starts from is that of the step by constants of the m
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 
-from foretrain.errors import ForetrainError, Infeasible, InvalidRequest
+from foretrain.answers import Infeasible
+from foretrain.errors import ForetrainError, InvalidRequest
 from foretrain.facts.clusters import cluster
 from foretrain.learning.resources.targets import measured_targets, timeline_figures
 from foretrain.prediction.evaluation import Evaluation, evaluation_of
 from foretrain.prediction.resources.consumption import pace_of
 from foretrain.prediction.resources.worker_cycle import WorkerCycle, worker_cycle
 from foretrain.prediction.scenario import Parallelism, Scenario
-from foretrain.prediction.step.calibrated_workers import Deviation, step_of_workers, with_worker_time
+from foretrain.prediction.step.calibrated_workers import (
+    Deviation,
+    step_of_workers,
+    with_worker_time,
+    worker_calibration,
+)
 from foretrain.prediction.step.cpu_workers import WorkerConstants, WorkerStep, worker_time
 from foretrain.store.runs import Floats, Run, Status
 from foretrain.workloads.graph import Graph
@@ -160,11 +167,22 @@ def scene_of(pace: Evaluation, cores: int = 0) -> WorkerScene:
         raise InvalidRequest(f"an Inspector knows CPU workers only, and {device.id} is a {device.kind}")
     if pace.configuration.micro_batches > 1:
         raise InvalidRequest("an Inspector knows steps of one micro-batch only")
-    known = int(device.sheet.number("cores")) if device.sheet.has("cores") else pace.context.hardware.devices
     step = step_of_workers(
-        pace.graph, layout, pace.context.hardware, pace.context.environment, cores or known
+        pace.graph, layout, pace.context.hardware, pace.context.environment, cores or _cores(pace)
     )
     if step is None:
         raise InvalidRequest(f"strategy {layout.name} is not one that an Inspector knows")
     servers = 0 if layout.servers is None else layout.servers.servers
     return WorkerScene(pace.context.workload.source.name, pace, step, servers)
+
+
+def _cores(pace: Evaluation) -> int:
+    """Cores of a machine: by its calibration, of this machine itself, or by its sheet."""
+    hardware = pace.context.hardware
+    known = worker_calibration(hardware.device.id)
+    if known is not None:
+        return known.cores
+    if hardware.device.id == "here":
+        return os.cpu_count() or 1
+    sheet = hardware.device.sheet
+    return int(sheet.number("cores")) if sheet.has("cores") else hardware.devices_per_node

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from foretrain.answers import Answer
+from foretrain.answers import Answer, Infeasible
 from foretrain.encoding import encode
-from foretrain.errors import Infeasible, InvalidRequest
+from foretrain.errors import InvalidRequest
 from foretrain.estimates import Quantiles
 from foretrain.facts.clusters import Cluster
 from foretrain.prediction.cost_models.step_models import cost_model

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from foretrain.answers import Answer
-from foretrain.errors import Infeasible
+from foretrain.answers import Answer, Infeasible
 from foretrain.prediction.resources.consumption import Consumption, words
 
 

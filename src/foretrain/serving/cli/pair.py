@@ -23,7 +23,7 @@ class PairOutput(Output):
 
 def run(request: PairRequest, output: PairOutput) -> None:
     """Print slowdowns and verdict."""
-    from foretrain.errors import Infeasible
+    from foretrain.answers import Infeasible
     from foretrain.serving.cli.terminal import print_infeasible, print_json, spinner
     from foretrain.serving.consumption import pair
     from foretrain.serving.plots import check_format, draw_pair

@@ -24,7 +24,7 @@ class ResourcesOutput(Output):
 
 def run(request: ResourcesRequest, output: ResourcesOutput) -> None:
     """Print the four resources, and the table of changes."""
-    from foretrain.errors import Infeasible
+    from foretrain.answers import Infeasible
     from foretrain.serving.cli.terminal import print_infeasible, print_json, spinner
     from foretrain.serving.consumption import resources
     from foretrain.serving.plots import check_format, draw_consumption
@@ -117,7 +117,7 @@ def _cells(each: ResourceBursts) -> tuple[str, ...]:
 
 
 def _show_changes(answer: ConsumptionAnswer) -> None:
-    from foretrain.errors import Infeasible
+    from foretrain.answers import Infeasible
     from foretrain.serving.cli.terminal import Column, print_table
 
     base = answer.consumption
