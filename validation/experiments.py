@@ -17,11 +17,11 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from foretrain.measuring.bursts import bursts_of, within
+from foretrain.learning.resources.targets import steady_window
+from foretrain.prediction.resources.bursts import bursts_of, within
 from foretrain.store.exchange.parquet_files import read_parquet
 from foretrain.store.runs import Resource, Run
 from foretrain.units import format_duration
-from validation.resources_data import steady_window
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "experiments.md"

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from foretrain.measuring.watching.report import Report
     from foretrain.planning.rent_or_buy import RentOrBuy
     from foretrain.prediction.advice.scaling_curve import ScalingCurve
+    from foretrain.prediction.resources.consumption import Consumption
+    from foretrain.prediction.resources.pair_answer import PairAnswer
+    from foretrain.prediction.resources.what_if import ConsumptionAnswer
     from foretrain.store.runs import Resource
 
 FORMATS = (".png", ".svg", ".pdf")
@@ -147,7 +150,8 @@ def draw_convergence(answer: Convergence, path: Path) -> None:
 
 def draw_run(report: Report, path: Path) -> None:
     """Steps and resources of a run while it took steps; bursts are shaded, the prediction is a band."""
-    from foretrain.measuring.bursts import series_of, within
+    from foretrain.measuring.bursts import series_of
+    from foretrain.prediction.resources.bursts import within
 
     check_format(path)
     drawn = [(bursts, series_of(bursts, report.run.series)) for bursts in report.bursts]
@@ -197,6 +201,51 @@ def _axis_unit(resource: Resource) -> tuple[float, str]:
 
     unit = UNITS[resource]
     return {"bytes": (1e9, "GB"), "bytes/s": (1e6, "MB/s"), "share": (0.01, "%")}.get(unit, (1.0, unit))
+
+
+def draw_consumption(answer: ConsumptionAnswer, path: Path) -> None:
+    """Four resources of a worker over two cycles, one line for the step as asked and one for each change."""
+    from foretrain.answers import Infeasible
+
+    changed = [(each.change, each.answer) for each in answer.what_if]
+    drawn = [("as asked", answer.consumption)]
+    drawn += [(name, each) for name, each in changed if not isinstance(each, Infeasible)]
+    _draw_cycles(drawn, answer.consumption.workload.source.name, path)
+
+
+def draw_pair(answer: PairAnswer, path: Path) -> None:
+    """Four resources of two jobs, each as if it were alone."""
+    names = [f"{job.workload.source.name}, batch {job.batch}" for job in answer.jobs]
+    _draw_cycles([*zip(names, answer.jobs, strict=True)], answer.jobs[0].cluster.name, path)
+
+
+_CYCLES_DRAWN = 2
+
+
+def _draw_cycles(drawn: list[tuple[str, Consumption]], title: str, path: Path) -> None:
+    check_format(path)
+    first = drawn[0][1]
+    figure, _ = _figure()
+    figure.clear()
+    figure.set_size_inches(8.4, 1.9 * len(first.resources))
+    span = _CYCLES_DRAWN * max(each.cycle_seconds for _, each in drawn)
+    all_axes = figure.subplots(len(first.resources), 1, sharex=True, squeeze=False)[:, 0]
+    for place, (axes, resource) in enumerate(zip(all_axes, first.resources, strict=True)):
+        scale, unit = _axis_unit(resource.resource)
+        for name, each in drawn:
+            mine = each.resources[place].resource
+            series = each.cycle.signals[mine].sampled(mine, each.cycle_seconds / 200)
+            kept = series.seconds <= span
+            axes.plot(series.seconds[kept], series.values[kept] / scale, linewidth=1.2, label=name)
+        axes.set(ylabel=unit, ylim=(0, None))
+        axes.set_title(resource.name.replace("_", " "), fontsize=9, loc="left")
+        axes.grid(visible=True, alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+    all_axes[-1].set_xlabel(f"seconds ({title})")
+    all_axes[-1].set_xlim(0, span)
+    if len(drawn) > 1:
+        all_axes[0].legend(frameon=False, fontsize=8, loc="upper right", ncols=3)
+    _save(figure, path)
 
 
 def check_format(path: Path) -> None:

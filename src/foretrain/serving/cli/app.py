@@ -18,6 +18,8 @@ SUMMARIES = {
     "plan": "Find what to rent: the best plan among all offers.",
     "trace": "See a model's training step: parameters, FLOP, bytes, layers.",
     "scaling": "From a few timed configurations of a job to all others.",
+    "resources": "Bursts and idle gaps: what a step uses over time, and what changes it.",
+    "pair": "Would two jobs share a device and a link well?",
     "converge": "When does a training log reach its target?",
     "measure": "Run a training command and watch its steps and resources.",
     "campaign": "Run many short trainings and keep their results.",

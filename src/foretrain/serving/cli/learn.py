@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from foretrain.decoding import FILE, choice, option, texts
 from foretrain.serving.cli.frame import Command, CommandFamily, Output, check_file
+from foretrain.serving.cli.learn_resources import RESOURCES_COMMAND, RESOURCES_SUMMARY
 from foretrain.serving.requests import OUTPUT, LearnRequest, Request
 
 if TYPE_CHECKING:
@@ -208,8 +209,9 @@ COMMAND = CommandFamily(
                 ),
             ),
         ),
+        "resources": (RESOURCES_SUMMARY, RESOURCES_COMMAND),
     },
-    "Learns from your own timings what a run takes.",
+    "Learns from your own timings what a run takes, and from your runs what resources it uses.",
     Command(
         LearnRequest,
         LearnOutput,

@@ -37,6 +37,7 @@ from foretrain.serving.requests.groups import (
     StepFields,
 )
 from foretrain.serving.requests.measure import MeasureRequest
+from foretrain.serving.requests.resources import PairRequest, ResourcesRequest
 from foretrain.serving.requests.schedule import PredictedJob, RunRequest, ScheduleRequest, SimulateRequest
 
 __all__ = [
@@ -56,11 +57,13 @@ __all__ = [
     "MeasureRequest",
     "ModelField",
     "OffersRequest",
+    "PairRequest",
     "PlanRequest",
     "PredictRequest",
     "PredictedJob",
     "RentOrBuyRequest",
     "Request",
+    "ResourcesRequest",
     "RunRequest",
     "ScalingRequest",
     "ScheduleRequest",

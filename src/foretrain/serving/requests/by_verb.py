@@ -44,6 +44,7 @@ from foretrain.serving.requests.groups import (
     strategy_help,
 )
 from foretrain.serving.requests.measure import MeasureRequest
+from foretrain.serving.requests.resources import PairRequest, ResourcesRequest
 from foretrain.serving.requests.schedule import RunRequest, ScheduleRequest, SimulateRequest
 from foretrain.workloads.options import PRECISIONS
 
@@ -475,6 +476,8 @@ REQUESTS: tuple[type[Request], ...] = (
     ExplainRequest,
     DevicesRequest,
     MeasureRequest,
+    ResourcesRequest,
+    PairRequest,
     SimulateRequest,
     ScheduleRequest,
     RunRequest,
