@@ -83,7 +83,11 @@ def report(results: Sequence[Result], solved: Sequence[Case], tiny: Sequence[Cas
         for nodes in sorted({result.nodes for result in results if result.family == name}):
             here = [result for result in results if (result.family, result.nodes) == (name, nodes)]
             figures[f"above the bound, {name}, {nodes} nodes"] = _above(here, (name,))
-    for label, names in (("fifo, edf and priority", RULES), ("packed rules", PACKED), ("published", PUBLISHED)):
+    for label, names in (
+        ("fifo, edf and priority", RULES),
+        ("packed rules", PACKED),
+        ("published", PUBLISHED),
+    ):
         shares = [result.usd[AUTO] / result.usd[name] for result in results for name in names]
         figures[f"cost of auto as a share of {label}"] = {AUTO: _shares(shares)}
     for group in sorted({case.group for case in solved}):
@@ -94,12 +98,14 @@ def report(results: Sequence[Result], solved: Sequence[Case], tiny: Sequence[Cas
             method: _shares([max(0.0, each.predicted[method] / each.measured - 1) for each in tiny])
             for method in (AUTO, PRICE)
         }
-    verdicts = {"within 1 % of the best of fifo, edf, priority, packed, greedy, random-greedy, path-relinking": {
-        name: Verdicts(
-            sum(result.usd[name] <= result.best_peer_usd * _TOLERANCE for result in results), len(results)
-        )
-        for name in (AUTO, PRICE)
-    }}
+    verdicts = {
+        "within 1 % of the best of fifo, edf, priority, packed, greedy, random-greedy, path-relinking": {
+            name: Verdicts(
+                sum(result.usd[name] <= result.best_peer_usd * _TOLERANCE for result in results), len(results)
+            )
+            for name in (AUTO, PRICE)
+        }
+    }
     return SuiteReport("scheduling", tuple(cases), figures, verdicts, notes=(*_NOTES, *_totals(results)))
 
 
@@ -134,7 +140,9 @@ def _totals(results: Sequence[Result]) -> list[str]:
             for policy in here[0].usd
         )
         bound = statistics.fmean(result.bound_usd for result in here)
-        notes.append(f"{name}, mean of {len(here)} problems: bound {bound:,.0f} USD; " + "; ".join(figures) + ".")
+        notes.append(
+            f"{name}, mean of {len(here)} problems: bound {bound:,.0f} USD; " + "; ".join(figures) + "."
+        )
     return notes
 
 

@@ -22,7 +22,6 @@ from foretrain.scheduling.problem import Job, NodeType
 from foretrain.scheduling.state import NodeState, month_of
 from foretrain.units import format_duration, format_money
 
-
 ON_TIME_SECONDS = 1e-3
 """A job that ends within a millisecond after its deadline is on time: plans end there, but for rounding."""
 

@@ -74,7 +74,7 @@ def draw_step_scaling(answer: ScalingAnswer, path: Path) -> None:
 def draw_residuals(answer: LearnAnswer, path: Path) -> None:
     """Rows that were left out: predicted over measured, and the residuals with the 80 % interval."""
     check_format(path)
-    figure, _ = _figure()
+    figure, _ = new_figure()
     figure.clear()
     figure.set_size_inches(9.6, 4.2)
     left, right = figure.subplots(1, 2)
@@ -95,7 +95,7 @@ def draw_residuals(answer: LearnAnswer, path: Path) -> None:
     for axes in (left, right):
         axes.grid(visible=True, alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
-    _save(figure, path)
+    save(figure, path)
 
 
 def draw_scaling_curve(curve: ScalingCurve, model: str, path: Path) -> None:
@@ -225,7 +225,7 @@ _CYCLES_DRAWN = 2
 def _draw_cycles(drawn: list[tuple[str, Consumption]], title: str, path: Path) -> None:
     check_format(path)
     first = drawn[0][1]
-    figure, _ = _figure()
+    figure, _ = new_figure()
     figure.clear()
     figure.set_size_inches(8.4, 1.9 * len(first.resources))
     span = _CYCLES_DRAWN * max(each.cycle_seconds for _, each in drawn)
@@ -245,7 +245,7 @@ def _draw_cycles(drawn: list[tuple[str, Consumption]], title: str, path: Path) -
     all_axes[-1].set_xlim(0, span)
     if len(drawn) > 1:
         all_axes[0].legend(frameon=False, fontsize=8, loc="upper right", ncols=3)
-    _save(figure, path)
+    save(figure, path)
 
 
 def check_format(path: Path) -> None:

@@ -23,9 +23,7 @@ def job(name: str, **changes: object) -> Job:
     seconds = {
         Configuration(each.name, gpus): 60.0 / gpus for each in TYPES for gpus in range(1, each.gpus + 1)
     }
-    plain = Job(
-        name=name, submit_seconds=0, deadline_seconds=60, weight_usd_per_second=1, seconds=seconds
-    )
+    plain = Job(name=name, submit_seconds=0, deadline_seconds=60, weight_usd_per_second=1, seconds=seconds)
     return replace(plain, **changes)  # type: ignore[arg-type]
 
 
