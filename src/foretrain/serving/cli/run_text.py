@@ -58,7 +58,8 @@ def _show_steps(report: Report) -> None:
     if report.is_disturbed:
         cores = report.run.environment.cores
         print_line(
-            f"Other processes kept {report.other_cores:.1f} of {cores} cores busy: alone, steps are shorter.",
+            f"Other processes kept {report.other_cores:.1f} of {cores} cores busy; "
+            "steps may be shorter on a quiet machine.",
             "yellow",
         )
     if len(report.workers) > 1:
