@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from foretrain.scheduling.generators.families import families
+from foretrain.scheduling.outlook.selection import room_of, selected
+from foretrain.scheduling.outlook.view import Settings, view_of
 from foretrain.scheduling.policies._base import Policy
 from foretrain.scheduling.policies.auto import Auto, Effort, rollout_usd
 from foretrain.scheduling.policies.edf_packed import EdfPacked
 from foretrain.scheduling.policies.greedy import Greedy
 from foretrain.scheduling.policies.milp import Milp, first_step_usd, solve
 from foretrain.scheduling.policies.price import Price
-from foretrain.scheduling.outlook.selection import room_of, selected
-from foretrain.scheduling.outlook.view import Settings, view_of
 from foretrain.scheduling.problem import Configuration, Job, NodeType, Problem, elastic
 from foretrain.scheduling.simulation.engine import Simulation, simulate
 from foretrain.scheduling.state import JobState, State
@@ -55,9 +55,7 @@ def test_of_two_late_jobs_the_shorter_runs_first(policy: Policy) -> None:
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda each: each.name)
 def test_an_urgent_job_interrupts_one_with_time(policy: Policy) -> None:
-    problem = Problem(
-        (job("patient", 30.0, 10.0), job("urgent", 7.0, 4.0, submit=3.0)), elastic([ONE], 1)
-    )
+    problem = Problem((job("patient", 30.0, 10.0), job("urgent", 7.0, 4.0, submit=3.0)), elastic([ONE], 1))
     outcome = simulate(problem, policy)
     assert outcome.late_jobs == 0
     assert outcome.total_usd == pytest.approx(14.0)

@@ -196,9 +196,7 @@ def _fill(
             return
 
 
-def _takes(
-    row: int, column: int, choice: Integers, counts: Integers, useful: Integers, room: Room
-) -> bool:
+def _takes(row: int, column: int, choice: Integers, counts: Integers, useful: Integers, room: Room) -> bool:
     """Move a job to another place if that fits."""
     before = choice[row]
     trial = counts.copy()

@@ -77,7 +77,9 @@ class Simulation(Backend):
 
     @classmethod
     def resumed(cls, state: State, submissions: tuple[Job, ...] = ()) -> Simulation:
-        """A simulation that goes on from a state, with these submissions to come; it starts with a new ledger."""
+        """A simulation that goes on from a state, with these submissions to come; it starts with a new
+        ledger.
+        """
         simulation = cls(Problem(submissions, state.fleet, state.caps), keeps_history=False)
         simulation._now = state.now
         simulation._jobs = dict(state.jobs)
