@@ -1,9 +1,9 @@
 """Policies on generated problems: what each costs above the clairvoyant lower bound, and beside the others.
 
-A case is a problem of a family; `measured` is the lower bound of its cost under any policy, `predicted` what each
-policy costs in the simulator, so that an error is the cost above the bound. The bound lets nodes be divided at will
-and knows all submissions: where nodes are scarce no policy comes near it, and only the comparison of policies says
-something. Seeds 0 to 4; settings were chosen on seeds 100 to 102.
+A case is a problem of a family; `measured` is the lower bound of its cost under any policy, `predicted` what
+each policy costs in the simulator, so that an error is the cost above the bound. The bound lets nodes be
+divided at will and knows all submissions: where nodes are scarce no policy comes near it, and only the
+comparison of policies says something. Seeds 0 to 4; settings were chosen on seeds 100 to 102.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ MILP_SEEDS = range(2)
 MILP_SECONDS = (0.5, 2.0)
 _TOLERANCE = 1.01
 _NOTES = (
-    "Cost above the bound at high load is mostly the bound's: it lets jobs share nodes at will and knows what is "
-    "submitted later.",
+    "Cost above the bound at high load is mostly the bound's: it lets jobs share nodes at will and knows what "
+    "is submitted later.",
     "fifo, edf and priority give a whole node to one job and never preempt; packed versions share nodes.",
     "milp solves a program at every event within its time limit, with the selection of price as its start.",
     "Tiny problems: three jobs known from the start, one or two nodes, two GPU counts. The optimum tries every "
-    "assignment at every completion and on a grid of times; auto may change at other times too, and so cost less.",
+    "assignment at every completion and on a grid of times; auto may change at other times too.",
 )
 
 

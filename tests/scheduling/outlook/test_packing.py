@@ -1,4 +1,6 @@
-"""Packing: few nodes where they are scarce, cheap ones where they are not, no GPU idle that a job could use."""
+"""Packing: few nodes where they are scarce, cheap ones where they are not, no GPU idle that a job could
+use.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,7 @@ def test_idle_gpus_go_to_the_job_that_gains_most() -> None:
     here = state(1, "a", "b")
 
     def wider(name: str, kind: Kind, gpus: int, spare: int) -> list[tuple[float, int]]:
-        return [(1.0, gpus + 1)] if name == "b" and spare and gpus < 2 else []
+        return [(1.0, gpus + 1)] if name == "b" and spare and gpus < kind.sizes[1] else []
 
     result = packed(here, places_of(here.fleet, frozenset()), chosen(here, a=2, b=1), wider)
     assert result.loads == (NodeLoad(0, "n4", (("a", 2), ("b", 2))),)

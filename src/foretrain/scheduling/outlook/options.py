@@ -1,7 +1,8 @@
 """What each job can run on, as arrays over jobs and places.
 
 A place is a number of GPUs of one kind in one group of nodes (or whole nodes, for a job that spans several).
-Node types of one kind that differ in size only are one place, because the same GPUs can be had on any of them.
+Node types of one kind that differ in size only are one place, because the same GPUs can be had on any of
+them.
 """
 
 from __future__ import annotations

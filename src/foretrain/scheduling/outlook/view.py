@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -30,13 +30,14 @@ _HUGE = 1000
 class Settings:
     """How far and how finely to look ahead.
 
-    `haste`: how much dearer node time is assumed to become until the end of the horizon, relative to its price,
-    so that of plans that cost nearly the same the one that ends earlier is taken; jobs to come may need the
-    nodes, the more so if they are scarce already. `first_period`: length of the first period as a share of a typical job. `alone`: whether a number of
-    GPUs for which there is no node is priced like the next larger node, or as a share of it.
+    `haste`: how much dearer node time is assumed to become until the end of the horizon, relative to its
+    price, so that of plans that cost nearly the same the one that ends earlier is taken; jobs to come may
+    need the nodes, the more so if they are scarce already. `first_period`: length of the first period as a
+    share of a typical job. `alone`: whether a number of GPUs for which there is no node is priced like the
+    next larger node, or as a share of it.
     """
 
-    detail: Detail = Detail()
+    detail: Detail = field(default_factory=Detail)
     first_period: float = 0.04
     alone: bool = True
     haste: float = 0.1

@@ -1,4 +1,6 @@
-"""A mixed-integer program for the first step: which jobs run where, and how many nodes of each type are on."""
+"""A mixed-integer program for the first step: which jobs run where, and how many nodes of each type are
+on.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +21,17 @@ from foretrain.scheduling.state import State
 
 @dataclass(frozen=True)
 class Milp(Policy):
-    """At every event, with x[j,p] = 1 if job j runs on place p (so many GPUs of a kind) and n[t] nodes of type t,
+    """At every event, x[j,p] = 1 if job j runs on place p (so many GPUs of a kind), n[t] nodes of type t are on:
 
         minimise   Σ x[j,p] · rest[j,p] + Σ_j (1 - Σ_p x[j,p]) · wait[j] + Σ n[t] · price[t] · δ
         such that  each job runs on one place at most,
-                   GPUs of jobs at least w wide <= GPUs of nodes at least w large, for each kind and size w,
+                   GPUs of jobs wider than w <= GPUs of nodes larger than w, for each kind and size w,
                    Σ n[t] <= nodes of the group.
 
-    `rest` is the cost of a job's cheapest plan after the first δ seconds, `wait` that of its cheapest plan if it
-    is postponed by δ, lateness included, both at the prices of node time over the horizon. Nodes have no index:
-    jobs whose widths are node sizes can always be packed. The selection of `price` is the start: it is kept if
-    the solver finds nothing better within its limits.
+    `rest` is the cost of a job's cheapest plan after the first δ seconds, `wait` that of its cheapest plan if
+    it is postponed by δ, lateness included, both at the prices of node time over the horizon. Nodes have no
+    index: jobs whose widths are node sizes can always be packed. The selection of `price` is the start: it is
+    kept if the solver finds nothing better within its limits.
     """
 
     name = "milp"
@@ -83,8 +85,8 @@ def _usd(state: State, load: NodeLoad) -> float:
 
 
 def _rest(view: View) -> Floats:
-    """Cost of jobs without the nodes of the first period; node time of it that a job leaves to others is worth
-    its price.
+    """Cost of jobs without the nodes of the first period; node time of it that a job leaves to others is
+    worth its price.
     """
     index = np.maximum(view.table.useful, 0)
     places, values = view.places, view.values
@@ -94,7 +96,9 @@ def _rest(view: View) -> Floats:
 
 
 def _wait(view: View) -> Floats:
-    """Cost of jobs that wait; where waiting has no plan (a job that may not be stopped), it costs nothing more."""
+    """Cost of jobs that wait; where waiting has no plan (a job that may not be stopped), it costs nothing
+    more.
+    """
     return np.where(np.isfinite(view.values.wait), view.values.wait, 0.0)
 
 

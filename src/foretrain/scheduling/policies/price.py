@@ -19,9 +19,9 @@ from foretrain.units import format_duration, format_money
 
 @dataclass(frozen=True)
 class Price(Policy):
-    """The price of a node-second in each coming period is raised until the cheapest plans of all jobs, known and
-    expected, fit into the nodes. A plan runs a job on one place, on two one after the other, or later. Then the
-    jobs whose first steps save most take the nodes there are.
+    """The price of a node-second in each coming period is raised until the cheapest plans of all jobs, known
+    and expected, fit into the nodes. A plan runs a job on one place, on two one after the other, or later.
+    Then the jobs whose first steps save most take the nodes there are.
     """
 
     name = "price"
