@@ -20,7 +20,7 @@ from foretrain.backends.commands import Command
 from foretrain.backends.executors._base import Attempt, Executor
 from foretrain.backends.hosts import HostMap
 from foretrain.backends.job_files import Exit, attempt_folder, last_output
-from foretrain.backends.node_book import Interval, NodeBook, interval_of
+from foretrain.backends.node_book import Interval, NodeBook, interval_of, unused_usd
 from foretrain.backends.records import (
     COMPLETED,
     ENDED,
@@ -144,12 +144,17 @@ class RealBackend(Backend):
             if name in self._active() and name not in self._attempts.live:
                 self._start(name, nodes, loads, before.jobs[name])
         self._now = self._clock.now()
-        every = self._options.every_seconds if self._active() else math.inf
-        self._wake_at = min(
-            math.inf if decision.wake_at is None or decision.wake_at <= slot_start else decision.wake_at,
-            self._now + every,
-        )
+        self._wake_at = self._wake_up(decision, slot_start)
         self._note_slot(slot_start, decision_seconds, closed)
+
+    def _wake_up(self, decision: Decision, decided_at: float) -> float:
+        """When the next decision is asked for if nothing happens before."""
+        if not self._active():
+            return math.inf
+        wake_at = self._now + self._options.every_seconds
+        if decision.wake_at is not None and decision.wake_at > decided_at:
+            wake_at = min(wake_at, max(decision.wake_at, self._now + self._options.pause_seconds))
+        return wake_at
 
     # ------------------------------------------------------------ events
 
@@ -431,19 +436,9 @@ class RealBackend(Backend):
         if not math.isfinite(seconds):
             seconds = 0.0
         usd = self._book.usd_per_second() * seconds
-        for interval in closed:
-            node_type = self._problem.fleet.types[interval.node_type]
-            used = (interval.end_seconds or self._now) - interval.on_since
-            usd += node_type.usd_per_second * (node_type.billed_seconds(used) - used)
-        slot = SlotForecast(
-            len(self._slots),
-            start,
-            self._event.kind.value,
-            self._event.subject,
-            seconds,
-            usd,
-            decision_seconds,
-        )
+        usd += sum(unused_usd(each, self._problem.fleet) for each in closed)
+        event, subject = self._event.kind.value, self._event.subject
+        slot = SlotForecast(len(self._slots), start, event, subject, seconds, usd, decision_seconds)
         self._slots.append(slot)
         with self._store.changing(self._id) as change:
             change.head(last_seconds=self._now)
