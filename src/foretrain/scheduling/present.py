@@ -35,7 +35,6 @@ def present_state(problem: Problem, entries: Iterable[JobEntry], now: float) -> 
         jobs=jobs,
         nodes=_nodes(problem, jobs, now),
         caps=problem.caps,
-        recent=tuple(job for job in problem.jobs if job.submit_seconds <= now),
     )
     broken = violations(state, Decision(tuple(_loads(state))))
     if broken:

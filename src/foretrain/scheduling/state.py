@@ -15,8 +15,6 @@ from foretrain.scheduling.problem import Caps, Configuration, Fleet, Job, Market
 from foretrain.units import DAY
 
 MONTH = 30 * DAY
-RECENT_JOBS = 50
-"""Submissions a state remembers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +110,7 @@ class State:
     """A snapshot at `now`. `fleet` carries the present prices; `lost` are nodes that failed.
 
     `jobs` holds every job that is submitted, unfinished and able to run somewhere. `spent_by_user` and
-    `spent_this_month` are compared with the caps. `recent` are the latest submissions, oldest first,
-    finished or not: what a policy may conclude future ones from.
+    `spent_this_month` are compared with the caps.
     """
 
     now: float
@@ -124,7 +121,6 @@ class State:
     caps: Caps = field(default_factory=Caps)
     spent_by_user: Mapping[str, float] = field(default_factory=dict)
     spent_this_month: float = 0.0
-    recent: tuple[Job, ...] = ()
 
     @cached_property
     def fixed(self) -> Mapping[str, Running]:

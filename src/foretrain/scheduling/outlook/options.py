@@ -84,7 +84,6 @@ class Table:
     work: Floats
     deadline: Floats
     weight: Floats
-    available: Floats
     seconds: Floats
     overhead: Floats
     switch: Floats
@@ -225,7 +224,7 @@ def _is_unrestricted(state: State) -> bool:
     )
 
 
-def table_of(state: State, places: Places) -> Table:
+def table_of(state: State, places: Places, most_places: int) -> Table:
     """Active jobs of a state."""
     unrestricted = _is_unrestricted(state)
     count = len(state.jobs)
@@ -262,7 +261,6 @@ def table_of(state: State, places: Places) -> Table:
         work=np.array([each.left(state.now) for each in state.jobs.values()]),
         deadline=np.array([each.deadline_seconds - state.now for each in jobs]),
         weight=np.array([each.weight_usd_per_second for each in jobs]),
-        available=np.zeros(count),
         seconds=seconds,
         overhead=overhead,
         switch=np.array([
@@ -270,25 +268,7 @@ def table_of(state: State, places: Places) -> Table:
         ]),
         present=present,
         fixed=fixed,
-        useful=_padded(useful),
-    )
-
-
-def expected_table(jobs: Sequence[Job], now: float, places: Places) -> Table:
-    """Jobs that are not submitted yet."""
-    rows = [_row(each, places) for each in jobs]
-    return Table(
-        names=tuple(each.name for each in jobs),
-        work=np.ones(len(jobs)),
-        deadline=np.array([each.deadline_seconds - now for each in jobs]),
-        weight=np.array([each.weight_usd_per_second for each in jobs]),
-        available=np.array([each.submit_seconds - now for each in jobs]),
-        seconds=np.array([row for row, _ in rows]),
-        overhead=np.zeros((len(jobs), len(places))),
-        switch=np.zeros(len(jobs)),
-        present=np.full(len(jobs), -1, dtype=np.int64),
-        fixed=np.zeros(len(jobs), dtype=bool),
-        useful=_padded([useful for _, useful in rows]),
+        useful=_padded(useful, seconds, most_places),
     )
 
 
@@ -306,9 +286,14 @@ def _present(job: JobState, places: Places, state: State) -> int:
     )
 
 
-def _padded(useful: Sequence[tuple[int, ...]]) -> Integers:
-    width = max((len(each) for each in useful), default=0)
+def _padded(useful: Sequence[tuple[int, ...]], seconds: Floats, most: int) -> Integers:
+    """Useful places of each job side by side; of more than `most`, some from the fastest to the slowest."""
+    width = min(most, max((len(each) for each in useful), default=0))
     table = np.full((len(useful), max(width, 1)), -1, dtype=np.int64)
-    for index, each in enumerate(useful):
-        table[index, : len(each)] = each
+    for row, each in enumerate(useful):
+        if len(each) > most:
+            by_time = sorted(each, key=lambda index: seconds[row, index])
+            steps = np.unique(np.round(np.linspace(0, len(by_time) - 1, most)).astype(int))
+            each = tuple(by_time[step] for step in steps)
+        table[row, : len(each)] = each
     return table

@@ -95,9 +95,18 @@ def packed(
             loads.extend(_spanning(name, place, places, room, left_out))
     single = [(int(places.gpus[place]), name, place) for name, place in items if places.nodes[place] == 1]
     single.sort(key=lambda each: -each[0])
+    open_nodes = _Open(nodes)
     for gpus, name, place in single:
-        if not _put(state, places, nodes, room, name, gpus, place):
+        kind = places.kinds[int(places.kind[place])]
+        types = _types_of(state, name, kind, gpus)
+        if open_nodes.put(kind, name, gpus, types):
+            continue
+        if room[kind.group] < 1 or not types:
             left_out.append(name)
+            continue
+        room[kind.group] -= 1
+        nodes.append(_Node(kind, types, [(name, gpus)]))
+        open_nodes.add(nodes[-1])
     _split(state, nodes, room)
     if wider is not None:
         _widen(state, nodes, wider)
@@ -149,21 +158,31 @@ def _types_of(state: State, name: str, kind: Kind, gpus: int) -> frozenset[int]:
     )
 
 
-def _put(
-    state: State, places: Places, nodes: list[_Node], room: list[int], name: str, gpus: int, place: int
-) -> bool:
-    kind = places.kinds[int(places.kind[place])]
-    types = _types_of(state, name, kind, gpus)
-    for node in nodes:
-        if node.kind is kind and (remaining := node.types_with(gpus, types)):
-            node.types = remaining
-            node.jobs.append((name, gpus))
-            return True
-    if room[kind.group] < 1 or not types:
+class _Open:
+    """Nodes by kind and GPUs to spare, so that the fullest one that takes a job is found at once."""
+
+    def __init__(self, nodes: Iterable[_Node]) -> None:
+        self._nodes: dict[Kind, list[list[_Node]]] = {}
+        for node in nodes:
+            self.add(node)
+
+    def add(self, node: _Node) -> None:
+        """Note the GPUs a node has to spare."""
+        by_spare = self._nodes.setdefault(node.kind, [[] for _ in range(node.kind.most_gpus + 1)])
+        by_spare[max(node.kind.sizes[each] for each in node.types) - node.used].append(node)
+
+    def put(self, kind: Kind, name: str, gpus: int, types: frozenset[int]) -> bool:
+        """Put a job on the fullest node that takes it; False if there is none."""
+        for nodes in self._nodes.get(kind, ())[gpus:]:
+            for position in range(len(nodes) - 1, -1, -1):
+                remaining = nodes[position].types_with(gpus, types)
+                if remaining:
+                    node = nodes.pop(position)
+                    node.types = remaining
+                    node.jobs.append((name, gpus))
+                    self.add(node)
+                    return True
         return False
-    room[kind.group] -= 1
-    nodes.append(_Node(kind, types, [(name, gpus)]))
-    return True
 
 
 def _split(state: State, nodes: list[_Node], room: list[int]) -> None:

@@ -20,17 +20,19 @@ from numpy.typing import NDArray
 from foretrain.scheduling.outlook.options import Floats, Integers, Places, Table
 
 _ALMOST = 1e-9
+_NOW = np.zeros(1)
 
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """How many plans are considered: starts later than now, starts with a change at the deadline, and ends of
-    periods at which a job that starts now may change.
+    """How many plans are considered: periods, starts with a change at the deadline, ends of periods at which a
+    job that starts now may change, and places of each job.
     """
 
     periods: int = 12
     deadline_starts: int = 4
     changes: int = 4
+    places: int = 12
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,12 +52,30 @@ class Plans:
 
 
 @dataclass(frozen=True, eq=False)
-class _Block:
-    """Plans of one shape: first place from `start` to `middle`, second place until `end`."""
+class _Useful:
+    """Times of each job on its useful places; infinite where there are fewer."""
 
-    position: Integers
-    first: Integers
-    second: Integers
+    table: Table
+    seconds: Floats
+    overhead: Floats
+    work: Floats
+    deadline: Floats
+    switch: Floats
+
+    def starts(self, times: Floats) -> Floats:
+        """Starts of every job at some times."""
+        return np.broadcast_to(times, (len(self.work), len(times)))
+
+
+@dataclass(frozen=True, eq=False)
+class _Block:
+    """Plans of one shape: first place from `start` to `middle`, second place until `end`.
+
+    Arrays over jobs and plans; `one` and `two` are positions among the useful places.
+    """
+
+    one: Integers
+    two: Integers
     start: Floats
     middle: Floats
     end: Floats
@@ -65,18 +85,27 @@ class _Block:
 
 def plans_of(table: Table, places: Places, groups: int, periods: Floats, detail: Detail) -> Plans:
     """All plans; `periods` are the ends of the periods, of which the last never ends."""
+    index = np.maximum(table.useful, 0)
+    seconds = np.take_along_axis(table.seconds, index, axis=1)
+    useful = _Useful(
+        table,
+        np.where(table.useful >= 0, seconds, math.inf),
+        np.take_along_axis(table.overhead, index, axis=1),
+        table.work[:, None],
+        table.deadline[:, None],
+        table.switch[:, None],
+    )
+    ends = periods[:-1]
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         blocks = [
-            _single(table, table.available[:, None], now=True),
-            *_later(table, periods, detail),
-            _change_at_deadline(table, table.available[:, None], now=True),
-            *(
-                _change_at_deadline(table, _start(table, each), now=False)
-                for each in _spread(periods[:-1], detail.deadline_starts)
-            ),
-            *(_change_at(table, float(each)) for each in _spread(periods[:-1], detail.changes)),
+            _single(useful, useful.starts(_NOW), now=True),
+            _single(useful, useful.starts(ends), now=False),
+            _just_in_time(useful, float(ends[0])),
+            _change_at_deadline(useful, useful.starts(_NOW), now=True),
+            _change_at_deadline(useful, useful.starts(_spread(ends, detail.deadline_starts)), now=False),
+            _change_at(useful, _spread(ends, detail.changes)),
         ]
-        parts = [_priced(block, table, places, groups, periods) for block in blocks]
+        parts = [_priced(block, useful, places, groups, periods) for block in blocks]
     return Plans(
         cost=np.concatenate([part.cost for part in parts], axis=1),
         position=np.concatenate([part.position for part in parts]),
@@ -93,92 +122,100 @@ def _spread(values: Floats, count: int) -> Floats:
     return values[np.unique(np.round(np.linspace(0, 1, count) ** 1.5 * (len(values) - 1)).astype(int))]
 
 
-def _start(table: Table, at: float) -> Floats:
-    return np.maximum(table.available, at)[:, None]
+def _every(starts: int, positions: Integers) -> Integers:
+    """Positions for every start, start by start."""
+    return np.tile(positions, starts)
 
 
-def _on(table: Table, values: Floats) -> Floats:
-    """Values of the useful places of each job; padding is infinite."""
-    chosen = np.take_along_axis(values, np.maximum(table.useful, 0), axis=1)
-    return np.where(table.useful >= 0, chosen, math.inf)
+def _single(useful: _Useful, starts: Floats, now: bool) -> _Block:
+    width = useful.seconds.shape[1]
+    one = _every(starts.shape[1], np.arange(width))
+    start = np.repeat(starts, width, axis=1)
+    return _run(useful, one, start, now)
 
 
-def _single(table: Table, start: Floats, now: bool) -> _Block:
-    seconds = _on(table, table.seconds)
-    start = np.broadcast_to(start, seconds.shape)
-    overhead = _on(table, table.overhead) if now else np.broadcast_to(table.switch[:, None], seconds.shape)
-    end = start + overhead + table.work[:, None] * seconds
-    position = np.arange(table.useful.shape[1])
-    return _Block(position, table.useful, table.useful, start, end, end, np.isfinite(end), now)
+def _run(useful: _Useful, one: Integers, start: Floats, now: bool) -> _Block:
+    """Run on one place from `start` to the end."""
+    overhead = useful.overhead[:, one] if now else useful.switch
+    end = start + overhead + useful.work * useful.seconds[:, one]
+    return _Block(one, one, start, end, end, np.isfinite(end), now)
 
 
-def _later(table: Table, periods: Floats, detail: Detail) -> list[_Block]:
-    """Wait, then run on one place: from the end of a period on, or just in time for the deadline."""
-    blocks = [_single(table, _start(table, each), now=False) for each in periods[:-1]]
-    latest = table.deadline[:, None] - table.switch[:, None] - table.work[:, None] * _on(table, table.seconds)
-    earliest = np.maximum(table.available, periods[0])[:, None]
-    just_in_time = _single(table, np.maximum(latest, earliest), now=False)
-    valid = just_in_time.valid & (latest > earliest) & np.isfinite(latest)
-    return [*blocks, replace(just_in_time, valid=valid)]
+def _just_in_time(useful: _Useful, earliest: float) -> _Block:
+    """Wait, then run on one place so that the job ends at its deadline."""
+    latest = useful.deadline - useful.switch - useful.work * useful.seconds
+    waits = np.isfinite(latest) & (latest > earliest)
+    block = _run(useful, np.arange(latest.shape[1]), np.where(waits, latest, 0.0), now=False)
+    return replace(block, valid=block.valid & waits)
 
 
-def _pairs(table: Table) -> tuple[Integers, Integers, Integers, Integers]:
-    """Positions and places of every ordered pair of different useful places."""
-    width = table.useful.shape[1]
-    first, second = np.nonzero(~np.eye(width, dtype=bool))
-    return first, second, table.useful[:, first], table.useful[:, second]
+def _pairs(useful: _Useful, starts: int) -> tuple[Integers, Integers]:
+    """Positions of every ordered pair of different useful places, for every start."""
+    one, two = np.nonzero(~np.eye(useful.seconds.shape[1], dtype=bool))
+    return _every(starts, one), _every(starts, two)
 
 
-def _change_at_deadline(table: Table, start: Floats, now: bool) -> _Block:
-    one, two, first, second = _pairs(table)
-    seconds = _on(table, table.seconds)
-    fast, slow = seconds[:, one], seconds[:, two]
-    before = _on(table, table.overhead)[:, one] if now else table.switch[:, None]
-    switch = table.switch[:, None]
-    left = table.deadline[:, None] - start - before - switch
-    x = (table.work[:, None] - left / slow) / (1 / fast - 1 / slow)
-    valid = np.isfinite(x) & (x > _ALMOST) & (x < left - _ALMOST) & (first >= 0) & (second >= 0)
-    start = np.broadcast_to(start, x.shape)
-    end = np.broadcast_to(table.deadline[:, None], x.shape)
-    return _Block(one, first, second, start, start + before + x, end, valid, now)
+def _change_at_deadline(useful: _Useful, starts: Floats, now: bool) -> _Block:
+    one, two = _pairs(useful, starts.shape[1])
+    start = np.repeat(starts, len(one) // starts.shape[1], axis=1)
+    before = useful.overhead[:, one] if now else useful.switch
+    left = useful.deadline - start - before - useful.switch
+    first, second = 1 / useful.seconds[:, one], 1 / useful.seconds[:, two]
+    x = (useful.work - left * second) / (first - second)
+    exist = (first > 0) & (second > 0)
+    valid = exist & np.isfinite(x) & (x > _ALMOST) & (x < left - _ALMOST)
+    end = np.broadcast_to(useful.deadline, x.shape)
+    return _Block(one, two, start, start + before + x, end, valid, now)
 
 
-def _change_at(table: Table, at: float) -> _Block:
-    """Start now and change the place at a given time."""
-    one, two, first, second = _pairs(table)
-    seconds = _on(table, table.seconds)
-    start = np.broadcast_to(table.available[:, None], first.shape)
-    before = _on(table, table.overhead)[:, one]
-    middle = start + at
-    left = table.work[:, None] - (at - before) / seconds[:, one]
-    end = middle + table.switch[:, None] + left * seconds[:, two]
-    valid = np.isfinite(end) & (left > _ALMOST) & (at > before) & (first >= 0) & (second >= 0)
-    return _Block(one, first, second, start, middle, end, valid, now=True)
+def _change_at(useful: _Useful, times: Floats) -> _Block:
+    """Start now and change the place at given times."""
+    one, two = _pairs(useful, len(times))
+    at = np.repeat(times, len(one) // max(len(times), 1))
+    before = useful.overhead[:, one]
+    left = useful.work - (at - before) / useful.seconds[:, one]
+    end = at + useful.switch + left * useful.seconds[:, two]
+    exist = np.isfinite(useful.seconds[:, one]) & np.isfinite(end)
+    start, middle = np.zeros(before.shape), np.broadcast_to(at, before.shape)
+    return _Block(one, two, start, middle, end, exist & (left > _ALMOST) & (at > before), now=True)
 
 
-def _priced(block: _Block, table: Table, places: Places, groups: int, periods: Floats) -> Plans:
+def _priced(block: _Block, useful: _Useful, places: Places, groups: int, periods: Floats) -> Plans:
     valid = block.valid
     start, middle, end = (np.where(valid, each, 0.0) for each in (block.start, block.middle, block.end))
-    usd = places.usd[block.first] * (middle - start) + places.usd[block.second] * (end - middle)
-    late = np.maximum(0.0, end - table.deadline[:, None])
-    cost = np.where(valid, usd + table.weight[:, None] * late, math.inf)
-    nodes = np.zeros((*cost.shape, groups, len(periods)))
-    for place, begin, finish in ((block.first, start, middle), (block.second, middle, end)):
-        used = _overlaps(begin, finish, periods) * places.fraction[place][..., None]
-        if groups == 1:
-            nodes[..., 0, :] += used
-        else:
-            for group in range(groups):
-                nodes[..., group, :] += used * (places.group[place] == group)[..., None]
-    changes = block.second is not block.first
+    index = np.maximum(useful.table.useful, 0)
+    first, second = index[:, block.one], index[:, block.two]
+    changes = block.two is not block.one
+    usd = places.usd[first] * (middle - start)
+    if changes:
+        usd += places.usd[second] * (end - middle)
+    late = np.maximum(0.0, end - useful.deadline)
+    with np.errstate(invalid="ignore"):
+        lateness = np.where(late > 0, useful.table.weight[:, None] * late, 0.0)
+    cost = np.where(valid, usd + lateness, math.inf)
+    node_seconds = _used(first, start, middle, places, groups, periods)
+    if changes:
+        node_seconds += _used(second, middle, end, places, groups, periods)
     change = (middle if changes else np.full(cost.shape, math.inf)) if block.now else start
     return Plans(
         cost=cost,
-        position=block.position if block.now else np.full(len(block.position), -1, dtype=np.int64),
-        change=change,
-        node_seconds=nodes.reshape(*cost.shape, -1),
+        position=block.one if block.now else np.full(len(block.one), -1, dtype=np.int64),
+        change=np.where(valid, change, math.inf),
+        node_seconds=node_seconds,
         periods=periods,
     )
+
+
+def _used(
+    place: Integers, start: Floats, end: Floats, places: Places, groups: int, periods: Floats
+) -> Floats:
+    """Node-seconds by group and period."""
+    used = _overlaps(start, end, periods)
+    used *= places.fraction[place][..., None]
+    if groups == 1:
+        return used
+    of_group = places.group[place][..., None] == np.arange(groups)
+    return (of_group[..., None] * used[..., None, :]).reshape(*place.shape, groups * len(periods))
 
 
 def _overlaps(start: Floats, end: Floats, periods: Floats) -> Floats:

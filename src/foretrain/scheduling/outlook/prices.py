@@ -9,7 +9,6 @@ by steps along its subgradient, demand minus capacity, with steps that shrink.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,8 +19,9 @@ from foretrain.scheduling.outlook.plans import Plans
 
 @dataclass(frozen=True, eq=False)
 class Prices:
-    """USD per node-second by group and period, the value of the dual there, and whether demand ever exceeded
-    the capacity.
+    """USD per node-second by group and period, the value of the dual there, and whether plans did not fit without.
+
+    `dual` counts what plans cost in truth: prices above the floor cancel out, the floor itself is left out.
     """
 
     usd: Floats
@@ -29,45 +29,50 @@ class Prices:
     is_scarce: bool
 
 
-def prices_of(jobs: Sequence[Plans], capacity: Floats, floor: Floats, steps: int) -> Prices:
-    """Prices, never below `floor`; `capacity` in node-seconds, infinite in the last period."""
-    prices = floor.copy()
+def prices_of(plans: Plans, capacity: Floats, floors: tuple[Floats, Floats], steps: int) -> Prices:
+    """Prices that are never below a floor; `capacity` in node-seconds, infinite in the last period.
+
+    The first of the floors holds if all plans fit at it, else the second.
+    """
     limited = np.isfinite(capacity)
     room = np.where(limited, capacity, 1.0)
-    best = Prices(prices, -np.inf, False)
-    averaged = np.zeros_like(prices)
-    weights = 0.0
+    market = _Market(plans, np.where(limited, capacity, 0.0))
+    dual, demand, _ = market.at(floors[0], floors[0])
+    if not (demand > capacity).any():
+        return Prices(floors[0], dual, False)
+    floor = floors[1]
+    prices, averaged = floor.copy(), np.zeros_like(floor)
+    best = Prices(prices, -np.inf, True)
     scale = 0.0
-
-    def at(prices: Floats) -> tuple[float, Floats, float]:
-        """The dual, the demand and the cost of the cheapest plans."""
-        value, demand, cost = 0.0, np.zeros_like(prices), 0.0
-        for plans in jobs:
-            total = plans.cost + plans.node_seconds @ prices
-            choice = total.argmin(axis=1)
-            rows = np.arange(len(choice))
-            least = total[rows, choice]
-            finite = np.isfinite(least)
-            value += float(least[finite].sum())
-            demand += plans.node_seconds[rows, choice].sum(axis=0)
-            cost += float(plans.cost[rows, choice][finite].sum())
-        return value - float((prices - floor)[limited] @ capacity[limited]), demand, cost
-
     for step in range(steps):
-        dual, demand, cost = at(prices)
-        excess = np.where(limited, demand / room - 1.0, 0.0)
+        dual, demand, cost = market.at(prices, floor)
         if dual > best.dual:
-            best = Prices(prices, dual, best.is_scarce)
-        if step == 0:
-            if not (excess > 0).any():
-                return Prices(prices, dual, False)
             best = Prices(prices, dual, True)
-            scale = cost / max(float(demand.sum()), 1e-9)
+        scale = scale or cost / max(float(demand.sum()), 1e-9)
+        excess = np.where(limited, demand / room - 1.0, 0.0)
         move = scale / (1.0 + step / 8.0)
         prices = np.maximum(floor, prices + move * np.clip(excess, -1.0, 1.0))
-        if step >= steps // 2:
-            averaged += prices
-            weights += 1.0
-    averaged /= max(weights, 1.0)
-    dual = at(averaged)[0]
+        if 2 * step >= steps:
+            averaged += prices / (steps - (steps + 1) // 2)
+    dual = market.at(averaged, floor)[0]
     return Prices(averaged, dual, True) if dual > best.dual else best
+
+
+@dataclass(frozen=True, eq=False)
+class _Market:
+    """The cheapest plans at given prices."""
+
+    plans: Plans
+    capacity: Floats
+
+    def at(self, prices: Floats, floor: Floats) -> tuple[float, Floats, float]:
+        """The dual without the floor, the demand, and the cost of the cheapest plans."""
+        total = self.plans.cost + self.plans.node_seconds @ prices
+        choice = total.argmin(axis=1)
+        rows = np.arange(len(choice))
+        used = self.plans.node_seconds[rows, choice]
+        cost = self.plans.cost[rows, choice]
+        cost = np.where(np.isfinite(cost), cost, 0.0)
+        demand = used.sum(axis=0)
+        dual = float(cost.sum() + (prices - floor) @ (demand - self.capacity))
+        return dual, demand, float(cost.sum())

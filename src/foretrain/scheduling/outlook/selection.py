@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from foretrain.scheduling.decision import fixed_jobs
 from foretrain.scheduling.outlook.options import Floats, Integers, Places, Table
@@ -18,16 +19,20 @@ from foretrain.scheduling.outlook.plans import Plans
 from foretrain.scheduling.state import State
 
 _HALVINGS = 24
+_ROUNDS = 4
+_MOST_TRIES = 300
 
 
 @dataclass(frozen=True, eq=False)
 class Values:
     """What the rest of each active job costs if it runs on a useful place now, or waits until `until`.
 
-    `change` and `wait_change` are when the plans behind these figures do something else.
+    `nodes` are the nodes used until then (a share, for a job that shares a node or ends before); `change` and
+    `wait_change` are when the plans behind these figures do something else.
     """
 
     run: Floats
+    nodes: Floats
     wait: Floats
     change: Floats
     wait_change: Floats
@@ -42,6 +47,7 @@ def values_of(plans: Plans, prices: Floats, table: Table) -> Values:
     total = plans.cost[:active] + plans.node_seconds[:active] @ later
     width = table.useful.shape[1]
     run = np.full((active, width), np.inf)
+    nodes = np.zeros((active, width))
     change = np.full((active, width), np.inf)
     rows = np.arange(active)
     for position in range(width):
@@ -49,9 +55,11 @@ def values_of(plans: Plans, prices: Floats, table: Table) -> Values:
         best = columns[total[:, columns].argmin(axis=1)]
         run[:, position] = total[rows, best]
         change[:, position] = plans.change[rows, best]
+        nodes[:, position] = plans.node_seconds[rows, best, :: len(plans.periods)].sum(axis=1)
     columns = np.flatnonzero(plans.position < 0)
     best = columns[total[:, columns].argmin(axis=1)]
-    return Values(run, total[rows, best], change, plans.change[rows, best], float(plans.periods[0]))
+    first = float(plans.periods[0])
+    return Values(run, nodes / first, total[rows, best], change, plans.change[rows, best], first)
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +120,7 @@ def selected(values: Values, table: Table, places: Places, room: Room) -> Intege
     useful = table.useful[:active]
     fixed = table.fixed[:active]
     padded = np.maximum(useful, 0)
-    fraction = np.where(useful >= 0, places.fraction[padded], 0.0)
+    fraction = values.nodes
     group = places.group[padded]
     costs = np.concatenate([values.run, values.wait[:, None]], axis=1)
     never = ~np.isfinite(costs).any(axis=1)
@@ -165,36 +173,40 @@ def _fill(
     choice: Integers,
     counts: Integers,
     useful: Integers,
-    fixed: Floats,
+    fixed: NDArray[np.bool_],
     fraction: Floats,
     room: Room,
 ) -> None:
     """Let jobs that gain most for the nodes they use take the room that is left."""
     width = useful.shape[1]
     rows = np.arange(len(choice))
-    tried: set[tuple[int, int]] = set()
-    for _ in range(4 * len(choice) + 16):
+    for _ in range(_ROUNDS):
         now = costs[rows, choice]
         used = np.where(choice < width, fraction[rows, np.minimum(choice, width - 1)], 0.0)
         with np.errstate(invalid="ignore"):
             gain = np.where(np.isinf(now)[:, None], 0.0, now[:, None] - costs[:, :width])
         gain[fixed] = 0.0
-        more = np.maximum(fraction - used[:, None], 1e-3)
-        score = np.where(gain > 1e-9, gain / more, 0.0)
-        for row, column in tried:
-            score[row, column] = 0.0
-        if not (score > 0).any():
+        score = np.where(gain > 1e-9, gain / np.maximum(fraction - used[:, None], 1e-3), 0.0)
+        order = np.argsort(-score, axis=None, kind="stable")[: min(_MOST_TRIES, np.count_nonzero(score > 0))]
+        moved: set[int] = set()
+        for row, column in zip(*np.unravel_index(order, score.shape), strict=True):
+            if int(row) not in moved and _takes(int(row), int(column), choice, counts, useful, room):
+                moved.add(int(row))
+        if not moved:
             return
-        row, column = np.unravel_index(int(score.argmax()), score.shape)
-        before = choice[row]
-        if before < width:
-            counts[useful[row, before]] -= 1
-        counts[useful[row, column]] += 1
-        if room.fits(counts):
-            choice[row] = column
-            tried = {each for each in tried if each[0] != row}
-        else:
-            counts[useful[row, column]] -= 1
-            if before < width:
-                counts[useful[row, before]] += 1
-            tried.add((int(row), int(column)))
+
+
+def _takes(
+    row: int, column: int, choice: Integers, counts: Integers, useful: Integers, room: Room
+) -> bool:
+    """Move a job to another place if that fits."""
+    before = choice[row]
+    trial = counts.copy()
+    if before < useful.shape[1]:
+        trial[useful[row, before]] -= 1
+    trial[useful[row, column]] += 1
+    if not room.fits(trial):
+        return False
+    counts[:] = trial
+    choice[row] = column
+    return True

@@ -3,44 +3,55 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretrain.scheduling.outlook.arrivals import expected_jobs
 from foretrain.scheduling.outlook.options import (
     Floats,
     Places,
     Table,
     places_of,
     spanning_configurations,
-    expected_table,
     table_of,
 )
-from foretrain.scheduling.outlook.plans import Detail, Plans, plans_of
+from foretrain.scheduling.outlook.plans import Detail, plans_of
 from foretrain.scheduling.outlook.prices import prices_of
 from foretrain.scheduling.outlook.selection import Values, values_of
 from foretrain.scheduling.state import State
+
+
+_NO_NODES = 1e-6
+_LARGE = 150
+_HUGE = 1000
+"""Numbers of jobs from which plans are looked at less finely, so that a decision stays quick."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """How far and how finely to look ahead.
 
-    `expected_per_node`: submissions to expect, for each node. `haste`: how much dearer node time is assumed to
-    become until the end of the horizon, relative to its price, so that of plans that cost the same the one that
-    ends earlier is taken.
+    `haste`: how much dearer node time is assumed to become until the end of the horizon, relative to its price,
+    so that of plans that cost nearly the same the one that ends earlier is taken; jobs to come may need the
+    nodes, the more so if they are scarce already. `first_period`: length of the first period as a share of a typical job. `alone`: whether a number of
+    GPUs for which there is no node is priced like the next larger node, or as a share of it.
     """
 
     detail: Detail = Detail()
-    expected_per_node: float = 0.0
-    scenarios: int = 1
-    usable_later: float = 1.0
     first_period: float = 0.04
     alone: bool = True
     haste: float = 0.1
+    haste_if_scarce: float = 1.0
     steps: int = 60
+
+
+    def for_jobs(self, count: int) -> Settings:
+        """Settings that keep a decision on so many jobs quick."""
+        if count <= _LARGE:
+            return self
+        if count <= _HUGE:
+            return replace(self, detail=Detail(10, 2, 2, 6), steps=min(self.steps, 40))
+        return replace(self, detail=Detail(8, 1, 1, 4), steps=min(self.steps, 30))
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,38 +71,22 @@ class View:
 
 def view_of(state: State, settings: Settings) -> View:
     """Plans and prices of a state with at least one active job."""
+    settings = settings.for_jobs(len(state.jobs))
     jobs = [each.job for each in state.jobs.values()]
     places = places_of(state.fleet, spanning_configurations(jobs), settings.alone)
-    table = table_of(state, places)
-    count = round(settings.expected_per_node * state.fleet.nodes)
-    scenarios = [
-        expected_table(expected, state.now, places)
-        for scenario in range(settings.scenarios)
-        if (expected := expected_jobs(state, count, scenario))
-    ]
+    table = table_of(state, places, settings.detail.places)
     groups = len(state.fleet.groups)
-    periods = periods_of((table, *scenarios[:1]), places, state, settings)
+    periods = periods_of(table, places, state, settings)
     plans = plans_of(table, places, groups, periods, settings.detail)
     lengths = np.diff(periods, prepend=0.0)
-    nodes = np.array([state.available(group) for group in range(groups)], dtype=float)
-    usable = np.where(np.arange(len(periods)) > 0, settings.usable_later, 1.0)
-    capacity = (nodes[:, None] * lengths * usable).ravel()
-    floor = _floor(places, groups, periods, settings.haste)
-    solved = [
-        prices_of((plans, *others), capacity, floor, settings.steps)
-        for others in _plans_expected(scenarios, places, groups, periods, settings)
-    ]
-    prices = np.mean([each.usd for each in solved], axis=0)
-    usd = float(np.mean([each.dual for each in solved]))
-    return View(table, places, values_of(plans, prices, table), prices, periods, usd)
-
-
-def _plans_expected(
-    scenarios: Sequence[Table], places: Places, groups: int, periods: Floats, settings: Settings
-) -> list[tuple[Plans, ...]]:
-    if not scenarios:
-        return [()]
-    return [(plans_of(each, places, groups, periods, settings.detail),) for each in scenarios]
+    nodes = np.array([max(state.available(group), _NO_NODES) for group in range(groups)])
+    capacity = (nodes[:, None] * lengths).ravel()
+    floors = (
+        _floor(places, groups, periods, settings.haste),
+        _floor(places, groups, periods, settings.haste_if_scarce),
+    )
+    prices = prices_of(plans, capacity, floors, settings.steps)
+    return View(table, places, values_of(plans, prices.usd, table), prices.usd, periods, prices.dual)
 
 
 def _floor(places: Places, groups: int, periods: Floats, haste: float) -> Floats:
@@ -103,11 +98,9 @@ def _floor(places: Places, groups: int, periods: Floats, haste: float) -> Floats
     return (haste * np.maximum(node_usd, 1e-9)[:, None] * middles / max(periods[-2], 1e-9)).ravel()
 
 
-def periods_of(tables: Sequence[Table], places: Places, state: State, settings: Settings) -> Floats:
+def periods_of(table: Table, places: Places, state: State, settings: Settings) -> Floats:
     """Ends of periods: they get longer, up to when all work could be done twice; the last never ends."""
-    work = np.concatenate([table.work for table in tables])
-    seconds = work[:, None] * np.concatenate([table.seconds for table in tables])
-    available = np.concatenate([table.available for table in tables])
+    seconds = table.work[:, None] * table.seconds
     shortest = seconds.min(axis=1)
     runs = np.isfinite(shortest)
     if not runs.any():
@@ -116,9 +109,8 @@ def periods_of(tables: Sequence[Table], places: Places, state: State, settings: 
     node_seconds = (seconds * places.fraction).min(axis=1)[runs].sum()
     cheapest = np.where(runs, (seconds * places.usd).argmin(axis=1), 0)
     longest = seconds[np.arange(len(cheapest)), cheapest][runs]
-    end = max(float(node_seconds) / max(nodes, 1) * 2.0, float(np.max(available[runs] + longest)), 1.0)
-    active = shortest[: len(tables[0].names)][runs[: len(tables[0].names)]]
-    first = float(np.median(active)) * settings.first_period if len(active) else end / 50
-    first = min(max(first, end / 2000, 1e-3), end / 8)
+    end = max(float(node_seconds) / max(nodes, 1) * 2.0, float(longest.max()), 1e-3)
+    first = float(np.median(shortest[runs])) * settings.first_period
+    first = min(max(first, end / 2000), end / 8)
     growth = np.linspace(0.0, 1.0, settings.detail.periods - 1)
     return np.append(first * (end / first) ** growth, math.inf)

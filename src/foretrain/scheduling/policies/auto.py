@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from foretrain.scheduling.decision import Decision
 from foretrain.scheduling.outlook.plans import Detail
 from foretrain.scheduling.outlook.view import Settings, view_of
 from foretrain.scheduling.policies._base import Policy
-from foretrain.scheduling.policies.edf_packed import EdfPacked
 from foretrain.scheduling.policies.greedy import Greedy
+from foretrain.scheduling.policies.milp import Milp
 from foretrain.scheduling.policies.price import Price
 from foretrain.scheduling.simulation.engine import Simulation
 from foretrain.scheduling.state import State
 
-_COARSE = Detail(periods=8, deadline_starts=1, changes=2)
+_COARSE = Settings(detail=Detail(periods=8, deadline_starts=1, changes=2, places=8), steps=25)
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """What a decision on at most `jobs` jobs may try: so many of the proposals, each followed in the simulator
+    for so many decisions. Chosen by counts, not by the clock, so that the same state has the same decision.
+    """
+
+    jobs: float
+    proposals: int
+    decisions: int
 
 
 @dataclass(frozen=True)
 class Auto(Policy):
-    """The first decisions of `proposals` are rolled out from the present state, each followed by a fast policy
-    until all active jobs end. The first proposal is kept unless another one is clearly cheaper.
+    """The first decisions of `proposals` are rolled out from the present state: the simulator applies each, then
+    follows a fast policy for a few decisions and adds what that policy's prices say of the rest. The first
+    proposal is kept unless another one is cheaper by `margin`.
     """
 
     name = "auto"
@@ -29,33 +41,35 @@ class Auto(Policy):
 
     proposals: tuple[Policy, ...] = field(
         default_factory=lambda: (
-            Price(Settings()),
+            Milp(),
             Price(Settings(alone=False)),
-            Price(Settings(haste=1.0)),
+            Price(Settings(haste=1.0, haste_if_scarce=3.0)),
             Greedy(),
-            EdfPacked(),
         )
     )
-    follower: Price = field(default_factory=lambda: Price(Settings(detail=_COARSE, steps=25)))
-    most_decisions: int = 4
-    margin: float = 0.003
+    efforts: tuple[Effort, ...] = (Effort(60, 4, 0), Effort(600, 2, 0), Effort(float("inf"), 1, 0))
+    margin: float = 0.01
 
     def decide(self, state: State) -> Decision:
         """The proposal whose rollout costs least."""
-        decisions = _different([policy.decide(state) for policy in self.proposals])
+        effort = next(each for each in self.efforts if len(state.jobs) <= each.jobs)
+        tried = self.proposals[: effort.proposals]
+        decisions = _different([(policy.name, policy.decide(state)) for policy in tried])
         if len(decisions) < 2:
-            return decisions[0]
-        costs = [rollout_usd(state, each, self.follower, self.most_decisions) for each in decisions]
+            return decisions[0][1]
+        costs = [rollout_usd(state, each, Price(_COARSE), effort.decisions) for _, each in decisions]
         best = min(range(len(costs)), key=lambda index: costs[index])
         chosen = best if costs[best] < costs[0] * (1 - self.margin) else 0
-        return decisions[chosen]
+        name, decision = decisions[chosen]
+        note = f"auto: proposal {chosen + 1} of {len(costs)} different ones, by {name}"
+        return replace(decision, notes=(*decision.notes, note))
 
 
-def _different(decisions: Sequence[Decision]) -> list[Decision]:
+def _different(decisions: Sequence[tuple[str, Decision]]) -> list[tuple[str, Decision]]:
     """Decisions without those that run the same jobs on the same configurations as an earlier one."""
-    different: dict[frozenset[object], Decision] = {}
-    for decision in decisions:
-        different.setdefault(frozenset(decision.configurations().items()), decision)
+    different: dict[frozenset[object], tuple[str, Decision]] = {}
+    for name, decision in decisions:
+        different.setdefault(frozenset(decision.configurations().items()), (name, decision))
     return list(different.values())
 
 
@@ -75,5 +89,4 @@ def rollout_usd(state: State, decision: Decision, follower: Price, most_decision
             rest = view_of(reached, follower.settings).usd
         else:
             simulation.apply(follower.decide(reached))
-    late = sum(each.tardiness_usd for each in simulation.outcomes.values())
-    return simulation.ledger.execution_usd + late + rest
+    return simulation.usd_so_far() + rest

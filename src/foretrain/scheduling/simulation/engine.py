@@ -23,7 +23,7 @@ from foretrain.scheduling.placement import goes_on, nodes_of, placed
 from foretrain.scheduling.policies._base import Policy
 from foretrain.scheduling.problem import Configuration, Job, Market, Problem, runnable
 from foretrain.scheduling.simulation.disturbances import Disturbances
-from foretrain.scheduling.state import MONTH, RECENT_JOBS, JobState, NodeState, Running, State, month_of
+from foretrain.scheduling.state import MONTH, JobState, NodeState, Running, State, month_of
 
 _SOON = 1e-6
 """Seconds within which events happen at once."""
@@ -127,7 +127,6 @@ class Simulation(Backend):
             caps=self._problem.caps,
             spent_by_user=dict(self._spent_by_user),
             spent_this_month=self.ledger.usd_by_month.get(month_of(self._now), 0.0),
-            recent=tuple(self._problem.jobs[max(0, self._next_job - RECENT_JOBS) : self._next_job]),
         )
 
     def apply(self, decision: Decision) -> None:
@@ -357,6 +356,12 @@ class Simulation(Backend):
             self._jobs[name] = replace(job, spent_usd=spent)
 
     # ------------------------------------------------------------ the answer
+
+    def usd_so_far(self) -> float:
+        """Nodes up to now, and the lateness of completed jobs."""
+        for node in self._nodes:
+            self._charge(node)
+        return self.ledger.execution_usd + sum(each.tardiness_usd for each in self.outcomes.values())
 
     def outcome(self, policy: str, decision_seconds: Iterable[float] = ()) -> Outcome:
         """What became of all jobs; those still active are unfinished."""
