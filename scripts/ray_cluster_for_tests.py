@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 NODES = 2
 TURN_SECONDS = 0.1
@@ -25,10 +26,10 @@ SETTINGS = {
 def main() -> int:
     """Run the command given as arguments beside the cluster; returns its exit code."""
     os.environ.update(SETTINGS)
-    from ray.cluster_utils import Cluster
+    from ray import cluster_utils
 
     folder = Path(os.environ["RAY_TEST_STATE"])
-    cluster = Cluster(
+    cluster: Any = cluster_utils.Cluster(
         initialize_head=True,
         head_node_args={"num_cpus": 0, "num_gpus": 0, "node_name": "head", "include_dashboard": False},
     )

@@ -23,8 +23,10 @@ def test_jobs_that_end_while_foretrain_is_dead_are_noticed(tmp_path: Path) -> No
     faults.wait(lambda: faults.steps_done(tmp_path, "job 1") >= 1, "a running job")
     driver.kill()
     driver.wait()
-    for job in ("job 0", "job 1"):
-        faults.wait(lambda job=job: faults.steps_done(tmp_path, job) == faults.STEPS, f"the end of {job}")
+    running = ("job 0", "job 1")
+    faults.wait(
+        lambda: all(faults.steps_done(tmp_path, job) == faults.STEPS for job in running), "the end of both"
+    )
     result = faults.finish(tmp_path)
     assert [each["starts"] for each in result["jobs"]] == [1] * faults.JOBS
 

@@ -20,7 +20,12 @@ from foretrain.store.schedules import open_schedules
 TINY_JOB = Path(__file__).parent / "tiny_job.py"
 NODE = NodeType(name="pair", gpu="a100", gpus=2, usd_per_hour=3600)
 QUICK = RunOptions(
-    poll_seconds=0.02, check_seconds=0.3, grace_seconds=10, patience_seconds=60, every_seconds=30
+    every_seconds=30,
+    pause_seconds=0.05,
+    poll_seconds=0.02,
+    check_seconds=0.3,
+    grace_seconds=10,
+    patience_seconds=60,
 )
 
 

@@ -33,7 +33,7 @@ class RealRun(Answer):
     """A schedule that ran for real.
 
     `simulated_usd` is the execution cost of the whole schedule as simulated before it began; None where that
-    was not asked for. `restarts` counts how often foretrain itself was started again.
+    was not asked for.
     """
 
     name: str

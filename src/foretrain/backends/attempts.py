@@ -32,13 +32,15 @@ from foretrain.store.schedules import Row
 class RunOptions:
     """How a schedule is run.
 
-    A decision is asked for every `every_seconds` at least. Ends of jobs are looked for every `poll_seconds`,
-    the health of jobs and hosts every `check_seconds`. A job that is asked to stop has `grace_seconds` for
-    its checkpoint. After `max_failures` in a row without progress a job is given up. A cluster that does not
-    answer, or on which nothing can run, is waited for during `patience_seconds`.
+    A decision is asked for every `every_seconds` at least; a wake-up that a policy asks for comes at the
+    earliest `pause_seconds` after a decision, since decisions take time themselves. Ends of jobs are looked
+    for every `poll_seconds`, the health of jobs and hosts every `check_seconds`. A job that is asked to stop
+    has `grace_seconds` for its checkpoint. After `max_failures` in a row without progress a job is given up.
+    A cluster that does not answer, or on which nothing can run, is waited for during `patience_seconds`.
     """
 
     every_seconds: float = math.inf
+    pause_seconds: float = 1.0
     poll_seconds: float = 0.1
     check_seconds: float = 1.0
     grace_seconds: float = 60.0

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from foretrain.backends.answer import Slot
@@ -20,7 +20,7 @@ from foretrain.backends.commands import Command
 from foretrain.backends.executors._base import Attempt, Executor
 from foretrain.backends.hosts import HostMap
 from foretrain.backends.job_files import Exit, attempt_folder, last_output
-from foretrain.backends.node_book import Interval, NodeBook, billed_usd, interval_of
+from foretrain.backends.node_book import Interval, NodeBook, interval_of, unused_usd
 from foretrain.backends.records import (
     COMPLETED,
     ENDED,
@@ -32,33 +32,22 @@ from foretrain.backends.records import (
     WAITING,
     JobRecord,
     LiveAttempt,
+    job_outcome,
     job_record,
     origin_of,
 )
+from foretrain.backends.slots import SlotForecast, compared, slot_forecast
 from foretrain.errors import BackendFailed, InvalidRequest
-from foretrain.scheduling.accounting import JobOutcome, JobStatus, Outcome, decision_times
+from foretrain.scheduling.accounting import Outcome, decision_times
 from foretrain.scheduling.decision import Decision, NodeLoad
 from foretrain.scheduling.loop import Backend, Event, EventKind
 from foretrain.scheduling.placement import goes_on, nodes_of, placed
 from foretrain.scheduling.problem import Configuration, Job, Problem, runnable
-from foretrain.scheduling.state import JobState, Running, State, month_of
+from foretrain.scheduling.state import RECENT_JOBS, JobState, Running, State, month_of
 from foretrain.store.schedules import ScheduleStore, StoredSchedule
 
 _STOPPED = (0, -15, 143, -9, 137)
 """Exit codes of a command that was asked to stop: it left, or did not handle the signal."""
-
-
-@dataclass(frozen=True, slots=True)
-class SlotForecast:
-    """What a decision was expected to cost until the next event."""
-
-    position: int
-    start_seconds: float
-    event: str
-    subject: str
-    forecast_seconds: float
-    forecast_usd: float
-    decision_seconds: float
 
 
 class RealBackend(Backend):
@@ -86,10 +75,7 @@ class RealBackend(Backend):
         self._hosts = HostMap(problem.fleet, stored.head["hosts"])
         self._book = NodeBook(problem.fleet, map(interval_of, stored.intervals))
         self._records = {row["job"]: job_record(row) for row in stored.jobs}
-        self._slots = [
-            SlotForecast(**{name: row[name] for name in SlotForecast.__dataclass_fields__})
-            for row in stored.slots
-        ]
+        self._slots = [slot_forecast(row) for row in stored.slots]
         self._now = self._clock.now()
         self._lost: frozenset[int] = frozenset()
         self._event = Event(self._now, EventKind.WOKEN, "start")
@@ -135,6 +121,7 @@ class RealBackend(Backend):
             caps=self._problem.caps,
             spent_by_user=by_user,
             spent_this_month=month + self._book.running_usd(self._now),
+            recent=tuple(job for job in self._problem.jobs if job.name in self._records)[-RECENT_JOBS:],
         )
 
     def apply(self, decision: Decision) -> None:
@@ -158,12 +145,17 @@ class RealBackend(Backend):
             if name in self._active() and name not in self._attempts.live:
                 self._start(name, nodes, loads, before.jobs[name])
         self._now = self._clock.now()
-        every = self._options.every_seconds if self._active() else math.inf
-        self._wake_at = min(
-            math.inf if decision.wake_at is None or decision.wake_at <= slot_start else decision.wake_at,
-            self._now + every,
-        )
+        self._wake_at = self._wake_up(decision, slot_start)
         self._note_slot(slot_start, decision_seconds, closed)
+
+    def _wake_up(self, decision: Decision, decided_at: float) -> float:
+        """When the next decision is asked for if nothing happens before."""
+        if not self._active():
+            return math.inf
+        wake_at = self._now + self._options.every_seconds
+        if decision.wake_at is not None and decision.wake_at > decided_at:
+            wake_at = min(wake_at, max(decision.wake_at, self._now + self._options.pause_seconds))
+        return wake_at
 
     # ------------------------------------------------------------ events
 
@@ -445,23 +437,13 @@ class RealBackend(Backend):
         if not math.isfinite(seconds):
             seconds = 0.0
         usd = self._book.usd_per_second() * seconds
-        for interval in closed:
-            node_type = self._problem.fleet.types[interval.node_type]
-            used = (interval.end_seconds or self._now) - interval.on_since
-            usd += node_type.usd_per_second * (node_type.billed_seconds(used) - used)
-        slot = SlotForecast(
-            len(self._slots),
-            start,
-            self._event.kind.value,
-            self._event.subject,
-            seconds,
-            usd,
-            decision_seconds,
-        )
+        usd += sum(unused_usd(each, self._problem.fleet) for each in closed)
+        event, subject = self._event.kind.value, self._event.subject
+        slot = SlotForecast(len(self._slots), start, event, subject, seconds, usd, decision_seconds)
         self._slots.append(slot)
         with self._store.changing(self._id) as change:
             change.head(last_seconds=self._now)
-            change.slot({name: getattr(slot, name) for name in SlotForecast.__dataclass_fields__})
+            change.slot(slot.row())
 
     def _next_expected(self) -> float:
         """When the next event is due, by the times that were predicted and the pace so far."""
@@ -507,20 +489,7 @@ class RealBackend(Backend):
 
     def slots(self) -> tuple[Slot, ...]:
         """Forecast and bill of every slot that cost something."""
-        ends = [each.start_seconds for each in self._slots[1:]] + [self._now]
-        slots = (
-            Slot(
-                start_seconds=each.start_seconds,
-                event=each.event,
-                subject=each.subject,
-                forecast_seconds=each.forecast_seconds,
-                billed_seconds=end - each.start_seconds,
-                forecast_usd=each.forecast_usd,
-                billed_usd=billed_usd(self._book.intervals, self._problem.fleet, each.start_seconds, end),
-            )
-            for each, end in zip(self._slots, ends, strict=False)
-        )
-        return tuple(slot for slot in slots if slot.forecast_usd or slot.billed_usd)
+        return compared(self._slots, self._book.intervals, self._problem.fleet, self._now)
 
     def outcome(self, policy: str) -> Outcome:
         """What became of all jobs that were submitted; those still active are unfinished."""
@@ -528,7 +497,7 @@ class RealBackend(Backend):
         return Outcome(
             policy=policy,
             jobs=tuple(
-                self._job_outcome(self._records[job.name])
+                job_outcome(self._records[job.name], job, ledger)
                 for job in self._problem.jobs
                 if job.name in self._records
             ),
@@ -537,29 +506,3 @@ class RealBackend(Backend):
             decisions=decision_times([each.decision_seconds for each in self._slots]),
             history=tuple(ledger.history),
         )
-
-    def _job_outcome(self, record: JobRecord) -> JobOutcome:
-        job, ledger = self._by_name[record.job], self._book.ledger
-        finish = record.finish_seconds
-        late = 0.0 if finish is None else max(0.0, finish - job.deadline_seconds)
-        return JobOutcome(
-            job=record.job,
-            status=_STATUS.get(record.status, JobStatus.UNFINISHED),
-            submit_seconds=job.submit_seconds,
-            deadline_seconds=job.deadline_seconds,
-            start_seconds=record.start_seconds,
-            finish_seconds=finish,
-            late_seconds=late,
-            execution_usd=ledger.usd_by_job.get(record.job, 0.0),
-            tardiness_usd=job.weight_usd_per_second * late,
-            gpu_seconds=ledger.gpu_seconds_by_job.get(record.job, 0.0),
-            starts=record.starts,
-            message="" if record.status == COMPLETED else record.message,
-        )
-
-
-_STATUS = {
-    COMPLETED: JobStatus.COMPLETED,
-    FAILED: JobStatus.FAILED,
-    REJECTED: JobStatus.REJECTED,
-}

@@ -146,7 +146,15 @@ def billed_usd(intervals: Iterable[Interval], fleet: Fleet, start: float, end: f
         node_type = replace(fleet.types[each.node_type], usd_per_hour=each.usd_per_hour)
         last = end if each.end_seconds is None else each.end_seconds
         total += node_type.usd_per_second * max(0.0, min(last, end) - max(each.start_seconds, start))
-        if each.is_last and start <= last < end:
-            used = last - each.on_since
-            total += node_type.usd_per_second * (node_type.billed_seconds(used) - used)
+        if start <= last < end:
+            total += unused_usd(each, fleet)
     return total
+
+
+def unused_usd(interval: Interval, fleet: Fleet) -> float:
+    """What the provider's billing units add where a node was switched off; else nothing."""
+    if not interval.is_last or interval.end_seconds is None:
+        return 0.0
+    node_type = replace(fleet.types[interval.node_type], usd_per_hour=interval.usd_per_hour)
+    used = interval.end_seconds - interval.on_since
+    return node_type.usd_per_second * (node_type.billed_seconds(used) - used)

@@ -14,10 +14,12 @@ from foretrain.backends.clock import Origin, begin
 from foretrain.backends.executors._base import Attempt, Handle
 from foretrain.backends.job_files import attempt_folder
 from foretrain.encoding import encode
-from foretrain.scheduling.problem import Problem
+from foretrain.scheduling.accounting import JobOutcome, JobStatus, Ledger
+from foretrain.scheduling.problem import Job, Problem
 from foretrain.store.schedules import Row
 
 WAITING, RUNNING, COMPLETED, FAILED, REJECTED = "waiting", "running", "completed", "failed", "rejected"
+_STATUS = {COMPLETED: JobStatus.COMPLETED, FAILED: JobStatus.FAILED, REJECTED: JobStatus.REJECTED}
 STARTING, STARTED, ENDED = "starting", "started", "ended"
 
 
@@ -86,6 +88,26 @@ class LiveAttempt:
 def job_record(row: Row) -> JobRecord:
     """From its row."""
     return JobRecord(**{name: row[name] for name in JobRecord.__dataclass_fields__})
+
+
+def job_outcome(record: JobRecord, job: Job, ledger: Ledger) -> JobOutcome:
+    """What became of a job, with its part of the bill."""
+    finish = record.finish_seconds
+    late = 0.0 if finish is None else max(0.0, finish - job.deadline_seconds)
+    return JobOutcome(
+        job=record.job,
+        status=_STATUS.get(record.status, JobStatus.UNFINISHED),
+        submit_seconds=job.submit_seconds,
+        deadline_seconds=job.deadline_seconds,
+        start_seconds=record.start_seconds,
+        finish_seconds=finish,
+        late_seconds=late,
+        execution_usd=ledger.usd_by_job.get(record.job, 0.0),
+        tardiness_usd=job.weight_usd_per_second * late,
+        gpu_seconds=ledger.gpu_seconds_by_job.get(record.job, 0.0),
+        starts=record.starts,
+        message="" if record.status == COMPLETED else record.message,
+    )
 
 
 def attempt_of(row: Row, folder: Path) -> Attempt:

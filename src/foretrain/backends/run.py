@@ -48,9 +48,10 @@ def run_schedule(
     with held(place / "lock", f"the schedule {name!r}"):
         executor = connect(backend, problem.fleet, backend_options)
         try:
+            is_new = schedules.schedule(name) is None
+            simulated = simulate(problem, policy).execution_usd if simulates_first and is_new else None
             stored = _stored(schedules, name, backend, policy.name, place, problem)
             real = RealBackend(problem, commands, executor, schedules, stored, options or RunOptions())
-            simulated = simulate(problem, policy).execution_usd if simulates_first else None
             drive(real, policy, observe)
         finally:
             executor.close()

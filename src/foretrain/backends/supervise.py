@@ -79,7 +79,7 @@ def _watch(process: subprocess.Popen[bytes], folder: Path, spec: dict[str, objec
     """Wait for the command; what ended it, if it did not end by itself."""
     asked: list[float] = []
     signal.signal(signal.SIGTERM, lambda *_: asked.append(time.monotonic()))
-    parent, reason, is_told = os.getppid(), "", False
+    parent, reason, is_passed_on = os.getppid(), "", False
     while True:
         try:
             code = process.wait(TURN_SECONDS)
@@ -95,8 +95,8 @@ def _watch(process: subprocess.Popen[bytes], folder: Path, spec: dict[str, objec
             _signal(process, signal.SIGKILL)
         if not asked and (folder / "stop").exists():
             asked.append(time.monotonic())
-        if asked and not is_told:
-            is_told = True
+        if asked and not is_passed_on:
+            is_passed_on = True
             _signal(process, signal.SIGTERM)
         if asked and time.monotonic() > asked[0] + float(str(spec["grace_seconds"])):
             _signal(process, signal.SIGKILL)

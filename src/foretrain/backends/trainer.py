@@ -82,7 +82,7 @@ def train(
 
 def _step(example: Example, optimizer: torch.optim.Optimizer) -> None:
     optimizer.zero_grad(set_to_none=True)
-    example.forward().backward()  # type: ignore[no-untyped-call]
+    example.forward().backward()
     optimizer.step()
 
 

@@ -106,7 +106,7 @@ class LocalExecutor(Executor):
         return sum(self._gpus[: int(host.rpartition("-")[2])])
 
 
-def _spawn(command: Sequence[str], environment: Mapping[str, str]) -> int:
+def _spawn(command: list[str], environment: Mapping[str, str]) -> int:
     """Start a process in a session of its own, without input or output."""
     nothing = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in range(3)]
     return os.posix_spawn(command[0], command, environment, file_actions=nothing, setsid=True)

@@ -264,7 +264,8 @@ def table_of(state: State, places: Places, most_places: int) -> Table:
         seconds=seconds,
         overhead=overhead,
         switch=np.array([
-            each.switching.checkpoint_seconds + each.switching.restart_seconds for each in jobs
+            each.switching.start_seconds + each.switching.checkpoint_seconds + each.switching.restart_seconds
+            for each in jobs
         ]),
         present=present,
         fixed=fixed,
