@@ -2,7 +2,7 @@
 
 The forecast starts from the present state with the decision that was made. It knows no future submissions.
 Its middle is the course at predicted times; intervals come from courses with times drawn from the intervals
-of predictions. All later decisions are made by the policy (by its quick follower, for `auto`).
+of predictions. All later decisions are made by the policy, or by the one that it names for forecasts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from foretrain.estimates import Quantiles
 from foretrain.scheduling.decision import Decision, violations
 from foretrain.scheduling.loop import EventKind, InvalidDecision, Step, drive
 from foretrain.scheduling.placement import placed
-from foretrain.scheduling.policies.auto import Auto
+from foretrain.scheduling.policies.catalogue import policies
 from foretrain.scheduling.policy import Policy
 from foretrain.scheduling.problem import Configuration
 from foretrain.scheduling.reasons import Reason, reason_of
@@ -213,9 +213,8 @@ def _course(state: State, decision: Decision, policy: Policy, disturbances: Dist
             if name not in starts:
                 starts[name] = (step.event.seconds, _event_text(step))
 
-    simulation.state()
     simulation.apply(decision)
-    follower = policy.follower if isinstance(policy, Auto) else policy
+    follower = policies()[policy.forecast_by] if policy.forecast_by else policy
     drive(simulation, follower, note)
     outcome = simulation.outcome(policy.name)
     simulated = simulation.outcomes

@@ -38,7 +38,8 @@ from foretrain.units import HOUR
 COLUMNS = ("timestamp", "duration", "num_gpus")
 REFERENCE_GPU = "gtx1080ti"
 _CLASSES = ((HOUR, "JJ4"), (10 * HOUR, "JJ1"), (100 * HOUR, "JJ2"), (math.inf, "JJ5"))
-_NODES = 64
+_NODES = 311
+"""Nodes of eight GPUs for the 2,490 GPUs of the trace's cluster (Jeon et al., USENIX ATC 2019)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ class Auto(Policy):
 
     name = "auto"
     summary = "Rolls the proposals of the best policies out in the simulator and takes the cheapest."
+    forecast_by = "price"
 
     proposals: tuple[Policy, ...] = field(
         default_factory=lambda: (

@@ -36,6 +36,7 @@ class Milp(Policy):
 
     name = "milp"
     summary = "Mixed-integer program at every event, over a horizon; for small clusters."
+    forecast_by = "price"
 
     settings: Settings = field(default_factory=Settings)
     time_limit_seconds: float = 2.0

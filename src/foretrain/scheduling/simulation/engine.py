@@ -134,16 +134,15 @@ class Simulation(Backend):
         self._decision += 1
         loads = placed(self.state(), decision)
         self._snapshot = None
-        before = {name: job.running for name, job in self._jobs.items()}
+        before = {name: job.running for name, job in self._jobs.items() if job.running is not None}
         where = nodes_of(loads)
         for name, running in before.items():
-            nodes = where.get(name, ())
-            if running is not None and (running.nodes != nodes or not goes_on(running, name, loads)):
+            if running.nodes != where.get(name, ()) or not goes_on(running, name, loads):
                 self._stop(name)
         self._switch_nodes(loads)
         for name, nodes in where.items():
             if self._jobs[name].running is None:
-                self._start(name, nodes, before[name])
+                self._start(name, nodes, before.get(name))
         self._ask_again(decision)
 
     def _ask_again(self, decision: Decision) -> None:
