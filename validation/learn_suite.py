@@ -47,9 +47,9 @@ _NOTES = (
     "GPU count: the most GPUs of a machine from the fewer ones, weak scaling, Lambda's TensorFlow runs.",
     "Compute power: a GPU from the others. The seed's GPUs are of 2014 to 2017; of PROFET's four, each is "
     "the only one of its generation. A K80 has 10 % fewer GFLOP/s than an M60 and takes 1.8 times as long, "
-    "which no property of the sheets explains: cuDNN's kernels for Kepler reach less than half the share of the "
-    "peak that those for Maxwell reach. Where another GPU of the generation was timed (Lambda's Turing and "
-    "Ampere), the gray box carries its offset over.",
+    "which no property of the sheets explains: cuDNN's kernels for Kepler reach less than half the share "
+    "of the peak that those for Maxwell reach. Where another GPU of the generation was timed (Lambda's "
+    "Turing and Ampere), the gray box carries its offset over.",
     "Inner modules: ResNet34 from ResNet18, VGG19 from VGG11, 13 and 16, of the same GPU (PROFET), ResNet-"
     "152 from ResNet-50 (Lambda). One depth of ResNet is no basis for a black box in the depth; those "
     "cells have no figure of one.",

@@ -1,15 +1,14 @@
 """Times of the layers of some networks on this machine's CPU: `python -m validation.measure_layers`.
 
 Every leaf module is run alone, forward and backward, on the inputs it has in the network; a whole step is run
-as it is. Times are CPU times of the one thread, medians of repeats: other work on a shared machine takes
-turns with it and lengthens wall time, not CPU time. Writes `data/layers/NAME.json` in the form that
-`foretrain profile --json` has and `foretrain learn layers` reads.
+as it is. Times are CPU times of the one thread, the least of eleven repeats: other work on a shared machine
+takes turns with it and lengthens wall time, and CPU time only by its use of the caches. Writes
+`data/layers/NAME.json` in the form that `foretrain profile --json` has and `foretrain learn layers` reads.
 """
 
 from __future__ import annotations
 
 import json
-import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -29,19 +28,19 @@ from foretrain.workloads.rules import operators
 from foretrain.workloads.workload import Workload, graph_of
 
 NETWORKS = ("alexnet", "googlenet-no-aux", "vgg11", "resnet18", "resnet34")
-BATCH, IMAGE_SIZE, REPEATS = 2, 96, 5
+BATCH, IMAGE_SIZE, REPEATS = 2, 96, 11
 FOLDER = Path(__file__).parent / "data" / "layers"
 
 
 def cpu_seconds(work: Callable[[], object]) -> float:
-    """The median CPU time of this thread over repeats, after one to warm up."""
+    """The least CPU time of this thread over repeats, after one to warm up: disturbances only lengthen it."""
     work()
     taken = []
     for _ in range(REPEATS):
         start = time.thread_time()
         work()
         taken.append(time.thread_time() - start)
-    return statistics.median(taken)
+    return min(taken)
 
 
 def layer_seconds(module: nn.Module, inputs: tuple[Any, ...]) -> dict[Phase, float]:

@@ -44,11 +44,11 @@ def test_another_network_is_the_sum_of_its_layers() -> None:
     assert answer.predictions[0].is_fitted
 
 
-def test_time_outside_operators_is_a_share_of_their_number() -> None:
-    slower = replace(FITTED, step_seconds=FITTED.step_seconds + 6 * 0.5e-3)
+def test_time_outside_layers_is_a_share_of_their_time() -> None:
+    slower = replace(FITTED, step_seconds=FITTED.step_seconds * 1.25)
     answer = learn_layers([slower], [OTHER])
-    assert answer.outside_seconds_per_work == pytest.approx(0.5e-3)
-    assert answer.predictions[-1].predicted_seconds == pytest.approx(0.624 + 4 * 0.5e-3)
+    assert answer.outside_share == pytest.approx(0.25)
+    assert answer.predictions[-1].predicted_seconds == pytest.approx(0.624 * 1.25)
 
 
 def test_a_kind_without_a_line_is_priced_as_elementwise_and_named() -> None:

@@ -3,7 +3,7 @@
     t_l = b0 + b1 · c_l ,   b0, b1 >= 0 ,   t_network = Σ_l t_l
 
 c is the complexity of the published table (operations) or foretrain's own prediction of the layer. A type of
-layer is a kind of operator in one direction. What a step spends outside operators is a share of their number.
+layer is a kind of operator in one direction. What a step spends outside them is a share of their time.
 Kinds that no profile has are priced by the line of elementwise operators, and named in the answer.
 
 Reference: E. Gianniti, L. Zhang, D. Ardagna, "Performance prediction of GPU-based deep learning
@@ -95,7 +95,7 @@ class LayersAnswer(Answer):
     complexity: str
     fitted: tuple[str, ...]
     lines: Mapping[str, LayerLine]
-    outside_seconds_per_work: float
+    outside_share: float
     predictions: tuple[NetworkPrediction, ...] = field(default=())
 
     @property
@@ -154,19 +154,17 @@ def learn_layers(
     if len(devices) != 1:
         raise InvalidRequest(f"lines are of one device; these profiles are of {', '.join(devices) or 'none'}")
     lines = _lines(fitted, complexity)
-    works = sum(layer.works for profile in fitted for layer in profile.layers)
-    outside = sum(
-        profile.step_seconds - sum(layer.measured_seconds for layer in profile.layers) for profile in fitted
-    )
-    per_work = max(0.0, outside / works) if works else 0.0
+    inside = sum(layer.measured_seconds for profile in fitted for layer in profile.layers)
+    whole = sum(profile.step_seconds for profile in fitted)
+    outside_share = max(0.0, whole / inside - 1) if inside else 0.0
     return LayersAnswer(
         device=devices[0],
         complexity=complexity,
         fitted=tuple(f"{profile.model} (batch {profile.batch})" for profile in fitted),
         lines=lines,
-        outside_seconds_per_work=per_work,
+        outside_share=outside_share,
         predictions=tuple(
-            _predicted(profile, lines, per_work, complexity, is_fitted)
+            _predicted(profile, lines, outside_share, complexity, is_fitted)
             for profiles, is_fitted in ((fitted, True), (others, False))
             for profile in profiles
         ),
@@ -212,7 +210,7 @@ def _line(layers: Sequence[LayerTime], complexity: str) -> LayerLine:
 def _predicted(
     profile: LayerProfile,
     lines: Mapping[str, LayerLine],
-    outside_seconds_per_work: float,
+    outside_share: float,
     complexity: str,
     is_fitted: bool,
 ) -> NetworkPrediction:
@@ -222,13 +220,13 @@ def _predicted(
         if line is None or not layer.works:
             continue
         seconds = layer.works * line.start_seconds + line.slope * _complexity(layer, complexity)
-        total += seconds + layer.works * outside_seconds_per_work
+        total += seconds
         substituted += seconds if layer.type not in lines else 0.0
     return NetworkPrediction(
         model=profile.model,
         batch=profile.batch,
         measured_seconds=profile.step_seconds,
-        predicted_seconds=total,
+        predicted_seconds=total * (1 + outside_share),
         is_fitted=is_fitted,
         substituted=substituted / total if total else 0.0,
     )
