@@ -25,8 +25,6 @@ from foretrain.learning.resources.targets import RESOURCES, TARGETS
 from foretrain.learning.resources.training import folds_of, predicted, train_member
 from foretrain.store.runs import Floats, Resource
 
-pytest.importorskip("torch_geometric")
-
 INTERVAL = 0.025
 TINY = InspectorOptions(hidden=8, nodes=8, grouping="uniform")
 QUICK = TrainingOptions(epochs=60, patience=20, members=2, folds=3)

@@ -19,7 +19,7 @@ from foretrain.encoding import to_json
 from foretrain.errors import InvalidData, MissingData
 from foretrain.facts.user_data import user_data_dir, write_atomically
 from foretrain.learning.resources.inputs import NODE_FEATURES, OTHER_FEATURES, Scaling
-from foretrain.learning.resources.options import InspectorOptions
+from foretrain.learning.resources.options import InspectorOptions, need_torch_geometric
 from foretrain.learning.resources.samples import SETTING
 from foretrain.learning.resources.targets import TARGETS
 from foretrain.prediction.step.cpu_workers import CONSTANTS, WorkerConstants
@@ -174,6 +174,7 @@ def _member(
     options: InspectorOptions,
     repetitions: int,
 ) -> Member:
+    need_torch_geometric()
     import torch
 
     from foretrain.learning.resources.network import InspectorNetwork

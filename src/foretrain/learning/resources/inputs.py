@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from foretrain.learning.resources.options import InspectorOptions
+from foretrain.learning.resources.options import InspectorOptions, need_torch_geometric
 from foretrain.learning.resources.samples import SETTING, WorkerScene
 from foretrain.learning.resources.targets import RESOURCES, TARGETS
 from foretrain.prediction.step.cpu_workers import WorkerConstants
@@ -141,6 +141,7 @@ def repetitions_of(table: Table, options: InspectorOptions) -> int:
 
 def tensors_of(table: Table, scaling: Scaling) -> tuple[Graphs, Mapping[str, Tensor]]:
     """Graphs and other features as tensors."""
+    need_torch_geometric()
     import torch
 
     from foretrain.learning.resources.network import Graphs

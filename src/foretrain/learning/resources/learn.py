@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from foretrain.errors import InvalidRequest, MissingData
+from foretrain.errors import InvalidRequest
 from foretrain.learning.resources.artefact import Inspector, StrategyErrors
 from foretrain.learning.resources.inputs import Table, table_of
-from foretrain.learning.resources.options import InspectorOptions, TrainingOptions
+from foretrain.learning.resources.options import InspectorOptions, TrainingOptions, need_torch_geometric
 from foretrain.learning.resources.samples import ResourceSample
 from foretrain.learning.resources.targets import METRICS, RESOURCES, TARGETS
 from foretrain.learning.resources.training import Member, folds_of, predicted, train_member
@@ -81,7 +81,7 @@ def learn(
     progress: Progress = lambda _: None,
 ) -> Learned:
     """Train an Inspector; with `start`, transfer that one to the setting of the runs."""
-    _need_torch_geometric()
+    need_torch_geometric()
     options = start.options if start is not None else options or InspectorOptions()
     training = training or TrainingOptions()
     if len(samples) < _FEWEST_RUNS:
@@ -230,10 +230,3 @@ def strategy_errors(samples: Sequence[ResourceSample], left_out: LeftOut) -> dic
         ]
         errors[strategy] = StrategyErrors(len(rows), *(round(each, 4) for each in means))
     return errors
-
-
-def _need_torch_geometric() -> None:
-    try:
-        import torch_geometric  # noqa: F401
-    except ImportError as error:
-        raise MissingData("an Inspector needs PyTorch Geometric: pip install 'foretrain[gnn]'") from error

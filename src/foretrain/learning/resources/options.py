@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 
-from foretrain.errors import InvalidRequest
+from foretrain.errors import InvalidRequest, MissingData
 
 NETWORKS = ("gcn", "gat", "gin", "mpnn")
 READOUTS = ("set2set", "mean", "sum", "max")
@@ -57,3 +58,13 @@ class TrainingOptions:
                 raise InvalidRequest(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.folds < 2:
             raise InvalidRequest(f"folds must be at least 2, got {self.folds}")
+
+
+def need_torch_geometric() -> None:
+    """Import PyTorch Geometric without the deprecations that it warns of; an error where it is absent."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            import torch_geometric.nn  # noqa: F401
+    except ImportError as error:
+        raise MissingData("an Inspector needs PyTorch Geometric: pip install 'foretrain[gnn]'") from error

@@ -25,7 +25,7 @@ from foretrain.learning.resources.inputs import (
     scaling_of,
     tensors_of,
 )
-from foretrain.learning.resources.options import InspectorOptions, TrainingOptions
+from foretrain.learning.resources.options import InspectorOptions, TrainingOptions, need_torch_geometric
 from foretrain.learning.resources.targets import TARGETS
 from foretrain.store.runs import Floats
 
@@ -74,6 +74,7 @@ def train_member(
 
 
 def _new(table: Table, options: InspectorOptions, training: TrainingOptions) -> InspectorNetwork:
+    need_torch_geometric()
     from foretrain.learning.resources.network import InspectorNetwork
 
     repetitions = repetitions_of(table, options)
