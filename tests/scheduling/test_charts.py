@@ -77,7 +77,10 @@ def test_bars_conserve_gpu_time_and_never_overlap(family: str, seed: int, nodes:
         for index, bar in enumerate(bars):
             for other in bars[index + 1 :]:
                 apart = other.start_seconds >= bar.end_seconds - 1e-6
-                beside = other.first_gpu >= bar.first_gpu + bar.gpus or bar.first_gpu >= other.first_gpu + other.gpus
+                beside = (
+                    other.first_gpu >= bar.first_gpu + bar.gpus
+                    or bar.first_gpu >= other.first_gpu + other.gpus
+                )
                 assert apart or beside
 
 

@@ -138,7 +138,10 @@ def test_yaml_has_the_same_keys(tmp_path: Path) -> None:
         ("jobs: [{job: a}]\n", "entry 1: `submit_seconds` is required"),
         ("other: 1\n", "has the key 'other'"),
         ("jobs:\n", "has no list `jobs`"),
-        ("jobs: [{job: a, submit_seconds: .nan, deadline_seconds: 1, weight_usd_per_second: 0}]\n", "entry 1"),
+        (
+            "jobs: [{job: a, submit_seconds: .nan, deadline_seconds: 1, weight_usd_per_second: 0}]\n",
+            "entry 1",
+        ),
     ],
 )
 def test_malformed_yaml_is_refused(tmp_path: Path, text: str, complaint: str) -> None:
@@ -202,9 +205,12 @@ def test_intervals_of_times(tmp_path: Path) -> None:
 def test_several_nodes_only_where_a_job_may_span_them(tmp_path: Path) -> None:
     times = times_of(
         read_times(
-            times_file(tmp_path, "a,NC6,1,9,1", "a,NC6,1,5,2", header="job,node_type,gpus,seconds,nodes"), TYPES
+            times_file(tmp_path, "a,NC6,1,9,1", "a,NC6,1,5,2", header="job,node_type,gpus,seconds,nodes"),
+            TYPES,
         )["a"]
     )
-    alone, wide = read_jobs(jobs_file(tmp_path, "a,0,1,0,", "b,0,1,0,2", header=HEADER + ",max_nodes")).entries
+    alone, wide = read_jobs(
+        jobs_file(tmp_path, "a,0,1,0,", "b,0,1,0,2", header=HEADER + ",max_nodes")
+    ).entries
     assert set(job_from(alone, times).seconds) == {Configuration("NC6", 1)}
     assert set(job_from(wide, times).seconds) == {Configuration("NC6", 1), Configuration("NC6", 1, 2)}

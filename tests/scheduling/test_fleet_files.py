@@ -25,7 +25,9 @@ SERVER = "server: {gpu: gtx1080ti, gpus: 8, usd_per_hour: 1.13}"
 
 
 def test_rented_nodes_take_any_type(tmp_path: Path) -> None:
-    known = fleet(tmp_path, f"max_nodes: 5\nnode_types: {{{NC6}, NV6: {{gpu: m60, gpus: 1, usd_per_hour: 0.62}}}}")
+    known = fleet(
+        tmp_path, f"max_nodes: 5\nnode_types: {{{NC6}, NV6: {{gpu: m60, gpus: 1, usd_per_hour: 0.62}}}}"
+    )
     assert known.fleet.groups == (NodeGroup(5, ("NC6", "NV6")),)
     assert known.fleet.types["NC6"].usd_per_hour == 0.56
     assert known.fleet.types["NC6"].market is Market.ON_DEMAND
@@ -87,10 +89,16 @@ def test_caps_and_price_changes(tmp_path: Path) -> None:
         ("max_nodes: 2\nnode_types: {a: {gpu: k80, gpus: 1, usd_per_hour: 1, sport: 2}}", "no field 'sport'"),
         ("max_nodes: 2\nnode_types: {a: {offer: 'aws:p5d.nano'}}", "node type a: no instance of aws"),
         ("max_nodes: 2\nnode_types: {a: {offer: 'aws:p4d.24xlarge', gpus: 1}}", "not both"),
-        ("node_types: {a: {gpu: k80, gpus: 1, usd_per_hour: 1}}", "node type a is not owned: give `max_nodes`"),
+        (
+            "node_types: {a: {gpu: k80, gpus: 1, usd_per_hour: 1}}",
+            "node type a is not owned: give `max_nodes`",
+        ),
         (f"node_types: {{{SERVER}}}\nnodes: [{{type: serve}}]", "did you mean server"),
         (f"node_types: {{{SERVER}}}\nnodes: [{{type: server, count: 0}}]", "entry 1: `count` is 0"),
-        (f"max_nodes: 1\nnode_types: {{{NC6}}}\nprice_changes: [{{at: 1h, type: X, usd_per_hour: 1}}]", "'X'"),
+        (
+            f"max_nodes: 1\nnode_types: {{{NC6}}}\nprice_changes: [{{at: 1h, type: X, usd_per_hour: 1}}]",
+            "'X'",
+        ),
         (f"max_nodes: 1\nnode_types: {{{NC6}}}\ncaps: {{year: 3}}", "`caps`: no field 'year'"),
         ("nodes: [{device: k80}]", "entry 1"),
         ("- a\n", "is not a list of `key: value` lines"),

@@ -45,7 +45,9 @@ def test_the_same_seed_gives_the_same_problem(tmp_path: Path) -> None:
 
 
 def test_a_replay_ends(tmp_path: Path) -> None:
-    outcome = simulate(trace_problem(trace(tmp_path), trace_fleet(2)), policies()["fifo-packed"], keeps_history=False)
+    outcome = simulate(
+        trace_problem(trace(tmp_path), trace_fleet(2)), policies()["fifo-packed"], keeps_history=False
+    )
     assert {job.status for job in outcome.jobs} == {JobStatus.COMPLETED}
     assert outcome.history == ()
 

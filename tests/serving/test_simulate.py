@@ -148,7 +148,9 @@ def test_equal_jobs_on_nodes_with_one_gpu(policy: str, tmp_path: Path) -> None:
 
 
 def test_a_budget_that_is_too_small_is_reported(tmp_path: Path) -> None:
-    jobs = "".join(f"{line},{last}\n" for line, last in zip(JOBS.splitlines(), ("budget_usd", 5, 50), strict=True))
+    jobs = "".join(
+        f"{line},{last}\n" for line, last in zip(JOBS.splitlines(), ("budget_usd", 5, 50), strict=True)
+    )
     answer = ft.simulate(**options(written(tmp_path, jobs=jobs)), policy="fifo").to_dict()
     assert [job["status"] for job in answer["jobs"]] == ["rejected", "completed"]
     assert "costs at least 10.00 USD, its budget is 5.00 USD" in answer["jobs"][0]["message"]
@@ -213,7 +215,9 @@ def test_reports_and_charts_are_written(run_here: Run, tmp_path: Path) -> None:
     )
     assert run.returncode == 0, run.stderr
     text = page.read_text(encoding="utf-8")
-    assert all(part in text for part in ("Policies compared", "Who runs where", "Cost so far", "2 jobs under"))
+    assert all(
+        part in text for part in ("Policies compared", "Who runs where", "Cost so far", "2 jobs under")
+    )
     assert "http" not in text.replace("http-equiv", "").replace("http://www.w3.org", "")
     assert chart.read_text(encoding="utf-8").startswith("<?xml")
 
