@@ -35,7 +35,8 @@ def test_rented_nodes_take_any_type(tmp_path: Path) -> None:
 
 
 def test_owned_and_rented_nodes_together(tmp_path: Path) -> None:
-    text = f"max_nodes: 2\nnode_types: {{{NC6}, {SERVER}}}\nnodes: [{{type: server, count: 3}}, {{type: server}}]"
+    nodes = "[{type: server, count: 3}, {type: server}]"
+    text = f"max_nodes: 2\nnode_types: {{{NC6}, {SERVER}}}\nnodes: {nodes}"
     known = fleet(tmp_path, text)
     assert known.fleet.groups == (NodeGroup(2, ("NC6",)), NodeGroup(4, ("server",)))
     assert known.fleet.types["server"].market is Market.OWNED

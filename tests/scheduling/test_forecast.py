@@ -93,7 +93,8 @@ def test_a_job_without_money_to_spend_never_starts() -> None:
 def test_json_keys_are_stable() -> None:
     answer = forecast_of(half_done(), entry("b", submit=4)).to_dict()
     assert set(answer) == {
-        "policy", "now_seconds", "nodes", "wake_at_seconds", "total_usd", "jobs", "rejected", "what_if", "notes",
+        "policy", "now_seconds", "nodes", "wake_at_seconds", "total_usd", "jobs", "rejected", "what_if",
+        "notes",
     }  # fmt: skip
     assert answer["nodes"] == [{"node": 0, "node_type": "one", "jobs": [{"job": "a", "gpus": 1}]}]
     assert set(answer["jobs"][0]) == {

@@ -117,8 +117,8 @@ def test_impossible_deadlines_are_late(tmp_path: Path) -> None:
 
 def test_a_job_that_fits_nowhere_is_reported_and_others_go_on(run_here: Run, tmp_path: Path) -> None:
     times = TIMES.replace("a,one,1,10", "a,one,2,10")
-    for given in (times, TIMES.replace("a,one,1,10\n", "")):
-        answer = json.loads(run_here("simulate", *written(tmp_path, times=given), "--json").stdout)
+    for table in (times, TIMES.replace("a,one,1,10\n", "")):
+        answer = json.loads(run_here("simulate", *written(tmp_path, times=table), "--json").stdout)
         first, second = answer["jobs"]
         assert (first["status"], second["status"]) == ("rejected", "completed")
         assert first["message"]

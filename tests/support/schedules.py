@@ -25,5 +25,6 @@ def written(folder: Path, jobs: str = JOBS, cluster: str = CLUSTER, times: str =
     for name, text in places.items():
         (folder / name).write_text(text, encoding="utf-8")
     return [
-        str(folder / "jobs.csv"), "--cluster", str(folder / "cluster.yaml"), "--times", str(folder / "times.csv")
+        str(folder / "jobs.csv"), "--cluster", str(folder / "cluster.yaml"), "--times",
+        str(folder / "times.csv"),
     ]  # fmt: skip

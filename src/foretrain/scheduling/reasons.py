@@ -28,9 +28,9 @@ def reason_of(
     job = state.jobs[name]
     chosen = decision.configurations().get(name)
     why = _why_it_runs(state, job, chosen) if chosen is not None else _why_it_waits(state, decision, job)
-    told = decision.reasons.get(name, "")
+    by_policy = decision.reasons.get(name, "")
     return Reason(
-        why=f"{why}; the policy: {told}" if told else why,
+        why=f"{why}; the policy: {by_policy}" if by_policy else why,
         starts_when="" if chosen is not None else _starts_when(state, start, started_by),
         lateness=_lateness(state, job, end),
     )

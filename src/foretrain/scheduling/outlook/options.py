@@ -156,7 +156,7 @@ def _places(
 
 
 def _usd(kind: Kind, gpus: int, alone: bool) -> float:
-    """What so many GPUs cost: a node of that size, or the next larger one with its other GPUs idle.
+    """What `gpus` GPUs cost: a node of that size, or the next larger one with its other GPUs idle.
 
     Where every node is large, jobs have to share them, and pay their share.
     """

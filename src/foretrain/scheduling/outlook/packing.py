@@ -147,7 +147,7 @@ def _spanning(name: str, place: int, places: Places, room: list[int], left_out: 
 
 
 def _types_of(state: State, name: str, kind: Kind, gpus: int) -> frozenset[int]:
-    """Types of a kind on which a job has a time with so many GPUs."""
+    """Types of a kind on which a job has a time with `gpus` GPUs."""
     seconds = state.jobs[name].job.seconds
     return frozenset(
         index

@@ -45,7 +45,7 @@ class Settings:
     steps: int = 60
 
     def for_jobs(self, count: int) -> Settings:
-        """Settings that keep a decision on so many jobs quick."""
+        """Settings that keep a decision on `count` jobs quick."""
         if count <= _LARGE:
             return self
         if count <= _HUGE:

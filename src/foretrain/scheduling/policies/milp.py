@@ -21,7 +21,7 @@ from foretrain.scheduling.state import State
 
 @dataclass(frozen=True)
 class Milp(Policy):
-    """At every event, x[j,p] = 1 if job j runs on place p (so many GPUs of a kind), n[t] nodes of type t are on:
+    """At every event, x[j,p] = 1 if job j runs on place p (GPUs of one kind), n[t] nodes of type t are on:
 
         minimise   Σ x[j,p] · rest[j,p] + Σ_j (1 - Σ_p x[j,p]) · wait[j] + Σ n[t] · price[t] · δ
         such that  each job runs on one place at most,
@@ -52,11 +52,11 @@ class Milp(Policy):
         if len(view.table.names) > self.most_jobs:
             note = f"milp: {len(view.table.names)} jobs, more than {self.most_jobs}: selection by prices"
             return decision_of(state, view, start, (note,))
-        found, note = solve(view, room, self.time_limit_seconds)
-        if found is None:
+        selection, note = solve(view, room, self.time_limit_seconds)
+        if selection is None:
             return decision_of(state, view, start, (f"milp: {note}: selection by prices",))
-        if first_step_usd(state, view, found) <= first_step_usd(state, view, start) + 1e-9:
-            return decision_of(state, view, found, (f"milp: {note}",))
+        if first_step_usd(state, view, selection) <= first_step_usd(state, view, start) + 1e-9:
+            return decision_of(state, view, selection, (f"milp: {note}",))
         return decision_of(state, view, start, (f"milp: {note}, not better than the selection by prices",))
 
 
