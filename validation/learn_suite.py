@@ -207,12 +207,12 @@ def _gpu_count(timed: Sequence[LambdaRow]) -> list[Case]:
         for place, index in enumerate(fold.test.tolist()):
             model = _text(sample, index, "model")
             cell = f"{model} on {chosen[0].device}"
-            row = f"{model} {machine[1]}, {sample.column('gpus')[index]:g} GPUs of {machine[0]}"
+            label = f"{model} {machine[1]}, {sample.column('gpus')[index]:g} GPUs of {machine[0]}"
             by_method = {
                 GRAY: float(gray[place]), "ernest": float(ernest[place]), SEED: float(line[place]),
                 "same as with fewer GPUs": _nearest_fewer(sample, fold, index),
             }  # fmt: skip
-            cases.append(_case(cell, row, float(sample.measured[index]), by_method))
+            cases.append(_case(cell, label, float(sample.measured[index]), by_method))
     return cases
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -20,10 +21,10 @@ ONE = Configuration("one", 1)
 FLEET = elastic([NodeType(name="one", gpu="k80", gpus=1, usd_per_hour=3600)], max_nodes=1)
 
 
-def entry(name: str, submit: float = 0, deadline: float = 12, **more: object) -> JobEntry:
+def entry(name: str, submit: float = 0, deadline: float = 12, **more: Any) -> JobEntry:
     return JobEntry(
         job=name, submit_seconds=submit, deadline_seconds=deadline, weight_usd_per_second=2, **more
-    )  # type: ignore[arg-type]
+    )
 
 
 def state_of(*entries: JobEntry, now: float = 4, spread: float = 1.0, caps: Caps | None = None) -> State:
@@ -36,7 +37,7 @@ def half_done() -> JobEntry:
     return entry("a", done=0.5, running_on=RunningOn(ONE, (0,)), spent_usd=4.0)
 
 
-def forecast_of(*entries: JobEntry, **more: float) -> Schedule:
+def forecast_of(*entries: JobEntry, **more: Any) -> Schedule:
     return schedule(state_of(*entries, **more), Fifo())
 
 

@@ -88,6 +88,6 @@ def test_a_predictor_is_the_model_of_the_library_it_was_fitted_with(name: str) -
         import lightgbm
 
         fitted: Any = technique.fit(known, technique.grid()[0])
-        theirs = lightgbm.Booster(model_str=fitted.text).predict(columns)
+        theirs = np.asarray(lightgbm.Booster(model_str=fitted.text).predict(columns), float)
     ours = technique.fit(known, technique.grid()[0]).predict(known.rows)
     assert ours == pytest.approx(np.exp(theirs), rel=1e-9)
