@@ -37,12 +37,12 @@ MILP_SEEDS = range(2)
 MILP_SECONDS = (0.5, 2.0)
 _TOLERANCE = 1.01
 _NOTES = (
-    "Cost above the bound at high load is mostly the bound's: it lets jobs share nodes at will and knows what "
-    "is submitted later.",
+    "Cost above the bound at high load is mostly the bound's: it lets jobs share nodes at will and knows "
+    "what is submitted later.",
     "fifo, edf and priority give a whole node to one job and never preempt; packed versions share nodes.",
     "milp solves a program at every event within its time limit, with the selection of price as its start.",
-    "Tiny problems: three jobs known from the start, one or two nodes, two GPU counts. The optimum tries every "
-    "assignment at every completion and on a grid of times; auto may change at other times too.",
+    "Tiny problems: three jobs known from the start, one or two nodes, two GPU counts. The optimum tries "
+    "every assignment at every completion and on a grid of times; auto may change at other times too.",
 )
 
 

@@ -131,7 +131,7 @@ def selected(values: Values, table: Table, places: Places, room: Room) -> Intege
         with np.errstate(invalid="ignore"):
             total = costs.copy()
             total[:, :-1] += price[group] * fraction
-        return total.argmin(axis=1)
+        return np.asarray(total.argmin(axis=1))
 
     def counts_of(choice: Integers) -> Integers:
         moving = (choice < useful.shape[1]) & ~fixed

@@ -73,7 +73,7 @@ def _wake_at(state: State, view: View, choice: Integers) -> float | None:
     soonest = float(change.min(initial=np.inf))
     if not np.isfinite(soonest):
         return None
-    return state.now + max(soonest, view.periods[0] / 4)
+    return state.now + max(soonest, float(view.periods[0]) / 4)
 
 
 def _reasons(view: View, choice: Integers) -> dict[str, str]:
