@@ -89,6 +89,11 @@ def test_milp_is_not_worse_than_its_start_under_its_objective(family: str) -> No
     assert Milp().decide(state).notes[0].startswith("milp: gap")
 
 
+def test_milp_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    simulate(families()["high-scaling"].problem(2, seed=2, jobs_per_node=5), Milp())
+    assert capfd.readouterr() == ("", "")
+
+
 def test_milp_says_when_it_falls_back() -> None:
     decision = Milp(most_jobs=1).decide(crowded())
     assert decision.notes == ("milp: 8 jobs, more than 1: selection by prices",)

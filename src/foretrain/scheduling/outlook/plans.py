@@ -119,8 +119,8 @@ def _spread(values: Floats, count: int) -> Floats:
     """Some of the values, the early ones more densely."""
     if len(values) <= count:
         return values
-    kept = np.unique(np.round(np.linspace(0, 1, count) ** 1.5 * (len(values) - 1)).astype(int))
-    return np.asarray(values[kept])
+    chosen = np.unique(np.round(np.linspace(0, 1, count) ** 1.5 * (len(values) - 1)).astype(np.int64))
+    return np.asarray(values[chosen])
 
 
 def _every(starts: int, positions: Integers) -> Integers:
@@ -216,8 +216,8 @@ def _used(
     if groups == 1:
         return used
     of_group = places.group[place][..., None] == np.arange(groups)
-    by_group = of_group[..., None] * used[..., None, :]
-    return np.asarray(by_group.reshape(*place.shape, groups * len(periods)))
+    by_group: Floats = of_group[..., None] * used[..., None, :]
+    return by_group.reshape(*place.shape, groups * len(periods))
 
 
 def _overlaps(start: Floats, end: Floats, periods: Floats) -> Floats:

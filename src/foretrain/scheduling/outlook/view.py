@@ -96,8 +96,8 @@ def _floor(places: Places, groups: int, periods: Floats, haste: float) -> Floats
             for group in range(groups)
         ]
     )
-    prices = haste * np.maximum(node_usd, 1e-9)[:, None] * middles / max(periods[-2], 1e-9)
-    return np.asarray(prices.ravel())
+    rise = middles / max(float(periods[-2]), 1e-9)
+    return np.outer(haste * np.maximum(node_usd, 1e-9), rise).ravel()
 
 
 def periods_of(table: Table, places: Places, state: State, settings: Settings) -> Floats:

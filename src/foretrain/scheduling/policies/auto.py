@@ -21,8 +21,8 @@ _COARSE = Settings(detail=Detail(periods=8, deadline_starts=1, changes=2, places
 @dataclass(frozen=True, slots=True)
 class Effort:
     """What a decision on at most `jobs` jobs may try: a number of the proposals, each followed in
-    the simulator for a number of decisions. Chosen by counts, not by the clock, so that the same state has the same
-    decision.
+    the simulator for a number of decisions. Chosen by counts, not by the clock, so that the same state has
+    the same decision.
     """
 
     jobs: float

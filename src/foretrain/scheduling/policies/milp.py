@@ -21,7 +21,7 @@ from foretrain.scheduling.state import State
 
 @dataclass(frozen=True)
 class Milp(Policy):
-    """At every event, x[j,p] = 1 if job j runs on place p (GPUs of one kind), n[t] nodes of type t are on:
+    """At every event, with x[j,p] = 1 if job j runs on place p (GPUs of a kind), and n[t] nodes of type t,
 
         minimise   Σ x[j,p] · rest[j,p] + Σ_j (1 - Σ_p x[j,p]) · wait[j] + Σ n[t] · price[t] · δ
         such that  each job runs on one place at most,
@@ -122,12 +122,14 @@ def solve(view: View, room: Room, time_limit_seconds: float) -> tuple[Integers |
     limits = np.concatenate(
         [np.ones(len(rows)), [room.available[places.kinds[kind].group] for kind, _ in nodes]]
     )
+    # Without presolve: HiGHS prints to standard output when it maps a solution back, which would be in
+    # the way of JSON. These programs are small; it takes no longer.
     result: Any = milp(
         cost,
         integrality=np.ones(len(cost)),
         bounds=Bounds(np.zeros(len(cost)), np.maximum(limits, 0)),
         constraints=LinearConstraint(matrix, -np.inf, upper),
-        options={"time_limit": time_limit_seconds, "mip_rel_gap": 1e-4},
+        options={"time_limit": time_limit_seconds, "mip_rel_gap": 1e-4, "presolve": False},
     )
     if result.x is None:
         return None, f"no solution within {time_limit_seconds:g} s"
