@@ -48,12 +48,11 @@ def test_bars_of_two_jobs() -> None:
 
 def test_lines_of_two_jobs() -> None:
     data = over_time(two_jobs())
-    assert data.seconds == (0, 4, 10, 20)
-    assert data.used_gpus == data.paid_gpus
-    assert list(data.used_gpus) == [1, 1, 1, 0]
+    assert list(data.seconds) == [0, 4, 10, 20]
+    assert list(data.used_gpus) == list(data.paid_gpus) == [1, 1, 1, 0]
     assert list(data.waiting_jobs) == [0, 1, 0, 0]
     assert data.spent_usd == pytest.approx((0, 4, 10, 20))
-    assert data.late_usd == (0, 0, 0, 10)
+    assert list(data.late_usd) == [0, 0, 0, 10]
 
 
 def test_nothing_to_draw() -> None:
