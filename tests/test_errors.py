@@ -3,7 +3,7 @@
 import pytest
 
 from foretrain import errors
-from foretrain.errors import ForetrainError, Infeasible, InvalidData, UnknownName, nearest
+from foretrain.errors import ForetrainError, InvalidData, UnknownName, nearest
 
 
 def leaves(kind: type[ForetrainError]) -> list[type[ForetrainError]]:
@@ -56,8 +56,3 @@ def test_invalid_data_names_file_and_row() -> None:
     assert str(InvalidData("prices.csv", "price is negative: -1", row=7)) == (
         "prices.csv, row 7: price is negative: -1"
     )
-
-
-def test_infeasible_names_the_constraint_and_the_way_out() -> None:
-    answer = Infeasible("memory", "31 GiB", "24 GiB", "batch 16 fits")
-    assert str(answer) == "infeasible: memory needs 31 GiB, but there is 24 GiB; batch 16 fits"

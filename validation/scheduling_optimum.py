@@ -1,9 +1,9 @@
-"""The cheapest schedule of tiny problems, by trying everything: a yardstick for policies and for the lower bound.
+"""The cheapest schedule of tiny problems, by trying everything: a yardstick for policies and the bound.
 
 Jobs may be stopped, moved and resized at no cost at every submission and completion, and at the times of a
-`grid` on top. All assignments of jobs to configurations are tried there, packed into as cheap nodes as possible;
-what follows from a state is computed once, and assignments that cannot beat the best one are left out. For up to
-about four jobs, two nodes and a handful of configurations each.
+`grid` on top. All assignments of jobs to configurations are tried there, packed into as cheap nodes as
+possible; what follows from a state is computed once, and assignments that cannot beat the best one are left
+out. For up to about four jobs, two nodes and a handful of configurations each.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ class _Optimum:
     def to_go(self, now: float, active: _Shares) -> float:
         """The least cost from a state on. Jobs submitted at `now` are not yet among the active ones."""
         submitted = [
-            (at, 1.0) for at, job in enumerate(self._jobs) if abs(job.submit_seconds - now) <= _DONE * max(1.0, now)
+            (at, 1.0)
+            for at, job in enumerate(self._jobs)
+            if abs(job.submit_seconds - now) <= _DONE * max(1.0, now)
         ]
         active = tuple(sorted((*active, *(each for each in submitted if each[0] not in dict(active)))))
         later = next((time for time in self._times if time > now + _DONE * max(1.0, now)), math.inf)

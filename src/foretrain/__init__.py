@@ -46,12 +46,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from foretrain.answers import Answer
+    from foretrain.answers import Answer, Infeasible
     from foretrain.convergence.forecast import Convergence
     from foretrain.errors import (
         BackendFailed,
         ForetrainError,
-        Infeasible,
         InvalidData,
         InvalidRequest,
         MissingData,
@@ -171,7 +170,7 @@ _HOMES = {
     "ScalingAnswer": "foretrain.learning.scaling.answer.ScalingAnswer",
     "RentOrBuy": "foretrain.planning.rent_or_buy.RentOrBuy",
     "Answer": "foretrain.answers.Answer",
-    "Infeasible": "foretrain.errors.Infeasible",
+    "Infeasible": "foretrain.answers.Infeasible",
     "Job": "foretrain.jobs.job.Job",
     "Epoch": "foretrain.jobs.epoch.Epoch",
     "Workload": "foretrain.workloads.workload.Workload",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from html import escape
 from typing import Any, final
 
-from foretrain.encoding import to_json
+from foretrain.encoding import encode, to_json
 
 
 class Answer(ABC):
@@ -34,3 +35,32 @@ class Answer(ABC):
             for name, value in self.summary()
         )
         return f"<table>{rows}</table>"
+
+
+@final
+@dataclass(frozen=True)
+class Infeasible(Answer):
+    """The answer "nothing satisfies this", with the tightest constraint and the nearest thing that works."""
+
+    constraint: str
+    needed: str
+    available: str
+    alternative: str = ""
+
+    def __str__(self) -> str:
+        sentence = f"infeasible: {self.constraint} needs {self.needed}, but there is {self.available}"
+        return f"{sentence}; {self.alternative}" if self.alternative else sentence
+
+    def to_dict(self) -> dict[str, Any]:
+        """One key, `infeasible`, which no other answer has."""
+        return {"infeasible": encode(self)}
+
+    def summary(self) -> tuple[tuple[str, str], ...]:
+        """The constraint, what it needs, what there is and what would work."""
+        rows = (
+            ("infeasible", self.constraint),
+            ("needed", self.needed),
+            ("available", self.available),
+            ("alternative", self.alternative),
+        )
+        return tuple(row for row in rows if row[1])

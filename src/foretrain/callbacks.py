@@ -22,7 +22,8 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
-from foretrain.errors import Infeasible, InvalidRequest
+from foretrain.answers import Infeasible
+from foretrain.errors import InvalidRequest
 from foretrain.measuring.watching.monitor import TrainingMonitor, TrainingState
 
 __all__ = ("HuggingFaceCallback", "KerasCallback", "LightningCallback")  # noqa: F822 - see `__getattr__`

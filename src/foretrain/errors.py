@@ -7,15 +7,14 @@
     ├── MissingData      the question is fine, but a fact or file is absent     exit 3, HTTP 409
     └── BackendFailed    something outside foretrain failed                     exit 4, HTTP 502
 
-`Infeasible` is no error but an answer: the request was understood and nothing satisfies it. It names the
-tightest constraint, and commands exit with 1 for it only under `--check`.
+`Infeasible` (`answers.py`) is no error but an answer: the request was understood and nothing satisfies it.
+Commands exit with 1 for it only under `--check`.
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import ClassVar
 
 EXIT_INFEASIBLE = 1
@@ -75,20 +74,6 @@ class BackendFailed(ForetrainError):
 
     exit_code = 4
     http_status = 502
-
-
-@dataclass(frozen=True)
-class Infeasible:
-    """The answer "nothing satisfies this", with the tightest constraint and what would work."""
-
-    constraint: str
-    needed: str
-    available: str
-    alternative: str = ""
-
-    def __str__(self) -> str:
-        sentence = f"infeasible: {self.constraint} needs {self.needed}, but there is {self.available}"
-        return f"{sentence}; {self.alternative}" if self.alternative else sentence
 
 
 def nearest(name: str, known: Iterable[str], count: int = 3) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from tests.support.planned import planned, request, workload
 from tests.support.shared_home import own_home
 from tests.support.smaller_devices import with_memory
 
-from foretrain.errors import Infeasible
+from foretrain.answers import Infeasible
 from foretrain.jobs.batch_limits import BatchLimits
 from foretrain.jobs.configurations import (
     Configured,

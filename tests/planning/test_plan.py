@@ -15,8 +15,9 @@ from tests.support.planned import EPOCHS, FEW, planned, request, workload
 from tests.support.scenarios import predicted
 from tests.support.shared_home import own_home
 
+from foretrain.answers import Infeasible
 from foretrain.convergence.from_log import LogRequest
-from foretrain.errors import Infeasible, InvalidRequest, UnknownName
+from foretrain.errors import InvalidRequest, UnknownName
 from foretrain.estimates import Quantiles
 from foretrain.facts.billing import billed_seconds
 from foretrain.facts.offers import OfferQuery, offers_named, search

@@ -9,7 +9,8 @@ import pytest
 from tests.support.planned import EPOCHS, FEW, planned, request
 from tests.support.shared_home import own_home
 
-from foretrain.errors import Infeasible, InvalidRequest
+from foretrain.answers import Infeasible
+from foretrain.errors import InvalidRequest
 from foretrain.jobs.batch_limits import BatchLimits, smallest_batch
 from foretrain.jobs.job import JobOptions
 from foretrain.jobs.length import LengthRequest

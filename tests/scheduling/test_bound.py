@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
+from tests.support.tiny_schedules import tiny_problem
+from validation.scheduling_optimum import optimal_usd
 
 from foretrain.scheduling.bound import lower_bound_usd
 from foretrain.scheduling.generators.families import families
+from foretrain.scheduling.loop import Step
 from foretrain.scheduling.policies.catalogue import policies
 from foretrain.scheduling.problem import Configuration, Fleet, Job, NodeGroup, NodeType, Problem, elastic
 from foretrain.scheduling.simulation.engine import simulate
-from tests.support.tiny_schedules import tiny_problem
-from validation.scheduling_optimum import optimal_usd
 
 ONE = NodeType(name="one", gpu="k80", gpus=1, usd_per_hour=3600)  # 1 USD per second
 TWO = NodeType(name="two", gpu="k80", gpus=2, usd_per_hour=7200)
@@ -43,7 +42,7 @@ def test_one_job_that_must_be_late() -> None:
 
 
 def test_faster_nodes_are_used_as_far_as_they_pay() -> None:
-    """10 s on one GPU cost 10 USD, 6 s on two 12 USD. Half of the work on each ends at 8 s and costs 11 USD."""
+    """10 s on one GPU cost 10 USD, 6 s on two 12 USD; half of the work on each: 8 s for 11 USD."""
     problem = Problem((job("a", 0, 8, weight=100.0, one=10.0, two=6.0),), elastic([ONE, TWO], 1))
     assert lower_bound_usd(problem) == pytest.approx(11, rel=1e-5)
     assert optimal_usd(problem) == pytest.approx(12), "a job changes at events only"
@@ -89,17 +88,20 @@ def test_no_policy_costs_less_than_the_bound(family: str, policy: str) -> None:
 
 @pytest.mark.parametrize("policy", policies())
 def test_no_policy_costs_less_than_the_optimum_at_events(policy: str) -> None:
-    """Policies that wake up may: they are compared with the bound."""
+    """Unless it asked for other times to decide at; then only the bound holds."""
     for seed in range(3):
         problem = tiny_problem(seed)
-        outcome = simulate(problem, policies()[policy])
+        wake_ups: list[float] = []
+
+        def note(step: Step, wake_ups: list[float] = wake_ups) -> None:
+            wake_ups.extend(() if step.decision.wake_at is None else (step.decision.wake_at,))
+
+        outcome = simulate(problem, policies()[policy], observe=note)
         assert lower_bound_usd(problem) <= outcome.total_usd
-        least = math.inf if policy in {"price", "auto", "milp"} else outcome.total_usd
-        assert optimal_usd(problem) <= least * (1 + 1e-9) or policy in {"las", "fairness"}
+        assert wake_ups or optimal_usd(problem) <= outcome.total_usd * (1 + 1e-9)
 
 
 def test_more_intervals_make_it_tighter() -> None:
     problem = families()["mixed"].problem(nodes=3, seed=1)
-    few, some, many = (lower_bound_usd(problem, intervals=count) for count in (20, 60, 150))
-    assert few <= some * (1 + 1e-6)
-    assert some <= many * (1 + 1e-6)
+    few, many = (lower_bound_usd(problem, intervals=count) for count in (20, 150))
+    assert few < many

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from foretrain.facts.devices import Device
 from foretrain.facts.sheets import Fact, Kind, Sheet
-from foretrain.testing.faster_devices import doubled as doubled
+from foretrain.testing.operator_models import doubled as doubled
 
 
 def plain_device(

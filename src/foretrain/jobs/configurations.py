@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from foretrain.errors import ForetrainError, Infeasible, InvalidRequest
+from foretrain.answers import Infeasible
+from foretrain.errors import ForetrainError, InvalidRequest
 from foretrain.estimates import Quantiles
 from foretrain.facts.hardware import Hardware
 from foretrain.jobs.batch_limits import BatchLimits, largest_batch

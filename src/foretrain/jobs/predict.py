@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
+from foretrain.answers import Infeasible
 from foretrain.encoding import encode
-from foretrain.errors import Infeasible
 from foretrain.jobs.epoch import Epoch, epoch_of
 from foretrain.jobs.job import Job, JobOptions, evaluated_each_epoch, job_of
 from foretrain.jobs.length import LengthRequest, steps_of, with_staleness

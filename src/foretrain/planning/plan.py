@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from foretrain.errors import Infeasible, InvalidRequest, MissingData
+from foretrain.answers import Infeasible
+from foretrain.errors import InvalidRequest, MissingData
 from foretrain.jobs.batch_limits import BatchLimits, largest_batch
 from foretrain.jobs.configurations import (
     ConfigurationSpace,

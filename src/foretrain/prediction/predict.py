@@ -11,12 +11,13 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from foretrain.errors import Infeasible, InvalidRequest
+from foretrain.answers import Infeasible
+from foretrain.errors import ForetrainError, InvalidRequest
 from foretrain.estimates import Estimate
 from foretrain.prediction.advice.bottleneck import Bottleneck, bottleneck
 from foretrain.prediction.advice.changes import Advice, advice
 from foretrain.prediction.advice.remedies import MemoryRemedy, layout_text, remedies
-from foretrain.prediction.advice.scaling_curve import ScalingCurve, curve_of
+from foretrain.prediction.advice.scaling_curve import ScalingCurve, curve_of, resized
 from foretrain.prediction.answer import (
     BestOfFamily,
     Coverage,
@@ -62,6 +63,8 @@ _NEARBY = 16
 _MAX_REFINEMENTS = 4
 _CLOSE = 0.02
 """Bounds of the largest batch this close together are close enough."""
+_MAX_DEVICE_DOUBLINGS = 3
+"""Doublings of the devices that are tried where no layout fits."""
 _LEAST_KNOWN_FIRST = (Knowledge.EXTRAPOLATED, Knowledge.CALIBRATED, Knowledge.MEASURED)
 
 
@@ -78,11 +81,30 @@ def predict(scenario: Scenario) -> Prediction | Infeasible:
     if scenario.parallelism.strategy != AUTO:
         evaluation = evaluate(context, configured(context, scenario.parallelism))
         return _answer(scenario, _of_evaluation(scenario, evaluation))
-    batch = global_batch(scenario.workload, hardware.devices, scenario.parallelism)
-    ranking = search(context, batch)
+    ranking = _ranking(scenario, context)
     if isinstance(ranking, Infeasible):
-        return ranking
+        return _with_alternative(scenario, context, ranking)
     return _answer(scenario, _of_evaluation(scenario, ranking.best, ranking))
+
+
+def _ranking(scenario: Scenario, context: StepContext) -> Ranking | Infeasible:
+    """The fastest layouts at the global batch of the request."""
+    batch = global_batch(scenario.workload, context.hardware.devices, scenario.parallelism)
+    return search(context, batch)
+
+
+def _with_alternative(scenario: Scenario, context: StepContext, nothing: Infeasible) -> Infeasible:
+    """The same answer with the fewest devices on which a layout fits, if a few doublings are enough."""
+    for doubling in range(1, _MAX_DEVICE_DOUBLINGS + 1):
+        try:
+            larger = resized(context, context.hardware.devices << doubling)
+            ranking = _ranking(scenario, larger)
+        except ForetrainError:  # unknown network, or a global batch that does not divide
+            break
+        if isinstance(ranking, Ranking):
+            fitting = layout_text(ranking.best)
+            return replace(nothing, alternative=f"use {larger.hardware.name} with {fitting}")
+    return nothing
 
 
 def configured(context: StepContext, parallelism: Parallelism) -> StepConfiguration:

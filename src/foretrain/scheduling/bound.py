@@ -1,26 +1,26 @@
 """A lower bound of what a problem can cost under any policy, even one that knows all submissions in advance.
 
-It is the optimum of a linear program that every schedule satisfies after rounding nothing away. Time is cut at
-boundaries τ_0 < τ_1 < ... < τ_K = ∞, and x[j,c,k] is the share of job j done on configuration c between τ_k and
-τ_k+1. With seconds p[j,c] and the price of a configuration's GPUs as a share of their nodes,
+It is the optimum of a linear program that every schedule satisfies. Time is cut at boundaries
+τ_0 < τ_1 < ... < τ_K = ∞, and x[j,c,k] is the share of job j done on configuration c between τ_k and τ_k+1.
+With seconds p[j,c] and the price of a configuration's GPUs as a share of their nodes,
 
     minimise   Σ x[j,c,k] · p[j,c] · usd[c]  +  Σ_j weight_j · L_j
     such that  Σ_c,k x[j,c,k] = 1                                      all work is done
                Σ_c x[j,c,k] · p[j,c] <= time of interval k after the submission of j
-               Σ_j,c x[j,c,k] · p[j,c] · share of nodes[c] <= nodes · length of interval k     (each kind of node)
+               Σ_j,c x[j,c,k] · p[j,c] · share of nodes[c] <= nodes · length of interval k, each kind
                L_j >= ∫_d^τ u_j + p_j · u_j(τ)   for boundaries τ >= d_j
 
 where u_j(τ) is the share left at τ, d_j the deadline and p_j the fastest time.
 
 Why it is a bound: take any schedule and let x be the shares it does.
 - A job runs on one configuration at a time, not before its submission: the second constraint.
-- At each moment the GPUs in use on a node are at most those it has: the third. Groups of nodes that have a type
-  in common are counted together, which only relaxes it.
-- Nodes are paid in full, so GPUs cost at least their share of the node. Start-up, billing units, switching and
-  lost work only add to it. Prices are those of the problem, so changes of price are not covered.
-- For τ >= d the job is unfinished at least for ∫_d^τ u_j seconds between d and τ, since u_j <= 1; and if it is
-  unfinished at τ it takes at least p_j · u_j(τ) more. So lateness satisfies the last constraint. u_j decreases,
-  so its value at the end of an interval bounds it from below inside.
+- At each moment the GPUs in use on a node are at most those it has: the third. Groups of nodes that have a
+  type in common are counted together, which only relaxes it.
+- Nodes are paid in full, so GPUs cost at least their share of the node. Start-up, billing units, switching
+  and lost work only add to it. Prices are those of the problem, so changes of price are not covered.
+- For τ >= d the job is unfinished at least for ∫_d^τ u_j seconds between d and τ, since u_j <= 1; and if it
+  is unfinished at τ it takes at least p_j · u_j(τ) more. So lateness satisfies the last constraint. u_j
+  decreases, so its value at the end of an interval bounds it from below inside.
 
 Jobs that a simulation rejects (they fit nowhere, or cost more than their budget) are left out, as they cost
 nothing there. All others are assumed to end.
@@ -43,6 +43,7 @@ _ROUNDING = 1e-6
 """Relative tolerance of the solver, subtracted from its optimum."""
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
+Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class BoundFailed(ForetrainError):
@@ -64,7 +65,7 @@ class _Choices:
 
 
 def lower_bound_usd(problem: Problem, intervals: int = _INTERVALS) -> float:
-    """A lower bound of the total cost of a problem: execution and lateness. More intervals make it tighter."""
+    """A lower bound of the total cost: execution and lateness. More intervals make it tighter."""
     kinds = _kinds_of_nodes(problem.fleet)
     choices = [
         _choices(job, problem.fleet, kinds) for job in problem.jobs if _is_accepted(job, problem.fleet)
@@ -120,12 +121,12 @@ def _choices(job: Job, fleet: Fleet, kinds: Sequence[int]) -> _Choices:
     for row in rows:
         if not any(other[1] <= row[1] and other[2] <= row[2] and other[3] == row[3] for other in kept):
             kept.append(row)
-    columns = [np.array([row[column] for row in kept]) for column in range(3)]
-    return _Choices(job, *columns, tuple(row[3] for row in kept))
+    seconds, usd, node_seconds = (np.array([row[column] for row in kept]) for column in range(3))
+    return _Choices(job, seconds, usd, node_seconds, tuple(row[3] for row in kept))
 
 
 def _boundaries(choices: Sequence[_Choices], nodes: Sequence[int], intervals: int) -> Array:
-    """Submissions and deadlines (all, or evenly chosen ones), and even steps to a time when all could be done."""
+    """Submissions and deadlines (or some of them), and even steps to a time when all could be done."""
     first = min(each.job.submit_seconds for each in choices)
     marks = sorted(
         {time for each in choices for time in (each.job.submit_seconds, each.job.deadline_seconds)}
@@ -156,10 +157,10 @@ class _Program:
             [self._upper.new(count * float(length)) for length in limited] for count in nodes
         ]
 
-    def _new(self, costs: Array) -> Array:
+    def _new(self, costs: Array) -> Numbers:
         """New variables, at least 0."""
         self._costs.append(costs)
-        numbers = np.arange(self._variables, self._variables + len(costs))
+        numbers = np.arange(self._variables, self._variables + len(costs), dtype=np.int64)
         self._variables += len(costs)
         return numbers
 
@@ -179,7 +180,7 @@ class _Program:
                 self._upper.add(row, work[position][here], choices.node_seconds[here])
         self._add_lateness(job, periods, work, lateness)
 
-    def _add_lateness(self, job: Job, periods: range, work: Array, lateness: int) -> None:
+    def _add_lateness(self, job: Job, periods: range, work: Numbers, lateness: int) -> None:
         """Shares left at the ends of intervals from the deadline on, and the lateness that follows."""
         due = max(job.deadline_seconds, job.submit_seconds)
         late = max(int(np.searchsorted(self._ends, due - 1e-9, side="left")) - periods[0], 0)
@@ -227,14 +228,14 @@ class _Rows:
 
     def __init__(self) -> None:
         self.limits: list[float] = []
-        self._entries: list[tuple[int, Array, Array]] = []
+        self._entries: list[tuple[int, Numbers, Array]] = []
 
     def new(self, limit: float) -> int:
         """The number of a new row."""
         self.limits.append(float(limit))
         return len(self.limits) - 1
 
-    def add(self, row: int, columns: Array, values: Array) -> None:
+    def add(self, row: int, columns: Numbers, values: Array) -> None:
         """Coefficients of a row."""
         self._entries.append((row, columns, values))
 

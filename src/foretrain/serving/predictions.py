@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from foretrain.errors import ForetrainError, Infeasible, InvalidRequest
+from foretrain.answers import Infeasible
+from foretrain.errors import ForetrainError, InvalidRequest
 from foretrain.store.runs import Environment, Plain, PredictionMade
 from foretrain.units import UnitError
 

@@ -32,8 +32,8 @@ from foretrain.serving.requests import (
 if TYPE_CHECKING:
     import torch
 
+    from foretrain.answers import Infeasible
     from foretrain.convergence.forecast import Convergence
-    from foretrain.errors import Infeasible
     from foretrain.jobs.predict import JobPrediction
     from foretrain.learning.scaling.answer import ScalingAnswer
     from foretrain.planning.frontier import Frontier

@@ -30,9 +30,9 @@ from foretrain.serving.requests import (
 )
 
 if TYPE_CHECKING:
+    from foretrain.answers import Infeasible
     from foretrain.convergence.forecast import Convergence
     from foretrain.convergence.from_log import LogRequest
-    from foretrain.errors import Infeasible
     from foretrain.facts.offers import Offer
     from foretrain.jobs.job import JobOptions
     from foretrain.jobs.length import LengthRequest

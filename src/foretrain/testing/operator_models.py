@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 
 from foretrain.facts.devices import Device, device
+from foretrain.facts.sheets import Sheet
 from foretrain.prediction.operators._base import OperatorModel
 from foretrain.prediction.operators.listing import Floats, WorkTable, table
 from foretrain.prediction.operators.pricing import price, roofline_seconds
-from foretrain.testing.faster_devices import doubled, with_twice_the_bandwidth
 from foretrain.testing.works import Row, empty_work, growing_works
 from foretrain.workloads.graph import Phase
 from foretrain.workloads.ops import Kind, Op
 
 _ROUNDING = 1e-9
+_SPEED_AND_SIZE = ("memory_bytes_per_second", "sm_count", "l2_bytes", "boost_clock_hertz", "tdp_watts")
 
 
 class OperatorModelSuite:
@@ -117,3 +119,23 @@ class OperatorModelSuite:
                 trust = self.model.confidence(kind, on)
                 assert 0 < trust.p10 <= trust.p90
                 assert trust.source
+
+
+def doubled(device: Device) -> Device:
+    """The device with every figure of its speed and size doubled."""
+    return _scaled(device, lambda name: name in _SPEED_AND_SIZE or name.endswith("flop_per_second"))
+
+
+def with_twice_the_bandwidth(device: Device) -> Device:
+    """The device with memory twice as fast, and nothing else."""
+    return _scaled(device, lambda name: name == "memory_bytes_per_second")
+
+
+def _scaled(device: Device, is_meant: Callable[[str], bool]) -> Device:
+    facts = tuple(
+        replace(fact, value=2 * fact.value)
+        if is_meant(fact.quantity) and not isinstance(fact.value, str)
+        else fact
+        for fact in device.sheet
+    )
+    return replace(device, sheet=Sheet(device.sheet.subject, facts))

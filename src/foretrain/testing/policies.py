@@ -1,4 +1,4 @@
-"""What every scheduling policy must hold to: valid and repeatable decisions, and jobs that come to their end."""
+"""What every scheduling policy must hold to: valid, repeatable decisions, and jobs that come to an end."""
 
 from __future__ import annotations
 
@@ -190,6 +190,7 @@ def _state(jobs: Sequence[Job], fleet: Fleet, running: dict[str, Running] | None
         for node in each.nodes
     }
     states = {
-        job.name: JobState(job, running=running.get(job.name), starts=int(job.name in running)) for job in jobs
+        job.name: JobState(job, running=running.get(job.name), starts=int(job.name in running))
+        for job in jobs
     }
     return State(now=0.0, fleet=fleet, jobs=states, nodes=nodes)

@@ -73,3 +73,13 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InvalidData, match="is not a CSV file"):
         read_timings(tmp_path / "binary.csv")
+
+
+def test_the_same_configuration_may_be_asked_for_twice(tmp_path: Path) -> None:
+    file = tmp_path / "configurations.csv"
+    file.write_text("placement,batch\n1+2,16\n2+1,16\n1+2,16\n")
+    assert [str(each) for each in read_configurations(file)] == [
+        "1+2 at batch 16",
+        "2+1 at batch 16",
+        "1+2 at batch 16",
+    ]

@@ -103,7 +103,7 @@ def test_without_annotated_steps_an_update_ends_a_step(tmp_path: Path, graph: Gr
         (b"", "is not JSON or is truncated"),
         (b'{"traceEvents": [', "is not JSON or is truncated"),
         (b"\x1f\x8b\x08 not gzip", "damaged gzip file"),
-        (gzip.compress(b'{"traceEvents": []}')[:-9], "damaged gzip file"),
+        (gzip.compress(b'{"traceEvents": []}', mtime=0)[:-9], "damaged gzip file"),
         (b'{"events": []}', "has no list traceEvents"),
         (b'"text"', "has no list traceEvents"),
         (b'{"traceEvents": [{"ph": "X", "cat": "blink", "name": "paint", "ts": 1, "dur": 2}]}',

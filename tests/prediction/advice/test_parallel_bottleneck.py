@@ -9,7 +9,7 @@ import pytest
 from tests.support.scenarios import predicted, scenario, workload
 from tests.support.smaller_devices import with_memory
 
-from foretrain.errors import Infeasible
+from foretrain.answers import Infeasible
 from foretrain.facts.hardware import hardware
 from foretrain.prediction.advice.bottleneck import Limit
 from foretrain.prediction.advice.changes import fast_link
@@ -172,4 +172,18 @@ def test_nvlink_of_the_same_generation_is_offered() -> None:
 def test_a_model_too_large_for_everything_is_answered_with_what_would_help() -> None:
     answer = predict(scenario(workload("mnist-cnn", batch=64), with_memory("t4:2", 1e9), strategy="auto"))
     assert isinstance(answer, Infeasible)
-    assert re.search(r"leanest of \d+ layouts .*use more devices, a smaller global batch", str(answer))
+    assert re.search(r"leanest of \d+ layouts .*use more devices, or devices with at least", str(answer))
+
+
+def test_the_alternative_to_too_few_devices_is_the_next_number_that_fits() -> None:
+    job = workload("gpt2", batch=1, seq_len=128)
+    answer = predict(scenario(job, with_memory("t4:2", 2.5e9), strategy="auto"))
+    assert isinstance(answer, Infeasible)
+    form = r"use (t4:\d+) with strategy (\S+), micro_batches (\d+)(, checkpoint_activations)?"
+    named = re.fullmatch(form, answer.alternative)
+    assert named
+    job = workload("gpt2", batch=1, seq_len=128, checkpoint_activations=bool(named[4]))
+    on = with_memory(named[1], 2.5e9)
+    prediction = predict(scenario(job, on, strategy=named[2], micro_batches=int(named[3])))
+    assert isinstance(prediction, Prediction)
+    assert prediction.memory.fits

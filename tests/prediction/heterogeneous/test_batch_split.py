@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretrain.errors import Infeasible, InvalidRequest
+from foretrain.answers import Infeasible
+from foretrain.errors import InvalidRequest
 from foretrain.prediction.heterogeneous.batch_split import Affine, Split, Worker, no_sync, split_batch
 
 FAST = Worker("fast", Affine(0.0, 0.001), 10_000)

@@ -11,7 +11,8 @@ from tests.support.convolving import workload_named
 from tests.support.scenarios import predicted, scenario
 from tests.support.scenarios import workload as zoo_workload
 
-from foretrain.errors import Infeasible, InvalidRequest
+from foretrain.answers import Infeasible
+from foretrain.errors import InvalidRequest
 from foretrain.facts.clusters import Cluster
 from foretrain.facts.clusters import cluster as cluster_of
 from foretrain.facts.devices import Device, device

@@ -226,6 +226,17 @@ def test_the_largest_batch_fits_and_the_next_does_not() -> None:
     assert largest_batch(mlp, small, start=3) == largest_batch(mlp, small, start=5 * best) == best
 
 
+def test_the_search_for_the_largest_batch_tries_the_same_batches_wherever_it_starts() -> None:
+    small = replace(device("a100-sxm-40gb"), sheet=device("gtx1060-6gb").sheet)
+
+    def bisected(start: int) -> list[int]:
+        tried: list[int] = []
+        largest_batch(lambda size: tried.append(size) or mlp(size), small, start=start)
+        return [size for size in tried if size & (size - 1)]  # no power of two
+
+    assert bisected(1) == bisected(3) == bisected(1_000_000)
+
+
 def test_invalid_options_are_refused() -> None:
     with pytest.raises(InvalidRequest, match="zero_stage must be 0, 1, 2 or 3, got 4"):
         MemoryOptions(zero_stage=4)

@@ -12,7 +12,8 @@ from tests.support.hand_made_steps import environment, gpt2, graph
 from tests.support.scenarios import context_on, workload
 from tests.support.smaller_devices import with_memory
 
-from foretrain.errors import Infeasible, InvalidRequest
+from foretrain.answers import Infeasible
+from foretrain.errors import InvalidRequest
 from foretrain.facts.hardware import hardware
 from foretrain.prediction.evaluation import Evaluation, evaluate
 from foretrain.prediction.scenario import StepConfiguration, StepContext

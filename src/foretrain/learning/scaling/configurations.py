@@ -117,7 +117,7 @@ def read_timings(file: Path) -> tuple[Timing, ...]:
 
 def read_configurations(file: Path) -> tuple[Configuration, ...]:
     """The configurations of a CSV file. A column of times is ignored, so a file of timings works, too."""
-    return tuple(_rows(file, (), (_TIME,), _configuration, lambda item: item))
+    return tuple(_rows(file, (), (_TIME,), _configuration))
 
 
 def _rows(
@@ -125,9 +125,10 @@ def _rows(
     needed: tuple[str, ...],
     ignored: tuple[str, ...],
     read: Callable[[Mapping[str, str]], Row],
-    key: Callable[[Row], Configuration],
+    unique: Callable[[Row], Configuration] | None = None,
 ) -> Iterator[Row]:
-    seen: dict[Configuration, int] = {}
+    """The rows of a file; at most one with the same value of `unique`."""
+    seen: dict[Configuration | int, int] = {}
     try:
         with file.open(encoding="utf-8-sig", newline="") as stream:
             lines = csv.DictReader(stream, skipinitialspace=True)
@@ -136,9 +137,10 @@ def _rows(
             lines.fieldnames = columns
             for line in lines:
                 row = _row(file, lines.line_num, line, read)
-                where = seen.setdefault(key(row), lines.line_num)
+                key = unique(row) if unique else lines.line_num
+                where = seen.setdefault(key, lines.line_num)
                 if where != lines.line_num:
-                    problem = f"{key(row)} stands in row {where} already; keep one, such as the median"
+                    problem = f"{key} stands in row {where} already; keep one, such as the median"
                     raise InvalidData(str(file), problem, lines.line_num)
                 yield row
     except FileNotFoundError:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from foretrain.errors import ForetrainError, Infeasible
+from foretrain.answers import Infeasible
+from foretrain.errors import ForetrainError
 from foretrain.prediction.evaluation import Evaluation, evaluate
 from foretrain.prediction.memory.estimate import MemoryEstimate, estimate_memory, memory_options
 from foretrain.prediction.search.search import search

@@ -121,15 +121,20 @@ def with_devices(
     now: Evaluation, devices: int, is_batch_fixed: bool
 ) -> tuple[StepContext, StepConfiguration]:
     """The same step on another number of devices of the same kind: fuller nodes first, then more of them."""
-    hardware = _resized(now.context.hardware, devices)
-    layout = _resized_layout(now.configuration.layout, hardware)
-    context = over(replace(now.context, hardware=hardware), _resized_network(now.context, hardware))
+    context = resized(now.context, devices)
+    layout = _resized_layout(now.configuration.layout, context.hardware)
     if not is_batch_fixed:
         return context, replace(now.configuration, layout=layout)
     batch, left = divmod(now.configuration.global_batch, layout.replicas)
     if left or not batch:
         raise ForetrainError(f"{now.configuration.global_batch} samples do not divide by {layout.replicas}")
     return context, StepConfiguration(layout, batch, _micro_batches(now.configuration, batch))
+
+
+def resized(context: StepContext, devices: int) -> StepContext:
+    """The same on another number of devices of the same kind."""
+    hardware = _resized(context.hardware, devices)
+    return over(replace(context, hardware=hardware), _resized_network(context, hardware))
 
 
 def over(context: StepContext, network: Network) -> StepContext:

@@ -18,7 +18,8 @@ from dataclasses import dataclass, field, replace
 from itertools import product, repeat
 from math import prod
 
-from foretrain.errors import Infeasible, InvalidRequest
+from foretrain.answers import Infeasible
+from foretrain.errors import InvalidRequest
 from foretrain.units import format_duration
 
 _MAX_SETS = 4096

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, combinations
 
-from foretrain.errors import Infeasible, InvalidRequest
+from foretrain.answers import Infeasible
+from foretrain.errors import InvalidRequest
 from foretrain.prediction.advice.changes import Advice
 from foretrain.prediction.collectives.network import Network, network_among, with_factor
 from foretrain.prediction.cost_models.step_models import CostModel

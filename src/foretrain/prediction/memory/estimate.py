@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -290,15 +291,21 @@ def largest_batch(
 ) -> int:
     """The largest batch per device that fits, by doubling and bisection; 0 if one sample does not fit.
 
-    The search begins at `start`: a model with batch norm may not take a batch of one.
+    The search begins near `start`, because a model with batch norm may not take a batch of one, and tries
+    powers of two from there, up or down: memory is not quite monotone in the batch, and a bisection between
+    other batches would make the result depend on `start`.
     """
     if most < 1:
         raise InvalidRequest(f"the largest batch to try must be at least 1, got {most}")
 
+    @cache
     def fits(batch: int) -> bool:
         return estimate_memory(graph_at(batch), device, options).fits
 
-    low, high = 0, min(start, most)
+    high = 1 << (min(start, most).bit_length() - 1)
+    while high > 1 and not fits(high):
+        high //= 2
+    low = 0
     while high <= most and fits(high):
         low, high = high, high * 2
     high = min(high, most + 1)

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 
-from foretrain.errors import ForetrainError, Infeasible, InvalidRequest
+from foretrain.answers import Infeasible
+from foretrain.errors import ForetrainError, InvalidRequest
 from foretrain.prediction.evaluation import Evaluation, evaluate
 from foretrain.prediction.scenario import StepConfiguration, StepContext
 from foretrain.prediction.search.blocks import Blocks, blocks_of
@@ -367,5 +368,5 @@ def _infeasible(
         f"the leanest of {len(candidates)} layouts ({leanest.name})",
         f"{format_bytes(needed)} on each device",
         format_bytes(capacity),
-        "use more devices, a smaller global batch, or devices with more memory",
+        f"use more devices, or devices with at least {format_bytes(needed)} each",
     )

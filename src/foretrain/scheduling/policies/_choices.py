@@ -1,9 +1,9 @@
-"""What a job may choose from now: its admissible configurations with the time and cost of what is left of it."""
+"""What a job may choose from now: admissible configurations, with time and cost of what is left of it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 from weakref import ref
 
@@ -31,8 +31,8 @@ class Choice(NamedTuple):
 def choices_of(state: State, job: JobState, roomy: bool = False) -> list[Choice]:
     """Every admissible configuration of a job; none if it has to wait.
 
-    `roomy` leaves out node types that only have fewer GPUs than another (`_is_roomy`): on the larger node others
-    can join, and `Packing.shrink` takes the smaller type again where nobody did.
+    `roomy` leaves out node types that only have fewer GPUs than another (`_larger_types`): on the larger
+    node others can join, and `Packing.shrink` takes the smaller type again where none did.
     """
     rows, has_spot = _rows(job.job, state.fleet)
     running = None if job.running is None else job.running.configuration
@@ -87,7 +87,7 @@ _Rows = tuple[tuple[_Row, ...], bool]
 """The configurations of a job, and whether any of them is on spot nodes."""
 
 _REMEMBERED: dict[int, tuple[ref[Job], ref[Fleet], _Rows]] = {}
-"""Rows by the identity of a job, for as long as the job exists: jobs and fleets rarely change between events."""
+"""Rows by the identity of a job, for as long as it exists: jobs and fleets rarely change."""
 
 
 def _rows(job: Job, fleet: Fleet) -> _Rows:
@@ -95,52 +95,50 @@ def _rows(job: Job, fleet: Fleet) -> _Rows:
     remembered = _REMEMBERED.get(id(job))
     if remembered is not None and remembered[0]() is job and remembered[1]() is fleet:
         return remembered[2]
-    rows = tuple(_row(each, job, fleet) for each in runnable(job, fleet))
+    larger = _larger_types(fleet)
+    rows = tuple(_row(each, job, fleet, larger) for each in runnable(job, fleet))
     has_spot = any(fleet.types[each.configuration.node_type].market is Market.SPOT for each in rows)
     key = id(job)
     _REMEMBERED[key] = (ref(job, lambda _: _REMEMBERED.pop(key, None)), ref(fleet), (rows, has_spot))
     return rows, has_spot
 
 
-def _row(configuration: Configuration, job: Job, fleet: Fleet) -> _Row:
+def _row(configuration: Configuration, job: Job, fleet: Fleet, larger: Mapping[str, Sequence[str]]) -> _Row:
     node_type = fleet.types[configuration.node_type]
     usd = node_type.usd_per_second * configuration.nodes
-    return _Row(
-        configuration,
-        job.seconds[configuration],
-        usd * configuration.gpus / node_type.gpus,
-        usd,
-        _is_roomy(configuration, job, fleet),
+    seconds = job.seconds[configuration]
+    is_roomy = configuration.nodes > 1 or not any(
+        job.seconds.get(Configuration(other, configuration.gpus), math.inf) <= seconds
+        for other in larger[configuration.node_type]
     )
+    return _Row(configuration, seconds, usd * configuration.gpus / node_type.gpus, usd, is_roomy)
 
 
-def _is_roomy(configuration: Configuration, job: Job, fleet: Fleet) -> bool:
-    """Whether no larger node of the same GPU does the same for about the same price per GPU.
+def _larger_types(fleet: Fleet) -> dict[str, list[str]]:
+    """For each type those that do the same with more GPUs, for about the same price per GPU.
 
-    Only types of the same market count that the same groups of nodes may take.
+    Only types of the same GPU and market count that the same groups of nodes may take.
     """
-    if configuration.nodes > 1:
-        return True
-    one = fleet.types[configuration.node_type]
-    here = _groups(one.name, fleet)
-    return not any(
-        other.gpu == one.gpu
-        and other.gpus > one.gpus
-        and other.market is one.market
-        and other.usd_per_hour / other.gpus <= _ABOUT * one.usd_per_hour / one.gpus
-        and job.seconds.get(Configuration(other.name, configuration.gpus), math.inf)
-        <= job.seconds[configuration]
-        and _groups(other.name, fleet) == here
-        for other in fleet.types.values()
-    )
+    groups = {
+        name: [index for index, group in enumerate(fleet.groups) if name in group.types]
+        for name in fleet.types
+    }
+    return {
+        one.name: [
+            other.name
+            for other in fleet.types.values()
+            if other.gpu == one.gpu
+            and other.gpus > one.gpus
+            and other.market is one.market
+            and other.usd_per_hour / other.gpus <= _ABOUT * one.usd_per_hour / one.gpus
+            and groups[other.name] == groups[one.name]
+        ]
+        for one in fleet.types.values()
+    }
 
 
 _ABOUT = 1.05
 """Prices of a GPU within this factor are about the same."""
-
-
-def _groups(node_type: str, fleet: Fleet) -> list[int]:
-    return [index for index, group in enumerate(fleet.groups) if node_type in group.types]
 
 
 def in_time(choices: Iterable[Choice], seconds: float) -> list[Choice]:

@@ -1,18 +1,24 @@
 """First-principles rules: waiting jobs in some order, no preemption, the performance model picks the node.
 
-A job takes the cheapest configuration that meets its deadline, or the fastest if none does: alone on its nodes
-as in the published comparison, or sharing nodes with others.
+A job takes the cheapest configuration that meets its deadline, or the fastest if none does: alone on its
+nodes as in the published comparison, or sharing nodes with others.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from foretrain.scheduling.decision import Decision
-from foretrain.scheduling.policies._choices import Choice, cheapest_in_time, choices_of, may_go_on, slack_seconds
+from foretrain.scheduling.policies._choices import (
+    Choice,
+    cheapest_in_time,
+    choices_of,
+    may_go_on,
+    slack_seconds,
+)
 from foretrain.scheduling.policies._packing import Packing
-from foretrain.scheduling.state import JobState, State
+from foretrain.scheduling.state import JobState, Running, State
 
 Order = Callable[[JobState], tuple[float, ...]]
 """The key of a waiting job; the smallest goes first."""
@@ -35,8 +41,9 @@ def by_priority(job: JobState) -> tuple[float, ...]:
 
 def one_job_a_node(state: State, order: Order) -> Decision:
     """Running jobs stay; each node that is off takes one waiting job."""
-    packing = Packing(state, (name for name, job in state.jobs.items() if may_go_on(state, job)))
-    for job in _in_order(state, packing, order):
+    staying, waiting = _divided(state)
+    packing = Packing(state, staying)
+    for job in _in_order(waiting, order) if packing.free_nodes else ():
         if not packing.free_nodes:
             break
         choices = [
@@ -56,8 +63,9 @@ def sharing_nodes(state: State, order: Order) -> Decision:
     A job for which there is no room waits, and later ones may go before it. Nodes are opened with room for
     others, and right-sized at the end as long as other nodes are still off.
     """
-    packing = Packing(state, (name for name, job in state.jobs.items() if may_go_on(state, job)))
-    for job in _in_order(state, packing, order):
+    staying, waiting = _divided(state)
+    packing = Packing(state, staying)
+    for job in _in_order(waiting, order) if packing.has_room else ():
         if not packing.has_room:
             break
         choices = [each for each in choices_of(state, job, roomy=True) if _has_room(packing, each)]
@@ -76,15 +84,21 @@ def _has_room(packing: Packing, choice: Choice) -> bool:
     return configuration.nodes == 1 and packing.joins(configuration)
 
 
-def _in_order(state: State, packing: Packing, order: Order) -> Iterator[JobState]:
-    """Jobs without a place, the first one first; they are sorted only as far as they are looked at."""
-    if not packing.has_room:
-        return
-    heap = [
-        (order(job), position, job)
-        for position, (name, job) in enumerate(state.jobs.items())
-        if name not in packing.chosen
-    ]
+def _divided(state: State) -> tuple[dict[str, Running], list[JobState]]:
+    """Running jobs that stay where they are, and all others."""
+    staying: dict[str, Running] = {}
+    waiting: list[JobState] = []
+    for name, job in state.jobs.items():
+        if job.running is not None and may_go_on(state, job):
+            staying[name] = job.running
+        else:
+            waiting.append(job)
+    return staying, waiting
+
+
+def _in_order(jobs: Sequence[JobState], order: Order) -> Iterator[JobState]:
+    """The first job first; they are sorted only as far as they are looked at."""
+    heap = [(order(job), position) for position, job in enumerate(jobs)]
     heapq.heapify(heap)
     while heap:
-        yield heapq.heappop(heap)[2]
+        yield jobs[heapq.heappop(heap)[1]]

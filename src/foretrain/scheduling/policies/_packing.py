@@ -6,7 +6,7 @@ other job is then placed, or waits. Best fit: the node with the fewest GPUs left
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from foretrain.scheduling.decision import Decision, NodeLoad, fixed_jobs
@@ -29,7 +29,8 @@ class _Node:
 class Packing:
     """The nodes of a decision in the making."""
 
-    def __init__(self, state: State, kept: Iterable[str] = ()) -> None:
+    def __init__(self, state: State, staying: Mapping[str, Running] | None = None) -> None:
+        """Start with the jobs of `staying` where they run; with those that may not be stopped by default."""
         fleet = state.fleet
         self._state = state
         self._gpus = {name: each.gpus for name, each in fleet.types.items()}
@@ -44,7 +45,7 @@ class Packing:
         self.chosen: dict[str, Configuration] = {}
         self.free_nodes = sum(self._free_nodes)
         self._idle_gpus = 0
-        self._keep({**fixed_jobs(state), **running_of(state, kept)})
+        self._keep(fixed_jobs(state) if staying is None else staying)
 
     def _keep(self, running: Mapping[str, Running]) -> None:
         at: dict[int, _Node] = {}
@@ -90,7 +91,7 @@ class Packing:
         return self.free_nodes > 0 or self._idle_gpus > 0
 
     def can_open(self, node_type: str, nodes: int = 1) -> bool:
-        """Whether one group still has so many nodes of a type that are off."""
+        """Whether one group still has that number of nodes of a type that are off."""
         return any(self._free_nodes[group] >= nodes for group in self._groups_of[node_type])
 
     def joins(self, configuration: Configuration) -> bool:
@@ -253,10 +254,3 @@ class Packing:
     def decision(self, wake_at: float | None = None, notes: tuple[str, ...] = ()) -> Decision:
         """What was packed."""
         return Decision(tuple(self.loads()), wake_at, notes)
-
-
-def running_of(state: State, names: Iterable[str]) -> dict[str, Running]:
-    """Where jobs run, of those named that do."""
-    places = {name: state.jobs[name].running for name in names}
-    return {name: running for name, running in places.items() if running is not None}
-

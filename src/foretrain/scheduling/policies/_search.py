@@ -1,8 +1,8 @@
 """Plans of the published greedy and the searches on top of it: an order of jobs and a wish of each.
 
-A plan is built by packing jobs in order, each on its configuration of choice, or on the next best there is room
-for; what does not fit waits. So whatever a search does to a plan, nodes are never over-allocated. Afterwards
-free GPUs go to the jobs that gain most, and nodes are right-sized.
+A plan is built by packing jobs in order, each on its configuration of choice, or on the next best there is
+room for; what does not fit waits. So whatever a search does to a plan, nodes are never over-allocated.
+Afterwards free GPUs go to the jobs that gain most, and nodes are right-sized.
 
 Plans are compared by the published objective. With τ the time to the first completion,
 
@@ -10,8 +10,9 @@ Plans are compared by the published objective. With τ the time to the first com
                       + 100 · Σ_waiting weight · max(now + slowest time - deadline, 0)
 
 References: A. Jahani et al., Optimizing on-demand GPUs in the cloud for deep learning applications training,
-ICCCS 2019; F. Filippini et al., A path relinking method for the joint online scheduling and capacity allocation
-of DL training workloads in GPU as a service systems, IEEE Transactions on Services Computing 2023.
+ICCCS 2019; F. Filippini et al., A path relinking method for the joint online scheduling and capacity
+allocation of DL training workloads in GPU as a service systems, IEEE Transactions on Services Computing
+2023.
 """
 
 from __future__ import annotations
@@ -123,7 +124,8 @@ def _candidate(state: State, job: JobState, choices: Sequence[Choice]) -> Candid
     timely = sorted(in_time(choices, slack), key=lambda each: (each.usd, each.seconds))
     early = {each.configuration for each in timely}
     others = sorted(
-        (each for each in choices if each.configuration not in early), key=lambda each: (each.seconds, each.usd)
+        (each for each in choices if each.configuration not in early),
+        key=lambda each: (each.seconds, each.usd),
     )
     fastest = min((each.seconds for each in choices), default=0.0)
     slowest = max((each.seconds for each in choices), default=0.0)

@@ -1,4 +1,4 @@
-"""Max-min fairness on heterogeneous nodes: the job that is slowed down most is slowed down as little as possible."""
+"""Max-min fairness on heterogeneous nodes: the job that is slowed down most is slowed down least."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ _Jobs = list[tuple[JobState, list[Choice]]]
 class Fairness(Policy):
     """Heterogeneity-aware max-min fairness (Gavel), in rounds.
 
-    A linear program shares the time of nodes among jobs so that the least relative speed z is largest, where 1
-    is a job on its fastest configuration. With x[j,c] the share of time job j has configuration c:
+    A linear program shares the time of nodes among jobs so that the least relative speed z is largest,
+    where 1 is a job on its fastest configuration. With x[j,c] the share of time job j has configuration c:
 
         maximise z + ε · Σ speeds  with  Σ_c x[j,c] · speed[j,c] >= z,  Σ_c x[j,c] <= 1,
                                          Σ_j,c x[j,c] · share of nodes[c] <= nodes      (each group)
 
     At each round the jobs run that lag most behind what they are entitled to, on the kind of node where their
-    share of time is largest. A round takes `round_seconds`, or a twentieth of the mean time to the end of a job
-    if that is longer. With more than `most_jobs` jobs all are entitled to the same, without the program.
+    share of time is largest. A round takes `round_seconds`, or a twentieth of the mean time to the end of a
+    job if that is longer. With more than `most_jobs` jobs all are entitled to the same, without the
+    program.
 
-    Reference: D. Narayanan et al., Heterogeneity-aware cluster scheduling policies for deep learning workloads,
-    OSDI 2020.
+    Reference: D. Narayanan et al., Heterogeneity-aware cluster scheduling policies for deep learning
+    workloads, OSDI 2020.
     """
 
     round_seconds: float = 360.0

@@ -17,9 +17,9 @@ from foretrain.units import HOUR
 class Las(Policy):
     """Two-dimensional, discretised least attained service (Tiresias).
 
-    Service is GPUs times seconds; as the width of a job changes here, it is counted at the most efficient one.
-    Jobs that used less than `first_gpu_seconds` come first, then those below `factor` times that, and so on; in
-    order of submission within each queue, so that equal jobs do not displace each other.
+    Service is GPUs times seconds; as the width of a job changes here, it is counted at the most efficient
+    one. Jobs that used less than `first_gpu_seconds` come first, then those below `factor` times that, and
+    so on; in order of submission within each queue, so that equal jobs do not displace each other.
 
     Reference: J. Gu et al., Tiresias: A GPU cluster manager for distributed deep learning, NSDI 2019.
     """

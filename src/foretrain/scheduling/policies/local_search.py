@@ -1,4 +1,4 @@
-"""Local search on the best random greedy plan: jobs change places in the order, or take another configuration."""
+"""Local search on the best random greedy plan: jobs change places, or take another configuration."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from foretrain.scheduling.state import State
 class LocalSearch(Policy):
     """Moves are drawn from `seed`; one that lowers the objective is kept.
 
-    The published implementation exchanges jobs between nodes without checking that they have room, and uses more
-    GPUs than there are in most runs. Here a move changes wishes, which are packed again.
+    The published implementation exchanges jobs between nodes without checking that they have room, and uses
+    more GPUs than there are in most runs. Here a move changes wishes, which are packed again.
     """
 
     iterations: int = 30

@@ -33,10 +33,10 @@ class PathRelinking(Policy):
         plans = random_plans(search, self.iterations, Random(self.seed))
         elite = sorted(_distinct(plans), key=lambda each: each.objective)[: self.elite]
         start = elite[0]
-        found = [start]
+        on_the_way = [start]
         for guide in elite[1:]:
-            found.extend(search.plan(wishes) for wishes in self._path(start, guide))
-        return best_of(found).packing.decision()
+            on_the_way.extend(search.plan(wishes) for wishes in self._path(start, guide))
+        return best_of(on_the_way).packing.decision()
 
     def _path(self, start: Plan, guide: Plan) -> Iterator[tuple[tuple[int, int], ...]]:
         wishes = list(start.wishes)

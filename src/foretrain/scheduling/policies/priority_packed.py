@@ -12,7 +12,7 @@ from foretrain.scheduling.state import State
 
 @dataclass(frozen=True)
 class PriorityPacked(Policy):
-    """Jobs in order of priority, then of the cost of their lateness, each on the cheapest configuration that meets its deadline."""
+    """In order of priority, then of the cost of lateness; each on the cheapest configuration in time."""
 
     name = "priority-packed"
     summary = "Highest priority first; jobs share nodes, no preemption."

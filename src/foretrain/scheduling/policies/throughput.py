@@ -18,8 +18,8 @@ class Throughput(Policy):
     Jobs that are fast relative to the GPUs they use go first, each on the kind of node where that is so; free
     GPUs then go to the jobs that gain most.
 
-    Reference: D. Narayanan et al., Heterogeneity-aware cluster scheduling policies for deep learning workloads,
-    OSDI 2020.
+    Reference: D. Narayanan et al., Heterogeneity-aware cluster scheduling policies for deep learning
+    workloads, OSDI 2020.
     """
 
     name = "throughput"

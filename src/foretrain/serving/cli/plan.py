@@ -60,7 +60,8 @@ class PlanOutput(Output):
 
 def run(request: PlanRequest, output: PlanOutput) -> int:
     """Plan, write the files asked for, and print."""
-    from foretrain.errors import EXIT_INFEASIBLE, Infeasible
+    from foretrain.answers import Infeasible
+    from foretrain.errors import EXIT_INFEASIBLE
     from foretrain.serving import verbs
 
     _check_files(output)

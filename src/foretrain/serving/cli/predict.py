@@ -48,7 +48,8 @@ class PredictOutput(Output):
 
 def run(request: PredictRequest, output: PredictOutput) -> int:
     """Predict, write the files asked for, and print."""
-    from foretrain.errors import EXIT_INFEASIBLE, Infeasible
+    from foretrain.answers import Infeasible
+    from foretrain.errors import EXIT_INFEASIBLE
     from foretrain.serving import verbs
 
     check_file("--timeline", output.timeline)

@@ -14,8 +14,8 @@ from typing import Any
 
 import click
 
+from foretrain.answers import Infeasible
 from foretrain.encoding import to_json
-from foretrain.errors import Infeasible
 from foretrain.serving.wording import as_flags
 
 _GAP = 2
@@ -52,7 +52,7 @@ def print_json(value: Any) -> None:
 def print_infeasible(answer: Infeasible, as_json: bool) -> None:
     """The answer that nothing satisfies a request, with the tightest constraint."""
     if as_json:
-        print_json({"infeasible": answer})
+        print_json(answer.to_dict())
     else:
         print_line(as_flags(str(answer)), "bold red")
 

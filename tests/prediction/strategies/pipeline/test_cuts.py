@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretrain.errors import Infeasible, InvalidRequest
+from foretrain.answers import Infeasible
+from foretrain.errors import InvalidRequest
 from foretrain.prediction.strategies.pipeline.cuts import (
     Chain,
     Cuts,

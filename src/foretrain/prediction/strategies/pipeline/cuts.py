@@ -38,7 +38,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from foretrain.errors import Infeasible, InvalidRequest
+from foretrain.answers import Infeasible
+from foretrain.errors import InvalidRequest
 from foretrain.prediction.strategies.pipeline.stages import StageTerms, best_bounds
 from foretrain.prediction.strategies.program import unit_of
 from foretrain.units import format_bytes
