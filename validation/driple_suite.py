@@ -36,6 +36,8 @@ _STUDIED = "cifar-resnet56"
 _STUDIED_BATCH = 512
 _V100, _2080TI = {"on": "v100-pcie-32gb:1x2"}, {"on": "rtx2080ti:1x2"}
 _NETWORK = "ethernet-40g"
+_LEAST_CHANGE = 0.01
+"""Durations that differ by less are equal: samples are a fiftieth of a cycle."""
 
 
 def run(data: Path) -> SuiteReport:
@@ -75,6 +77,8 @@ _NOTES = (
     "Unknown: the setting of the three workloads, the variant of the V100, the length of NMT's sequences and "
     "its vocabulary, the interval and the definition of the monitor, TensorFlow's overheads; foretrain "
     "predicts PyTorch.",
+    "The presentation does not state the workload of its what-ifs; that of its comparison of settings is taken "
+    "(ResNet-56, CIFAR-10, batch 512), with two V100 on 40 Gbit/s.",
     "Bytes: the published burst of NMT carries 124 MB (374.3 MB/s for 0.33 s), its model in foretrain's zoo "
     "360 MB of parameters; a smaller vocabulary or updates of used rows only would explain it. The published "
     "rate is 3 Gbit/s, what TensorFlow's gRPC made of the link.",
@@ -157,10 +161,10 @@ def _what_ifs() -> tuple[Verdicts, tuple[str, ...]]:
     growth = batches[1].step_seconds.p50 / batches[0].step_seconds.p50
     change = servers[1].step_seconds.p50 / servers[0].step_seconds.p50 - 1
     checks = (
-        ("2080 Ti instead of V100: longer GPU bursts", bursts[0][1] > bursts[0][0], _pair(bursts[0])),
-        ("2080 Ti instead of V100: shorter gaps", gaps[0][1] < gaps[0][0], _pair(gaps[0])),
-        ("2 servers instead of 1: longer GPU bursts", bursts[1][1] > bursts[1][0], _pair(bursts[1])),
-        ("2 servers instead of 1: shorter gaps", gaps[1][1] < gaps[1][0], _pair(gaps[1])),
+        ("2080 Ti instead of V100: longer GPU bursts", _grows(bursts[0]), _pair(bursts[0])),
+        ("2080 Ti instead of V100: shorter gaps", _grows(gaps[0][::-1]), _pair(gaps[0])),
+        ("2 servers instead of 1: longer GPU bursts", _grows(bursts[1]), _pair(bursts[1])),
+        ("2 servers instead of 1: shorter gaps", _grows(gaps[1][::-1]), _pair(gaps[1])),
         (
             "2 servers instead of 1: the step stays the same (within 10 %)",
             abs(change) < 0.1,
@@ -170,6 +174,10 @@ def _what_ifs() -> tuple[Verdicts, tuple[str, ...]]:
     )
     notes = tuple(f"{name}: {'yes' if holds else 'no'} ({values})" for name, holds, values in checks)
     return Verdicts(sum(holds for _, holds, _ in checks), len(checks)), notes
+
+
+def _grows(values: list[float]) -> bool:
+    return values[1] > (1 + _LEAST_CHANGE) * values[0]
 
 
 def _pair(values: list[float]) -> str:
