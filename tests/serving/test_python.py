@@ -27,6 +27,7 @@ VERBS = {
     "guide": requests.GuideRequest,
     "converge": requests.ConvergeRequest,
     "scaling": requests.ScalingRequest,
+    "learn": requests.LearnRequest,
     "rent_or_buy": requests.RentOrBuyRequest,
 }
 PLANNED = {"samples": 60_000, "epochs": 100, "gpu": "t4", "cloud": "aws"}

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
-from foretrain.errors import ForetrainError, Infeasible, InvalidRequest
+from foretrain.answers import Infeasible
+from foretrain.errors import ForetrainError, InvalidRequest
 from foretrain.facts.devices import device
 from foretrain.learning.regression.columns import BATCH, DEVICE, GPUS, MODEL, PREDICTED, role_of
 from foretrain.learning.regression.table import Table
