@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -111,8 +110,8 @@ def test_impossible_deadlines_are_late(tmp_path: Path) -> None:
     jobs = JOBS.replace("a,0,12,2", "a,5,-12,2")
     answer = ft.simulate(**options(written(tmp_path, jobs=jobs)), policy="fifo")
     assert isinstance(answer, ft.Outcome)
-    assert answer.late_jobs == 2
-    assert math.isfinite(answer.total_usd)
+    assert answer.late_jobs == 1  # b runs first, from 4 to 14; a ends at 24, due at -12
+    assert answer.tardiness_usd == pytest.approx(2 * 36)
 
 
 def test_a_job_that_fits_nowhere_is_reported_and_others_go_on(run_here: Run, tmp_path: Path) -> None:
@@ -144,7 +143,10 @@ def test_equal_jobs_on_nodes_with_one_gpu(policy: str, tmp_path: Path) -> None:
     assert isinstance(answer, ft.Outcome)
     assert len(answer.completed) == 6
     assert answer.execution_usd == pytest.approx(60)
-    assert answer.tardiness_usd == pytest.approx(8 + 18 + 28 + 38 + 48)  # ends at 20, 30 ... due at 12
+    least = 8 + 18 + 28 + 38 + 48  # ends at 20, 30 ... due at 12
+    assert answer.tardiness_usd >= least * (1 - 1e-9)
+    if policy in ("greedy", "edf-packed"):  # these never leave a node idle while jobs wait
+        assert answer.tardiness_usd == pytest.approx(least)
 
 
 def test_a_budget_that_is_too_small_is_reported(tmp_path: Path) -> None:
