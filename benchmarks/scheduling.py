@@ -68,7 +68,10 @@ def draw(path: Path = PLOT) -> None:
         decision_seconds(policy, sizes[0])  # imports
         seconds = [decision_seconds(policy, nodes) for nodes in sizes]
         axes.plot(sizes, seconds, marker="o", markersize=3, label=policy)
-        print(policy, ", ".join(f"{nodes} nodes: {each:.3g} s" for nodes, each in zip(sizes, seconds, strict=True)))
+        print(
+            policy,
+            ", ".join(f"{nodes} nodes: {each:.3g} s" for nodes, each in zip(sizes, seconds, strict=True)),
+        )
     axes.set(
         xscale="log", yscale="log", xlabel="nodes (4.5 waiting jobs each)", ylabel="seconds for one decision"
     )

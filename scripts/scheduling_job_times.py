@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 import foretrain as ft
-from foretrain.errors import Infeasible
+from foretrain.answers import Infeasible
 from foretrain.jobs.predict import JobPrediction
 
 JOBS = (

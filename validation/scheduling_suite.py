@@ -1,9 +1,9 @@
 """Policies on generated problems: what each costs above the clairvoyant lower bound, and beside the others.
 
-A case is a problem of a family; `measured` is the lower bound of its cost under any policy, `predicted` what each
-policy costs in the simulator, so that an error is the cost above the bound. The bound lets nodes be divided at will
-and knows all submissions: where nodes are scarce no policy comes near it, and only the comparison of policies says
-something. Seeds 0 to 4; settings were chosen on seeds 100 to 102.
+A case is a problem of a family; `measured` is the lower bound of its cost under any policy, `predicted` what
+each policy costs in the simulator, so that an error is the cost above the bound. The bound lets nodes be
+divided at will and knows all submissions: where nodes are scarce no policy comes near it, and only the
+comparison of policies says something. Seeds 0 to 4; settings were chosen on seeds 100 to 102.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ MILP_SEEDS = range(2)
 MILP_SECONDS = (0.5, 2.0)
 _TOLERANCE = 1.01
 _NOTES = (
-    "Cost above the bound at high load is mostly the bound's: it lets jobs share nodes at will and knows what is "
-    "submitted later.",
+    "Cost above the bound at high load is mostly the bound's: it lets jobs share nodes at will and knows "
+    "what is submitted later.",
     "fifo, edf and priority give a whole node to one job and never preempt; packed versions share nodes.",
     "milp solves a program at every event within its time limit, with the selection of price as its start.",
-    "Tiny problems: three jobs known from the start, one or two nodes, two GPU counts. The optimum tries every "
-    "assignment at every completion and on a grid of times; auto may change at other times too, and so cost less.",
+    "Tiny problems: three jobs known from the start, one or two nodes, two GPU counts. The optimum tries "
+    "every assignment at every completion and on a grid of times; auto may change at other times too.",
 )
 
 
@@ -83,7 +83,11 @@ def report(results: Sequence[Result], solved: Sequence[Case], tiny: Sequence[Cas
         for nodes in sorted({result.nodes for result in results if result.family == name}):
             here = [result for result in results if (result.family, result.nodes) == (name, nodes)]
             figures[f"above the bound, {name}, {nodes} nodes"] = _above(here, (name,))
-    for label, names in (("fifo, edf and priority", RULES), ("packed rules", PACKED), ("published", PUBLISHED)):
+    for label, names in (
+        ("fifo, edf and priority", RULES),
+        ("packed rules", PACKED),
+        ("published", PUBLISHED),
+    ):
         shares = [result.usd[AUTO] / result.usd[name] for result in results for name in names]
         figures[f"cost of auto as a share of {label}"] = {AUTO: _shares(shares)}
     for group in sorted({case.group for case in solved}):
@@ -94,12 +98,14 @@ def report(results: Sequence[Result], solved: Sequence[Case], tiny: Sequence[Cas
             method: _shares([max(0.0, each.predicted[method] / each.measured - 1) for each in tiny])
             for method in (AUTO, PRICE)
         }
-    verdicts = {"within 1 % of the best of fifo, edf, priority, packed, greedy, random-greedy, path-relinking": {
-        name: Verdicts(
-            sum(result.usd[name] <= result.best_peer_usd * _TOLERANCE for result in results), len(results)
-        )
-        for name in (AUTO, PRICE)
-    }}
+    verdicts = {
+        "within 1 % of the best of fifo, edf, priority, packed, greedy, random-greedy, path-relinking": {
+            name: Verdicts(
+                sum(result.usd[name] <= result.best_peer_usd * _TOLERANCE for result in results), len(results)
+            )
+            for name in (AUTO, PRICE)
+        }
+    }
     return SuiteReport("scheduling", tuple(cases), figures, verdicts, notes=(*_NOTES, *_totals(results)))
 
 
@@ -134,7 +140,9 @@ def _totals(results: Sequence[Result]) -> list[str]:
             for policy in here[0].usd
         )
         bound = statistics.fmean(result.bound_usd for result in here)
-        notes.append(f"{name}, mean of {len(here)} problems: bound {bound:,.0f} USD; " + "; ".join(figures) + ".")
+        notes.append(
+            f"{name}, mean of {len(here)} problems: bound {bound:,.0f} USD; " + "; ".join(figures) + "."
+        )
     return notes
 
 

@@ -1,4 +1,6 @@
-"""Packing: few nodes where they are scarce, cheap ones where they are not, no GPU idle that a job could use."""
+"""Packing: few nodes where they are scarce, cheap ones where they are not, no GPU idle that a job could
+use.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,7 @@ def job(name: str, **changes: object) -> Job:
     seconds = {
         Configuration(each.name, gpus): 60.0 / gpus for each in TYPES for gpus in range(1, each.gpus + 1)
     }
-    plain = Job(
-        name=name, submit_seconds=0, deadline_seconds=60, weight_usd_per_second=1, seconds=seconds
-    )
+    plain = Job(name=name, submit_seconds=0, deadline_seconds=60, weight_usd_per_second=1, seconds=seconds)
     return replace(plain, **changes)  # type: ignore[arg-type]
 
 
@@ -62,7 +62,7 @@ def test_idle_gpus_go_to_the_job_that_gains_most() -> None:
     here = state(1, "a", "b")
 
     def wider(name: str, kind: Kind, gpus: int, spare: int) -> list[tuple[float, int]]:
-        return [(1.0, gpus + 1)] if name == "b" and spare and gpus < 2 else []
+        return [(1.0, gpus + 1)] if name == "b" and spare and gpus < kind.sizes[1] else []
 
     result = packed(here, places_of(here.fleet, frozenset()), chosen(here, a=2, b=1), wider)
     assert result.loads == (NodeLoad(0, "n4", (("a", 2), ("b", 2))),)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 from dataclasses import replace
 
 import pytest
 
 from foretrain.scheduling.generators.families import families
+from foretrain.scheduling.outlook.selection import room_of, selected
+from foretrain.scheduling.outlook.view import Settings, view_of
 from foretrain.scheduling.policies._base import Policy
+from foretrain.scheduling.policies._output import without_output
 from foretrain.scheduling.policies.auto import Auto, Effort, rollout_usd
 from foretrain.scheduling.policies.edf_packed import EdfPacked
 from foretrain.scheduling.policies.greedy import Greedy
 from foretrain.scheduling.policies.milp import Milp, first_step_usd, solve
 from foretrain.scheduling.policies.price import Price
-from foretrain.scheduling.outlook.selection import room_of, selected
-from foretrain.scheduling.outlook.view import Settings, view_of
 from foretrain.scheduling.problem import Configuration, Job, NodeType, Problem, elastic
 from foretrain.scheduling.simulation.engine import Simulation, simulate
 from foretrain.scheduling.state import JobState, State
@@ -55,9 +58,7 @@ def test_of_two_late_jobs_the_shorter_runs_first(policy: Policy) -> None:
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda each: each.name)
 def test_an_urgent_job_interrupts_one_with_time(policy: Policy) -> None:
-    problem = Problem(
-        (job("patient", 30.0, 10.0), job("urgent", 7.0, 4.0, submit=3.0)), elastic([ONE], 1)
-    )
+    problem = Problem((job("patient", 30.0, 10.0), job("urgent", 7.0, 4.0, submit=3.0)), elastic([ONE], 1))
     outcome = simulate(problem, policy)
     assert outcome.late_jobs == 0
     assert outcome.total_usd == pytest.approx(14.0)
@@ -89,6 +90,14 @@ def test_milp_is_not_worse_than_its_start_under_its_objective(family: str) -> No
     best = min(first_step_usd(state, view, each) for each in (found, start))
     assert best <= first_step_usd(state, view, start)
     assert Milp().decide(state).notes[0].startswith("milp: gap")
+
+
+def test_a_solver_prints_nothing_on_standard_output(capfd: pytest.CaptureFixture[str]) -> None:
+    with without_output():
+        ctypes.CDLL(None).puts(b"from C")
+        os.write(1, b"from Python")
+    os.write(1, b"after\n")
+    assert capfd.readouterr() == ("after\n", "")
 
 
 def test_milp_says_when_it_falls_back() -> None:

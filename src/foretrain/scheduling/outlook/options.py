@@ -1,7 +1,8 @@
 """What each job can run on, as arrays over jobs and places.
 
 A place is a number of GPUs of one kind in one group of nodes (or whole nodes, for a job that spans several).
-Node types of one kind that differ in size only are one place, because the same GPUs can be had on any of them.
+Node types of one kind that differ in size only are one place, because the same GPUs can be had on any of
+them.
 """
 
 from __future__ import annotations
@@ -128,9 +129,7 @@ def _places(
                 fitting = [each for each in members if each.gpus >= gpus]
                 usd = _usd(kind, gpus, alone)
                 configurations = tuple(Configuration(each.name, gpus) for each in fitting)
-                rows.append(
-                    (len(kinds), gpus, 1, gpus / kind.most_gpus, usd, startup, configurations)
-                )
+                rows.append((len(kinds), gpus, 1, gpus / kind.most_gpus, usd, startup, configurations))
             for wide in sorted(spanning):
                 if wide.node_type in kind.types and wide.nodes <= count:
                     price = by_name[wide.node_type].usd_per_second * wide.nodes
@@ -234,10 +233,12 @@ def table_of(state: State, places: Places, most_places: int) -> Table:
     fixed = np.zeros(count, dtype=bool)
     useful: list[tuple[int, ...]] = []
     on = {node.node_type for node in state.nodes.values()}
-    cold = np.array([
-        0.0 if any(each.node_type in on for each in types) else wait
-        for types, wait in zip(places.types_of, places.startup.tolist(), strict=True)
-    ])
+    cold = np.array(
+        [
+            0.0 if any(each.node_type in on for each in types) else wait
+            for types, wait in zip(places.types_of, places.startup.tolist(), strict=True)
+        ]
+    )
     for index, job in enumerate(state.jobs.values()):
         row, best = _row(job.job, places)
         free = unrestricted and math.isinf(job.job.budget_usd) and job.may_stop(state.now)
@@ -263,10 +264,14 @@ def table_of(state: State, places: Places, most_places: int) -> Table:
         weight=np.array([each.weight_usd_per_second for each in jobs]),
         seconds=seconds,
         overhead=overhead,
-        switch=np.array([
-            each.switching.start_seconds + each.switching.checkpoint_seconds + each.switching.restart_seconds
-            for each in jobs
-        ]),
+        switch=np.array(
+            [
+                each.switching.start_seconds
+                + each.switching.checkpoint_seconds
+                + each.switching.restart_seconds
+                for each in jobs
+            ]
+        ),
         present=present,
         fixed=fixed,
         useful=_padded(useful, seconds, most_places),
@@ -281,9 +286,7 @@ def _present(job: JobState, places: Places, state: State) -> int:
     assert job.running is not None
     group = state.fleet.group_of(job.running.nodes[0])
     return next(
-        index
-        for index in places.of_configuration[job.running.configuration]
-        if places.group[index] == group
+        index for index in places.of_configuration[job.running.configuration] if places.group[index] == group
     )
 
 

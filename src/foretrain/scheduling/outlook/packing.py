@@ -136,9 +136,7 @@ def _fixed_nodes(state: State, places: Places) -> tuple[list[_Node], list[NodeLo
     return list(nodes.values()), loads
 
 
-def _spanning(
-    name: str, place: int, places: Places, room: list[int], left_out: list[str]
-) -> list[NodeLoad]:
+def _spanning(name: str, place: int, places: Places, room: list[int], left_out: list[str]) -> list[NodeLoad]:
     group, count = int(places.group[place]), int(places.nodes[place])
     if room[group] < count:
         left_out.append(name)

@@ -5,8 +5,8 @@ changes from the first to the second after x seconds ends exactly at its deadlin
 
     x / T₁ + (D - x) / T₂ = W.
 
-Other changes happen at the ends of periods. A plan costs its nodes (without idle GPUs) and its lateness; its use
-of node time is counted by group and period.
+Other changes happen at the ends of periods. A plan costs its nodes (without idle GPUs) and its lateness; its
+use of node time is counted by group and period.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _NOW = np.zeros(1)
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """How many plans are considered: periods, starts with a change at the deadline, ends of periods at which a
-    job that starts now may change, and places of each job.
+    """How many plans are considered: periods, starts with a change at the deadline, ends of periods at which
+    a job that starts now may change, and places of each job.
     """
 
     periods: int = 12
@@ -40,8 +40,8 @@ class Plans:
     """Plans of all jobs (rows; infinite cost where one is impossible).
 
     Plans of a column start on the same useful place, at `position` (-1: they wait).
-    `node_seconds[job, plan, group·period]` counts the nodes used; `change` is when a plan first does something
-    else than now (starts, or changes its place).
+    `node_seconds[job, plan, group·period]` counts the nodes used; `change` is when a plan first does
+    something else than now (starts, or changes its place).
     """
 
     cost: Floats
@@ -119,7 +119,8 @@ def _spread(values: Floats, count: int) -> Floats:
     """Some of the values, the early ones more densely."""
     if len(values) <= count:
         return values
-    return values[np.unique(np.round(np.linspace(0, 1, count) ** 1.5 * (len(values) - 1)).astype(int))]
+    chosen = np.unique(np.round(np.linspace(0, 1, count) ** 1.5 * (len(values) - 1)).astype(np.int64))
+    return np.asarray(values[chosen])
 
 
 def _every(starts: int, positions: Integers) -> Integers:
@@ -215,7 +216,8 @@ def _used(
     if groups == 1:
         return used
     of_group = places.group[place][..., None] == np.arange(groups)
-    return (of_group[..., None] * used[..., None, :]).reshape(*place.shape, groups * len(periods))
+    by_group: Floats = of_group[..., None] * used[..., None, :]
+    return by_group.reshape(*place.shape, groups * len(periods))
 
 
 def _overlaps(start: Floats, end: Floats, periods: Floats) -> Floats:

@@ -19,7 +19,8 @@ from foretrain.scheduling.outlook.plans import Plans
 
 @dataclass(frozen=True, eq=False)
 class Prices:
-    """USD per node-second by group and period, the value of the dual there, and whether plans did not fit without.
+    """USD per node-second by group and period, the value of the dual there, and whether plans did not fit
+    without.
 
     `dual` counts what plans cost in truth: prices above the floor cancel out, the floor itself is left out.
     """

@@ -131,7 +131,7 @@ def selected(values: Values, table: Table, places: Places, room: Room) -> Intege
         with np.errstate(invalid="ignore"):
             total = costs.copy()
             total[:, :-1] += price[group] * fraction
-        return total.argmin(axis=1)
+        return np.asarray(total.argmin(axis=1))
 
     def counts_of(choice: Integers) -> Integers:
         moving = (choice < useful.shape[1]) & ~fixed
@@ -196,9 +196,7 @@ def _fill(
             return
 
 
-def _takes(
-    row: int, column: int, choice: Integers, counts: Integers, useful: Integers, room: Room
-) -> bool:
+def _takes(row: int, column: int, choice: Integers, counts: Integers, useful: Integers, room: Room) -> bool:
     """Move a job to another place if that fits."""
     before = choice[row]
     trial = counts.copy()

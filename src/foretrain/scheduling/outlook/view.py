@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -20,7 +20,6 @@ from foretrain.scheduling.outlook.prices import prices_of
 from foretrain.scheduling.outlook.selection import Values, values_of
 from foretrain.scheduling.state import State
 
-
 _NO_NODES = 1e-6
 _LARGE = 150
 _HUGE = 1000
@@ -31,19 +30,19 @@ _HUGE = 1000
 class Settings:
     """How far and how finely to look ahead.
 
-    `haste`: how much dearer node time is assumed to become until the end of the horizon, relative to its price,
-    so that of plans that cost nearly the same the one that ends earlier is taken; jobs to come may need the
-    nodes, the more so if they are scarce already. `first_period`: length of the first period as a share of a typical job. `alone`: whether a number of
-    GPUs for which there is no node is priced like the next larger node, or as a share of it.
+    `haste`: how much dearer node time is assumed to become until the end of the horizon, relative to its
+    price, so that of plans that cost nearly the same the one that ends earlier is taken; jobs to come may
+    need the nodes, the more so if they are scarce already. `first_period`: length of the first period as a
+    share of a typical job. `alone`: whether a number of GPUs for which there is no node is priced like the
+    next larger node, or as a share of it.
     """
 
-    detail: Detail = Detail()
+    detail: Detail = field(default_factory=Detail)
     first_period: float = 0.04
     alone: bool = True
     haste: float = 0.1
     haste_if_scarce: float = 1.0
     steps: int = 60
-
 
     def for_jobs(self, count: int) -> Settings:
         """Settings that keep a decision on so many jobs quick."""
@@ -91,11 +90,14 @@ def view_of(state: State, settings: Settings) -> View:
 
 def _floor(places: Places, groups: int, periods: Floats, haste: float) -> Floats:
     middles = np.append((periods[:-1] + np.append(0.0, periods[:-2])) / 2, periods[-2])
-    node_usd = np.array([
-        max((kind.usd_per_second[-1] for kind in places.kinds if kind.group == group), default=0.0)
-        for group in range(groups)
-    ])
-    return (haste * np.maximum(node_usd, 1e-9)[:, None] * middles / max(periods[-2], 1e-9)).ravel()
+    node_usd = np.array(
+        [
+            max((kind.usd_per_second[-1] for kind in places.kinds if kind.group == group), default=0.0)
+            for group in range(groups)
+        ]
+    )
+    rise = middles / max(float(periods[-2]), 1e-9)
+    return np.outer(haste * np.maximum(node_usd, 1e-9), rise).ravel()
 
 
 def periods_of(table: Table, places: Places, state: State, settings: Settings) -> Floats:

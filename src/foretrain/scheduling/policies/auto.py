@@ -20,8 +20,9 @@ _COARSE = Settings(detail=Detail(periods=8, deadline_starts=1, changes=2, places
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """What a decision on at most `jobs` jobs may try: so many of the proposals, each followed in the simulator
-    for so many decisions. Chosen by counts, not by the clock, so that the same state has the same decision.
+    """What a decision on at most `jobs` jobs may try: so many of the proposals, each followed in the
+    simulator for so many decisions. Chosen by counts, not by the clock, so that the same state has the same
+    decision.
     """
 
     jobs: float
@@ -31,9 +32,9 @@ class Effort:
 
 @dataclass(frozen=True)
 class Auto(Policy):
-    """The first decisions of `proposals` are rolled out from the present state: the simulator applies each, then
-    follows a fast policy for a few decisions and adds what that policy's prices say of the rest. The first
-    proposal is kept unless another one is cheaper by `margin`.
+    """The first decisions of `proposals` are rolled out from the present state: the simulator applies each,
+    then follows a fast policy for a few decisions and adds what that policy's prices say of the rest. The
+    first proposal is kept unless another one is cheaper by `margin`.
     """
 
     name = "auto"

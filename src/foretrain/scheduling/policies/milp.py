@@ -1,4 +1,6 @@
-"""A mixed-integer program for the first step: which jobs run where, and how many nodes of each type are on."""
+"""A mixed-integer program for the first step: which jobs run where, and how many nodes of each type are
+on.
+"""
 
 from __future__ import annotations
 
@@ -13,23 +15,24 @@ from foretrain.scheduling.outlook.packing import packed
 from foretrain.scheduling.outlook.selection import Room, room_of, selected
 from foretrain.scheduling.outlook.view import Settings, View, view_of
 from foretrain.scheduling.policies._base import Policy
+from foretrain.scheduling.policies._output import without_output
 from foretrain.scheduling.policies.price import decision_of
 from foretrain.scheduling.state import State
 
 
 @dataclass(frozen=True)
 class Milp(Policy):
-    """At every event, with x[j,p] = 1 if job j runs on place p (so many GPUs of a kind) and n[t] nodes of type t,
+    """At every event, with x[j,p] = 1 if job j runs on place p (GPUs of a kind), and n[t] nodes of type t,
 
         minimise   Σ x[j,p] · rest[j,p] + Σ_j (1 - Σ_p x[j,p]) · wait[j] + Σ n[t] · price[t] · δ
         such that  each job runs on one place at most,
-                   GPUs of jobs at least w wide <= GPUs of nodes at least w large, for each kind and size w,
+                   GPUs of jobs wider than w <= GPUs of nodes larger than w, for each kind and size w,
                    Σ n[t] <= nodes of the group.
 
-    `rest` is the cost of a job's cheapest plan after the first δ seconds, `wait` that of its cheapest plan if it
-    is postponed by δ, lateness included, both at the prices of node time over the horizon. Nodes have no index:
-    jobs whose widths are node sizes can always be packed. The selection of `price` is the start: it is kept if
-    the solver finds nothing better within its limits.
+    `rest` is the cost of a job's cheapest plan after the first δ seconds, `wait` that of its cheapest plan if
+    it is postponed by δ, lateness included, both at the prices of node time over the horizon. Nodes have no
+    index: jobs whose widths are node sizes can always be packed. The selection of `price` is the start: it is
+    kept if the solver finds nothing better within its limits.
     """
 
     name = "milp"
@@ -84,8 +87,8 @@ def _usd(state: State, load: NodeLoad) -> float:
 
 
 def _rest(view: View) -> Floats:
-    """Cost of jobs without the nodes of the first period; node time of it that a job leaves to others is worth
-    its price.
+    """Cost of jobs without the nodes of the first period; node time of it that a job leaves to others is
+    worth its price.
     """
     index = np.maximum(view.table.useful, 0)
     places, values = view.places, view.values
@@ -95,7 +98,9 @@ def _rest(view: View) -> Floats:
 
 
 def _wait(view: View) -> Floats:
-    """Cost of jobs that wait; where waiting has no plan (a job that may not be stopped), it costs nothing more."""
+    """Cost of jobs that wait; where waiting has no plan (a job that may not be stopped), it costs nothing
+    more.
+    """
     return np.where(np.isfinite(view.values.wait), view.values.wait, 0.0)
 
 
@@ -109,25 +114,32 @@ def solve(view: View, room: Room, time_limit_seconds: float) -> tuple[Integers |
     rows, columns = np.nonzero(movable)
     if not len(rows):
         return np.where(table.fixed, 0, -1), "nothing to decide"
-    nodes = [(kind, size) for kind in range(len(places.kinds)) for size in range(len(places.kinds[kind].types))]
+    nodes = [
+        (kind, size) for kind in range(len(places.kinds)) for size in range(len(places.kinds[kind].types))
+    ]
     usd = [places.kinds[kind].usd_per_second[size] * view.values.until for kind, size in nodes]
     cost = np.concatenate([rest[rows, columns] - wait[rows], usd])
     matrix, upper = _constraints(rows, table.useful[rows, columns], nodes, places, room, len(table.names))
-    limits = np.concatenate([np.ones(len(rows)), [room.available[places.kinds[kind].group] for kind, _ in nodes]])
-    result: Any = milp(
-        cost,
-        integrality=np.ones(len(cost)),
-        bounds=Bounds(np.zeros(len(cost)), np.maximum(limits, 0)),
-        constraints=LinearConstraint(matrix, -np.inf, upper),
-        options={"time_limit": time_limit_seconds, "mip_rel_gap": 1e-4},
+    limits = np.concatenate(
+        [np.ones(len(rows)), [room.available[places.kinds[kind].group] for kind, _ in nodes]]
     )
+    with without_output():
+        result: Any = milp(
+            cost,
+            integrality=np.ones(len(cost)),
+            bounds=Bounds(np.zeros(len(cost)), np.maximum(limits, 0)),
+            constraints=LinearConstraint(matrix, -np.inf, upper),
+            options={"time_limit": time_limit_seconds, "mip_rel_gap": 1e-4},
+        )
     if result.x is None:
         return None, f"no solution within {time_limit_seconds:g} s"
     choice = np.where(table.fixed, 0, -1)
     taken = result.x[: len(rows)] > 0.5
     choice[rows[taken]] = columns[taken]
     gap = 0.0 if result.mip_gap is None else float(result.mip_gap)
-    return choice, f"gap {gap:.2%}" + ("" if result.status == 0 else f" at the limit of {time_limit_seconds:g} s")
+    return choice, f"gap {gap:.2%}" + (
+        "" if result.status == 0 else f" at the limit of {time_limit_seconds:g} s"
+    )
 
 
 def _constraints(

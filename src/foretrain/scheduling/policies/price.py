@@ -19,9 +19,9 @@ from foretrain.units import format_duration, format_money
 
 @dataclass(frozen=True)
 class Price(Policy):
-    """The price of a node-second in each coming period is raised until the cheapest plans of all jobs, known and
-    expected, fit into the nodes. A plan runs a job on one place, on two one after the other, or later. Then the
-    jobs whose first steps save most take the nodes there are.
+    """The price of a node-second in each coming period is raised until the cheapest plans of all jobs, known
+    and expected, fit into the nodes. A plan runs a job on one place, on two one after the other, or later.
+    Then the jobs whose first steps save most take the nodes there are.
     """
 
     name = "price"
@@ -42,9 +42,7 @@ def decision_of(state: State, view: View, choice: Integers, notes: tuple[str, ..
     """Nodes for a selection, the next time to look again, and why jobs wait."""
     table, places, values = view.table, view.places, view.values
     rows = {name: row for row, name in enumerate(table.names)}
-    chosen = [
-        (name, int(table.useful[row, choice[row]])) for name, row in rows.items() if choice[row] >= 0
-    ]
+    chosen = [(name, int(table.useful[row, choice[row]])) for name, row in rows.items() if choice[row] >= 0]
 
     def wider(name: str, kind: Kind, gpus: int, spare: int) -> Sequence[tuple[float, int]]:
         row = rows[name]
@@ -75,7 +73,7 @@ def _wake_at(state: State, view: View, choice: Integers) -> float | None:
     soonest = float(change.min(initial=np.inf))
     if not np.isfinite(soonest):
         return None
-    return state.now + max(soonest, view.periods[0] / 4)
+    return state.now + max(soonest, float(view.periods[0]) / 4)
 
 
 def _reasons(view: View, choice: Integers) -> dict[str, str]:
