@@ -81,12 +81,13 @@ def check_scale(curve: Curve, target: Target) -> None:
 def _by_rates(log: Log, curve: Curve) -> tuple[Schedule | None, Curve, list[str]]:
     """The schedule that logged learning rates follow, and the curve with the end of that schedule."""
     logged = log.learning_rates
-    found = None if logged is None else logged_schedule(*logged, curve.planned_steps)
-    if found is None:
+    read = None if logged is None else logged_schedule(*logged, curve.planned_steps)
+    if read is None:
         return None, curve, []
-    end = max(found.planned_steps, curve.last_step)
-    note = f"the schedule is read from the logged learning rates: {found.schedule.name}, to {log.unit} {end:,.0f}"
-    return found.schedule, planned(curve, end), [note]
+    end = max(read.planned_steps, curve.last_step)
+    where = f"{read.schedule.name}, to {log.unit} {end:,.0f}"
+    note = f"the schedule is read from the logged learning rates: {where}"
+    return read.schedule, planned(curve, end), [note]
 
 
 def _direction(text: str | None) -> Direction | None:

@@ -135,11 +135,11 @@ def logged_schedule(steps: Floats, rates: Floats, planned_steps: float | None) -
     if planned_steps is not None and len(np.unique(np.round(share, 6))) <= len(share) // 3:
         return _stepwise(after, share, planned_steps)
     for decay in (_linear, _cosine):
-        found = decay(after, share)
-        if found is not None and (
-            planned_steps is None or abs(found.planned_steps / planned_steps - 1) < 5 * _AGREEMENT
+        decayed = decay(after, share)
+        if decayed is not None and (
+            planned_steps is None or abs(decayed.planned_steps / planned_steps - 1) < 5 * _AGREEMENT
         ):
-            return found if planned_steps is None else LoggedSchedule(found.schedule, planned_steps)
+            return decayed if planned_steps is None else LoggedSchedule(decayed.schedule, planned_steps)
     return None
 
 
