@@ -315,9 +315,9 @@ def test_examples_are_measured_as_they_are(
     assert (answer["step"]["input_share"] is not None) == (source == "foretrain.step()")
 
 
-def torchrun(*options: str) -> tuple[str, ...]:
-    script = str(EXAMPLES / "train_mnist_cnn.py")
-    return (sys.executable, "-m", "torch.distributed.run", *options, script, "--steps", "25", "--batch", "16")
+def torchrun(*options: str, batch: int = 16) -> tuple[str, ...]:
+    training = (str(EXAMPLES / "train_mnist_cnn.py"), "--steps", "25", "--batch", str(batch))
+    return (sys.executable, "-m", "torch.distributed.run", *options, *training)
 
 
 def test_workers_of_torchrun_are_merged(measuring: Measuring) -> None:
@@ -342,6 +342,7 @@ def test_two_nodes_show_the_bursts_of_all_reduce_under_a_cap(measuring: Measurin
             command = torchrun(
                 "--nnodes", "2", "--node-rank", str(index), "--nproc-per-node", "1",
                 "--master-addr", network.hosts[0].address, "--master-port", "29531",
+                batch=192,  # computing takes long enough to show as a gap between exchanges
             )  # fmt: skip
             line = measuring.command(
                 "--json", "--join", str(tmp_path / "job"), "--", *command, "--hidden", "1024"

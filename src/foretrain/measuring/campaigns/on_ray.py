@@ -109,6 +109,9 @@ class RayRunner(Runner):
             nodes |= {place[0] for place in places}
             return self._with_actors(trial, actors, places, started_at)
         except (WorkerFailed, self._ray.exceptions.RayError) as failure:
+            errors = self._ray.exceptions
+            if isinstance(failure, errors.ActorUnavailableError | errors.NodeDiedError):
+                raise NodeLost("a worker of the Ray cluster cannot be reached any more") from failure
             failed = _as_failure(failure)
             patience = {FAILED: _DEATH_SECONDS, TIMED_OUT: 0.0}
             if failed.kind in patience and self._lost_a_node(nodes, patience[failed.kind]):
