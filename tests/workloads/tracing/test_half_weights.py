@@ -123,7 +123,7 @@ def test_outputs_keep_their_type(container: Any) -> None:
 
 
 def test_half_weights_of_full_precision_make_no_sense() -> None:
-    with pytest.raises(InvalidRequest, match="fp16 or bf16"):
+    with pytest.raises(InvalidRequest, match="give precision bf16"):
         StepOptions(precision="fp32", weights="bf16")
     with pytest.raises(InvalidRequest, match="master_weights"):
         StepOptions(precision="bf16", weights="bf16", gradients="fp32")
