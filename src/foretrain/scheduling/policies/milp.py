@@ -14,6 +14,7 @@ from foretrain.scheduling.outlook.options import Floats, Integers, Places
 from foretrain.scheduling.outlook.packing import packed
 from foretrain.scheduling.outlook.selection import Room, room_of, selected
 from foretrain.scheduling.outlook.view import Settings, View, view_of
+from foretrain.scheduling.policies._output import without_output
 from foretrain.scheduling.policies.price import decision_of
 from foretrain.scheduling.policy import Policy
 from foretrain.scheduling.state import State
@@ -122,15 +123,14 @@ def solve(view: View, room: Room, time_limit_seconds: float) -> tuple[Integers |
     limits = np.concatenate(
         [np.ones(len(rows)), [room.available[places.kinds[kind].group] for kind, _ in nodes]]
     )
-    # Without presolve: HiGHS prints to standard output when it maps a solution back, which would be in
-    # the way of JSON. These programs are small; it takes no longer.
-    result: Any = milp(
-        cost,
-        integrality=np.ones(len(cost)),
-        bounds=Bounds(np.zeros(len(cost)), np.maximum(limits, 0)),
-        constraints=LinearConstraint(matrix, -np.inf, upper),
-        options={"time_limit": time_limit_seconds, "mip_rel_gap": 1e-4, "presolve": False},
-    )
+    with without_output():
+        result: Any = milp(
+            cost,
+            integrality=np.ones(len(cost)),
+            bounds=Bounds(np.zeros(len(cost)), np.maximum(limits, 0)),
+            constraints=LinearConstraint(matrix, -np.inf, upper),
+            options={"time_limit": time_limit_seconds, "mip_rel_gap": 1e-4},
+        )
     if result.x is None:
         return None, f"no solution within {time_limit_seconds:g} s"
     choice = np.where(table.fixed, 0, -1)
