@@ -8,11 +8,13 @@ from functools import cache
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-from foretrain.errors import InvalidRequest, UnknownName
+from foretrain.errors import InvalidRequest, MissingData, UnknownName
 from foretrain.facts.sheets import Sheet, data_root, read_entries
 from foretrain.facts.user_data import user_data_dir
 from foretrain.registry import Registry, normalised
 
+_THIS_MACHINE = frozenset({"here", "this-machine", "cpu"})
+"""Names of the device that a calibration of this machine adds."""
 _IDENTITY = ("id", "name", "kind", "vendor", "family", "generation", "form", "per")
 
 
@@ -77,6 +79,10 @@ def device(name: str) -> Device:
         if variants:
             listed = ", ".join(variant.id for variant in variants)
             raise InvalidRequest(f"{name!r} is a family of devices; name one of its variants: {listed}")
+        if normalised(name) in _THIS_MACHINE:
+            raise MissingData(
+                "this machine's CPU is not measured yet; run `foretrain calibrate --here` (two minutes)"
+            )
     return known[name]
 
 

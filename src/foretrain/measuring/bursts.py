@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from foretrain.prediction.resources.bursts import Bursts, bursts_of, within
-from foretrain.store.runs import NODE, Resource, Series
+from foretrain.store.runs import NODE, OTHER_PROCESSES, Resource, Series
 
 UTILISATION = (Resource.GPU, Resource.CPU)
 MEMORY = (Resource.GPU_MEMORY_BUSY, Resource.MEMORY)
@@ -63,7 +63,11 @@ def total(series: Sequence[Series], *, mean: bool = False) -> Series:
 def _of_a_node(series: Iterable[Series], choices: Sequence[Resource]) -> Series | None:
     listed = list(series)
     for resource in choices:
-        chosen = [each for each in listed if each.resource is resource and len(each.values)]
+        chosen = [
+            each
+            for each in listed
+            if each.resource is resource and len(each.values) and each.label != OTHER_PROCESSES
+        ]
         if not chosen:
             continue
         if resource in (Resource.TRANSMIT, Resource.RECEIVE):

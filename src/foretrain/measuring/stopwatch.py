@@ -79,6 +79,11 @@ class OtherLoad:
         return sum(_ticks(process) for process in self._processes)
 
 
+def busy_cpu_seconds() -> float:
+    """Processor time that all processes of this machine have used since it started."""
+    return _busy_ticks() / os.sysconf("SC_CLK_TCK")
+
+
 def _busy_ticks() -> int:
     counts = Path("/proc/stat").read_text().splitlines()[0].split()[1:]
     return sum(int(counts[place]) for place in _WORKING)

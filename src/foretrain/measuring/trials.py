@@ -101,13 +101,31 @@ def _convolution(
     return Trial("convolution", _Convolve(stride, kernel // 2, groups), (images, weight), _EACH)
 
 
+@dataclass(frozen=True)
+class _ConvolveSequence:
+    padding: int
+
+    def __call__(self, sequences: Tensor, weight: Tensor) -> Tensor:
+        return functional.conv1d(sequences, weight, None, 1, self.padding)
+
+
+def _sequence_convolution(batch: int, inputs: int, outputs: int, length: int, kernel: int) -> Trial:
+    operands = (Operand((batch, inputs, length)), Operand((outputs, inputs, kernel), weight=True))
+    return Trial("convolution", _ConvolveSequence(kernel // 2), operands, _EACH)
+
+
 def _convolutions() -> Iterator[Trial]:
-    """Dense, pointwise, first layers, grouped, depthwise, as (batch, in, out, size, kernel, stride)."""
+    """Dense, pointwise, first layers, sequences, grouped, depthwise.
+
+    Shapes are (batch, in, out, size, kernel, stride).
+    """
     for shape in (
         (8, 64, 64, 56, 3), (8, 128, 128, 28, 3), (8, 256, 256, 14, 3), (8, 512, 512, 7, 3),
         (2, 64, 64, 56, 3), (2, 256, 256, 28, 3), (2, 512, 512, 14, 3), (16, 32, 32, 32, 3),
         (16, 16, 16, 32, 3), (2, 64, 128, 112, 3), (4, 128, 256, 56, 3, 2), (4, 256, 512, 14, 3, 2),
         (8, 96, 24, 20, 3), (4, 32, 64, 27, 5), (2, 24, 48, 40, 7), (4, 512, 512, 4, 3), (32, 64, 64, 8, 3),
+        (24, 384, 384, 1, 3), (48, 192, 192, 2, 3), (12, 512, 512, 2, 3), (16, 640, 512, 1, 3),
+        (64, 128, 128, 4, 3), (8, 192, 192, 3, 5), (32, 24, 48, 16, 5), (16, 40, 20, 14, 5),
     ):  # fmt: skip
         yield _convolution(*shape)
     for shape in (
@@ -119,8 +137,15 @@ def _convolutions() -> Iterator[Trial]:
     for shape in (
         (8, 3, 64, 224, 7, 2), (8, 3, 32, 112, 3, 2), (4, 3, 64, 96, 3), (16, 1, 32, 28, 3),
         (8, 3, 64, 224, 11, 4), (4, 3, 24, 128, 3, 2), (2, 3, 192, 224, 16, 16), (8, 3, 64, 32, 3),
+        (64, 1, 16, 28, 5), (32, 1, 64, 32, 3), (8, 1, 24, 64, 7), (128, 1, 12, 20, 5),
     ):  # fmt: skip
         yield _convolution(*shape)
+    for shape in (
+        (4, 1, 32, 8000, 80), (2, 1, 64, 4000, 160), (2, 40, 24, 2000, 60), (2, 64, 64, 1000, 9),
+        (4, 32, 48, 1500, 31), (8, 128, 128, 200, 3), (2, 24, 12, 800, 40), (4, 80, 256, 400, 5),
+        (8, 20, 10, 400, 100), (2, 64, 32, 3000, 80),
+    ):  # fmt: skip
+        yield _sequence_convolution(*shape)
     for batch, channels, size, kernel, stride, group in (
         (8, 128, 56, 3, 1, 4), (8, 256, 28, 3, 1, 8), (8, 512, 14, 3, 1, 16), (4, 256, 28, 3, 2, 64),
         (8, 32, 112, 3, 1, 1), (8, 96, 112, 3, 2, 1), (8, 144, 56, 3, 1, 1), (8, 384, 14, 3, 1, 1),

@@ -50,6 +50,9 @@ class Resource(StrEnum):
     CLOCK = "clock"
 
 
+OTHER_PROCESSES = "other processes"
+"""Label of the CPU series of a node: cores that processes other than the watched ones kept busy."""
+
 UNITS: Mapping[Resource, str] = {
     Resource.CPU: "cores",
     Resource.MEMORY: "bytes",

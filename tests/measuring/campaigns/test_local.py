@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from foretrain.measuring.campaigns.commands import run_command
-from foretrain.measuring.campaigns.local import OTHER_PROCESSES, LocalRunner
+from foretrain.measuring.campaigns.local import LocalRunner
 from foretrain.measuring.campaigns.trials import Trial
 from foretrain.measuring.namespaces import named, why_not
 from foretrain.store import RunQuery, open_store
-from foretrain.store.runs import NODE, Resource, Status
+from foretrain.store.runs import NODE, OTHER_PROCESSES, Resource, Status
 
 NAMESPACES = pytest.mark.skipif(why_not() is not None, reason=f"no namespaces here: {why_not()}")
 CNN = Trial("test", {"model": "mnist-cnn", "batch": 4, "optimizer": "momentum"}, "here", steps=6, timeout=60)

@@ -13,6 +13,7 @@ import pytest
 
 from foretrain.measuring.gpus import GpuReader, visible_gpus
 from foretrain.measuring.namespaces import joined_hosts, why_not
+from foretrain.measuring.watching import samplers
 from foretrain.measuring.watching.processes import Traffic, descendants, environment_of, traffic_of
 from foretrain.measuring.watching.samplers import Sampler
 from foretrain.store.runs import NODE, Resource, Series
@@ -250,3 +251,17 @@ def test_the_network_of_a_namespace_belongs_to_the_worker_that_lives_there() -> 
     for series in sent.values():
         assert series.label == "eth0"
         assert float(np.sum(series.values[1:] * np.diff(series.seconds))) == pytest.approx(500_000, rel=0.2)
+
+
+def test_other_processes_use_what_is_left_of_the_machines_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    used = iter((100.0, 103.0, 104.0))
+    monkeypatch.setattr(samplers, "busy_cpu_seconds", lambda: next(used))
+    monkeypatch.setattr("foretrain.measuring.watching.samplers.time.monotonic", lambda: 0.0)
+    others = samplers._OtherProcesses()
+    others.own_cpu_seconds += 2.0
+    assert others.cores(0.5) is None  # too early to divide ticks of a hundredth of a second
+    assert others.cores(2.0) == (3.0 - 2.0) / 2.0
+    others.own_cpu_seconds += 5.0
+    assert others.cores(3.0) == 0.0  # clocks of different resolution never make it negative

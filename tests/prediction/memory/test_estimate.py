@@ -231,7 +231,12 @@ def test_the_search_for_the_largest_batch_tries_the_same_batches_wherever_it_sta
 
     def bisected(start: int) -> list[int]:
         tried: list[int] = []
-        largest_batch(lambda size: tried.append(size) or mlp(size), small, start=start)
+
+        def graph_at(size: int) -> Graph:
+            tried.append(size)
+            return mlp(size)
+
+        largest_batch(graph_at, small, start=start)
         return [size for size in tried if size & (size - 1)]  # no power of two
 
     assert bisected(1) == bisected(3) == bisected(1_000_000)

@@ -179,3 +179,42 @@ def test_what_is_kept_is_read_again_and_the_catalogue_uses_it(calibrated: Device
     assert names == ["cpu", "roofline"]
     trust = CpuModel().confidence(Kind.LINEAR, calibrated)
     assert (trust.knowledge, trust.p10, trust.p90) == (Knowledge.CALIBRATED, 0.8, 1.1)
+
+
+def _sequence_convolution(direction: Direction) -> Work:
+    dims = {"batch": 2, "in_channels": 8, "out_channels": 4, "groups": 1, "transposed": 0, "width": 10,
+            "out_width": 10, "kernel_width": 5}  # fmt: skip
+    return Work(Kind.CONVOLUTION, direction, dims, "float32", 2.0 * 2 * 10 * 8 * 4 * 5, 0.0, 0.0)
+
+
+def test_sequences_and_kernels_wider_than_the_image_are_unrolled() -> None:
+    assert family(_sequence_convolution(Direction.FORWARD)) == "unrolled convolution forward"
+    tiny = convolution(1, 16, 16, 2)
+    to_weight = replace(tiny, direction=Direction.WEIGHT_GRADIENT)
+    assert family(tiny) == "convolution forward"
+    assert family(to_weight) == "unrolled convolution weight gradient"
+    grouped = replace(convolution(1, 16, 16, 2, groups=4), direction=Direction.WEIGHT_GRADIENT)
+    assert family(grouped) == "grouped convolution weight gradient"
+    assert nearest_family("unrolled convolution forward", CALIBRATION.families) == "convolution forward"
+
+
+def test_terms_of_an_unrolled_convolution_by_hand() -> None:
+    found = terms(table([_sequence_convolution(Direction.WEIGHT_GRADIENT)]), cache_bytes=1.0)
+    assert found["FLOP"].tolist() == [6400.0]
+    assert found["FLOP on padding"].tolist() == [0.0]
+    assert found["weight"].tolist() == [160.0]
+    assert found["weight of a sample"].tolist() == [320.0]
+
+
+def test_gradients_of_single_channel_images_are_padded_to_a_vector() -> None:
+    grey, colour = convolution(1, 1, 8, 4), convolution(1, 3, 8, 4)
+    padding = {
+        direction: [
+            terms(table([replace(work, direction=direction)]), 1.0)["FLOP on padding"][0] / work.flop
+            for work in (grey, colour)
+        ]
+        for direction in (Direction.FORWARD, Direction.INPUT_GRADIENT, Direction.WEIGHT_GRADIENT)
+    }
+    assert padding[Direction.FORWARD] == [0.0, 0.0]
+    assert padding[Direction.INPUT_GRADIENT] == pytest.approx([7.0, 5 / 3])
+    assert padding[Direction.WEIGHT_GRADIENT] == [7.0, 0.0]  # oneDNN keeps three channels as they are

@@ -23,10 +23,9 @@ from foretrain.measuring.distributed_trials.crew import Crew, WorkerFailed, crew
 from foretrain.measuring.environment import this_environment
 from foretrain.measuring.stopwatch import OtherLoad
 from foretrain.measuring.watching.samplers import Sampler
-from foretrain.store.runs import NODE, Environment, Resource, Series, Status
+from foretrain.store.runs import NODE, OTHER_PROCESSES, Environment, Resource, Series, Status
 
 INTERVAL_SECONDS = 0.025
-OTHER_PROCESSES = "other processes"
 SERVED = ("ps-sync", "ps-async")
 _SIZES = ("model", "batch", "seq_len", "image_size", "precision", "optimizer")
 _OPTIMIZER = "adamw"

@@ -11,9 +11,11 @@ from foretrain.encoding import encode
 from foretrain.measuring.bursts import four_resources
 from foretrain.measuring.watching.summary import summarise
 from foretrain.prediction.resources.bursts import Bursts, within
-from foretrain.store.runs import UNITS, Resource, Run, StepSummary
+from foretrain.store.runs import OTHER_PROCESSES, UNITS, Resource, Run, StepSummary
 
 Window = tuple[float, float]
+_DISTURBING_CORES, _BUSY_SHARE = 0.25, 0.9
+"""Cores of other processes, and share of all cores in use, from which steps are longer than alone."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,22 @@ class Report:
             return None
         return self.run.summary.seconds / self.run.prediction.p50_seconds
 
+    @property
+    def other_cores(self) -> float:
+        """Cores of its busiest node that other processes used; 0 where that was not sampled."""
+        return max((use.mean for use in self.resources if use.label == OTHER_PROCESSES), default=0.0)
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether other processes left too few cores idle for steps to take as long as on a quiet machine."""
+        own: dict[int, float] = {}
+        for use in self.resources:
+            if use.resource is Resource.CPU and use.label != OTHER_PROCESSES:
+                own[use.node] = own.get(use.node, 0.0) + use.mean
+        cores = self.run.environment.cores
+        busy = self.other_cores + max(own.values(), default=0.0)
+        return self.other_cores >= _DISTURBING_CORES and busy >= _BUSY_SHARE * cores
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data: the run without its samples, which stay in the store."""
         run = self.run
@@ -82,6 +100,7 @@ class Report:
                 "prediction": prediction,
                 "workers": self.workers,
                 "window": self.window,
+                "other_cores": self.other_cores,
                 "resources": self.resources,
                 "bursts": self.bursts,
             }

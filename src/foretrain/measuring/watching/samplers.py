@@ -21,6 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from foretrain.measuring.gpus import GpuReader, open_gpus
+from foretrain.measuring.stopwatch import busy_cpu_seconds
 from foretrain.measuring.watching.processes import (
     Traffic,
     Usage,
@@ -30,13 +31,14 @@ from foretrain.measuring.watching.processes import (
     environment_of,
     network_namespace,
 )
-from foretrain.store.runs import NODE, Floats, Resource, Series
+from foretrain.store.runs import NODE, OTHER_PROCESSES, Floats, Resource, Series
 
 INTERVAL_SECONDS = 0.05
 MOST_SAMPLES = 200_000
 """Nearly three hours at 20 samples a second."""
 _QUICK_DISCOVERY_SECONDS = 0.2
 _SLOW_DISCOVERY_SECONDS = 1.0
+_OTHERS_SECONDS = 1.0
 _YOUNG_SECONDS = 2.0
 _START_SECONDS = 10.0
 """New processes are looked for often while a job starts, and less often later."""
@@ -97,6 +99,24 @@ class _Network:
     before: dict[str, Traffic]
 
 
+class _OtherProcesses:
+    """Cores that processes other than the watched ones keep busy, about once a second."""
+
+    def __init__(self) -> None:
+        self.own_cpu_seconds = 0.0
+        self._at, self._busy, self._own = time.monotonic(), busy_cpu_seconds(), 0.0
+
+    def cores(self, now: float) -> float | None:
+        """The mean since the last value; None where that is less than a second ago."""
+        elapsed = now - self._at
+        if elapsed < _OTHERS_SECONDS:
+            return None
+        busy, own = busy_cpu_seconds(), self.own_cpu_seconds
+        used = (busy - self._busy) - (own - self._own)
+        self._at, self._busy, self._own = now, busy, own
+        return max(0.0, used / elapsed)
+
+
 class Sampler:
     """Samples process trees, their networks and the GPUs of this node until it is closed.
 
@@ -106,7 +126,8 @@ class Sampler:
 
     `origin` is the instant of `time.monotonic()` that counts as second 0 (default: now). After
     `most_samples` of a series, pairs of samples are averaged and the interval is doubled, so that days of
-    training fit into memory.
+    training fit into memory. With `watch_others`, what all other processes of the machine use is sampled
+    once a second as well.
     """
 
     def __init__(
@@ -117,6 +138,7 @@ class Sampler:
         origin: float | None = None,
         most_samples: int = MOST_SAMPLES,
         gpus: Callable[[], GpuReader | None] = open_gpus,
+        watch_others: bool = False,
     ) -> None:
         self._pids = tuple(pids)
         self._interval = interval_seconds
@@ -124,6 +146,7 @@ class Sampler:
         self._most_samples = most_samples
         self._open_gpus = gpus
         self._gpus: GpuReader | None = None
+        self._others = _OtherProcesses() if watch_others else None
         self._members: dict[int, _Member] = {}
         self._networks: dict[int, _Network] = {}
         self._tracks: dict[Key, _Track] = {}
@@ -198,6 +221,9 @@ class Sampler:
             samples += (
                 (Key(which, _NODE_OWNER, label), value) for which, label, value in self._gpus.samples()
             )
+        if self._others is not None:
+            cores = self._others.cores(now)
+            samples += [] if cores is None else [(Key(Resource.CPU, _NODE_OWNER, OTHER_PROCESSES), cores)]
         second = now - self._origin
         with self._lock:
             for key, value in samples:
@@ -221,7 +247,10 @@ class Sampler:
                 continue
             before, member.before = member.before, usage
             total = totals.setdefault(member.owner, [0.0, 0.0, 0.0, 0.0])
-            total[0] += (usage.cpu_seconds - before.cpu_seconds) / elapsed
+            used = usage.cpu_seconds - before.cpu_seconds
+            if self._others is not None:
+                self._others.own_cpu_seconds += used
+            total[0] += used / elapsed
             total[1] += usage.memory_bytes
             total[2] += (usage.read_bytes - before.read_bytes) / elapsed
             total[3] += (usage.written_bytes - before.written_bytes) / elapsed

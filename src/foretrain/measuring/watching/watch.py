@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import shutil
+import signal
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -176,6 +177,13 @@ def channel_folder(run_id: str) -> Path:
     return (_SHARED_MEMORY if writable else Path(tempfile.gettempdir())) / f"foretrain-{run_id}"
 
 
+def _reason(returncode: int) -> str:
+    """Why a command that printed nothing ended: its exit code, or the signal that killed it."""
+    if returncode >= 0:
+        return f"exit code {returncode}"
+    return f"killed by signal {-returncode} ({signal.Signals(-returncode).name})"
+
+
 class _Watching:
     """The state of a run while it is watched."""
 
@@ -208,7 +216,9 @@ class _Watching:
         try:
             with (
                 forwarded_signals(running),
-                Sampler((running.pid,), request.interval_seconds, origin=self._origin) as sampler,
+                Sampler(
+                    (running.pid,), request.interval_seconds, origin=self._origin, watch_others=True
+                ) as sampler,
             ):
                 while running.returncode is None:
                     self._turn(running, sampler, show, hide)
@@ -310,7 +320,7 @@ class _Watching:
         code = exit_code_of(returncode)
         status, message = Status.COMPLETED, ""
         if code:
-            status, message = Status.FAILED, self._last_line() or f"exit code {code}"
+            status, message = Status.FAILED, self._last_line() or _reason(returncode)
             if running.was_asked_to_end or code in _INTERRUPTED:
                 status = Status.INTERRUPTED
             elif any(text in self._tail for text in _OUT_OF_MEMORY):

@@ -44,6 +44,7 @@ _IN_PLACE = frozenset({Kind.OPTIMIZER})
 _VECTOR_CHANNELS = 8
 """Channels of a block in oneDNN's convolutions with 256-bit vectors; images with fewer stay unblocked."""
 _DEPTHWISE_CHANNELS = 2
+_COLOURS = 3
 _SMALL_KERNEL = 9
 _LSTM_GATES = 4
 _FORWARD, _BACKWARD = "forward", "backward"
@@ -69,15 +70,29 @@ def family(work: Work) -> str:
 
 
 def _convolution_variant(work: Work) -> str:
-    """The code path of oneDNN: few channels, single pixels, larger kernels, groups."""
+    """The code path of oneDNN: few channels, single pixels, larger kernels, groups, products."""
     groups, inputs = work.dims.get("groups", 1), work.dims["in_channels"]
     pixels = math.prod(work.dims.get(f"kernel_{axis}", 1) for axis in ("depth", "height", "width"))
+    if _is_unrolled(work):
+        return "unrolled convolution"
     if groups == 1:
         first = "first " if inputs < _VECTOR_CHANNELS else ""
         return f"{first}convolution" if first or pixels > 1 else "pointwise convolution"
     if inputs // groups > _DEPTHWISE_CHANNELS:
         return "grouped convolution"
     return "depthwise convolution" if pixels <= _SMALL_KERNEL else "wide depthwise convolution"
+
+
+def _is_unrolled(work: Work) -> bool:
+    """Whether oneDNN unrolls images to columns and multiplies matrices, sample by sample.
+
+    So it does with sequences, and with the gradient of weights that are wider than the image.
+    """
+    dims = work.dims
+    if dims.get("groups", 1) > 1 or dims.get("kernel_width", 1) == 1:
+        return False
+    is_narrow = dims.get("width", dims["out_width"]) < dims["kernel_width"]
+    return "kernel_height" not in dims or (is_narrow and work.direction is Direction.WEIGHT_GRADIENT)
 
 
 def _norm_variant(work: Work) -> str:
@@ -103,6 +118,7 @@ _VARIANTS: Mapping[Kind, Callable[[Work], str]] = {
 
 _SUBSTITUTES = {
     "first convolution": "convolution",
+    "unrolled convolution": "convolution",
     "pointwise convolution": "convolution",
     "grouped convolution": "convolution",
     "wide depthwise convolution": "depthwise convolution",
@@ -169,21 +185,36 @@ def _padding(channels: Floats, groups: Floats) -> Floats:
     return np.where(is_plain, 1.0, padded / channels)
 
 
+def _image_padding(works: WorkTable) -> Floats:
+    """Further factor of gradients of images with few channels: 8 / channels.
+
+    The forward pass takes such images as they are; the gradient of the weights those of three channels.
+    """
+    channels = works.dim("in_channels")
+    to_weights = np.array([work.direction is Direction.WEIGHT_GRADIENT for work in works.works])
+    is_forward = np.array([work.direction is Direction.FORWARD for work in works.works])
+    is_padded = (works.dim("groups") == 1) & (channels < _VECTOR_CHANNELS) & ~is_forward
+    return np.where(is_padded & ~(to_weights & (channels == _COLOURS)), _VECTOR_CHANNELS / channels, 1.0)
+
+
 def _convolution(works: WorkTable, cache_bytes: float) -> Terms:
     flop = works.flop
     groups = works.dim("groups")
     inputs, outputs = works.dim("in_channels") / groups, works.dim("out_channels") / groups
     kernel = works.dim("kernel_depth") * works.dim("kernel_height") * works.dim("kernel_width")
     weights = works.dim("out_channels") * inputs * kernel
+    is_unrolled = np.array([_is_unrolled(work) for work in works.works])
     padded = flop * _padding(inputs, groups) * _padding(outputs, groups)
     return {
         "FLOP": padded,
+        "FLOP on padding": np.where(is_unrolled, 0.0, padded * (_image_padding(works) - 1)),
         "FLOP / in": flop / inputs,
         "FLOP / out": flop / outputs,
         "FLOP / row": flop / works.dim("out_width"),
         "FLOP / kernel": flop / kernel,
         "strided FLOP": np.where(works.dim("stride_width") > 1, flop, 0.0),
         "weight": weights,
+        "weight of a sample": np.where(is_unrolled, works.dim("batch") * weights, 0.0),
         **_moving(works, cache_bytes),
     }
 

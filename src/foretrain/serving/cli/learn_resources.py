@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from foretrain.decoding import FILE, TEXT, choice, option, texts, whole_number
 from foretrain.errors import InvalidRequest, MissingData
 from foretrain.learning.resources.options import GROUPINGS, NETWORKS, READOUTS
-from foretrain.serving.cli.frame import Command, CommandFamily, Output
+from foretrain.serving.cli.frame import Command, Output
 from foretrain.serving.requests import OUTPUT, Request
 
 if TYPE_CHECKING:
@@ -195,5 +195,4 @@ RESOURCES_COMMAND = Command(
         "foretrain learn resources --strategy ps-async --start shipped --out async.json",
     ),
 )
-SUMMARY = "Train the Inspector, which predicts bursts and idle gaps, on your own runs."
-FAMILY = CommandFamily({"resources": (SUMMARY, RESOURCES_COMMAND)})
+RESOURCES_SUMMARY = "Train the Inspector, which predicts bursts and idle gaps, on your own runs."

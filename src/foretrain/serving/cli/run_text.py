@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from foretrain.prediction.resources.bursts import Bursts
 
 
+_NO_VARIATION = 1e-9
+"""Below it all steps are equal: a log printed one time for all of them."""
+
+
 def show_report(report: Report, place: str | None) -> None:
     """The tables: steps, prediction, resources, bursts."""
     run = report.run
@@ -22,7 +26,7 @@ def show_report(report: Report, place: str | None) -> None:
     print_line()
     print_line(f"Run {run.id}: {run.status.value}{exit_text} after {format_duration(run.seconds)}", "bold")
     if run.message:
-        print_line(f"Last output: {run.message}")
+        print_line(f"Message: {run.message}")
     _show_steps(report)
     _show_resources(report.resources)
     _show_bursts(report.bursts)
@@ -42,7 +46,7 @@ def _show_steps(report: Report) -> None:
         f"{summary.steps} steps after {summary.warm_up_steps} of warm-up, from {summary.source}"
     )
     waiting = "unknown" if summary.input_share is None else percent(summary.input_share, 1)
-    variation = percent(summary.variation, 1)
+    variation = percent(summary.variation, 1) if summary.variation > _NO_VARIATION else "unknown"
     print_line(f"Variation (standard deviation / mean): {variation}; waiting for input: {waiting}")
     if made is not None:
         interval = between(format_duration(made.p10_seconds), format_duration(made.p90_seconds))
@@ -50,6 +54,13 @@ def _show_steps(report: Report) -> None:
         print_line(
             f"Predicted before the run: {format_duration(made.p50_seconds)}, {interval} ({made.knowledge}); "
             f"measured / predicted = {ratio:.2f}"
+        )
+    if report.is_disturbed:
+        cores = report.run.environment.cores
+        print_line(
+            f"Other processes kept {report.other_cores:.1f} of {cores} cores busy; "
+            "steps may be shorter on a quiet machine.",
+            "yellow",
         )
     if len(report.workers) > 1:
         columns = [Column("worker", right=True), Column("node", right=True), Column("steps", right=True)]
@@ -72,7 +83,7 @@ def _show_resources(uses: Sequence[ResourceUse]) -> None:
     columns = [
         Column("resource"),
         Column("of"),
-        *(Column(title, right=True) for title in ("mean", "p95", "most")),
+        *(Column(title, right=True) for title in ("mean", "p95", "maximum")),
     ]
     several = len({use.node for use in uses}) > 1
     rows = [
@@ -109,10 +120,6 @@ def _show_bursts(bursts: Sequence[Bursts]) -> None:
         for each in bursts
     ]
     print_table(columns, rows)
-
-
-def _duration(seconds: float) -> str:
-    return format_duration(seconds) if seconds else "-"
 
 
 def _owner(worker: int, node: int | None, label: str) -> str:

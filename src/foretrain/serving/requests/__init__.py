@@ -13,6 +13,7 @@ from foretrain.serving.requests.by_verb import (
     ExplainRequest,
     GuideModel,
     GuideRequest,
+    LearnRequest,
     OffersRequest,
     PlanRequest,
     PredictRequest,
@@ -37,6 +38,7 @@ from foretrain.serving.requests.groups import (
 )
 from foretrain.serving.requests.measure import MeasureRequest
 from foretrain.serving.requests.resources import PairRequest, ResourcesRequest
+from foretrain.serving.requests.schedule import PredictedJob, RunRequest, ScheduleRequest, SimulateRequest
 
 __all__ = [
     "COMMON",
@@ -50,6 +52,7 @@ __all__ = [
     "GuideRequest",
     "InputFields",
     "JobFields",
+    "LearnRequest",
     "LengthFields",
     "MeasureRequest",
     "ModelField",
@@ -57,10 +60,14 @@ __all__ = [
     "PairRequest",
     "PlanRequest",
     "PredictRequest",
+    "PredictedJob",
     "RentOrBuyRequest",
     "Request",
     "ResourcesRequest",
+    "RunRequest",
     "ScalingRequest",
+    "ScheduleRequest",
+    "SimulateRequest",
     "StepFields",
     "TraceRequest",
     "request_from",

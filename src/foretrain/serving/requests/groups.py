@@ -24,8 +24,12 @@ from foretrain.workloads.options import ATTENTIONS, PRECISIONS
 COMMON = "Common options"
 MODEL, PARALLELISM, INPUT, COST = "Model and step", "Parallelism", "Input", "Cost model"
 JOB, MONEY_AND_ENERGY, MACHINES, OWNING = "Job", "Money and energy", "Machines", "Owning"
+DISTURBANCES, GENERATED = "Disturbances", "Generated problems and traces"
 OUTPUT = "Output"
-PANELS = (COMMON, MODEL, PARALLELISM, INPUT, COST, JOB, MONEY_AND_ENERGY, MACHINES, OWNING, OUTPUT)
+PANELS = (
+    COMMON, MODEL, PARALLELISM, INPUT, COST, JOB, MONEY_AND_ENERGY, MACHINES, OWNING, DISTURBANCES, GENERATED,
+    OUTPUT,
+)  # fmt: skip
 """The headings of a help text, in this order."""
 
 MODEL_FORMS = (
