@@ -37,7 +37,9 @@ _STUDIED_BATCH = 512
 _V100, _2080TI = {"on": "v100-pcie-32gb:1x2"}, {"on": "rtx2080ti:1x2"}
 _NETWORK = "ethernet-40g"
 _LEAST_CHANGE = 0.01
-"""Durations that differ by less are equal: samples are a fiftieth of a cycle."""
+"""Durations that differ by less are equal."""
+_SAMPLES = 1000
+"""Of a step in the what-ifs, whose gaps are short."""
 
 
 def run(data: Path) -> SuiteReport:
@@ -77,8 +79,8 @@ _NOTES = (
     "Unknown: the setting of the three workloads, the variant of the V100, the length of NMT's sequences and "
     "its vocabulary, the interval and the definition of the monitor, TensorFlow's overheads; foretrain "
     "predicts PyTorch.",
-    "The presentation does not state the workload of its what-ifs; that of its comparison of settings is taken "
-    "(ResNet-56, CIFAR-10, batch 512), with two V100 on 40 Gbit/s.",
+    "The presentation does not state the workload of its what-ifs; that of its comparison of settings is "
+    "taken (ResNet-56, CIFAR-10, batch 512), with two V100 on 40 Gbit/s.",
     "Bytes: the published burst of NMT carries 124 MB (374.3 MB/s for 0.33 s), its model in foretrain's zoo "
     "360 MB of parameters; a smaller vocabulary or updates of used rows only would explain it. The published "
     "rate is 3 Gbit/s, what TensorFlow's gRPC made of the link.",
@@ -101,10 +103,10 @@ def _scenario(workload: Mapping[str, Any], setting: Mapping[str, Any], strategy:
     )
 
 
-def _consumption(scenario: Scenario) -> Consumption:
+def _consumption(scenario: Scenario, samples: int | None = None) -> Consumption:
     pace = pace_of(scenario)
     assert not isinstance(pace, Infeasible), "a strategy that is given is feasible"
-    return timeline_consumption(scenario, pace, "")
+    return timeline_consumption(scenario, pace, "", pace.seconds / samples if samples else None)
 
 
 def _predicted(workload: Mapping[str, Any], setting: Mapping[str, Any]) -> ResourceBursts:
@@ -143,15 +145,17 @@ def _what_ifs() -> tuple[Verdicts, tuple[str, ...]]:
     """Findings of the presentation that hold for the timeline, and what was compared."""
     studied = {"model": _STUDIED, "batch": _STUDIED_BATCH}
     gpu = [
-        _consumption(_scenario(studied, {**setting, "network": _NETWORK}, "ps-sync"))
+        _consumption(_scenario(studied, {**setting, "network": _NETWORK}, "ps-sync"), _SAMPLES)
         for setting in (_V100, _2080TI)
     ]
     servers = [
-        _consumption(_scenario(studied, {**_V100, "network": _NETWORK}, f"ps-sync,servers={count}"))
+        _consumption(_scenario(studied, {**_V100, "network": _NETWORK}, f"ps-sync,servers={count}"), _SAMPLES)
         for count in (1, 2)
     ]
     batches = [
-        _consumption(_scenario({**studied, "batch": size}, {**_V100, "network": _NETWORK}, "ps-sync"))
+        _consumption(
+            _scenario({**studied, "batch": size}, {**_V100, "network": _NETWORK}, "ps-sync"), _SAMPLES
+        )
         for size in (_STUDIED_BATCH, 2 * _STUDIED_BATCH)
     ]
     bursts, gaps = (

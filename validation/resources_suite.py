@@ -61,9 +61,8 @@ def report(
     cases = [*_cases(samples, left_out, plain)]
     figures = {name: _by_method([each for each in cases if f": {name} " in each.name]) for name in NAMES}
     for strategy in sorted({each.scene.strategy for each in samples}):
-        figures[f"strategy {strategy}"] = _by_method(
-            [each for each in cases if f", {strategy}, " in each.name]
-        )
+        named = f", {strategy}, "
+        figures[f"strategy {strategy}"] = _by_method([each for each in cases if _of(each, named)])
     figures["all figures"] = _by_method(cases)
     tables = (
         _design_study(samples, interval, left_out),
@@ -71,6 +70,11 @@ def report(
         _noise(runs, samples),
     )
     return SuiteReport("resources", tuple(cases), figures, {}, _notes(samples, unused, left_out), tables)
+
+
+def _of(case: Case, strategy: str) -> bool:
+    """Whether a case is of a strategy: `server, async` is not `server`."""
+    return strategy in case.name and (", async, " in strategy or ", async, " not in case.name)
 
 
 def _by_method(cases: Sequence[Case]) -> dict[str, Metrics]:

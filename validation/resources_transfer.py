@@ -27,6 +27,10 @@ _SIZES = (8, 20, 0)
 _PRETRAINING = TrainingOptions(epochs=150, patience=40, members=1)
 _TUNING = TrainingOptions(epochs=150, patience=40, members=1)
 _FOLDS = 3
+_INPUTS = {
+    "graph, setting and timeline": InspectorOptions(),
+    "graph and setting, as Driple": InspectorOptions(uses_timeline=False),
+}
 
 
 @dataclass(frozen=True)
@@ -42,47 +46,51 @@ class _Trained:
 def transfer_table(samples: Sequence[ResourceSample], interval_seconds: float) -> Table:
     """Errors and times of both ways by the number of runs, over folds of models."""
     rows = []
+    for name, options in _INPUTS.items():
+        for (_, way), each in _trained(samples, interval_seconds, options).items():
+            errors = [error for trained in each for error in trained.errors]
+            rows.append(
+                (
+                    name,
+                    way,
+                    f"{np.mean([trained.runs for trained in each]):.0f}",
+                    f"{np.mean(errors):.1%}",
+                    f"{np.median(errors):.1%}",
+                    f"{np.mean([trained.epochs for trained in each]):.0f}",
+                    f"{np.mean([trained.seconds for trained in each]):.1f} s",
+                )
+            )
+    return Table(
+        "transfer to a parameter server with asynchronous updates, models left out",
+        ("input", "Inspector", "runs of the new setting", "mean error", "median", "epochs", "processor time"),
+        tuple(rows),
+    )
+
+
+def _trained(
+    samples: Sequence[ResourceSample], interval: float, options: InspectorOptions
+) -> dict[tuple[int, str], list[_Trained]]:
+    """What each way and number of runs gives, fold by fold."""
     results: dict[tuple[int, str], list[_Trained]] = {}
-    models = [each.model for each in samples]
-    for fitted, apart in folds_of(models, _FOLDS):
+    for fitted, apart in folds_of([each.model for each in samples], _FOLDS):
         others = [samples[row] for row in fitted if samples[row].scene.strategy != SETTING]
         new = [samples[row] for row in fitted if samples[row].scene.strategy == SETTING]
         asked = [samples[row] for row in apart if samples[row].scene.strategy == SETTING]
         if not asked:
             continue
         known = constants_of(others)
-        start = _member(others, known, interval_seconds, _PRETRAINING)
-        results.setdefault((0, "not adapted"), []).append(
-            _Trained(_errors(start, asked, known, interval_seconds), 0.0, 0, 0)
-        )
+        start = _member(others, known, interval, options, _PRETRAINING)
+        unchanged = _Trained(_errors(start, asked, known, interval, options), 0.0, 0, 0)
+        results.setdefault((0, "not adapted"), []).append(unchanged)
         for size in _SIZES:
             shown = _some(new, size)
-            scratch = constants_of(shown)
-            member = _member(shown, scratch, interval_seconds, _TUNING)
-            results.setdefault((size, "from scratch"), []).append(
-                _result(member, asked, scratch, interval_seconds, len(shown))
-            )
-            member = _member(shown, known, interval_seconds, _TUNING, start)
-            results.setdefault((size, "transferred"), []).append(
-                _result(member, asked, known, interval_seconds, len(shown))
-            )
-    for (_, way), each in results.items():
-        errors = [error for trained in each for error in trained.errors]
-        rows.append(
-            (
-                way,
-                f"{np.mean([trained.runs for trained in each]):.0f}",
-                f"{np.mean(errors):.1%}",
-                f"{np.median(errors):.1%}",
-                f"{np.mean([trained.epochs for trained in each]):.0f}",
-                f"{np.mean([trained.seconds for trained in each]):.1f} s",
-            )
-        )
-    return Table(
-        "transfer to a parameter server with asynchronous updates, models left out",
-        ("Inspector", "runs of the new setting", "mean error", "median", "epochs", "processor time"),
-        tuple(rows),
-    )
+            own = constants_of(shown)
+            for way, constants, first in (("from scratch", own, None), ("transferred", known, start)):
+                member = _member(shown, constants, interval, options, _TUNING, first)
+                errors = _errors(member, asked, constants, interval, options)
+                trained = _Trained(errors, member.seconds, member.epochs, len(shown))
+                results.setdefault((size, way), []).append(trained)
+    return results
 
 
 def _some(samples: Sequence[ResourceSample], count: int) -> list[ResourceSample]:
@@ -96,32 +104,23 @@ def _member(
     samples: Sequence[ResourceSample],
     constants: WorkerConstants,
     interval_seconds: float,
+    options: InspectorOptions,
     training: TrainingOptions,
     start: Member | None = None,
 ) -> Member:
-    options = InspectorOptions()
     table = table_of([each.scene for each in samples], options, constants, interval_seconds)
-    return train_member(
-        table,
-        np.array([each.targets for each in samples]),
-        [each.model for each in samples],
-        options,
-        training,
-        0,
-        start,
-    )
-
-
-def _result(
-    member: Member, asked: Sequence[ResourceSample], constants: WorkerConstants, interval: float, runs: int
-) -> _Trained:
-    return _Trained(_errors(member, asked, constants, interval), member.seconds, member.epochs, runs)
+    targets, models = np.array([each.targets for each in samples]), [each.model for each in samples]
+    return train_member(table, targets, models, options, training, 0, start)
 
 
 def _errors(
-    member: Member, asked: Sequence[ResourceSample], constants: WorkerConstants, interval: float
+    member: Member,
+    asked: Sequence[ResourceSample],
+    constants: WorkerConstants,
+    interval_seconds: float,
+    options: InspectorOptions,
 ) -> list[float]:
-    table = table_of([each.scene for each in asked], InspectorOptions(), constants, interval)
+    table = table_of([each.scene for each in asked], options, constants, interval_seconds)
     measured: Floats = np.array([each.targets for each in asked])
     measured[:, 4:6] = np.nan  # memory alternates in too few runs to count
     off = np.abs(predicted([member], table) / measured - 1)

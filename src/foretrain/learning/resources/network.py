@@ -30,6 +30,7 @@ from torch_geometric.nn import (
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from foretrain.learning.resources.options import InspectorOptions
+from foretrain.store.runs import Floats
 
 _SET2SET_STEPS = 3
 _POOLS = {"mean": global_mean_pool, "sum": global_add_pool, "max": global_max_pool}
@@ -88,6 +89,11 @@ class InspectorNetwork(nn.Module):
         else:
             output = layer(hidden, graphs.edges)
         return output
+
+    def start_at(self, outputs: Floats) -> None:
+        """Let the untrained network give these outputs, whatever it sees."""
+        with torch.no_grad():
+            self.head[-1].bias.copy_(torch.from_numpy(outputs))
 
     def for_transfer(self) -> InspectorNetwork:
         """A copy of which only the second half of the repetitions and the MLP are trained."""

@@ -67,10 +67,22 @@ def train_member(
     torch.manual_seed(seed)
     fitted, watched = _stopping_split(models, seed)
     scaling = start.scaling if start is not None else scaling_of(table.rows(fitted))
-    network = start.network.for_transfer() if start is not None else _new(table, options, training)
+    if start is not None:
+        network = start.network.for_transfer()
+    else:
+        network = _new(table, options, training)
+        if not options.uses_timeline:  # what the timeline would give: a place to start
+            network.start_at(_means(np.log(targets[fitted] / table.figures[fitted])))
     began = time.process_time()
     best = _fit(network, table, scaling, targets, (fitted, watched), training, progress)
     return Member(network, scaling, best, time.process_time() - began)
+
+
+def _means(values: Floats) -> Floats:
+    """Means of the columns over what was measured; 0 without any."""
+    known = np.isfinite(values)
+    means: Floats = np.where(known, values, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+    return means
 
 
 def _new(table: Table, options: InspectorOptions, training: TrainingOptions) -> InspectorNetwork:
