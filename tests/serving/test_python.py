@@ -27,6 +27,7 @@ VERBS = {
     "guide": requests.GuideRequest,
     "converge": requests.ConvergeRequest,
     "scaling": requests.ScalingRequest,
+    "learn": requests.LearnRequest,
     "rent_or_buy": requests.RentOrBuyRequest,
     "simulate": requests.SimulateRequest,
     "schedule": requests.ScheduleRequest,
