@@ -138,16 +138,31 @@ class Simulation(Backend):
         self._decision += 1
         loads = placed(self.state(), decision)
         self._snapshot = None
-        before = {name: job.running for name, job in self._jobs.items() if job.running is not None}
-        where = nodes_of(loads)
+        affected = self._affected(loads)
+        before = {name: self._jobs[name].running for name in affected if name in self._jobs}
+        where = nodes_of({node: load for node, load in loads.items() if load.shares[0][0] in affected})
         for name, running in before.items():
-            if running.nodes != where.get(name, ()) or not goes_on(running, name, loads):
+            goes = running is not None and running.nodes == where.get(name, ())
+            if running is not None and not (goes and goes_on(running, name, loads)):
                 self._stop(name)
         self._switch_nodes(loads)
         for name, nodes in where.items():
             if self._jobs[name].running is None:
                 self._start(name, nodes, before.get(name))
         self._ask_again(decision)
+
+    def _affected(self, loads: Mapping[int, NodeLoad]) -> dict[str, None]:
+        """Jobs on nodes that change, before or after."""
+        names: dict[str, None] = {}
+        for number, node in self._nodes.items():
+            load = loads.get(number)
+            if load is None or load.node_type != node.node_type or load.shares != node.shares:
+                names.update(dict.fromkeys(name for name, _ in node.shares))
+        for number, load in loads.items():
+            known = self._nodes.get(number)
+            if known is None or known.node_type != load.node_type or known.shares != load.shares:
+                names.update(dict.fromkeys(name for name, _ in load.shares))
+        return names
 
     def _ask_again(self, decision: Decision) -> None:
         is_idle = self._idle_decisions >= _MOST_IDLE_DECISIONS
