@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
 
 from foretrain.scheduling.accounting import JobStatus
 from foretrain.scheduling.policies.fifo import Fifo
-from foretrain.scheduling.problem import Configuration, Job, NodeType, Problem, elastic
+from foretrain.scheduling.problem import Caps, Configuration, Job, NodeType, Problem, elastic
 from foretrain.scheduling.simulation.engine import simulate
+from foretrain.scheduling.state import MONTH
 
 NODE = NodeType(name="one", gpu="k80", gpus=1, usd_per_hour=3600)
 
@@ -61,3 +63,21 @@ def test_rounding_is_not_lateness() -> None:
     problem = Problem((job("a", 0, 10 + 1e-7, 10),), elastic([NODE], max_nodes=1))
     outcome = simulate(problem, Fifo())
     assert (outcome.late_jobs, outcome.tardiness_usd) == (0, 0)
+
+
+@pytest.mark.parametrize("caps", [Caps({"alice": 0.0}), Caps(month_usd=0.0)])
+@pytest.mark.parametrize("every", [math.inf, 600.0])
+def test_a_job_that_no_cap_ever_allows_is_left_unfinished(caps: Caps, every: float) -> None:
+    waiting = replace(job("a", 0, 10, 12), user="alice")
+    problem = Problem((waiting, job("b", 0, 10, 12)), elastic([NODE], max_nodes=1), caps)
+    outcome = simulate(problem, Fifo(), every_seconds=every)
+    ends = [each.status for each in outcome.jobs]
+    assert ends[0] is JobStatus.UNFINISHED
+    assert ends[1] is (JobStatus.UNFINISHED if caps.month_usd == 0 else JobStatus.COMPLETED)
+
+
+def test_a_cap_of_the_month_makes_jobs_wait_for_the_next() -> None:
+    caps = Caps(month_usd=5.0)
+    problem = Problem((job("a", 0, 10, 12), job("b", 0, 10, 12)), elastic([NODE], max_nodes=1), caps)
+    outcome = simulate(problem, Fifo())
+    assert [each.finish_seconds for each in outcome.jobs] == [10, pytest.approx(MONTH + 10)]

@@ -6,7 +6,7 @@ A decision names no node numbers: equal nodes are interchangeable, and `placemen
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -60,12 +60,54 @@ def _configuration(node_type: str, gpus: int, nodes: int) -> Configuration:
     return Configuration(node_type, gpus, nodes)
 
 
+def unchanged_nodes(state: State, loads: Sequence[NodeLoad]) -> dict[int, int]:
+    """The nodes whose load stays as it is, by the position of that load."""
+    groups = [state.fleet.nodes_of(group) for group in range(len(state.fleet.groups))]
+    same: dict[int, int] = {}
+    taken: set[int] = set()
+    for position, load in enumerate(loads):
+        job = state.jobs.get(load.shares[0][0]) if load.shares else None
+        if job is None or job.running is None or not 0 <= load.group < len(groups):
+            continue
+        for number in job.running.nodes:
+            node = state.nodes[number]
+            is_same = node.shares == load.shares and node.node_type == load.node_type
+            if is_same and number not in taken and number in groups[load.group]:
+                same[position] = number
+                taken.add(number)
+                break
+    return same
+
+
 def violations(state: State, decision: Decision) -> tuple[str, ...]:
-    """Every way in which a decision breaks the rules; empty for a valid one."""
-    return tuple(_violations(state, decision))
+    """Every way in which a decision breaks the rules; empty for a valid one.
+
+    Loads that stay as they are were valid before; only the others are looked at one by one.
+    """
+    same = unchanged_nodes(state, decision.loads)
+    if not same:
+        return tuple(_violations(state, decision, frozenset()))
+    changed = tuple(load for position, load in enumerate(decision.loads) if position not in same)
+    kept = frozenset(same.values())
+    if any(_runs_on(state, name, kept) for load in changed for name, _ in load.shares):
+        return tuple(_violations(state, decision, frozenset()))
+    used = Counter(load.group for load in decision.loads)
+    too_many = [
+        f"{count} nodes of group {group} are used, but there are {state.available(group)}"
+        for group, count in used.items()
+        if 0 <= group < len(state.fleet.groups) and count > state.available(group)
+    ]
+    return (*too_many, *_violations(state, Decision(changed), kept))
 
 
-def _violations(state: State, decision: Decision) -> Iterator[str]:
+def _runs_on(state: State, name: str, nodes: frozenset[int]) -> bool:
+    """Whether a job runs on one of these nodes."""
+    job = state.jobs.get(name)
+    return job is not None and job.running is not None and not nodes.isdisjoint(job.running.nodes)
+
+
+def _violations(state: State, decision: Decision, kept: frozenset[int]) -> Iterator[str]:
+    """The violations of a decision on all nodes but those that are `kept` as they are."""
     yield from _node_violations(state, decision)
     chosen = decision.configurations()
     sharing = {name for load in decision.loads if len(load.shares) > 1 for name, _ in load.shares}
@@ -78,7 +120,8 @@ def _violations(state: State, decision: Decision) -> Iterator[str]:
         elif configuration.nodes > 1 and name in sharing:
             yield f"{name} spans nodes that it does not have to itself"
     yield from _split_violations(decision)
-    yield from _fixed_violations(state, decision, chosen)
+    fixed = {name: where for name, where in state.fixed.items() if kept.isdisjoint(where.nodes)}
+    yield from _fixed_violations(state, decision, chosen, fixed)
 
 
 def _node_violations(state: State, decision: Decision) -> Iterator[str]:
@@ -122,9 +165,10 @@ def fixed_jobs(state: State) -> Mapping[str, Running]:
     return state.fixed
 
 
-def _fixed_violations(state: State, decision: Decision, chosen: Mapping[str, Configuration]) -> Iterator[str]:
+def _fixed_violations(
+    state: State, decision: Decision, chosen: Mapping[str, Configuration], fixed: Mapping[str, Running]
+) -> Iterator[str]:
     """Jobs that may not be stopped keep their configuration and their nodes."""
-    fixed = fixed_jobs(state)
     for name, running in fixed.items():
         if chosen.get(name) != running.configuration:
             yield f"{name} may not be stopped or resized now"

@@ -133,6 +133,7 @@ class JobEntry:
     user: str = option(NAME, "Who pays, for the caps of users.", default="")
     budget_usd: float | None = option(MONEY, "Most that may be spent on it.")
     movable: bool = option(YES_NO, "Whether it may be stopped, moved and resized.", default=True)
+    start_seconds: float = option(_SECONDS, "Time of every start before it progresses.", default=0.0)
     checkpoint_seconds: float = option(_SECONDS, "Time to save it when it is stopped.", default=0.0)
     restart_seconds: float = option(_SECONDS, "Time to load it when it is started again.", default=0.0)
     migration_seconds: float = option(_SECONDS, "More of it on another node.", default=0.0)
@@ -258,6 +259,7 @@ def job_from(entry: JobEntry, times: JobTimes) -> Job:
         budget_usd=math.inf if entry.budget_usd is None else entry.budget_usd,
         spread=times.spread,
         switching=Switching(
+            start_seconds=entry.start_seconds,
             checkpoint_seconds=entry.checkpoint_seconds,
             restart_seconds=entry.restart_seconds,
             migration_seconds=entry.migration_seconds,

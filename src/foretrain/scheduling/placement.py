@@ -8,20 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from foretrain.scheduling.decision import Decision, NodeLoad, fixed_jobs
+from foretrain.scheduling.decision import Decision, NodeLoad, fixed_jobs, unchanged_nodes
 from foretrain.scheduling.state import Running, State
 
 
 def placed(state: State, decision: Decision) -> dict[int, NodeLoad]:
     """The load of each node that is on; decisions that break the rules of `violations` are not accepted."""
-    result: dict[int, NodeLoad] = {}
+    same = unchanged_nodes(state, decision.loads)
+    result = {node: decision.loads[position] for position, node in same.items()}
+    changed = [load for position, load in enumerate(decision.loads) if position not in same]
     matched: set[int] = set()
-    for (_, _, position, _), load, node in sorted(_overlaps(state, decision.loads), key=lambda each: each[0]):
+    for (_, _, position, _), load, node in sorted(_overlaps(state, changed), key=lambda each: each[0]):
         if node not in result and position not in matched:
             result[node] = load
             matched.add(position)
-    waiting = [load for position, load in enumerate(decision.loads) if position not in matched]
-    _fill(state, waiting, result)
+    _fill(state, [load for position, load in enumerate(changed) if position not in matched], result)
     return result
 
 

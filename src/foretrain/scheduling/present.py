@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
 
 from foretrain.errors import InvalidRequest
 from foretrain.scheduling.decision import Decision, NodeLoad, violations
@@ -36,7 +37,8 @@ def present_state(problem: Problem, entries: Iterable[JobEntry], now: float) -> 
         nodes=_nodes(problem, jobs, now),
         caps=problem.caps,
     )
-    broken = violations(state, Decision(tuple(_loads(state))))
+    begun = replace(state, nodes={}, jobs={name: replace(job, running=None) for name, job in jobs.items()})
+    broken = violations(begun, Decision(tuple(_loads(state))))
     if broken:
         raise InvalidRequest(f"what runs at present is not possible: {'; '.join(broken)}")
     return state

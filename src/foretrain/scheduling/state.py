@@ -128,7 +128,9 @@ class State:
         return {
             name: job.running
             for name, job in self.jobs.items()
-            if job.running is not None and not job.may_stop(self.now)
+            if job.running is not None
+            and (job.job.switching.minimum_run_seconds > 0 or not job.job.switching.movable)
+            and not job.may_stop(self.now)
         }
 
     def configurations(self, state: JobState) -> tuple[Configuration, ...]:

@@ -7,6 +7,7 @@ nodes as in the published comparison, or sharing nodes with others.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Iterator, Sequence
 
 from foretrain.scheduling.decision import Decision
@@ -18,6 +19,7 @@ from foretrain.scheduling.policies._choices import (
     slack_seconds,
 )
 from foretrain.scheduling.policies._packing import Packing
+from foretrain.scheduling.problem import Market
 from foretrain.scheduling.state import JobState, Running, State
 
 Order = Callable[[JobState], tuple[float, ...]]
@@ -88,8 +90,11 @@ def _divided(state: State) -> tuple[dict[str, Running], list[JobState]]:
     """Running jobs that stay where they are, and all others."""
     staying: dict[str, Running] = {}
     waiting: list[JobState] = []
+    has_caps = bool(state.caps.user_usd) or math.isfinite(state.caps.month_usd)
+    is_limited = has_caps or any(each.market is Market.SPOT for each in state.fleet.types.values())
     for name, job in state.jobs.items():
-        if job.running is not None and may_go_on(state, job):
+        is_free = not is_limited and math.isinf(job.job.budget_usd)
+        if job.running is not None and (is_free or may_go_on(state, job)):
             staying[name] = job.running
         else:
             waiting.append(job)

@@ -27,6 +27,8 @@ from foretrain.scheduling.state import MONTH, JobState, NodeState, Running, Stat
 
 _SOON = 1e-6
 """Seconds within which events happen at once."""
+_MOST_IDLE_DECISIONS = 10_000
+"""Decisions in a row with every node off after which the passing of time is no reason for another one."""
 
 
 class _Due(NamedTuple):
@@ -69,6 +71,7 @@ class Simulation(Backend):
         self._first_start: dict[str, float] = {}
         self._spent_by_user: dict[str, float] = {}
         self._decision = 0
+        self._idle_decisions = 0
         self._order = count()
         self._queue: list[_Due] = []
         self._next_job = 0
@@ -88,6 +91,7 @@ class Simulation(Backend):
         simulation._charged_to = dict.fromkeys(state.nodes, state.now)
         simulation._lost = set(state.lost)
         simulation._spent_by_user = dict(state.spent_by_user)
+        simulation.ledger.usd_by_month[month_of(state.now)] = state.spent_this_month
         for name, job in state.jobs.items():
             simulation._first_start[name] = state.now
             simulation.ledger.usd_by_job[name] = job.spent_usd
@@ -134,10 +138,12 @@ class Simulation(Backend):
         self._decision += 1
         loads = placed(self.state(), decision)
         self._snapshot = None
-        before = {name: job.running for name, job in self._jobs.items() if job.running is not None}
-        where = nodes_of(loads)
+        affected = self._affected(loads)
+        before = {name: self._jobs[name].running for name in affected if name in self._jobs}
+        where = nodes_of({node: load for node, load in loads.items() if load.shares[0][0] in affected})
         for name, running in before.items():
-            if running.nodes != where.get(name, ()) or not goes_on(running, name, loads):
+            goes = running is not None and running.nodes == where.get(name, ())
+            if running is not None and not (goes and goes_on(running, name, loads)):
                 self._stop(name)
         self._switch_nodes(loads)
         for name, nodes in where.items():
@@ -145,14 +151,30 @@ class Simulation(Backend):
                 self._start(name, nodes, before.get(name))
         self._ask_again(decision)
 
+    def _affected(self, loads: Mapping[int, NodeLoad]) -> dict[str, None]:
+        """Jobs on nodes that change, before or after."""
+        names: dict[str, None] = {}
+        for number, node in self._nodes.items():
+            load = loads.get(number)
+            if load is None or load.node_type != node.node_type or load.shares != node.shares:
+                names.update(dict.fromkeys(name for name, _ in node.shares))
+        for number, load in loads.items():
+            known = self._nodes.get(number)
+            if known is None or known.node_type != load.node_type or known.shares != load.shares:
+                names.update(dict.fromkeys(name for name, _ in load.shares))
+        return names
+
     def _ask_again(self, decision: Decision) -> None:
-        if decision.wake_at is not None and decision.wake_at > self._now + _SOON:
+        is_idle = self._idle_decisions >= _MOST_IDLE_DECISIONS
+        if decision.wake_at is not None and decision.wake_at > self._now + _SOON and not is_idle:
             self._push(decision.wake_at, EventKind.WOKEN, mark=self._decision)
-        if not self._jobs:
+        self._idle_decisions = 0 if self._nodes else self._idle_decisions + 1
+        if not self._jobs or self._idle_decisions > _MOST_IDLE_DECISIONS:
             return
         if math.isfinite(self._every):
             self._push(self._now + self._every, EventKind.ELAPSED, mark=self._decision)
-        if self._problem.caps.user_usd or math.isfinite(self._problem.caps.month_usd):
+        spent = self.ledger.usd_by_month.get(month_of(self._now), 0.0)
+        if math.isfinite(self._problem.caps.month_usd) and (spent > 0 or self._nodes):
             self._push((month_of(self._now) + 1) * MONTH, EventKind.ELAPSED, mark=self._decision)
 
     # ------------------------------------------------------------ events
