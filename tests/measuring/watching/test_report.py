@@ -1,4 +1,4 @@
-"""The report of a run: what it states about other processes of the machine."""
+"""The report of a run and the load of other processes of the machine."""
 
 from __future__ import annotations
 

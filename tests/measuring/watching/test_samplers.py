@@ -258,7 +258,7 @@ def test_other_processes_use_what_is_left_of_the_machines_time(
 ) -> None:
     used = iter((100.0, 103.0, 104.0))
     monkeypatch.setattr(samplers, "busy_cpu_seconds", lambda: next(used))
-    monkeypatch.setattr("foretrain.measuring.watching.samplers.time.monotonic", lambda: 0.0)
+    monkeypatch.setattr(time, "monotonic", lambda: 0.0)
     others = samplers._OtherProcesses()
     others.own_cpu_seconds += 2.0
     assert others.cores(0.5) is None  # too early to divide ticks of a hundredth of a second
