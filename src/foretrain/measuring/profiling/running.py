@@ -226,7 +226,7 @@ def _refuse_unsupported(workload: Workload) -> None:
     refused = {
         "compile": options.compile,
         "cuda_graphs": options.cuda_graphs,
-        "half_weights": options.half_weights,
+        f"weights {options.weights}": options.weights != "fp32",
         "checkpoint_activations": options.checkpoint_activations,
         "lora": workload.lora is not None,
         "precision fp8": options.precision == "fp8",
