@@ -138,7 +138,8 @@ def test_logged_rates_are_the_schedule() -> None:
     drops = logged_schedule(steps, np.where(steps < 3000, 0.1, 0.01), 6000)
     assert drops is not None
     assert isinstance(drops.schedule, Step)
-    assert (drops.schedule.at, drops.schedule.factor) == ((0.5,), pytest.approx(0.1))
+    assert drops.schedule.at == (0.5,)
+    assert drops.schedule.factor == pytest.approx(0.1)
 
 
 def test_a_constant_rate_says_nothing_of_the_end() -> None:

@@ -105,7 +105,7 @@ class LoraLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         result: Tensor = self.base(x)
-        added = self.up(self.down(x.to(self.down.weight.dtype))) * self.scale
+        added: Tensor = self.up(self.down(x.to(self.down.weight.dtype))) * self.scale
         return (result + added).to(result.dtype)
 
 

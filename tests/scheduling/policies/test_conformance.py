@@ -15,7 +15,6 @@ from foretrain.testing import PolicySuite
 from foretrain.testing.policies import decide
 from foretrain.testing.scheduling_states import random_state
 
-
 SLOW = ("auto", "milp")
 """They solve programs or simulate at every decision: fewer states, and short problems."""
 

@@ -93,7 +93,9 @@ class InspectorNetwork(nn.Module):
     def start_at(self, outputs: Floats) -> None:
         """Let the untrained network give these outputs, whatever it sees."""
         with torch.no_grad():
-            self.head[-1].bias.copy_(torch.from_numpy(outputs))
+            last = self.head[-1]
+            assert isinstance(last, nn.Linear)
+            last.bias.copy_(torch.from_numpy(outputs))
 
     def for_transfer(self) -> InspectorNetwork:
         """A copy of which only the second half of the repetitions and the MLP are trained."""
