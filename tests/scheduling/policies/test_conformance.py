@@ -15,14 +15,11 @@ from foretrain.testing import PolicySuite
 from foretrain.testing.policies import decide
 from foretrain.testing.scheduling_states import random_state
 
-SLOW = ("auto", "milp")
-"""They solve programs or simulate at every decision: fewer states, and short problems."""
-
 
 class TestRegisteredPolicies(PolicySuite):
-    """All of them that decide quickly, one after the other."""
+    """All of them, one after the other."""
 
-    @pytest.fixture(autouse=True, params=[name for name in policies() if name not in SLOW])
+    @pytest.fixture(autouse=True, params=policies())
     def _policy(self, request: pytest.FixtureRequest) -> None:
         self.name = request.param
 
@@ -30,14 +27,7 @@ class TestRegisteredPolicies(PolicySuite):
         return [policies()[self.name]]
 
 
-@pytest.mark.parametrize("name", SLOW)
-def test_slow_policies_decide_validly_and_the_same_twice(name: str) -> None:
-    for seed in range(4):
-        state = random_state(Random(seed), most_jobs=4)
-        assert decide(policies()[name], state).loads == decide(policies()[name], state).loads
-
-
-@pytest.mark.parametrize("name", [name for name in policies() if name not in SLOW])
+@pytest.mark.parametrize("name", policies())
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(random=st.randoms(use_true_random=False))
 def test_no_state_makes_a_policy_break_a_rule(name: str, random: Random) -> None:
