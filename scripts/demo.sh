@@ -62,4 +62,10 @@ show foretrain guide resnet50 --precision fp16 --samples 1281167 --show time,ver
 say "13. When is training good enough? The first half of a run on ImageNet, and what the rest will bring."
 show foretrain converge docs/examples/imagenet.csv --target top5=93 --planned-steps 95
 
+say "14. Many jobs with deadlines on rented nodes: which job runs where, what it costs, and what another job would change."
+show foretrain simulate docs/examples/jobs.csv --cluster docs/examples/cluster.yaml --times docs/examples/times.csv \
+  --policy auto,edf,fifo --html out/schedule.html
+show foretrain schedule docs/examples/jobs.csv --cluster docs/examples/cluster.yaml --times docs/examples/times.csv \
+  --explain --what-if docs/examples/job.yaml
+
 say "Next: foretrain --help, README.md, docs/getting-started.md"

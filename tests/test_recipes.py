@@ -184,9 +184,33 @@ def test_a_curve_family_is_one_file(folder: Path) -> None:
     assert answer["method"].startswith("inverse-square-root")
 
 
+def test_a_policy_is_one_file(folder: Path) -> None:
+    workshop, (conformance,) = cook("A policy", folder)
+    assert "passed" in workshop.run(conformance)
+    costs = workshop.python(
+        "from foretrain.scheduling.generators.families import families\n"
+        "from foretrain.scheduling.policies.catalogue import policies\n"
+        "from foretrain.scheduling.simulation.engine import simulate\n"
+        "problem = families()['low'].problem(nodes=3, seed=1)\n"
+        "for name in ('most-valuable', 'fifo'):\n"
+        "    print(simulate(problem, policies()[name]).total_usd)"
+    )
+    most_valuable, fifo = (float(line) for line in costs.splitlines())
+    assert most_valuable > 0
+    assert most_valuable != fifo
+
+
 def test_every_recipe_is_executed_here() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text()
     section = re.search(r"^## Recipes\n(.*?)^## ", text, re.DOTALL | re.MULTILINE)
     assert section is not None
     titles = re.findall(r"^### (.*)$", section[1], re.MULTILINE)
-    assert titles == ["A GPU", "A cloud", "An op kind", "A strategy", "A curve family", "Other extensions"]
+    assert titles == [
+        "A GPU",
+        "A cloud",
+        "An op kind",
+        "A strategy",
+        "A curve family",
+        "A policy",
+        "Other extensions",
+    ]

@@ -34,7 +34,7 @@ _P90 = 1.2815515655446004
 def run(data: Path) -> SuiteReport:
     """Fit to half of the models, predict the other half, and the other way round."""
     del data  # measured by a campaign of this repository
-    with _machine_of_the_campaign():
+    with machine_of_the_campaign():
         runs = list(read_parquet(FOLDER / "runs.parquet"))
         samples, unused = samples_of(runs)
     halves, fits = _halves(samples)
@@ -113,7 +113,7 @@ def _notes(
 
 
 @contextmanager
-def _machine_of_the_campaign() -> Iterator[None]:
+def machine_of_the_campaign() -> Iterator[None]:
     """A home with the device `here` and the timed operators of the machine that the campaign ran on."""
     before = os.environ.get("FORETRAIN_HOME")
     with tempfile.TemporaryDirectory(prefix="foretrain-campaign-") as home:

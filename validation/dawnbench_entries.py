@@ -15,7 +15,7 @@ from foretrain.facts.hardware import Hardware, hardware
 SAMPLES = {"ImageNet": 1_281_167, "CIFAR10": 50_000}
 _FILE = Path(__file__).parent / "dawnbench_runs.toml"
 _MODELS = Path(__file__).parent / "dawnbench_models.py"
-_CHOICES = ("network", "micro_batches", "half_weights", "compile", "assumed")
+_CHOICES = ("network", "micro_batches", "master_weights", "compile", "assumed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Entry:
     phases: tuple[Phase, ...]
     network: str | None = None
     micro_batches: int = 1
-    half_weights: bool = False
+    master_weights: bool = False
     compile: bool = False
     assumed: str = ""
 

@@ -102,7 +102,7 @@ def _outcome(entry: Entry, image_size: int, batch: int) -> Evaluation:
         image_size=image_size,
         precision=entry.precision,
         optimizer="momentum",
-        half_weights=entry.half_weights,
+        master_weights=entry.master_weights,
         compile=entry.compile,
     )
     context = step_context(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,11 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from foretrain.measuring.bursts import bursts_of, within
+from foretrain.learning.resources.targets import steady_window
+from foretrain.prediction.resources.bursts import bursts_of, within
 from foretrain.store.exchange.parquet_files import read_parquet
 from foretrain.store.runs import Resource, Run
 from foretrain.units import format_duration
-from validation.resources_data import steady_window
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "experiments.md"
@@ -166,7 +166,7 @@ def _save(figure: Figure, name: str) -> None:
     figure.savefig(IMAGES / f"{name}.svg", metadata={"Date": None})
 
 
-def _filled(page: str, tables: dict[str, Iterable[str]]) -> str:
+def filled(page: str, tables: Mapping[str, Iterable[str]]) -> str:
     """The page with the lines of each table between its markers."""
     for name, lines in tables.items():
         start, end = f"<!-- {name} -->\n", "<!-- end -->"
@@ -191,7 +191,7 @@ def main() -> None:
     tables: dict[str, Any] = {model: seeds_table(seeds, model) for model in _NAMES}
     tables["errors by model"] = errors_table(seeds, "model", lambda run: str(run.setting["model"]))
     tables["errors by strategy"] = errors_table(resources, "strategy", strategy_of)
-    PAGE.write_text(_filled(PAGE.read_text(encoding="utf-8"), tables), encoding="utf-8")
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), tables), encoding="utf-8")
 
 
 if __name__ == "__main__":

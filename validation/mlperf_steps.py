@@ -37,7 +37,7 @@ class Stack:
     """
 
     fused_kernels: bool = False
-    half_weights: bool = False
+    master_weights: bool = False
     cuda_graphs: bool = False
     overlapped_reduction: bool = True
     sharded_update: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ def submitted() -> Stack:
     known = facts()["stack"]
     return Stack(
         known["fused_kernels"],
-        known["half_weights"],
+        known["master_weights"],
         known["cuda_graphs"],
         known["overlapped_reduction"],
         tuple(known["sharded_update"]),
@@ -158,7 +158,7 @@ def _workload(one: Submission, stack: Stack, forward_only: bool = False) -> Work
             channels_last=not is_bert,
             compile=stack.fused_kernels,
             cuda_graphs=stack.cuda_graphs,
-            half_weights=stack.half_weights and not is_fp8,
+            master_weights=stack.master_weights and not is_fp8,
             forward_only=forward_only,
         )
     )

@@ -20,8 +20,8 @@ from calibration.steps.profet_pricing import GPUS, OTHER_MODELS, PricedStep, mea
 from foretrain.errors import ForetrainError
 from foretrain.estimates import Quantiles
 from foretrain.facts.devices import device
-from foretrain.learning.regression import end_to_end
-from foretrain.learning.regression.timings import Configuration, Timing
+from foretrain.learning.regression.table import sample_of, table_of
+from foretrain.learning.regression.techniques.catalogue import techniques
 from foretrain.prediction.operators.listing import Flags, Floats
 from validation.report import Case, Metrics, SuiteReport, metrics
 from validation.splitting import by_group, intervals, leave_out, worst
@@ -186,16 +186,19 @@ def _seed_on_small_batches(steps: Sequence[PricedStep]) -> Floats:
 def _regress(
     steps: Sequence[PricedStep], known: Sequence[int], wanted: Sequence[int], predicted: Floats
 ) -> None:
-    timings = [Timing(_configuration(steps[index]), steps[index].step.seconds) for index in known]
+    linear = techniques()["linear"]
     with suppress(ForetrainError):
-        model = end_to_end.fit(timings)
+        sample = sample_of(table_of([_row(steps[index]) for index in known]), "seconds", ("device", "batch"))
+        model = linear.fit(sample, linear.grid()[0])
         for index in wanted:
+            row = {name: value for name, value in _row(steps[index]).items() if name != "seconds"}
             with suppress(ForetrainError):
-                predicted[index] = model.predict(_configuration(steps[index])).p50
+                seconds = float(model.predict(sample.schema.encode([row]))[0])
+                predicted[index] = seconds if seconds > 0 else np.nan
 
 
-def _configuration(item: PricedStep) -> Configuration:
-    return Configuration(item.step.device_id, batch=item.step.batch)
+def _row(item: PricedStep) -> dict[str, object]:
+    return {"device": item.step.device_id, "batch": item.step.batch, "seconds": item.step.seconds}
 
 
 def _straight_line(steps: Sequence[PricedStep]) -> Floats:

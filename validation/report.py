@@ -53,6 +53,15 @@ class Verdicts:
 
 
 @dataclass(frozen=True)
+class Table:
+    """A further table of a report: a title, the headings, and rows of text."""
+
+    title: str
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
 class SuiteReport:
     """The result of one suite. `metrics` and `verdicts` are keyed by the set of cases, then by method."""
 
@@ -61,6 +70,7 @@ class SuiteReport:
     metrics: Mapping[str, Mapping[str, Metrics]]
     verdicts: Mapping[str, Mapping[str, Verdicts]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    tables: tuple[Table, ...] = ()
 
 
 def metrics(cases: Sequence[Case], method: str, with_interval: bool = False) -> Metrics:
@@ -106,9 +116,19 @@ def markdown(report: SuiteReport) -> str:
         lines += [f"**{name}**", "", "| method | right | of | share |", "|---|---|---|---|"]
         lines += [f"| {method} | {v.right} | {v.total} | {v.share:.1%} |" for method, v in by_verdict.items()]
         lines.append("")
+    for table in report.tables:
+        lines += [f"**{table.title}**", "", *_table(table), ""]
     lines += _worst(report.cases)
     lines += [f"- {note}" for note in report.notes]
     return "\n".join(lines) + "\n"
+
+
+def _table(table: Table) -> list[str]:
+    rule = "|".join("---" for _ in table.headings)
+    return [f"| {' | '.join(row)} |" for row in (table.headings,)] + [
+        f"|{rule}|",
+        *(f"| {' | '.join(row)} |" for row in table.rows),
+    ]
 
 
 def judged_method(cases: Sequence[Case]) -> str | None:

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from foretrain.measuring.bursts import bursts_of, within
+from foretrain.learning.resources.targets import steady_window
+from foretrain.prediction.resources.bursts import bursts_of, within
 from foretrain.store.exchange.parquet_files import read_parquet
 from foretrain.store.runs import NODE, Resource, Run
 
@@ -62,15 +63,6 @@ def burst_rows(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
                 "burst_duration": f"{bursts.burst_duration:.4f}",
                 "idle_duration": f"{bursts.idle_duration:.4f}",
             }
-
-
-def steady_window(run: Run) -> tuple[float, float] | None:
-    """From the start of the first steady step to the end of the last, over all workers."""
-    if run.summary is None or not run.steps:
-        return None
-    dropped = run.summary.warm_up_steps
-    starts = [float(each.ends[dropped] - each.seconds[dropped]) for each in run.steps]
-    return min(starts), max(float(each.ends[-1]) for each in run.steps)
 
 
 def write(file: Path, rows: Iterable[Mapping[str, Any]]) -> None:

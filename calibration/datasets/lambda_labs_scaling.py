@@ -103,7 +103,7 @@ def _tensorflow(data: Path) -> Iterator[ScalingRun]:
     }
     for row in chosen:
         name = row["system"]
-        device_id = next((each for part, each in _TENSORFLOW_DEVICES.items() if part in name), None)
+        device_id = tensorflow_device(name)
         alone = single.get(_tensorflow_key(row))
         if device_id is None or alone is None or not 1 < int(row["ngpu"]) <= _MOST:
             continue
@@ -123,6 +123,11 @@ def _tensorflow(data: Path) -> Iterator[ScalingRun]:
             batch * alone,
             batch * int(row["ngpu"]) / float(row["images_per_sec"]),
         )
+
+
+def tensorflow_device(system: str) -> str | None:
+    """The device in the name of a machine; None for one without a sheet, as laptop GPUs."""
+    return next((each for part, each in _TENSORFLOW_DEVICES.items() if part in system), None)
 
 
 def _tensorflow_key(row: Mapping[str, str]) -> tuple[str, ...]:

@@ -30,7 +30,12 @@ _ARCHITECTURES: Mapping[str, Mapping[str, Any]] = {
 _TIED = "1B"
 _HEAD, _CAST, _LOSS = "aten.mm", "aten._to_copy", "aten._log_softmax"
 _OPTIONS = StepOptions(
-    precision="bf16", optimizer="adamw-fused", attention="flash", half_weights=True, full_gradients=True
+    precision="bf16",
+    optimizer="adamw-fused",
+    attention="flash",
+    weights="bf16",
+    master_weights=True,
+    gradients="fp32",
 )
 
 

@@ -25,7 +25,8 @@ _OPTIONS = StepOptions(
     optimizer="adamw-fused",
     attention="eager",
     checkpoint_activations=True,
-    half_weights=True,
+    weights="fp16",
+    master_weights=True,
 )
 _ALL_REDUCE_MACHINES = {"a100": ("a100-sxm-80gb:8", "nvswitch"), "v100": ("dgx-1v", "nvlink-mesh")}
 

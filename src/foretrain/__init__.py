@@ -13,14 +13,22 @@ change. Names are loaded when first used, so that `import foretrain` stays light
     guide                       networks by hardware by batch size
     converge                    when a training log reaches its target
     step, timed_input           in a training script: the end of a step; a data loader whose delays are timed
+    learn                       regression on your own timings, judged beyond them
     scaling                     from a few timed configurations of a job to all others
     rent_or_buy                 when does owning a machine pay for itself?
+    simulate                    many jobs on a cluster over time, under one policy or several
+    schedule                    one decision: which jobs run where now, and when the others will
+    run                         the jobs for real, on this machine, Ray or Slurm
     PredictRequest, PlanRequest, TraceRequest, GuideRequest    the requests of these verbs
-    ConvergeRequest, ScalingRequest, RentOrBuyRequest          as plain data
+    ConvergeRequest, ScalingRequest, LearnRequest, RentOrBuyRequest    as plain data
+    SimulateRequest, ScheduleRequest, RunRequest               as plain data
     JobPrediction, Prediction   what `predict` answers: a step with its epoch and job; a step
     Job, Epoch                  a whole job; one pass over a data set
     Frontier, Plan              what `plan` answers, and one of its plans
-    Trace, Guide, Convergence, ScalingAnswer, RentOrBuy        what the others answer
+    Trace, Guide, Convergence, ScalingAnswer, LearnAnswer, RentOrBuy    what the others answer
+    LearnedModel, load_model, price_jobs    what `learn` found: saved, read again, asked for jobs
+    Outcome, Comparison         what `simulate` answers: one policy; several side by side
+    Schedule, RealRun           what `schedule` and `run` answer
     Answer, Infeasible          base of all answers; the answer "nothing satisfies this"
     Workload, Cluster, Hardware    what is trained; where: groups of equal nodes; equal nodes
     Estimate, Part, Quantiles   a prediction: a sum of parts with an interval
@@ -47,6 +55,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from foretrain.answers import Answer, Infeasible
+    from foretrain.backends.answer import RealRun
     from foretrain.convergence.forecast import Convergence
     from foretrain.errors import (
         BackendFailed,
@@ -66,6 +75,10 @@ if TYPE_CHECKING:
     from foretrain.jobs.epoch import Epoch
     from foretrain.jobs.job import Job
     from foretrain.jobs.predict import JobPrediction
+    from foretrain.learning.regression.cost_model import price_jobs
+    from foretrain.learning.regression.learn import LearnAnswer
+    from foretrain.learning.regression.model import LearnedModel
+    from foretrain.learning.regression.model import load as load_model
     from foretrain.learning.scaling.answer import ScalingAnswer
     from foretrain.measuring.watching.step_hook import step, timed_input
     from foretrain.planning.frontier import Frontier, Plan
@@ -73,14 +86,33 @@ if TYPE_CHECKING:
     from foretrain.planning.rent_or_buy import RentOrBuy
     from foretrain.planning.speedup import TimeAndCost, speedup_per_fold_of_cost
     from foretrain.prediction.answer import Prediction
-    from foretrain.serving.python import converge, guide, plan, predict, rent_or_buy, scaling, trace
+    from foretrain.scheduling.accounting import Outcome
+    from foretrain.scheduling.comparison import Comparison
+    from foretrain.scheduling.forecast import Schedule
+    from foretrain.serving.python import (
+        converge,
+        guide,
+        learn,
+        plan,
+        predict,
+        rent_or_buy,
+        run,
+        scaling,
+        schedule,
+        simulate,
+        trace,
+    )
     from foretrain.serving.requests import (
         ConvergeRequest,
         GuideRequest,
+        LearnRequest,
         PlanRequest,
         PredictRequest,
         RentOrBuyRequest,
+        RunRequest,
         ScalingRequest,
+        ScheduleRequest,
+        SimulateRequest,
         TraceRequest,
     )
     from foretrain.workloads.trace import Trace
@@ -92,6 +124,7 @@ __all__ = (
     "Answer",
     "BackendFailed",
     "Cluster",
+    "Comparison",
     "ConvergeRequest",
     "Convergence",
     "Device",
@@ -108,19 +141,28 @@ __all__ = (
     "InvalidRequest",
     "Job",
     "JobPrediction",
+    "LearnAnswer",
+    "LearnRequest",
+    "LearnedModel",
     "MissingData",
     "Offer",
     "OfferQuery",
+    "Outcome",
     "Part",
     "Plan",
     "PlanRequest",
     "PredictRequest",
     "Prediction",
     "Quantiles",
+    "RealRun",
     "RentOrBuy",
     "RentOrBuyRequest",
+    "RunRequest",
     "ScalingAnswer",
     "ScalingRequest",
+    "Schedule",
+    "ScheduleRequest",
+    "SimulateRequest",
     "TimeAndCost",
     "Trace",
     "TraceRequest",
@@ -132,11 +174,17 @@ __all__ = (
     "devices",
     "explain",
     "guide",
+    "learn",
+    "load_model",
     "plan",
     "predict",
+    "price_jobs",
     "rent_or_buy",
+    "run",
     "scaling",
+    "schedule",
     "search_offers",
+    "simulate",
     "speedup_per_fold_of_cost",
     "step",
     "timed_input",
@@ -151,8 +199,24 @@ _HOMES = {
     "step": "foretrain.measuring.watching.step_hook.step",
     "timed_input": "foretrain.measuring.watching.step_hook.timed_input",
     "converge": "foretrain.serving.python.converge",
+    "learn": "foretrain.serving.python.learn",
+    "LearnAnswer": "foretrain.learning.regression.learn.LearnAnswer",
+    "LearnRequest": "foretrain.serving.requests.LearnRequest",
+    "LearnedModel": "foretrain.learning.regression.model.LearnedModel",
+    "load_model": "foretrain.learning.regression.model.load",
+    "price_jobs": "foretrain.learning.regression.cost_model.price_jobs",
     "scaling": "foretrain.serving.python.scaling",
     "rent_or_buy": "foretrain.serving.python.rent_or_buy",
+    "simulate": "foretrain.serving.python.simulate",
+    "schedule": "foretrain.serving.python.schedule",
+    "run": "foretrain.serving.python.run",
+    "SimulateRequest": "foretrain.serving.requests.SimulateRequest",
+    "ScheduleRequest": "foretrain.serving.requests.ScheduleRequest",
+    "RunRequest": "foretrain.serving.requests.RunRequest",
+    "Outcome": "foretrain.scheduling.accounting.Outcome",
+    "Comparison": "foretrain.scheduling.comparison.Comparison",
+    "Schedule": "foretrain.scheduling.forecast.Schedule",
+    "RealRun": "foretrain.backends.answer.RealRun",
     "PredictRequest": "foretrain.serving.requests.PredictRequest",
     "PlanRequest": "foretrain.serving.requests.PlanRequest",
     "TraceRequest": "foretrain.serving.requests.TraceRequest",

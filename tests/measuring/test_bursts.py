@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from foretrain.measuring.bursts import Pattern, Span, bursts_of, four_resources, total, within
+from foretrain.measuring.bursts import four_resources, total
+from foretrain.prediction.resources.bursts import Pattern, Span, bursts_of, within
 from foretrain.store.runs import NODE, Resource, Series
 
 

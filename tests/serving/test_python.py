@@ -27,7 +27,10 @@ VERBS = {
     "guide": requests.GuideRequest,
     "converge": requests.ConvergeRequest,
     "scaling": requests.ScalingRequest,
+    "learn": requests.LearnRequest,
     "rent_or_buy": requests.RentOrBuyRequest,
+    "simulate": requests.SimulateRequest,
+    "schedule": requests.ScheduleRequest,
 }
 PLANNED = {"samples": 60_000, "epochs": 100, "gpu": "t4", "cloud": "aws"}
 
@@ -52,7 +55,15 @@ def timings(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_the_examples_of_the_documentation_are_true(verb: str, log: Path, timings: Path) -> None:
-    globs = {"ft": ft, "example_log": log, "example_timings": timings}
+    examples = Path(__file__).parents[2] / "docs" / "examples"
+    globs = {
+        "ft": ft,
+        "example_log": log,
+        "example_timings": timings,
+        "example_jobs": examples / "jobs.csv",
+        "example_cluster": examples / "cluster.yaml",
+        "example_times": examples / "times.csv",
+    }
     finder = doctest.DocTestFinder(recurse=False)
     (test,) = finder.find(getattr(python, verb), verb, globs=globs)
     assert test.examples, "every verb has an example"

@@ -29,7 +29,8 @@ from foretrain.serving.verbs import workload
 EVERYTHING = {
     "on": "t4:2", "batch": 4, "global_batch": 8, "micro_batches": 2, "seq_len": 128, "image_size": 32,
     "precision": "bf16", "optimizer": "sgd", "attention": "flash", "channels_last": True, "compile": True,
-    "cuda_graphs": True, "checkpoint_activations": True, "half_weights": True, "full_gradients": True,
+    "cuda_graphs": True, "checkpoint_activations": True, "weights": "bf16", "master_weights": True,
+    "gradients": "fp32", "autocast": False,
     "lora": "r=8", "forward_only": True, "no_optimizer": True, "strategy": "fsdp", "min_batch": 2,
     "links": "pcie3-x16", "network": "ethernet-10g", "jitter": 0.1, "dataset": "mnist", "storage": "hdd",
     "loader_workers": 2, "prefetch": False, "cost_model": "roofline", "timings": "/t.csv", "samples": 1000,

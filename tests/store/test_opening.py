@@ -158,7 +158,8 @@ def test_a_damaged_store_is_reported_when_it_is_read(tmp_path: Path) -> None:
         store.add_new([whole_run() for _ in range(40)])
     content = bytearray(file.read_bytes())
     page = 4096
-    for start in range(8 * page, len(content), page):  # the first pages describe the tables
+    last = 3 * len(content) // page // 4  # pages before describe the tables, these hold runs
+    for start in range(last * page, len(content), page):
         content[start : start + page] = b"\xa5" * page
     file.write_bytes(content)
     with open_store(str(file)) as store, pytest.raises(InvalidData, match="is no readable store"):

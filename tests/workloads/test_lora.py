@@ -34,12 +34,12 @@ class Net(nn.Module):
         return result
 
 
-def graph_of(options: LoraOptions, precision: str = "fp32", half_weights: bool = False) -> Graph:
+def graph_of(options: LoraOptions, precision: str = "fp32", weights: str = "fp32") -> Graph:
     with torch.device("meta"):
         module, inputs = Net(), torch.rand(4, WIDTH)
     return trace(
         Example(apply_lora(module, options), (inputs,), torch.sum, samples=4),
-        StepOptions(precision=precision, half_weights=half_weights),
+        StepOptions(precision=precision, weights=weights),
     )
 
 
@@ -57,6 +57,34 @@ def test_targets_by_name_and_all_linears_where_no_usual_name_is_found() -> None:
     plain = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 5))
     apply_lora(plain, LoraOptions(2))
     assert sum(p.numel() for p in plain.parameters() if p.requires_grad) == 2 * (3 + 4) + 2 * (4 + 5)
+
+
+def test_names_of_other_models_and_all_linear_layers() -> None:
+    names = ("query", "key", "value", "output")
+    assert _adapted(nn.ModuleDict({name: nn.Linear(4, 4) for name in names})) == ["query", "value"]
+    zoo = nn.ModuleDict({name: nn.Linear(4, 4) for name in names})
+    assert _adapted(zoo, "q_proj", "o_proj") == ["query", "output"]
+    assert _adapted(Net(), "all-linear") == ["q_proj", "mlp"]
+
+
+def _adapted(module: nn.Module, *targets: str) -> list[str]:
+    apply_lora(module, LoraOptions(2, targets))
+    return [name for name, layer in module.named_modules() if isinstance(layer, LoraLinear)]
+
+
+def test_a_frozen_base_in_half_precision_has_adapters_in_full_precision() -> None:
+    graph = graph_of(LoraOptions(rank=8), "bf16", "bf16")
+    sizes = {
+        buffer.name: graph.specs[buffer.spec].bytes
+        for buffer in graph.buffers
+        if buffer.role is Role.PARAMETER
+    }
+    assert sizes["q_proj.base.weight"] == 2 * WIDTH * WIDTH
+    assert sizes["q_proj.down.weight"] == 4 * 8 * WIDTH
+    state = sum(
+        graph.specs[buffer.spec].elements for buffer in graph.buffers if buffer.role is Role.OPTIMIZER_STATE
+    )
+    assert state >= 2 * 2 * 8 * WIDTH  # two moments of two matrices; nothing of the base
 
 
 def test_the_output_is_that_of_the_formula() -> None:
@@ -171,7 +199,7 @@ def test_any_text_is_parsed_or_refused_with_a_sentence(text: str) -> None:
 
 
 def test_scales_of_four_bit_weights_stay_in_full_precision_among_half_weights() -> None:
-    graph = graph_of(LoraOptions(rank=8, quantised=True), "bf16", half_weights=True)
+    graph = graph_of(LoraOptions(rank=8, quantised=True), "bf16", "bf16")
     kinds = {
         buffer.name: graph.specs[buffer.spec].dtype
         for buffer in graph.buffers
@@ -179,6 +207,7 @@ def test_scales_of_four_bit_weights_stay_in_full_precision_among_half_weights() 
     }
     assert kinds["q_proj.base.packed"] == "uint8"
     assert kinds["q_proj.base.scales"] == "float32"
-    assert kinds["q_proj.base.bias"] == kinds["q_proj.down.weight"] == kinds["head.weight"] == "bfloat16"
+    assert kinds["q_proj.base.bias"] == kinds["head.weight"] == "bfloat16"
+    assert kinds["q_proj.down.weight"] == "float32"
     products = [call for call in graph.calls if call.name == "foretrain.dequantise"]
     assert {graph.specs[call.outputs[0]].dtype for call in products} == {"bfloat16"}

@@ -39,7 +39,7 @@ class Curve:
     """A metric of one run. Steps rise; `planned_steps` is where the run was to end, if that is known.
 
     `group` names what the run has in common with others (a submission, a folder): runs of one group are never
-    taken as independent.
+    taken as independent. `diverged_at` is the step from which the log holds no finite value any more.
     """
 
     steps: Floats
@@ -50,6 +50,7 @@ class Curve:
     group: str = ""
     planned_steps: float | None = None
     settings: Mapping[str, float] = field(default_factory=dict)
+    diverged_at: float | None = None
 
     def __post_init__(self) -> None:
         if self.steps.shape != self.values.shape or self.steps.ndim != 1:
@@ -75,6 +76,14 @@ class Curve:
         met = np.flatnonzero(self.direction.sign * (self.values - target) <= 0)
         return float(self.steps[met[0]]) if len(met) else math.inf
 
+    def first_sustained(self, target: float) -> float:
+        """The first logged step at which the trend is at least as good as `target`; infinite if none is.
+
+        A lone dip does not count, nor does noise: see `trend`.
+        """
+        met = np.flatnonzero(self.direction.sign * (trend(self) - target) <= 0)
+        return float(self.steps[met[0]]) if len(met) else math.inf
+
     @property
     def best(self) -> float:
         """The best value of the log."""
@@ -92,13 +101,14 @@ def curve_of(
     settings: Mapping[str, float] | None = None,
     zero_is_first: bool = False,
 ) -> Curve:
-    """A curve from raw columns: rows without a number go, steps are put in order, the last of equals stays.
+    """A curve from raw columns: rows without a value go, steps are put in order, the last of equals stays.
 
-    A row at step 0 is from before training and goes; with `zero_is_first` (epoch 0 ends after one epoch) all
-    rows are moved up by the first spacing instead.
+    NaN is a row without a value, an infinity one that is not finite: alone it goes, too; at the end of the
+    log it means that the run diverged. A row at step 0 is from before training and goes; with `zero_is_first`
+    (epoch 0 ends after one epoch) all rows are moved up by the first spacing instead.
     """
     steps, values = np.asarray(steps, float), np.asarray(values, float)
-    there = np.isfinite(steps) & np.isfinite(values)
+    there = np.isfinite(steps) & ~np.isnan(values)
     steps, values = steps[there], values[there]
     order = np.argsort(steps, kind="stable")
     steps, values = steps[order], values[order]
@@ -107,8 +117,12 @@ def curve_of(
     if zero_is_first and len(steps) > 1 and steps[0] == 0:
         steps = steps + float(steps[1])
     steps, values = steps[steps > 0], values[steps > 0]
+    finite = np.isfinite(values)
+    after_last = int(np.flatnonzero(finite)[-1]) + 1 if finite.any() else 0
+    diverged_at = float(steps[after_last]) if after_last < len(steps) else None
+    steps, values = steps[finite], values[finite]
     way = direction or direction_of(metric, values)
-    return Curve(steps, values, metric, way, name, group, planned_steps, settings or {})
+    return Curve(steps, values, metric, way, name, group, planned_steps, settings or {}, diverged_at)
 
 
 def direction_of(metric: str, values: Floats) -> Direction:
@@ -140,6 +154,35 @@ def without_spikes(curve: Curve, window: int = 5, threshold: float = 6.0) -> Cur
     spike[-1] = False
     spike[0] = False  # the start of a curve is steep, not spiky
     return replace(curve, values=np.where(spike, medians, curve.values))
+
+
+_WIDEST = 25
+_LEAST_OF_A_LINE = 7
+
+
+def trend(curve: Curve) -> Floats:
+    """The curve without noise: a running median, which leaves a falling curve as it is.
+
+    The window grows with the log, to a tenth of it. At the end it would be one-sided: there a value is kept
+    only as far as the straight line through the last window (Theil and Sen: the median of all slopes) agrees.
+    """
+    count = len(curve)
+    half = min(max(1, count // 20), _WIDEST)
+    if count < 2 * half + 1:
+        return curve.values
+    middle = np.median(sliding_window_view(curve.values, 2 * half + 1), axis=1)
+    begin = np.array([np.median(curve.values[: 2 * place + 1]) for place in range(half)])
+    last = max(2 * half + 1, _LEAST_OF_A_LINE)
+    line = _robust_line(curve.steps[-last:], curve.values[-last:])[-half:]
+    sign, end = curve.direction.sign, curve.values[-half:]
+    return np.concatenate([begin, middle, sign * np.maximum(sign * end, sign * line)])
+
+
+def _robust_line(steps: Floats, values: Floats) -> Floats:
+    """The line of Theil and Sen at these steps."""
+    first, second = np.triu_indices(len(steps), 1)
+    slope = float(np.median((values[second] - values[first]) / (steps[second] - steps[first])))
+    return np.asarray(np.median(values - slope * steps) + slope * steps)
 
 
 def smoothed(values: Floats) -> Floats:

@@ -1,7 +1,8 @@
 """Robust fit of a family to a log: all shapes at once, scale and floor by reweighted least squares.
 
 The loss is soft-L1, 2(√(1 + (r/c)²) - 1) with c from the median residual, so that a spike pulls no more than
-in proportion to its size. Scales stay at least 0, floors within what the metric can be.
+in proportion to its size. Scales stay at least 0, floors within what the metric can be. Losses that fall over
+orders of magnitude are fitted relative to their size, as on a logarithmic scale.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from foretrain.convergence.curves import Curve, Direction, Floats
 from foretrain.convergence.families._base import Family, Span
 
 _ROUNDS = 6
-_ZOOMS = (0.25, 0.08)
+_ZOOMS = (0.25, 0.08, 0.025, 0.008, 0.0025, 0.0008)
+_ORDERS = 100.0
+"""A loss that falls by more than this factor is fitted relative to its size."""
 _MOST_POINTS = 96
 _SEGMENTS = 4
 
@@ -60,12 +63,19 @@ def lowest_floor(curve: Curve) -> float:
     return -100.0 if best <= 100 else -np.inf
 
 
+def is_relative(curve: Curve) -> bool:
+    """Whether errors count relative to the value: of positive losses that fall over orders of magnitude."""
+    lowest = float(curve.values.min())
+    return curve.direction is Direction.DOWN and lowest > 0 and float(curve.values.max()) > _ORDERS * lowest
+
+
 def fit(curve: Curve, family: Family, span: Span | None = None) -> Fit:
-    """The best member of `family` for the curve: a search over its shapes, then two finer ones."""
+    """The best member of `family` for the curve: a search over its shapes, then finer ones."""
     span = span or Span(curve.last_step, curve.planned_steps)
     points = condensed(curve)
     sign, lowest = curve.direction.sign, lowest_floor(curve)
     falling = sign * points.values
+    unit = 1 / np.abs(falling) if is_relative(curve) else np.ones(len(points))
     weights = _weights(len(points), family)
     shapes = family.shapes()
     low, high = shapes.min(axis=0), shapes.max(axis=0)
@@ -73,10 +83,10 @@ def fit(curve: Curve, family: Family, span: Span | None = None) -> Fit:
     for zoom in (0.0, *_ZOOMS):
         tried = shapes if best is None else np.clip(_round(best[1], zoom), low, high)
         bases = family.basis(points.steps, tried, span)
-        losses, scales, floors = _solve(bases, falling, weights, lowest, family.has_floor)
+        losses, scales, floors = _solve(bases, falling, weights, unit, lowest, family.has_floor)
         index = int(np.argmin(losses))
-        if best is None or losses[index] < best[0]:
-            best = (float(losses[index]), tried[index], float(scales[index]), float(floors[index]))
+        # the shape found before is among those tried; losses of two rounds have different units
+        best = (float(losses[index]), tried[index], float(scales[index]), float(floors[index]))
     assert best is not None
     return Fit(family, best[1], best[2], best[3], sign, span, best[0])
 
@@ -95,20 +105,21 @@ def _round(shape: Floats, zoom: float) -> Floats:
 
 
 def _solve(
-    bases: Floats, falling: Floats, weights: Floats, lowest: float, has_floor: bool
+    bases: Floats, falling: Floats, weights: Floats, unit: Floats, lowest: float, has_floor: bool
 ) -> tuple[Floats, Floats, Floats]:
-    """Loss, scale and floor for each shape: least squares, reweighted so that residuals count linearly."""
+    """Loss, scale and floor for each shape: least squares, reweighted so that residuals count linearly.
+
+    Residuals are measured in `1 / unit`.
+    """
     robust = np.broadcast_to(weights, bases.shape)
-    spread = float(np.ptp(falling)) or 1.0
-    scales, floors, size = _linear(bases, falling, robust, lowest, has_floor)
-    residuals = falling - floors[:, None] - scales[:, None] * bases
-    for _ in range(_ROUNDS):
+    spread = float(np.ptp(falling * unit)) or 1.0
+    for _ in range(_ROUNDS + 1):
+        scales, floors, _ = _linear(bases, falling, robust * unit**2, lowest, has_floor)
+        residuals = (falling - floors[:, None] - scales[:, None] * bases) * unit
         size = np.maximum(1.4826 * np.median(np.abs(residuals), axis=1), 1e-6 * spread)[:, None]
         robust = weights / np.sqrt(1 + (residuals / size) ** 2)
-        scales, floors, _ = _linear(bases, falling, robust, lowest, has_floor)
-        residuals = falling - floors[:, None] - scales[:, None] * bases
-    unit = max(1e-6 * spread, 1.4826 * float(np.median(np.abs(residuals), axis=1).min()))
-    losses = (weights * 2 * (np.sqrt(1 + (residuals / unit) ** 2) - 1)).sum(axis=1)
+    least = max(1e-6 * spread, 1.4826 * float(np.median(np.abs(residuals), axis=1).min()))
+    losses = (weights * 2 * (np.sqrt(1 + (residuals / least) ** 2) - 1)).sum(axis=1)
     return losses, scales, floors
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from foretrain.answers import Answer
+from foretrain.convergence.condition import Condition, Diagnosis, diagnose
 from foretrain.convergence.curves import LEAST_POINTS, Curve, Direction, Floats, Target, without_spikes
 from foretrain.convergence.families import Span
 from foretrain.convergence.families.power_law import PowerLaw
@@ -106,6 +107,7 @@ class Convergence(Answer):
     """The answer. `steps` beyond the horizon are infinite (null in JSON): not met by then.
 
     `probability` is that of meeting the target by `final_step`: the planned end, or the horizon looked at.
+    `condition` says whether the run is improving, diverged, diverging or overfitting.
     """
 
     reaches: bool
@@ -126,6 +128,7 @@ class Convergence(Answer):
     log: SeenPoints
     unit: str = "step"
     epochs: Quantiles | None = None
+    condition: Condition = Condition.IMPROVING
     notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -168,7 +171,8 @@ def forecast(request: ConvergenceRequest) -> Convergence:
     curve = without_spikes(raw)
     target, now = request.target.value, raw.last_step
     end = max(raw.planned_steps or _HORIZON * now, now)
-    met = raw.first_reaching(target)
+    met = raw.first_sustained(target)
+    diagnosis = diagnose(raw)
     steps = np.geomspace(now, end * (1 + 1e-12), _FAN) if end > now else np.array([now, now * (1 + 1e-9)])
     fitted = ensemble(curve, Span(now, raw.planned_steps, request.schedule))
     by_curve = _by_curve(fitted, curve, target, end, steps)
@@ -182,9 +186,7 @@ def forecast(request: ConvergenceRequest) -> Convergence:
     both = by_curve if by_runs is None else _mixed(by_curve, by_runs, share)
     plan = None if by_runs is not None or math.isfinite(met) else _by_plan(request, curve, both)
     both = plan or both
-    quantiles, chance = (
-        (Quantiles(met, met, met), 1.0) if math.isfinite(met) else (both.steps, both.probability)
-    )
+    quantiles, chance = _when(met, both, diagnosis)
     reaches = math.isfinite(met) or (chance >= 0.5 and quantiles.p50 <= end)
     weights = {
         item.family.name: float(weight) for item, weight in zip(fitted.fits, fitted.weights, strict=True)
@@ -200,7 +202,7 @@ def forecast(request: ConvergenceRequest) -> Convergence:
         direction=curve.direction.value,
         seen_steps=now,
         seen_points=len(raw),
-        verdict=_verdict(request, met, reaches, chance, end, both),
+        verdict=_verdict(request, met, reaches, chance, end, both, diagnosis),
         drivers=((_PLAN_RISK,) if plan else ()) + _drivers(request, fitted, by_history, share),
         weights=dict(sorted(weights.items(), key=lambda item: -item[1])),
         neighbours=dict(nearest(by_history[0])) if by_history is not None else {},
@@ -209,7 +211,17 @@ def forecast(request: ConvergenceRequest) -> Convergence:
             *(tuple(getattr(item, level) for item in both.values) for level in ("p10", "p50", "p90")),
         ),
         log=SeenPoints(tuple(raw.steps.tolist()), tuple(raw.values.tolist())),
+        condition=diagnosis.condition,
     )
+
+
+def _when(met: float, both: _Half, diagnosis: Diagnosis) -> tuple[Quantiles, float]:
+    """Steps to the target and the probability of meeting it; none for a run that moves away from it."""
+    if math.isfinite(met):
+        return Quantiles(met, met, met), 1.0
+    if diagnosis.condition is not Condition.IMPROVING:
+        return Quantiles(math.inf, math.inf, math.inf), 0.0
+    return both.steps, both.probability
 
 
 def check(curve: Curve) -> None:
@@ -347,11 +359,20 @@ def _method(fitted: Ensemble, with_history: bool, share: float, met: bool) -> st
 
 
 def _verdict(
-    request: ConvergenceRequest, met: float, reaches: bool, chance: float, end: float, both: _Half
+    request: ConvergenceRequest,
+    met: float,
+    reaches: bool,
+    chance: float,
+    end: float,
+    both: _Half,
+    diagnosis: Diagnosis,
 ) -> str:
     target = request.target
     if math.isfinite(met):
-        return f"{target} was met at step {met:,.0f}"
+        later = f"; {diagnosis.sentence}" if diagnosis.sentence else ""
+        return f"{target} was met at step {met:,.0f}{later}"
+    if diagnosis.sentence:
+        return f"{target} will not be met as the run goes on: {diagnosis.sentence}"
     by = f"the planned end, step {end:,.0f}" if request.curve.planned_steps else f"step {end:,.0f}"
     if not reaches:
         last = both.values[-1]
@@ -371,11 +392,12 @@ def _drivers(
     values = np.array([item.values(np.array([last]))[0] for item in fitted.fits])
     counted = fitted.weights > 0.02
     apart = float(np.ptp(values[counted])) if counted.sum() > 1 else 0.0
-    growth = fitted.growth * math.log(2)
+    size = abs(float(curve.values[-1])) if fitted.relative else 1.0
+    growth, noise = size * fitted.growth * math.log(2), size * fitted.noise
     sizes = {
         f"families of curves differ by {apart:.3g} at twice the steps": apart / 2,
         f"families were {growth:.3g} off when predicted from the log's beginning, at twice the steps": growth,
-        f"noise of the log, {fitted.noise:.3g}": fitted.noise,
+        f"noise of the log, {noise:.3g}": noise,
     }
     drivers = [text for text, size in sorted(sizes.items(), key=lambda item: -item[1]) if size > 0]
     if by_history is not None and share < 0.5:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from foretrain.convergence.curves import Direction, parse_target
+from foretrain.convergence.curves import Curve, Direction, Target, parse_target
 from foretrain.convergence.forecast import Convergence, ConvergenceRequest, forecast, planned
 from foretrain.convergence.history import History
-from foretrain.convergence.logs import read_history, read_log
-from foretrain.convergence.schedules import parse_schedule
+from foretrain.convergence.logs import Log, read_history, read_log
+from foretrain.convergence.schedules import Schedule, logged_schedule, parse_schedule
 from foretrain.errors import InvalidRequest
 
 _NOTED = 3
+_PERCENT = 100.0
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,13 @@ def converge(request: LogRequest) -> Convergence:
     schedule = parse_schedule(request.schedule) if request.schedule else None
     log = read_log(request.log)
     curve = planned(log.curve(target.metric, _direction(request.direction)), request.planned_steps)
+    check_scale(curve, target)
+    history, notes = None, [f"read {log.file}"] if request.log.is_dir() else []
+    if schedule is None:
+        schedule, curve, note = _by_rates(log, curve)
+        notes += note
     if schedule is not None and curve.planned_steps is None:
         raise InvalidRequest("`schedule` requires `planned_steps`, the end of the schedule")
-    history, notes = None, []
     if request.history is not None:
         curves, left_out = read_history(request.history, target.metric, curve.direction)
         others = tuple(
@@ -54,6 +59,35 @@ def converge(request: LogRequest) -> Convergence:
     per_epoch = log.steps_per_epoch
     epochs = answer.steps.scale(1 / per_epoch) if per_epoch else answer.steps if log.unit == "epoch" else None
     return replace(answer, unit=log.unit, epochs=epochs, notes=tuple(notes))
+
+
+def check_scale(curve: Curve, target: Target) -> None:
+    """Refuse a target in percent of a metric that is a fraction, and the other way round."""
+    if curve.direction is not Direction.UP or not len(curve):
+        return
+    low, high = float(curve.values.min()), float(curve.values.max())
+    if low >= 0 and high <= 1 < target.value <= _PERCENT:
+        other, kinds = target.value / _PERCENT, "fractions, the target a percentage"
+    elif 1 < high <= _PERCENT and 0 < target.value <= 1 and low >= 1:
+        other, kinds = target.value * _PERCENT, "percentages, the target a fraction"
+    else:
+        return
+    raise InvalidRequest(
+        f"{target} does not fit the log: {curve.metric} goes from {low:.4g} to {high:.4g}. The log looks "
+        f"like {kinds}; did you mean {target.metric}={other:g}?"
+    )
+
+
+def _by_rates(log: Log, curve: Curve) -> tuple[Schedule | None, Curve, list[str]]:
+    """The schedule that logged learning rates follow, and the curve with the end of that schedule."""
+    logged = log.learning_rates
+    read = None if logged is None else logged_schedule(*logged, curve.planned_steps)
+    if read is None:
+        return None, curve, []
+    end = max(read.planned_steps, curve.last_step)
+    where = f"{read.schedule.name}, to {log.unit} {end:,.0f}"
+    note = f"the schedule is read from the logged learning rates: {where}"
+    return read.schedule, planned(curve, end), [note]
 
 
 def _direction(text: str | None) -> Direction | None:

@@ -4,6 +4,8 @@ At rolling origins (half, 65 and 80 % of the log) each family is fitted to what 
 what came after. Weights fall with the fourth power of that error; its growth with the horizon is the spread:
 
     σ(k)² = noise² + (growth · ln(k / now))²
+
+in units of the metric, or relative to its value where the curve is fitted so (`fitting.is_relative`).
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import numpy as np
 
 from foretrain.convergence.curves import Curve, Floats, smoothed
 from foretrain.convergence.families import Family, Span, families
-from foretrain.convergence.fitting import Fit, condensed, fit, lowest_floor
+from foretrain.convergence.fitting import Fit, condensed, fit, is_relative, lowest_floor
 from foretrain.estimates import Quantiles
 
 _ORIGINS = (0.5, 0.65, 0.8)
@@ -35,13 +37,15 @@ class Ensemble:
     growth: float
     now: float
     bounds: tuple[float, float]
+    relative: bool = False
 
     def members(self, steps: Floats) -> tuple[Floats, Floats]:
         """Curves at these steps and their weights: each family at ten levels of its error."""
         middles = np.stack([item.values(steps) for item in self.fits])
         horizon = np.log(np.maximum(np.asarray(steps) / self.now, 1.0))
         spread = np.sqrt(self.noise**2 + (self.growth * horizon) ** 2)
-        curves = middles[:, None, :] + _NODES[None, :, None] * spread[None, None, :]
+        away = _NODES[None, :, None] * spread[None, None, :]
+        curves = middles[:, None, :] * np.exp(away) if self.relative else middles[:, None, :] + away
         weights = np.repeat(self.weights / len(_NODES), len(_NODES))
         return np.clip(curves.reshape(-1, len(steps)), *self.bounds), weights
 
@@ -60,12 +64,13 @@ def ensemble(curve: Curve, span: Span, chosen: Sequence[Family] = ()) -> Ensembl
     least = max(float(errors.min()), 1e-12)
     weights = (least / np.maximum(errors, 1e-12)) ** _SHARPNESS
     weights /= weights.sum()
-    noise = (
-        1.4826 * float(np.median(np.abs(points.values - smoothed(points.values)))) if len(points) > 4 else 0.0
-    )
+    relative = is_relative(points)
+    unit = np.abs(points.values) if relative else np.ones(len(points))
+    off = np.abs(points.values - smoothed(points.values)) / unit
+    noise = 1.4826 * float(np.median(off)) if len(points) > 4 else 0.0
     lowest = lowest_floor(curve)
     bounds = (lowest, np.inf) if curve.direction.sign > 0 else (-np.inf, -lowest)
-    return Ensemble(fits, weights, noise, float(weights @ slopes), curve.last_step, bounds)
+    return Ensemble(fits, weights, noise, float(weights @ slopes), curve.last_step, bounds, relative)
 
 
 def applicable(span: Span) -> tuple[Family, ...]:
@@ -87,9 +92,11 @@ def _rolled(points: Curve, span: Span, tried: Sequence[Family]) -> tuple[Floats,
         if len(before) < _LEAST_AT_ORIGIN or not beyond.any():
             continue
         horizon = np.log(points.steps[beyond] / before.last_step)
+        unit = np.abs(points.values[beyond]) if is_relative(points) else 1.0
         early = Span(before.last_step, span.planned_steps, span.schedule)
         for index, family in enumerate(tried):
-            off = np.abs(fit(before, family, early).values(points.steps[beyond]) - points.values[beyond])
+            ahead = fit(before, family, early).values(points.steps[beyond])
+            off = np.abs(ahead - points.values[beyond]) / unit
             misses[index].append(float(np.mean(off)))
             slopes[index].append(float(np.sqrt(np.mean(off**2)) / np.mean(horizon)))
     if not misses[0]:

@@ -105,3 +105,75 @@ def annealing_areas(schedule: Schedule, share: Floats, memory: float = 0.1) -> t
         held[index] = total
     second = np.cumsum(held) * spacing
     return np.interp(share, grid, first), np.interp(share, grid, second)
+
+
+@dataclass(frozen=True)
+class LoggedSchedule:
+    """A schedule that a log's learning rates follow, and where it ends."""
+
+    schedule: Schedule
+    planned_steps: float
+
+
+_LEAST_RATES = 5
+_LEAST_FALL = 0.05
+_AGREEMENT = 0.02
+
+
+def logged_schedule(steps: Floats, rates: Floats, planned_steps: float | None) -> LoggedSchedule | None:
+    """The schedule of logged learning rates: linear or cosine decay, or steps where the end is known.
+
+    None where the rate has hardly fallen since its peak, or follows none of these within 2 % of the peak. The
+    end of a decay follows from its shape; `planned_steps` has to agree with it if it is given.
+    """
+    if len(rates) < _LEAST_RATES or not float(rates.max()) > 0:
+        return None
+    peak = int(np.argmax(rates))
+    after, share = steps[peak:], rates[peak:] / float(rates.max())
+    if len(after) < _LEAST_RATES or 1 - float(share.min()) < _LEAST_FALL:
+        return None
+    if planned_steps is not None and len(np.unique(np.round(share, 6))) <= len(share) // 3:
+        return _stepwise(after, share, planned_steps)
+    for decay in (_linear, _cosine):
+        decayed = decay(after, share)
+        if decayed is not None and (
+            planned_steps is None or abs(decayed.planned_steps / planned_steps - 1) < 5 * _AGREEMENT
+        ):
+            return decayed if planned_steps is None else LoggedSchedule(decayed.schedule, planned_steps)
+    return None
+
+
+def _linear(steps: Floats, share: Floats) -> LoggedSchedule | None:
+    falling = share < 1 - _AGREEMENT / 2
+    if falling.sum() < 2:
+        return None
+    slope, level = np.polyfit(steps[falling], share[falling], 1)
+    if slope >= 0:
+        return None
+    end = float(-level / slope)
+    tail = float(-1 / (slope * end))
+    schedule = Linear(1.0 if tail > 1 - 5 * _AGREEMENT else tail)
+    agrees = np.abs(np.clip(level + slope * steps, 0.0, 1.0) - share).max() < _AGREEMENT
+    return LoggedSchedule(schedule, max(end, float(steps[-1]))) if agrees and tail > 0 else None
+
+
+def _cosine(steps: Floats, share: Floats) -> LoggedSchedule | None:
+    inside = (share > _AGREEMENT) & (share < 1 - _AGREEMENT)
+    for start in (float(steps[0]), 0.0):  # with a warm-up before the decay, and without
+        if not inside.any():
+            return None
+        angle = np.arccos(2 * share[inside] - 1) / np.pi
+        length = float(np.median((steps[inside] - start) / angle))
+        curve = Cosine().rate((steps - start) / length)
+        if np.abs(curve - share).max() < _AGREEMENT:
+            return LoggedSchedule(Cosine(), max(start + length, float(steps[-1])))
+    return None
+
+
+def _stepwise(steps: Floats, share: Floats, planned_steps: float) -> LoggedSchedule | None:
+    drops = np.flatnonzero(share[1:] < share[:-1] * (1 - _LEAST_FALL)) + 1
+    if not len(drops):
+        return None
+    factor = float(np.median(share[drops] / share[drops - 1]))
+    at = tuple(float(steps[place] / planned_steps) for place in drops)
+    return LoggedSchedule(Step(at, factor), planned_steps)

@@ -9,10 +9,14 @@ from foretrain.errors import InvalidRequest, MissingData
 
 if TYPE_CHECKING:
     from foretrain.convergence.forecast import Convergence
+    from foretrain.learning.regression.learn import LearnAnswer
     from foretrain.learning.scaling.answer import ScalingAnswer
     from foretrain.measuring.watching.report import Report
     from foretrain.planning.rent_or_buy import RentOrBuy
     from foretrain.prediction.advice.scaling_curve import ScalingCurve
+    from foretrain.prediction.resources.consumption import Consumption
+    from foretrain.prediction.resources.pair_answer import PairAnswer
+    from foretrain.prediction.resources.what_if import ConsumptionAnswer
     from foretrain.store.runs import Resource
 
 FORMATS = (".png", ".svg", ".pdf")
@@ -21,7 +25,7 @@ FORMATS = (".png", ".svg", ".pdf")
 def draw_rent_or_buy(answer: RentOrBuy, path: Path) -> None:
     """Cumulative cost of owning and of renting against hours of use, with the break-even marked."""
     check_format(path)
-    figure, axes = _figure()
+    figure, axes = new_figure()
     curves = answer.curves
     axes.plot(curves.hours, curves.own_usd, label="own", linewidth=2)
     axes.plot(curves.hours, curves.rent_usd, label="rent", linewidth=2)
@@ -39,13 +43,13 @@ def draw_rent_or_buy(answer: RentOrBuy, path: Path) -> None:
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False)
-    _save(figure, path)
+    save(figure, path)
 
 
 def draw_step_scaling(answer: ScalingAnswer, path: Path) -> None:
     """Step time over devices, one line with its 80 % interval for each batch size; timings as points."""
     check_format(path)
-    figure, axes = _figure()
+    figure, axes = new_figure()
     for batch in sorted({row.batch for row in answer.predictions}):
         rows = sorted(
             (row for row in answer.predictions if row.batch == batch),
@@ -64,13 +68,40 @@ def draw_step_scaling(answer: ScalingAnswer, path: Path) -> None:
     axes.set(xlabel="GPUs", ylabel="seconds a step", title=f"Scaling ({answer.model.form}); x = timed")
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False)
-    _save(figure, path)
+    save(figure, path)
+
+
+def draw_residuals(answer: LearnAnswer, path: Path) -> None:
+    """Rows that were left out: predicted over measured, and the residuals with the 80 % interval."""
+    check_format(path)
+    figure, _ = new_figure()
+    figure.clear()
+    figure.set_size_inches(9.6, 4.2)
+    left, right = figure.subplots(1, 2)
+    measured = [row.measured for row in answer.held_out]
+    predicted = [row.predicted for row in answer.held_out]
+    ends = [min(measured), max(measured)]
+    left.plot(ends, ends, color="0.5", linewidth=1)
+    left.plot(measured, predicted, ".", alpha=0.7)
+    left.set(xscale="log", yscale="log", xlabel=f"measured {answer.target}", ylabel="predicted",
+             title=f"{answer.best.technique}, rows left out ({answer.splits[0]})")  # fmt: skip
+    ratios = [value / row for value, row in zip(predicted, measured, strict=True)]
+    right.axhspan(1 / answer.model.p90, 1 / answer.model.p10, color="0.8", linewidth=0, label="80 % interval")
+    right.axhline(1.0, color="0.5", linewidth=1)
+    right.plot(measured, ratios, ".", alpha=0.7)
+    right.set(xscale="log", xlabel=f"measured {answer.target}", ylabel="predicted / measured",
+              title="Residuals")  # fmt: skip
+    right.legend(frameon=False)
+    for axes in (left, right):
+        axes.grid(visible=True, alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+    save(figure, path)
 
 
 def draw_scaling_curve(curve: ScalingCurve, model: str, path: Path) -> None:
     """Samples per second over devices, with perfect scaling, the knee and the best number."""
     check_format(path)
-    figure, axes = _figure()
+    figure, axes = new_figure()
     counts = [point.devices for point in curve.points]
     speeds = [point.samples_per_second for point in curve.points]
     perfect = [speeds[0] / counts[0] * count for count in counts]
@@ -89,13 +120,13 @@ def draw_scaling_curve(curve: ScalingCurve, model: str, path: Path) -> None:
     fixed = "same batch in all" if curve.is_batch_fixed else "same batch for each"
     axes.set(xlabel="devices", ylabel="samples per second", title=f"Scaling of {model} ({fixed})")
     axes.legend(frameon=False)
-    _save(figure, path)
+    save(figure, path)
 
 
 def draw_convergence(answer: Convergence, path: Path) -> None:
     """The log, the fan of what is to come, the target, and the steps at which it is met."""
     check_format(path)
-    figure, axes = _figure()
+    figure, axes = new_figure()
     fan, steps = answer.fan, answer.steps
     axes.plot(
         answer.log.steps, answer.log.values, color="0.3", marker=".", markersize=3, linewidth=1, label="log"
@@ -114,16 +145,17 @@ def draw_convergence(answer: Convergence, path: Path) -> None:
     axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.set(xlabel=answer.unit, ylabel=answer.target.metric, title="Convergence")
     axes.legend(frameon=False)
-    _save(figure, path)
+    save(figure, path)
 
 
 def draw_run(report: Report, path: Path) -> None:
     """Steps and resources of a run while it took steps; bursts are shaded, the prediction is a band."""
-    from foretrain.measuring.bursts import series_of, within
+    from foretrain.measuring.bursts import series_of
+    from foretrain.prediction.resources.bursts import within
 
     check_format(path)
     drawn = [(bursts, series_of(bursts, report.run.series)) for bursts in report.bursts]
-    figure, _ = _figure()
+    figure, _ = new_figure()
     figure.clear()
     figure.set_size_inches(8.4, 1.9 * (1 + len(drawn)))
     all_axes = figure.subplots(1 + len(drawn), 1, sharex=True, squeeze=False)[:, 0]
@@ -145,7 +177,7 @@ def draw_run(report: Report, path: Path) -> None:
         start, end = report.window
         all_axes[-1].set_xlim(start - 0.1 * (end - start), end + 0.05 * (end - start))
     all_axes[-1].set_xlabel("seconds since the start (bursts shaded)")
-    _save(figure, path)
+    save(figure, path)
 
 
 def _draw_steps(axes: Any, report: Report) -> None:
@@ -171,6 +203,51 @@ def _axis_unit(resource: Resource) -> tuple[float, str]:
     return {"bytes": (1e9, "GB"), "bytes/s": (1e6, "MB/s"), "share": (0.01, "%")}.get(unit, (1.0, unit))
 
 
+def draw_consumption(answer: ConsumptionAnswer, path: Path) -> None:
+    """Four resources of a worker over two cycles, one line for the step as asked and one for each change."""
+    from foretrain.answers import Infeasible
+
+    changed = [(each.change, each.answer) for each in answer.what_if]
+    drawn = [("as asked", answer.consumption)]
+    drawn += [(name, each) for name, each in changed if not isinstance(each, Infeasible)]
+    _draw_cycles(drawn, answer.consumption.workload.source.name, path)
+
+
+def draw_pair(answer: PairAnswer, path: Path) -> None:
+    """Four resources of two jobs, each as if it were alone."""
+    names = [f"{job.workload.source.name}, batch {job.batch}" for job in answer.jobs]
+    _draw_cycles([*zip(names, answer.jobs, strict=True)], answer.jobs[0].cluster.name, path)
+
+
+_CYCLES_DRAWN = 2
+
+
+def _draw_cycles(drawn: list[tuple[str, Consumption]], title: str, path: Path) -> None:
+    check_format(path)
+    first = drawn[0][1]
+    figure, _ = new_figure()
+    figure.clear()
+    figure.set_size_inches(8.4, 1.9 * len(first.resources))
+    span = _CYCLES_DRAWN * max(each.cycle_seconds for _, each in drawn)
+    all_axes = figure.subplots(len(first.resources), 1, sharex=True, squeeze=False)[:, 0]
+    for place, (axes, resource) in enumerate(zip(all_axes, first.resources, strict=True)):
+        scale, unit = _axis_unit(resource.resource)
+        for name, each in drawn:
+            mine = each.resources[place].resource
+            series = each.cycle.signals[mine].sampled(mine, each.cycle_seconds / 200)
+            kept = series.seconds <= span
+            axes.plot(series.seconds[kept], series.values[kept] / scale, linewidth=1.2, label=name)
+        axes.set(ylabel=unit, ylim=(0, None))
+        axes.set_title(resource.name.replace("_", " "), fontsize=9, loc="left")
+        axes.grid(visible=True, alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+    all_axes[-1].set_xlabel(f"seconds ({title})")
+    all_axes[-1].set_xlim(0, span)
+    if len(drawn) > 1:
+        all_axes[0].legend(frameon=False, fontsize=8, loc="upper right", ncols=3)
+    save(figure, path)
+
+
 def check_format(path: Path) -> None:
     """Refuse a file whose name does not end in a known format, or whose folder does not exist."""
     if path.suffix.lower() not in FORMATS:
@@ -179,7 +256,8 @@ def check_format(path: Path) -> None:
         raise InvalidRequest(f"cannot draw into {path}: there is no folder {path.parent}")
 
 
-def _figure() -> tuple[Any, Any]:
+def new_figure() -> tuple[Any, Any]:
+    """An empty figure of one chart."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -191,7 +269,7 @@ def _figure() -> tuple[Any, Any]:
     return figure, axes
 
 
-def _save(figure: Any, path: Path) -> None:
+def save(figure: Any, path: Path) -> None:
     """Write the figure; the same figure always gives the same SVG, so that charts can be kept in git."""
     from matplotlib import rc_context
 

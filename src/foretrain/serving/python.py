@@ -9,22 +9,26 @@ as a table. Each verb also takes its request (`ft.predict(ft.PredictRequest(mode
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from foretrain.decoding import options
 from foretrain.errors import InvalidRequest
-from foretrain.serving import verbs
+from foretrain.serving import schedules, verbs
 from foretrain.serving.requests import (
     ConvergeRequest,
     GuideRequest,
+    LearnRequest,
     PlanRequest,
     PredictRequest,
     RentOrBuyRequest,
     Request,
+    RunRequest,
     ScalingRequest,
+    ScheduleRequest,
+    SimulateRequest,
     TraceRequest,
     request_from,
 )
@@ -33,12 +37,17 @@ if TYPE_CHECKING:
     import torch
 
     from foretrain.answers import Infeasible
+    from foretrain.backends.answer import RealRun
     from foretrain.convergence.forecast import Convergence
     from foretrain.jobs.predict import JobPrediction
+    from foretrain.learning.regression.learn import LearnAnswer
     from foretrain.learning.scaling.answer import ScalingAnswer
     from foretrain.planning.frontier import Frontier
     from foretrain.planning.guide.guide import Guide
     from foretrain.planning.rent_or_buy import RentOrBuy
+    from foretrain.scheduling.accounting import Outcome
+    from foretrain.scheduling.comparison import Comparison
+    from foretrain.scheduling.forecast import Schedule
     from foretrain.workloads.readers import ModelSource
     from foretrain.workloads.trace import Trace
 
@@ -157,6 +166,24 @@ def scaling(timings: str | Path | ScalingRequest, **options: Any) -> ScalingAnsw
     return verbs.scaling(_request(ScalingRequest, timings, options, "timings"))
 
 
+@_keywords(LearnRequest)
+def learn(
+    table: str | Path | Sequence[Mapping[str, Any]] | LearnRequest | None = None, **options: Any
+) -> LearnAnswer:
+    """Learn what runs take from a table of timings (a CSV file or rows as dicts), or from stored `runs`.
+
+    >>> rows = [{"batch": batch, "seconds": 0.01 + 0.002 * batch} for batch in (4, 8, 16, 24, 32, 48, 64)]
+    >>> answer = ft.learn(rows, target="seconds", technique="linear", split="batch-size")
+    >>> answer.model.formula
+    'seconds = 0.01 + 0.002 · (batch)'
+    >>> round(answer.model.predict([{"batch": 128}])[0].p50, 3)
+    0.266
+    """
+    if table is None or isinstance(table, str | Path | Request):
+        return verbs.learn(_request(LearnRequest, table, options, "table"))
+    return verbs.learn(_request(LearnRequest, None, options), rows=table)
+
+
 @_keywords(RentOrBuyRequest)
 def rent_or_buy(request: RentOrBuyRequest | None = None, **options: Any) -> RentOrBuy:
     """After how many hours of use does owning a machine win?
@@ -166,6 +193,37 @@ def rent_or_buy(request: RentOrBuyRequest | None = None, **options: Any) -> Rent
     3733
     """
     return verbs.rent_or_buy(_request(RentOrBuyRequest, request, options))
+
+
+@_keywords(SimulateRequest)
+def simulate(jobs: str | Path | SimulateRequest | None = None, **options: Any) -> Outcome | Comparison:
+    """Simulate many jobs on a cluster over their whole horizon; several policies are compared.
+
+    >>> answer = ft.simulate(generate="low", nodes=2, seed=1, policy=["fifo", "edf-packed"], bound=False)
+    >>> [outcome.policy for outcome in answer.outcomes], answer.best.policy
+    (['fifo', 'edf-packed'], 'edf-packed')
+    """
+    return schedules.simulate(_request(SimulateRequest, jobs, options, "jobs"))
+
+
+@_keywords(ScheduleRequest)
+def schedule(jobs: str | Path | ScheduleRequest, **options: Any) -> Schedule:
+    """Decide once which jobs run where, and predict start, end and cost of all of them.
+
+    >>> answer = ft.schedule(example_jobs, cluster=example_cluster, times=example_times, policy="edf-packed")
+    >>> answer.jobs[0].runs
+    True
+    """
+    return schedules.schedule(_request(ScheduleRequest, jobs, options, "jobs"))
+
+
+@_keywords(RunRequest)
+def run(jobs: str | Path | RunRequest, **options: Any) -> RealRun:
+    """Run jobs for real, on this machine, a Ray cluster or a Slurm cluster, until all have ended.
+
+    A schedule of the same `name` is resumed: no job is started twice or lost.
+    """
+    return schedules.run(_request(RunRequest, jobs, options, "jobs"))
 
 
 def _with_source(

@@ -5,8 +5,8 @@ Each verb turns the names, numbers and paths of its request into the core's noun
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from foretrain.errors import InvalidRequest
@@ -16,10 +16,12 @@ from foretrain.serving.requests import (
     GuideRequest,
     InputFields,
     JobFields,
+    LearnRequest,
     LengthFields,
     ModelField,
     OffersRequest,
     PlanRequest,
+    PredictedJob,
     PredictRequest,
     RentOrBuyRequest,
     Request,
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     from foretrain.jobs.job import JobOptions
     from foretrain.jobs.length import LengthRequest
     from foretrain.jobs.predict import JobPrediction
+    from foretrain.learning.regression.learn import LearnAnswer
+    from foretrain.learning.regression.table import Table
     from foretrain.learning.scaling.answer import ScalingAnswer
     from foretrain.planning.frontier import Frontier
     from foretrain.planning.guide.guide import Guide
@@ -50,6 +54,8 @@ if TYPE_CHECKING:
 
 Progress = Callable[[str], None]
 END_TO_END = "end-to-end"
+PREDICTED = "predicted_seconds"
+"""The column of foretrain's own prediction in a table to learn from."""
 
 
 def no_progress(_: str) -> None:
@@ -132,7 +138,7 @@ def plan(
         batches=BatchLimits(
             request.batch, request.micro_batches, request.global_batch, request.max_global_batch
         ),
-        strategies=_plan_strategies(request.strategy),
+        strategies=plan_strategies(request.strategy),
         limits=Limits(request.deadline, request.budget, request.confidence),
         input=input_options(request),
         stream=_stream(request),
@@ -142,7 +148,8 @@ def plan(
     return core(problem, progress)
 
 
-def _plan_strategies(names: tuple[str, ...]) -> tuple[str, ...]:
+def plan_strategies(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Strategies as `plan` compares them."""
     from foretrain.prediction.strategies.catalogue import AUTO, plan_words
 
     if names == (AUTO,):
@@ -212,8 +219,6 @@ def scaling(request: ScalingRequest, progress: Progress = no_progress) -> Scalin
 
 def _with_prediction(problem: Any, request: ScalingRequest, progress: Progress) -> Any:
     """The same with a prediction from model and hardware as the prior."""
-    from dataclasses import replace
-
     from foretrain.facts.hardware import hardware
     from foretrain.learning.scaling.from_hardware import PredictedJob
     from foretrain.prediction.scenario import Parallelism
@@ -233,6 +238,44 @@ def _with_prediction(problem: Any, request: ScalingRequest, progress: Progress) 
         prediction_error=predicted.error(problem.timed),
         devices_per_node=predicted.devices_per_node,
     )
+
+
+def learn(
+    request: LearnRequest, progress: Progress = no_progress, rows: Sequence[Mapping[str, Any]] = ()
+) -> LearnAnswer:
+    """The regression that predicts a user's own timings best; `rows` in place of a table or stored runs."""
+    from foretrain.learning.regression.learn import learn as core
+    from foretrain.learning.regression.predictions import with_predictions
+    from foretrain.learning.regression.table import sample_of, table_of
+
+    if (request.table is not None) + (request.runs is not None) + bool(rows) != 1:
+        raise InvalidRequest("learn takes either a `table` of timings or `runs` of the store")
+    table, target = (table_of(rows), request.target) if rows else _learning_table(request)
+    if target is None:
+        raise InvalidRequest(f"give `target`, the column to predict: one of {', '.join(table.columns)}")
+    problem = ""
+    features = request.features
+    if request.gray_box:
+        table, problem = with_predictions(table, request.model or "", progress)
+        features = (*features, PREDICTED) if features and PREDICTED in table.columns else features
+    sample = sample_of(table, target, tuple(dict.fromkeys(features)), request.drop_missing)
+    if problem:
+        sample = replace(sample, notes=(*sample.notes, problem))
+    return core(sample, request.split, request.technique, progress)
+
+
+def _learning_table(request: LearnRequest) -> tuple[Table, str | None]:
+    from foretrain.learning.regression.from_runs import STEP_SECONDS, table_of_runs
+    from foretrain.learning.regression.table import read_table
+    from foretrain.store import open_store
+    from foretrain.store.queries import parse_query
+
+    if request.table is not None:
+        return read_table(request.table), request.target
+    with open_store(request.store) as store:
+        runs, place = store.runs(parse_query(request.runs or "")), store.place
+    target = request.target or STEP_SECONDS
+    return table_of_runs(runs, f"runs of {place}", target), target
 
 
 def rent_or_buy(request: RentOrBuyRequest) -> RentOrBuy:
@@ -305,7 +348,7 @@ def input_options(request: InputFields) -> InputOptions:
     return InputOptions(request.dataset, request.storage, request.loader_workers, request.prefetch)
 
 
-def cost_model(request: PredictRequest) -> CostModel | str:
+def cost_model(request: PredictRequest | PredictedJob) -> CostModel | str:
     """The cost model by name, or fitted to the user's own timings."""
     from foretrain.prediction.operators.catalogue import CHOICES
 
@@ -320,26 +363,27 @@ def cost_model(request: PredictRequest) -> CostModel | str:
         return _fitted(request, name)
     if timings is None:
         raise InvalidRequest(f"`cost_model` {END_TO_END} is fitted to your own timings: give `timings` FILE")
-    from foretrain.learning.regression.cost_model import end_to_end_steps
+    from foretrain.learning.regression.cost_model import timed_steps
 
-    return end_to_end_steps(timings, request.model)
+    return timed_steps(timings, request.model)
 
 
-def _fitted(request: PredictRequest, file: str) -> CostModel:
-    """The end-to-end cost model of a file of timings."""
+def _fitted(request: PredictRequest | PredictedJob, file: str) -> CostModel:
+    """The cost model of a saved model, or of a file of timings."""
     from pathlib import Path
 
-    from foretrain.learning.regression.cost_model import end_to_end_steps
+    from foretrain.learning.regression.cost_model import learned_steps
     from foretrain.prediction.operators.catalogue import CHOICES
 
     path = Path(file).expanduser()
     if not path.suffix and not path.exists():
         raise InvalidRequest(
-            f"`cost_model` {file!r} is not one of {', '.join((*CHOICES, END_TO_END))} or a FILE of timings"
+            f"`cost_model` {file!r} is not one of {', '.join((*CHOICES, END_TO_END))}, a FILE of timings "
+            "or a model that `learn` saved"
         )
     if request.timings is not None:
-        raise InvalidRequest("`cost_model` is a file of timings already; leave out `timings`")
-    return end_to_end_steps(path, request.model)
+        raise InvalidRequest("`cost_model` is a file already; leave out `timings`")
+    return learned_steps(path, request.model)
 
 
 def _job(request: PredictRequest) -> tuple[LengthRequest, JobOptions]:

@@ -4,6 +4,10 @@
 `predictions` what was predicted before a run; `worker_steps` and `series` compressed arrays. A campaign and a
 trial are columns of the run: a unique constraint keeps a campaign from storing a trial twice. Rows that
 belong to a run are deleted with it.
+
+`schedules` holds schedules that run for real: `schedule_jobs` what became of each job, `attempts` every start
+of a job with what finds it again after a restart, `node_intervals` the bill and `slots` the forecast beside
+it. Their times are seconds since the schedule began.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from typing import Any
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     Column,
     DateTime,
     Dialect,
@@ -187,3 +192,103 @@ series = Table(
     Column("values", LargeBinary, nullable=False),
 )
 """Arrays are encoded by `foretrain.store.arrays`; `position` is the place within the run."""
+
+
+schedules = Table(
+    "schedules",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    Column("backend", Text, nullable=False),
+    Column("policy", Text, nullable=False),
+    Column("folder", Text, nullable=False),
+    Column("created_at", UtcTime, nullable=False),
+    Column("boot", Text, nullable=False),
+    Column("origin_seconds", Double, nullable=False),
+    Column("last_seconds", Double, nullable=False),
+    Column("problem", Text, nullable=False),
+    Column("hosts", PlainData, nullable=False),
+)
+"""`origin_seconds` is the start on the monotonic clock of the machine as booted then (`boot`); `last_seconds`
+the latest time that was recorded; `problem` a digest of jobs and fleet; `hosts` the machine of each node.
+"""
+
+
+def _of_schedule(*, is_key: bool = True) -> Column[str]:
+    return Column(
+        "schedule",
+        String(32),
+        ForeignKey("schedules.id", ondelete="CASCADE"),
+        primary_key=is_key,
+        nullable=False,
+    )
+
+
+schedule_jobs = Table(
+    "schedule_jobs",
+    metadata,
+    _of_schedule(),
+    Column("job", String(255), primary_key=True),
+    Column("status", String(32), nullable=False),
+    Column("work_left", Double, nullable=False),
+    Column("pace", Double, nullable=False),
+    Column("starts", Integer, nullable=False),
+    Column("failures", Integer, nullable=False),
+    Column("run_seconds", Double, nullable=False),
+    Column("start_seconds", Quantity),
+    Column("finish_seconds", Quantity),
+    Column("message", Text, nullable=False),
+)
+
+attempts = Table(
+    "attempts",
+    metadata,
+    Column("key", String(64), primary_key=True),
+    _of_schedule(is_key=False),
+    Column("job", String(255), nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("state", String(32), nullable=False),
+    Column("node_type", Text, nullable=False),
+    Column("gpus", Integer, nullable=False),
+    Column("nodes", PlainData, nullable=False),
+    Column("hosts", PlainData, nullable=False),
+    Column("devices", PlainData, nullable=False),
+    Column("handle", PlainData),
+    Column("started_seconds", Double, nullable=False),
+    Column("ended_seconds", Quantity),
+    Column("exit_code", Integer),
+    Column("message", Text, nullable=False),
+    UniqueConstraint("schedule", "job", "number", name="attempts_number"),
+)
+
+node_intervals = Table(
+    "node_intervals",
+    metadata,
+    _of_schedule(),
+    Column("position", Integer, primary_key=True, autoincrement=False),
+    Column("node", Integer, nullable=False),
+    Column("node_type", Text, nullable=False),
+    Column("usd_per_hour", Double, nullable=False),
+    Column("on_since", Double, nullable=False),
+    Column("start_seconds", Double, nullable=False),
+    Column("end_seconds", Quantity),
+    Column("is_last", Boolean, nullable=False),
+    Column("shares", PlainData, nullable=False),
+)
+"""A node between two changes; `end_seconds` is NULL while it lasts, `is_last` where it was switched off
+then.
+"""
+
+slots = Table(
+    "slots",
+    metadata,
+    _of_schedule(),
+    Column("position", Integer, primary_key=True, autoincrement=False),
+    Column("start_seconds", Double, nullable=False),
+    Column("event", Text, nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("forecast_seconds", Double, nullable=False),
+    Column("forecast_usd", Double, nullable=False),
+    Column("decision_seconds", Double, nullable=False),
+)
+"""What a decision was expected to cost until the next event."""

@@ -16,11 +16,26 @@ from foretrain.errors import InvalidRequest, UnknownName
 if TYPE_CHECKING:
     from torch import nn
 
-ATTENTION_PROJECTIONS = (
-    "q_proj", "k_proj", "v_proj", "o_proj", "query", "key", "value", "q_lin", "k_lin", "v_lin", "out_lin",
-    "query_key_value", "Wqkv", "qkv_proj", "qkv", "c_attn", "q", "k", "v", "o",
+DEFAULT_TARGETS = (
+    "q_proj", "v_proj", "query", "value", "q_lin", "v_lin", "q", "v", "query_key_value", "Wqkv", "qkv_proj",
+    "qkv", "c_attn", "in_proj", "x_proj",
 )  # fmt: skip
-"""Names that attention projections usually have: the layers LoRA is put on unless others are named."""
+"""The layers LoRA is put beside unless others are named: queries and values, or what makes them together.
+
+PEFT's defaults by architecture (`TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING`)."""
+
+ALL_LINEAR = "all-linear"
+_SAME_LAYER = (
+    {"q_proj", "query", "q_lin", "q"},
+    {"k_proj", "key", "k_lin", "k"},
+    {"v_proj", "value", "v_lin", "v"},
+    {"o_proj", "output", "out_proj", "out_lin", "o"},
+    {"gate_proj", "gate"},
+    {"up_proj", "up", "fc_in"},
+    {"down_proj", "down", "fc_out"},
+    {"qkv", "qkv_proj", "Wqkv", "query_key_value", "c_attn"},
+)
+"""Names that different models give the same layer: a target of one name selects any of them."""
 
 _KEYS = ("r", "targets", "quantised")
 
@@ -29,8 +44,8 @@ _KEYS = ("r", "targets", "quantised")
 class LoraOptions:
     """The rank of the trained matrices, the layers they stand beside, and whether the rest is in four bits.
 
-    `targets` are last parts of layer names; none means the attention projections, or all linear layers of a
-    model that has none by a usual name.
+    `targets` are last parts of layer names, or `all-linear`: all linear layers but the output. None means the
+    queries and values, as PEFT chooses, or all linear layers of a model that has none by a usual name.
     """
 
     rank: int = 16
@@ -68,7 +83,9 @@ def apply_lora(module: nn.Module, options: LoraOptions) -> nn.Module:
     from foretrain.workloads.lora_layers import adapted, four_bit
 
     linears = _linears(module)
-    chosen = _targets(list(linears), options)
+    if not linears:
+        raise InvalidRequest("this model has no linear layers for LoRA to stand beside")
+    chosen = _targets(list(linears), options, _output_layer(module, linears))
     module.requires_grad_(False)
     frozen: dict[str, nn.Module] = dict(linears)
     if options.quantised:
@@ -111,13 +128,22 @@ def _output_layer(module: nn.Module, linears: dict[str, nn.Module]) -> str:
     return list(linears)[-1]
 
 
-def _targets(paths: list[str], options: LoraOptions) -> list[str]:
-    if not paths:
-        raise InvalidRequest("this model has no linear layers for LoRA to stand beside")
+def _targets(paths: list[str], options: LoraOptions, output: str) -> list[str]:
     last_parts = {path: path.rpartition(".")[2] for path in paths}
+    if options.targets == (ALL_LINEAR,):
+        return [path for path in paths if path != output] or paths
     names = sorted(set(last_parts.values()))
-    for target in options.targets:
-        if target not in names:
-            raise UnknownName("linear layer", target, names, f"Linear layers: {', '.join(names[:20])}.")
-    wanted = options.targets or ATTENTION_PROJECTIONS
-    return [path for path, name in last_parts.items() if name in wanted] or paths
+    wanted = {name for target in options.targets for name in _named(target, names)}
+    chosen = [path for path, name in last_parts.items() if name in (wanted or DEFAULT_TARGETS)]
+    return chosen or paths
+
+
+def _named(target: str, names: list[str]) -> set[str]:
+    """The layer names that a target selects: itself, or what this model calls the same layer."""
+    if target in names:
+        return {target}
+    same = next((group for group in _SAME_LAYER if target in group), set())
+    if not same & set(names):
+        known = f"Linear layers: {', '.join([*names[:20], ALL_LINEAR])}."
+        raise UnknownName("linear layer", target, names, known)
+    return same & set(names)

@@ -79,7 +79,11 @@ class FourBitLinear(nn.Module):
 
 
 class LoraLinear(nn.Module):
-    """A frozen layer plus up(down(x)), scaled; only `down` and `up` are trained."""
+    """A frozen layer plus up(down(x)), scaled; only `down` and `up` are trained.
+
+    They stay in FP32 where the module is converted to half precision, and their input is cast to it, as PEFT
+    does by default (`autocast_adapter_dtype`).
+    """
 
     def __init__(self, base: nn.Module, inputs: int, outputs: int, rank: int, device: torch.device) -> None:
         super().__init__()
@@ -88,9 +92,21 @@ class LoraLinear(nn.Module):
         self.up = nn.Linear(rank, outputs, bias=False, device=device)
         self.scale = 1.0  # alpha = rank; another alpha costs the same
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> LoraLinear:
+        """As `Module._apply`, but the trained matrices keep their precision."""
+        own = {id(self.down.weight), id(self.up.weight)}
+
+        def convert(tensor: Tensor) -> Tensor:
+            converted = fn(tensor)
+            return tensor.to(converted.device) if id(tensor) in own else converted
+
+        super()._apply(convert, recurse)  # type: ignore[no-untyped-call]
+        return self
+
     def forward(self, x: Tensor) -> Tensor:
-        result: Tensor = self.base(x) + self.up(self.down(x)) * self.scale
-        return result
+        result: Tensor = self.base(x)
+        added: Tensor = self.up(self.down(x.to(self.down.weight.dtype))) * self.scale
+        return (result + added).to(result.dtype)
 
 
 def is_linear(layer: nn.Module) -> bool:

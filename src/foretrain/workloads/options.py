@@ -8,15 +8,24 @@ from foretrain.errors import InvalidRequest
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8")
 HALF_PRECISIONS = ("fp16", "bf16")
+WEIGHTS = ("fp32", *HALF_PRECISIONS)
 ATTENTIONS = ("eager", "sdpa", "flash")
 
 
 @dataclass(frozen=True, slots=True)
 class StepOptions:
-    """How one training step is run. `fp16` and `bf16` mean mixed precision with FP32 weights.
+    """How one training step is run.
 
-    With `half_weights` they mean a module that lives in half precision, with FP32 copies of the weights in
-    the optimizer alone, as Megatron and nanotron train; `full_gradients` adds gradients up in FP32 there.
+    `precision` is what products are computed in, `weights` what parameters are stored in:
+
+    | as in | precision | weights | master_weights | gradients |
+    |---|---|---|---|---|
+    | autocast (default) | bf16 | fp32 | no | of the weights |
+    | a module converted by `.to(bfloat16)` | bf16 | bf16 | no | of the weights |
+    | Megatron, DeepSpeed, nanotron | bf16 | bf16 | yes | of the weights, or fp32 |
+
+    `master_weights` are FP32 copies in the optimizer alone; `gradients` "fp32" adds gradients up in FP32
+    there. `autocast` casts what is not in `precision` from call to call: by default where weights are FP32.
 
     `optimizer` None leaves the optimizer out; `forward_only` also leaves out the backward pass; `cuda_graphs`
     replays the step as one captured graph, so that the host launches once.
@@ -30,24 +39,45 @@ class StepOptions:
     checkpoint_activations: bool = False
     forward_only: bool = False
     cuda_graphs: bool = False
-    half_weights: bool = False
-    full_gradients: bool = False
+    weights: str = "fp32"
+    master_weights: bool = False
+    gradients: str | None = None
+    autocast: bool | None = None
 
     def __post_init__(self) -> None:
         _one_of("precision", self.precision, PRECISIONS)
+        _one_of("weights", self.weights, WEIGHTS)
         _one_of("attention", self.attention, ATTENTIONS)
-        if self.half_weights and self.precision not in HALF_PRECISIONS:
+        if self.weights != "fp32" and self.precision not in (self.weights, "fp8"):
             raise InvalidRequest(
-                f"half-precision weights need precision {' or '.join(HALF_PRECISIONS)}, not {self.precision}"
+                f"weights in {self.weights} are computed with in {self.weights}: give precision "
+                f"{self.weights}, not {self.precision}"
             )
-        if self.full_gradients and not self.half_weights:
+        if self.master_weights and self.weights == "fp32":
             raise InvalidRequest(
-                "gradients are FP32 anyway where weights are; full_gradients is for half_weights"
+                "FP32 weights need no FP32 copies; `master_weights` requires `weights` bf16 or fp16"
             )
+        if self.gradients is not None:
+            _one_of("gradients", self.gradients, ("fp32", self.weights))
+            if self.gradients != self.weights and not self.master_weights:
+                raise InvalidRequest(
+                    "gradients have the precision of the weights that are updated; `gradients` fp32 requires "
+                    "`master_weights`"
+                )
         if self.checkpoint_activations and self.forward_only:
             raise InvalidRequest(
                 "activation checkpointing recomputes for the backward pass; forward-only has none"
             )
+
+    @property
+    def casts(self) -> bool:
+        """Whether autocast is on."""
+        return self.weights == "fp32" if self.autocast is None else self.autocast
+
+    @property
+    def adds_up_in_fp32(self) -> bool:
+        """Whether half-precision gradients are added up in lasting FP32 buffers."""
+        return self.master_weights and self.gradients == "fp32"
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

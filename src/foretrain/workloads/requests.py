@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from foretrain.errors import InvalidRequest
-from foretrain.workloads.options import StepOptions
+from foretrain.workloads.options import HALF_PRECISIONS, StepOptions
 from foretrain.workloads.readers import ModelSource, read_model
 from foretrain.workloads.workload import Workload
 from foretrain.workloads.zoo import BuildOptions
@@ -37,8 +37,10 @@ class WorkloadRequest:
     compile: bool = False
     cuda_graphs: bool = False
     checkpoint_activations: bool = False
-    half_weights: bool = False
-    full_gradients: bool = False
+    weights: str | None = None
+    master_weights: bool = False
+    gradients: str | None = None
+    autocast: bool | None = None
     forward_only: bool = False
     no_optimizer: bool = False
     allow_user_code: bool = True
@@ -66,8 +68,10 @@ def workload_of(request: WorkloadRequest, source: ModelSource | None = None) -> 
 
 def _step_options(request: WorkloadRequest) -> StepOptions:
     has_optimizer = not (request.forward_only or request.no_optimizer)
+    precision = request.precision or DEFAULTS.precision
+    weights = request.weights or _usual_weights(request, precision)
     return StepOptions(
-        precision=request.precision or DEFAULTS.precision,
+        precision=precision,
         optimizer=(request.optimizer or DEFAULTS.optimizer) if has_optimizer else None,
         attention=request.attention or DEFAULTS.attention,
         channels_last=request.channels_last,
@@ -75,9 +79,18 @@ def _step_options(request: WorkloadRequest) -> StepOptions:
         checkpoint_activations=request.checkpoint_activations,
         forward_only=request.forward_only,
         cuda_graphs=request.cuda_graphs,
-        half_weights=request.half_weights,
-        full_gradients=request.full_gradients,
+        weights=weights,
+        master_weights=request.master_weights,
+        gradients=request.gradients,
+        autocast=True if request.autocast is None and request.lora is not None else request.autocast,
     )
+
+
+def _usual_weights(request: WorkloadRequest, precision: str) -> str:
+    """What weights are stored in unless it is given: frozen ones, and those with master copies, in half."""
+    if precision in HALF_PRECISIONS and (request.lora is not None or request.master_weights):
+        return precision
+    return DEFAULTS.weights
 
 
 def _lora(request: WorkloadRequest) -> LoraOptions | None:

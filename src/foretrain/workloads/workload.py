@@ -160,6 +160,11 @@ def _derived(workload: Workload) -> Graph | None:
         return None
 
 
+def content_key(workload: Workload) -> str | None:
+    """A digest of everything the graph of a workload depends on; None for a module that was handed in."""
+    return _key(workload, "graph") if workload.source.is_kept else None
+
+
 def _key(workload: Workload, what: str, seq_lens: tuple[int, int] | None = None) -> str:
     sizes = asdict(workload.sizes)
     if what == "family":

@@ -63,4 +63,4 @@ def test_an_iteration_of_megatron(tmp_path: Path) -> None:
     (run,) = vtrain.read_steps(tmp_path)
     assert run.seconds == pytest.approx(0.219732754)
     assert (run.devices, run.micro_batches, run.shape) == (8, 4, "width 1024, 24 layers")
-    assert vtrain.model_of(run).options.half_weights
+    assert vtrain.model_of(run).options.master_weights

@@ -29,8 +29,9 @@ def test_adding_up_divided_gradients_needs_no_exchange(sequence: bool, in_each_l
             precision="bf16",
             optimizer="adamw-fused",
             attention="flash",
-            half_weights=True,
-            full_gradients=True,
+            weights="bf16",
+            master_weights=True,
+            gradients="fp32",
         )
         divided = tensor_parallel(Program(trace(example, options)), 2, sequence)
         held: Counter[Role] = Counter()

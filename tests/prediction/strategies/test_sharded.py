@@ -64,7 +64,7 @@ def test_half_precision_sends_half_the_bytes() -> None:
 
 
 def test_gradients_added_up_in_full_precision_are_sent_in_it() -> None:
-    full = graph("gpt2", seq_len=64, precision="bf16", half_weights=True, full_gradients=True)
+    full = graph("gpt2", seq_len=64, precision="bf16", master_weights=True, gradients="fp32")
     sent = moved(sharded(Program(full), 4, 1))
     assert sent[Verb.REDUCE_SCATTER] == 4 * full.parameters
     assert sent[Verb.ALL_GATHER] == 2 * full.parameters

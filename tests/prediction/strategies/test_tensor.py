@@ -203,7 +203,7 @@ def test_one_walk_serves_all_degrees_and_is_quick() -> None:
 @pytest.mark.parametrize("half_weights", [False, True])
 def test_adafactors_rows_and_columns_are_divided_with_their_matrix(half_weights: bool) -> None:
     options: dict[str, object] = {
-        "optimizer": "adafactor", "precision": "bf16", "seq_len": 64, "half_weights": half_weights,
+        "optimizer": "adafactor", "precision": "bf16", "seq_len": 64, "master_weights": half_weights,
     }  # fmt: skip
     whole, divided = graph("gpt2", **options), program("gpt2", 4, **options).graph
     states = [index for index, buffer in enumerate(whole.buffers) if buffer.role is Role.OPTIMIZER_STATE]

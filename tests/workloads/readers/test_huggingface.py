@@ -66,8 +66,11 @@ def test_bert_by_task(tmp_path: Path, architecture: str) -> None:
 def test_weights_in_half_precision(tmp_path: Path, config: Any) -> None:
     source = source_of(tmp_path, config)
     mixed, half = (
-        trace(source.example(BuildOptions(batch=2)), StepOptions(precision="bf16", half_weights=half_weights))
-        for half_weights in (False, True)
+        trace(
+            source.example(BuildOptions(batch=2)),
+            StepOptions(precision="bf16", weights=weights, master_weights=weights == "bf16"),
+        )
+        for weights in ("fp32", "bf16")
     )
     for role in (Role.PARAMETER, Role.GRADIENT):
         assert {half.specs[buffer.spec].dtype for buffer in half.buffers if buffer.role is role} == {

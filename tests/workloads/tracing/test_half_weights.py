@@ -23,7 +23,13 @@ def _example() -> Example:
 
 
 def _traced(**options: object) -> Graph:
-    chosen = {"precision": "bf16", "optimizer": "adamw-fused", "half_weights": True, **options}
+    chosen = {
+        "precision": "bf16",
+        "optimizer": "adamw-fused",
+        "weights": "bf16",
+        "master_weights": True,
+        **options,
+    }
     return trace(_example(), StepOptions(**chosen))  # type: ignore[arg-type]
 
 
@@ -44,7 +50,7 @@ def test_weights_and_gradients_take_two_bytes_masters_and_moments_twelve() -> No
 
 
 def test_full_gradients_take_four_bytes_and_stay() -> None:
-    graph = _traced(full_gradients=True)
+    graph = _traced(gradients="fp32")
     gradients = [buffer for buffer in graph.buffers if buffer.role is Role.GRADIENT]
     assert _bytes(graph)[Role.GRADIENT] == 4 * WEIGHTS
     assert {buffer.name for buffer in gradients} == {"0.weight", "1.weight"}
@@ -61,7 +67,7 @@ def test_products_run_in_half_without_casts_and_the_loss_in_full() -> None:
 
 
 def test_fused_adam_reads_four_tensors_and_writes_three() -> None:
-    graph = _traced(full_gradients=True)
+    graph = _traced(gradients="fp32")
     (update,) = [op for op in operators(graph) if op.name == "aten._fused_adamw_"]
     steps = 2 * 4
     assert update.work.read_bytes == 16 * WEIGHTS + steps
@@ -111,13 +117,13 @@ def test_outputs_keep_their_type(container: Any) -> None:
     example = Example(
         Returning(container), (torch.rand(2, 4),), lambda output: output.logits.square().mean(), samples=2
     )
-    graph = trace(example, StepOptions(precision="bf16", half_weights=True))
+    graph = trace(example, StepOptions(precision="bf16", weights="bf16", master_weights=True))
     casts = [call for call in graph.calls if call.name == "aten._to_copy" and call.phase is Phase.FORWARD]
     assert [graph.specs[call.outputs[0]] for call in casts] == [((2, 3), "float32")]
 
 
 def test_half_weights_of_full_precision_make_no_sense() -> None:
-    with pytest.raises(InvalidRequest, match="fp16 or bf16"):
-        StepOptions(precision="fp32", half_weights=True)
-    with pytest.raises(InvalidRequest, match="half_weights"):
-        StepOptions(precision="bf16", full_gradients=True)
+    with pytest.raises(InvalidRequest, match="give precision bf16"):
+        StepOptions(precision="fp32", weights="bf16")
+    with pytest.raises(InvalidRequest, match="master_weights"):
+        StepOptions(precision="bf16", weights="bf16", gradients="fp32")

@@ -15,12 +15,16 @@ from foretrain.convergence.curves import Curve, Direction, Floats, curve_of
 from foretrain.errors import InvalidData, UnknownName
 
 STEP_NAMES = ("step", "steps", "global_step", "iteration", "iter", "train/global_step", "_step")
+RATE_NAMES = ("learning_rate", "lr", "lr0", "pg0", "lr_adamw", "lr_adam", "lr_sgd")
 EPOCH_NAMES = ("epoch", "epochs", "train/epoch")
 
 
 @dataclass(frozen=True)
 class Log:
-    """Columns of equal length, NaN where a row says nothing; `counter` is the column of steps (or epochs)."""
+    """Columns of equal length; `counter` is the column of steps (or epochs).
+
+    NaN is a cell without a value, an infinity one that was logged and is not finite.
+    """
 
     file: str
     columns: Mapping[str, Floats]
@@ -37,6 +41,16 @@ class Log:
     def unit(self) -> str:
         """What the counter counts: step or epoch."""
         return "epoch" if self.counter.lower() in EPOCH_NAMES else "step"
+
+    @property
+    def learning_rates(self) -> tuple[Floats, Floats] | None:
+        """Steps and logged learning rates; None where the log has no such column."""
+        for name in self.columns:
+            if name.lower().replace("-", "_").rpartition("/")[2] in RATE_NAMES:
+                rates = self.columns[name]
+                there = np.isfinite(rates) & np.isfinite(self.columns[self.counter])
+                return self.columns[self.counter][there], rates[there]
+        return None
 
     @property
     def steps_per_epoch(self) -> float | None:
@@ -83,18 +97,23 @@ class LogReader(ABC):
 
 
 def number(text: object, file: str, row: int, column: str) -> float:
-    """A cell as a number; empty cells are NaN."""
+    """A cell as a number; empty cells are NaN, what was logged as NaN or infinity is infinite."""
     if text is None or isinstance(text, bool):
         return math.nan
     if isinstance(text, int | float):
-        return float(text)
+        return logged(float(text))
     word = str(text).strip()
     if not word:
         return math.nan
     try:
-        return float(word)
+        return logged(float(word))
     except ValueError:
         raise InvalidData(file, f"column {column!r} has {word!r}, which is not a number", row) from None
+
+
+def logged(value: float) -> float:
+    """A value as a log holds it: one that is not finite is infinite, since NaN stands for no value."""
+    return value if math.isfinite(value) else math.inf
 
 
 def log_of_rows(file: str, rows: Iterable[Mapping[str, float]], planned_steps: float | None = None) -> Log:

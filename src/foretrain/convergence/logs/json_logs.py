@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from foretrain.convergence.logs._base import Log, LogReader, log_of_rows
+from foretrain.convergence.logs._base import Log, LogReader, log_of_rows, logged
 from foretrain.errors import InvalidData
 
 
@@ -46,7 +46,7 @@ def numbers(item: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str,
         if isinstance(value, Mapping):
             yield from numbers(value, f"{prefix}{key}/")
         elif isinstance(value, int | float) and not isinstance(value, bool):
-            yield f"{prefix}{key}", float(value)
+            yield f"{prefix}{key}", logged(float(value))
 
 
 class TrainerState(LogReader):

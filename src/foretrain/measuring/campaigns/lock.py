@@ -1,49 +1,18 @@
-"""One campaign of a name at a time on one store: a lock that ends with the process that holds it."""
+"""One campaign of a name at a time on one store."""
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
-from foretrain.errors import BackendFailed, InvalidRequest
 from foretrain.facts.user_data import user_data_dir
+from foretrain.store.locks import held
 
 
 @contextmanager
 def campaign_lock(campaign: str, store: str) -> Iterator[None]:
-    """Hold the lock of a campaign on a store; another process of this machine that holds it is an error.
-
-    The kernel releases the lock when its process ends, however it ends: there are no stale locks. The file
-    itself stays, with the id of its last holder for the error message.
-    """
-    file = _file(campaign, store)
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise BackendFailed(
-            f"cannot lock the campaign: {error}; set FORETRAIN_HOME to a folder of yours"
-        ) from (error)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(handle, 32, 0).decode(errors="replace").strip() or "unknown"
-            raise InvalidRequest(
-                f"the campaign {campaign!r} is running on this store already (process {holder}); wait for it "
-                "or give this one another name"
-            ) from None
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, str(os.getpid()).encode(), 0)
-        yield
-    finally:
-        os.close(handle)
-
-
-def _file(campaign: str, store: str) -> Path:
+    """Hold the lock of a campaign on a store; another process of this machine that holds it is an error."""
     digest = hashlib.sha256(f"{campaign}\0{store}".encode()).hexdigest()[:16]
-    return user_data_dir() / "locks" / f"campaign-{digest}.lock"
+    with held(user_data_dir() / "locks" / f"campaign-{digest}.lock", f"the campaign {campaign!r}"):
+        yield

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -15,8 +15,11 @@ from foretrain.measuring.profiling.running import ProfiledRun
 from foretrain.prediction.cost_models.priced_step import step_estimate
 from foretrain.prediction.cost_models.step_models import CostModel
 from foretrain.prediction.operators._base import Knowledge
+from foretrain.prediction.operators.listing import table
+from foretrain.prediction.operators.per_layer import ROWS, complexity
 from foretrain.workloads.graph import Graph, Phase
-from foretrain.workloads.ops import Kind
+from foretrain.workloads.ops import Kind, Work
+from foretrain.workloads.rules import operators
 
 _Name = TypeVar("_Name", bound=Hashable)
 _MICROSECOND = 1e-6
@@ -70,6 +73,23 @@ class LayerRow:
         return self.forward.measured_seconds + self.backward.measured_seconds
 
 
+@dataclass(frozen=True, slots=True)
+class LayerWork:
+    """The operators of one kind in one phase of one layer, for regressions per layer.
+
+    `operations` is the complexity of the published table (`prediction/operators/per_layer.py`), `works` how
+    many operators the recorded graph has there.
+    """
+
+    layer: str
+    phase: Phase
+    kind: Kind
+    works: int
+    operations: float
+    measured_seconds: float
+    predicted_seconds: float | None
+
+
 @dataclass(frozen=True)
 class Profile:
     """A measured step beside its prediction.
@@ -90,6 +110,7 @@ class Profile:
     phases: Mapping[Phase, Compared]
     operators: tuple[OperatorRow, ...]
     layers: tuple[LayerRow, ...]
+    works: tuple[LayerWork, ...] = ()
     run: ProfiledRun | None = None
     notes: tuple[str, ...] = ()
 
@@ -192,9 +213,39 @@ def compare(
             for (phase, kind), each in sorted(kinds.items(), key=_by_phase_and_time)
         ),
         layers=_layers(graph, by(lambda key: (key[2], key[0])), compared),
+        works=_works(graph, measured, predicted),
         run=run,
         notes=tuple(notes),
     )
+
+
+def _works(
+    graph: Graph, measured: MeasuredOperators, predicted: PredictedOperators | None
+) -> tuple[LayerWork, ...]:
+    """What the graph does in each layer, phase and kind that was measured or predicted."""
+    by_key: dict[Key, list[Work]] = defaultdict(list)
+    for op in operators(graph):
+        if op.work.kind in ROWS and op.work.kernels:
+            is_update = op.phase is Phase.OPTIMIZER
+            kind = Kind.OPTIMIZER if is_update else op.work.kind
+            by_key[op.phase, kind, "" if is_update else op.module].append(op.work)
+    keys = dict.fromkeys((*by_key, *measured.seconds))
+    return tuple(
+        LayerWork(
+            layer=layer,
+            phase=phase,
+            kind=kind,
+            works=len(by_key[phase, kind, layer]),
+            operations=_operations(by_key[phase, kind, layer]),
+            measured_seconds=measured.seconds.get((phase, kind, layer), 0.0),
+            predicted_seconds=None if predicted is None else predicted.seconds.get((phase, kind, layer), 0.0),
+        )
+        for phase, kind, layer in keys
+    )
+
+
+def _operations(works: Sequence[Work]) -> float:
+    return float(sum(complexity(table([work]), work.kind).sum() for work in works))
 
 
 def _by_phase_and_time(item: tuple[tuple[Phase, Kind], Compared]) -> tuple[int, float]:

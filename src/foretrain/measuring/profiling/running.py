@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from foretrain.errors import InvalidRequest, MissingData
 from foretrain.measuring.profiling.attribution import LAYER
+from foretrain.measuring.profiling.kineto import STEP
 from foretrain.measuring.stopwatch import OtherLoad
 
 if TYPE_CHECKING:
@@ -112,15 +113,16 @@ def _seconds(step: _Step) -> float:
 
 def _profiled(step: _Step, count: int, where: torch.device, trace: Path) -> list[float]:
     """Seconds of the profiled steps; the first one starts the profiler and does not count."""
-    from torch.profiler import ProfilerActivity, profile
+    from torch.profiler import ProfilerActivity, profile, record_function
 
     activities = [ProfilerActivity.CPU]
     if where.type == "cuda":
         activities.append(ProfilerActivity.CUDA)
     taken = []
     with _quiet(), _annotated(step.module), profile(activities=activities) as profiler:
-        for _ in range(count):
-            taken.append(_seconds(step))
+        for number in range(count):
+            with record_function(f"{STEP}#{number}"):  # a step without an update has no other mark
+                taken.append(_seconds(step))
             profiler.step()
     profiler.export_chrome_trace(str(trace))
     return taken
@@ -175,7 +177,7 @@ class _Step:
         options = workload.options
         _refuse_unsupported(workload)
         self._where, self._options = where, options
-        self._example = _real_example(workload, where)
+        self._example = real_example(workload, where)
         self.module = self._example.module
         trained = [each for each in self.module.parameters() if each.requires_grad]
         self._optimizer = (
@@ -224,7 +226,7 @@ def _refuse_unsupported(workload: Workload) -> None:
     refused = {
         "compile": options.compile,
         "cuda_graphs": options.cuda_graphs,
-        "half_weights": options.half_weights,
+        f"weights {options.weights}": options.weights != "fp32",
         "checkpoint_activations": options.checkpoint_activations,
         "lora": workload.lora is not None,
         "precision fp8": options.precision == "fp8",
@@ -237,7 +239,7 @@ def _refuse_unsupported(workload: Workload) -> None:
         )
 
 
-def _real_example(workload: Workload, where: torch.device) -> Example:
+def real_example(workload: Workload, where: torch.device) -> Example:
     """The model with weights, and its inputs, on a device."""
     import torch
 

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from foretrain.encoding import encode
-from foretrain.measuring.bursts import Bursts, four_resources, within
+from foretrain.measuring.bursts import four_resources
 from foretrain.measuring.watching.summary import summarise
+from foretrain.prediction.resources.bursts import Bursts, within
 from foretrain.store.runs import OTHER_PROCESSES, UNITS, Resource, Run, StepSummary
 
 Window = tuple[float, float]

@@ -178,10 +178,12 @@ def calibrated_step(
     if worker is None or worker.strategy not in known.strategies:
         return step
     off = deviation(known, at.model.model, setting_key(at.model.model, graph.batch, worker))
-    return _with_time(step, worker_time(worker, known.constants), math.exp(off.mean), off)
+    return with_worker_time(step, worker_time(worker, known.constants), off)
 
 
-def _with_time(step: ParallelStep, time: WorkerTime, factor: float, off: Deviation) -> ParallelStep:
+def with_worker_time(step: ParallelStep, time: WorkerTime, off: Deviation) -> ParallelStep:
+    """The step with the time of a worker, corrected by how runs deviate from it."""
+    factor = math.exp(off.mean)
     named = [
         *((f"computing: {group}", seconds) for group, seconds in time.computing.items()),
         ("overhead of the step", time.overhead),

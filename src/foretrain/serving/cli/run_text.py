@@ -11,8 +11,8 @@ from foretrain.store.runs import NODE, UNITS, Resource
 from foretrain.units import format_bandwidth, format_bytes, format_duration
 
 if TYPE_CHECKING:
-    from foretrain.measuring.bursts import Bursts
     from foretrain.measuring.watching.report import Report, ResourceUse
+    from foretrain.prediction.resources.bursts import Bursts
 
 
 _NO_VARIATION = 1e-9

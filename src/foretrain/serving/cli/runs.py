@@ -5,16 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foretrain.decoding import FILE, SWITCH, TEXT, Kind, Unreadable, choice, option, texts, whole_number
+from foretrain.errors import InvalidRequest
 from foretrain.serving.cli.frame import Command, CommandFamily, Output
 from foretrain.serving.requests import OUTPUT, Request
-from foretrain.store.queries import RunQuery
+from foretrain.store.queries import RunQuery, parse_since
 from foretrain.store.runs import Run, Status
-from foretrain.units import UnitError, parse_duration
 
 if TYPE_CHECKING:
     from foretrain.store.database import Store
@@ -29,13 +29,9 @@ def _read_since(value: Any) -> datetime:
     if not isinstance(value, str):
         raise Unreadable
     try:
-        start = datetime.fromisoformat(value)
-    except ValueError:
-        try:
-            return datetime.now(UTC) - timedelta(seconds=parse_duration(value))
-        except (UnitError, OverflowError) as error:
-            raise Unreadable from error
-    return start.astimezone(UTC) if start.utcoffset() is not None else start.replace(tzinfo=UTC)
+        return parse_since(value)
+    except InvalidRequest as error:
+        raise Unreadable from error
 
 
 SINCE = Kind("TIME", "a date such as 2026-11-16, or a duration before now such as 7d", _read_since)

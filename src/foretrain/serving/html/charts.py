@@ -246,11 +246,15 @@ class Point:
 
 @dataclass(frozen=True)
 class Series:
-    """A line. An ideal one is dashed, grey and without points; `low` and `high` are a band around it."""
+    """A line. An ideal one is dashed, grey and without points; `low` and `high` are a band around it.
+
+    Points of a line without marks have neither marks nor tooltips.
+    """
 
     name: str
     points: tuple[Point, ...]
     is_ideal: bool = False
+    has_marks: bool = True
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
 
@@ -318,7 +322,7 @@ def _line(series: Series, style: str, frame: Frame) -> Markup:
 
 
 def _point_marks(series: Series, style: str, frame: Frame) -> Iterator[Markup]:
-    if series.is_ideal:
+    if series.is_ideal or not series.has_marks:
         return
     for point in series.points:
         x, y = frame.point(point.x, point.y)

@@ -13,6 +13,7 @@ from foretrain.serving.requests.by_verb import (
     ExplainRequest,
     GuideModel,
     GuideRequest,
+    LearnRequest,
     OffersRequest,
     PlanRequest,
     PredictRequest,
@@ -36,6 +37,8 @@ from foretrain.serving.requests.groups import (
     StepFields,
 )
 from foretrain.serving.requests.measure import MeasureRequest
+from foretrain.serving.requests.resources import PairRequest, ResourcesRequest
+from foretrain.serving.requests.schedule import PredictedJob, RunRequest, ScheduleRequest, SimulateRequest
 
 __all__ = [
     "COMMON",
@@ -49,15 +52,22 @@ __all__ = [
     "GuideRequest",
     "InputFields",
     "JobFields",
+    "LearnRequest",
     "LengthFields",
     "MeasureRequest",
     "ModelField",
     "OffersRequest",
+    "PairRequest",
     "PlanRequest",
     "PredictRequest",
+    "PredictedJob",
     "RentOrBuyRequest",
     "Request",
+    "ResourcesRequest",
+    "RunRequest",
     "ScalingRequest",
+    "ScheduleRequest",
+    "SimulateRequest",
     "StepFields",
     "TraceRequest",
     "request_from",

@@ -44,6 +44,8 @@ from foretrain.serving.requests.groups import (
     strategy_help,
 )
 from foretrain.serving.requests.measure import MeasureRequest
+from foretrain.serving.requests.resources import PairRequest, ResourcesRequest
+from foretrain.serving.requests.schedule import RunRequest, ScheduleRequest, SimulateRequest
 from foretrain.workloads.options import PRECISIONS
 
 
@@ -103,7 +105,8 @@ class PredictRequest(
     )
     cost_model: str = option(
         TEXT,
-        "foretrain, roofline, per-layer, end-to-end (with `timings`), or a FILE of your own timings.",
+        "foretrain, roofline, per-layer, end-to-end (with `timings`), a FILE of your own timings, or a "
+        "model that learn saved (.json).",
         default="foretrain",
         panel=COST,
         metavar="NAME|FILE",
@@ -352,6 +355,53 @@ class RentOrBuyRequest(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
+class LearnRequest(Request):
+    """Regression on a user's own timings."""
+
+    VERB = "learn"
+    COMMON = ("target", "features", "split", "technique", "save", "plot", "json")
+
+    table: Path | None = option(
+        FILE, "CSV file with a header, one row for each timing.", positional=True, metavar="TABLE"
+    )
+    runs: str | None = option(
+        TEXT,
+        "Learn from stored runs instead: all, or conditions such as model=resnet18,device=here,since=7d.",
+        metavar="QUERY",
+    )
+    store: str | None = option(TEXT, "With `runs`: the store, as for foretrain runs.", metavar="FILE|URL")
+    target: str | None = option(
+        TEXT, "The column to predict, above 0 in every row (with `runs`: step_seconds).", metavar="COLUMN"
+    )
+    features: tuple[str, ...] = option(
+        texts("columns"), "The columns to learn from, comma-separated (default: all).", default=()
+    )
+    technique: tuple[str, ...] = option(
+        texts("techniques"),
+        "Only these: linear, ridge, nnls, ernest, svr, forest, boosting, gray-box (default: all).",
+        default=(),
+    )
+    split: tuple[str, ...] = option(
+        texts("splits"),
+        "What is left out to judge by: random, batch-size, gpu-count, compute-power, inner-modules, "
+        "column=NAME, or all that the table allows. The first one chooses.",
+        default=("random",),
+    )
+    model: str | None = option(
+        MODEL_NAME,
+        "The model of all rows, for the gray box, if the table has no column of it.",
+        complete="model",
+    )
+    gray_box: bool = option(
+        SWITCH,
+        "Whether foretrain predicts the rows first, for the gray box.",
+        default=True,
+        flags=("--gray-box/--no-gray-box",),
+    )
+    drop_missing: bool = option(SWITCH, "Leave out rows with missing values.", default=False)
+
+
+@dataclass(frozen=True, kw_only=True)
 class OffersRequest(Request):
     """What machines cost to rent."""
 
@@ -420,9 +470,15 @@ REQUESTS: tuple[type[Request], ...] = (
     GuideRequest,
     ConvergeRequest,
     ScalingRequest,
+    LearnRequest,
     RentOrBuyRequest,
     OffersRequest,
     ExplainRequest,
     DevicesRequest,
     MeasureRequest,
+    ResourcesRequest,
+    PairRequest,
+    SimulateRequest,
+    ScheduleRequest,
+    RunRequest,
 )

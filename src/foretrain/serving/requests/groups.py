@@ -19,13 +19,17 @@ from foretrain.decoding import (
     texts,
     whole_number,
 )
-from foretrain.workloads.options import ATTENTIONS, PRECISIONS
+from foretrain.workloads.options import ATTENTIONS, PRECISIONS, WEIGHTS
 
 COMMON = "Common options"
 MODEL, PARALLELISM, INPUT, COST = "Model and step", "Parallelism", "Input", "Cost model"
 JOB, MONEY_AND_ENERGY, MACHINES, OWNING = "Job", "Money and energy", "Machines", "Owning"
+DISTURBANCES, GENERATED = "Disturbances", "Generated problems and traces"
 OUTPUT = "Output"
-PANELS = (COMMON, MODEL, PARALLELISM, INPUT, COST, JOB, MONEY_AND_ENERGY, MACHINES, OWNING, OUTPUT)
+PANELS = (
+    COMMON, MODEL, PARALLELISM, INPUT, COST, JOB, MONEY_AND_ENERGY, MACHINES, OWNING, DISTURBANCES, GENERATED,
+    OUTPUT,
+)  # fmt: skip
 """The headings of a help text, in this order."""
 
 MODEL_FORMS = (
@@ -111,14 +115,28 @@ class StepFields:
     checkpoint_activations: bool = option(
         SWITCH, "Recompute activations in the backward pass.", default=False, panel=MODEL
     )
-    half_weights: bool = option(
-        SWITCH, "Weights in fp16/bf16, FP32 copies in the optimizer (Megatron).", default=False, panel=MODEL
+    weights: str | None = option(
+        choice(*WEIGHTS),
+        "Precision of stored weights (default: fp32; `precision` with `lora` or `master_weights`).",
+        panel=MODEL,
     )
-    full_gradients: bool = option(
-        SWITCH, "With `half_weights`: accumulate gradients in FP32.", default=False, panel=MODEL
+    master_weights: bool = option(
+        SWITCH,
+        "FP32 copies of half-precision weights in the optimizer (Megatron).",
+        default=False,
+        panel=MODEL,
+    )
+    gradients: str | None = option(
+        choice(*WEIGHTS), "Precision gradients are added up in (default: that of `weights`).", panel=MODEL
+    )
+    autocast: bool | None = option(
+        SWITCH, "Cast from call to call (default, unless all weights are converted).", panel=MODEL
     )
     lora: str | None = option(
-        TEXT, "Train LoRA adapters only, e.g. r=16 or r=16,quantised.", panel=MODEL, metavar="r=RANK[,...]"
+        TEXT,
+        "Train LoRA adapters only, e.g. r=16, r=16,targets=all-linear or r=16,quantised.",
+        panel=MODEL,
+        metavar="r=RANK[,...]",
     )
 
 

@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-REVISIONS = ("0001", "0002")
+REVISIONS = ("0001", "0002", "0003")

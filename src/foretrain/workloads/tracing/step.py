@@ -83,8 +83,8 @@ def trace(example: Example, options: StepOptions, device: str = "meta") -> Graph
     inputs = map_tensors(example.inputs, lambda tensor: tensor.to(device))
     if options.channels_last:
         module, inputs = _channels_last(module, inputs)
-    if options.half_weights:
-        half = _AUTOCAST[options.precision]
+    if options.weights != "fp32":
+        half = _AUTOCAST[options.weights]
         module, inputs = module.to(half), cast_floats(inputs, half)
     optimizer = None
     if options.optimizer is not None and not options.forward_only:
@@ -107,14 +107,14 @@ def _run(
     recorder: Recorder,
     modules: ModuleStack,
 ) -> None:
-    autocast = "fp32" if options.half_weights else options.precision
+    autocast = options.precision if options.casts else "fp32"
     reality = Reality(_AUTOCAST.get(autocast), options.attention)
     if options.checkpoint_activations:
         checkpoint_blocks(module, lambda: _again(reality, modules))
     with _autocast_flag(autocast), reality, recorder, _named_failures(modules):
         with torch.set_grad_enabled(not options.forward_only):
             output = module(*inputs)
-            if options.half_weights:
+            if options.weights != "fp32":
                 output = cast_floats(output, torch.float32)
             loss = output if example.loss is None else example.loss(output)
         del output
@@ -156,7 +156,7 @@ def _graph(
         batch=example.samples,
         samples=example.samples,
         tokens=example.tokens,
-        settings={**asdict(options), "trained": trained},
+        settings={**asdict(options), "trained": trained, "full_gradients": options.adds_up_in_fp32},
     )
 
 
@@ -176,8 +176,8 @@ def _ready_optimizer(options: StepOptions, module: torch.nn.Module) -> Optimizer
     trained = list(named.values())
     if not trained:
         return None
-    if options.half_weights:
-        return MasterOptimizer(partial(build_optimizer, options.optimizer), named, options.full_gradients)
+    if options.master_weights:
+        return MasterOptimizer(partial(build_optimizer, options.optimizer), named, options.adds_up_in_fp32)
     optimizer = build_optimizer(options.optimizer, trained)
     for parameter in trained:
         parameter.grad = torch.zeros_like(parameter)

@@ -1,0 +1,1 @@
+"""Techniques of regression, one file each; `catalogue.techniques` finds them."""

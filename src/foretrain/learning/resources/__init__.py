@@ -1,0 +1,1 @@
+"""Resource consumption learned from runs: the Inspector, a graph network on the grouped graph of a step."""

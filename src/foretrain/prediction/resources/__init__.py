@@ -1,0 +1,1 @@
+"""Bursts and idle gaps of predicted steps, and how two jobs share a device."""

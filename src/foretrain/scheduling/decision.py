@@ -1,0 +1,188 @@
+"""What a policy decides: the load of every node that is on. `violations` checks it against the state.
+
+A decision names no node numbers: equal nodes are interchangeable, and `placement` keeps jobs where they are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from foretrain.scheduling.problem import Configuration
+from foretrain.scheduling.state import Running, State
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLoad:
+    """One node of a group, the type it takes, and the GPUs of each job on it."""
+
+    group: int
+    node_type: str
+    shares: tuple[tuple[str, int], ...]
+
+    @property
+    def used_gpus(self) -> int:
+        """GPUs in use."""
+        return sum(gpus for _, gpus in self.shares)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The loads of all nodes that are on from now; every other node is off and every other job waits.
+
+    `wake_at` asks for another decision at that time. `notes` are remarks on how the decision was made
+    (a solver's gap, a fallback); `reasons` state why single jobs wait or run as they do.
+    """
+
+    loads: tuple[NodeLoad, ...] = ()
+    wake_at: float | None = None
+    notes: tuple[str, ...] = ()
+    reasons: Mapping[str, str] = field(default_factory=dict)
+
+    def configurations(self) -> dict[str, Configuration]:
+        """The configuration of each job that runs."""
+        chosen: dict[str, Configuration] = {}
+        for load in self.loads:
+            for job, gpus in load.shares:
+                first = chosen.get(job)
+                chosen[job] = (
+                    _configuration(load.node_type, gpus, 1)
+                    if first is None
+                    else _configuration(first.node_type, first.gpus, first.nodes + 1)
+                )
+        return chosen
+
+
+@lru_cache(maxsize=4096)
+def _configuration(node_type: str, gpus: int, nodes: int) -> Configuration:
+    return Configuration(node_type, gpus, nodes)
+
+
+def unchanged_nodes(state: State, loads: Sequence[NodeLoad]) -> dict[int, int]:
+    """The nodes whose load stays as it is, by the position of that load."""
+    groups = [state.fleet.nodes_of(group) for group in range(len(state.fleet.groups))]
+    same: dict[int, int] = {}
+    taken: set[int] = set()
+    for position, load in enumerate(loads):
+        job = state.jobs.get(load.shares[0][0]) if load.shares else None
+        if job is None or job.running is None or not 0 <= load.group < len(groups):
+            continue
+        for number in job.running.nodes:
+            node = state.nodes[number]
+            is_same = node.shares == load.shares and node.node_type == load.node_type
+            if is_same and number not in taken and number in groups[load.group]:
+                same[position] = number
+                taken.add(number)
+                break
+    return same
+
+
+def violations(state: State, decision: Decision) -> tuple[str, ...]:
+    """Every way in which a decision breaks the rules; empty for a valid one.
+
+    Loads that stay as they are were valid before; only the others are looked at one by one.
+    """
+    same = unchanged_nodes(state, decision.loads)
+    if not same:
+        return tuple(_violations(state, decision, frozenset()))
+    changed = tuple(load for position, load in enumerate(decision.loads) if position not in same)
+    kept = frozenset(same.values())
+    if any(_runs_on(state, name, kept) for load in changed for name, _ in load.shares):
+        return tuple(_violations(state, decision, frozenset()))
+    used = Counter(load.group for load in decision.loads)
+    too_many = [
+        f"{count} nodes of group {group} are used, but there are {state.available(group)}"
+        for group, count in used.items()
+        if 0 <= group < len(state.fleet.groups) and count > state.available(group)
+    ]
+    return (*too_many, *_violations(state, Decision(changed), kept))
+
+
+def _runs_on(state: State, name: str, nodes: frozenset[int]) -> bool:
+    """Whether a job runs on one of these nodes."""
+    job = state.jobs.get(name)
+    return job is not None and job.running is not None and not nodes.isdisjoint(job.running.nodes)
+
+
+def _violations(state: State, decision: Decision, kept: frozenset[int]) -> Iterator[str]:
+    """The violations of a decision on all nodes but those that are `kept` as they are."""
+    yield from _node_violations(state, decision)
+    chosen = decision.configurations()
+    sharing = {name for load in decision.loads if len(load.shares) > 1 for name, _ in load.shares}
+    for name, configuration in chosen.items():
+        job = state.jobs.get(name)
+        if job is None:
+            yield f"{name} is not an active job"
+        elif configuration not in job.job.seconds:
+            yield f"{name} has no time on {configuration}"
+        elif configuration.nodes > 1 and name in sharing:
+            yield f"{name} spans nodes that it does not have to itself"
+    yield from _split_violations(decision)
+    fixed = {name: where for name, where in state.fixed.items() if kept.isdisjoint(where.nodes)}
+    yield from _fixed_violations(state, decision, chosen, fixed)
+
+
+def _node_violations(state: State, decision: Decision) -> Iterator[str]:
+    used: Counter[int] = Counter()
+    for load in decision.loads:
+        if not 0 <= load.group < len(state.fleet.groups):
+            yield f"there is no group {load.group} of nodes"
+            continue
+        used[load.group] += 1
+        group = state.fleet.groups[load.group]
+        if load.node_type not in group.types:
+            yield f"nodes of group {load.group} cannot be of type {load.node_type}"
+        elif (used_gpus := load.used_gpus) > (gpus := state.fleet.types[load.node_type].gpus):
+            yield f"{used_gpus} GPUs are used on a {load.node_type}, which has {gpus}"
+        if not load.shares or min(gpus for _, gpus in load.shares) < 1:
+            yield f"a {load.node_type} is on without a job, or with a job on no GPU"
+    for number, count in used.items():
+        if count > state.available(number):
+            yield f"{count} nodes of group {number} are used, but there are {state.available(number)}"
+
+
+def _split_violations(decision: Decision) -> Iterator[str]:
+    """A job on several nodes uses the same type and number of GPUs on each; on one node it appears once."""
+    first: dict[str, tuple[int, str, int]] = {}
+    divided: set[str] = set()
+    for load in decision.loads:
+        if len(load.shares) > 1 and len(dict(load.shares)) < len(load.shares):
+            names = [name for name, _ in load.shares]
+            for name in sorted({name for name in names if names.count(name) > 1}):
+                yield f"{name} appears twice on one node"
+        for name, gpus in load.shares:
+            place = (load.group, load.node_type, gpus)
+            if first.setdefault(name, place) != place:
+                divided.add(name)
+    for name in sorted(divided):
+        yield f"{name} is divided over different kinds of nodes"
+
+
+def fixed_jobs(state: State) -> Mapping[str, Running]:
+    """Jobs that may not be stopped, moved or resized now, with where they run."""
+    return state.fixed
+
+
+def _fixed_violations(
+    state: State, decision: Decision, chosen: Mapping[str, Configuration], fixed: Mapping[str, Running]
+) -> Iterator[str]:
+    """Jobs that may not be stopped keep their configuration and their nodes."""
+    for name, running in fixed.items():
+        if chosen.get(name) != running.configuration:
+            yield f"{name} may not be stopped or resized now"
+    if not fixed:
+        return
+    loads_of: dict[tuple[int, ...], set[int]] = defaultdict(set)
+    for position, load in enumerate(decision.loads):
+        here = {fixed[name].nodes for name, _ in load.shares if name in fixed}
+        if len(here) > 1:
+            yield f"jobs that may not be moved are put together on one {load.node_type}"
+        for nodes in here:
+            loads_of[nodes].add(position)
+            if state.fleet.group_of(nodes[0]) != load.group:
+                yield f"jobs of node {nodes[0]} may not be moved to another group now"
+    for nodes, positions in loads_of.items():
+        if len(positions) > len(nodes):
+            yield f"jobs of node {nodes[0]} that may not be moved are divided over several nodes"

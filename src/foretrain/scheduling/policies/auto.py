@@ -1,0 +1,94 @@
+"""Several policies propose, the simulator compares: the cheapest proposal is taken."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from foretrain.scheduling.decision import Decision
+from foretrain.scheduling.outlook.plans import Detail
+from foretrain.scheduling.outlook.view import Settings, view_of
+from foretrain.scheduling.policies.greedy import Greedy
+from foretrain.scheduling.policies.milp import Milp
+from foretrain.scheduling.policies.price import Price
+from foretrain.scheduling.policy import Policy
+from foretrain.scheduling.simulation.engine import Simulation
+from foretrain.scheduling.state import State
+
+_COARSE = Settings(detail=Detail(periods=8, deadline_starts=1, changes=2, places=8), steps=25)
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """What a decision on at most `jobs` jobs may try: a number of the proposals, each followed in
+    the simulator for a number of decisions. Chosen by counts, not by the clock, so that the same state has
+    the same decision.
+    """
+
+    jobs: float
+    proposals: int
+    decisions: int
+
+
+@dataclass(frozen=True)
+class Auto(Policy):
+    """The first decisions of `proposals` are rolled out from the present state: the simulator applies each,
+    then follows a fast policy for a few decisions and adds what that policy's prices say of the rest. The
+    first proposal is kept unless another one is cheaper by `margin`.
+    """
+
+    name = "auto"
+    summary = "Rolls the proposals of the best policies out in the simulator and takes the cheapest."
+    forecast_by = "price"
+
+    proposals: tuple[Policy, ...] = field(
+        default_factory=lambda: (
+            Milp(),
+            Price(Settings(alone=False)),
+            Price(Settings(haste=1.0, haste_if_scarce=3.0)),
+            Greedy(),
+        )
+    )
+    efforts: tuple[Effort, ...] = (Effort(60, 4, 0), Effort(600, 2, 0), Effort(float("inf"), 1, 0))
+    margin: float = 0.01
+
+    def decide(self, state: State) -> Decision:
+        """The proposal whose rollout costs least."""
+        effort = next(each for each in self.efforts if len(state.jobs) <= each.jobs)
+        tried = self.proposals[: effort.proposals]
+        decisions = _different([(policy.name, policy.decide(state)) for policy in tried])
+        if len(decisions) < 2:
+            return decisions[0][1]
+        costs = [rollout_usd(state, each, Price(_COARSE), effort.decisions) for _, each in decisions]
+        best = min(range(len(costs)), key=lambda index: costs[index])
+        chosen = best if costs[best] < costs[0] * (1 - self.margin) else 0
+        name, decision = decisions[chosen]
+        note = f"auto: proposal {chosen + 1} of {len(costs)} different ones, by {name}"
+        return replace(decision, notes=(*decision.notes, note))
+
+
+def _different(decisions: Sequence[tuple[str, Decision]]) -> list[tuple[str, Decision]]:
+    """Decisions without those that run the same jobs on the same configurations as an earlier one."""
+    different: dict[frozenset[object], tuple[str, Decision]] = {}
+    for name, decision in decisions:
+        different.setdefault(frozenset(decision.configurations().items()), (name, decision))
+    return list(different.values())
+
+
+def rollout_usd(state: State, decision: Decision, follower: Price, most_decisions: int) -> float:
+    """What the active jobs cost from now on if a decision is followed by a policy.
+
+    After `most_decisions` of it, the rest is estimated by its prices.
+    """
+    simulation = Simulation.resumed(state)
+    simulation.apply(decision)
+    rest = 0.0
+    for turn in range(most_decisions + 1):
+        if simulation.next_event() is None:
+            break
+        reached = simulation.state()
+        if turn == most_decisions and reached.jobs:
+            rest = view_of(reached, follower.settings).usd
+        else:
+            simulation.apply(follower.decide(reached))
+    return simulation.usd_so_far() + rest

@@ -1,0 +1,1 @@
+"""Simulated scheduling: jobs progress by arithmetic, and time jumps from event to event."""

@@ -1,0 +1,100 @@
+"""`foretrain simulate`: many jobs on a cluster over their whole horizon, under one policy or several."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from foretrain.decoding import FILE, option
+from foretrain.serving.cli.frame import Command, Output, check_file, command_line, write_file
+from foretrain.serving.cli.schedule_text import show_comparison, show_decisions, show_outcome
+from foretrain.serving.cli.terminal import as_far_as_it_is_read, print_json, print_line, print_notes, spinner
+from foretrain.serving.requests import OUTPUT, SimulateRequest
+
+if TYPE_CHECKING:
+    from foretrain.scheduling.accounting import Outcome
+    from foretrain.scheduling.comparison import Comparison
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulateOutput(Output):
+    """What `simulate` prints and writes."""
+
+    html: Path | None = option(FILE, "Write a report with charts as one self-contained page.", panel=OUTPUT)
+    plot: Path | None = option(FILE, "Draw the Gantt chart into this .png or .svg file.", panel=OUTPUT)
+
+
+def run(request: SimulateRequest, output: SimulateOutput) -> None:
+    """Simulate, write the files asked for, and print."""
+    from foretrain.serving import schedules
+
+    _check_files(output)
+    with spinner("Simulating") as progress:
+        answer = schedules.simulate(request, progress)
+    written = _write_files(answer, output)
+    with as_far_as_it_is_read():
+        if output.json:
+            print_json(answer.to_dict())
+        else:
+            _show(answer)
+            for text in written:
+                print_line(text, "green")
+
+
+def _check_files(output: SimulateOutput) -> None:
+    """Refuse files that cannot be written before anything is simulated."""
+    check_file("--html", output.html)
+    if output.plot is not None:
+        from foretrain.serving.plots import check_format
+
+        check_format(output.plot)
+
+
+def _write_files(answer: Outcome | Comparison, output: SimulateOutput) -> list[str]:
+    """Write the files asked for; a line about each."""
+    lines = []
+    if output.html is not None:
+        from datetime import date
+
+        from foretrain.serving.html.schedule_report import schedule_report
+
+        write_file("--html", output.html, schedule_report(answer, command_line(), date.today().isoformat()))
+        lines.append(f"Report: {output.html}")
+    if output.plot is not None:
+        from foretrain.scheduling.comparison import Comparison
+        from foretrain.serving.schedule_plots import draw_schedule
+
+        draw_schedule(answer.best if isinstance(answer, Comparison) else answer, output.plot)
+        lines.append(f"Plot: {output.plot}")
+    return lines
+
+
+COMMAND = Command(
+    SimulateRequest,
+    SimulateOutput,
+    run,
+    "Decides at every submission, completion, failure and price change which nodes are on, of which type, "
+    "and which jobs run there with how many GPUs. Cost is the price of nodes while they are on plus "
+    "weight times lateness. Jobs have given times (--times) or a model whose times are predicted on every "
+    "node type.",
+    (
+        "foretrain simulate jobs.csv --cluster cluster.yaml --times times.csv",
+        "foretrain simulate jobs.csv --cluster cluster.yaml --policy auto,edf,fifo --html schedule.html",
+        "foretrain simulate --generate mixed --nodes 5 --seed 1 --policy all",
+    ),
+)
+
+
+def _show(answer: Outcome | Comparison) -> None:
+    from foretrain.scheduling.comparison import Comparison
+
+    if isinstance(answer, Comparison):
+        show_comparison(answer)
+        shown = answer.best
+        print_line()
+    else:
+        shown = answer
+    show_outcome(shown)
+    print_notes(answer.notes)
+    show_decisions(answer.outcomes if isinstance(answer, Comparison) else (answer,))

@@ -1,0 +1,82 @@
+"""The requests of `resources`, `pair` and `learn resources`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from foretrain.decoding import DURATION, TEXT, choice, option, texts, whole_numbers
+from foretrain.serving.requests.groups import (
+    HARDWARE,
+    HARDWARE_FORMS,
+    MODEL,
+    MODEL_FORMS,
+    OUTPUT,
+    PARALLELISM,
+    BatchDivisionFields,
+    BatchField,
+    InputFields,
+    ModelField,
+    NetworkFields,
+    Request,
+    StepFields,
+    strategy_help,
+)
+
+METHODS = ("auto", "timeline", "inspector")
+CHANGES = ("gpu", "workers", "servers", "batch", "network", "strategy", "precision")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResourcesRequest(
+    Request, ModelField, BatchField, BatchDivisionFields, StepFields, NetworkFields, InputFields
+):
+    """Bursts and idle gaps of a step on given hardware."""
+
+    VERB = "resources"
+    COMMON = ("on", "batch", "strategy", "network", "what_if", "method", "plot", "json")
+    TAKES_WORKLOAD_FILE = True
+
+    on: str = option(HARDWARE, f"{HARDWARE_FORMS}.", required=True, panel=PARALLELISM, complete="device")
+    strategy: str = option(TEXT, strategy_help, default="ddp", panel=PARALLELISM)
+    what_if: tuple[str, ...] = option(
+        texts(by_comma=False),
+        f"Also with a change, repeated: {', '.join(f'{each}=...' for each in CHANGES)}; several values "
+        "separated by commas.",
+        default=(),
+        panel=OUTPUT,
+        metavar="KEY=VALUES",
+    )
+    method: str = option(
+        choice(*METHODS),
+        "timeline, inspector, or auto: whichever validated better for this setting.",
+        default="auto",
+        panel=OUTPUT,
+    )
+    sample_every: float | None = option(
+        DURATION, "Sample as a monitor with this interval does (default: 50 samples a cycle).", panel=OUTPUT
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairRequest(Request, StepFields, NetworkFields):
+    """Whether two jobs share a device and a link well."""
+
+    VERB = "pair"
+    COMMON = ("on", "batch", "strategy", "precision", "plot", "json")
+
+    models: tuple[str, ...] = option(
+        texts("two models", by_comma=False),
+        f"The two models: {MODEL_FORMS}.",
+        required=True,
+        positional=True,
+        metavar="MODEL",
+        complete="model",
+    )
+    on: str = option(HARDWARE, f"{HARDWARE_FORMS}.", required=True, panel=PARALLELISM, complete="device")
+    batch: tuple[int, ...] = option(
+        whole_numbers(),
+        "Samples per device and step, of both jobs or of each: 32 or 32,64.",
+        default=(),
+        panel=MODEL,
+    )
+    strategy: str = option(TEXT, strategy_help, default="ddp", panel=PARALLELISM)

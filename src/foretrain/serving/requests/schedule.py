@@ -1,0 +1,157 @@
+"""The requests of `simulate` and `schedule`, and of a job whose time is predicted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from foretrain.decoding import DURATION, FILE, SWITCH, TEXT, number, option, texts, whole_number
+from foretrain.serving.requests.groups import (
+    COST,
+    DISTURBANCES,
+    GENERATED,
+    JOB,
+    MACHINES,
+    PARALLELISM,
+    BatchDivisionFields,
+    BatchField,
+    InputFields,
+    LengthFields,
+    ModelField,
+    Request,
+    StepFields,
+)
+
+
+def policy_help() -> str:
+    """The policies, as their registry lists them."""
+    from foretrain.scheduling.policies.catalogue import policies
+
+    return f"Policy that decides: {', '.join(policies())}."
+
+
+def policies_help() -> str:
+    """The same where several may be compared."""
+    return f"{policy_help()} Several, comma-separated, or `all` are compared."
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictedJob(
+    Request, ModelField, BatchField, BatchDivisionFields, StepFields, InputFields, LengthFields
+):
+    """What a job of a job file trains and for how long, where its times are predicted."""
+
+    VERB = "simulate"
+    TAKES_WORKLOAD_FILE = True
+
+    strategy: tuple[str, ...] = option(
+        texts(), "auto, or some of ddp,zero1,zero2,zero3.", default=("auto",), panel=PARALLELISM
+    )
+    max_global_batch: int | None = option(
+        whole_number(1), "Largest global batch to consider.", panel=PARALLELISM
+    )
+    cost_model: str = option(
+        TEXT, "Cost model, or a FILE of your own timings.", default="foretrain", panel=COST
+    )
+    timings: Path | None = option(FILE, "Timings for the cost model end-to-end.", panel=COST)
+    eval_samples: int | None = option(whole_number(1), "Samples of each evaluation.", panel=JOB)
+    eval_every: int | None = option(whole_number(1), "Steps between evaluations.", panel=JOB)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProblemFields:
+    """A problem as files."""
+
+    cluster: Path | None = option(FILE, "Cluster file (YAML): node types, prices, nodes.", panel=MACHINES)
+    times: Path | None = option(
+        FILE, "CSV of job,node_type,gpus,seconds for jobs whose times are given.", panel=JOB
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulateRequest(Request, ProblemFields):
+    """The whole horizon of many jobs on a cluster under one or several policies."""
+
+    VERB = "simulate"
+    COMMON = ("cluster", "times", "policy", "bound", "html", "plot", "json")
+
+    jobs: Path | None = option(
+        FILE, "CSV or YAML of jobs: job,submit_seconds,deadline_seconds,weight_usd_per_second.",
+        positional=True, metavar="JOBS",
+    )  # fmt: skip
+    policy: tuple[str, ...] = option(texts(), policies_help, default=("auto",))
+    bound: bool = option(
+        SWITCH, "Whether to compute the lower bound of the cost.", default=True, flags=("--bound/--no-bound",)
+    )
+    every: float | None = option(DURATION, "Decide at least this often, e.g. 10m.")
+    seed: int = option(whole_number(0), "Seed of everything random.", default=0, panel=DISTURBANCES)
+    prediction_error: bool = option(
+        SWITCH, "Draw the real times of jobs from the intervals of their predictions.", default=False,
+        panel=DISTURBANCES,
+    )  # fmt: skip
+    interruptions: bool = option(
+        SWITCH, "Take spot nodes away at their interruption rate.", default=False, panel=DISTURBANCES
+    )
+    failures: float = option(number(0), "Failures of each node per day.", default=0.0, panel=DISTURBANCES)
+    repair: float = option(
+        DURATION, "Time until a node that failed is back.", default=3600.0, panel=DISTURBANCES
+    )
+    generate: str | None = option(
+        TEXT, "A family of generated problems, in place of JOBS: low, high, mixed, exponential ...",
+        panel=GENERATED, metavar="FAMILY",
+    )  # fmt: skip
+    nodes: int | None = option(whole_number(1), "Nodes of the generated problem.", panel=GENERATED)
+    philly: Path | None = option(
+        FILE, "Replay a trace of timestamp,duration,num_gpus (.csv or .csv.gz).", panel=GENERATED
+    )
+    most_jobs: int | None = option(whole_number(1), "Only the first jobs of the trace.", panel=GENERATED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleRequest(Request, ProblemFields):
+    """One decision from the present: which jobs run where, and what is predicted of all of them."""
+
+    VERB = "schedule"
+    COMMON = ("cluster", "times", "policy", "now", "what_if", "explain", "json")
+
+    jobs: Path = option(
+        FILE, "CSV or YAML of jobs, as for `simulate`; `running_on` says where one runs already.",
+        required=True, positional=True, metavar="JOBS",
+    )  # fmt: skip
+    policy: str = option(TEXT, policy_help, default="auto", metavar="NAME")
+    now: float | None = option(DURATION, "Present time on the clock of JOBS (default: the last submission).")
+    what_if: Path | None = option(FILE, "A job (YAML) to submit now: what would change?")
+    draws: int = option(
+        whole_number(1), "Simulations with drawn prediction errors, for intervals.", default=20
+    )
+    seed: int = option(whole_number(0), "Seed of these draws.", default=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRequest(Request, ProblemFields):
+    """The jobs of a file for real, on this machine, a Ray cluster or a Slurm cluster."""
+
+    VERB = "run"
+    COMMON = ("cluster", "times", "policy", "backend", "name", "json")
+
+    jobs: Path = option(
+        FILE, "CSV or YAML of jobs, as for `simulate`, each with a `command` or a zoo `model` and `steps`.",
+        required=True, positional=True, metavar="JOBS",
+    )  # fmt: skip
+    policy: str = option(TEXT, policy_help, default="auto", metavar="NAME")
+    backend: str = option(TEXT, "Where jobs run: local, ray or slurm.", default="local", metavar="NAME")
+    backend_option: tuple[str, ...] = option(
+        texts("KEY=VALUE", by_comma=False), "Option of the backend, e.g. address=auto; may be repeated.",
+        default=(), metavar="KEY=VALUE",
+    )  # fmt: skip
+    name: str = option(
+        TEXT, "Name of the schedule: one of this name is resumed.", default="schedule", metavar="NAME"
+    )
+    folder: Path | None = option(
+        FILE, "Folder of checkpoints and output, shared by all nodes.", metavar="FOLDER"
+    )
+    store: str | None = option(
+        TEXT, "Store of its state: a SQLite file or a database URL.", metavar="FILE_OR_URL"
+    )
+    every: float | None = option(DURATION, "Decide at least this often, e.g. 10m.")
+    seed: int = option(whole_number(0), "Seed of the policy, where it is random.", default=0)
