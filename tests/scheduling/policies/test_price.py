@@ -49,6 +49,15 @@ def test_a_job_alone_follows_its_cheapest_plan(policy: Policy) -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda each: each.name)
+def test_the_start_of_a_node_is_not_put_off_to_save_it(policy: Policy) -> None:
+    """A node takes as long to start later: with nothing else to do, a job without haste starts at once."""
+    slow = replace(ONE, startup_seconds=3.0)
+    outcome = simulate(Problem((job("a", 1000.0, 10.0),), elastic([slow], 1)), policy)
+    assert outcome.jobs[0].finish_seconds == pytest.approx(13.0)
+    assert outcome.decisions.count == 2  # when it is submitted, and when it ends
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda each: each.name)
 def test_of_two_late_jobs_the_shorter_runs_first(policy: Policy) -> None:
     problem = Problem((job("long", 0.0, 10.0), job("short", 0.0, 2.0)), elastic([ONE], 1))
     outcome = simulate(problem, policy)
@@ -84,7 +93,7 @@ def test_milp_is_not_worse_than_its_start_under_its_objective(family: str) -> No
     view = view_of(state, Settings())
     room = room_of(state, view.places)
     start = selected(view.values, view.table, view.places, room)
-    found, note = solve(view, room, 5.0)
+    found, note = solve(view, room, 200)
     assert found is not None
     assert note.startswith("gap 0.0")
     best = min(first_step_usd(state, view, each) for each in (found, start))

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foretrain.scheduling.problem import Configuration, Fleet, Job
+from foretrain.scheduling.problem import Configuration, Fleet, Job, Switching
 from foretrain.scheduling.state import JobState, State
 
 Floats = NDArray[np.float64]
@@ -77,8 +77,9 @@ class Places:
 class Table:
     """Jobs and their times. Times are relative to now; `seconds` is infinite where a job may not run.
 
-    `overhead` is time without progress when a job starts on a place; `present` the place where it runs (-1 if
-    it waits); `useful` lists the places worth considering, padded with -1.
+    Time without progress on a place: `overhead` if a job starts there now, `later` if it starts there later,
+    `switch` if it moves there from elsewhere. `present` is the place where it runs (-1 if it waits); `useful`
+    lists the places worth considering, padded with -1.
     """
 
     names: tuple[str, ...]
@@ -87,6 +88,7 @@ class Table:
     weight: Floats
     seconds: Floats
     overhead: Floats
+    later: Floats
     switch: Floats
     present: Integers
     fixed: NDArray[np.bool_]
@@ -228,7 +230,7 @@ def table_of(state: State, places: Places, most_places: int) -> Table:
     unrestricted = _is_unrestricted(state)
     count = len(state.jobs)
     seconds = np.full((count, len(places)), math.inf)
-    overhead = np.zeros((count, len(places)))
+    overhead, later = np.zeros((2, count, len(places)))
     present = np.full(count, -1, dtype=np.int64)
     fixed = np.zeros(count, dtype=bool)
     useful: list[tuple[int, ...]] = []
@@ -248,7 +250,8 @@ def table_of(state: State, places: Places, most_places: int) -> Table:
             row = _seconds(admitted, places)
             best = useful_places(row, places)
         seconds[index] = row * job.pace
-        overhead[index] = cold + job.overhead_seconds(next(iter(job.job.seconds)))
+        later[index] = cold + job.overhead_seconds(next(iter(job.job.seconds)))
+        overhead[index] = later[index]
         if job.running is not None:
             here = _present(job, places, state)
             present[index] = here
@@ -264,17 +267,21 @@ def table_of(state: State, places: Places, most_places: int) -> Table:
         weight=np.array([each.weight_usd_per_second for each in jobs]),
         seconds=seconds,
         overhead=overhead,
-        switch=np.array(
-            [
-                each.switching.start_seconds
-                + each.switching.checkpoint_seconds
-                + each.switching.restart_seconds
-                for each in jobs
-            ]
-        ),
+        later=later,
+        switch=np.add.outer([_move_seconds(each.switching) for each in jobs], cold),
         present=present,
         fixed=fixed,
         useful=_padded(useful, seconds, most_places),
+    )
+
+
+def _move_seconds(switching: Switching) -> float:
+    """Time without progress of a running job that goes on elsewhere."""
+    return (
+        switching.start_seconds
+        + switching.checkpoint_seconds
+        + switching.restart_seconds
+        + switching.migration_seconds
     )
 
 

@@ -58,9 +58,10 @@ class _Useful:
     table: Table
     seconds: Floats
     overhead: Floats
+    later: Floats
+    switch: Floats
     work: Floats
     deadline: Floats
-    switch: Floats
 
     def starts(self, times: Floats) -> Floats:
         """Starts of every job at some times."""
@@ -91,9 +92,10 @@ def plans_of(table: Table, places: Places, groups: int, periods: Floats, detail:
         table,
         np.where(table.useful >= 0, seconds, math.inf),
         np.take_along_axis(table.overhead, index, axis=1),
+        np.take_along_axis(table.later, index, axis=1),
+        np.take_along_axis(table.switch, index, axis=1),
         table.work[:, None],
         table.deadline[:, None],
-        table.switch[:, None],
     )
     ends = periods[:-1]
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -137,14 +139,14 @@ def _single(useful: _Useful, starts: Floats, now: bool) -> _Block:
 
 def _run(useful: _Useful, one: Integers, start: Floats, now: bool) -> _Block:
     """Run on one place from `start` to the end."""
-    overhead = useful.overhead[:, one] if now else useful.switch
+    overhead = (useful.overhead if now else useful.later)[:, one]
     end = start + overhead + useful.work * useful.seconds[:, one]
     return _Block(one, one, start, end, end, np.isfinite(end), now)
 
 
 def _just_in_time(useful: _Useful, earliest: float) -> _Block:
     """Wait, then run on one place so that the job ends at its deadline."""
-    latest = useful.deadline - useful.switch - useful.work * useful.seconds
+    latest = useful.deadline - useful.later - useful.work * useful.seconds
     waits = np.isfinite(latest) & (latest > earliest)
     block = _run(useful, np.arange(latest.shape[1]), np.where(waits, latest, 0.0), now=False)
     return replace(block, valid=block.valid & waits)
@@ -159,8 +161,8 @@ def _pairs(useful: _Useful, starts: int) -> tuple[Integers, Integers]:
 def _change_at_deadline(useful: _Useful, starts: Floats, now: bool) -> _Block:
     one, two = _pairs(useful, starts.shape[1])
     start = np.repeat(starts, len(one) // starts.shape[1], axis=1)
-    before = useful.overhead[:, one] if now else useful.switch
-    left = useful.deadline - start - before - useful.switch
+    before = (useful.overhead if now else useful.later)[:, one]
+    left = useful.deadline - start - before - useful.switch[:, two]
     first, second = 1 / useful.seconds[:, one], 1 / useful.seconds[:, two]
     x = (useful.work - left * second) / (first - second)
     exist = (first > 0) & (second > 0)
@@ -175,7 +177,7 @@ def _change_at(useful: _Useful, times: Floats) -> _Block:
     at = np.repeat(times, len(one) // max(len(times), 1))
     before = useful.overhead[:, one]
     left = useful.work - (at - before) / useful.seconds[:, one]
-    end = at + useful.switch + left * useful.seconds[:, two]
+    end = at + useful.switch[:, two] + left * useful.seconds[:, two]
     exist = np.isfinite(useful.seconds[:, one]) & np.isfinite(end)
     start, middle = np.zeros(before.shape), np.broadcast_to(at, before.shape)
     return _Block(one, two, start, middle, end, exist & (left > _ALMOST) & (at > before), now=True)

@@ -31,8 +31,11 @@ class Milp(Policy):
 
     `rest` is the cost of a job's cheapest plan after the first δ seconds, `wait` that of its cheapest plan if
     it is postponed by δ, lateness included, both at the prices of node time over the horizon. Nodes have no
-    index: jobs whose widths are node sizes can always be packed. The selection of `price` is the start: it is
-    kept if the solver finds nothing better within its limits.
+    index: jobs whose widths are node sizes can always be packed. GPUs that stay idle beside a job cost it
+    only in the first period, so a lone job would be postponed again and again: with no node on, `price`
+    selects. The selection of `price` is the start: it is kept if the solver finds nothing better within
+    `most_nodes` nodes of its search tree, a limit that, unlike one of time, gives the same decision for the
+    same state.
     """
 
     name = "milp"
@@ -40,7 +43,7 @@ class Milp(Policy):
     forecast_by = "price"
 
     settings: Settings = field(default_factory=Settings)
-    time_limit_seconds: float = 2.0
+    most_nodes: int = 200
     most_jobs: int = 400
 
     def decide(self, state: State) -> Decision:
@@ -53,9 +56,13 @@ class Milp(Policy):
         if len(view.table.names) > self.most_jobs:
             note = f"milp: {len(view.table.names)} jobs, more than {self.most_jobs}: selection by prices"
             return decision_of(state, view, start, (note,))
-        selection, note = solve(view, room, self.time_limit_seconds)
+        selection, note = solve(view, room, self.most_nodes)
         if selection is None:
             return decision_of(state, view, start, (f"milp: {note}: selection by prices",))
+        if (selection < 0).all() and (start >= 0).any():
+            return decision_of(
+                state, view, start, ("milp: no node on is cheaper for now only: selection by prices",)
+            )
         if first_step_usd(state, view, selection) <= first_step_usd(state, view, start) + 1e-9:
             return decision_of(state, view, selection, (f"milp: {note}",))
         return decision_of(state, view, start, (f"milp: {note}, not better than the selection by prices",))
@@ -104,7 +111,7 @@ def _wait(view: View) -> Floats:
     return np.where(np.isfinite(view.values.wait), view.values.wait, 0.0)
 
 
-def solve(view: View, room: Room, time_limit_seconds: float) -> tuple[Integers | None, str]:
+def solve(view: View, room: Room, most_nodes: int) -> tuple[Integers | None, str]:
     """The solver's selection, and a remark on its quality; None if it found none."""
     from scipy.optimize import Bounds, LinearConstraint, milp
 
@@ -129,16 +136,16 @@ def solve(view: View, room: Room, time_limit_seconds: float) -> tuple[Integers |
             integrality=np.ones(len(cost)),
             bounds=Bounds(np.zeros(len(cost)), np.maximum(limits, 0)),
             constraints=LinearConstraint(matrix, -np.inf, upper),
-            options={"time_limit": time_limit_seconds, "mip_rel_gap": 1e-4},
+            options={"node_limit": most_nodes, "mip_rel_gap": 1e-4},
         )
     if result.x is None:
-        return None, f"no solution within {time_limit_seconds:g} s"
+        return None, f"no solution within {most_nodes} nodes of the search tree"
     choice = np.where(table.fixed, 0, -1)
     taken = result.x[: len(rows)] > 0.5
     choice[rows[taken]] = columns[taken]
     gap = 0.0 if result.mip_gap is None else float(result.mip_gap)
     return choice, f"gap {gap:.2%}" + (
-        "" if result.status == 0 else f" at the limit of {time_limit_seconds:g} s"
+        "" if result.status == 0 else f" at the limit of {most_nodes} nodes of the search tree"
     )
 
 
