@@ -62,7 +62,7 @@ def test_each_option_has_the_type_of_its_kind_and_stands_in_a_panel(cls: type[Re
 
 @pytest.mark.parametrize("cls", REQUESTS)
 def test_the_common_dozen_are_options(cls: type[Request]) -> None:
-    of_the_command_line = {"json", "check", "show", "html"}
+    of_the_command_line = {"json", "check", "show", "html", "plot", "save", "explain"}
     assert set(cls.COMMON) <= {each.name for each in options(cls)} | of_the_command_line
     assert len(cls.COMMON) <= 13
 

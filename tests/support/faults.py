@@ -23,7 +23,7 @@ from foretrain.backends.job_files import attempt_folder
 from foretrain.store.schedules import open_schedules
 
 JOBS, STEPS = 4, 20
-DRIVER = Path(__file__).parent / "schedule_driver.py"
+ROOT = Path(__file__).resolve().parents[2]
 _PATIENCE_SECONDS = 120.0
 _SLOWLY = ("--step-seconds", "0.2")
 """So that a job still runs when its node dies, also on a busy machine."""
@@ -32,9 +32,18 @@ _SLOWLY = ("--step-seconds", "0.2")
 def start_driver(folder: Path, backend: str = "local", *options: str) -> subprocess.Popen[bytes]:
     """A foretrain of its own that runs the schedule."""
     folder.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, str(DRIVER), str(folder), "--backend", backend, *options]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.support.schedule_driver",
+        str(folder.resolve()),
+        "--backend",
+        backend,
+    ]
     with (folder / "driver.log").open("ab") as log:
-        return subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        return subprocess.Popen(
+            [*command, *options], cwd=ROOT, stdout=log, stderr=log, stdin=subprocess.DEVNULL
+        )
 
 
 def finish(folder: Path, backend: str = "local") -> dict[str, Any]:

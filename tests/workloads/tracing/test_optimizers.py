@@ -34,7 +34,13 @@ def _state_bytes(traced: Graph) -> int:
 @pytest.mark.parametrize("model", list(WEIGHTS))
 @pytest.mark.parametrize("name", list(OPTIMIZERS))
 def test_state_has_the_size_derived_by_hand(name: str, model: str, half_weights: bool) -> None:
-    traced = graph(model, precision="bf16", optimizer=name, master_weights=half_weights)
+    traced = graph(
+        model,
+        precision="bf16",
+        optimizer=name,
+        weights="bf16" if half_weights else "fp32",
+        master_weights=half_weights,
+    )
     state = FACTORED[model] if name == "adafactor" else MOMENTS[name] * WEIGHTS[model]
     steps = TENSORS[model] if name == "adamw-fused" else 0
     masters = WEIGHTS[model] if half_weights else 0
