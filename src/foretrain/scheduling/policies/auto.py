@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from foretrain.scheduling.decision import Decision
@@ -10,6 +10,7 @@ from foretrain.scheduling.outlook.plans import Detail
 from foretrain.scheduling.outlook.view import Settings, view_of
 from foretrain.scheduling.policies.greedy import Greedy
 from foretrain.scheduling.policies.milp import Milp
+from foretrain.scheduling.policies.path_relinking import PathRelinking
 from foretrain.scheduling.policies.price import Price
 from foretrain.scheduling.policy import Policy
 from foretrain.scheduling.simulation.engine import Simulation
@@ -35,6 +36,10 @@ class Auto(Policy):
     """The first decisions of `proposals` are rolled out from the present state: the simulator applies each,
     then follows a fast policy for a few decisions and adds what that policy's prices say of the rest. The
     first proposal is kept unless another one is cheaper by `margin`.
+
+    Where several groups of nodes compete, plans by price put work off until the best group is free, and jobs
+    to come then find it full. There `rivals` propose, which use every node that helps at once; each proposal
+    is followed by the first of them to the end.
     """
 
     name = "auto"
@@ -51,20 +56,37 @@ class Auto(Policy):
     )
     efforts: tuple[Effort, ...] = (Effort(60, 4, 0), Effort(600, 2, 0), Effort(float("inf"), 1, 0))
     margin: float = 0.01
+    rivals: tuple[Policy, ...] = field(default_factory=lambda: (Greedy(), PathRelinking()))
+    rival_margin: float = 0.1
+    rival_jobs: int = 150
 
     def decide(self, state: State) -> Decision:
         """The proposal whose rollout costs least."""
+        if len(state.fleet.groups) > 1:
+            tried = self.rivals if len(state.jobs) <= self.rival_jobs else self.rivals[:1]
+            return _cheapest(state, tried, self.rival_margin, lambda each: full_usd(state, each, tried[0]))
         effort = next(each for each in self.efforts if len(state.jobs) <= each.jobs)
-        tried = self.proposals[: effort.proposals]
-        decisions = _different([(policy.name, policy.decide(state)) for policy in tried])
-        if len(decisions) < 2:
-            return decisions[0][1]
-        costs = [rollout_usd(state, each, Price(_COARSE), effort.decisions) for _, each in decisions]
-        best = min(range(len(costs)), key=lambda index: costs[index])
-        chosen = best if costs[best] < costs[0] * (1 - self.margin) else 0
-        name, decision = decisions[chosen]
-        note = f"auto: proposal {chosen + 1} of {len(costs)} different ones, by {name}"
-        return replace(decision, notes=(*decision.notes, note))
+        return _cheapest(
+            state,
+            self.proposals[: effort.proposals],
+            self.margin,
+            lambda each: rollout_usd(state, each, Price(_COARSE), effort.decisions),
+        )
+
+
+def _cheapest(
+    state: State, tried: Sequence[Policy], margin: float, usd: Callable[[Decision], float]
+) -> Decision:
+    """The decision of the first policy, unless another one's is cheaper by a margin."""
+    decisions = _different([(policy.name, policy.decide(state)) for policy in tried])
+    if len(decisions) < 2:
+        return decisions[0][1]
+    costs = [usd(each) for _, each in decisions]
+    best = min(range(len(costs)), key=lambda index: costs[index])
+    chosen = best if costs[best] < costs[0] * (1 - margin) else 0
+    name, decision = decisions[chosen]
+    note = f"auto: proposal {chosen + 1} of {len(costs)} different ones, by {name}"
+    return replace(decision, notes=(*decision.notes, note))
 
 
 def _different(decisions: Sequence[tuple[str, Decision]]) -> list[tuple[str, Decision]]:
@@ -92,3 +114,12 @@ def rollout_usd(state: State, decision: Decision, follower: Price, most_decision
         else:
             simulation.apply(follower.decide(reached))
     return simulation.usd_so_far() + rest
+
+
+def full_usd(state: State, decision: Decision, follower: Policy) -> float:
+    """What the active jobs cost until all are done if a decision is followed by a policy."""
+    simulation = Simulation.resumed(state)
+    simulation.apply(decision)
+    while simulation.next_event() is not None:
+        simulation.apply(follower.decide(simulation.state()))
+    return simulation.usd_so_far()
