@@ -42,8 +42,8 @@ _NOTES = (
     "Cost above the bound at high load is mostly the bound's: it lets jobs share nodes at will and knows "
     "what is submitted later.",
     "fifo, edf and priority give a whole node to one job and never preempt; packed versions share nodes.",
-    "milp solves a program at every event within a number of nodes of its search tree; the selection of price "
-    "is its start.",
+    "milp solves a program at every event within a number of nodes of its search tree; the selection of "
+    "price is its start.",
     "Tiny problems: three jobs known from the start, one or two nodes, two GPU counts. The optimum tries "
     "every assignment at every completion and on a grid of times; auto may change at other times too.",
 )
