@@ -28,23 +28,21 @@ suite. The page behind each suite has all sets, the other methods on the same ca
 
 ## How to read the table
 
-- **left out** names what no fit saw when the row was predicted. Splits are by whole groups (source, GPU,
-  model family, placement), not by single rows of a table. *Whole source* is the strictest: no measurement
-  of that data set, harness or framework was used.
+- **left out** names what no fit saw: whole groups (source, GPU, model family, placement), not single rows.
+  *Whole source* is the strictest: no measurement of that data set, harness or framework was used.
 - **target** and **found** are absolute errors as shares of the measured value: the mean, and the median in
   brackets. A mean far above the median comes from a few large errors; the suite's page lists them.
 - **in interval** is the share of measurements inside the predicted 80 % interval. 75 to 85 % is good; less
   means that the interval is too narrow.
-- **run** is the command that produces the suite's figures again. It needs the public data sets;
-  `FORETRAIN_DATA` names their folder.
+- **suite** is the command that produces its figures again, and a link to its page. `FORETRAIN_DATA` names the
+  folder of the public data sets.
 
-The figures are generated from `validation/history.csv` and `validation/reports/`, and the targets from
-`validation/targets.toml`. A change that makes a figure worse shows in the diff of these files.
+Figures come from `validation/history.csv`, targets from `validation/targets.toml`: a worse figure shows in
+the diff.
 """
 
 _HEADING = (
-    "| suite | what | left out | target | found | cases | in interval | | run |\n"
-    "|---|---|---|---|---|---|---|---|---|"
+    "| suite | what | left out | target | found | cases | in interval | |\n|---|---|---|---|---|---|---|---|"
 )
 _SUITE_HEADING = "| what | left out | target | found | cases | in interval | |\n|---|---|---|---|---|---|---|"
 _SUITE_NOTE = """*mean*, *median* and *p90* are absolute errors as shares of the measured value. *bias* is the
@@ -93,11 +91,10 @@ def _summary(declared: Sequence[Suite]) -> str:
 
 
 def _overview_rows(suite: Suite) -> Iterator[str]:
-    """The rows of a suite; the first carries its link and command."""
+    """The rows of a suite; the first carries its command, with a link to its page."""
     for number, target in enumerate(suite.targets):
-        link = f"[{suite.id}](accuracy/{suite.id}.md)" if number == 0 else ""
-        command = f"`make validate SUITE={suite.id}`" if number == 0 else ""
-        yield f"| {link} | {' | '.join(_cells(target))} | {command} |"
+        link = f"[`make validate SUITE={suite.id}`](accuracy/{suite.id}.md)" if number == 0 else ""
+        yield f"| {link} | {' | '.join(_cells(target))} |"
 
 
 def _suite_page(suite: Suite) -> str:
@@ -118,7 +115,7 @@ def _suite_page(suite: Suite) -> str:
 def _cells(target: Target) -> list[str]:
     """What, left out, target, found, cases, share in the interval, verdict."""
     figures = target.figures
-    bound = _mean_and_median(target.mean, target.median, 1) or "no target"
+    bound = _mean_and_median(target.mean, target.median, 1) or "none"
     if figures is None:
         return [target.what, target.left_out, bound, "not run", "", "", ""]
     errors = _mean_and_median(figures.mean, figures.median, 2)
