@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PARTS = 4
-"""Pages are checked in so many parts, side by side."""
+"""Parts that run side by side, each a share of the pages."""
 RENDERER = ROOT / "scripts" / "render_docs.py"
 
 
