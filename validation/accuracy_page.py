@@ -21,8 +21,8 @@ IMAGES = DOCS / "images" / "accuracy"
 
 _INTRODUCTION = """# Accuracy
 
-This page compares foretrain's predictions with public measurements. Each row is one set of cases of one
-suite. The page behind each suite has all sets, the other methods on the same cases, and the largest errors.
+This page compares foretrain's predictions with public measurements. The page behind each suite has all sets
+of cases, other methods on the same cases, and the largest errors.
 
 {summary}
 
@@ -31,9 +31,8 @@ suite. The page behind each suite has all sets, the other methods on the same ca
 - **left out** names what no fit saw: whole groups (source, GPU, model family, placement), not single rows.
   *Whole source* is the strictest: no measurement of that data set, harness or framework was used.
 - **target** and **found** are absolute errors as shares of the measured value: the mean, and the median in
-  brackets. A mean far above the median comes from a few large errors; the suite's page lists them.
-- **in interval** is the share of measurements inside the predicted 80 % interval. 75 to 85 % is good; less
-  means that the interval is too narrow.
+  brackets. A mean far above the median comes from a few large errors.
+- **in interval** is the share of measurements inside the predicted 80 % interval. 75 to 85 % is good.
 - **suite** is the command that produces its figures again, and a link to its page. `FORETRAIN_DATA` names the
   folder of the public data sets.
 
