@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from tests.support.timing_tables import BATCHES, jobs, per_batch, sample
 
 from foretrain.learning.regression.columns import Feature, Schema
 from foretrain.learning.regression.table import Sample
+from foretrain.learning.regression.techniques import boosting
 from foretrain.learning.regression.techniques._base import LinearPredictor
 from foretrain.learning.regression.techniques.catalogue import techniques
 from foretrain.learning.regression.terms import Term, candidates, matrix, powers_of
@@ -175,3 +177,20 @@ def test_non_negative_lines_are_recovered_and_never_fall(
 def test_coefficients_must_fit_the_terms() -> None:
     with pytest.raises(ValueError, match="1 coefficients of 1 terms"):
         LinearPredictor(SCHEMA, (Term((("batch", 1),)),), (1.0,))
+
+
+@pytest.mark.parametrize("brings_openmp", [True, False])
+def test_a_machine_without_openmp(monkeypatch: pytest.MonkeyPatch, brings_openmp: bool) -> None:
+    """The first import fails as it does where libgomp is not installed; the second once PyTorch's is loaded."""
+    attempts = []
+
+    def importing(name: str) -> ModuleType:
+        attempts.append(name)
+        if len(attempts) == 1 or not brings_openmp:
+            raise OSError("libgomp.so.1: cannot open shared object file")
+        return ModuleType(name)
+
+    monkeypatch.setattr(boosting, "import_module", importing)
+    lacking = boosting.Boosting().lacks(Schema(()))
+    assert attempts == ["lightgbm", "lightgbm"]
+    assert lacking == "" if brings_openmp else "apt-get install libgomp1" in lacking

@@ -5,9 +5,13 @@ Reference: G. Ke et al., "LightGBM: a highly efficient gradient boosting decisio
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from itertools import product
+from pathlib import Path
 from typing import Any, final
 
 import numpy as np
@@ -49,9 +53,11 @@ class Boosting(Technique):
     def lacks(self, schema: Schema) -> str:
         """LightGBM."""
         del schema
-        from importlib.util import find_spec
-
-        return "" if find_spec("lightgbm") else "LightGBM: pip install 'foretrain[learn]'"
+        try:
+            _lightgbm()
+        except MissingData as reason:
+            return str(reason)
+        return ""
 
     def grid(self) -> tuple[Parameters, ...]:
         """Leaves and rounds."""
@@ -92,7 +98,20 @@ def _read(text: str, terms: tuple[Term, ...], schema: Schema) -> BoostedPredicto
 
 def _lightgbm() -> Any:
     try:
-        import lightgbm
+        return import_module("lightgbm")
     except ImportError as error:
-        raise MissingData("gradient boosting needs LightGBM: pip install 'foretrain[learn]'") from error
-    return lightgbm
+        raise MissingData("LightGBM: pip install 'foretrain[learn]'") from error
+    except OSError:
+        return _with_openmp_of_torch()
+
+
+def _with_openmp_of_torch() -> Any:
+    """LightGBM on a machine without the OpenMP runtime of GCC: PyTorch brings one along."""
+    torch = find_spec("torch")
+    for folder in () if torch is None else torch.submodule_search_locations or ():
+        for library in Path(folder, "lib").glob("libgomp.so*"):
+            ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+    try:
+        return import_module("lightgbm")
+    except OSError as error:
+        raise MissingData(f"LightGBM, which needs OpenMP ({error}): apt-get install libgomp1") from error
