@@ -319,6 +319,7 @@ def test_counts_are_of_gpus_named_alone() -> None:
         ({"workloads": ()}, "at least one model"),
         ({"batches": ()}, "one or more global batches of at least 1"),
         ({"batches": (0, 32)}, "global batches of at least 1, got 0, 32"),
+        ({"batches": (32, 2**39)}, "549,755,813,888 is beyond any training published"),
         ({"samples": 0}, "`samples` must be at least 1, got 0"),
         ({"strategy": "auto"}, "a guide shares the batch over all devices, which `strategy` auto does not"),
         ({"strategy": "tp=2"}, "a guide shares the batch over all devices, which `strategy` tp=2 does not"),

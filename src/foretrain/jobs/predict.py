@@ -12,7 +12,7 @@ from foretrain.jobs.job import Job, JobOptions, evaluated_each_epoch, job_of
 from foretrain.jobs.length import LengthRequest, steps_of, with_staleness
 from foretrain.prediction.answer import Prediction
 from foretrain.prediction.predict import predict
-from foretrain.prediction.scenario import Scenario
+from foretrain.prediction.scenario import Scenario, refuse_unread_links
 from foretrain.units import format_duration, format_money
 
 
@@ -47,6 +47,8 @@ def predict_job(
     scenario: Scenario, length: LengthRequest, options: JobOptions | None = None
 ) -> JobPrediction | Infeasible:
     """Predict a step, and from it an epoch of `length.samples` and a job of that length, where known."""
+    if scenario.cluster.is_homogeneous:
+        refuse_unread_links(scenario.cluster.groups[0], scenario.parallelism)
     prediction = predict(scenario)
     if isinstance(prediction, Infeasible):
         return prediction

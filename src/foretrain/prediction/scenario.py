@@ -121,6 +121,21 @@ def step_context(
     return StepContext(workload, hardware, environment, input_options, jitter)
 
 
+def refuse_unread_links(hardware: Hardware, parallelism: Parallelism) -> None:
+    """Raise `InvalidRequest` for links or a network that the devices asked for do not use."""
+    many = f"{hardware.device.id}:2"
+    if parallelism.links and hardware.devices_per_node == 1:
+        raise InvalidRequest(
+            f"`links` {parallelism.links} would not be read: {hardware.name} has one device per node; give "
+            f"several, such as {many}"
+        )
+    if parallelism.network and hardware.nodes == 1:
+        raise InvalidRequest(
+            f"`network` {parallelism.network} would not be read: {hardware.name} is one node; give several, "
+            f"such as {many}x{hardware.devices_per_node}"
+        )
+
+
 def default_batch(workload: Workload) -> int:
     """The batch of the request, or that of the model's own example."""
     return workload.sizes.batch or graph_of(workload).batch

@@ -10,6 +10,10 @@ PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8")
 HALF_PRECISIONS = ("fp16", "bf16")
 WEIGHTS = ("fp32", *HALF_PRECISIONS)
 ATTENTIONS = ("eager", "sdpa", "flash")
+QUANTISED_BLOCK = 256
+"""Elements of optimizer state that share a scale in an 8-bit optimizer (bitsandbytes 0.45)."""
+QUANTISED_FROM = 4096
+"""Smaller tensors keep 32-bit state, as bitsandbytes does."""
 
 
 @dataclass(frozen=True, slots=True)

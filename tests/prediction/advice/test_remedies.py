@@ -33,7 +33,7 @@ def test_remedies_are_computed_and_empty_when_the_step_fits() -> None:
     large = evaluated(2 * largest)
     changes = {remedy.change: remedy for remedy in remedies(large, largest)}
     assert changes[f"batch {largest}"].fits
-    assert not changes["8-bit optimizer"].fits  # activations are the trouble, not the optimizer
+    assert not changes["optimizer adamw-8bit"].fits  # activations are the trouble, not the optimizer
     assert not changes["ZeRO-3 over 64 devices"].fits
     assert changes["checkpoint activations"].bytes < large.memory.bytes
 

@@ -162,9 +162,19 @@ def test_a_folder_without_a_configuration(tmp_path: Path) -> None:
         read_model(f"hf:{tmp_path}")
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("hidden_size", -16), ("hidden_size", "wide"), ("vocab_size", 0), ("num_hidden_layers", -2)],
+)
+def test_what_counts_must_be_a_whole_number_of_at_least_one(tmp_path: Path, key: str, value: object) -> None:
+    with pytest.raises(InvalidData, match=f"{key} must be a whole number of at least 1, got {value!r}"):
+        source_of(tmp_path, {**LLAMA, key: value})
+
+
 def test_sizes_that_contradict_each_other(tmp_path: Path) -> None:
-    with pytest.raises(InvalidData, match=r"cannot build|does not take"):
-        source_of(tmp_path, {**LLAMA, "hidden_size": -16}).example(BuildOptions())
+    source = source_of(tmp_path, {**LLAMA, "hidden_size": 64, "num_attention_heads": 5})
+    with pytest.raises(InvalidData, match=r"not a multiple of the number of attention heads"):
+        source.example(BuildOptions())
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Every optimizer by name: it traces for convolutions and transformers, and its state has the right size."""
 
 import pytest
+import torch
 from tests.support.small_models import graph
 
 from foretrain.workloads.graph import Graph, Phase, Role
@@ -14,7 +15,7 @@ WEIGHTS = {
 TENSORS = {"conv": 6, "blocks": 3 * 12}
 MOMENTS = {
     "sgd": 0, "momentum": 1, "nesterov": 1, "adam": 2, "adamw": 2, "adamw-fused": 2, "nadam": 2, "radam": 2,
-    "adamax": 2, "adagrad": 1, "adadelta": 2, "rmsprop": 1,
+    "adamax": 2, "adagrad": 1, "adadelta": 2, "rmsprop": 1, "lion": 1, "adamw-8bit": 2, "lion-8bit": 1,
 }  # fmt: skip
 """Tensors of state of the size of a weight."""
 FACTORED = {
@@ -54,3 +55,21 @@ def test_adafactor_multiplies_row_and_column_of_each_matrix() -> None:
     updates = [op for op in operators(graph("mlp", optimizer="adafactor")) if op.phase is Phase.OPTIMIZER]
     products = [op for op in updates if op.name == "aten.mm"]
     assert [op.work.flop for op in products] == [2 * 16 * 8, 2 * 4 * 16]
+
+
+@pytest.mark.parametrize(("name", "moments"), [("adamw-8bit", 2), ("lion-8bit", 1)])
+def test_large_tensors_have_state_in_eight_bits_and_a_scale_per_256(name: str, moments: int) -> None:
+    weight = torch.nn.Parameter(torch.zeros(100, 50))  # 5,000 elements: 20 blocks
+    small = torch.nn.Parameter(torch.zeros(4095))
+    weight.grad, small.grad = torch.zeros_like(weight), torch.zeros_like(small)
+    built = OPTIMIZERS[name]([weight, small])
+    built.step()
+    sizes = [sum(each.nbytes for each in built.state[parameter].values()) for parameter in (weight, small)]
+    assert sizes == [moments * (5000 + 4 * 20), moments * 4 * 4095]
+
+
+def test_lion_moves_each_weight_by_the_sign_of_its_blend() -> None:
+    weight = torch.nn.Parameter(torch.tensor([1.0, -1.0, 0.0]))
+    weight.grad = torch.tensor([0.5, -2.0, 0.0])
+    OPTIMIZERS["lion"]([weight]).step()
+    assert weight.tolist() == pytest.approx([1 - 1e-5 - 1e-4, -1 + 1e-5 + 1e-4, 0.0])

@@ -28,6 +28,7 @@ from foretrain.planning.guide.cells import Cell, GuideSteps, NoRun, Run, cell_of
 from foretrain.planning.guide.machines import Machine, default_machines, one_of
 from foretrain.planning.guide.summary import Kind, Summary, summarise
 from foretrain.prediction.cost_models.step_models import CostModel, OperatorCostModel, cost_model
+from foretrain.prediction.memory.estimate import LARGEST
 from foretrain.prediction.operators.catalogue import DEFAULT
 from foretrain.prediction.operators.roofline import RooflineModel
 from foretrain.workloads.workload import Workload
@@ -55,6 +56,11 @@ class GuideRequest:
             raise InvalidRequest(
                 f"`batch` must be one or more global batches of at least 1, got "
                 f"{', '.join(map(str, self.batches)) or None}"
+            )
+        if max(self.batches) > LARGEST:
+            raise InvalidRequest(
+                f"a global batch of {max(self.batches):,} is beyond any training published; give batches "
+                f"of at most {LARGEST:,}"
             )
         if self.samples is not None and self.samples < 1:
             raise InvalidRequest(f"`samples` must be at least 1, got {self.samples}")

@@ -20,7 +20,8 @@ from foretrain.workloads.graph import Graph
 _MAX_ZERO_DEVICES = 64
 _MAX_LAYOUTS = 4
 _CHECKPOINTING = "checkpoint activations"
-_EIGHT_BIT = "8-bit optimizer"
+_EIGHT_BIT = "optimizer adamw-8bit"
+_WITH_TWO_MOMENTS = ("adam", "adamw", "adamw-fused")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +46,17 @@ def _remedies(now: Evaluation, largest_batch: int) -> Iterator[MemoryRemedy]:
     checkpointed = _checkpointed(now)
     if checkpointed is not None:
         yield _remedy(_CHECKPOINTING, checkpointed.memory)
-    yield _remedy(_EIGHT_BIT, _with(now, eight_bit_optimizer=True))
+    quantises = now.context.workload.options.optimizer in _WITH_TWO_MOMENTS
+    if quantises:
+        yield _remedy(_EIGHT_BIT, _with(now, eight_bit_optimizer=True))
     if now.configuration.layout.devices > 1:
         yield from _layouts(now)
         return
     alone = [*_zero(now)]
     yield from alone
     if checkpointed is not None and not any(each.fits for each in alone) and not checkpointed.memory.fits:
-        yield _remedy(f"{_CHECKPOINTING}, {_EIGHT_BIT}", _with(checkpointed, eight_bit_optimizer=True))
+        if quantises:
+            yield _remedy(f"{_CHECKPOINTING}, {_EIGHT_BIT}", _with(checkpointed, eight_bit_optimizer=True))
         for each in _zero(checkpointed):
             yield replace(each, change=f"{_CHECKPOINTING}, {each.change}")
 

@@ -25,6 +25,7 @@ from foretrain.prediction.strategies.gradients import is_of_expert
 from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.prediction.strategies.sharded import gathered_units
 from foretrain.workloads.graph import Call, Graph, Phase, Role, Spec
+from foretrain.workloads.options import QUANTISED_BLOCK, QUANTISED_FROM
 
 _PRODUCTS = frozenset({"aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm"})
 _FORWARD, _BACKWARD = "aten.convolution", "aten.convolution_backward"
@@ -106,12 +107,6 @@ def _convolutions(graph: Graph) -> Iterator[tuple[int, Call, Convolution]]:
             continue
         source, weight, target = (graph.specs[operand] for operand in operands)
         yield index, call, Convolution(source, weight, target, call.settings["groups"])
-
-
-QUANTISED_BLOCK = 256
-"""Elements of optimizer state that share a scale in an 8-bit optimizer (Dettmers et al. 2022)."""
-QUANTISED_FROM = 4096
-"""Smaller tensors keep 32-bit state, as bitsandbytes does."""
 
 
 class Part(StrEnum):

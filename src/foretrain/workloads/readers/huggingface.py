@@ -22,6 +22,16 @@ if TYPE_CHECKING:
     from foretrain.workloads.example import Example
 
 PREFIX = "hf:"
+_SIZES = frozenset(
+    (
+        "hidden_size", "intermediate_size", "vocab_size", "num_hidden_layers", "num_attention_heads",
+        "num_key_value_heads", "head_dim", "max_position_embeddings", "n_embd", "n_layer", "n_head",
+        "n_positions", "d_model", "d_ff", "d_kv", "num_layers", "num_heads", "encoder_layers",
+        "decoder_layers", "encoder_attention_heads", "decoder_attention_heads", "encoder_ffn_dim",
+        "decoder_ffn_dim", "num_channels",
+    )
+)  # fmt: skip
+"""Entries of a configuration that count something, which has to be there."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +81,10 @@ def _check(config: Any, file: str) -> None:
             f"{file} describes quantised weights (quantization_config), which cannot be trained; remove the "
             "entry, and ask for LoRA on a quantised base if that is what you want"
         )
+    for key in _SIZES & config.keys():
+        value = config[key]
+        if value is not None and not (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
+            raise InvalidData(file, f"{key} must be a whole number of at least 1, got {value!r}")
     _prepare_transformers()
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 

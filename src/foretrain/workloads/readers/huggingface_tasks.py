@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 import transformers
+from huggingface_hub.errors import StrictDataclassError
 from torch.overrides import TorchFunctionMode
 from transformers.models.auto import modeling_auto
 
@@ -234,8 +235,9 @@ def _configured(name: str, entries: Mapping[str, Any], task: Task, options: Buil
     }
     try:
         config = transformers.AutoConfig.for_model(entries["model_type"], **settings)
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
-        raise InvalidData(name, f"transformers does not take this configuration: {error}") from error
+    except (TypeError, ValueError, KeyError, AttributeError, StrictDataclassError) as error:
+        reason = " ".join(str(error).split())
+        raise InvalidData(name, f"transformers does not take this configuration: {reason}") from error
     text = config.get_text_config()
     text.use_cache = False
     if not task.reads_images and text.pad_token_id is None:

@@ -251,6 +251,13 @@ def _fused_adam(site: Site) -> tuple[Work, ...]:
     return (replace(work, flop=_ADAM_FLOP * work.flop / 4, write_bytes=0.75 * work.read_bytes),)
 
 
+def _eight_bit(site: Site) -> tuple[Work, ...]:
+    """One tensor and its state in eight bits: all but the gradient is written."""
+    (work,) = _foreach(site)
+    weights = site.input(0).elements
+    return (replace(work, flop=_ADAM_FLOP * weights, dims={"elements": weights, "tensors": 1}, kernels=1),)
+
+
 _ADAM_FLOP = 15.0
 """Arithmetic of Adam for one weight: two moments, their corrections, a root, a division, the decay."""
 
@@ -305,6 +312,7 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(_LOSSES, lambda site: _work(site, Kind.LOSS, 1.0)),
     **dict.fromkeys(_OTHER_POINTWISE, _pointwise),
     **dict.fromkeys(("aten._fused_adam_", "aten._fused_adamw_"), _fused_adam),
+    "foretrain.update_8bit": _eight_bit,
     "aten.embedding": _embedding,
     "aten.embedding_dense_backward": _embedding_backward,
 }

@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from foretrain.errors import UnknownName
 from foretrain.workloads.graph import Role
+from foretrain.workloads.tracing.eight_bit import EightBitOptimizer
 from foretrain.workloads.tracing.nested import map_tensors
 from foretrain.workloads.tracing.recorder import Recorder
 
@@ -53,6 +54,32 @@ class FusedAdamW(torch.optim.Optimizer):
             lr=1e-3, beta1=0.9, beta2=0.95, weight_decay=0.1, eps=1e-8,
             amsgrad=False, maximize=False, grad_scale=None, found_inf=None,
         )  # fmt: skip
+
+
+class Lion(torch.optim.Optimizer):
+    """The sign of a blend of momentum and gradient, over lists of tensors.
+
+    Chen et al. 2023, arXiv:2302.06675.
+    """
+
+    def __init__(self, parameters: Parameters) -> None:
+        super().__init__(parameters, {})
+
+    @torch.no_grad()  # type: ignore[untyped-decorator]
+    def step(self, closure: Any = None) -> None:
+        """Update all parameters that have a gradient."""
+        del closure
+        trained = [each for each in self.param_groups[0]["params"] if each.grad is not None]
+        for each in trained:
+            if not self.state[each]:
+                self.state[each] = {"exp_avg": torch.zeros_like(each)}
+        momenta = [self.state[each]["exp_avg"] for each in trained]
+        gradients = [each.grad for each in trained]
+        updates = torch._foreach_lerp(gradients, momenta, 0.9)
+        torch._foreach_sign_(updates)
+        torch._foreach_mul_(trained, 1 - 1e-5)
+        torch._foreach_add_(trained, updates, alpha=-1e-4)
+        torch._foreach_lerp_(momenta, gradients, 0.01)
 
 
 class _UnitScalars(TorchDispatchMode):
@@ -96,6 +123,9 @@ OPTIMIZERS: Mapping[str, Callable[[Parameters], torch.optim.Optimizer]] = {
     "adadelta": lambda parameters: torch.optim.Adadelta(parameters, foreach=True),
     "rmsprop": lambda parameters: torch.optim.RMSprop(parameters, foreach=True),
     "adafactor": lambda parameters: Adafactor(parameters, foreach=False),
+    "lion": Lion,
+    "adamw-8bit": lambda parameters: EightBitOptimizer(parameters, moments=2),
+    "lion-8bit": lambda parameters: EightBitOptimizer(parameters, moments=1),
 }
 
 
