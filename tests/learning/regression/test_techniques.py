@@ -181,7 +181,7 @@ def test_coefficients_must_fit_the_terms() -> None:
 
 @pytest.mark.parametrize("brings_openmp", [True, False])
 def test_a_machine_without_openmp(monkeypatch: pytest.MonkeyPatch, brings_openmp: bool) -> None:
-    """The first import fails as it does where libgomp is not installed; the second once PyTorch's is loaded."""
+    """The first import fails as where libgomp is not installed; the second once PyTorch's is loaded."""
     attempts = []
 
     def importing(name: str) -> ModuleType:

@@ -65,8 +65,8 @@ class Lion(torch.optim.Optimizer):
     def __init__(self, parameters: Parameters) -> None:
         super().__init__(parameters, {})
 
-    @torch.no_grad()  # type: ignore[untyped-decorator]
-    def step(self, closure: Any = None) -> None:
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """Update all parameters that have a gradient."""
         del closure
         trained = [each for each in self.param_groups[0]["params"] if each.grad is not None]
