@@ -30,5 +30,9 @@ def test_foretrain_is_killed(tmp_path: Path) -> None:
     faults.kill_foretrain(tmp_path, "ray")
 
 
+def test_a_supervisor_is_killed(tmp_path: Path) -> None:
+    faults.kill_supervisor(tmp_path, "ray")
+
+
 def test_a_node_dies_and_returns(tmp_path: Path) -> None:
     faults.kill_ray_node(tmp_path, STATE)

@@ -8,7 +8,9 @@ has to be on a file system that all nodes share.
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
+import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,10 +26,18 @@ _NODE_ID = "ray.io/node-id"
 
 
 class Keeper:
-    """The actor on a node: it starts the supervisor there, which ends with it."""
+    """The actor on a node: it starts the supervisor there, which ends with it.
+
+    A supervisor that is killed takes the actor along: Ray then forgets its name, and the attempt is lost.
+    """
 
     def __init__(self, command: Sequence[str]) -> None:
         self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+        threading.Thread(target=self._end_with_it, daemon=True).start()
+
+    def _end_with_it(self) -> None:
+        if self._process.wait() < 0:
+            os._exit(1)
 
     def process_id(self) -> int:
         """Of the supervisor."""
