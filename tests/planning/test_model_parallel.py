@@ -123,7 +123,7 @@ def test_a_plan_searches_layouts_where_the_batch_does_not_divide_evenly() -> Non
     assert only.devices == 8
     assert only.configuration.strategy not in ("ddp", "zero1", "zero2", "zero3")
     assert only.usd.p50 == pytest.approx(only.seconds.p50 / HOUR * only.usd_per_hour, rel=1e-3)
-    assert launch_plan(found, "fp32", "train.py").layout.name == only.configuration.strategy
+    assert launch_plan(found, "train.py").layout.name == only.configuration.strategy
     infeasible = plan(replace(asked, strategies=("ddp",)))
     assert isinstance(infeasible, Infeasible)
     assert "the batch does not divide evenly over the GPUs" in infeasible.available

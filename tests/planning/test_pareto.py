@@ -18,10 +18,10 @@ from foretrain.planning.selection import (
     knee,
     pareto_front,
     probability_of_both,
-    probability_within,
     reasons,
 )
 from foretrain.planning.speedup import TimeAndCost, speedup_per_fold_of_cost
+from foretrain.probability import probability_within
 
 # Few distinct values, so that ties are common.
 POINTS = st.lists(st.tuples(st.integers(1, 12), st.integers(1, 12)), min_size=1, max_size=40)

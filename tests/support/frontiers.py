@@ -21,11 +21,11 @@ from foretrain.planning.selection import (
     knee,
     pareto_front,
     probability_of_both,
-    probability_within,
     reasons,
 )
 from foretrain.planning.two_phases.phases import PhasedJob, Runner, plan_in_phases
 from foretrain.prediction.answer import Prediction
+from foretrain.probability import probability_within
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 from foretrain.workloads.workload import Workload
 
@@ -111,6 +111,8 @@ def _plan(prediction: Prediction, job: Job, deadline: float, budget: float) -> P
         spot=False,
         configuration=RunConfiguration(
             strategy=prediction.strategy,
+            precision=prediction.workload.options.precision,
+            weights=prediction.workload.options.weights,
             batch=prediction.batch,
             micro_batches=1,
             global_batch=prediction.update_batch,
@@ -119,6 +121,7 @@ def _plan(prediction: Prediction, job: Job, deadline: float, budget: float) -> P
             step_seconds=prediction.step.seconds,
             forward_seconds=prediction.step.forward_seconds,
             memory_bytes=prediction.memory.bytes.p50,
+            out_of_memory_probability=prediction.memory.out_of_memory_probability,
             state_bytes=job.saving.bytes,
             knowledge=prediction.knowledge,
         ),

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
@@ -25,22 +25,29 @@ import numpy as np
 from foretrain.answers import Infeasible
 from foretrain.errors import ForetrainError, InvalidRequest
 from foretrain.estimates import Quantiles
+from foretrain.facts.devices import Device
 from foretrain.facts.hardware import Hardware
 from foretrain.jobs.batch_limits import BatchLimits, largest_batch
 from foretrain.jobs.device_memory import capacity_bytes
 from foretrain.jobs.job import Steps, StepSummary
 from foretrain.jobs.length import Length
-from foretrain.jobs.step_table import StepTable, network_on, step_table
+from foretrain.jobs.step_table import StepTable, network_on, on_device, step_table, with_weights_stored
 from foretrain.prediction.cost_models.step_models import CostModel, cost_model
-from foretrain.prediction.memory.estimate import estimate_memory
+from foretrain.prediction.memory.estimate import (
+    chance_to_exceed,
+    estimate_memory,
+    out_of_memory_probability,
+)
 from foretrain.prediction.operators._base import Knowledge
 from foretrain.prediction.operators.catalogue import DEFAULT
 from foretrain.prediction.search.replicas import sharded_seconds
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.step.parallel import Environment
 from foretrain.prediction.stragglers import default_jitter, slowdown
+from foretrain.prediction.strategies._base import MixedPrecision
 from foretrain.prediction.strategies.catalogue import layout_of, plan_words, shards_state
 from foretrain.prediction.strategies.layout import Layout
+from foretrain.prediction.strategies.mixed_precision import fixed_precision
 from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.prediction.strategies.sharded import STAGES as ZERO_STAGES
 from foretrain.units import format_bytes
@@ -67,6 +74,8 @@ class RunConfiguration:
     """
 
     strategy: str
+    precision: str
+    weights: str
     batch: int
     micro_batches: int
     global_batch: int
@@ -75,6 +84,7 @@ class RunConfiguration:
     step_seconds: Quantiles
     forward_seconds: float
     memory_bytes: float
+    out_of_memory_probability: float
     state_bytes: float
     knowledge: Knowledge
 
@@ -157,6 +167,7 @@ class ConfigurationSpace:
     limits: BatchLimits
     strategies: tuple[str, ...]
     layouts_of: Workload | None = None
+    in_other_precisions: dict[str, ConfigurationSpace] = field(default_factory=dict)
 
     @cached_property
     def steps_at(self) -> Callable[[int], Steps]:
@@ -170,12 +181,26 @@ class ConfigurationSpace:
         options = table.workload.options
         if options.checkpoint_activations or options.forward_only:
             return None
-        workload = replace(table.workload, options=replace(options, checkpoint_activations=True))
+        lean_options = replace(options, checkpoint_activations=True)
+        workload = fixed_precision(replace(table.workload, options=lean_options))
         try:
             lean = step_table(workload, table.cost_model, self.limits, table.machines.values(), table.input)
         except InvalidRequest:
             return None
         return replace(self, table=lean)
+
+    def on(self, device: Device) -> ConfigurationSpace:
+        """The same space in the usual precision of a device, where precision was not given."""
+        table = on_device(self.table, device)
+        if table is self.table:
+            return self
+        other = replace(self, table=table)
+        return self.in_other_precisions.setdefault(table.workload.options.precision, other)
+
+    @cached_property
+    def sharding(self) -> ConfigurationSpace:
+        """The same space with weights stored as sharded strategies do."""
+        return replace(self, table=with_weights_stored(self.table, MixedPrecision.MASTER_WEIGHTS))
 
     def shares_out(self, hardware: Hardware) -> bool:
         """Whether any batch can be divided evenly over the devices."""
@@ -184,8 +209,8 @@ class ConfigurationSpace:
     def least_bytes(self, hardware: Hardware) -> float:
         """The least memory the smallest batch needs on each device."""
         stage = max(ZERO_STAGES.values()) if hardware.devices > 1 else 0
-        smallest = self.table.batches[0]
-        return self.table.memory.bytes(smallest, stage, hardware.devices, False, hardware.device)
+        table = self.sharding.table if stage else self.table
+        return table.memory.bytes(table.batches[0], stage, hardware.devices, False, hardware.device)
 
 
 def configuration_space(
@@ -252,6 +277,7 @@ def may_search_layouts(limits: BatchLimits, strategies: Iterable[str]) -> bool:
 
 def configure(space: ConfigurationSpace, hardware: Hardware) -> Configured | NoConfiguration:
     """The estimated best configuration; with activation checkpointing where nothing fits without."""
+    space = space.on(hardware.device)
     without = candidates(space, hardware)
     if without.fitting:
         return _configured(space, hardware, without, recomputes=False)
@@ -270,6 +296,7 @@ def verify(space: ConfigurationSpace, chosen: Configured) -> Configured | NoConf
     """
     if chosen.is_verified:
         return replace(chosen, compared=0)
+    space = space.on(chosen.hardware.device)
     lean = space.recomputing if chosen.recomputes else None
     verified = _first_that_holds(lean or space, chosen)
     if verified is not None:
@@ -308,7 +335,10 @@ def candidates(space: ConfigurationSpace, hardware: Hardware) -> Candidates:
         for strategy in space.strategies:
             if strategy != PLAIN:
                 layout = layout_of(strategy, hardware.devices, hardware.devices_per_node)
-                others += _sketched(space, layout, faster if shards_state(layout) else plain, hardware)
+                if not shards_state(layout):
+                    others += _sketched(space, layout, plain, hardware)
+                elif faster:
+                    others += _sketched(space.sharding, layout, faster, hardware)
     fitting += [each for each in others if each.memory_bytes <= capacity]
     return Candidates(_ranked(fitting), len(plain) + len(others))
 
@@ -374,7 +404,7 @@ def _configured(
 
 def _estimated(space: ConfigurationSpace, hardware: Hardware, candidate: Candidate) -> RunConfiguration:
     """The configuration of a candidate, its interval from that of plain data parallelism."""
-    table = space.table
+    table = space.sharding.table if ZERO_STAGES.get(candidate.strategy) else space.table
     step = table.replica(candidate.micro_batch, hardware.device)
     group, rounds = table.reduction(hardware), candidate.micro_batches
     loading = table.loading(candidate.micro_batch, hardware).times(rounds)
@@ -383,6 +413,8 @@ def _estimated(space: ConfigurationSpace, hardware: Hardware, candidate: Candida
         seconds = seconds.scale(candidate.seconds / seconds.p50)
     return RunConfiguration(
         strategy=candidate.strategy,
+        precision=table.workload.options.precision,
+        weights=table.workload.options.weights,
         batch=candidate.micro_batch * rounds,
         micro_batches=rounds,
         global_batch=candidate.global_batch,
@@ -391,6 +423,7 @@ def _estimated(space: ConfigurationSpace, hardware: Hardware, candidate: Candida
         step_seconds=seconds,
         forward_seconds=step.forward_seconds(rounds),
         memory_bytes=candidate.memory_bytes,
+        out_of_memory_probability=chance_to_exceed(capacity_bytes(hardware.device), candidate.memory_bytes),
         state_bytes=table.state_bytes,
         knowledge=step.step.knowledge,
     )
@@ -429,10 +462,15 @@ def _with_memory(
     device, devices, accumulates = hardware.device, hardware.devices, candidate.micro_batches > 1
     if candidate.memory_bytes < _NEAR_CAPACITY * capacity_bytes(device):
         memory_bytes = table.memory.simulated(candidate.micro_batch, devices, accumulates, device)
-        return replace(estimate, memory_bytes=memory_bytes)
+        chance = chance_to_exceed(capacity_bytes(device), memory_bytes)
+        return replace(estimate, memory_bytes=memory_bytes, out_of_memory_probability=chance)
     options = MemoryOptions(data_parallel=devices, keep_gradients=accumulates)
-    memory = estimate_memory(table.graph(candidate.micro_batch), device, options)
-    return replace(estimate, memory_bytes=memory.bytes) if memory.fits else None
+    graph = table.graph(candidate.micro_batch)
+    memory = estimate_memory(graph, device, options)
+    if not memory.fits:
+        return None
+    chance = out_of_memory_probability(graph, device, options)
+    return replace(estimate, memory_bytes=memory.bytes, out_of_memory_probability=chance)
 
 
 def _evaluated(table: StepTable, hardware: Hardware, candidate: Candidate) -> Evaluation | None:
@@ -467,17 +505,20 @@ def best_layout(
 
 def configuration_of(evaluation: Evaluation, steps: Steps) -> RunConfiguration:
     """The run configuration of an evaluated step."""
-    configuration = evaluation.configuration
+    configuration, options = evaluation.configuration, evaluation.context.workload.options
     return RunConfiguration(
         strategy=configuration.layout.name,
+        precision=options.precision,
+        weights=options.weights,
         batch=configuration.batch,
         micro_batches=configuration.micro_batches,
         global_batch=configuration.global_batch,
-        checkpoint_activations=evaluation.context.workload.options.checkpoint_activations,
+        checkpoint_activations=options.checkpoint_activations,
         job_steps=steps,
         step_seconds=evaluation.total.quantiles,
         forward_seconds=evaluation.step.run.phases[Phase.FORWARD],
         memory_bytes=evaluation.memory.bytes,
+        out_of_memory_probability=evaluation.out_of_memory_probability,
         state_bytes=state_bytes(evaluation.graph),
         knowledge=evaluation.step.priced.knowledge,
     )

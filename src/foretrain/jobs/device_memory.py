@@ -32,8 +32,8 @@ class DeviceMemory:
 
     def __init__(self, graph_at: Callable[[int], Graph], reference: Device, smallest: int) -> None:
         self._graph_at = graph_at
-        self._reference = reference
-        self._smallest = smallest
+        self.reference = reference
+        self.smallest = smallest
         self._reserved = cache(self._simulated)
         self._contexts: dict[str, float] = {}
         self._exactly: dict[tuple[int, bool, bool, int], float] = {}
@@ -54,14 +54,14 @@ class DeviceMemory:
             needed += self._gradients / (devices if zero_stage > 1 else 1)
         known = memory_calibration()
         workspace = known.cublas_workspace_bytes(on.generation)
-        workspace -= known.cublas_workspace_bytes(self._reference.generation)
+        workspace -= known.cublas_workspace_bytes(self.reference.generation)
         return needed + self._handles * workspace + self._context(on)
 
     def simulated(self, batch: int, devices: int, accumulates: bool, on: Device) -> float:
         """The memory without sharding, simulated with the workspaces of this device."""
         known = memory_calibration()
         workspace = known.cublas_workspace_bytes(on.generation)
-        is_as_reference = workspace == known.cublas_workspace_bytes(self._reference.generation)
+        is_as_reference = workspace == known.cublas_workspace_bytes(self.reference.generation)
         if is_as_reference and devices > 1 and not accumulates:
             return self._reserved(batch, 0, _FEW) + self._context(on)
         key = batch, devices > 1, accumulates, workspace
@@ -73,10 +73,8 @@ class DeviceMemory:
 
     def _plain(self, batch: int) -> float:
         """Memory of a batch without sharding; of powers of two every other one is simulated."""
-        times = batch // self._smallest
-        is_between = (
-            batch == times * self._smallest and times.bit_count() == 1 and times.bit_length() % 2 == 0
-        )
+        times = batch // self.smallest
+        is_between = batch == times * self.smallest and times.bit_count() == 1 and times.bit_length() % 2 == 0
         if not is_between:
             return self._reserved(batch, 0, _FEW)
         half, twice = self._reserved(batch // 2, 0, _FEW), self._reserved(2 * batch, 0, _FEW)
@@ -84,20 +82,20 @@ class DeviceMemory:
 
     def _saved(self, zero_stage: int, devices: int) -> float:
         """What sharding saves, interpolated between few and many devices."""
-        few, many = (self._reserved(self._smallest, zero_stage, count) for count in (_FEW, _MANY))
+        few, many = (self._reserved(self.smallest, zero_stage, count) for count in (_FEW, _MANY))
         per_share = (few - many) / (1 / _FEW - 1 / _MANY)
-        return self._reserved(self._smallest, 0, _FEW) - many - per_share * (1 / devices - 1 / _MANY)
+        return self._reserved(self.smallest, 0, _FEW) - many - per_share * (1 / devices - 1 / _MANY)
 
     def _context(self, on: Device) -> float:
         if on.id not in self._contexts:
-            graph = self._graph_at(self._smallest)
+            graph = self._graph_at(self.smallest)
             self._contexts[on.id] = context_bytes(graph, on, memory_calibration())
         return self._contexts[on.id]
 
     def _simulated(self, batch: int, zero_stage: int, devices: int) -> float:
         options = MemoryOptions(data_parallel=devices, zero_stage=zero_stage)
-        estimate = estimate_memory(self._graph_at(batch), self._reference, options)
-        return estimate.bytes - self._context(self._reference)
+        estimate = estimate_memory(self._graph_at(batch), self.reference, options)
+        return estimate.bytes - self._context(self.reference)
 
 
 def capacity_bytes(on: Device) -> float:

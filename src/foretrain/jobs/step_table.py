@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from itertools import takewhile
 
@@ -27,7 +27,9 @@ from foretrain.prediction.search.replicas import (
     sent_bytes,
 )
 from foretrain.prediction.step.input_pipeline import InputOptions, InputPipeline, input_pipeline
+from foretrain.prediction.strategies._base import MixedPrecision
 from foretrain.prediction.strategies.gradients import Bucket
+from foretrain.prediction.strategies.mixed_precision import on_devices, stored_as
 from foretrain.prediction.strategies.sharded import STAGES as ZERO_STAGES
 from foretrain.workloads.graph import Graph, state_bytes
 from foretrain.workloads.workload import BATCHES, Workload, graph_at
@@ -109,6 +111,24 @@ class StepTable:
         return cache(loaded)
 
 
+def with_weights_stored(table: StepTable, how: MixedPrecision) -> StepTable:
+    """The same steps with weights stored in another way; the same table where that was given."""
+    return _with_workload(table, stored_as(table.workload, how))
+
+
+def on_device(table: StepTable, device: Device) -> StepTable:
+    """The same steps in the usual precision of a device; the same table where precision was given."""
+    return _with_workload(table, on_devices(table.workload, (device,)))
+
+
+def _with_workload(table: StepTable, workload: Workload) -> StepTable:
+    if workload == table.workload:
+        return table
+    graph = cache(partial(graph_at, workload))
+    memory = DeviceMemory(graph, table.memory.reference, table.memory.smallest)
+    return replace(table, workload=workload, graph=graph, memory=memory)
+
+
 def step_table(
     workload: Workload,
     cost_model: CostModel,
@@ -118,6 +138,8 @@ def step_table(
 ) -> StepTable:
     """The steps of a workload on these machines, at the batch sizes that fit on any of them."""
     by_name = {hardware.name: hardware for hardware in machines}
+    largest = max(_devices(by_name.values()).values(), key=capacity_bytes)
+    workload = on_devices(workload, (largest,))
     graph = cache(partial(graph_at, workload))
     batches, memory = _batches(graph, limits, list(by_name.values()))
     return StepTable(workload, cost_model, input_options, by_name, batches, graph, memory)

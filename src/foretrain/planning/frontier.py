@@ -29,8 +29,8 @@ if TYPE_CHECKING:  # nouns only: nothing is called here
 class Plan:
     """Machines of one offer, the best run configuration on them, and what the whole job takes.
 
-    `in_time`, `in_budget` and `both` are probabilities; 1 without such a limit. `co2_kg` is None where the
-    grid of the place is unknown.
+    `in_time`, `in_budget` and `both` are probabilities that the job fits into memory and meets the limit.
+    `co2_kg` is None where the grid of the place is unknown.
     """
 
     hardware: Hardware
@@ -75,6 +75,8 @@ class Plan:
             "usd_per_hour": self.usd_per_hour,
             "price_as_of": offer.as_of,
             "strategy": configuration.strategy,
+            "precision": configuration.precision,
+            "weights": configuration.weights,
             "batch": configuration.batch,
             "micro_batches": configuration.micro_batches,
             "global_batch": configuration.global_batch,
@@ -82,6 +84,7 @@ class Plan:
             "steps": configuration.steps,
             "step_seconds": configuration.step_seconds,
             "memory_bytes": configuration.memory_bytes,
+            "out_of_memory_probability": configuration.out_of_memory_probability,
             "knowledge": configuration.knowledge,
             "seconds": self.seconds,
             "usd": self.usd,

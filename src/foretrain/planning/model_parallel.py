@@ -12,7 +12,8 @@ that loses no plan.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 
 from foretrain.errors import MissingData
 from foretrain.facts.hardware import Hardware
@@ -28,8 +29,9 @@ from foretrain.jobs.device_memory import capacity_bytes
 from foretrain.jobs.job import Steps
 from foretrain.planning.machines import Machines, Shape
 from foretrain.prediction.step.throughput import model_flop, peak
+from foretrain.prediction.strategies.mixed_precision import on_devices
 from foretrain.units import HOUR
-from foretrain.workloads.graph import state_bytes
+from foretrain.workloads.graph import Graph, state_bytes
 from foretrain.workloads.workload import Workload
 
 _MOST_SEARCHED = 12
@@ -88,7 +90,11 @@ def search_layouts(
 def _bounds(
     workload: Workload, machines: Iterable[Machines], steps: Steps, global_batch: int, spot: bool
 ) -> dict[Shape, _Bound | NoConfiguration]:
-    graph = small_step(workload)
+    @cache
+    def step_in(precision: str) -> Graph:
+        return small_step(replace(workload, options=replace(workload.options, precision=precision)))
+
+    graph = step_in(workload.options.precision)
     flop = model_flop(graph) / graph.samples * global_batch * steps.quantiles.p50
     state = state_bytes(graph)
     best: dict[Shape, _Bound | NoConfiguration] = {}
@@ -98,7 +104,8 @@ def _bounds(
             best[each.shape] = NoConfiguration("parameters and optimizer state alone do not fit")
             continue
         try:
-            seconds = flop / (peak(graph, hardware.device) * hardware.devices)
+            step = step_in(on_devices(workload, (hardware.device,)).options.precision)
+            seconds = flop / (peak(step, hardware.device) * hardware.devices)
         except MissingData as error:
             best[each.shape] = NoConfiguration(str(error))
             continue

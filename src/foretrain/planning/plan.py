@@ -196,7 +196,12 @@ def _select_and_verify(
     while table.rows:
         rows = table.rows
         selection = select(
-            numbers([row.time.seconds for row in rows], [row.usd for row in rows]), request.limits
+            numbers(
+                [row.time.seconds for row in rows],
+                [row.usd for row in rows],
+                [1 - row.chosen.configuration.out_of_memory_probability for row in rows],
+            ),
+            request.limits,
         )
         progress("verifying the front")
         verified = verify(space, table, selection.named, conditions)

@@ -14,7 +14,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from foretrain.convergence.curves import Floats
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Quantiles
+from foretrain.probability import probability_within
 
 EVEN = 0.5
 """By default a plan meets a limit if its median does."""
@@ -61,10 +61,11 @@ class Limits:
 
 @dataclass(frozen=True)
 class Numbers:
-    """Time and cost of plans, as columns of p10, p50 and p90."""
+    """Time and cost of plans, as columns of p10, p50 and p90, and the probability that each fits."""
 
     seconds: Floats
     usd: Floats
+    fitting: Floats
 
     @property
     def middle(self) -> tuple[Floats, Floats]:
@@ -72,9 +73,12 @@ class Numbers:
         return self.seconds[:, 1], self.usd[:, 1]
 
 
-def numbers(seconds: Sequence[Quantiles], usd: Sequence[Quantiles]) -> Numbers:
-    """Quantiles of plans as columns."""
-    return Numbers(*(np.array([(q.p10, q.p50, q.p90) for q in column]) for column in (seconds, usd)))
+def numbers(
+    seconds: Sequence[Quantiles], usd: Sequence[Quantiles], fitting: Sequence[float] | None = None
+) -> Numbers:
+    """Quantiles of plans as columns; without `fitting` all plans are certain to fit into memory."""
+    times, money = (np.array([(q.p10, q.p50, q.p90) for q in column]) for column in (seconds, usd))
+    return Numbers(times, money, np.ones(len(times)) if fitting is None else np.asarray(fitting, float))
 
 
 @dataclass(frozen=True)
@@ -105,7 +109,7 @@ def select(of: Numbers, limits: Limits) -> Selection:
     """The plan to take: the cheapest in time, else the fastest within the budget, else the knee."""
     seconds, usd = of.middle
     in_time, in_budget = (
-        probability_within(column[:, 0], column[:, 1], column[:, 2], limit)
+        probability_within(column[:, 0], column[:, 1], column[:, 2], limit) * of.fitting
         for column, limit in ((of.seconds, limits.deadline), (of.usd, limits.budget))
     )
     both = probability_of_both(in_time, in_budget)
@@ -143,9 +147,6 @@ def _nearest(both: Floats, seconds: Floats, usd: Floats, limits: Limits) -> int:
 
 
 Indices = NDArray[np.intp]
-
-_NORMAL_P90 = NormalDist().inv_cdf(0.9)
-_normal_cdf = np.frompyfunc(lambda deviations: 0.5 * math.erfc(-deviations / math.sqrt(2)), 1, 1)
 
 
 class Verdict(StrEnum):
@@ -206,29 +207,6 @@ def fastest_within(
     """The fastest that costs at most `budget` USD (of equals the cheapest), or None."""
     times, money = _checked(seconds, usd)
     return _first_allowed(np.lexsort((money, times)), (times <= deadline) & (money <= budget))
-
-
-def probability_within(p10: ArrayLike, p50: ArrayLike, p90: ArrayLike, limit: float) -> Floats:
-    """The probability that each quantity stays within the limit, from its three quantiles.
-
-    The logarithm is assumed normal on either side of the median, with the deviation of that side's quantile:
-    σ = ln(p90 / p50) / z above and ln(p50 / p10) / z below, z = 1.2816; P = Φ(ln(limit / p50) / σ).
-    So it is exactly 10, 50 and 90 % at p10, p50 and p90. Where a side has no width it is a step.
-    """
-    low, middle, high = np.broadcast_arrays(*(np.asarray(side, float) for side in (p10, p50, p90)))
-    if not ((low >= 0) & (low <= middle) & (middle <= high)).all():
-        raise InvalidRequest("quantiles must be at least 0 and in order: p10 <= p50 <= p90")
-    if math.isnan(limit):
-        raise InvalidRequest("the limit is not a number")
-    with np.errstate(divide="ignore", invalid="ignore"):
-        distance = np.log(limit / middle) if limit > 0 else np.full(middle.shape, -math.inf)
-        width = np.where(limit >= middle, np.log(high / middle), np.log(middle / low)) / _NORMAL_P90
-        deviations = distance / width
-    known = np.isfinite(width) & (width > 0)
-    share = np.asarray(_normal_cdf(np.where(known, deviations, 0.0)), dtype=float)
-    step = np.where(limit >= middle, 1.0, np.where(width > 0, 0.5, 0.0))
-    # A p10 (or a median) of 0 leaves the lower half anywhere in (0, p50).
-    return np.asarray(np.where(known, share, np.where(limit >= low, step, 0.0)), dtype=float)
 
 
 def probability_of_both(in_time: ArrayLike, in_budget: ArrayLike) -> Floats:

@@ -32,11 +32,16 @@ class MemoryPart:
 
 @dataclass(frozen=True, slots=True)
 class MemoryAnswer:
-    """Memory of the fullest device: how much, of what, whether it fits, and what would make it fit."""
+    """Memory of the fullest device: how much, of what, whether it fits, and what would make it fit.
+
+    It `fits` if the step as predicted runs in the capacity; it may still run out of memory, with the
+    probability given, because the prediction has an error.
+    """
 
     bytes: Quantiles
     capacity_bytes: float
     fits: bool
+    out_of_memory_probability: float
     parts: tuple[MemoryPart, ...]
     source: str
     largest_batch: int

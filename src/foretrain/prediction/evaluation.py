@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from foretrain.estimates import Estimate, longest, sequence
-from foretrain.prediction.memory.estimate import MemoryEstimate, fullest_stage
+from foretrain.prediction.memory.estimate import (
+    MemoryEstimate,
+    fullest_stage,
+    memory_options,
+    out_of_memory_probability,
+)
 from foretrain.prediction.scenario import StepConfiguration, StepContext
 from foretrain.prediction.step.calibrated_workers import calibrated_step
 from foretrain.prediction.step.input_pipeline import InputPipeline, input_pipeline
@@ -14,6 +19,7 @@ from foretrain.prediction.step.parallel import ParallelStep, parallel_step
 from foretrain.prediction.step.parameter_servers import parameter_server_step
 from foretrain.prediction.step.throughput import Throughput, model_flop, peak
 from foretrain.prediction.stragglers import with_slowest
+from foretrain.prediction.strategies.mixed_precision import under
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.workload import graph_at
 
@@ -56,6 +62,14 @@ class Evaluation:
         """Memory of the fullest device."""
         return self.fullest[1]
 
+    @cached_property
+    def out_of_memory_probability(self) -> float:
+        """The probability that the fullest device runs out of memory."""
+        run, stage = self.step.run, self.fullest[0]
+        options = memory_options(run.stages[stage], run.in_flight[stage], self.configuration.layout)
+        device = self.context.environment.device
+        return out_of_memory_probability(run.stages[stage].graph, device, options)
+
     @property
     def throughput(self) -> Throughput:
         """Work per second of all devices together; MFU is of their joint peak."""
@@ -72,6 +86,7 @@ def evaluate(
     context: StepContext, configuration: StepConfiguration, graph: Graph | None = None
 ) -> Evaluation:
     """The step of a workload in one configuration; `graph`, if given, is its micro-batch."""
+    context = replace(context, workload=under(context.workload, configuration.layout))
     graph = graph or graph_at(context.workload, configuration.micro_batch)
     layout, environment = configuration.layout, context.environment
     if layout.servers is None:

@@ -52,6 +52,7 @@ from foretrain.prediction.scenario import (
 from foretrain.prediction.search.search import Ranking, search
 from foretrain.prediction.step.throughput import Throughput
 from foretrain.prediction.strategies.catalogue import AUTO, layout_of
+from foretrain.prediction.strategies.mixed_precision import PRECISION, WEIGHTS, in_one_precision
 from foretrain.prediction.timeline import COMPUTE
 from foretrain.workloads.graph import Phase, state_bytes
 from foretrain.workloads.workload import graph_at
@@ -70,6 +71,18 @@ _LEAST_KNOWN_FIRST = (Knowledge.EXTRAPOLATED, Knowledge.CALIBRATED, Knowledge.ME
 
 def predict(scenario: Scenario) -> Prediction | Infeasible:
     """What a training step takes; `Infeasible` if no configuration satisfies the scenario."""
+    devices = [group.device for group in scenario.cluster.groups]
+    is_assumed = PRECISION in scenario.workload.left_open
+    scenario = replace(scenario, workload=in_one_precision(scenario.workload, devices))
+    answer = _predicted(scenario)
+    if isinstance(answer, Infeasible) or not is_assumed:
+        return answer
+    on = " and ".join(dict.fromkeys(device.id for device in devices))
+    note = f"`precision` {scenario.workload.options.precision} is assumed, which is usual on {on}"
+    return replace(answer, notes=(note, *answer.notes))
+
+
+def _predicted(scenario: Scenario) -> Prediction | Infeasible:
     model = cost_model(scenario.cost_model, scenario.workload)
     if not scenario.cluster.is_homogeneous:
         split = split_step(scenario, model)
@@ -219,6 +232,12 @@ def _answer(scenario: Scenario, result: _Result) -> Prediction:
     notes = [*result.network.notes, *pace.step.notes, *result.notes]
     if pace.step.priced.basis:
         notes.append(f"corrected by {pace.step.priced.basis}")
+    workload = pace.context.workload
+    if WEIGHTS in workload.left_open and workload.options.master_weights:
+        notes.append(
+            f"`weights` {workload.options.weights} with FP32 master weights are assumed, which is usual with "
+            f"{pace.configuration.layout.name}"
+        )
     return Prediction(
         workload=pace.context.workload,
         cluster=scenario.cluster,
@@ -265,6 +284,7 @@ def _memory(result: _Result) -> MemoryAnswer:
         bytes=memory.estimate.quantiles,
         capacity_bytes=memory.capacity_bytes,
         fits=memory.fits,
+        out_of_memory_probability=result.fullest.out_of_memory_probability,
         parts=memory_parts(memory),
         source=", ".join(memory.estimate.sources),
         largest_batch=result.largest_batch,

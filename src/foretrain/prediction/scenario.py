@@ -16,6 +16,7 @@ from foretrain.prediction.step.parallel import Environment
 from foretrain.prediction.stragglers import default_jitter
 from foretrain.prediction.strategies.catalogue import AUTO, strategy_of
 from foretrain.prediction.strategies.layout import Layout
+from foretrain.prediction.strategies.mixed_precision import on_devices
 from foretrain.workloads.workload import Workload, graph_of
 
 
@@ -114,7 +115,8 @@ def step_context(
     cost_model: CostModel,
     input_options: InputOptions,
 ) -> StepContext:
-    """A workload on equal nodes."""
+    """A workload on equal nodes, in the usual precision of their devices unless it was given."""
+    workload = on_devices(workload, (hardware.device,))
     links, network = parallelism.links or hardware.links, parallelism.network or hardware.network
     environment = Environment(hardware.device, network_of(hardware, links, network), cost_model)
     jitter = parallelism.jitter_on(hardware.device)

@@ -155,6 +155,7 @@ def _predicted(timing: StepTiming, file: Path) -> MeasuredStep:
 def _predicted_seconds(of: Configuration) -> float:
     from foretrain.facts.devices import device
     from foretrain.prediction.cost_models.step_models import OperatorCostModel
+    from foretrain.prediction.strategies.mixed_precision import on_devices
     from foretrain.workloads.requests import WorkloadRequest, workload_of
     from foretrain.workloads.workload import graph_at
 
@@ -162,8 +163,8 @@ def _predicted_seconds(of: Configuration) -> float:
         of.model, of.batch, of.seq_len, of.image_size, of.precision, of.optimizer, of.attention,
         channels_last=of.channels_last, compile=of.compile,
     )  # fmt: skip
-    graph = graph_at(workload_of(request), of.batch)
-    return OperatorCostModel().estimate(graph, device(of.device)).seconds
+    trained = on_devices(workload_of(request), (device(of.device),))
+    return OperatorCostModel().estimate(graph_at(trained, of.batch), device(of.device)).seconds
 
 
 @dataclass(frozen=True)

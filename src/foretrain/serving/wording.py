@@ -6,6 +6,11 @@ import math
 import re
 from collections.abc import Iterable
 from functools import lru_cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from foretrain.workloads.options import StepOptions
+    from foretrain.workloads.workload import Workload
 
 SPACE = "\u00a0"
 """Keeps a number and its unit on one line."""
@@ -43,6 +48,45 @@ def probability(share: float) -> str:
 def between(low: str, high: str) -> str:
     """What holds with 80 % probability: `80 % between 4h 50m and 6h 30m`."""
     return f"80{SPACE}% between {together(low)} and {together(high)}"
+
+
+def training_words(workload: Workload, tokens: int = 0) -> str:
+    """How a model is trained: `Training in bf16 (autocast, weights fp32) with adamw, 512 tokens per sample`.
+
+    `tokens` are those of a sample; 0 for models that have none.
+    """
+    options = workload.options
+    words = [f"Training in {_precision_words(options)}"]
+    if options.forward_only:
+        words[0] = f"Forward pass in {_precision_words(options)}"
+    elif options.optimizer is not None:
+        words[0] += f" with {options.optimizer}"
+    if workload.lora is not None:
+        base = "quantised base" if workload.lora.quantised else f"{options.weights} base"
+        words.append(f"LoRA of rank {workload.lora.rank} on a frozen {base}")
+    if tokens:
+        words.append(f"{tokens:,} tokens per sample")
+        words.append(f"attention {options.attention}")
+    flags = {
+        "activations checkpointed": options.checkpoint_activations,
+        "compiled": options.compile,
+        "CUDA graphs": options.cuda_graphs,
+        "channels last": options.channels_last,
+    }
+    return ", ".join([*words, *(name for name, is_on in flags.items() if is_on)])
+
+
+def _precision_words(options: StepOptions) -> str:
+    if options.precision == options.weights or options.precision == "tf32":
+        stored = [] if options.weights == "fp32" else [f"weights {options.weights}"]
+    else:
+        stored = ["autocast" if options.casts else "", f"weights {options.weights}"]
+    if options.master_weights:
+        stored.append("FP32 master weights")
+    if options.adds_up_in_fp32:
+        stored.append("FP32 gradients")
+    stored = [each for each in stored if each]
+    return f"{options.precision} ({', '.join(stored)})" if stored else options.precision
 
 
 def sentence(text: str) -> str:

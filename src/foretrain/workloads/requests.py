@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -63,12 +64,21 @@ def workload_of(request: WorkloadRequest, source: ModelSource | None = None) -> 
         image_size=request.image_size,
         attention=cast("AttentionKind", options.attention),  # StepOptions has checked it
     )
-    return Workload(source, sizes, options, _lora(request))
+    return Workload(source, sizes, options, _lora(request), frozenset(_left_open(request)))
+
+
+def _left_open(request: WorkloadRequest) -> Iterator[str]:
+    """The options that follow the device or the strategy, because the request says nothing of them."""
+    if request.precision is None and _implied_precision(request) == DEFAULTS.precision:
+        yield "precision"
+    stored = (request.weights, request.gradients, request.autocast, request.lora)
+    if not request.master_weights and all(each is None for each in stored):
+        yield "weights"
 
 
 def _step_options(request: WorkloadRequest) -> StepOptions:
     has_optimizer = not (request.forward_only or request.no_optimizer)
-    precision = request.precision or DEFAULTS.precision
+    precision = request.precision or _implied_precision(request)
     weights = request.weights or _usual_weights(request, precision)
     return StepOptions(
         precision=precision,
@@ -84,6 +94,13 @@ def _step_options(request: WorkloadRequest) -> StepOptions:
         gradients=request.gradients,
         autocast=True if request.autocast is None and request.lora is not None else request.autocast,
     )
+
+
+def _implied_precision(request: WorkloadRequest) -> str:
+    """The precision that weights in half precision imply; else the default, which a device may replace."""
+    if request.weights in HALF_PRECISIONS:
+        return request.weights
+    return "bf16" if request.master_weights else DEFAULTS.precision
 
 
 def _usual_weights(request: WorkloadRequest, precision: str) -> str:

@@ -15,7 +15,7 @@ from foretrain.encoding import encode
 from foretrain.errors import InvalidRequest
 from foretrain.workloads import cache
 from foretrain.workloads.family import Axis, Family, NotDerivable, family
-from foretrain.workloads.graph import Graph
+from foretrain.workloads.graph import Graph, Spec
 from foretrain.workloads.options import StepOptions
 from foretrain.workloads.zoo import BuildOptions
 
@@ -29,14 +29,23 @@ RECENT = 32
 """Graphs that stay in memory: searches return to the same batch sizes."""
 
 
+_STORED = ("precision", "weights", "gradients")
+"""The options that name a precision."""
+
+
 @dataclass(frozen=True)
 class Workload:
-    """A model as it will be trained on one device."""
+    """A model as it will be trained on one device.
+
+    `left_open` names options that were not given: `precision` is then the usual one of the device, `weights`
+    the usual way to store weights of the strategy (`prediction.strategies.mixed_precision`).
+    """
 
     source: ModelSource
     sizes: BuildOptions
     options: StepOptions
     lora: LoraOptions | None = None
+    left_open: frozenset[str] = frozenset()
 
     def at(self, batch: int | None = None, seq_len: int | None = None) -> Workload:
         """The same workload at another batch size or sequence length."""
@@ -88,6 +97,9 @@ def _executed(graph: Graph) -> Graph:
 
 @lru_cache(maxsize=RECENT)
 def _graph_of(entry: _Entry) -> Graph:
+    if in_bf16(entry.workload) != entry.workload:
+        twin = in_bf16(entry.workload)
+        return in_fp16(_graph_of(_Entry(_key(twin, "graph"), twin)))
     cached = cache.find(entry.key)
     if isinstance(cached, Graph):
         return cached
@@ -132,6 +144,9 @@ def record_family(workload: Workload, seq_lens: tuple[int, int] | None = None) -
 
     None if the graph changes with the size in more than its shapes, so that every size must be traced.
     """
+    if in_bf16(workload) != workload:
+        twin = record_family(in_bf16(workload), seq_lens)
+        return None if twin is None else _family_in_fp16(twin)
     axes = (Axis("batch", *BATCHES), *((Axis("seq_len", *seq_lens),) if seq_lens else ()))
     entry = _key(workload, "family", seq_lens)
     cached = cache.find(entry)
@@ -158,6 +173,35 @@ def _derived(workload: Workload) -> Graph | None:
         return recorded.at({"batch": batch})
     except NotDerivable:
         return None
+
+
+def in_bf16(workload: Workload) -> Workload:
+    """The workload with BF16 in place of FP16: the same calls on tensors of the same sizes."""
+    options = workload.options
+    if options.precision != "fp16":
+        return workload
+    weights = "bf16" if options.weights == "fp16" else options.weights
+    gradients = "bf16" if options.gradients == "fp16" else options.gradients
+    twin = replace(options, precision="bf16", weights=weights, gradients=gradients)
+    return replace(workload, options=twin)
+
+
+def in_fp16(graph: Graph) -> Graph:
+    """A graph that was recorded in BF16, in FP16."""
+    settings = {
+        name: "fp16" if name in _STORED and value == "bf16" else value
+        for name, value in graph.settings.items()
+    }
+    return replace(graph, specs=_specs_in_fp16(graph.specs), settings=settings)
+
+
+def _family_in_fp16(recorded: Family) -> Family:
+    corners = tuple(map(_specs_in_fp16, recorded.corners))
+    return replace(recorded, graph=in_fp16(recorded.graph), corners=corners)
+
+
+def _specs_in_fp16(specs: tuple[Spec, ...]) -> tuple[Spec, ...]:
+    return tuple(spec._replace(dtype="float16") if spec.dtype == "bfloat16" else spec for spec in specs)
 
 
 def content_key(workload: Workload) -> str | None:

@@ -52,11 +52,16 @@ def with_predictions(table: Table, model: str = "", progress: Progress = lambda 
     return table.with_column(PREDICTED, predicted), ""
 
 
+UNSTATED_PRECISION = "fp32"
+"""Precision of timings whose table does not state it."""
+
+
 def predicted_seconds(
     model: str, device_name: str, batch: int, gpus: int = 1, options: Mapping[str, Any] | None = None
 ) -> float:
     """The predicted step; on several GPUs of one node by data parallelism."""
     typed = {name: _typed(value) for name, value in (options or {}).items()}
+    typed.setdefault("precision", UNSTATED_PRECISION)
     workload = workload_of(WorkloadRequest(model=model, batch=batch, **typed))
     if gpus == 1:
         return step_estimate(

@@ -9,10 +9,9 @@ and verdicts are those of `foretrain predict` for the same request.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import cache, cached_property, partial
 
 from foretrain.errors import InvalidRequest, MissingData
 from foretrain.estimates import Quantiles
@@ -35,9 +34,10 @@ from foretrain.prediction.scenario import Parallelism, StepConfiguration, StepCo
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.strategies.catalogue import AUTO, layout_of, words
 from foretrain.prediction.strategies.layout import Layout
-from foretrain.prediction.strategies.program import MemoryOptions
+from foretrain.prediction.strategies.mixed_precision import under
 from foretrain.units import HOUR, format_bytes
 from foretrain.workloads.graph import Graph
+from foretrain.workloads.options import StepOptions
 from foretrain.workloads.workload import Workload, graph_at
 
 MILLION = 1_000_000
@@ -168,19 +168,17 @@ class GuideSteps:
     """Steps of one workload in any configuration; graphs and memory are computed once."""
 
     workload: Workload
+    graphs: dict[tuple[StepOptions, int], Graph] = field(default_factory=dict)
+    memory: dict[Hashable, MemoryEstimate] = field(default_factory=dict)
 
     def evaluation(self, context: StepContext, configuration: StepConfiguration) -> Evaluation:
         """The step in one configuration, as `prediction.evaluation.evaluate` predicts it."""
-        evaluation = evaluate(context, configuration, self._graph(configuration.micro_batch))
+        trained = under(context.workload, configuration.layout)
+        key = trained.options, configuration.micro_batch
+        if key not in self.graphs:
+            self.graphs[key] = graph_at(trained, configuration.micro_batch)
+        evaluation = evaluate(context, configuration, self.graphs[key])
         return replace(evaluation, known_memory=self._memory_of(evaluation))
-
-    @cached_property
-    def _graph(self) -> Callable[[int], Graph]:
-        return cache(partial(graph_at, self.workload))
-
-    @cached_property
-    def _memory(self) -> dict[tuple[str, int, MemoryOptions], MemoryEstimate]:
-        return {}
 
     def _memory_of(self, evaluation: Evaluation) -> MemoryEstimate:
         """Memory of a device. Without sharding, more than two devices need the same as two."""
@@ -188,10 +186,11 @@ class GuideSteps:
         options = memory_options(run.stages[0], run.in_flight[0], evaluation.configuration.layout)
         if options.zero_stage == 0:
             options = replace(options, data_parallel=min(2, options.data_parallel))
-        key = device.id, evaluation.configuration.micro_batch, options
-        if key not in self._memory:
-            self._memory[key] = estimate_memory(run.stages[0].graph, device, options)
-        return self._memory[key]
+        trained = evaluation.context.workload.options
+        key = device.id, evaluation.configuration.micro_batch, options, trained
+        if key not in self.memory:
+            self.memory[key] = estimate_memory(run.stages[0].graph, device, options)
+        return self.memory[key]
 
 
 def layout_on(strategy: str, hardware: Hardware) -> Layout:

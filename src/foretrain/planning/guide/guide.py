@@ -31,6 +31,7 @@ from foretrain.prediction.cost_models.step_models import CostModel, OperatorCost
 from foretrain.prediction.memory.estimate import LARGEST
 from foretrain.prediction.operators.catalogue import DEFAULT
 from foretrain.prediction.operators.roofline import RooflineModel
+from foretrain.prediction.strategies.mixed_precision import PRECISION, usual_precision
 from foretrain.workloads.workload import Workload
 
 BATCHES = tuple(2**power for power in range(5, 14))
@@ -190,6 +191,7 @@ def _machine_to_dict(machine: Machine) -> dict[str, Any]:
         "device": hardware.device.id,
         "devices_per_node": hardware.devices_per_node,
         "nodes": hardware.nodes,
+        "usual_precision": usual_precision(hardware.device),
         "usd_per_hour": machine.usd_per_hour,
         "offer": None if offer is None else f"{offer.provider}:{offer.instance}",
         "region": None if offer is None else offer.region,
@@ -202,7 +204,7 @@ def _model_to_dict(guide: Guide, model: ModelGuide) -> dict[str, Any]:
     summary, options = model.summary, model.workload.options
     return {
         "model": model.name,
-        "precision": encode(options.precision),
+        "precision": None if PRECISION in model.workload.left_open else options.precision,
         "optimizer": encode(options.optimizer),
         "verdict": summary.verdict,
         "kinds": [_kind_to_dict(guide, kind) for kind in summary.kinds],

@@ -47,7 +47,7 @@ def launch_file(target: str, plan: LaunchPlan) -> LaunchFile:
     return LaunchFile(f"{plan.name}{chosen.suffix}", chosen.text(plan))
 
 
-def launch_plan(frontier: Frontier, precision: str, script: str) -> LaunchPlan:
+def launch_plan(frontier: Frontier, script: str) -> LaunchPlan:
     """The reported plan, to be launched; the time limit is the 90th percentile of its time.
 
     `script` is written as in a shell: the file and its arguments.
@@ -62,7 +62,7 @@ def launch_plan(frontier: Frontier, precision: str, script: str) -> LaunchPlan:
         devices_per_node=hardware.devices_per_node,
         layout=layout_of(configuration.strategy, hardware.devices, hardware.devices_per_node),
         global_batch=configuration.global_batch,
-        precision=precision,
+        precision=configuration.precision,
         micro_batches=configuration.micro_batches,
         script=file,
         arguments=tuple(arguments),

@@ -20,7 +20,7 @@ from foretrain.errors import InvalidRequest
 from foretrain.estimates import Estimate
 from foretrain.estimates import Part as EstimatePart
 from foretrain.facts.devices import Device
-from foretrain.prediction.memory.allocator import FREE, RELEASE, Event, simulate
+from foretrain.prediction.memory.allocator import FREE, RELEASE, Event, Footprint, simulate
 from foretrain.prediction.memory.calibration import MemoryCalibration, memory_calibration
 from foretrain.prediction.memory.lifetimes import (
     Allocation,
@@ -32,6 +32,7 @@ from foretrain.prediction.memory.lifetimes import (
 from foretrain.prediction.strategies.catalogue import active_strategies
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.program import MemoryOptions, Program
+from foretrain.probability import probability_within
 from foretrain.workloads.graph import Graph
 
 STEPS = 3
@@ -59,6 +60,42 @@ class MemoryEstimate:
         return self.estimate.value
 
 
+@dataclass(frozen=True, eq=False)
+class _Steps:
+    """The first steps of training on one device, ready to be simulated.
+
+    `outside_bytes` are held outside the allocator of the main stream: the context, what loaders keep, and
+    what exchanges reserve. `capacity_bytes` is what a process can use of the device.
+    """
+
+    lifetimes: TensorLifetimes
+    events: list[Event]
+    part_of: list[Part]
+    exchanged: Footprint
+    loader_bytes: int
+    context_bytes: float
+    capacity_bytes: float
+
+    @property
+    def outside_bytes(self) -> float:
+        return self.context_bytes + self.exchanged.peak_reserved_bytes
+
+
+def _steps(graph: Graph, device: Device, options: MemoryOptions, calibration: MemoryCalibration) -> _Steps:
+    lifetimes = tensor_lifetimes(graph, options, calibration.cublas_workspace_bytes(device.generation))
+    events, part_of = step_events(lifetimes, options)
+    loader = _loader_bytes(lifetimes, options)
+    return _Steps(
+        lifetimes=lifetimes,
+        events=events,
+        part_of=part_of,
+        exchanged=simulate(_communication_events(lifetimes)),
+        loader_bytes=loader,
+        context_bytes=context_bytes(graph, device, calibration) + loader,
+        capacity_bytes=device.memory_bytes * calibration.usable_share,
+    )
+
+
 def estimate_memory(
     graph: Graph,
     device: Device,
@@ -66,33 +103,66 @@ def estimate_memory(
     calibration: MemoryCalibration | None = None,
 ) -> MemoryEstimate:
     """The memory that one device needs for the training step `graph`."""
-    options = options or MemoryOptions()
     calibration = calibration or memory_calibration()
-    lifetimes = tensor_lifetimes(graph, options, calibration.cublas_workspace_bytes(device.generation))
-    events, part_of = step_events(lifetimes, options)
-    context = context_bytes(graph, device, calibration) + _loader_bytes(lifetimes, options)
-    exchanged = simulate(_communication_events(lifetimes))
-    outside = context + exchanged.peak_reserved_bytes
-    capacity = device.memory_bytes * calibration.usable_share
-    peak = simulate(events)
+    steps = _steps(graph, device, options or MemoryOptions(), calibration)
+    outside, capacity, exchanged = steps.outside_bytes, steps.capacity_bytes, steps.exchanged
+    peak = simulate(steps.events)
     fits = outside + peak.peak_reserved_bytes <= capacity
     if not fits and outside + peak.peak_allocated_bytes <= capacity:
-        tight = simulate(events, capacity - outside)
+        tight = simulate(steps.events, capacity - outside)
         fits = tight.failed_at is None
         peak = tight if fits else peak
     sizes = dict.fromkeys(Part, 0.0)
     for key, size in peak.live_at_peak.items():
-        sizes[part_of[key]] += size
+        sizes[steps.part_of[key]] += size
     for key, size in exchanged.live_at_peak.items():
-        sizes[lifetimes.communication[key].part] += size
+        sizes[steps.lifetimes.communication[key].part] += size
     reserved = peak.peak_reserved_bytes + exchanged.peak_reserved_bytes
     sizes[Part.FRAGMENTATION] = reserved - sum(sizes.values())
     return MemoryEstimate(
-        _estimate(sizes, _loader_bytes(lifetimes, options), context, calibration, device),
+        _estimate(sizes, steps.loader_bytes, steps.context_bytes, calibration, device),
         capacity,
         fits,
         peak.peak_allocated_bytes + exchanged.peak_allocated_bytes,
     )
+
+
+def out_of_memory_probability(graph: Graph, device: Device, options: MemoryOptions | None = None) -> float:
+    """The probability that a step runs out of the memory of a device.
+
+    An allocator that is short of memory returns what it caches, so a step needs less than it would reserve:
+    the least capacity in which its simulation succeeds. What it really needs is that, times the error of the
+    estimate, whose quantiles are `calibration.Spread`.
+    """
+    steps = _steps(graph, device, options or MemoryOptions(), memory_calibration())
+    return chance_to_exceed(steps.capacity_bytes, _needed_bytes(steps))
+
+
+def chance_to_exceed(capacity_bytes: float, needed_bytes: float) -> float:
+    """The probability that a step predicted to need some memory needs more than the capacity."""
+    spread = memory_calibration().spread
+    quantiles = (needed_bytes * spread.p10, needed_bytes, needed_bytes * spread.p90)
+    return 1 - float(probability_within(*quantiles, capacity_bytes))
+
+
+_CERTAIN = 1.5
+"""Where capacity and needs differ by this factor, how well the allocator does with less does not matter."""
+_BISECTIONS = 5
+
+
+def _needed_bytes(steps: _Steps) -> float:
+    """The least memory of a device in which the steps run, by bisection between allocated and reserved."""
+    peak, outside, capacity = simulate(steps.events), steps.outside_bytes, steps.capacity_bytes
+    low, high = outside + peak.peak_allocated_bytes, outside + peak.peak_reserved_bytes
+    if capacity > _CERTAIN * high:
+        return high
+    if capacity < low / _CERTAIN:
+        return low
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        runs = simulate(steps.events, middle - outside).failed_at is None
+        low, high = (low, middle) if runs else (middle, high)
+    return high
 
 
 def _communication_events(lifetimes: TensorLifetimes) -> list[Event]:

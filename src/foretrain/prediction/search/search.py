@@ -23,14 +23,17 @@ from foretrain.prediction.evaluation import Evaluation, evaluate
 from foretrain.prediction.scenario import StepConfiguration, StepContext
 from foretrain.prediction.search.blocks import Blocks, blocks_of
 from foretrain.prediction.search.sketch import BlockCosts, Sketch, block_costs, sketch
+from foretrain.prediction.strategies._base import MixedPrecision
 from foretrain.prediction.strategies.catalogue import replication, strategies
 from foretrain.prediction.strategies.context import feasible_context_degrees
 from foretrain.prediction.strategies.expert import feasible_expert_degrees
 from foretrain.prediction.strategies.layout import Layout
+from foretrain.prediction.strategies.mixed_precision import mixed_precision, stored_as
 from foretrain.prediction.strategies.tensor import feasible_tensor_degrees
 from foretrain.units import format_bytes
 from foretrain.workloads.family import Family
 from foretrain.workloads.fusion import unfused
+from foretrain.workloads.options import StepOptions
 from foretrain.workloads.workload import BATCHES, Workload, graph_at, record_family
 
 RETURNED = 3
@@ -141,10 +144,11 @@ def _garbage_collection_off() -> Iterator[None]:
 
 def _candidates(context: StepContext, global_batch: int) -> Iterator[Candidate]:
     for is_checkpointed in _checkpointing(context.workload):
-        model = _divisible_model(_with_checkpointing(context, is_checkpointed))
-        for layout in _layouts(model):
+        models = _Models(_with_checkpointing(context, is_checkpointed))
+        for layout in _layouts(models.of_divided):
             if global_batch % layout.replicas:
                 continue
+            model = models.of(layout)
             batch = global_batch // layout.replicas
             for micro_batch in _power_of_two_divisors(batch):
                 costs = model.costs(layout, micro_batch)
@@ -162,7 +166,8 @@ def _checkpointing(workload: Workload) -> tuple[bool, ...]:
     if workload.options.checkpoint_activations or workload.options.forward_only:
         return (workload.options.checkpoint_activations,)
     try:
-        graph_at(_checkpointed(workload, True), 1 if workload.sizes.batch == 1 else 2)
+        divided = stored_as(_checkpointed(workload, True), MixedPrecision.FP32_GRADIENTS)
+        graph_at(divided, 1 if workload.sizes.batch == 1 else 2)
     except ForetrainError:
         return (False,)
     return (False, True)
@@ -297,6 +302,29 @@ class _DivisibleModel:
             sized.specs, batch=sized.batch, samples=sized.samples, tokens=sized.tokens
         )
         return replace(self.blocks, condensed=condensed)
+
+
+@dataclass(frozen=True, eq=False)
+class _Models:
+    """The model as layouts store its weights, which divided or sharded ones may do differently."""
+
+    context: StepContext
+    made: dict[StepOptions, _DivisibleModel] = field(default_factory=dict)
+
+    @property
+    def of_divided(self) -> _DivisibleModel:
+        """The model as layouts that divide it store it."""
+        return self._as(MixedPrecision.FP32_GRADIENTS)
+
+    def of(self, layout: Layout) -> _DivisibleModel:
+        """The model as a layout stores it."""
+        return self._as(mixed_precision(layout))
+
+    def _as(self, how: MixedPrecision) -> _DivisibleModel:
+        workload = stored_as(self.context.workload, how)
+        if workload.options not in self.made:
+            self.made[workload.options] = _divisible_model(replace(self.context, workload=workload))
+        return self.made[workload.options]
 
 
 def _divisible_model(context: StepContext) -> _DivisibleModel:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import TYPE_CHECKING, ClassVar
 
 from foretrain.errors import InvalidRequest
@@ -38,6 +39,19 @@ class Shards:
     gradients: int = 1
     optimizer: int = 1
     dense: int = 1
+
+
+class MixedPrecision(IntEnum):
+    """How a framework trains in half precision; of several strategies the last one here decides.
+
+    `AUTOCAST`: FP32 weights, cast from call to call. `MASTER_WEIGHTS`: modules work in half precision on
+    copies of FP32 weights that the optimizer holds, as FSDP's `MixedPrecision` and DeepSpeed's `bf16`.
+    `FP32_GRADIENTS`: the same, and gradients are added up and reduced in FP32, as in Megatron's `--bf16`.
+    """
+
+    AUTOCAST = 0
+    MASTER_WEIGHTS = 1
+    FP32_GRADIENTS = 2
 
 
 class Strategy(ABC):
@@ -101,6 +115,11 @@ class Strategy(ABC):
         """Memory options of the devices of a stage."""
         del program, layout
         return options
+
+    def mixed_precision(self, layout: Layout) -> MixedPrecision:
+        """How frameworks that implement this strategy usually train in half precision."""
+        del layout
+        return MixedPrecision.AUTOCAST
 
     def exposed_seconds(
         self,

@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.collectives._base import Verb
-from foretrain.prediction.strategies._base import Strategy
+from foretrain.prediction.strategies._base import MixedPrecision, Strategy
 from foretrain.prediction.strategies.division.flow import (
     GATHER,
     GRADIENTS_OF_WHOLE,
@@ -247,6 +247,10 @@ class ContextParallel(Strategy):
     def divide(self, program: Program, layout: Layout) -> Program:
         """Sequences divided, keys and values exchanged."""
         return context_parallel(program, layout.context)
+
+    def mixed_precision(self, layout: Layout) -> MixedPrecision:
+        """As Megatron does."""
+        return MixedPrecision.FP32_GRADIENTS if layout.context > 1 else MixedPrecision.AUTOCAST
 
     def environment(self, layout: Layout) -> tuple[tuple[str, str, str], ...]:
         """The degree, if above 1."""

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.collectives._base import Verb
-from foretrain.prediction.strategies._base import Strategy
+from foretrain.prediction.strategies._base import MixedPrecision, Strategy
 from foretrain.prediction.strategies.context import TOKEN_RULES
 from foretrain.prediction.strategies.division.flow import Walk
 from foretrain.prediction.strategies.division.graph import common_degrees, divide, nearest_degrees
@@ -286,6 +286,10 @@ class ExpertParallel(Strategy):
     def divide(self, program: Program, layout: Layout) -> Program:
         """Experts divided, tokens exchanged."""
         return expert_parallel(program, layout.expert)
+
+    def mixed_precision(self, layout: Layout) -> MixedPrecision:
+        """As Megatron does."""
+        return MixedPrecision.FP32_GRADIENTS if layout.expert > 1 else MixedPrecision.AUTOCAST
 
     def environment(self, layout: Layout) -> tuple[tuple[str, str, str], ...]:
         """The degree, if above 1."""

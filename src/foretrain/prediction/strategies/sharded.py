@@ -21,7 +21,7 @@ import numpy as np
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.collectives._base import Verb
 from foretrain.prediction.operators.listing import Floats
-from foretrain.prediction.strategies._base import ExchangeSeconds, Shards, Strategy
+from foretrain.prediction.strategies._base import ExchangeSeconds, MixedPrecision, Shards, Strategy
 from foretrain.prediction.strategies.gradients import (
     AVERAGING,
     BUCKET_BYTES,
@@ -374,6 +374,11 @@ class Sharded(Strategy):
         return replace(
             options, data_parallel=members, zero_stage=layout.zero_stage, dense_shards=layout.expert
         )
+
+    def mixed_precision(self, layout: Layout) -> MixedPrecision:
+        """FSDP's `MixedPrecision` and DeepSpeed's `bf16`."""
+        is_sharded = layout.zero_stage and layout.shard > 1
+        return MixedPrecision.MASTER_WEIGHTS if is_sharded else MixedPrecision.AUTOCAST
 
     def exposed_seconds(
         self,

@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.collectives._base import Verb
-from foretrain.prediction.strategies._base import Strategy
+from foretrain.prediction.strategies._base import MixedPrecision, Strategy
 from foretrain.prediction.strategies.division.flow import (
     GATHER,
     SUM,
@@ -131,6 +131,10 @@ class TensorParallel(Strategy):
         )
         of_others = options.in_flight * gathered * (1 - 1 / layout.tensor)
         return replace(options, gathered_bytes=options.gathered_bytes + int(of_others))
+
+    def mixed_precision(self, layout: Layout) -> MixedPrecision:
+        """As Megatron does."""
+        return MixedPrecision.FP32_GRADIENTS if layout.tensor > 1 else MixedPrecision.AUTOCAST
 
     def environment(self, layout: Layout) -> tuple[tuple[str, str, str], ...]:
         """Degrees above 1."""

@@ -70,7 +70,7 @@ def run(request: PlanRequest, output: PlanOutput) -> int:
     if isinstance(answer, Infeasible):
         print_infeasible(answer, output.json)
         return EXIT_INFEASIBLE if output.check else 0
-    written = _write_files(answer, output, request.precision or "fp32")
+    written = _write_files(answer, output)
     with as_far_as_it_is_read():
         _print(answer, output, written)
     return EXIT_INFEASIBLE if output.check and not answer.meets_limits else 0
@@ -99,7 +99,7 @@ def _check_files(output: PlanOutput) -> None:
     check_file("--emit-to", output.emit_to)
 
 
-def _write_files(answer: Frontier, output: PlanOutput, precision: str) -> list[str]:
+def _write_files(answer: Frontier, output: PlanOutput) -> list[str]:
     """Write the files asked for; a line about each."""
     lines = []
     if output.html is not None:
@@ -110,18 +110,18 @@ def _write_files(answer: Frontier, output: PlanOutput, precision: str) -> list[s
         write_file("--html", output.html, plan_report(answer, command_line(), date.today().isoformat()))
         lines.append(f"Report: {output.html}")
     if output.emit is not None:
-        lines.append(_write_launch_file(answer, output, output.emit, precision))
+        lines.append(_write_launch_file(answer, output, output.emit))
     return lines
 
 
-def _write_launch_file(answer: Frontier, output: PlanOutput, launcher: str, precision: str) -> str:
+def _write_launch_file(answer: Frontier, output: PlanOutput, launcher: str) -> str:
     """The launch file of the plan shown; an existing file is replaced only if it was named."""
     import shlex
 
     from foretrain.errors import InvalidRequest
     from foretrain.planning.launch_files.catalogue import launch_file, launch_plan, launch_targets
 
-    launched = launch_file(launcher, launch_plan(answer, precision, output.script))
+    launched = launch_file(launcher, launch_plan(answer, output.script))
     file = output.emit_to or Path(launched.file_name)
     if output.emit_to is None and file.exists():
         raise InvalidRequest(f"{file} exists already: move it away, or name a file with --emit-to")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from foretrain.decoding import FILE, SWITCH, option
+from foretrain.decoding import FILE, SWITCH, number, option
 from foretrain.serving.cli.frame import Command, Output, check_file, write_file
 from foretrain.serving.cli.job_text import show_job, show_job_parts
 from foretrain.serving.cli.parallelism_text import show_layout, show_parallelism, show_split
@@ -20,7 +20,7 @@ from foretrain.serving.cli.terminal import (
     spinner,
 )
 from foretrain.serving.requests import OUTPUT, PredictRequest
-from foretrain.serving.wording import as_flags
+from foretrain.serving.wording import as_flags, probability, training_words
 from foretrain.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 _MOST_PARTS = 12
 _SMALLEST_SHARE = 0.001
+_RISKY = 0.1
+"""A higher chance of running out of memory is shown as a warning."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +46,12 @@ class PredictOutput(Output):
     )
     plot: Path | None = option(FILE, "Draw how the step scales into this .png or .svg file.", panel=OUTPUT)
     check: bool = option(SWITCH, "Exit with 1 if it does not fit.", default=False, panel=OUTPUT)
+    confidence: float = option(
+        number(above=0, at_most=1),
+        "Probability with which it must fit, for `check`.",
+        default=0.5,
+        panel=OUTPUT,
+    )
 
 
 def run(request: PredictRequest, output: PredictOutput) -> int:
@@ -66,7 +74,11 @@ def run(request: PredictRequest, output: PredictOutput) -> int:
         print_json(answer.to_dict())
     else:
         _show(answer)
-    return EXIT_INFEASIBLE if output.check and not answer.memory.fits else 0
+    return EXIT_INFEASIBLE if output.check and not _fits(answer.memory, output.confidence) else 0
+
+
+def _fits(memory: MemoryAnswer, confidence: float) -> bool:
+    return memory.fits and 1 - memory.out_of_memory_probability >= confidence
 
 
 def _write_timeline(prediction: Prediction, file: Path) -> None:
@@ -115,6 +127,7 @@ def _show(prediction: JobPrediction) -> None:
     print_line(
         f"{prediction.workload.source.name} on {prediction.cluster.name}, {_batch(prediction)}", "bold"
     )
+    print_line(training_words(prediction.workload, prediction.tokens // max(1, prediction.batch)))
     if is_parallel:
         show_layout(report)
     if prediction.split is not None:
@@ -199,11 +212,13 @@ def _show_epoch(epoch: Epoch) -> None:
 def _show_memory_line(memory: MemoryAnswer, device: str) -> None:
     """What the fullest device needs, and the largest batch."""
     verdict = "fits" if memory.fits else "does not fit"
+    chance = memory.out_of_memory_probability
     print_line(
         f"Memory: {format_bytes(memory.bytes.p50)} "
         f"(80 % between {format_bytes(memory.bytes.p10)} and {format_bytes(memory.bytes.p90)}), {verdict} "
-        f"into the {format_bytes(memory.capacity_bytes)} of {device}",
-        "green" if memory.fits else "red",
+        f"into the {format_bytes(memory.capacity_bytes)} of {device}: {probability(chance)} chance of "
+        "running out of memory",
+        "red" if not memory.fits else "yellow" if chance > _RISKY else "green",
     )
     print_line(f"Largest batch that fits: {memory.largest_batch or 'none'}")
 

@@ -99,7 +99,9 @@ class StepFields:
     seq_len: int | None = option(whole_number(1), "Tokens per sample.", panel=MODEL)
     image_size: int | None = option(whole_number(1), "Pixels along each side.", panel=MODEL)
     precision: str | None = option(
-        choice(*PRECISIONS), "fp32 (default), tf32, fp16 or bf16 (mixed precision), fp8.", panel=MODEL
+        choice(*PRECISIONS),
+        "fp32, tf32, fp16 or bf16 (mixed precision), fp8 (default: the usual one of the device).",
+        panel=MODEL,
     )
     optimizer: str | None = option(
         TEXT, "sgd, momentum, adam, adamw (default), adafactor ...", panel=MODEL, metavar="NAME"
@@ -117,7 +119,8 @@ class StepFields:
     )
     weights: str | None = option(
         choice(*WEIGHTS),
-        "Precision of stored weights (default: fp32; `precision` with `lora` or `master_weights`).",
+        "Precision of stored weights (default: as usual with the strategy: fp32 with ddp; half with `lora`, "
+        "`master_weights`, zero, fsdp and degrees).",
         panel=MODEL,
     )
     master_weights: bool = option(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from foretrain.errors import InvalidRequest
-from foretrain.prediction.strategies._base import Strategy
+from foretrain.prediction.strategies._base import MixedPrecision, Strategy
 from foretrain.prediction.strategies.layout import Layout, one_of, whole_number
 from foretrain.prediction.strategies.pipeline.schedules import SCHEDULES
 
@@ -35,6 +35,10 @@ class PipelineParallel(Strategy):
         if chunks > 1 and stages == 1:
             raise InvalidRequest(f"chunks={chunks} requires a pipeline: give pp=2 or more")
         return replace(layout, pipeline=stages, schedule=schedule, chunks=chunks)
+
+    def mixed_precision(self, layout: Layout) -> MixedPrecision:
+        """As Megatron does."""
+        return MixedPrecision.FP32_GRADIENTS if layout.pipeline > 1 else MixedPrecision.AUTOCAST
 
     def environment(self, layout: Layout) -> tuple[tuple[str, str, str], ...]:
         """Stages, chunks and schedule."""
