@@ -51,7 +51,7 @@ from foretrain.prediction.strategies.mixed_precision import fixed_precision
 from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.prediction.strategies.sharded import STAGES as ZERO_STAGES
 from foretrain.units import format_bytes
-from foretrain.workloads.graph import Phase, state_bytes
+from foretrain.workloads.graph import Phase, checkpoint_bytes
 from foretrain.workloads.workload import Workload
 
 if TYPE_CHECKING:
@@ -519,6 +519,6 @@ def configuration_of(evaluation: Evaluation, steps: Steps) -> RunConfiguration:
         forward_seconds=evaluation.step.run.phases[Phase.FORWARD],
         memory_bytes=evaluation.memory.bytes,
         out_of_memory_probability=evaluation.out_of_memory_probability,
-        state_bytes=state_bytes(evaluation.graph),
+        state_bytes=checkpoint_bytes(evaluation.graph),
         knowledge=evaluation.step.priced.knowledge,
     )

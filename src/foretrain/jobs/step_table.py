@@ -31,7 +31,7 @@ from foretrain.prediction.strategies._base import MixedPrecision
 from foretrain.prediction.strategies.gradients import Bucket
 from foretrain.prediction.strategies.mixed_precision import on_devices, stored_as
 from foretrain.prediction.strategies.sharded import STAGES as ZERO_STAGES
-from foretrain.workloads.graph import Graph, state_bytes
+from foretrain.workloads.graph import Graph, checkpoint_bytes
 from foretrain.workloads.workload import BATCHES, Workload, graph_at
 
 _SMALL = 64
@@ -73,7 +73,7 @@ class StepTable:
     @cached_property
     def state_bytes(self) -> float:
         """Bytes of a checkpoint."""
-        return state_bytes(self.graph(self.batches[0]))
+        return checkpoint_bytes(self.graph(self.batches[0]))
 
     @cached_property
     def _buckets(self) -> tuple[Bucket, ...]:

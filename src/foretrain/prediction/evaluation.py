@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from foretrain.errors import InvalidRequest
 from foretrain.estimates import Estimate, longest, sequence
 from foretrain.prediction.memory.estimate import (
     MemoryEstimate,
@@ -15,12 +16,15 @@ from foretrain.prediction.memory.estimate import (
 from foretrain.prediction.scenario import StepConfiguration, StepContext
 from foretrain.prediction.step.calibrated_workers import calibrated_step
 from foretrain.prediction.step.input_pipeline import InputPipeline, input_pipeline
+from foretrain.prediction.step.offload import offload_estimate, paging_estimate
 from foretrain.prediction.step.parallel import ParallelStep, parallel_step
 from foretrain.prediction.step.parameter_servers import parameter_server_step
 from foretrain.prediction.step.throughput import Throughput, model_flop, peak
 from foretrain.prediction.stragglers import with_slowest
 from foretrain.prediction.strategies.mixed_precision import under
 from foretrain.workloads.graph import Graph
+from foretrain.workloads.offload import PARAMETERS
+from foretrain.workloads.options import StepOptions, is_paged
 from foretrain.workloads.workload import graph_at
 
 
@@ -87,6 +91,8 @@ def evaluate(
 ) -> Evaluation:
     """The step of a workload in one configuration; `graph`, if given, is its micro-batch."""
     context = replace(context, workload=under(context.workload, configuration.layout))
+    _refuse_held_gradients(context.workload.options, configuration)
+    _refuse_unsharded_offload(context.workload.options, configuration)
     graph = graph or graph_at(context.workload, configuration.micro_batch)
     layout, environment = configuration.layout, context.environment
     if layout.servers is None:
@@ -95,6 +101,29 @@ def evaluate(
         step = parameter_server_step(graph, layout, configuration.micro_batches, environment, context.jitter)
     step = calibrated_step(step, graph, configuration.micro_batches, context.hardware, environment)
     return evaluation_of(context, configuration, graph, step)
+
+
+def _refuse_held_gradients(options: StepOptions, configuration: StepConfiguration) -> None:
+    """Raise `InvalidRequest` where gradients that are released at once would have to be held."""
+    if not options.gradient_release:
+        return
+    if configuration.layout.devices > 1:
+        raise InvalidRequest("`gradient_release` leaves no gradients for other devices; it is for one device")
+    if configuration.micro_batches > 1:
+        raise InvalidRequest("`gradient_release` cannot add up the gradients of several `micro_batches`")
+
+
+def _refuse_unsharded_offload(options: StepOptions, configuration: StepConfiguration) -> None:
+    """Raise `InvalidRequest` where offloaded parameters would have to stay on the devices."""
+    layout = configuration.layout
+    if PARAMETERS in options.offload and layout.devices > 1 and layout.zero_stage < _SHARDS_PARAMETERS:
+        raise InvalidRequest(
+            f"`offload` parameters on several devices requires `strategy` fsdp or zero3, not {layout.name}"
+        )
+
+
+_SHARDS_PARAMETERS = 3
+"""The ZeRO stage that shards parameters."""
 
 
 def evaluation_of(
@@ -108,9 +137,17 @@ def evaluation_of(
     total = step.estimate
     if configuration.layout.servers is None and not step.includes_waits:  # servers have waited already
         total = with_slowest(total, configuration.layout.devices, context.jitter)
+    layout, device = configuration.layout, context.environment.device
+    copies = offload_estimate(step.run, layout, configuration.micro_batches, context.hardware, device)
+    if copies.parts:
+        total = sequence((total, copies))
     if loading.estimate.parts:
         total = longest(total, loading.estimate) if loading.overlaps else sequence((total, loading.estimate))
-    return Evaluation(configuration, graph, step, loading, total, context)
+    evaluation = Evaluation(configuration, graph, step, loading, total, context)
+    if not is_paged(context.workload.options.optimizer):
+        return evaluation
+    paging = paging_estimate(evaluation.memory.paged_out_bytes, device)
+    return replace(evaluation, total=sequence((total, paging))) if paging.parts else evaluation
 
 
 def _loading(context: StepContext, configuration: StepConfiguration, graph: Graph) -> InputPipeline:

@@ -54,7 +54,7 @@ from foretrain.prediction.step.throughput import Throughput
 from foretrain.prediction.strategies.catalogue import AUTO, layout_of
 from foretrain.prediction.strategies.mixed_precision import PRECISION, WEIGHTS, in_one_precision
 from foretrain.prediction.timeline import COMPUTE
-from foretrain.workloads.graph import Phase, state_bytes
+from foretrain.workloads.graph import Phase, checkpoint_bytes
 from foretrain.workloads.workload import graph_at
 
 _MANY_CALLS = 5_000
@@ -244,7 +244,7 @@ def _answer(scenario: Scenario, result: _Result) -> Prediction:
         strategy=pace.configuration.layout.name,
         batch=batch,
         tokens=pace.graph.tokens * batch // pace.graph.batch,
-        state_bytes=state_bytes(pace.graph),
+        state_bytes=checkpoint_bytes(pace.graph),
         step=_step(result),
         throughput=result.throughput,
         memory=memory,

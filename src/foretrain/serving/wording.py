@@ -67,8 +67,12 @@ def training_words(workload: Workload, tokens: int = 0) -> str:
     if tokens:
         words.append(f"{tokens:,} tokens per sample")
         words.append(f"attention {options.attention}")
+    if options.offload:
+        words.append(f"{' and '.join(options.offload)} offloaded to the host")
     flags = {
-        "activations checkpointed": options.checkpoint_activations,
+        "activations checkpointed": options.checkpoint_activations and not options.selective_checkpointing,
+        "activations selectively checkpointed": options.selective_checkpointing,
+        "gradients released": options.gradient_release,
         "compiled": options.compile,
         "CUDA graphs": options.cuda_graphs,
         "channels last": options.channels_last,

@@ -235,9 +235,20 @@ _SAVED = (Role.PARAMETER, Role.MODULE_BUFFER, Role.OPTIMIZER_STATE)
 
 
 def state_bytes(graph: Graph) -> float:
-    """Size of a checkpoint: parameters, buffers and optimizer state of the whole model."""
+    """Parameters, buffers and optimizer state of the whole model on the device."""
     saved = (index for index, buffer in enumerate(graph.buffers) if buffer.role in _SAVED)
     return float(sum(graph.buffer_bytes(index) for index in saved))
+
+
+def checkpoint_bytes(graph: Graph) -> float:
+    """Size of a checkpoint: all state, or without the parameters that are frozen, which never change."""
+    frozen = sum(
+        graph.buffer_bytes(index)
+        for index, buffer in enumerate(graph.buffers)
+        if buffer.role is Role.PARAMETER and buffer.name not in graph.trained_names
+    )
+    on_host = float(graph.settings.get("offloaded_state_bytes_per_element", 0.0)) * graph.trainable_parameters
+    return state_bytes(graph) - frozen + on_host
 
 
 Derived = TypeVar("Derived")

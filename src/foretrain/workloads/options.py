@@ -10,6 +10,7 @@ PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8")
 HALF_PRECISIONS = ("fp16", "bf16")
 WEIGHTS = ("fp32", *HALF_PRECISIONS)
 ATTENTIONS = ("eager", "sdpa", "flash")
+OFFLOADS = ("optimizer", "parameters", "activations")
 QUANTISED_BLOCK = 256
 """Elements of optimizer state that share a scale in an 8-bit optimizer (bitsandbytes 0.45)."""
 QUANTISED_FROM = 4096
@@ -31,6 +32,13 @@ class StepOptions:
     `master_weights` are FP32 copies in the optimizer alone; `gradients` "fp32" adds gradients up in FP32
     there. `autocast` casts what is not in `precision` from call to call: by default where weights are FP32.
 
+    `checkpoint_activations` recomputes blocks in the backward pass, `selective_checkpointing` all of them but
+    products and attention. `gradient_release` updates each parameter when its gradient is complete, in the
+    backward pass, so that gradients are never held together.
+
+    `offload` names what host memory holds: the optimizer (which then runs on the host), parameters (and with
+    them the optimizer), saved activations.
+
     `optimizer` None leaves the optimizer out; `forward_only` also leaves out the backward pass; `cuda_graphs`
     replays the step as one captured graph, so that the host launches once.
     """
@@ -41,6 +49,9 @@ class StepOptions:
     channels_last: bool = False
     compile: bool = False
     checkpoint_activations: bool = False
+    selective_checkpointing: bool = False
+    gradient_release: bool = False
+    offload: tuple[str, ...] = ()
     forward_only: bool = False
     cuda_graphs: bool = False
     weights: str = "fp32"
@@ -68,6 +79,19 @@ class StepOptions:
                     "gradients have the precision of the weights that are updated; `gradients` fp32 requires "
                     "`master_weights`"
                 )
+        for name in self.offload:
+            _one_of("offload", name, OFFLOADS)
+        if self.offload and self.forward_only:
+            raise InvalidRequest("`offload` is for training; a forward pass keeps no state or activations")
+        if self.gradient_release and "optimizer" in self.offload:
+            raise InvalidRequest("`gradient_release` updates on the device; leave out `offload` optimizer")
+        if self.selective_checkpointing and not self.checkpoint_activations:
+            raise InvalidRequest("`selective_checkpointing` requires `checkpoint_activations`")
+        if self.gradient_release and (self.optimizer is None or self.forward_only or self.master_weights):
+            raise InvalidRequest(
+                "`gradient_release` updates weights in the backward pass: it requires an optimizer of the "
+                "weights themselves, without `master_weights`"
+            )
         if self.checkpoint_activations and self.forward_only:
             raise InvalidRequest(
                 "activation checkpointing recomputes for the backward pass; forward-only has none"
@@ -82,6 +106,11 @@ class StepOptions:
     def adds_up_in_fp32(self) -> bool:
         """Whether half-precision gradients are added up in lasting FP32 buffers."""
         return self.master_weights and self.gradients == "fp32"
+
+
+def is_paged(optimizer: str | None) -> bool:
+    """Whether an optimizer keeps its state in unified memory, as the paged ones of bitsandbytes do."""
+    return optimizer is not None and optimizer.startswith("paged-")
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from foretrain.errors import InvalidRequest
-from foretrain.workloads.options import HALF_PRECISIONS, StepOptions
+from foretrain.workloads.options import HALF_PRECISIONS, OFFLOADS, StepOptions
 from foretrain.workloads.readers import ModelSource, read_model
 from foretrain.workloads.workload import Workload
 from foretrain.workloads.zoo import BuildOptions
@@ -38,6 +38,9 @@ class WorkloadRequest:
     compile: bool = False
     cuda_graphs: bool = False
     checkpoint_activations: bool = False
+    selective_checkpointing: bool = False
+    gradient_release: bool = False
+    offload: tuple[str, ...] = ()
     weights: str | None = None
     master_weights: bool = False
     gradients: str | None = None
@@ -86,7 +89,10 @@ def _step_options(request: WorkloadRequest) -> StepOptions:
         attention=request.attention or DEFAULTS.attention,
         channels_last=request.channels_last,
         compile=request.compile,
-        checkpoint_activations=request.checkpoint_activations,
+        checkpoint_activations=request.checkpoint_activations or request.selective_checkpointing,
+        selective_checkpointing=request.selective_checkpointing,
+        gradient_release=request.gradient_release,
+        offload=_offload(request),
         forward_only=request.forward_only,
         cuda_graphs=request.cuda_graphs,
         weights=weights,
@@ -94,6 +100,15 @@ def _step_options(request: WorkloadRequest) -> StepOptions:
         gradients=request.gradients,
         autocast=True if request.autocast is None and request.lora is not None else request.autocast,
     )
+
+
+def _offload(request: WorkloadRequest) -> tuple[str, ...]:
+    """What is offloaded, each once; parameters take the optimizer with them, as in FSDP's `CPUOffload`."""
+    names = {name for text in request.offload for name in text.split(",")}
+    if "parameters" in names:
+        names.add("optimizer")
+    unknown = sorted(names - set(OFFLOADS))
+    return tuple([name for name in OFFLOADS if name in names] + unknown)
 
 
 def _implied_precision(request: WorkloadRequest) -> str:

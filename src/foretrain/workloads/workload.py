@@ -16,6 +16,7 @@ from foretrain.errors import InvalidRequest
 from foretrain.workloads import cache
 from foretrain.workloads.family import Axis, Family, NotDerivable, family
 from foretrain.workloads.graph import Graph, Spec
+from foretrain.workloads.offload import offloaded
 from foretrain.workloads.options import StepOptions
 from foretrain.workloads.zoo import BuildOptions
 
@@ -88,6 +89,7 @@ def graph_at(workload: Workload, batch: int) -> Graph:
 
 
 def _executed(graph: Graph) -> Graph:
+    graph = offloaded(graph)
     if not graph.settings.get("compile"):
         return graph
     from foretrain.workloads.fusion import fused

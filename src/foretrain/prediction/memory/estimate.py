@@ -47,12 +47,14 @@ class MemoryEstimate:
     """Peak bytes of the fullest device with their parts, its capacity, and whether the step fits.
 
     `allocated_bytes` is the peak size of tensors and workspaces, without context, cache and rounding.
+    `paged_out_bytes` are of optimizer state that is moved to the host for want of room.
     """
 
     estimate: Estimate
     capacity_bytes: float
     fits: bool
     allocated_bytes: int
+    paged_out_bytes: float = 0.0
 
     @property
     def bytes(self) -> float:
@@ -119,11 +121,15 @@ def estimate_memory(
         sizes[steps.lifetimes.communication[key].part] += size
     reserved = peak.peak_reserved_bytes + exchanged.peak_reserved_bytes
     sizes[Part.FRAGMENTATION] = reserved - sum(sizes.values())
+    paged = steps.lifetimes.paged_bytes
+    resident = min(float(paged), max(0.0, capacity - outside - peak.peak_reserved_bytes))
+    sizes[Part.OPTIMIZER_STATE] += resident
     return MemoryEstimate(
         _estimate(sizes, steps.loader_bytes, steps.context_bytes, calibration, device),
         capacity,
         fits,
         peak.peak_allocated_bytes + exchanged.peak_allocated_bytes,
+        paged - resident,
     )
 
 

@@ -22,10 +22,11 @@ from typing import NamedTuple
 
 from foretrain.prediction.strategies.division.optimizer_states import owners_of_states
 from foretrain.prediction.strategies.gradients import is_of_expert
-from foretrain.prediction.strategies.program import MemoryOptions
+from foretrain.prediction.strategies.program import MemoryOptions, unit_of
 from foretrain.prediction.strategies.sharded import gathered_units
 from foretrain.workloads.graph import Call, Graph, Phase, Role, Spec
-from foretrain.workloads.options import QUANTISED_BLOCK, QUANTISED_FROM
+from foretrain.workloads.offload import ACTIVATIONS, OPTIMIZER, PARAMETERS, is_offloaded
+from foretrain.workloads.options import QUANTISED_BLOCK, QUANTISED_FROM, is_paged
 
 _PRODUCTS = frozenset({"aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm"})
 _FORWARD, _BACKWARD = "aten.convolution", "aten.convolution_backward"
@@ -152,6 +153,7 @@ class TensorLifetimes:
     `communication`: the same, on the streams of exchanges, whose memory other streams cannot reuse.
     `gradients`: the same, but they stay until zeroed if `end` is the number of calls. `handles` are the calls
     at which a library allocates a permanent workspace, `tuned` those after which the cache is emptied once.
+    `paged_bytes` are of optimizer state that the driver moves to the host where the device runs short.
     """
 
     calls: int
@@ -164,6 +166,7 @@ class TensorLifetimes:
     gradients: tuple[Allocation, ...]
     handles: tuple[Allocation, ...]
     tuned: frozenset[int]
+    paged_bytes: int = 0
 
 
 _PART_OF_ROLE = {
@@ -183,7 +186,8 @@ def tensor_lifetimes(graph: Graph, options: MemoryOptions, cublas_workspace_byte
     by_role = _by_role(graph, options)
     optimizer_start = _optimizer_start(graph)
     sharded = {stage: options.zero_stage >= stage for stage in (1, 2, 3)}
-    gathers = sharded[3] and options.data_parallel * options.dense_shards > 1
+    on_host = is_offloaded(graph, PARAMETERS)
+    gathers = on_host or (sharded[3] and options.data_parallel * options.dense_shards > 1)
     scatters = sharded[2] and options.data_parallel * options.dense_shards > 1
     state = tuple(
         Allocation(
@@ -194,6 +198,7 @@ def tensor_lifetimes(graph: Graph, options: MemoryOptions, cublas_workspace_byte
     parameters = tuple(
         allocation._replace(bytes=_share(allocation.bytes, allocation, sharded[3]))
         for _, allocation in by_role[Role.PARAMETER]
+        if not on_host
     )
     gradients = [allocation for _, allocation in by_role[Role.GRADIENT]]
     lasting: list[Allocation] = []
@@ -203,7 +208,13 @@ def tensor_lifetimes(graph: Graph, options: MemoryOptions, cublas_workspace_byte
             for allocation in gradients
         ]
         gradients = []
+    if is_offloaded(graph, OPTIMIZER):
+        gradients = list(_until_copied(gradients, options))
+    paged_bytes = 0
+    if is_paged(graph.settings.get("optimizer")):
+        paged_bytes, state = sum(allocation.bytes for allocation in state), ()
     return TensorLifetimes(
+        paged_bytes=paged_bytes,
         calls=len(graph.calls),
         optimizer_start=optimizer_start,
         resident=(
@@ -216,7 +227,7 @@ def tensor_lifetimes(graph: Graph, options: MemoryOptions, cublas_workspace_byte
         state=state,
         inputs=_allocations(by_role[Role.INPUT]),
         passing=(
-            *_passing(by_role, optimizer_start, options),
+            *_passing(graph, by_role, optimizer_start, options),
             *_workspaces(graph),
         ),
         communication=(
@@ -270,20 +281,53 @@ def _state_bytes(graph: Graph, allocation: Allocation, index: int, options: Memo
 
 
 def _passing(
-    by_role: dict[Role, list[tuple[int, Allocation]]], optimizer_start: int, options: MemoryOptions
+    graph: Graph,
+    by_role: dict[Role, list[tuple[int, Allocation]]],
+    optimizer_start: int,
+    options: MemoryOptions,
 ) -> Iterator[Allocation]:
     """Activations, temporaries and cast weights; an 8-bit optimizer updates in place in one kernel."""
     roles = [Role.ACTIVATION, Role.TEMPORARY]
     gathers_cast_weights = options.zero_stage == 3 and options.data_parallel * options.dense_shards > 1
-    if not gathers_cast_weights:
+    if not gathers_cast_weights and not is_offloaded(graph, PARAMETERS):
         roles.append(Role.CAST_WEIGHT)
+    at_host = _at_host(graph) if is_offloaded(graph, ACTIVATIONS) else {}
     for role in roles:
-        for _, allocation in by_role[role]:
-            if allocation.start < optimizer_start:
+        for index, allocation in by_role[role]:
+            if index in at_host:
+                leaves, returns = at_host[index]
+                yield allocation._replace(end=leaves)
+                yield allocation._replace(start=returns)
+            elif allocation.start < optimizer_start:
                 yield allocation
             elif not options.eight_bit_optimizer:
                 shards = options.data_parallel if options.zero_stage else 1
                 yield allocation._replace(bytes=math.ceil(allocation.bytes / shards))
+
+
+def _at_host(graph: Graph) -> dict[int, tuple[int, int]]:
+    """For each saved activation the call after which it is on the host, and the one at which it is back.
+
+    It leaves after its last use in the forward pass, while the next block runs, and returns one block before
+    it is used.
+    """
+    forward = sum(call.phase is Phase.FORWARD for call in graph.calls)
+    ahead = max(1, len(graph.calls) // max(1, len({unit_of(f"{call.module}.") for call in graph.calls})))
+    last: dict[int, int] = {}
+    first: dict[int, int] = {}
+    for index, call in enumerate(graph.calls):
+        for used in (*call.reads, *call.writes):
+            if index < forward:
+                last[used] = index
+            else:
+                first.setdefault(used, index)
+    away: dict[int, tuple[int, int]] = {}
+    for index, buffer in enumerate(graph.buffers):
+        if buffer.role is Role.ACTIVATION and buffer.born < forward and index in last and index in first:
+            leaves, returns = last[index] + ahead, first[index] - ahead
+            if leaves < returns:
+                away[index] = (leaves, returns)
+    return away
 
 
 def _workspaces(graph: Graph) -> Iterator[Allocation]:
@@ -338,6 +382,13 @@ def _reduced(gradients: Sequence[Allocation], options: MemoryOptions) -> Iterato
             yield allocation._replace(end=closed)
             share = math.ceil(allocation.bytes / allocation.shards)
             yield Allocation(Part.GRADIENTS, share, closed, allocation.end)
+
+
+def _until_copied(gradients: Sequence[Allocation], options: MemoryOptions) -> Iterator[Allocation]:
+    """Gradients that live until their bucket is full and copied to the host."""
+    for bucket in _buckets(gradients, options.bucket_bytes):
+        for allocation in bucket:
+            yield allocation._replace(end=bucket[-1].start)
 
 
 def _buckets(gradients: Sequence[Allocation], bucket_bytes: int) -> Iterator[list[Allocation]]:

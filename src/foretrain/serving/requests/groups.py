@@ -117,6 +117,22 @@ class StepFields:
     checkpoint_activations: bool = option(
         SWITCH, "Recompute activations in the backward pass.", default=False, panel=MODEL
     )
+    selective_checkpointing: bool = option(
+        SWITCH, "Recompute all but products and attention.", default=False, panel=MODEL
+    )
+    gradient_release: bool = option(
+        SWITCH,
+        "Apply and free each gradient in the backward pass, as soon as it is complete.",
+        default=False,
+        panel=MODEL,
+    )
+    offload: tuple[str, ...] = option(
+        texts(),
+        "What host memory holds: optimizer (which then runs there), parameters, activations.",
+        default=(),
+        panel=MODEL,
+        metavar="NAME[,NAME]",
+    )
     weights: str | None = option(
         choice(*WEIGHTS),
         "Precision of stored weights (default: as usual with the strategy: fp32 with ddp; half with `lora`, "

@@ -9,7 +9,7 @@ Micikevicius et al. 2018, arXiv:1710.03740; Narayanan et al. 2021, arXiv:2104.04
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -82,6 +82,43 @@ class Lion(torch.optim.Optimizer):
         torch._foreach_lerp_(momenta, gradients, 0.01)
 
 
+class Muon(torch.optim.Optimizer):
+    """PyTorch's Muon for matrices of hidden layers; AdamW for embeddings, vectors and other tensors.
+
+    The momentum of each matrix is orthogonalised by five Newton-Schulz iterations in BF16, each of three
+    products. K. Jordan et al. 2024, "Muon"; Liu et al. 2025, arXiv:2502.16982. Embeddings and output layers
+    are told from hidden layers by their size: the longest side among all matrices.
+    """
+
+    def __init__(self, parameters: Parameters) -> None:
+        listed = list(parameters)
+        super().__init__(listed, {})
+        longest = max((max(each.shape) for each in listed if each.dim() == 2), default=0)
+        hidden = [each for each in listed if each.dim() == 2 and not _is_vocabulary(each, longest, listed)]
+        hidden_ids = {id(each) for each in hidden}
+        others = [each for each in listed if id(each) not in hidden_ids]
+        self._parts: list[torch.optim.Optimizer] = [torch.optim.Muon(hidden)] if hidden else []
+        self._parts += [torch.optim.AdamW(others, foreach=True)] if others else []
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Update all parameters that have a gradient."""
+        del closure
+        for part in self._parts:
+            part.step()
+            self.state.update(part.state)
+
+
+def _is_vocabulary(matrix: torch.Tensor, longest: int, listed: Sequence[torch.Tensor]) -> bool:
+    """Whether a matrix is an embedding or output layer: one of at most two with the longest side of all."""
+    return (
+        max(matrix.shape) == longest and sum(longest in each.shape for each in listed) <= _VOCABULARY_LAYERS
+    )
+
+
+_VOCABULARY_LAYERS = 2
+"""Embedding and output layer."""
+
+
 class _UnitScalars(TorchDispatchMode):
     """Answers `.item()` on a meta tensor with 1.0."""
 
@@ -124,9 +161,14 @@ OPTIMIZERS: Mapping[str, Callable[[Parameters], torch.optim.Optimizer]] = {
     "rmsprop": lambda parameters: torch.optim.RMSprop(parameters, foreach=True),
     "adafactor": lambda parameters: Adafactor(parameters, foreach=False),
     "lion": Lion,
+    "muon": Muon,
     "adamw-8bit": lambda parameters: EightBitOptimizer(parameters, moments=2),
     "lion-8bit": lambda parameters: EightBitOptimizer(parameters, moments=1),
+    "paged-adamw": FusedAdamW,
+    "paged-adamw-8bit": lambda parameters: EightBitOptimizer(parameters, moments=2),
+    "paged-lion-8bit": lambda parameters: EightBitOptimizer(parameters, moments=1),
 }
+"""Paged ones keep their state in memory that the driver moves to the host where the device runs short."""
 
 
 def optimizer(name: str, parameters: Parameters) -> torch.optim.Optimizer:

@@ -1,6 +1,10 @@
 """Trace one training step: forward, loss, backward, optimizer.
 
-With activation checkpointing, repeated blocks drop their activations and run again in the backward pass.
+With activation checkpointing, repeated blocks drop their activations and run again in the backward pass;
+selective checkpointing keeps the outputs of products and attention and recomputes only what is between them
+(`torch.utils.checkpoint.create_selective_checkpoint_contexts`, as torchtitan uses it). With gradient release
+every gradient is applied and freed as soon as it is complete, as in PyTorch's tutorial "optimizer step in
+backward" and torchtune's `optimizer_in_bwd`.
 """
 
 from __future__ import annotations
@@ -12,7 +16,11 @@ from functools import partial, wraps
 from typing import Any
 
 import torch
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint,
+    create_selective_checkpoint_contexts,
+)
 
 from foretrain.errors import InvalidRequest
 from foretrain.workloads.example import Example
@@ -25,11 +33,17 @@ from foretrain.workloads.tracing.optimizers import optimizer as build_optimizer
 from foretrain.workloads.tracing.reality import Reality
 from foretrain.workloads.tracing.recorder import ModuleStack, Recorder
 
+Contexts = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
+"""What is entered for the forward pass of a block, and for its recomputation."""
 
-def checkpoint_blocks(module: torch.nn.Module, again: Callable[[], AbstractContextManager[Any]]) -> int:
+
+def checkpoint_blocks(
+    module: torch.nn.Module, again: Callable[[], AbstractContextManager[Any]], selective: bool = False
+) -> int:
     """Wrap every block of the model's repeated stacks; returns how many there are.
 
-    `again` makes what is entered for every recomputation, which runs outside the forward pass.
+    `again` makes what is entered for every recomputation, which runs outside the forward pass. `selective`
+    keeps the outputs of products and attention.
 
     A stack is a `ModuleList` or `Sequential` with at least two children of one class that contain
     parameters; the outermost such stacks are taken, as Megatron, FSDP and the Hugging Face models do.
@@ -38,8 +52,35 @@ def checkpoint_blocks(module: torch.nn.Module, again: Callable[[], AbstractConte
     if not blocks:
         raise InvalidRequest("this model has no repeated blocks to checkpoint (no stack of equal modules)")
     for block in blocks:
-        _wrap(block, again)
+        _wrap(block, partial(_selective if selective else _whole, again))
     return len(blocks)
+
+
+def _whole(again: Callable[[], AbstractContextManager[Any]]) -> Contexts:
+    return nullcontext(), again()
+
+
+def _selective(again: Callable[[], AbstractContextManager[Any]]) -> Contexts:
+    keeping, kept = create_selective_checkpoint_contexts(_policy)
+    return keeping, _both(again(), kept)
+
+
+@contextmanager
+def _both(outer: AbstractContextManager[Any], inner: AbstractContextManager[Any]) -> Iterator[None]:
+    with outer, inner:
+        yield
+
+
+_KEPT = frozenset(
+    {"aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm", "aten.convolution", "foretrain.attention"}
+)
+"""The operators whose outputs selective checkpointing keeps."""
+
+
+def _policy(context: Any, operator: Any, *_: Any, **__: Any) -> CheckpointPolicy:
+    del context
+    name = str(operator).rpartition(".")[0]
+    return CheckpointPolicy.MUST_SAVE if name in _KEPT else CheckpointPolicy.PREFER_RECOMPUTE
 
 
 def _blocks(module: torch.nn.Module) -> list[torch.nn.Module]:
@@ -55,7 +96,7 @@ def _blocks(module: torch.nn.Module) -> list[torch.nn.Module]:
     return [block for child in children for block in _blocks(child)]
 
 
-def _wrap(block: torch.nn.Module, again: Callable[[], AbstractContextManager[Any]]) -> None:
+def _wrap(block: torch.nn.Module, contexts: Callable[[], Contexts]) -> None:
     forward = block.forward
 
     @wraps(forward)
@@ -65,7 +106,7 @@ def _wrap(block: torch.nn.Module, again: Callable[[], AbstractContextManager[Any
             *args,
             use_reentrant=False,
             preserve_rng_state=False,
-            context_fn=lambda: (nullcontext(), again()),
+            context_fn=contexts,
             **kwargs,
         )
 
@@ -110,7 +151,10 @@ def _run(
     autocast = options.precision if options.casts else "fp32"
     reality = Reality(_AUTOCAST.get(autocast), options.attention)
     if options.checkpoint_activations:
-        checkpoint_blocks(module, lambda: _again(reality, modules))
+        checkpoint_blocks(module, lambda: _again(reality, modules), options.selective_checkpointing)
+    if optimizer is not None and options.gradient_release:
+        _release_gradients(module, optimizer)
+        optimizer = None
     with _autocast_flag(autocast), reality, recorder, _named_failures(modules):
         with torch.set_grad_enabled(not options.forward_only):
             output = module(*inputs)
@@ -131,6 +175,18 @@ def _run(
         recorder.phase = Phase.OPTIMIZER
         with recorder:
             optimizer.step()
+
+
+def _release_gradients(module: torch.nn.Module, optimizer: Optimizer) -> None:
+    """Update each parameter in the backward pass, as soon as its gradient is complete, and free that."""
+
+    def update(parameter: torch.Tensor) -> None:
+        optimizer.step()  # no other parameter has a gradient now
+        parameter.grad = None
+
+    for parameter in module.parameters():
+        if parameter.requires_grad:
+            parameter.register_post_accumulate_grad_hook(update)
 
 
 @contextmanager
