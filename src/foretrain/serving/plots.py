@@ -108,6 +108,8 @@ def draw_scaling_curve(curve: ScalingCurve, model: str, path: Path) -> None:
     axes.plot(counts, perfect, color="0.6", linestyle=":", linewidth=1.5, label="perfect scaling")
     axes.plot(counts, speeds, marker="o", linewidth=2, label="predicted")
     for name, number in (("knee", curve.knee), ("best", curve.best)):
+        if number is None:
+            continue
         at = counts.index(number)
         offset = (0, -16) if name == "knee" else (0, 8)
         axes.annotate(

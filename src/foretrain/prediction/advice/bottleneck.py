@@ -148,9 +148,10 @@ def _more_or_fewer(now: Evaluation, scaling: ScalingCurve | None) -> str:
     devices = now.context.hardware.devices
     speeds = {point.devices: point.samples_per_second for point in scaling.points}
     here = speeds.get(devices, now.samples_per_second)
-    if speeds.get(scaling.best, here) > _HELPS * here and scaling.best < devices:
-        fewer = f"{scaling.best} GPU{' is' if scaling.best == 1 else 's are'}"
-        return f"{fewer} {speeds[scaling.best] / here:.2f}x faster than {devices}"
+    best = scaling.best
+    if best is not None and best < devices and speeds.get(best, here) > _HELPS * here:
+        fewer = f"{best} GPU{' is' if best == 1 else 's are'}"
+        return f"{fewer} {speeds[best] / here:.2f}x faster than {devices}"
     more = speeds.get(2 * devices)
     if more is None:
         return ""

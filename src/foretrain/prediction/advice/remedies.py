@@ -1,7 +1,7 @@
 """What would make a step fit into memory: each remedy is computed, not guessed.
 
-A smaller batch, activation checkpointing, an 8-bit optimizer; on one device ZeRO over several, on many the
-layouts of the same devices and global batch that do fit.
+A smaller batch, activation checkpointing, an 8-bit optimizer, an optimizer on the host; on one device ZeRO
+over several, on many the layouts of the same devices and global batch that do fit.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from foretrain.prediction.memory.estimate import MemoryEstimate, estimate_memory
 from foretrain.prediction.search.search import search
 from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.workloads.graph import Graph
+from foretrain.workloads.offload import OPTIMIZER, is_offloaded
 
 _MAX_ZERO_DEVICES = 64
 _MAX_LAYOUTS = 4
 _CHECKPOINTING = "checkpoint activations"
 _EIGHT_BIT = "optimizer adamw-8bit"
+_OFFLOAD = "offload optimizer"
 _WITH_TWO_MOMENTS = ("adam", "adamw", "adamw-fused")
 
 
@@ -49,6 +51,9 @@ def _remedies(now: Evaluation, largest_batch: int) -> Iterator[MemoryRemedy]:
     quantises = now.context.workload.options.optimizer in _WITH_TWO_MOMENTS
     if quantises:
         yield _remedy(_EIGHT_BIT, _with(now, eight_bit_optimizer=True))
+    on_host = _changed(now, offload=(*now.context.workload.options.offload, OPTIMIZER))
+    if on_host is not None and not is_offloaded(now.graph, OPTIMIZER):
+        yield _remedy(_OFFLOAD, on_host.memory)
     if now.configuration.layout.devices > 1:
         yield from _layouts(now)
         return
@@ -76,11 +81,16 @@ def _smaller(now: Evaluation, batch: int) -> Evaluation | None:
 
 def _checkpointed(now: Evaluation) -> Evaluation | None:
     """The same step with activation checkpointing, if it is not on already and the model has blocks."""
-    options = now.context.workload.options
-    if options.checkpoint_activations or options.forward_only:
+    if now.context.workload.options.checkpoint_activations:
         return None
-    workload = replace(now.context.workload, options=replace(options, checkpoint_activations=True))
+    return _changed(now, checkpoint_activations=True)
+
+
+def _changed(now: Evaluation, **options: object) -> Evaluation | None:
+    """The same step with other options; None where that is not possible."""
+    workload = now.context.workload
     try:
+        workload = replace(workload, options=replace(workload.options, **options))  # type: ignore[arg-type]
         return evaluate(replace(now.context, workload=workload), now.configuration)
     except ForetrainError:
         return None
@@ -116,7 +126,6 @@ def _layouts(now: Evaluation) -> Iterator[MemoryRemedy]:
     """Layouts of the same devices and global batch that do fit, the fastest first."""
     ranking = search(now.context, now.configuration.global_batch)
     if isinstance(ranking, Infeasible):
-        yield MemoryRemedy(str(ranking), now.memory.bytes, fits=False)
         return
     for other in ranking.evaluations[:_MAX_LAYOUTS]:
         yield _remedy(layout_text(other), other.memory)

@@ -4,7 +4,7 @@
 
 The knee is the last number up to which every doubling brought at least three quarters of what it could; the
 best number is the one that trains most samples per second, the fewest of equals. Numbers of devices whose
-memory is too small for the step are no candidates, unless all are.
+memory is too small for the step are no candidates for either.
 """
 
 from __future__ import annotations
@@ -46,12 +46,15 @@ class ScalingPoint:
 
 @dataclass(frozen=True, slots=True)
 class ScalingCurve:
-    """Points by number of devices, the last one worth doubling to, and the one that trains most."""
+    """Points by number of devices, the last one worth doubling to, and the one that trains most.
+
+    `knee` and `best` are None where the step fits on no number of devices.
+    """
 
     points: tuple[ScalingPoint, ...]
     is_batch_fixed: bool
-    knee: int
-    best: int
+    knee: int | None
+    best: int | None
 
 
 Measure = Callable[[int], ScalingPoint | None]
@@ -64,7 +67,9 @@ def scaling_curve(counts: Sequence[int], measure: Measure, is_batch_fixed: bool)
         return None
     each = points[0].samples_per_second / points[0].devices
     points = [replace(point, efficiency=point.samples_per_second / point.devices / each) for point in points]
-    possible = [point for point in points if point.fits] or points
+    possible = [point for point in points if point.fits]
+    if not possible:
+        return ScalingCurve(tuple(points), is_batch_fixed, None, None)
     most = max(point.samples_per_second for point in possible)
     best = next(point.devices for point in possible if point.samples_per_second >= _EQUAL * most)
     return ScalingCurve(tuple(points), is_batch_fixed, _knee(possible), best)

@@ -146,6 +146,9 @@ def _show_scaling(curve: ScalingCurve) -> None:
         ],
         [_scaling_row(point) for point in curve.points],
     )  # fmt: skip
+    if curve.best is None:
+        print_line("The step fits on none of these numbers of GPUs")
+        return
     fixed = "in all" if curve.is_batch_fixed else "for each"
     best = f"Best number of GPUs: {curve.best} (same batch {fixed})"
     print_line(f"{best}; doubling is worth it up to {curve.knee}")

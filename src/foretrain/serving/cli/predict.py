@@ -221,6 +221,20 @@ def _show_memory_line(memory: MemoryAnswer, device: str) -> None:
         "red" if not memory.fits else "yellow" if chance > _RISKY else "green",
     )
     print_line(f"Largest batch that fits: {memory.largest_batch or 'none'}")
+    if memory.advice:
+        print_line(_nearest(memory), "yellow")
+
+
+def _nearest(memory: MemoryAnswer) -> str:
+    """What comes closest to the step as it was asked for and fits, or what needs least."""
+    fitting = next((each for each in memory.advice if each.fits), None)
+    if fitting is not None:
+        return f"It would fit with {as_flags(fitting.change)}, which needs {format_bytes(fitting.bytes)}"
+    least = min(memory.advice, key=lambda each: each.bytes)
+    return (
+        f"No single change makes it fit: {as_flags(least.change)} helps most and still needs "
+        f"{format_bytes(least.bytes)}"
+    )
 
 
 def _show_bottleneck(limit: Bottleneck, device: Device) -> None:

@@ -117,12 +117,15 @@ def scaling_section(curve: ScalingCurve | None) -> Markup:
     rows = [_scaling_row(point) for point in curve.points]
     marked = frozenset(number for number, point in enumerate(curve.points) if point.devices == curve.best)
     chart = line_chart(_scaling_chart(curve, fixed)) if len(curve.points) > 1 else ""
-    return section(
-        "More or fewer GPUs",
-        paragraph(
+    verdict = f"With {fixed}, the step fits on none of these numbers of GPUs."
+    if curve.best is not None:
+        verdict = (
             f"With {fixed}, {curve.best} GPUs train most samples a second; "
             f"doubling is worth it up to {curve.knee}."
-        ),
+        )
+    return section(
+        "More or fewer GPUs",
+        paragraph(verdict),
         chart,
         table(columns, rows, marked=marked),
     )

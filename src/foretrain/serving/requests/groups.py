@@ -104,7 +104,10 @@ class StepFields:
         panel=MODEL,
     )
     optimizer: str | None = option(
-        TEXT, "sgd, momentum, adam, adamw (default), adafactor ...", panel=MODEL, metavar="NAME"
+        TEXT,
+        "sgd, momentum, adam, adamw (default), muon, lion, adafactor, adamw-8bit, paged-adamw ...",
+        panel=MODEL,
+        metavar="NAME",
     )
     attention: str | None = option(
         choice(*ATTENTIONS), "Attention kernel: eager, sdpa (default) or flash.", panel=MODEL
