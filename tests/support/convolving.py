@@ -40,4 +40,4 @@ def model_file(folder: Path) -> Path:
 
 def workload_named(folder: Path, name: str) -> Workload:
     """The workload of one of them."""
-    return workload_of(WorkloadRequest(model=f"{model_file(folder)}:{name}"))
+    return workload_of(WorkloadRequest(model=f"{model_file(folder)}:{name}", precision="fp32"))

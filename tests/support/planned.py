@@ -16,8 +16,8 @@ EPOCHS = LengthRequest(epochs=200_000, samples=60_000)
 FEW = MachinesRequest(gpus=("t4", "v100", "a10g"), clouds=("aws", "gcp"), most_devices=16)
 
 
-def workload(model: str = "mnist-cnn", precision: str | None = None) -> Workload:
-    """A model of the zoo."""
+def workload(model: str = "mnist-cnn", precision: str | None = "fp32") -> Workload:
+    """A model of the zoo, in FP32 unless another precision is given; None is the usual one of each device."""
     return workload_of(WorkloadRequest(model, precision=precision))
 
 

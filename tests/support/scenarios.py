@@ -19,8 +19,8 @@ NO_INPUT = InputOptions()
 
 
 def workload(model: str, **options: Any) -> Workload:
-    """A workload of the zoo with the options of a request."""
-    return workload_of(WorkloadRequest(model, **options))
+    """A workload of the zoo with the options of a request, in FP32 unless another precision is given."""
+    return workload_of(WorkloadRequest(model, **{"precision": "fp32", **options}))
 
 
 def scenario(

@@ -19,7 +19,7 @@ from foretrain.workloads.requests import WorkloadRequest, workload_of
 from foretrain.workloads.workload import graph_at
 
 ROOFLINE = OperatorCostModel("roofline")
-CONVOLUTIONS = WorkloadRequest("mnist-cnn", batch=64)
+CONVOLUTIONS = WorkloadRequest("mnist-cnn", batch=64, precision="fp32")
 
 
 def evaluated(

@@ -16,12 +16,18 @@ TENSORS = {"conv": 6, "blocks": 3 * 12}
 MOMENTS = {
     "sgd": 0, "momentum": 1, "nesterov": 1, "adam": 2, "adamw": 2, "adamw-fused": 2, "nadam": 2, "radam": 2,
     "adamax": 2, "adagrad": 1, "adadelta": 2, "rmsprop": 1, "lion": 1, "adamw-8bit": 2, "lion-8bit": 1,
+    "paged-adamw": 2, "paged-adamw-8bit": 2, "paged-lion-8bit": 1,
 }  # fmt: skip
 """Tensors of state of the size of a weight."""
 FACTORED = {
     # Means over the last dimension and over the one before it; vectors have all their second moments.
     "conv": (8 * 3 * 3 + 8 * 3 * 3) + (5 + 128) + (8 + 8 + 8 + 5),
     "blocks": 3 * ((48 + 16) + (16 + 16) + 2 * (32 + 16) + (48 + 16 + 32 + 16 + 4 * 16)),
+}
+MUON = {
+    # One moment of matrices in hidden layers, two of all else; the only matrix of "conv" is its output layer.
+    "conv": 2 * WEIGHTS["conv"],
+    "blocks": 2 * WEIGHTS["blocks"] - 3 * (48 * 16 + 16 * 16 + 2 * 32 * 16),
 }
 
 
@@ -42,8 +48,9 @@ def test_state_has_the_size_derived_by_hand(name: str, model: str, half_weights:
         weights="bf16" if half_weights else "fp32",
         master_weights=half_weights,
     )
-    state = FACTORED[model] if name == "adafactor" else MOMENTS[name] * WEIGHTS[model]
-    steps = TENSORS[model] if name == "adamw-fused" else 0
+    special = {"adafactor": FACTORED, "muon": MUON}
+    state = special[name][model] if name in special else MOMENTS[name] * WEIGHTS[model]
+    steps = TENSORS[model] if name in ("adamw-fused", "paged-adamw") else 0
     masters = WEIGHTS[model] if half_weights else 0
     assert traced.parameters == WEIGHTS[model]
     assert _state_bytes(traced) == 4 * (state + steps + masters)
@@ -73,3 +80,10 @@ def test_lion_moves_each_weight_by_the_sign_of_its_blend() -> None:
     weight.grad = torch.tensor([0.5, -2.0, 0.0])
     OPTIMIZERS["lion"]([weight]).step()
     assert weight.tolist() == pytest.approx([1 - 1e-5 - 1e-4, -1 + 1e-5 + 1e-4, 0.0])
+
+
+def test_muon_orthogonalises_each_hidden_matrix_in_five_iterations_of_three_products() -> None:
+    updates = [op for op in operators(graph("blocks", optimizer="muon")) if op.phase is Phase.OPTIMIZER]
+    products = [op for op in updates if op.name in ("aten.mm", "aten.addmm")]
+    assert len(products) == 3 * 4 * 5 * 3, "three blocks of four matrices"
+    assert max(op.work.flop for op in products) == 2 * 16 * 16 * 48, "on the shorter side"

@@ -110,9 +110,8 @@ class Muon(torch.optim.Optimizer):
 
 def _is_vocabulary(matrix: torch.Tensor, longest: int, listed: Sequence[torch.Tensor]) -> bool:
     """Whether a matrix is an embedding or output layer: one of at most two with the longest side of all."""
-    return (
-        max(matrix.shape) == longest and sum(longest in each.shape for each in listed) <= _VOCABULARY_LAYERS
-    )
+    alike = sum(longest in each.shape for each in listed if each.dim() == matrix.dim())
+    return max(matrix.shape) == longest and alike <= _VOCABULARY_LAYERS
 
 
 _VOCABULARY_LAYERS = 2

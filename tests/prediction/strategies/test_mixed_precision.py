@@ -1,0 +1,79 @@
+"""What a request leaves open: precision by the device, storage of weights by the strategy."""
+
+import pytest
+
+from foretrain.facts.devices import device
+from foretrain.prediction.strategies._base import MixedPrecision
+from foretrain.prediction.strategies.catalogue import layout_of
+from foretrain.prediction.strategies.mixed_precision import (
+    fixed_precision,
+    mixed_precision,
+    on_devices,
+    under,
+    usual_precision,
+)
+from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.workload import Workload, graph_of
+
+
+def _open(**given: object) -> Workload:
+    return workload_of(WorkloadRequest("mnist-cnn", batch=4, **given))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "precision"),
+    [("a100-sxm-80gb", "bf16"), ("v100-sxm2-16gb", "fp16"), ("gtx1080ti", "fp32"), ("k80", "fp32")],
+)
+def test_people_train_in_the_best_half_precision_that_a_device_has(name: str, precision: str) -> None:
+    assert usual_precision(device(name)) == precision
+    assert on_devices(_open(), (device(name),)).options.precision == precision
+    assert on_devices(_open(precision="tf32"), (device(name),)).options.precision == "tf32"
+
+
+def test_different_devices_train_in_what_all_of_them_have() -> None:
+    mixed = (device("a100-sxm-80gb"), device("v100-sxm2-16gb"))
+    assert on_devices(_open(), mixed).options.precision == "fp16"
+    assert on_devices(_open(), (*mixed, device("gtx1080ti"))).options.precision == "fp32"
+    fixed = fixed_precision(on_devices(_open(), mixed))
+    assert on_devices(fixed, mixed[:1]).options.precision == "fp16"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "how"),
+    [
+        ("ddp", MixedPrecision.AUTOCAST),
+        ("ps-sync", MixedPrecision.AUTOCAST),
+        ("fsdp", MixedPrecision.MASTER_WEIGHTS),
+        ("zero1", MixedPrecision.MASTER_WEIGHTS),
+        ("hsdp", MixedPrecision.MASTER_WEIGHTS),
+        ("tp=2,dp=4", MixedPrecision.FP32_GRADIENTS),
+        ("pp=2,dp=4,zero=1", MixedPrecision.FP32_GRADIENTS),
+    ],
+)
+def test_a_strategy_stores_weights_as_its_frameworks_do(strategy: str, how: MixedPrecision) -> None:
+    layout = layout_of(strategy, 8, 4)
+    assert mixed_precision(layout) is how
+    options = under(_open(precision="bf16"), layout).options
+    assert options.master_weights == (how is not MixedPrecision.AUTOCAST)
+    assert options.weights == ("fp32" if how is MixedPrecision.AUTOCAST else "bf16")
+    assert options.adds_up_in_fp32 == (how is MixedPrecision.FP32_GRADIENTS)
+
+
+def test_what_is_given_stays_and_full_precision_has_no_copies() -> None:
+    sharded = layout_of("fsdp", 8, 8)
+    assert under(_open(precision="bf16", weights="fp32"), sharded).options.weights == "fp32"
+    assert under(_open(precision="fp32"), sharded).options.weights == "fp32"
+    assert under(_open(precision="fp8"), sharded).options.weights == "bf16"
+    assert under(_open(precision="fp16"), layout_of("tp=2,dp=4", 8, 8)).options.gradients is None
+
+
+def test_one_device_shards_nothing() -> None:
+    assert mixed_precision(layout_of("fsdp", 1, 1)) is MixedPrecision.AUTOCAST
+
+
+def test_a_step_in_fp16_is_that_in_bf16_with_another_type() -> None:
+    half, brain = (graph_of(_open(precision=name)) for name in ("fp16", "bf16"))
+    assert half.calls == brain.calls
+    assert {spec.dtype for spec in half.specs} - {spec.dtype for spec in brain.specs} == {"float16"}
+    assert [spec.bytes for spec in half.specs] == [spec.bytes for spec in brain.specs]
+    assert half.settings["precision"] == "fp16"
