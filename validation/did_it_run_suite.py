@@ -1,8 +1,8 @@
 """Is "does it fit?" called right, for runs that are known to have run or to have run out of memory?
 
 Three sources, none of them made here: MPT with FSDP by llm-foundry (all ran), the layouts of the ultra-scale
-playbook (nanotron; those without figures did not run), and published memory of LoRA and QLoRA. Each row is one
-call of `foretrain.predict`, as a user would ask; nothing was fitted to the verdicts.
+playbook (nanotron; those without figures did not run), and published memory of LoRA and QLoRA. Each row is
+one call of `foretrain.predict`, as a user would ask; nothing was fitted to the verdicts.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from calibration.datasets import ultrascale
-
 import foretrain as ft
+from calibration.datasets import ultrascale
 from foretrain.errors import ForetrainError
 from validation.report import Case, Metrics, SuiteReport, Table, Verdicts, metrics
 
@@ -26,7 +25,7 @@ FIGURES = Path(__file__).parent / "data" / "adapter_memory.csv"
 MODELS = Path(__file__).parent / "data" / "models"
 BUILT = Path(__file__).parents[1] / "build" / "validation" / "models"
 EVERY = 20
-"""One in so many layouts of the playbook is asked, in the order of its table."""
+"""Every 20th layout of the playbook is asked, in the order of its table."""
 _GIB, _GB = 2.0**30, 1e9
 _DEVICES = {"a100_40gb": "a100-sxm-40gb", "a100_80gb": "a100-sxm-80gb", "h100_80gb": "h100-sxm"}
 _STRATEGIES = {"FULL_SHARD": "fsdp", "SHARD_GRAD_OP": "zero2"}
@@ -36,8 +35,8 @@ _NOTES = (
     "length, tied embeddings, no dropout), FSDP over all GPUs, AdamW, flash attention; micro-batch, "
     "accumulation, precision and checkpointing as published. The suite of llm-foundry runs all of them with "
     "limited all-gathers, and Composer keeps sharded FP32 parameters beside gathered BF16 ones.",
-    f"{LAYOUTS}: every {EVERY}th layout that nanotron accepts (micro-batches enough for the pipeline, no empty "
-    "stage). A layout without figures did not run, mostly for want of memory; other causes are unknown.",
+    f"{LAYOUTS}: every {EVERY}th layout that nanotron accepts (enough micro-batches for the pipeline, no "
+    "empty stage). A layout without figures did not run, mostly for want of memory; the cause is not given.",
     f"{ADAPTERS}: `validation/data/adapter_memory.csv` with the source of each figure and what was assumed. "
     "LLM.int8, nested quantisation, CPU offload and LitGPT's runs on several GPUs (whose memory is that of "
     "loading the whole model) are not asked.",
@@ -175,7 +174,8 @@ def layout(run: ultrascale.NanotronRun) -> Asked:
         "micro_batches": run.micro_batches,
         "seq_len": ultrascale.SEQ_LEN,
     }
-    name = f"Llama {run.model} {settings['strategy']}, {run.micro_batches} x {run.micro_batch} on {run.nodes} nodes"
+    parts = f"{run.micro_batches} x {run.micro_batch}"
+    name = f"Llama {run.model} {settings['strategy']}, {parts} on {run.nodes} nodes"
     return Asked(LAYOUTS, name, run.seconds is not None, settings)
 
 
@@ -200,9 +200,8 @@ def adapter(row: dict[str, str]) -> Asked:
     if row["autocast"] == "0":
         settings["autocast"] = False
     reported = float(row["reported_gb"]) * _GB if row["reported_gb"] else None
-    return Asked(
-        ADAPTERS, f"{row['source']}: {row['figure']} on {row['on']}", row["ran"] == "1", settings, reported
-    )
+    name = f"{row['source']}: {row['figure']} on {row['on']}"
+    return Asked(ADAPTERS, name, row["ran"] == "1", settings, reported)
 
 
 # The figures

@@ -24,6 +24,7 @@ from validation.did_it_run_suite import (
     mpt_run,
 )
 
+GIB = 2.0**30
 ROW = {
     "model": "1b", "width": "2048", "layers": "24", "heads": "16", "vocabulary": "50368", "seq_len": "4096",
     "gpu": "a100_40gb", "gpus": "16", "micro_batch": "3", "gradient_accumulation": "4",
@@ -62,9 +63,7 @@ def test_every_figure_of_adapters_has_a_source_and_a_model_that_exists() -> None
 
 def test_verdicts_are_counted_by_source() -> None:
     fitting = Judged(Asked(MPT, "a", True, {}), True, 1.0, 2.0, {"parameters": 1.0})
-    too_large = Judged(
-        Asked(MPT, "b", True, {}), False, 3.0 * 2**30, 2.0 * 2**30, {"parameters": 3.0 * 2**30}
-    )
+    too_large = Judged(Asked(MPT, "b", True, {}), False, 3 * GIB, 2 * GIB, {"parameters": 3 * GIB})
     optimistic = Judged(Asked(LAYOUTS, "c", False, {}), True, 1.0, 2.0)
     found = _verdicts([fitting, too_large, optimistic])
     assert found["fits or does not: all"]["foretrain"].share == pytest.approx(1 / 3)
