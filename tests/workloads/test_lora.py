@@ -12,7 +12,7 @@ from foretrain.errors import ForetrainError, InvalidRequest, UnknownName
 from foretrain.workloads.example import Example
 from foretrain.workloads.graph import Graph, Phase, Role
 from foretrain.workloads.lora import LoraOptions, apply_lora, parse_lora
-from foretrain.workloads.lora_layers import FourBitLinear, LoraLinear
+from foretrain.workloads.lora_layers import DoraLinear, FourBitLinear, LoraLinear
 from foretrain.workloads.options import StepOptions
 from foretrain.workloads.rules import operators, unknown_names
 from foretrain.workloads.tracing.step import trace
@@ -97,6 +97,26 @@ def test_the_output_is_that_of_the_formula() -> None:
     assert torch.allclose(net(x), expected, atol=1e-6)
 
 
+def test_dora_has_rows_of_the_trained_length() -> None:
+    layer = nn.Linear(3, 4)
+    adapted = apply_lora(nn.Sequential(layer), LoraOptions(2, dora=True))[0]  # type: ignore[index]
+    assert isinstance(adapted, DoraLinear)
+    nn.init.uniform_(adapted.magnitude)
+    weight = layer.weight + adapted.up.weight @ adapted.down.weight
+    rows = weight / weight.norm(dim=1, keepdim=True) * adapted.magnitude[:, None]
+    x = torch.rand(5, 3)
+    assert torch.allclose(adapted(x), x @ rows.T + layer.bias, atol=1e-6)
+
+
+@pytest.mark.parametrize("quantised", [False, True])
+def test_dora_trains_one_more_number_for_each_output(quantised: bool) -> None:
+    graph = graph_of(LoraOptions(8, quantised=quantised, dora=True), "bf16", "bf16")
+    assert graph.trainable_parameters == 2 * 8 * WIDTH + WIDTH
+    assert unknown_names(operators(graph)) == ()
+    sizes = {buffer.name: graph.specs[buffer.spec].bytes for buffer in graph.buffers}
+    assert sizes["q_proj.magnitude"] == 4 * WIDTH  # FP32, beside a half-precision base
+
+
 def test_a_quantised_base_takes_9_sixteenths_of_a_byte_per_weight() -> None:
     """Half a byte each, and four bytes for every 64; the output layer and the biases stay as they are."""
     graph = graph_of(LoraOptions(8, quantised=True))
@@ -157,6 +177,7 @@ def test_torch_s_own_attention_still_runs() -> None:
         ("r=16", LoraOptions(16)),
         (" r=8 , targets = q_proj+v_proj ", LoraOptions(8, ("q_proj", "v_proj"))),
         ("quantised,r=4", LoraOptions(4, quantised=True)),
+        ("r=4,dora", LoraOptions(4, dora=True)),
     ],
 )
 def test_parsing(text: str, options: LoraOptions) -> None:
@@ -171,6 +192,7 @@ def test_parsing(text: str, options: LoraOptions) -> None:
         ("r=0", "at least 1"),
         ("r=4,r=5", "given twice"),
         ("r=4,quantised=no", "takes no value"),
+        ("r=4,dora=1", "takes no value"),
     ],
 )
 def test_what_cannot_be_parsed(text: str, message: str) -> None:

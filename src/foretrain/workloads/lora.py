@@ -1,8 +1,8 @@
-"""LoRA and QLoRA: train two small matrices beside each frozen weight.
+"""LoRA, DoRA and QLoRA: train two small matrices beside each frozen weight.
 
 y = W x + (alpha / r) · B A x, with W frozen, A of shape r × in and B of shape out × r. Hu et al.,
 arXiv:2106.09685. QLoRA keeps W in four bits and dequantises it whenever it is used: Dettmers et al.,
-arXiv:2305.14314.
+arXiv:2305.14314. DoRA also trains the length of each row of W + B A: Liu et al., arXiv:2402.09353.
 """
 
 from __future__ import annotations
@@ -37,12 +37,15 @@ _SAME_LAYER = (
 )
 """Names that different models give the same layer: a target of one name selects any of them."""
 
-_KEYS = ("r", "targets", "quantised")
+_KEYS = ("r", "targets", "quantised", "dora")
+_FLAGS = ("quantised", "dora")
 
 
 @dataclass(frozen=True)
 class LoraOptions:
     """The rank of the trained matrices, the layers they stand beside, and whether the rest is in four bits.
+
+    `dora` also trains the magnitude of each row of the adapted weights.
 
     `targets` are last parts of layer names, or `all-linear`: all linear layers but the output. None means the
     queries and values, as PEFT chooses, or all linear layers of a model that has none by a usual name.
@@ -51,6 +54,7 @@ class LoraOptions:
     rank: int = 16
     targets: tuple[str, ...] = ()
     quantised: bool = False
+    dora: bool = False
 
     def __post_init__(self) -> None:
         if self.rank < 1:
@@ -58,7 +62,7 @@ class LoraOptions:
 
 
 def parse_lora(text: str) -> LoraOptions:
-    """Options from `r=16`, `r=8,targets=q_proj+v_proj` or `r=16,quantised`."""
+    """Options from `r=16`, `r=8,targets=q_proj+v_proj`, `r=16,quantised` or `r=16,dora`."""
     entries: dict[str, str] = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
         key, _, value = (piece.strip() for piece in item.partition("="))
@@ -69,10 +73,11 @@ def parse_lora(text: str) -> LoraOptions:
         entries[key] = value
     if not re.fullmatch(r"\d+", entries.get("r", "")):
         raise InvalidRequest(f"{text!r} gives no rank; write r=16,targets=q_proj+v_proj,quantised")
-    if entries.get("quantised"):
-        raise InvalidRequest(f"quantised takes no value in {text!r}; write it alone, or leave it out")
+    for flag in _FLAGS:
+        if entries.get(flag):
+            raise InvalidRequest(f"{flag} takes no value in {text!r}; write it alone, or leave it out")
     targets = tuple(filter(None, (target.strip() for target in entries.get("targets", "").split("+"))))
-    return LoraOptions(int(entries["r"]), targets, "quantised" in entries)
+    return LoraOptions(int(entries["r"]), targets, "quantised" in entries, "dora" in entries)
 
 
 def apply_lora(module: nn.Module, options: LoraOptions) -> nn.Module:
@@ -94,7 +99,7 @@ def apply_lora(module: nn.Module, options: LoraOptions) -> nn.Module:
         }
     for path, layer in frozen.items():
         parent, _, name = path.rpartition(".")
-        new = adapted(layer, options.rank) if path in chosen else layer
+        new = adapted(layer, options.rank, options.dora) if path in chosen else layer
         setattr(module.get_submodule(parent), name, new)
     return module
 

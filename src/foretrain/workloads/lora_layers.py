@@ -94,7 +94,8 @@ class LoraLinear(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> LoraLinear:
         """As `Module._apply`, but the trained matrices keep their precision."""
-        own = {id(self.down.weight), id(self.up.weight)}
+        frozen = {id(tensor) for tensor in self.base.parameters()}
+        own = {id(tensor) for tensor in self.parameters()} - frozen
 
         def convert(tensor: Tensor) -> Tensor:
             converted = fn(tensor)
@@ -106,6 +107,30 @@ class LoraLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         result: Tensor = self.base(x)
         added: Tensor = self.up(self.down(x.to(self.down.weight.dtype))) * self.scale
+        return (result + added).to(result.dtype)
+
+
+class DoraLinear(LoraLinear):
+    """LoRA with the weight's magnitude trained apart from its direction: m · (W + B A) / ‖W + B A‖ by row.
+
+    As PEFT computes it without dropout: B A as a matrix in FP32 for the norm, which is taken as a constant,
+    and (m / norm - 1) · W x + (m / norm) · B A x added to W x. Liu et al., arXiv:2402.09353.
+    """
+
+    def __init__(self, base: nn.Module, inputs: int, outputs: int, rank: int, device: torch.device) -> None:
+        super().__init__(base, inputs, outputs, rank, device)
+        self.magnitude = nn.Parameter(torch.empty(outputs, device=device))
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.base(x)
+        x = x.to(self.down.weight.dtype)
+        unit = torch.eye(self.down.in_features, device=x.device, dtype=x.dtype)
+        change = self.up(self.down(unit)).T.detach()
+        norm = (_weight_of(self.base, x.dtype) + change * self.scale).norm(dim=1).detach()
+        share = (self.magnitude / norm).view(1, -1)
+        bias = getattr(self.base, "bias", None)
+        linear = result if bias is None else result - bias
+        added: Tensor = (share - 1) * linear + share * self.up(self.down(x)) * self.scale
         return (result + added).to(result.dtype)
 
 
@@ -125,11 +150,21 @@ def four_bit(layer: Any) -> FourBitLinear:
     return FourBitLinear(inputs, outputs, layer.bias, layer.weight.device)
 
 
-def adapted(layer: Any, rank: int) -> LoraLinear:
+def adapted(layer: Any, rank: int, dora: bool = False) -> LoraLinear:
     """A linear layer, in four bits or not, with trained matrices of a rank beside it."""
     inputs, outputs = _sizes(layer)
     device = layer.packed.device if isinstance(layer, FourBitLinear) else layer.weight.device
-    return LoraLinear(layer, inputs, outputs, rank, device)
+    return (DoraLinear if dora else LoraLinear)(layer, inputs, outputs, rank, device)
+
+
+def _weight_of(layer: Any, dtype: torch.dtype) -> Tensor:
+    """The weight of a layer, outputs × inputs, in a precision."""
+    if isinstance(layer, FourBitLinear):
+        sizes = layer.out_features, layer.in_features
+        whole: Tensor = torch.ops.foretrain.dequantise(layer.packed, layer.scales, *sizes, dtype)
+        return whole
+    weight: Tensor = layer.weight.T if _is_transposed(layer) else layer.weight
+    return weight.to(dtype)
 
 
 def _sizes(layer: Any) -> tuple[int, int]:
