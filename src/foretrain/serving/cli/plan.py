@@ -28,12 +28,14 @@ from foretrain.serving.wording import as_flags, probability
 from foretrain.units import DAY, HOUR, MINUTE, format_bytes, format_duration, format_money
 
 if TYPE_CHECKING:
+    from foretrain.jobs.configurations import RunConfiguration
     from foretrain.planning.frontier import Frontier, Plan
 
 _MARK = "✓"
 _MOST_EXCLUSIONS = 6
 _ALL = "all"
 _MACHINE = 22
+_LEAST_RISK = 0.005
 _TIMES = ((DAY, "days"), (HOUR, "hours"), (MINUTE, "minutes"), (1.0, "seconds"))
 
 
@@ -187,14 +189,21 @@ def _configuration(plan: Plan) -> str:
 
     how = plan.configuration
     strategy = f"{how.strategy}, " if plan.devices > 1 else ""
-    text = f"{strategy}batch {how.batch:,} per GPU"
+    stored = "" if how.weights == how.precision else f" (weights {how.weights})"
+    text = f"{strategy}{how.precision}{stored}, batch {how.batch:,} per GPU"
     if how.micro_batches > 1:
         text += f" in {how.micro_batches} micro-batches"
     if how.checkpoint_activations:
         text += ", activations recomputed"
     memory = f"{format_bytes(how.memory_bytes)} of {format_bytes(capacity_bytes(plan.hardware.device))}"
     step = format_duration(how.step_seconds.p50)
-    return f"{text}, global batch {how.global_batch:,}; {step} per step; {memory} per GPU; {how.knowledge}"
+    return f"{text}, global batch {how.global_batch:,}; {step} per step; {memory} per GPU{_risk(how)}; {how.knowledge}"
+
+
+def _risk(how: RunConfiguration) -> str:
+    """The chance of running out of memory, where there is one to speak of."""
+    chance = how.out_of_memory_probability
+    return f" ({probability(chance)} chance of running out)" if chance >= _LEAST_RISK else ""
 
 
 def _front(frontier: Frontier) -> None:

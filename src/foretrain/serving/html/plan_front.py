@@ -150,7 +150,7 @@ def _front_row(frontier: Frontier, index: int, rank: int, limited: bool) -> tupl
     return (
         Cell(f"✓{SPACE}{number}".strip() if index == frontier.chosen else number, sort_by=rank),
         Cell(words.machines(plan), minor=" · ".join((words.renting(plan), *tags))),
-        Cell(words.gpus(plan), minor=plan.configuration.strategy if plan.devices > 1 else ""),
+        Cell(words.gpus(plan), minor=_way(plan)),
         words.where(plan) or "–",
         Cell(words.batch(plan), plan.configuration.global_batch, minor=words.batch_parts(plan)),
         *_time_and_money(plan, with_intervals=True),
@@ -183,3 +183,9 @@ def _time_and_money(plan: Plan, with_intervals: bool) -> tuple[Cell, Cell]:
 
 def _amount(value: float | None) -> Cell:
     return Cell("–") if value is None else Cell(amount(value), value)
+
+
+def _way(plan: Plan) -> str:
+    """Strategy and precision of a plan."""
+    how = plan.configuration
+    return f"{how.strategy}, {how.precision}" if plan.devices > 1 else how.precision
