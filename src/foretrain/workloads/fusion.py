@@ -1,11 +1,10 @@
 """What `torch.compile` does to a graph: chains of memory-bound operators become single kernels.
 
 Between two operators that stay kernels of their own (matrix products, convolutions, attention ...) every
-run of connected pointwise operators, casts, dropouts, norms, softmaxes and reductions is fused: it reads what
-comes from outside, writes what is needed later, and what lived only inside is never stored. Views alone are
-no kernel.
-
-Not modelled: the partitioner's choice to recompute cheap operators in the backward pass, not save them.
+run of connected pointwise operators, casts, dropouts, norms, softmaxes, losses and reductions is fused: it
+reads what comes from outside, writes what is needed later, and what lived only inside is never stored. Views
+alone are no kernel. Kernels of the backward pass recompute activations that are cheaper to recompute than to
+save (`rematerialisation`): they read what those are recomputed from; the arithmetic takes no time.
 """
 
 from __future__ import annotations
@@ -48,8 +47,9 @@ def fusion(graph: Graph, breaks: Collection[int] = ()) -> Fusion:
 
     Exchanges between devices are such breaks: a kernel cannot go on with a sum that other devices still send.
     """
-    stays = {op.call for op in operators(graph) if not _is_fusible(op)}
-    chosen = rematerialisation(graph, stays)
+    ops = operators(graph)
+    stays = {op.call for op in ops if not _is_fusible(op)}
+    chosen = rematerialisation(graph, stays, {op.call for op in ops if op.work.kind is Kind.RANDOM})
     graph = chosen.graph
     last_read = _last_reads(graph)
     calls: list[Call] = []

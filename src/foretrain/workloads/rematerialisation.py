@@ -41,12 +41,6 @@ _ALSO_RECOMPUTED = frozenset(
 )
 """Operators that are kernels of their own here, and that PyTorch recomputes."""
 
-_RANDOM = frozenset(
-    (
-        "aten.bernoulli aten.bernoulli_ aten.rand aten.rand_like aten.randn aten.randn_like aten.normal_ "
-        "aten.uniform_ aten.randint aten.normal aten.exponential_ aten.random_"
-    ).split()
-)
 _JOINS_ITS_INPUTS = frozenset({"aten.cat", "aten.stack"})
 """Operators that are fused with what they read, not with what reads them."""
 
@@ -87,12 +81,14 @@ class Rematerialisation:
     retyped: tuple[tuple[int, str], ...] = ()
 
 
-def rematerialisation(graph: Graph, unfused: Set[int]) -> Rematerialisation:
-    """The step with the activations that a compiled one saves; calls `unfused` are kernels of their own."""
+def rematerialisation(graph: Graph, unfused: Set[int], random: Set[int]) -> Rematerialisation:
+    """The step with the activations that a compiled one saves.
+
+    Calls `unfused` are kernels of their own; calls `random` return random numbers only.
+    """
     if not any(call.phase is Phase.BACKWARD for call in graph.calls):
         return Rematerialisation(graph, {})
-    decomposed = _decomposed(graph, unfused)
-    forward = _forward(decomposed, unfused)
+    forward = _forward(_decomposed(graph, unfused), unfused, random)
     saved = _minimum_cut(forward, _never_recomputed(forward), _costs(forward))
     return _applied(forward, saved)
 
@@ -130,17 +126,23 @@ def _decomposed(graph: Graph, unfused: Set[int]) -> _Decomposed:
             buffers[call.writes[1]] = buffers[call.writes[1]]._replace(spec=narrow)
         elif call.name == _POOLING_BACKWARD:
             calls[index] = call._replace(inputs=(*call.inputs[:-1], in_dtype(call.inputs[-1], _OFFSET)))
-        elif call.name in _BY_MASK and call.forward is not None and call.forward not in unfused:
-            position = _BY_MASK[call.name]
-            masked, mask, made_by = call.reads[position], len(buffers), calls[call.forward]
-            masks[mask] = masked
-            buffers.append(
-                Buffer(in_dtype(call.inputs[position], "bool"), call.forward, index, Role.ACTIVATION)
-            )
+        elif call.name in _BY_MASK and (made_by := _masking_call(graph, call, unfused)) is not None:
+            position, mask = _BY_MASK[call.name], len(buffers)
+            masks[mask] = call.reads[position]
+            buffers.append(Buffer(in_dtype(call.inputs[position], "bool"), made_by, index, Role.ACTIVATION))
             calls[index] = call._replace(reads=(*_without(call.reads, position), mask))
-            calls[call.forward] = made_by._replace(writes=(*made_by.writes, mask))
+            calls[made_by] = calls[made_by]._replace(writes=(*calls[made_by].writes, mask))
     whole = with_retyped_specs(graph, tuple(retyped))
     return _Decomposed(replace(whole, calls=tuple(calls), buffers=tuple(buffers)), masks, tuple(retyped))
+
+
+def _masking_call(graph: Graph, call: Call, unfused: Set[int]) -> int | None:
+    """The fused forward call that can write the mask for a backward call, if there is one."""
+    if call.forward is None or call.forward in unfused:
+        return None
+    forward = graph.calls[call.forward]
+    is_there = call.reads[_BY_MASK[call.name]] in (*forward.reads, *forward.writes)
+    return call.forward if forward.phase is Phase.FORWARD and is_there else None
 
 
 def _without(items: tuple[int, ...], position: int) -> tuple[int, ...]:
@@ -183,7 +185,7 @@ class _Forward:
         return producer in self.fuses and user in self.fuses
 
 
-def _forward(decomposed: _Decomposed, unfused: Set[int]) -> _Forward:
+def _forward(decomposed: _Decomposed, unfused: Set[int], random: Set[int]) -> _Forward:
     graph, masks = decomposed.graph, decomposed.masks
     end = sum(call.phase is Phase.FORWARD for call in graph.calls)
     fuses = {
@@ -203,7 +205,7 @@ def _forward(decomposed: _Decomposed, unfused: Set[int]) -> _Forward:
         return value[tensor.buffer]
 
     for index, call in enumerate(graph.calls[:end]):
-        if call.nature is Nature.VIEW and set(call.writes) <= set(call.reads):
+        if not call.writes or (call.nature is Nature.VIEW and set(call.writes) <= set(call.reads)):
             continue
         for buffer in call.reads:
             if buffer not in value:
@@ -212,25 +214,29 @@ def _forward(decomposed: _Decomposed, unfused: Set[int]) -> _Forward:
         for source in sources:
             users[source].append(index)
         others = [make(_Tensor(buffer, index, None)) for buffer in call.writes[1:] if buffer not in masks]
-        for buffer in call.writes[:1]:
-            is_recomputable = index in fuses and _may_recompute(graph, call)
-            first = make(_Tensor(buffer, index, (*sources, *others) if is_recomputable else None))
-            made_by[index] = [first, *others]
-        for buffer in call.writes:
-            if buffer in masks:
-                make(_Tensor(buffer, index, (value[masks[buffer]],)))
-    readers: list[list[int]] = [[] for _ in tensors]
-    for index, call in enumerate(graph.calls[end:], end):
-        for buffer in call.reads:
-            if buffer in value:
-                readers[value[buffer]].append(index)
+        is_recomputable = index in fuses and index not in random and _may_recompute(graph, call)
+        first = make(_Tensor(call.writes[0], index, (*sources, *others) if is_recomputable else None))
+        made_by[index] = [first, *others]
+        for buffer in masks.keys() & call.writes:
+            make(_Tensor(buffer, index, (value[masks[buffer]],)))
+    readers = _readers(graph.calls, end, value, len(tensors))
     return _Forward(decomposed, end, tensors, users, readers, made_by, fuses)
 
 
+def _readers(calls: Sequence[Call], end: int, value: Mapping[int, int], tensors: int) -> list[list[int]]:
+    """The calls behind the forward pass that read each tensor."""
+    readers: list[list[int]] = [[] for _ in range(tensors)]
+    for index, call in enumerate(calls[end:], end):
+        for buffer in call.reads:
+            if buffer in value:
+                readers[value[buffer]].append(index)
+    return readers
+
+
 def _may_recompute(graph: Graph, call: Call) -> bool:
-    """Whether the first result of a fused call may be recomputed: no random numbers, no reduction."""
+    """Whether the first result of a fused call may be recomputed: it is no reduction, and only passing."""
     result = graph.buffers[call.writes[0]]
-    if call.name in _RANDOM or result.role not in (Role.ACTIVATION, Role.TEMPORARY):
+    if result.role not in (Role.ACTIVATION, Role.TEMPORARY):
         return False
     operands = sum(graph.specs[spec].bytes for spec in call.inputs if spec != NO_TENSOR)
     made = graph.specs[call.outputs[0]] if call.outputs else graph.specs[result.spec]
@@ -360,15 +366,15 @@ def _send_flow(capacity: Mapping[int, dict[int, float]], start: int, sink: int) 
 
 def _leading_to(capacity: Mapping[int, dict[int, float]], sink: int) -> set[int]:
     """The nodes with a path to the sink that has capacity left, and the sink."""
-    found = {sink}
+    leading = {sink}
     queue = deque([sink])
     while queue:
         node = queue.popleft()
         for other in capacity[node]:
-            if other not in found and capacity[other][node] > 0:
-                found.add(other)
+            if other not in leading and capacity[other][node] > 0:
+                leading.add(other)
                 queue.append(other)
-    return found
+    return leading
 
 
 def _applied(forward: _Forward, saved: Set[int]) -> Rematerialisation:
@@ -377,21 +383,20 @@ def _applied(forward: _Forward, saved: Set[int]) -> Rematerialisation:
     calls = list(graph.calls)
     added: dict[int, dict[int, None]] = {}
     origins = _origins(forward, saved)
-    for number, readers in enumerate(forward.readers):
-        tensor = forward.tensors[number]
-        if number in saved:
-            if tensor.buffer in masks:
-                added.setdefault(tensor.call, {})
-            continue
-        instead = [forward.tensors[origin].buffer for origin in origins[number].tensors]
-        for reader in readers:
-            kept = [read for read in calls[reader].reads if read != tensor.buffer]
+    for number, origin in origins.items():
+        buffer, made_by, _ = forward.tensors[number]
+        instead = [forward.tensors[source].buffer for source in origin.tensors]
+        for reader in forward.readers[number]:
+            kept = [read for read in calls[reader].reads if read != buffer]
             calls[reader] = calls[reader]._replace(reads=tuple(dict.fromkeys([*kept, *instead])))
-            if origins[number].calls:
-                added.setdefault(reader, {}).update(dict.fromkeys(origins[number].calls))
-        if tensor.buffer in masks:
-            writes = tuple(buffer for buffer in calls[tensor.call].writes if buffer != tensor.buffer)
-            calls[tensor.call] = calls[tensor.call]._replace(writes=writes)
+            if origin.calls:
+                added.setdefault(reader, {}).update(dict.fromkeys(origin.calls))
+        if buffer in masks:
+            writes = tuple(each for each in calls[made_by].writes if each != buffer)
+            calls[made_by] = calls[made_by]._replace(writes=writes)
+    for number in saved:
+        if forward.tensors[number].buffer in masks:
+            added.setdefault(forward.tensors[number].call, {})
     last_use = {buffer: index for index, call in enumerate(calls) for buffer in (*call.reads, *call.writes)}
     buffers = tuple(
         _until(buffer, last_use.get(index, buffer.born), end, len(calls))
@@ -399,7 +404,7 @@ def _applied(forward: _Forward, saved: Set[int]) -> Rematerialisation:
     )
     return Rematerialisation(
         replace(graph, calls=tuple(calls), buffers=buffers),
-        {index: tuple(graph.calls[call].name for call in sorted(found)) for index, found in added.items()},
+        {index: tuple(graph.calls[call].name for call in sorted(others)) for index, others in added.items()},
         forward.decomposed.retyped,
     )
 
@@ -412,12 +417,20 @@ class _Origin(NamedTuple):
 
 
 def _origins(forward: _Forward, saved: Set[int]) -> Mapping[int, _Origin]:
+    """What the recomputed tensors are recomputed from."""
+    pending = [number for number, readers in enumerate(forward.readers) if readers and number not in saved]
+    recomputed = set(pending)
+    while pending:
+        sources = forward.tensors[pending.pop()].sources
+        assert sources is not None, "the cut left a tensor that is neither saved nor recomputed"
+        new = {source for source in sources if source not in saved} - recomputed
+        recomputed |= new
+        pending += new
     origins: dict[int, _Origin] = {}
-    for number, tensor in enumerate(forward.tensors):
-        if number in saved or tensor.sources is None:
-            origins[number] = _Origin((number,), ())
-            continue
-        behind = [origins[source] for source in tensor.sources]
+    for number in sorted(recomputed):
+        tensor = forward.tensors[number]
+        assert tensor.sources is not None
+        behind = [origins.get(source, _Origin((source,), ())) for source in tensor.sources]
         own = () if tensor.buffer in forward.decomposed.masks else (tensor.call,)
         origins[number] = _Origin(
             tuple(dict.fromkeys(each for origin in behind for each in origin.tensors)),
