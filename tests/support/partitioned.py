@@ -186,7 +186,7 @@ def bytes_saved_by_torch(name: str, weights: str) -> int:
     Operators are decomposed as Inductor does it; nothing else of Inductor runs.
     """
     from torch._dynamo.backends.common import aot_autograd
-    from torch._functorch.aot_autograd import make_boxed_func
+    from torch._functorch._aot_autograd.utils import make_boxed_func
     from torch._functorch.partitioners import min_cut_rematerialization_partition
     from torch._inductor.decomposition import select_decomp_table
 

@@ -9,17 +9,18 @@ settings). Never recomputed are
 * results of operators that are not fused: products, convolutions, attention, look-ups, sorts ...;
 * random numbers, and what a reduction makes at least four times smaller, such as the statistics of norms;
 * what an unfused backward operator reads, since recomputing would write it to memory;
-* users of a tensor behind an unfused operator that follows another of its users: the sums of residual
+* a fused use of a tensor that follows an unfused operator behind another of its uses: the sums of residual
   connections, of which recomputing one would require all before it.
 
 Saving a tensor costs its bytes · 1.1^(calls to the backward pass), twice that if it lies inside a fused
-kernel and would not be written otherwise; parameters and inputs are there already. Operators of several
-results (norms, dropout) recompute the first from the others.
+kernel and would not be written otherwise; parameters are free. Operators of several results (norms, dropout)
+recompute the first from the others. Backward operators that need only the sign of a tensor read a mask, which
+may be saved in its place; those that need only a shape read nothing; pooling saves one-byte offsets.
 
 Differences to PyTorch, which cuts the graph of decomposed operators: two numbers for each row of a recomputed
-softmax are not counted, the mask of a ReLU is not saved in place of its result, and chains of over 100
-recomputed operators are not interrupted. A recomputation by activation checkpointing is an operator that is
-not fused: it reads what it read.
+softmax are not counted, and chains of over 100 recomputed operators are not interrupted. Saved bytes are
+within 0.5 % of PyTorch's for the modules of `python -m tests.support.partitioned`. A recomputation by
+activation checkpointing counts as an operator that is not fused: what it reads is saved.
 """
 
 from __future__ import annotations
