@@ -1,11 +1,10 @@
 """What `torch.compile` does to a graph: chains of memory-bound operators become single kernels.
 
 Between two operators that stay kernels of their own (matrix products, convolutions, attention ...) every
-run of connected pointwise operators, casts, dropouts, norms, softmaxes and reductions is fused: it reads what
-comes from outside, writes what is needed later, and what lived only inside is never stored. Views alone are
-no kernel.
-
-Not modelled: the partitioner's choice to recompute cheap operators in the backward pass, not save them.
+run of connected pointwise operators, casts, dropouts, norms, softmaxes, losses and reductions is fused: it
+reads what comes from outside, writes what is needed later, and what lived only inside is never stored. Views
+alone are no kernel. Kernels of the backward pass recompute activations that are cheaper to recompute than to
+save (`rematerialisation`): they read what those are recomputed from; the arithmetic takes no time.
 """
 
 from __future__ import annotations
@@ -15,14 +14,18 @@ from dataclasses import dataclass, replace
 
 from foretrain.workloads.graph import Buffer, Call, Graph, Nature
 from foretrain.workloads.ops import Kind, Op
+from foretrain.workloads.rematerialisation import Rematerialisation, rematerialisation, with_retyped_specs
 from foretrain.workloads.rules import operators
 
 FUSED = "foretrain.fused"
 FUSIBLE = frozenset(
     {Kind.ELEMENTWISE, Kind.DROPOUT, Kind.RANDOM, Kind.NORMALISATION, Kind.SOFTMAX, Kind.REDUCTION, Kind.VIEW}
 )
-_FUSIBLE_COPIES = frozenset(
-    {"aten._to_copy", "aten.clone", "aten.zeros_like", "aten.ones_like", "aten.full_like", "aten.copy_"}
+_ALSO_FUSIBLE = frozenset(
+    (
+        "aten._to_copy aten.clone aten.zeros_like aten.ones_like aten.full_like aten.copy_ "
+        "aten.nll_loss_forward aten.nll_loss_backward aten.nll_loss2d_forward aten.nll_loss2d_backward"
+    ).split()
 )
 
 
@@ -31,10 +34,12 @@ class Fusion:
     """A fused graph, and where each call of the graph it was made from went.
 
     `place[i]` is the call that call `i` became part of; one more entry stands for the end of the step.
+    `retyped` are specs that the fused graph has in another dtype, too (see `rematerialisation`).
     """
 
     graph: Graph
     place: tuple[int, ...]
+    retyped: tuple[tuple[int, str], ...]
 
 
 def fusion(graph: Graph, breaks: Collection[int] = ()) -> Fusion:
@@ -42,20 +47,24 @@ def fusion(graph: Graph, breaks: Collection[int] = ()) -> Fusion:
 
     Exchanges between devices are such breaks: a kernel cannot go on with a sum that other devices still send.
     """
-    stays = {op.call for op in operators(graph) if not _is_fusible(op)}
+    ops = operators(graph)
+    stays = {op.call for op in ops if not _is_fusible(op)}
+    chosen = rematerialisation(graph, stays, {op.call for op in ops if op.work.kind is Kind.RANDOM})
+    graph = chosen.graph
     last_read = _last_reads(graph)
     calls: list[Call] = []
     place: list[int] = []
     for group in _groups(graph, stays, frozenset(breaks)):
-        if len(group) == 1 or all(graph.calls[index].nature is Nature.VIEW for index in group):
+        is_kernel = len(group) > 1 or not chosen.added.keys().isdisjoint(group)
+        if not is_kernel or all(graph.calls[index].nature is Nature.VIEW for index in group):
             place.extend(range(len(calls), len(calls) + len(group)))
             calls.extend(graph.calls[index] for index in group)
         else:
             place.extend([len(calls)] * len(group))
-            calls.append(_fused(graph, group, last_read))
+            calls.append(_fused(chosen, group, last_read))
     place.append(len(calls))
     calls = [call if call.forward is None else call._replace(forward=place[call.forward]) for call in calls]
-    return Fusion(_without_inner_buffers(graph, tuple(calls), place), tuple(place))
+    return Fusion(_without_inner_buffers(graph, tuple(calls), place), tuple(place), chosen.retyped)
 
 
 def fuse(graph: Graph) -> Graph:
@@ -65,14 +74,19 @@ def fuse(graph: Graph) -> Graph:
 
 def fused(graph: Graph) -> Graph:
     """The same as `fuse`, computed once for all graphs of a family; `unfused` leads back."""
-    executed = graph.__dict__.get("fused")
+    executed: Graph | None = graph.__dict__.get("fused")
     if executed is None:
-        root = graph.__dict__.get(Graph.ROOT)
-        executed = fuse(graph) if root is None else fused(root).with_sizes_of(graph)
-        executed.__dict__["unfused"] = graph
+        root: Graph | None = graph.__dict__.get(Graph.ROOT)
+        if root is None:
+            result = fusion(graph)
+            executed, retyped = result.graph, result.retyped
+        else:
+            first = fused(root)
+            retyped = first.__dict__["retyped"]
+            executed = first.with_sizes_of(with_retyped_specs(graph, retyped))
+        executed.__dict__.update(unfused=graph, retyped=retyped)
         graph.__dict__["fused"] = executed
-    result: Graph = executed
-    return result
+    return executed
 
 
 def is_fused(graph: Graph) -> bool:
@@ -90,7 +104,7 @@ def unfused(graph: Graph) -> Graph:
 
 
 def _is_fusible(op: Op) -> bool:
-    return op.work.kind in FUSIBLE or op.name in _FUSIBLE_COPIES
+    return op.work.kind in FUSIBLE or op.name in _ALSO_FUSIBLE
 
 
 def _groups(graph: Graph, stays: set[int], breaks: frozenset[int]) -> Iterator[list[int]]:
@@ -116,7 +130,8 @@ def _groups(graph: Graph, stays: set[int], breaks: frozenset[int]) -> Iterator[l
         yield run
 
 
-def _fused(graph: Graph, group: list[int], last_read: dict[int, int]) -> Call:
+def _fused(chosen: Rematerialisation, group: list[int], last_read: dict[int, int]) -> Call:
+    graph = chosen.graph
     calls = [graph.calls[index] for index in group]
     written: set[int] = set()
     reads: dict[int, None] = {}
@@ -132,7 +147,14 @@ def _fused(graph: Graph, group: list[int], last_read: dict[int, int]) -> Call:
         outputs=tuple(graph.buffers[buffer].spec for buffer in sorted(outlives)),
         reads=tuple(reads),
         writes=tuple(sorted(outlives)),
-        settings={"fused": [call.name for call in calls if call.nature is not Nature.VIEW]},
+        settings={
+            "fused": [
+                name
+                for index, call in zip(group, calls, strict=True)
+                if call.nature is not Nature.VIEW
+                for name in (*chosen.added.get(index, ()), call.name)
+            ]
+        },
         nature=Nature.POINTWISE,
         forward=calls[0].forward,
         recomputed=calls[0].recomputed,
