@@ -46,7 +46,7 @@ _NOTES = (
     "Elementwise kernels and casts of a mean step work on tensors of 5 to 28 MB (of the 38 GB they move with "
     "LoRA of rank 32, 36 GB are in kernels of less than 60 MB). The 96 MiB cache of an L40S can keep these "
     "from one kernel to the next; foretrain prices all of them from memory. This is the likely reason why "
-    "adapters are predicted too slow, most of all those beside the wide layers of the MLP; it was not tested.",
+    "adapters are predicted too slow, most of all those beside the MLP; it was not tested.",
     f"{LIKE}: adapters beside linear layers without a model of their own are predicted as LoRA beside the "
     "same layers, with the rank whose number of trained parameters is nearest. Many of them make a whole "
     "weight in each step (BOFT, FourierFT, FRoD, HiRA, LoHa, LoKr, PEANuT, WaveFT), which LoRA does not.",
