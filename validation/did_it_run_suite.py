@@ -8,7 +8,6 @@ one call of `foretrain.predict`, as a user would ask; nothing was fitted to the 
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +22,6 @@ OURS, ALWAYS = "foretrain", "everything fits"
 MPT, LAYOUTS, ADAPTERS = "MPT by llm-foundry", "ultra-scale playbook", "LoRA and QLoRA"
 FIGURES = Path(__file__).parent / "data" / "adapter_memory.csv"
 MODELS = Path(__file__).parent / "data" / "models"
-BUILT = Path(__file__).parents[1] / "build" / "validation" / "models"
 EVERY = 20
 """Every 20th layout of the playbook is asked, in the order of its table."""
 _GIB, _GB = 2.0**30, 1e9
@@ -31,10 +29,10 @@ _DEVICES = {"a100_40gb": "a100-sxm-40gb", "a100_80gb": "a100-sxm-80gb", "h100_80
 _STRATEGIES = {"FULL_SHARD": "fsdp", "SHARD_GRAD_OP": "zero2"}
 _PRECISIONS = {"amp_bf16": "bf16", "bf16": "bf16", "amp_fp8": "fp8"}
 _NOTES = (
-    f"{MPT}: GPT-2 of the same sizes from a Hugging Face configuration (learned positions up to the sequence "
-    "length, tied embeddings, no dropout), FSDP over all GPUs, AdamW, flash attention; micro-batch, "
-    "accumulation, precision and checkpointing as published. The suite of llm-foundry runs all of them with "
-    "limited all-gathers, and Composer keeps sharded FP32 parameters beside gathered BF16 ones.",
+    f"{MPT}: `validation/data/models/mpt.py` (learned positions up to the sequence length, tied embedding, "
+    "fused cross-entropy, which is llm-foundry's default), FSDP over all GPUs, AdamW, flash attention; "
+    "micro-batch, accumulation, precision and checkpointing as published. Composer keeps sharded FP32 "
+    "parameters beside gathered BF16 ones.",
     f"{LAYOUTS}: every {EVERY}th layout that nanotron accepts (enough micro-batches for the pipeline, no "
     "empty stage). A layout without figures did not run, mostly for want of memory; the cause is not given.",
     f"{ADAPTERS}: `validation/data/adapter_memory.csv` with the source of each figure and what was assumed. "
@@ -112,7 +110,7 @@ def mpt_run(row: dict[str, str]) -> Asked:
     checkpointed = row["activation_checkpointing"] == "1"
     precision, reduced = row["precision"].split("/")
     settings = {
-        "model": f"hf:{_mpt_config(row)}",
+        "model": f"{MODELS / 'mpt.py'}:mpt_{row['model']}",
         "on": f"{_DEVICES[row['gpu']]}:8" + (f"x{gpus // 8}" if gpus > 8 else ""),
         "strategy": _STRATEGIES[row["sharding"]],
         "precision": _PRECISIONS[precision],
@@ -127,28 +125,6 @@ def mpt_run(row: dict[str, str]) -> Asked:
         f"{row['sharding']}, {precision}/{reduced}{', checkpointing' if checkpointed else ''}"
     )
     return Asked(MPT, name, True, settings)
-
-
-def _mpt_config(row: dict[str, str]) -> Path:
-    """A configuration of GPT-2 with the sizes of a row."""
-    width, tokens = int(row["width"]), int(row["seq_len"])
-    config = {
-        "architectures": ["GPT2LMHeadModel"],
-        "model_type": "gpt2",
-        "n_embd": width,
-        "n_layer": int(row["layers"]),
-        "n_head": int(row["heads"]),
-        "n_inner": 4 * width,
-        "n_positions": tokens,
-        "vocab_size": int(row["vocabulary"]),
-        "activation_function": "gelu",
-        **dict.fromkeys(("embd_pdrop", "attn_pdrop", "resid_pdrop"), 0.0),
-        "tie_word_embeddings": True,
-    }
-    BUILT.mkdir(parents=True, exist_ok=True)
-    file = BUILT / f"mpt-{row['model']}-{tokens}.json"
-    file.write_text(json.dumps(config), encoding="utf-8")
-    return file
 
 
 def layouts(data: Path) -> Iterator[Asked]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from pathlib import Path
 
 import pytest
@@ -24,6 +23,9 @@ from validation.did_it_run_suite import (
     mpt_run,
 )
 
+from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.workload import graph_of
+
 GIB = 2.0**30
 ROW = {
     "model": "1b", "width": "2048", "layers": "24", "heads": "16", "vocabulary": "50368", "seq_len": "4096",
@@ -34,12 +36,18 @@ ROW = {
 
 def test_a_run_of_mpt_as_a_request() -> None:
     settings = mpt_run(ROW).settings
-    config = json.loads(Path(settings.pop("model").removeprefix("hf:")).read_text(encoding="utf-8"))
-    assert (config["n_positions"], config["n_inner"], config["vocab_size"]) == (4096, 8192, 50368)
     assert settings == {
+        "model": f"{MODELS / 'mpt.py'}:mpt_1b",
         "on": "a100-sxm-40gb:8x2", "strategy": "zero2", "precision": "bf16", "attention": "flash",
         "batch": 12, "micro_batches": 4, "seq_len": 4096, "checkpoint_activations": True,
     }  # fmt: skip
+
+
+def test_the_sizes_of_mpt_are_those_published_and_its_loss_keeps_no_full_precision_logits() -> None:
+    graph = graph_of(workload_of(WorkloadRequest(f"{MODELS / 'mpt.py'}:mpt_125m", 2, 512, precision="bf16")))
+    assert graph.parameters == 124_131_840  # `NumParams` of llm-foundry's table at 512 tokens
+    largest = max(graph.specs[buffer.spec].bytes for buffer in graph.buffers)
+    assert largest == 50_368 * 768 * 4  # the embedding; FP32 logits would be larger
 
 
 def test_a_layout_of_nanotron_as_a_request() -> None:
