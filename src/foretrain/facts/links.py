@@ -76,6 +76,8 @@ def links() -> Registry[Link]:
         ],
         name=lambda link: link.id,
         aliases=lambda link: link.aliases,
+        hint="A link is such as pcie4-x16, nvlink3, nvswitch3, ethernet-100g, infiniband-ndr or a rate "
+        "(10Gbit/s).",
     )
 
 

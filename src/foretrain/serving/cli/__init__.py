@@ -53,6 +53,11 @@ def _run(arguments: list[str]) -> int:
     from foretrain.serving.cli.app import COMPLETION_VARIABLE, app
 
     if COMPLETION_VARIABLE in os.environ:
+        from click.shell_completion import add_completion_class
+
+        from foretrain.serving.cli.completion import BashWithColons
+
+        add_completion_class(BashWithColons)
         app.main(arguments, prog_name="foretrain", complete_var=COMPLETION_VARIABLE)
     try:
         with app.make_context("foretrain", arguments or ["--help"]) as context:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import click
 
 from foretrain.decoding import SWITCH, Option, decode, option, options
 from foretrain.errors import ForetrainError, InvalidData
+from foretrain.serving.cli.completion import COMPLETERS, Completer, choices
 from foretrain.serving.requests import COMMON, OUTPUT, PANELS, Request, request_from
 from foretrain.serving.wording import as_flags, flag
 
@@ -150,7 +151,7 @@ class PanelCommand(click.Command):
                 required=declared.is_required,
                 nargs=-1 if declared.kind.many else 1,
                 metavar=f"{declared.metavar}{'...' if declared.kind.many else ''}",
-                shell_complete=_COMPLETERS.get(declared.complete),
+                shell_complete=_completer(declared),
             )
         return click.Option(
             [declared.name, *_declarations(declared, self._switches)],
@@ -158,7 +159,7 @@ class PanelCommand(click.Command):
             is_flag=declared.kind.is_switch,
             multiple=declared.kind.many,
             metavar=declared.metavar or None,
-            shell_complete=_COMPLETERS.get(declared.complete),
+            shell_complete=_completer(declared),
         )
 
     def _run(self, **given: Any) -> int | None:
@@ -270,6 +271,13 @@ def _default(declared: Option) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
+def _completer(declared: Option) -> Completer | None:
+    """What shells complete an option from."""
+    if declared.kind.choices:
+        return choices(declared.kind.choices)
+    return COMPLETERS.get(declared.complete)
+
+
 def _once(value: Any) -> Any:
     """The value of an option that may be repeated and was not."""
     return value[0] if isinstance(value, tuple) and len(value) == 1 else value
@@ -283,32 +291,3 @@ def _write(formatter: click.HelpFormatter, title: str, rows: Sequence[Row]) -> N
     if rows:
         with formatter.section(title):
             formatter.write_dl(rows)
-
-
-def _starting_with(incomplete: str, names: Iterable[str]) -> list[str]:
-    return [name for name in names if name.startswith(incomplete.lower())]
-
-
-def _complete_device(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
-    from foretrain.facts.devices import devices
-
-    return _starting_with(incomplete, devices())
-
-
-def _complete_provider(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
-    from foretrain.facts.providers import providers
-
-    return _starting_with(incomplete, providers())
-
-
-def _complete_model(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
-    from foretrain.workloads.zoo import zoo
-
-    return _starting_with(incomplete, zoo())
-
-
-_COMPLETERS: Mapping[str, Callable[[click.Context, click.Parameter, str], list[str]]] = {
-    "device": _complete_device,
-    "provider": _complete_provider,
-    "model": _complete_model,
-}
