@@ -66,9 +66,11 @@ def _hardware(incomplete: str) -> Iterable[str]:
 
 
 def _links(incomplete: str) -> Iterable[str]:  # noqa: ARG001 - all of them
-    from foretrain.facts.links import links
+    from foretrain.facts.links import links, topologies
 
-    return [name for name, link in links().items() if link.kind not in NETWORKS]
+    inside = [name for name, link in links().items() if link.kind not in NETWORKS]
+    lanes = [name for name in inside if links()[name].kind == "pcie"]
+    return [*inside, *(f"{name}@{topology}" for name in lanes for topology in topologies())]
 
 
 def _networks(incomplete: str) -> Iterable[str]:  # noqa: ARG001 - all of them

@@ -173,10 +173,11 @@ class NetworkFields:
 
     links: str | None = option(
         TEXT,
-        "Links inside a node, e.g. pcie3-x16 or nvlink2:6.",
+        "Links inside a node, e.g. nvlink2:6 or pcie4-x16@TOPOLOGY (pcie-switch, two-bridges, host-memory, "
+        "host-bridge).",
         panel=MACHINES,
         complete="link",
-        metavar="LINK[:COUNT]",
+        metavar="LINK[@TOPOLOGY][:COUNT]",
     )
     network: str | None = option(
         TEXT,
