@@ -309,7 +309,7 @@ def _csv_rows(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             for line in lines:
                 yield _row(file, f"row {lines.line_num}", line)
     except FileNotFoundError:
-        raise MissingData(f"there is no file {str(file)!r}") from None
+        raise MissingData(f"there is no file {str(file)!r}; give a CSV file with a header") from None
     except IsADirectoryError:
         raise InvalidRequest(f"{str(file)!r} is a folder; name a CSV file") from None
     except (UnicodeDecodeError, csv.Error) as error:

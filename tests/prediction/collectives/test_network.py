@@ -93,7 +93,7 @@ def test_topologies_are_chosen_by_name_from_the_best_to_the_worst() -> None:
     assert rates == sorted(rates, reverse=True)
     assert rates == [bus_bytes_per_second("rtx4090:8", name) for name in names]
     pairs = {round(bus_bytes_per_second("rtx4090:2", name)) for name in names}
-    assert len(pairs) == 1, "a pair shares with nobody"
+    assert len(pairs) == 1, "a pair has the path to itself"
 
 
 @pytest.mark.parametrize(

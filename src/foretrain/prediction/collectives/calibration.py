@@ -83,7 +83,7 @@ class Calibration:
         return self.links.get(link_id) or LinkFit(behaviour.share, 1.0, behaviour.in_switch_share)
 
     def is_measured(self, link_id: str, topology: str) -> bool:
-        """Whether a link was measured and is alike in all machines: hosts without peer access are not."""
+        """Whether a link was measured and is the same in all machines: hosts without peer access are not."""
         shared = topologies().find(topology)
         return link_id in self.links and (shared is None or shared.has_peers)
 

@@ -230,6 +230,10 @@ def _steps_object(steps: tuple[MeasuredStep, ...], stored: int) -> dict[str, Any
     }  # fmt: skip
 
 
+_ODD = 3.0
+"""Timings farther from their prediction are pointed out: below this, devices and software do differ."""
+
+
 def _show_steps(steps: tuple[MeasuredStep, ...], stored: int) -> None:
     from foretrain.prediction.cost_models.user_timings import measurements_file
     from foretrain.serving.cli.terminal import Column, print_line, print_table
@@ -249,6 +253,14 @@ def _show_steps(steps: tuple[MeasuredStep, ...], stored: int) -> None:
     titles = ("batch", "measured", "predicted", "ratio")
     columns = [Column("model"), Column("device"), *(Column(title, right=True) for title in titles)]
     print_table(columns, rows)
+    odd = [step for step in steps if not 1 / _ODD < step.step_seconds / step.predicted_seconds < _ODD]
+    if odd:
+        first = odd[0].configuration
+        print_line(
+            f"Caution: {len(odd)} of {len(steps)} timings are more than {_ODD:g} times off their prediction "
+            f"(first: {first.model} on {first.device}); check unit, batch and precision, or undo it with "
+            f"`foretrain calibrate forget timings-{first.device}`."
+        )
     print_line(f"Timings kept in {measurements_file()} to correct later predictions: {stored}.")
 
 

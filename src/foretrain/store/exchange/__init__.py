@@ -51,7 +51,9 @@ def import_runs(
     """
     chosen = _form(file, form)
     if not file.is_file():
-        raise MissingData(f"there is no file {str(file)!r} of runs")
+        raise MissingData(
+            f"there is no file {str(file)!r} of runs; give one that foretrain runs export wrote"
+        )
     if chosen == "csv":
         runs = read_csv(file, describe)
     else:
