@@ -112,7 +112,11 @@ def _option(declared: Field[Any]) -> Option:
     )
 
 
-def whole_number(at_least: int | None = None) -> Kind:
+LARGEST = 10**15
+"""No count of samples, steps or bytes is larger; sizes of tensors beyond it overflow."""
+
+
+def whole_number(at_least: int | None = None, at_most: int = LARGEST) -> Kind:
     """An int; also text, and a float without fraction (`1e6`)."""
 
     def read(value: Any) -> int:
@@ -122,6 +126,8 @@ def whole_number(at_least: int | None = None) -> Kind:
             raise Unreadable
         if at_least is not None and value < at_least:
             raise Unreadable
+        if value > at_most:
+            raise Unreadable(f"{value} is too large; it must be a whole number of at most {at_most:,}")
         return int(value)
 
     return Kind("INT", f"a whole number{_bound(at_least)}", read)
@@ -193,6 +199,8 @@ BANDWIDTH = _quantity("RATE", "a bandwidth such as 100Gbit/s or 900GB/s", parse_
 def _read_text(value: Any) -> str:
     if not isinstance(value, str):
         raise Unreadable
+    if not value.strip():
+        raise Unreadable("is empty; give a value or leave it out")
     return value
 
 
@@ -374,6 +382,14 @@ def read_mapping(path: Path, what: str, example: str) -> dict[str, Any]:
     return parse_mapping(text, path, example)
 
 
+def _yaml_problem(reason: Exception) -> str:
+    """What is wrong and where, on one line."""
+    mark, problem = getattr(reason, "problem_mark", None), getattr(reason, "problem", None)
+    if mark is None or not problem:
+        return " ".join(str(reason).split())
+    return f"line {mark.line + 1}, column {mark.column + 1}: {problem}"
+
+
 def parse_mapping(text: str, path: Path, example: str) -> dict[str, Any]:
     """The same from the text of the file."""
     import yaml
@@ -381,7 +397,8 @@ def parse_mapping(text: str, path: Path, example: str) -> dict[str, Any]:
     try:
         content = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError) as reason:
-        raise InvalidData(str(path), f"is not YAML: {reason}") from reason
+        problem = f"is not YAML: {_yaml_problem(reason)}; the least is `{example}`"
+        raise InvalidData(str(path), problem) from reason
     if not isinstance(content, Mapping):
         raise InvalidData(str(path), f"is not a list of `key: value` lines; the least is `{example}`")
     return {

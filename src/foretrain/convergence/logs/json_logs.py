@@ -36,7 +36,7 @@ class JsonLines(LogReader):
                 raise InvalidData(path.name, f"an object was expected, not {line.strip()[:40]}", number)
             rows.append(dict(numbers(item)))
         if not rows:
-            raise InvalidData(path.name, "the file is empty")
+            raise InvalidData(path.name, "the file is empty; it must have a row for each step")
         return log_of_rows(path.name, rows)
 
 

@@ -111,6 +111,9 @@ def read_table(file: Path) -> Table:
     twice = sorted({name for name in header if header.count(name) > 1})
     if twice or not header or "" in header:
         problem = f"repeated columns {', '.join(map(repr, twice))}" if twice else "a column without a name"
+        problem = (
+            f"{problem}; name each column once in the first row" if header else "is empty; it needs a header"
+        )
         raise InvalidData(str(file), problem, row=1)
     kept = [(number, cells) for number, cells in lines[1:] if any(cell.strip() for cell in cells)]
     for number, cells in kept:

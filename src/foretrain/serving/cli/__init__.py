@@ -98,5 +98,5 @@ def _usage(error: Exception) -> str:
     """What is wrong with the command as typed, and where its options are described."""
     format_message = getattr(error, "format_message", lambda: str(error))
     context = getattr(error, "ctx", None)
-    where = f" (see {context.command_path} --help)" if context is not None else ""
+    where = f" (see {'foretrain' if context is None else context.command_path} --help)"
     return " ".join(format_message().split()).removesuffix(".") + where

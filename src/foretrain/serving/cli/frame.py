@@ -6,6 +6,7 @@ function to run. It is imported when its command is run, so that `foretrain --he
 
 from __future__ import annotations
 
+import difflib
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -43,7 +44,7 @@ def check_file(flag: str, file: Path | None) -> None:
     if file.is_dir():
         raise InvalidRequest(f"{flag} {file} is a folder: name a file")
     if not file.absolute().parent.is_dir():
-        raise InvalidRequest(f"{flag} {file}: there is no folder {file.parent}")
+        raise InvalidRequest(f"{flag} {file}: there is no folder {file.parent}; make it first")
 
 
 def write_file(flag: str, file: Path, text: str) -> None:
@@ -119,8 +120,16 @@ class FamilyGroup(click.Group):
         """That of the default command where the first word is no command of the family."""
         is_of_family = bool(args) and args[0] in {*self.commands, "-h", "--help"}
         if self._default is not None and not is_of_family:
+            self._refuse_mistyped(info_name, args, parent)
             return self._default.make_context(info_name, args, parent, **extra)
         return super().make_context(info_name, args or ["--help"], parent, **extra)
+
+    def _refuse_mistyped(self, name: str | None, args: list[str], parent: click.Context | None) -> None:
+        """A word that is almost a command of the family, and no file, is that command mistyped."""
+        near = difflib.get_close_matches(args[0], self.commands, cutoff=0.75) if args else []
+        if near and not Path(args[0]).exists():
+            context = click.Context(self, parent=parent, info_name=name)
+            context.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(map(repr, near))}?")
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The options of the default command follow those of the family."""

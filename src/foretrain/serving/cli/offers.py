@@ -30,6 +30,7 @@ class OffersOutput(Output):
 
 def run(request: OffersRequest, output: OffersOutput) -> None:
     """List offers, or import a file of newer ones."""
+    from foretrain.errors import InvalidRequest
     from foretrain.serving import verbs
     from foretrain.serving.cli.terminal import print_json, print_line
     from foretrain.serving.wording import as_flags, sentence
@@ -37,6 +38,8 @@ def run(request: OffersRequest, output: OffersOutput) -> None:
     if output.refresh is not None:
         _refresh(output.refresh, output.as_of, output.json)
         return
+    if output.as_of is not None:
+        raise InvalidRequest("--as-of is the date of --refresh FILE: give that too")
     listed = verbs.offers(request)
     if output.json:
         print_json(listed)

@@ -236,12 +236,15 @@ def export(request: ExportRequest, output: Output) -> None:
     from foretrain.serving.cli.frame import check_file
     from foretrain.serving.cli.terminal import print_json, print_line, spinner
     from foretrain.store import open_store
-    from foretrain.store.exchange import export_runs
+    from foretrain.store.exchange import export_runs, form_of
 
     check_file("FILE", request.file)
+    form_of(request.file, request.format)
     with open_store(request.store) as store, spinner(f"Writing {request.file}"):
         if not store.runs(query_of(request, 1)):
-            raise MissingData(f"no run in the store {store.place} meets the conditions")
+            raise MissingData(
+                f"no run in the store {store.place} meets the conditions; list them: foretrain runs list"
+            )
         count = export_runs(store, query_of(request), request.file, request.format)
     if output.json:
         print_json({"file": str(request.file), "runs": count})

@@ -44,6 +44,9 @@ HARDWARE_FORMS = (
 YAML_SUFFIXES = (".yaml", ".yml")
 _FILE_SUFFIXES = (".py", ".onnx", ".pt2", *YAML_SUFFIXES)
 
+MOST_SAMPLES, MOST_TOKENS, MOST_PIXELS = 10**8, 10**7, 10**5
+"""Of a step, of a sample, and along an image: far beyond what was ever trained."""
+
 STORAGES = ("nvme", "sata-ssd", "hdd", "network-disk")
 
 
@@ -92,15 +95,15 @@ class ModelField:
 class BatchField:
     """The batch of each device."""
 
-    batch: int | None = option(whole_number(1), "Samples per device and step.", panel=STEP)
+    batch: int | None = option(whole_number(1, MOST_SAMPLES), "Samples per device and step.", panel=STEP)
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepFields:
     """Sizes of a sample, and how a training step is run."""
 
-    seq_len: int | None = option(whole_number(1), "Tokens per sample.", panel=STEP)
-    image_size: int | None = option(whole_number(1), "Pixels along each side.", panel=STEP)
+    seq_len: int | None = option(whole_number(1, MOST_TOKENS), "Tokens per sample.", panel=STEP)
+    image_size: int | None = option(whole_number(1, MOST_PIXELS), "Pixels along each side.", panel=STEP)
     precision: str | None = option(
         choice(*PRECISIONS), "fp32 (default), tf32, fp16 or bf16 (mixed precision), fp8.", panel=MEMORY
     )
@@ -160,7 +163,7 @@ class BatchDivisionFields:
     """The batch of all devices, and the parts it is trained in."""
 
     global_batch: int | None = option(
-        whole_number(1), "Samples of a step on all devices, in place of `batch`.", panel=STEP
+        whole_number(1, MOST_SAMPLES), "Samples of a step on all devices, in place of `batch`.", panel=STEP
     )
     micro_batches: int | None = option(
         whole_number(1), "Equal parts in which each replica trains its batch.", panel=STEP
