@@ -199,8 +199,6 @@ BANDWIDTH = _quantity("RATE", "a bandwidth such as 100Gbit/s or 900GB/s", parse_
 def _read_text(value: Any) -> str:
     if not isinstance(value, str):
         raise Unreadable
-    if not value.strip():
-        raise Unreadable("is empty; give a value or leave it out")
     return value
 
 
@@ -353,6 +351,8 @@ def _value(declared: Option, value: Any, file: Path | None) -> Any:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if kind.needs_unit and file is not None and is_number:
         value = str(value)
+    if isinstance(value, str) and not value.strip() and kind.read is _read_text and not declared.positional:
+        raise error(_complaint(declared, value, "is empty; give a value or leave it out"), file)
     try:
         read = kind.read(value)
     except (Unreadable, UnitError, UnknownName) as reason:

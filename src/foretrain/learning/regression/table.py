@@ -120,7 +120,7 @@ def read_table(file: Path) -> Table:
         if len(cells) != len(header):
             raise InvalidData(str(file), f"{len(cells)} cells where the header has {len(header)}", row=number)
     if not kept:
-        raise InvalidData(str(file), "holds a header and no rows")
+        raise InvalidData(str(file), "holds a header and no rows; add one for each timing")
     columns = zip(*(cells for _, cells in kept), strict=True)
     stripped = (tuple(cell.strip() for cell in cells) for cells in columns)
     return Table(str(file), dict(zip(header, stripped, strict=True)), FIRST_ROW)

@@ -98,7 +98,7 @@ def _read(file: Path, changed: int) -> CalibrationFile:
     try:
         raw = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidData(str(file), f"cannot be read ({error})") from error
+        raise InvalidData(str(file), f"cannot be read ({error}); name an exported file") from error
     except ValueError as error:
         raise InvalidData(str(file), f"is not JSON or is truncated ({error}); export it again") from error
     if not isinstance(raw, dict) or raw.get("format") != FORMAT:

@@ -31,7 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         exit_code = 0
     except OSError as error:  # a full disk, a file that may not be read
         about = f" ({error.filename})" if error.filename else ""
-        fail(f"the system refused: {error.strerror or error}{about}", BackendFailed.exit_code)
+        reason = f"{error.strerror or error}{about}; check the path and its permissions"
+        fail(f"the system refused: {reason}", BackendFailed.exit_code)
     except KeyboardInterrupt:
         exit_code = INTERRUPTED
     except click.ClickException as error:

@@ -105,7 +105,7 @@ class FamilyGroup(click.Group):
             word: PanelCommand(declared, word, text) for word, (text, declared) in family.commands.items()
         }
         default = family.default
-        self._default = PanelCommand(default, name, summary) if default is not None else None
+        self.default = PanelCommand(default, name, summary) if default is not None else None
         after = () if default is None else (default.details, _examples(default.examples))
         text = "\n\n".join(filter(None, (summary, family.details, *after)))
         super().__init__(name, commands=commands, help=text)
@@ -119,9 +119,9 @@ class FamilyGroup(click.Group):
     ) -> click.Context:
         """That of the default command where the first word is no command of the family."""
         is_of_family = bool(args) and args[0] in {*self.commands, "-h", "--help"}
-        if self._default is not None and not is_of_family:
+        if self.default is not None and not is_of_family:
             self._refuse_mistyped(info_name, args, parent)
-            return self._default.make_context(info_name, args, parent, **extra)
+            return self.default.make_context(info_name, args, parent, **extra)
         return super().make_context(info_name, args or ["--help"], parent, **extra)
 
     def _refuse_mistyped(self, name: str | None, args: list[str], parent: click.Context | None) -> None:
@@ -133,9 +133,9 @@ class FamilyGroup(click.Group):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The options of the default command follow those of the family."""
-        if self._default is not None:
-            self._default.format_usage(ctx, formatter)
-            self._default.format_options(ctx, formatter)
+        if self.default is not None:
+            self.default.format_usage(ctx, formatter)
+            self.default.format_options(ctx, formatter)
 
 
 class PanelCommand(click.Command):
@@ -278,6 +278,12 @@ def _default(declared: Option) -> str:
     if isinstance(value, tuple):
         return ",".join(map(str, value))
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def spellings(command: Command, declared: Option) -> tuple[str, ...]:
+    """The flags of an option on a command line: `--prefetch`, `--no-overlap`."""
+    written = _declarations(declared, bool(command.request.TAKES_WORKLOAD_FILE))
+    return tuple(flag for each in written for flag in each.split("/"))
 
 
 def _completer(declared: Option) -> Completer | None:

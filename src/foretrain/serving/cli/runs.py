@@ -305,7 +305,7 @@ def _to_delete(store: Store, request: DeleteRequest) -> list[str]:
     ids = [run.id for run in store.runs(RunQuery(campaign=request.campaign))]
     if not ids:
         known = {run.campaign for run in store.runs() if run.campaign is not None}
-        raise UnknownName("campaign", request.campaign, known)
+        raise UnknownName("campaign", request.campaign, known, "List them: foretrain runs list")
     return ids
 
 

@@ -49,7 +49,7 @@ def read_parquet(file: Path) -> list[Run]:
     try:
         table = pq.read_table(file)
     except (pa.ArrowException, OSError) as error:
-        raise InvalidData(str(file), f"is not a readable Parquet file: {error}") from error
+        raise InvalidData(str(file), f"is not a readable Parquet file ({error}); export it again") from error
     form = (table.schema.metadata or {}).get(_KEY)
     if form != FORMAT:
         is_ours = (form or b"").startswith(b"foretrain runs")

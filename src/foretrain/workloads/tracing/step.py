@@ -36,7 +36,9 @@ def checkpoint_blocks(module: torch.nn.Module, again: Callable[[], AbstractConte
     """
     blocks = list(_blocks(module))
     if not blocks:
-        raise InvalidRequest("this model has no repeated blocks to checkpoint (no stack of equal modules)")
+        raise InvalidRequest(
+            "this model has no repeated blocks to checkpoint (no stack of equal modules); leave it out"
+        )
     for block in blocks:
         _wrap(block, again)
     return len(blocks)
