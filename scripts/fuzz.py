@@ -3,9 +3,9 @@
     python scripts/fuzz.py --cases 20000 --seed 0
 
 Commands, options and their types come from the command line itself, so a new option is covered at once. A
-case mixes valid values with values at and beyond the bounds, nonsense (`fuzz.toml`), and files that are mutated
-copies of valid ones: configurations of Hugging Face models, job, cluster and workload files, tables, logs,
-traces, `.pt2`, calibrations. It runs in this process, under an alarm. Findings are:
+case mixes valid values with values at and beyond the bounds, nonsense (`fuzz.toml`), and files that are
+mutated copies of valid ones: configurations of Hugging Face models, job, cluster and workload files, tables,
+logs, traces, `.pt2`, calibrations. It runs in this process, under an alarm. Findings are:
 
     traceback   an exception that is no error of foretrain
     hang        a case that takes longer than the alarm
