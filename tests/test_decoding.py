@@ -13,6 +13,7 @@ from foretrain.decoding import (
     DURATION,
     FILE,
     MONEY,
+    SECONDS,
     SWITCH,
     TEXT,
     choice,
@@ -40,6 +41,7 @@ class Job(Sizes):
     name: str = option(TEXT, "What it is called.", required=True)
     rate: float = option(number(above=0, at_most=10), "A rate.", default=1.0)
     wait: float | None = option(DURATION, "How long.")
+    clock: float | None = option(SECONDS, "When.")
     price: float | None = option(MONEY, "How much.")
     speed: float | None = option(BANDWIDTH, "How fast.")
     kind: str = option(choice("small", "large"), "Which.", default="small")
@@ -66,6 +68,10 @@ def test_options_are_listed_with_those_of_the_bases_first() -> None:
         ("rate", "2.5", 2.5),
         ("wait", "1h30m", 5400.0),
         ("wait", 90, 90.0),
+        ("wait", "0", 0.0),
+        ("wait", "1:30:00", 5400.0),
+        ("clock", "90", 90.0),
+        ("clock", 90, 90.0),
         ("price", "$1,500", 1500.0),
         ("speed", "8Gbit/s", 1e9),
         ("kind", "large", "large"),
@@ -94,9 +100,11 @@ def test_values_are_typed_or_text(key: str, value: Any, read: Any) -> None:
         ("rate", 0, r"`rate` is 0; it must be a number above 0 and at most 10"),
         ("rate", 11, r"`rate` is 11; it must be a number above 0 and at most 10"),
         ("rate", "nan", r"`rate` is 'nan'; it must be a number"),
+        ("wait", "3", r"`wait`: '3' has no unit; write 3s, 3min, 3h, 3d or 3y"),
+        ("wait", "1e3", r"`wait`: '1e3' has no unit"),
         ("wait", "soon", r"`wait`: 'soon' is not a duration such as 90s"),
-        ("wait", "-1h", r"`wait`: '-1h' is negative; it must be at least 0"),
-        ("wait", -1, r"`wait`: -1 is no amount of at least 0"),
+        ("wait", "-1h", r"`wait`: '-1h' is negative; it must be a duration"),
+        ("wait", -1, r"`wait`: -1 is out of range; it must be a duration"),
         ("wait", [1], r"`wait` is \[1\]; it must be a duration"),
         ("price", "cheap", r"`price`: 'cheap' is not an amount of money"),
         ("speed", "fast", r"`speed`: 'fast' is not a bandwidth"),

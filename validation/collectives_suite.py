@@ -12,13 +12,19 @@ from pathlib import Path
 
 import numpy as np
 from calibration.collectives.fit import LARGE_BYTES, Block, blocks, predicted
-from calibration.collectives.links import corpus, exponents, left_out, unseen_spread
+from calibration.collectives.links import corpus, exponents, left_out
 
 from calibration.datasets import aiconfigurator, sia
 from foretrain.estimates import Quantiles
 from foretrain.facts.links import link
 from foretrain.prediction.collectives._base import Verb
-from foretrain.prediction.collectives.calibration import HOST_BRIDGE, Calibration, calibration, technology
+from foretrain.prediction.collectives.calibration import (
+    HOST_BRIDGE,
+    Calibration,
+    calibration,
+    technology,
+    unseen_spread,
+)
 from foretrain.prediction.collectives.network import Tier, network_of
 from foretrain.prediction.operators.listing import Floats
 from validation.report import Case, Metrics, SuiteReport, metrics

@@ -33,10 +33,10 @@ from foretrain.prediction.collectives.calibration import (
     PCIE,
     Behaviour,
     Calibration,
+    unseen_spread,
 )
 from foretrain.prediction.operators.listing import Floats
 
-_DEVICES = (2, 4, 8)
 _MIB = 2**20
 _HALF = 0.5
 """Share of the low-latency protocol on a network: four bytes of data to four of flags."""
@@ -52,17 +52,6 @@ def exponents(waits: Sequence[Waiting]) -> Mapping[str, float]:
             slower = item.seconds / pairs[item.cluster, item.model] * moved
             each.setdefault(item.cluster, []).append(log(slower) / log(item.devices / 2))
     return {name: max(0.0, median(values)) for name, values in each.items()}
-
-
-def unseen_spread(machines: Mapping[str, float]) -> dict[str, float]:
-    """Quantiles of measured / predicted of 2, 4 and 8 devices of a machine, predicted from the others."""
-    ratios = [
-        (devices / 2) ** (own - fmean(value for other, value in machines.items() if other != name))
-        for name, own in machines.items()
-        for devices in _DEVICES
-    ]
-    p10, p50, p90 = np.quantile(ratios, [0.1, 0.5, 0.9]).tolist()
-    return {"p10": p10, "p50": p50, "p90": p90, "cases": len(ratios)}
 
 
 def corpus(data: Path) -> Mapping[str, tuple[Block, ...]]:

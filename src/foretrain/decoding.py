@@ -13,8 +13,9 @@ may spell them its own way (`global_batch` is `--global-batch` on the command li
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -36,7 +37,8 @@ class Kind:
 
     `read` turns a value into the field's type and raises `Unreadable` for any other; `wanted` completes "it
     must be ..." where that error has no text. `many` options may be repeated and take lists. `beside` makes a
-    value of a file relative to the folder of that file.
+    value of a file relative to the folder of that file. A number in a file `needs_unit` as one on a command
+    line does; from Python it is in foretrain's own unit (seconds).
     """
 
     metavar: str
@@ -46,6 +48,7 @@ class Kind:
     is_switch: bool = False
     choices: tuple[str, ...] = ()
     beside: Callable[[Any, Path], Any] | None = None
+    needs_unit: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +112,11 @@ def _option(declared: Field[Any]) -> Option:
     )
 
 
-def whole_number(at_least: int | None = None) -> Kind:
+LARGEST = 10**15
+"""No count of samples, steps or bytes is larger; sizes of tensors beyond it overflow."""
+
+
+def whole_number(at_least: int | None = None, at_most: int = LARGEST) -> Kind:
     """An int; also text, and a float without fraction (`1e6`)."""
 
     def read(value: Any) -> int:
@@ -119,6 +126,8 @@ def whole_number(at_least: int | None = None) -> Kind:
             raise Unreadable
         if at_least is not None and value < at_least:
             raise Unreadable
+        if value > at_most:
+            raise Unreadable(f"{value} is too large; it must be a whole number of at most {at_most:,}")
         return int(value)
 
     return Kind("INT", f"a whole number{_bound(at_least)}", read)
@@ -157,20 +166,32 @@ def _quantity(metavar: str, wanted: str, parse: Callable[[str], float]) -> Kind:
     def read(value: Any) -> float:
         if isinstance(value, str):
             if value.lstrip().startswith("-"):
-                raise Unreadable(f"{value!r} is negative; it must be at least 0")
+                raise Unreadable(f"{value!r} is negative; it must be {wanted}")
             return parse(value)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise Unreadable
         if not (math.isfinite(value) and value >= 0):
-            raise Unreadable(f"{value!r} is no amount of at least 0")
+            raise Unreadable(f"{value!r} is out of range; it must be {wanted}")
         return float(value)
 
     return Kind(metavar, wanted, read)
 
 
-DURATION = _quantity(
-    "DURATION", "a duration such as 90s, 12h30m or 1.5d; numbers are seconds", parse_duration
+def _with_unit(text: str) -> float:
+    """Seconds in `12h30m`; a number without a unit might be seconds as well as days, so it is refused."""
+    number = text.strip()
+    if re.fullmatch(r"[\d.,_]+(e[+-]?\d+)?", number, re.IGNORECASE) and number.strip("0.,_"):
+        raise Unreadable(
+            f"{number!r} has no unit; write {number}s, {number}min, {number}h, {number}d or {number}y"
+        )
+    return parse_duration(text)
+
+
+DURATION = replace(
+    _quantity("DURATION", "a duration with its unit, such as 90s, 12h30m or 1.5d", _with_unit),
+    needs_unit=True,
 )
+SECONDS = _quantity("SECONDS", "seconds, or a duration such as 90s, 12h30m or 1.5d", parse_duration)
 MONEY = _quantity("USD", "an amount of money such as 200usd, $1,500 or 8k$", parse_money)
 BANDWIDTH = _quantity("RATE", "a bandwidth such as 100Gbit/s or 900GB/s", parse_bandwidth)
 
@@ -327,6 +348,11 @@ def _unknown(key: str, known: tuple[str, ...], refuse: Callable[[str], str]) -> 
 
 def _value(declared: Option, value: Any, file: Path | None) -> Any:
     kind = declared.kind
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if kind.needs_unit and file is not None and is_number:
+        value = str(value)
+    if isinstance(value, str) and not value.strip() and kind.read is _read_text and not declared.positional:
+        raise error(_complaint(declared, value, "is empty; give a value or leave it out"), file)
     try:
         read = kind.read(value)
     except (Unreadable, UnitError, UnknownName) as reason:
@@ -356,6 +382,14 @@ def read_mapping(path: Path, what: str, example: str) -> dict[str, Any]:
     return parse_mapping(text, path, example)
 
 
+def _yaml_problem(reason: Exception) -> str:
+    """What is wrong and where, on one line."""
+    mark, problem = getattr(reason, "problem_mark", None), getattr(reason, "problem", None)
+    if mark is None or not problem:
+        return " ".join(str(reason).split())
+    return f"line {mark.line + 1}, column {mark.column + 1}: {problem}"
+
+
 def parse_mapping(text: str, path: Path, example: str) -> dict[str, Any]:
     """The same from the text of the file."""
     import yaml
@@ -363,7 +397,8 @@ def parse_mapping(text: str, path: Path, example: str) -> dict[str, Any]:
     try:
         content = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError) as reason:
-        raise InvalidData(str(path), f"is not YAML: {reason}") from reason
+        problem = f"is not YAML: {_yaml_problem(reason)}; the least is `{example}`"
+        raise InvalidData(str(path), problem) from reason
     if not isinstance(content, Mapping):
         raise InvalidData(str(path), f"is not a list of `key: value` lines; the least is `{example}`")
     return {

@@ -69,7 +69,7 @@ def test_link_and_topology_of_a_node_agree(item: Node) -> None:
     topology_by_kind = {
         "nvswitch": {"nvswitch"},
         "nvlink": {"nvlink-mesh"},
-        "pcie": {"pcie-switch", "host-bridge"},
+        "pcie": {"pcie-switch", "two-bridges", "host-memory", "host-bridge"},
     }
     assert item.intra_topology in topology_by_kind[item.intra.kind]
 

@@ -17,6 +17,7 @@ from foretrain.facts.offers import (
     Offer,
     OfferQuery,
     all_offers,
+    contradiction,
     offer_named,
     offers_named,
     search,
@@ -272,9 +273,24 @@ def test_an_instance_name_may_hold_colons() -> None:
     assert offer_named("fluidstack:H100_NVLINK_80GB::8").count == 8
 
 
-def test_a_region_of_another_cloud_is_unknown() -> None:
-    with pytest.raises(UnknownName, match="no region 'us-central1'"):
+def test_a_region_of_another_cloud_contradicts_the_cloud() -> None:
+    with pytest.raises(InvalidRequest, match=r"`region` us-central1 is of gcp .*not of `cloud` aws"):
         search(OfferQuery(clouds=("aws",), regions=("us-central1",)))
+    with pytest.raises(UnknownName, match=r"no region 'us-cenral1'; did you mean us-central1"):
+        search(OfferQuery(clouds=("gcp",), regions=("us-cenral1",)))
+
+
+def test_filters_that_contradict_each_other_are_named_and_no_others() -> None:
+    query = OfferQuery(gpu="rtx4090", clouds=("aws",), spot=True, count=1)
+    assert not search(query)
+    named = contradiction(query)
+    assert re.match(
+        "no offer has both `cloud` aws and `gpu` rtx4090; without `cloud`: .*runpod.*; without `gpu`: ", named
+    )
+    assert contradiction(replace(query, clouds=("runpod",), spot=False)) == ""
+    assert re.match(r"no offer has `max_price` 0.01 USD; without `max_price`: [\d.]+ USD an hour and more",
+                    contradiction(OfferQuery(gpu="h100", max_usd_per_hour=0.01)))  # fmt: skip
+    assert contradiction(OfferQuery(clouds=("aws",)), gpus=("rtx4090", "t4")) == ""
 
 
 @pytest.mark.parametrize("query", [{"count": 0}, {"limit": 0}, {"max_usd_per_hour": 0.0}])

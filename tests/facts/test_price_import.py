@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from foretrain.errors import InvalidData, InvalidRequest
+from foretrain.errors import InvalidData, InvalidRequest, MissingData
 from foretrain.facts import price_import
 from foretrain.facts.offers import OfferQuery, all_offers, offers_named, search, shipped_offers
 from foretrain.facts.price_import import import_prices
@@ -224,7 +224,7 @@ def test_files_that_are_no_price_files(tmp_path: Path, home: Path, name: str, co
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequest, match="there is no file"):
+    with pytest.raises(MissingData, match="there is no file"):
         import_prices(tmp_path / "gone_2027_01.csv")
 
 

@@ -169,6 +169,30 @@ def test_a_prediction_right_after_measuring_it_contains_the_measurement(
     assert after["knowledge"] == "measured"
 
 
+def test_an_odd_timing_is_pointed_out_and_moves_other_devices_and_models_little(
+    run_here: Run, tmp_path: Path
+) -> None:
+    asked = [("mnist-cnn", "rtx3090"), ("mnist-cnn", "a100-sxm-80gb"), ("resnet18", "t4")]
+
+    def predictions() -> list[float]:
+        answers = [
+            run_here("predict", model, "--on", on, "--batch", "8", "--no-advice", "--json").stdout
+            for model, on in asked
+        ]
+        return [json.loads(answer)["step"]["seconds"]["p50"] for answer in answers]
+
+    before = predictions()
+    measured = json.loads(run_here("predict", "mnist-cnn", "--on", "t4", "--batch", "64", "--json").stdout)[
+        "step"
+    ]["seconds"]["p50"]
+    run = run_here("calibrate", written(tmp_path, f"mnist-cnn,t4,64,{20 * measured}"))
+    assert run.returncode == 0
+    assert "Caution: 1 of 1 timings are more than 3 times off" in run.stdout
+    assert "foretrain calibrate forget timings-t4" in run.stdout
+    moved = [now / then for now, then in zip(predictions(), before, strict=True)]
+    assert all(0.4 < ratio < 2.5 for ratio in moved), moved
+
+
 def test_calibrations_are_listed_shown_and_forgotten(run_here: Run, tmp_path: Path) -> None:
     asked = ("predict", "mnist-cnn", "--on", "t4", "--batch", "32", "--no-advice", "--json")
     before = run_here(*asked).stdout

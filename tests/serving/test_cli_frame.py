@@ -138,6 +138,20 @@ def test_completion_knows_commands_devices_and_clouds() -> None:
     assert completions("foretrain", "offers", "--cloud", "aw") == ["aws"]
 
 
+def test_completion_knows_instances_links_and_networks() -> None:
+    assert completions("foretrain", "predict", "x", "--on", "aws:p4de") == ["aws:p4de.24xlarge"]
+    split = completions("foretrain", "predict", "x", "--on", "aws", ":", "p4de")
+    assert split == ["p4de.24xlarge"], "bash splits words at colons and replaces the last part"
+    assert completions("foretrain", "predict", "x", "--on", "lamb") == ["lambda:"]
+    assert completions("foretrain", "predict", "x", "--links", "nvlink3") == ["nvlink3"]
+    assert completions("foretrain", "plan", "x", "--network", "infiniband-n") == ["infiniband-ndr"]
+    assert not any(completions("foretrain", "plan", "x", "--network", "nvl"))
+    assert completions("foretrain", "plan", "x", "--region", "us-central") == ["us-central1"]
+    assert completions("foretrain", "plan", "x", "--gpu", "t4,rtx409") == ["t4,rtx4090"]
+    assert completions("foretrain", "predict", "x", "--precision", "fp") == ["fp32", "fp16", "fp8"]
+    assert completions("foretrain", "predict", "x", "--optimizer", "adad") == ["adadelta"]
+
+
 def test_the_completion_script_is_for_this_command(run_command: Run) -> None:
     script = run_command("--show-completion", "bash").stdout
     assert "_FORETRAIN_COMPLETE=bash_complete" in script

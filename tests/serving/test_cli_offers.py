@@ -72,7 +72,7 @@ def test_every_line_of_the_table_shows_its_date(run_here: Run) -> None:
 def test_no_matching_offer_is_a_sentence_and_no_error(run_here: Run) -> None:
     run = run_here("offers", "--gpu", "a100", "--max-price", "0.01")
     assert (run.returncode, run.stderr) == (0, "")
-    assert run.stdout.startswith("No offer matches.")
+    assert run.stdout.startswith("No offer has --max-price 0.01 USD; without --max-price: ")
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,6 @@ def test_a_trace_of_a_gpu_is_compared_with_the_prediction(run_here: Run, model: 
         (("--here", "--on", "t4"), "--here is the present device"),
         (("--trace", "t.json"), "--trace needs --on"),
         (("--here", "--compile"), "without compile"),
-        (("--trace", "absent.json", "--on", "t4"), "there is no trace file"),
         (("--trace", "absent.json", "--on", "t44"), "no device 't44'; did you mean t4"),
     ],
 )
@@ -90,6 +89,12 @@ def test_requests_that_make_no_sense(
     run = run_here("profile", model, *arguments)
     assert run.returncode == 2
     assert sentence in run.stderr
+
+
+def test_a_trace_that_does_not_exist_is_missing_data(run_here: Run, model: str) -> None:
+    run = run_here("profile", model, "--trace", "absent.json", "--on", "t4")
+    assert run.returncode == 3
+    assert "there is no trace file 'absent.json'; export it with torch.profiler" in run.stderr
 
 
 def test_a_trace_without_kernels_is_not_of_a_gpu(run_here: Run, model: str, tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ EVERYTHING = {
     "loader_workers": 2, "prefetch": False, "cost_model": "roofline", "timings": "/t.csv", "samples": 1000,
     "epochs": 3.0, "steps": 10, "target": "loss=0.4", "log": "/log.csv", "planned_steps": 9.0,
     "schedule": "cosine", "history": "/runs", "epochs_at": ["32=1", "64=2"], "critical_batch": 5.0,
-    "reference_batch": 6, "startup": 60.0, "checkpoint_every": 61.0, "checkpoint_rate": 1e9,
+    "reference_batch": 6, "startup": "60s", "checkpoint_every": "61s", "checkpoint_rate": 1e9,
     "eval_samples": 7,
     "eval_every": 8, "spot": True, "interruptions_per_day": 0.5, "usd_per_hour": 3.0, "region": "FRA",
     "advice": False,

@@ -145,9 +145,7 @@ def fit_batch_size_law(batches: Sequence[float], epochs: Sequence[float]) -> Bat
         or not (sizes > 0).all()
         or not (needed > 0).all()
     ):
-        raise InvalidRequest(
-            "the batch-size law needs two or more batch sizes, all different, with epochs above 0"
-        )
+        raise InvalidRequest("`epochs_at` needs two or more batch sizes, all different, with epochs above 0")
     if len(sizes) < 3:
         return _law(sizes, needed, 0.0, math.log(2))  # two points: no third to be wrong on
     errors = {share: _left_out(sizes, needed, share) for share in _LINE_SHARES}

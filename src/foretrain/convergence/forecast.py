@@ -417,5 +417,7 @@ def planned(curve: Curve, steps: float | None) -> Curve:
     if steps is None:
         return curve
     if not steps >= curve.last_step:
-        raise InvalidRequest(f"{steps:g} planned steps, but the log goes to step {curve.last_step:g}")
+        raise InvalidRequest(
+            f"{steps:g} planned steps, but the log goes to step {curve.last_step:g}; give at least that"
+        )
     return replace(curve, planned_steps=float(steps))

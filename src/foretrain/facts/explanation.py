@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from foretrain.errors import UnknownName
 from foretrain.facts.datasets import datasets, storages
 from foretrain.facts.devices import devices, family
-from foretrain.facts.links import links
+from foretrain.facts.links import links, topologies
 from foretrain.facts.nodes import nodes
 from foretrain.facts.offers import Offer, offers_named
 from foretrain.facts.providers import BillingRule, providers
@@ -41,14 +41,23 @@ class Explanation:
 
 
 def explain(name: str) -> Explanation:
-    """What is known of a device (or family), link, node, provider, offer `provider:instance`, data set,
-    storage or source."""
-    for look in (_device, _family, _link, _offer, _node, _provider, _dataset, _storage, _source):
+    """What is known of a device (or family), link, topology, node, provider, offer `provider:instance`, data
+    set, storage or source."""
+    for look in (_device, _family, _link, _topology, _offer, _node, _provider, _dataset, _storage, _source):
         explanation = look(name)
         if explanation is not None:
             return explanation
-    known = [*devices(), *links(), *nodes(), *providers(), *datasets(), *storages(), *sources()]
-    hint = "Explain a device, link, node, provider, data set, storage, source or offer (provider:instance)"
+    known = [
+        *devices(),
+        *links(),
+        *topologies(),
+        *nodes(),
+        *providers(),
+        *datasets(),
+        *storages(),
+        *sources(),
+    ]
+    hint = "Explain a device, link, topology, node, provider, data set, storage, source or PROVIDER:INSTANCE"
     raise UnknownName("fact sheet", name, known, hint)
 
 
@@ -94,6 +103,14 @@ def _link(name: str) -> Explanation | None:
         return None
     link = links()[name]
     return _explanation(link.id, "link", link.name, [link.sheet])
+
+
+def _topology(name: str) -> Explanation | None:
+    if name not in topologies():
+        return None
+    topology = topologies()[name]
+    title = f"PCI Express {topology.name}; sharing exponent {topology.sharing_exponent:.3g}, the mean"
+    return _explanation(topology.id, "topology", title, [topology.sheet])
 
 
 def _node(name: str) -> Explanation | None:

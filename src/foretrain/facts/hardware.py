@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from foretrain.errors import InvalidData, InvalidRequest, MissingData, UnknownName
+from foretrain.errors import InvalidData, InvalidRequest, MissingData, UnknownName, nearest
 from foretrain.facts.cluster_files import ClusterFile, NodeEntry, is_cluster_file, read_cluster_file
-from foretrain.facts.devices import Device, device
+from foretrain.facts.devices import Device, device, devices
 from foretrain.facts.nodes import Node, nodes
 from foretrain.facts.offers import Offer, offers_named
 from foretrain.facts.providers import providers
@@ -56,7 +56,10 @@ def _counts(text: str) -> tuple[str, int, int]:
         return text, 1, 1
     match = re.fullmatch(r"([1-9]\d*)(?:x([1-9]\d*))?", counts)
     if not match:
-        raise InvalidRequest(f"{text!r} is not hardware: write {FORMS}, e.g. h100-sxm:8x4")
+        provider = text.partition(":")[0]
+        near = nearest(provider, providers()) if provider not in devices() else ()
+        hint = f"; did you mean the provider {' or '.join(near)}?" if near else ""
+        raise InvalidRequest(f"{text!r} is not hardware: write {FORMS}, e.g. h100-sxm:8x4{hint}")
     return name, int(match.group(1)), int(match.group(2) or 1)
 
 

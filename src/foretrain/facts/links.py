@@ -4,6 +4,11 @@ Rates are of one direction. `nvlinkN` is one link, of which a device has several
 links of one device into the switch. A network link is one network card, except the EFA totals of a node.
 
 The latency is that of one more step of a ring, so the α of `t = startup + steps · (α + bytes / B)`.
+
+How PCI Express joins the devices of a node is a *topology* (`data/topologies/`): switches, the host bridges
+of two sockets, one host bridge, or host memory where devices cannot reach each other. Devices share the path:
+with d of them active, each gets (2/d)^c of the rate of a pair. Machines of one topology differ, so each that
+was measured is a fact of its own; their mean is used, and their differences give the interval.
 """
 
 from __future__ import annotations
@@ -11,6 +16,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cache
+from statistics import fmean
 
 from foretrain.facts.sheets import Kind, Sheet, data_root, read_entries, read_toml
 from foretrain.registry import Registry
@@ -65,6 +71,44 @@ class Link:
         return self.sheet.number("latency_seconds")
 
 
+@dataclass(frozen=True)
+class Topology:
+    """One way in which PCI Express joins the devices of a node."""
+
+    id: str
+    name: str
+    aliases: tuple[str, ...]
+    sheet: Sheet
+
+    @property
+    def has_peers(self) -> bool:
+        """Whether devices reach each other's memory without staging in host memory."""
+        return self.sheet.text("pcie_peers") == "yes"
+
+    @property
+    def exponents(self) -> tuple[float, ...]:
+        """c of each machine that was measured."""
+        return tuple(float(fact.value) for fact in self.sheet if fact.quantity == "sharing_exponent")
+
+    @property
+    def sharing_exponent(self) -> float:
+        """Their mean, for a machine that was not measured."""
+        return fmean(self.exponents)
+
+
+@cache
+def topologies() -> Registry[Topology]:
+    """All known topologies of PCI Express, by id and alias."""
+    entries = list(read_entries(data_root() / "topologies", ("id", "name")))
+    return Registry(
+        "topology",
+        [Topology(**entry.identity, aliases=entry.aliases, sheet=entry.sheet) for entry in entries],
+        name=lambda topology: topology.id,
+        aliases=lambda topology: topology.aliases,
+        hint=f"Known: {', '.join(entry.identity['id'] for entry in entries)}",
+    )
+
+
 @cache
 def links() -> Registry[Link]:
     """All known links, by id and alias."""
@@ -76,6 +120,8 @@ def links() -> Registry[Link]:
         ],
         name=lambda link: link.id,
         aliases=lambda link: link.aliases,
+        hint="A link is such as pcie4-x16, nvlink3, nvswitch3, ethernet-100g, infiniband-ndr or a rate "
+        "(10Gbit/s).",
     )
 
 

@@ -9,7 +9,7 @@ from foretrain.facts.links import Link, link
 from foretrain.facts.sheets import Sheet, data_root, read_entries
 from foretrain.registry import Registry
 
-TOPOLOGIES = ("nvswitch", "nvlink-mesh", "pcie-switch", "host-bridge")
+TOPOLOGIES = ("nvswitch", "nvlink-mesh", "pcie-switch", "two-bridges", "host-memory", "host-bridge")
 """How the devices of a node can be joined, best first."""
 
 

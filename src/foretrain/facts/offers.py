@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import csv
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from itertools import combinations
 from pathlib import Path
 
 from foretrain.errors import InvalidData, InvalidRequest, UnknownName
@@ -108,21 +110,8 @@ class OfferQuery:
 
 def search(query: OfferQuery) -> tuple[Offer, ...]:
     """The offers a query asks for, in its order. Unknown GPUs, clouds and regions raise `UnknownName`."""
-    known = all_offers()
-    clouds = {providers()[cloud].id for cloud in query.clouds}
-    is_wanted_gpu = _gpu_filter(query.gpu, known)
-    in_clouds = [offer for offer in known if not clouds or offer.provider in clouds]
-    regions = _known_regions(query.regions, in_clouds)
-    selected = [
-        offer
-        for offer in in_clouds
-        if (query.historical or not offer.historical)
-        and (query.count is None or offer.count == query.count)
-        and (not regions or normalised(offer.region) in regions)
-        and not (query.spot and offer.spot_usd_per_hour is None)
-        and (query.max_usd_per_hour is None or offer.price(query.spot) <= query.max_usd_per_hour)
-        and is_wanted_gpu(offer)
-    ]
+    known, filters = all_offers(), _filters(query)
+    selected = [offer for offer in known if all(each.keeps(offer) for each in filters)]
     if query.cheapest_region:
         selected = _cheapest_regions(selected, query.spot)
     order = _ORDERS[query.sort]
@@ -219,6 +208,123 @@ def _with_imports(file: Path, _stamp: tuple[int, int, int]) -> tuple[Offer, ...]
     replaced = {offer.provider for offer in in_force}
     kept = (offer for offer in shipped if offer.historical or offer.provider not in replaced)
     return tuple(sorted((*kept, *in_force), key=lambda offer: (offer.provider, offer.historical)))
+
+
+def contradiction(query: OfferQuery, gpus: Sequence[str] = ()) -> str:
+    """Which filters of a query together leave no offer, and what there is without each of them.
+
+    The fewest filters that exclude every offer are named; nothing if some offer passes. Any of `gpus` will
+    do, in place of the one GPU of the query.
+
+        no offer has both `gpu` rtx4090 and `cloud` aws; without `cloud`: runpod, vast; without `gpu`: l4, t4
+    """
+    known, filters = all_offers(), _filters(query, gpus)
+    passes = [[each.keeps(offer) for offer in known] for each in filters]
+    for size in range(1, len(filters) + 1):
+        for chosen in combinations(range(len(filters)), size):
+            if not any(map(all, zip(*(passes[place] for place in chosen), strict=True))):
+                return _no_offer(known, [filters[place] for place in chosen])
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Filter:
+    """A filter of a query as it is written, which offers it keeps, and what others would pass as it."""
+
+    field: str
+    value: str
+    keeps: Callable[[Offer], bool]
+    others: Callable[[Sequence[Offer]], str]
+
+    @property
+    def text(self) -> str:
+        return f"`{self.field}` {self.value}".rstrip()
+
+
+def _no_offer(known: Sequence[Offer], filters: Sequence[_Filter]) -> str:
+    """The sentence about filters that contradict each other."""
+    named = " and ".join(each.text for each in filters)
+    sentence = f"no offer has {'both ' if len(filters) == 2 else ''}{named}"
+    without = []
+    for dropped in filters:
+        rest = [each for each in filters if each is not dropped]
+        offers = [offer for offer in known if all(each.keeps(offer) for each in rest)]
+        if offers:
+            without.append(f"without `{dropped.field}`: {dropped.others(offers)}")
+    return "; ".join((sentence, *without))
+
+
+def _filters(query: OfferQuery, gpus: Sequence[str] = ()) -> list[_Filter]:
+    """The filters of a query; unknown GPUs, clouds and regions raise `UnknownName`."""
+    known, spot, most = all_offers(), query.spot, query.max_usd_per_hour
+    clouds = {providers()[cloud].id for cloud in query.clouds}
+    wanted = tuple(gpus) or ((query.gpu,) if query.gpu is not None else ())
+    of_gpus = [_gpu_filter(gpu, known) for gpu in wanted]
+    regions = _known_regions(query.regions, known)
+    in_clouds = [offer for offer in known if not clouds or offer.provider in clouds]
+    filters = []
+    if not query.historical:
+        filters.append(_Filter("historical", "no", lambda offer: not offer.historical, _of("as_of")))
+    if clouds:
+        filters.append(
+            _Filter("cloud", ",".join(query.clouds), lambda offer: offer.provider in clouds, _of("provider"))
+        )
+    if wanted:
+        filters.append(
+            _Filter(
+                "gpu", ",".join(wanted), lambda offer: any(keeps(offer) for keeps in of_gpus), _of("family")
+            )
+        )
+    if regions:
+        filters.append(
+            _Filter(
+                "region",
+                ",".join(query.regions),
+                lambda offer: normalised(offer.region) in regions,
+                _of("place"),
+            )
+        )
+        elsewhere = regions - {normalised(offer.region) for offer in in_clouds}
+        if elsewhere:
+            theirs = {offer.provider for offer in known if normalised(offer.region) in elsewhere}
+            named = [region for region in query.regions if normalised(region) in elsewhere]
+            raise InvalidRequest(
+                f"`region` {','.join(named)} is of {' and '.join(sorted(theirs))}, not of `cloud` "
+                f"{','.join(query.clouds)}, whose regions are such as {_of('place')(in_clouds)}"
+            )
+    if query.count is not None:
+        filters.append(
+            _Filter("count", str(query.count), lambda offer: offer.count == query.count, _of("count"))
+        )
+    if spot:
+        filters.append(
+            _Filter("spot", "", lambda offer: offer.spot_usd_per_hour is not None, _of("provider"))
+        )
+    if most is not None:
+        filters.append(
+            _Filter(
+                "max_price",
+                f"{most:g} USD",
+                lambda offer: not (spot and offer.spot_usd_per_hour is None) and offer.price(spot) <= most,
+                lambda offers: f"{_lowest(offers, spot):g} USD an hour and more",
+            )
+        )
+    return filters
+
+
+def _of(attribute: str) -> Callable[[Sequence[Offer]], str]:
+    """The three most frequent values of an attribute among offers."""
+
+    def listed(offers: Sequence[Offer]) -> str:
+        counted = Counter(str(getattr(offer, attribute)) for offer in offers)
+        return ", ".join(value for value, _ in counted.most_common(3)) + (" ..." if len(counted) > 3 else "")
+
+    return listed
+
+
+def _lowest(offers: Iterable[Offer], spot: bool) -> float:
+    """The lowest price of an hour."""
+    return min(offer.price(spot and offer.spot_usd_per_hour is not None) for offer in offers)
 
 
 def _gpu_filter(gpu: str | None, offers: Sequence[Offer]) -> Callable[[Offer], bool]:

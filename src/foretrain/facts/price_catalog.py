@@ -39,7 +39,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from foretrain.errors import InvalidData, InvalidRequest, UnknownName
+from foretrain.errors import InvalidData, MissingData, UnknownName
 from foretrain.facts.devices import device
 from foretrain.facts.offers import Offer
 from foretrain.facts.providers import HostMachine, LeftOut, Provider, providers
@@ -180,7 +180,7 @@ class Conversion:
 def read_price_file(file: Path) -> tuple[PriceRow, ...]:
     """All rows of a price file (plain or .gz); the first bad one raises `InvalidData` with its number."""
     if not file.is_file():
-        raise InvalidRequest(f"there is no file {str(file)!r}; give a price CSV, plain or .gz")
+        raise MissingData(f"there is no file {str(file)!r}; give a price CSV, plain or .gz")
     content = file.read_bytes()
     try:
         text = (gzip.decompress(content) if file.suffix == ".gz" else content).decode("utf-8-sig")

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from foretrain.errors import InvalidRequest
+from foretrain.errors import InvalidRequest, MissingData
 from foretrain.facts.offers import (
     USER_COLUMNS,
     Offer,
@@ -83,6 +83,8 @@ def import_prices(file: Path, as_of: date | None = None) -> ImportReport:
 
 def _date_in_name(file: Path) -> str:
     """The date in a file's name: `..._2026_08.csv`, `..._2026_08_22.csv.gz`, `prices-2026-08-22.csv`."""
+    if not file.is_file():
+        raise MissingData(f"there is no file {str(file)!r}; give a price CSV, plain or .gz")
     stamp = re.search(r"(?<!\d)(20\d\d)[_-](\d\d)(?:[_-](\d\d))?(?!\d)", file.name)
     if stamp is None:
         raise InvalidRequest(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from foretrain.errors import ForetrainError, InvalidData, InvalidRequest, nearest
+from foretrain.errors import ForetrainError, InvalidData, InvalidRequest, MissingData, nearest
 from foretrain.facts.devices import device
 from foretrain.prediction.cost_models.user_timings import Configuration
 from foretrain.workloads.options import ATTENTIONS, PRECISIONS
@@ -43,7 +43,9 @@ def read_timings(file: Path) -> tuple[StepTiming, ...]:
                 timing = _timing(file, lines.line_num, line)
                 by_configuration.setdefault(timing.configuration, []).append(timing)
     except FileNotFoundError:
-        raise InvalidRequest(f"there is no file {str(file)!r} of timings") from None
+        raise MissingData(
+            f"there is no file {str(file)!r} of timings; give a CSV with the columns {', '.join(NEEDED)}"
+        ) from None
     except IsADirectoryError:
         raise InvalidRequest(f"{str(file)!r} is a folder; name a CSV file of timings") from None
     except (UnicodeDecodeError, csv.Error) as error:

@@ -14,7 +14,7 @@ from foretrain.errors import InvalidRequest
 from foretrain.facts.devices import device
 from foretrain.facts.hardware import Hardware
 from foretrain.facts.nodes import nodes
-from foretrain.facts.offers import Offer, OfferQuery, search
+from foretrain.facts.offers import Offer, OfferQuery, contradiction, search
 from foretrain.planning.frontier import Exclusion
 
 _EXAMPLES = 3
@@ -122,6 +122,12 @@ def exclusions(excluded: Iterable[Excluded]) -> tuple[Exclusion, ...]:
         Exclusion(reason, len(names), tuple(list(names)[:_EXAMPLES])) for reason, names in by_reason.items()
     )
     return tuple(sorted(summaries, key=lambda each: (-each.count, each.reason)))
+
+
+def contradicting_filters(request: MachinesRequest) -> str:
+    """Which filters of the request leave no offer together; nothing if some offer passes."""
+    query = OfferQuery(clouds=request.clouds, regions=request.regions, spot=request.spot)
+    return contradiction(query, request.gpus)
 
 
 def _offers(request: MachinesRequest) -> Sequence[Offer]:

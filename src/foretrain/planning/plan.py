@@ -31,6 +31,7 @@ from foretrain.planning.machines import (
     Enumeration,
     Excluded,
     MachinesRequest,
+    contradicting_filters,
     enumerate_machines,
     exclusions,
 )
@@ -345,7 +346,10 @@ def _nothing_to_rent(request: PlanRequest, enumeration: Enumeration) -> Infeasib
         )
     among = replace(request.machines, spot=request.options.spot)
     return Infeasible(
-        name, "machines to rent", f"no current offer{among.described}", "`foretrain offers` lists all offers"
+        name,
+        "machines to rent",
+        f"no current offer{among.described}",
+        contradicting_filters(among).partition("; ")[2] or "`foretrain offers` lists all offers",
     )
 
 

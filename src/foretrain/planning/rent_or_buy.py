@@ -72,10 +72,13 @@ class RentOrBuyRequest:
         if not (math.isfinite(self.pue) and self.pue >= 1):
             raise InvalidRequest(f"pue is total over IT power, so at least 1; got {self.pue}")
         if self.hours_per_year > HOURS_PER_CALENDAR_YEAR:
-            raise InvalidRequest(f"a year has {HOURS_PER_CALENDAR_YEAR:.0f} h, not {self.hours_per_year:g}")
+            raise InvalidRequest(
+                f"a year has {HOURS_PER_CALENDAR_YEAR:.0f} h, not {self.hours_per_year:g}; give at most that"
+            )
         if self.resale_usd > self.price_usd:
             raise InvalidRequest(
-                f"a resale value of {self.resale_usd:g} USD is above the price of {self.price_usd:g} USD"
+                f"a resale value of {self.resale_usd:g} USD is above the price of {self.price_usd:g} USD; "
+                "give at most that"
             )
         if self.resale_usd > 0 and self.resale_after_years == 0:
             raise InvalidRequest(

@@ -134,7 +134,7 @@ def refuse_unread_links(hardware: Hardware, parallelism: Parallelism) -> None:
     if parallelism.network and hardware.nodes == 1:
         raise InvalidRequest(
             f"`network` {parallelism.network} would not be read: {hardware.name} is one node; give several, "
-            f"such as {many}x{hardware.devices_per_node}"
+            f"such as {hardware.device.id}:{hardware.devices_per_node}x2"
         )
 
 

@@ -282,7 +282,8 @@ def _job_file(file: Path, rows: Iterator[tuple[str, dict[str, Any]]], predicted:
         given = {name: value for name, value in cells.items() if name in own or name not in predicted}
         entry = _decoded(JobEntry, given, file, place)
         if entry.job in entries:
-            raise InvalidData(str(file), f"{place}: job {entry.job!r} stands in {places[entry.job]} already")
+            problem = f"job {entry.job!r} stands in {places[entry.job]} already; name each job once"
+            raise InvalidData(str(file), f"{place}: {problem}")
         entries[entry.job] = entry
         places[entry.job] = place
         rest = {name: value for name, value in cells.items() if name not in given and value is not None}
@@ -309,7 +310,7 @@ def _csv_rows(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             for line in lines:
                 yield _row(file, f"row {lines.line_num}", line)
     except FileNotFoundError:
-        raise MissingData(f"there is no file {str(file)!r}") from None
+        raise MissingData(f"there is no file {str(file)!r}; give a CSV file with a header") from None
     except IsADirectoryError:
         raise InvalidRequest(f"{str(file)!r} is a folder; name a CSV file") from None
     except (UnicodeDecodeError, csv.Error) as error:

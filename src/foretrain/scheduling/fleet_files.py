@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from foretrain.decoding import (
-    DURATION,
     MONEY,
+    SECONDS,
     TEXT,
     Kind,
     Unreadable,
@@ -55,9 +55,9 @@ class NodeTypeEntry:
     offer: str | None = option(TEXT, "PROVIDER:INSTANCE, in place of GPUs and price.")
     region: str | None = option(TEXT, "Region of the offer (default: the cheapest).")
     market: str | None = option(choice(*(each.value for each in Market)), "How the node is paid.")
-    startup: float | None = option(DURATION, "From switching it on to the first step.")
-    billing: float | None = option(DURATION, "Billing unit: time is rounded up to it.")
-    minimum: float | None = option(DURATION, "Least time that is billed.")
+    startup: float | None = option(SECONDS, "From switching it on to the first step.")
+    billing: float | None = option(SECONDS, "Billing unit: time is rounded up to it.")
+    minimum: float | None = option(SECONDS, "Least time that is billed.")
     interruptions_per_hour: float | None = option(number(0), "How often a spot node is taken away.")
     links: str | None = option(TEXT, "Links inside a node, e.g. pcie3-x16 or nvlink2:6.")
     network: str | None = option(TEXT, "Network between nodes, e.g. infiniband-ndr:8.")
@@ -75,7 +75,7 @@ class _Owned:
 class _Change:
     """A price change, as it is written."""
 
-    at: float = option(DURATION, "When.", required=True)
+    at: float = option(SECONDS, "When.", required=True)
     type: str = option(NAME, "Node type.", required=True)
     usd_per_hour: float = option(MONEY, "Price of the whole node from then on.", required=True)
 

@@ -98,7 +98,9 @@ def read_trace(file: Path) -> Iterator[TraceRow]:
             for line in lines:
                 yield _row(file, lines.line_num, line)
     except FileNotFoundError:
-        raise MissingData(f"there is no file {str(file)!r}") from None
+        raise MissingData(
+            f"there is no file {str(file)!r}; give a .csv or .csv.gz of {','.join(COLUMNS)}"
+        ) from None
     except IsADirectoryError:
         raise InvalidRequest(f"{str(file)!r} is a folder; name a CSV file") from None
     except (UnicodeDecodeError, csv.Error, gzip.BadGzipFile, EOFError) as error:

@@ -255,7 +255,7 @@ def check_format(path: Path) -> None:
     if path.suffix.lower() not in FORMATS:
         raise InvalidRequest(f"cannot draw into {path.name!r}: end the name in {', '.join(FORMATS)}")
     if not path.parent.is_dir():
-        raise InvalidRequest(f"cannot draw into {path}: there is no folder {path.parent}")
+        raise InvalidRequest(f"cannot draw into {path}: there is no folder {path.parent}; make it first")
 
 
 def new_figure() -> tuple[Any, Any]:

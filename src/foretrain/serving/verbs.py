@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from foretrain.answers import Infeasible
     from foretrain.convergence.forecast import Convergence
     from foretrain.convergence.from_log import LogRequest
-    from foretrain.facts.offers import Offer
+    from foretrain.facts.offers import Offer, OfferQuery
     from foretrain.jobs.job import JobOptions
     from foretrain.jobs.length import LengthRequest
     from foretrain.jobs.predict import JobPrediction
@@ -302,21 +302,32 @@ def rent_or_buy(request: RentOrBuyRequest) -> RentOrBuy:
 
 def offers(request: OffersRequest) -> tuple[Offer, ...]:
     """What machines cost to rent."""
-    from foretrain.facts.offers import OfferQuery, search
+    from foretrain.facts.offers import search
 
-    return search(
-        OfferQuery(
-            gpu=request.gpu,
-            count=request.count,
-            clouds=request.cloud,
-            regions=region_names(request.region),
-            spot=request.spot,
-            historical=request.historical,
-            max_usd_per_hour=request.max_price,
-            sort=request.sort,
-            limit=request.limit,
-            cheapest_region=not request.all_regions,
-        )
+    return search(_offer_query(request))
+
+
+def contradicting_filters(request: OffersRequest) -> str:
+    """Which filters of a request leave no offer together."""
+    from foretrain.facts.offers import contradiction
+
+    return contradiction(_offer_query(request))
+
+
+def _offer_query(request: OffersRequest) -> OfferQuery:
+    from foretrain.facts.offers import OfferQuery
+
+    return OfferQuery(
+        gpu=request.gpu,
+        count=request.count,
+        clouds=request.cloud,
+        regions=region_names(request.region),
+        spot=request.spot,
+        historical=request.historical,
+        max_usd_per_hour=request.max_price,
+        sort=request.sort,
+        limit=request.limit,
+        cheapest_region=not request.all_regions,
     )
 
 

@@ -89,7 +89,7 @@ def apply_lora(module: nn.Module, options: LoraOptions) -> nn.Module:
 
     linears = _linears(module)
     if not linears:
-        raise InvalidRequest("this model has no linear layers for LoRA to stand beside")
+        raise InvalidRequest("this model has no linear layers for LoRA to stand beside; leave out `lora`")
     chosen = _targets(list(linears), options, _output_layer(module, linears))
     module.requires_grad_(False)
     frozen: dict[str, nn.Module] = dict(linears)

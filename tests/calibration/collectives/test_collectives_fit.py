@@ -5,12 +5,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from calibration.collectives.fit import blocks, by_device, fit, predicted
-from calibration.collectives.links import exponents, unseen_spread
+from calibration.collectives.links import exponents
 from calibration.datasets.measurements import CollectiveTime, powers_of_two
 from calibration.datasets.sia import Waiting
 
 from foretrain.prediction.collectives._base import Verb
-from foretrain.prediction.collectives.calibration import NVLINK, Calibration, LinkFit, calibration
+from foretrain.prediction.collectives.calibration import (
+    NVLINK,
+    Calibration,
+    LinkFit,
+    calibration,
+    unseen_spread,
+)
 
 
 def made(learned: Calibration) -> list[CollectiveTime]:

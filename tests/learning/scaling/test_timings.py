@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from foretrain.errors import InvalidData, InvalidRequest
+from foretrain.errors import InvalidData, InvalidRequest, MissingData
 from foretrain.learning.scaling.configurations import (
     Configuration,
     Placement,
@@ -66,7 +66,7 @@ def test_errors_of_malformed_files_name_the_row(tmp_path: Path, text: str, probl
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequest, match="there is no file"):
+    with pytest.raises(MissingData, match="there is no file"):
         read_timings(tmp_path / "absent.csv")
     with pytest.raises(InvalidRequest, match="is a folder"):
         read_timings(tmp_path)

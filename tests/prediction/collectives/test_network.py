@@ -1,13 +1,18 @@
 """Which network hardware is assumed to have, and how that is reported."""
 
+import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from foretrain.errors import InvalidRequest, MissingData, UnknownName
+from foretrain.errors import ForetrainError, InvalidRequest, MissingData, UnknownName
 from foretrain.facts.hardware import hardware
-from foretrain.facts.sheets import Sheet
-from foretrain.prediction.collectives import Collective, Group, Verb, collective_cost
+from foretrain.facts.links import topologies
+from foretrain.facts.nodes import nodes
+from foretrain.facts.sheets import Sheet, data_root
+from foretrain.prediction.collectives import Collective, Group, Verb, collective_cost, collective_seconds
+from foretrain.prediction.collectives.calibration import calibration
 from foretrain.prediction.collectives.network import Network, Tier, network_of, with_factor
 
 
@@ -38,12 +43,82 @@ def test_one_device_exchanges_nothing() -> None:
     assert network_of(hardware("h100-sxm")) == Network(1, 1, None, None)
 
 
-def test_a_card_that_no_known_machine_holds_is_joined_by_its_own_lanes_under_a_bridge() -> None:
+def test_a_card_that_no_known_machine_holds_is_joined_by_its_own_lanes_through_host_memory() -> None:
     network = network_of(hardware("rtx4090:2"))
     assert network.intra is not None
-    assert (network.intra.link, network.intra.topology) == ("pcie4-x16", "host-bridge")
+    assert (network.intra.link, network.intra.topology) == ("pcie4-x16", "host-memory")
     assert not network.intra.peer_access
-    assert "host bridge" in network.notes[0]
+    assert "through host memory" in network.notes[0]
+    assert "pcie4-x16@pcie-switch" in network.notes[0], "what else can be asked for"
+
+
+def bus_bytes_per_second(on: str, links: str | None, message_bytes: float = 2.0**30) -> float:
+    """Bus bandwidth of an all-reduce as nccl-tests counts it: 2(p-1)/p bytes / seconds."""
+    of = hardware(on)
+    group = Group(of.devices, of.devices)
+    network = network_of(of, links)
+    (seconds,) = collective_seconds(Verb.ALL_REDUCE, np.array([message_bytes]), group, network, of.device)
+    return 2 * (of.devices - 1) / of.devices * message_bytes / float(seconds)
+
+
+def test_one_bad_host_is_not_all_hosts() -> None:
+    """Eight RTX 4090 were given the 1.4 GB/s of one machine with eight L40S."""
+    assert 5e9 < bus_bytes_per_second("rtx4090:8", None, 97.5 * 2**20) < 8e9
+    assert bus_bytes_per_second("l40s:8", None) > 10e9
+
+
+@pytest.mark.parametrize(
+    ("on", "links", "published"),
+    [
+        ("rtx5090:8", "two-bridges", 28e9),  # NCCL issue 1639, two Xeon 8480+
+        ("rtx5090:4", "two-bridges", 35e9),
+        ("rtx5090:8", None, 28e9),
+        ("rtxpro6000:8", "pcie-switch", 41.1e9),  # rtx6kpro, three switches
+        ("rtxpro6000:8", "two-bridges", 22.2e9),  # two EPYC Turin, NCCL's defaults
+    ],
+)
+def test_published_all_reduces_over_pcie_are_in_the_interval(
+    on: str, links: str | None, published: float
+) -> None:
+    intra = network_of(hardware(on), links).intra
+    assert intra is not None
+    spread = calibration().spread(intra.kind, intra.link, intra.topology)
+    predicted = bus_bytes_per_second(on, links)
+    assert predicted / spread.p90 <= published <= predicted / spread.p10
+
+
+def test_topologies_are_chosen_by_name_from_the_best_to_the_worst() -> None:
+    names = ("pcie-switch", "two-bridges", "host-memory", "host-bridge")
+    rates = [bus_bytes_per_second("rtx4090:8", f"pcie4-x16@{name}") for name in names]
+    assert rates == sorted(rates, reverse=True)
+    assert rates == [bus_bytes_per_second("rtx4090:8", name) for name in names]
+    pairs = {round(bus_bytes_per_second("rtx4090:2", name)) for name in names}
+    assert len(pairs) == 1, "a pair has the path to itself"
+
+
+@pytest.mark.parametrize(
+    ("links", "message"),
+    [
+        ("pcie4-x16@switches", "no topology 'switches'; did you mean pcie-switch"),
+        ("nvlink2@host-bridge", "only PCI Express has a topology"),
+        ("pcie4-x61", "no link 'pcie4-x61'; did you mean pcie4-x16"),
+        ("ethernet-10g", "connects nodes, not devices of a node"),
+    ],
+)
+def test_links_that_cannot_be_are_refused_with_what_works(links: str, message: str) -> None:
+    with pytest.raises(ForetrainError, match=message):
+        network_of(hardware("rtx4090:8"), links)
+
+
+def test_exponents_of_machines_in_the_calibration_are_those_of_the_topologies() -> None:
+    content = json.loads((data_root() / "calibrations" / "collectives.json").read_text(encoding="utf-8"))
+    machines = content["host_bridges"]
+    known = {name: topology.exponents for name, topology in topologies().items()}
+    assert known["host-bridge"] == (machines["aws"], machines["l40s"])
+    assert set(machines.values()) <= set(known["host-memory"])
+    assert known["pcie-switch"] == (content["technologies"]["pcie"]["contention"]["pcie-switch"],)
+    assert nodes()["g4dn.12xlarge"].sheet.number("sharing_exponent") == machines["aws"]
+    assert nodes()["pcie-8x2080ti"].sheet.number("sharing_exponent") == machines["rtx"]
 
 
 def test_peer_access_is_a_fact_of_the_device_not_of_its_name() -> None:
@@ -85,7 +160,7 @@ def test_unknown_links_are_refused() -> None:
 
 
 def test_devices_under_one_bridge_share_it_and_on_a_switch_do_not() -> None:
-    bridge = network_of(hardware("l40s:8")).intra
+    bridge = network_of(hardware("l40s:8"), "host-bridge").intra
     switch = network_of(hardware("h100-sxm:8")).intra
     assert bridge is not None
     assert switch is not None
@@ -147,10 +222,10 @@ def test_flows_to_several_nodes_are_limited_one_by_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "topology"), [("rtx3090", "host-bridge"), ("rtxa6000", "pcie-switch"), ("l40s", "host-bridge")]
+    ("name", "topology"), [("rtx3090", "host-memory"), ("rtxa6000", "pcie-switch"), ("l40s", "pcie-switch")]
 )
 def test_cards_that_reach_their_peers_keep_their_rate(name: str, topology: str) -> None:
-    """A machine is not named: by the line of cards, or as the one measured (L40S)."""
+    """A machine is not named: by the line of cards."""
     two, eight = (network_of(hardware(f"{name}:{count}")).intra for count in (2, 8))
     assert two is not None
     assert eight is not None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from foretrain.errors import InvalidRequest, UnknownName
+from foretrain.errors import InvalidRequest, MissingData, UnknownName
 from foretrain.workloads.readers import FORMS, read_model
 from foretrain.workloads.readers._base import digest
 from foretrain.workloads.readers.examples import following
@@ -44,13 +44,13 @@ def test_a_server_refuses_files_that_run_code_before_it_looks_at_them(model: str
 
 @pytest.mark.parametrize("suffix", [".onnx", ".pt2", ".py:build"])
 def test_a_missing_file_is_an_error(tmp_path: Path, suffix: str) -> None:
-    with pytest.raises(InvalidRequest, match="does not exist"):
+    with pytest.raises(MissingData, match="does not exist"):
         read_model(str(tmp_path / f"absent{suffix}"))
 
 
 def test_the_error_of_a_missing_file_lists_those_beside_it(tmp_path: Path) -> None:
     (tmp_path / "network.onnx").write_bytes(b"")
-    with pytest.raises(InvalidRequest, match=r"network\.onnx"):
+    with pytest.raises(MissingData, match=r"network\.onnx"):
         read_model(str(tmp_path / "netwrok.onnx"))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from foretrain.errors import InvalidData, InvalidRequest, UnknownName
+from foretrain.errors import InvalidData, InvalidRequest, MissingData, UnknownName
 from foretrain.workloads.graph import Graph, Role
 from foretrain.workloads.options import StepOptions
 from foretrain.workloads.readers import ModelSource, read_model
@@ -158,7 +158,7 @@ def test_what_is_no_configuration(tmp_path: Path, text: str, message: str) -> No
 
 
 def test_a_folder_without_a_configuration(tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequest, match="does not exist"):
+    with pytest.raises(MissingData, match="does not exist"):
         read_model(f"hf:{tmp_path}")
 
 

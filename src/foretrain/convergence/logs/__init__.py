@@ -27,7 +27,7 @@ def readers() -> Registry[LogReader]:
 def read_log(path: Path) -> Log:
     """A log of any known form; a folder is searched for one TensorBoard file or trainer state."""
     if not path.exists():
-        raise MissingData(f"no log {path}")
+        raise MissingData(f"no log {path}; give a CSV, JSONL, TensorBoard or trainer_state.json file")
     if path.is_dir():
         inside = sorted([*path.glob("*tfevents*"), *path.glob("trainer_state.json")])
         if len(inside) != 1:
@@ -49,7 +49,7 @@ def read_history(
     log says otherwise.
     """
     if not folder.is_dir():
-        raise MissingData(f"no folder of earlier logs {folder}")
+        raise MissingData(f"no folder of earlier logs {folder}; give a folder of logs of the same task")
     curves, left_out = [], []
     for path in sorted(folder.rglob("*")):
         if not path.is_file() or not any(reader.suits(path) for reader in readers().values()):

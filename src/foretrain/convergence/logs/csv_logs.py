@@ -27,7 +27,7 @@ class CsvLog(LogReader):
         with path.open(newline="", encoding="utf-8-sig", errors="replace") as stream:
             lines = list(csv.reader(stream, delimiter="\t" if path.suffix.lower() == ".tsv" else ","))
         if not lines:
-            raise InvalidData(path.name, "the file is empty")
+            raise InvalidData(path.name, "the file is empty; it must have a row for each step")
         header = [name.strip() for name in lines[0]]
         if len(set(header)) != len(header):
             raise InvalidData(path.name, f"a column is named twice in {', '.join(header)}", 1)

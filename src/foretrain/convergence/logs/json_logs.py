@@ -25,7 +25,7 @@ class JsonLines(LogReader):
 
     def read(self, path: Path) -> Log:
         rows = []
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        for number, line in enumerate(_text(path).splitlines(), start=1):
             if not line.strip():
                 continue
             try:
@@ -36,8 +36,15 @@ class JsonLines(LogReader):
                 raise InvalidData(path.name, f"an object was expected, not {line.strip()[:40]}", number)
             rows.append(dict(numbers(item)))
         if not rows:
-            raise InvalidData(path.name, "the file is empty")
+            raise InvalidData(path.name, "the file is empty; it must have a row for each step")
         return log_of_rows(path.name, rows)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidData(path.name, f"is not text: {error}; save it as UTF-8") from error
 
 
 def numbers(item: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, float]]:
@@ -59,7 +66,7 @@ class TrainerState(LogReader):
 
     def read(self, path: Path) -> Log:
         try:
-            state = json.loads(path.read_text(encoding="utf-8"))
+            state = json.loads(_text(path))
         except json.JSONDecodeError as error:
             raise InvalidData(path.name, f"not JSON: {error.msg}", error.lineno) from None
         history = state.get("log_history") if isinstance(state, dict) else None

@@ -116,7 +116,9 @@ def load(file: Path) -> LearnedModel:
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise InvalidData(str(file), f"is not a learned model: {error}") from error
     if not isinstance(raw, dict) or raw.get("format") != FORMAT:
-        raise InvalidData(str(file), f"is not a learned model (format {FORMAT})")
+        raise InvalidData(
+            str(file), f"is not a learned model (format {FORMAT}); `foretrain learn` saves such files"
+        )
     if raw.get("version") != VERSION:
         raise InvalidData(
             str(file),

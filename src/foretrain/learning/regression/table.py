@@ -111,13 +111,16 @@ def read_table(file: Path) -> Table:
     twice = sorted({name for name in header if header.count(name) > 1})
     if twice or not header or "" in header:
         problem = f"repeated columns {', '.join(map(repr, twice))}" if twice else "a column without a name"
+        problem = (
+            f"{problem}; name each column once in the first row" if header else "is empty; it needs a header"
+        )
         raise InvalidData(str(file), problem, row=1)
     kept = [(number, cells) for number, cells in lines[1:] if any(cell.strip() for cell in cells)]
     for number, cells in kept:
         if len(cells) != len(header):
             raise InvalidData(str(file), f"{len(cells)} cells where the header has {len(header)}", row=number)
     if not kept:
-        raise InvalidData(str(file), "holds a header and no rows")
+        raise InvalidData(str(file), "holds a header and no rows; add one for each timing")
     columns = zip(*(cells for _, cells in kept), strict=True)
     stripped = (tuple(cell.strip() for cell in cells) for cells in columns)
     return Table(str(file), dict(zip(header, stripped, strict=True)), FIRST_ROW)

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from foretrain.errors import ForetrainError, InvalidData, InvalidRequest, nearest
+from foretrain.errors import ForetrainError, InvalidData, InvalidRequest, MissingData, nearest
 from foretrain.prediction.operators.listing import Floats
 
 _MOST = 1_000_000
@@ -144,7 +144,8 @@ def _rows(
                     raise InvalidData(str(file), problem, lines.line_num)
                 yield row
     except FileNotFoundError:
-        raise InvalidRequest(f"there is no file {str(file)!r}") from None
+        columns = ", ".join((_PLACED[0], "batch", *needed))
+        raise MissingData(f"there is no file {str(file)!r}; give a CSV with the columns {columns}") from None
     except IsADirectoryError:
         raise InvalidRequest(f"{str(file)!r} is a folder; name a CSV file") from None
     except (UnicodeDecodeError, csv.Error) as error:

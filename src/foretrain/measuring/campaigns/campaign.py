@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from foretrain.decoding import (
-    DURATION,
+    SECONDS,
     TEXT,
     Kind,
     Unreadable,
@@ -143,8 +143,8 @@ class Campaign(Axes):
     sample: int | None = option(whole_number(1), "Trials drawn from the grid at random.")
     seed: int = option(whole_number(0), "Seed of the sample and of the order.", default=0)
     steps: int | None = option(whole_number(3), "Steps of a trial.")
-    seconds: float = option(DURATION, "About how long a trial trains, unless `steps` is given.", default=2.0)
-    timeout: float = option(DURATION, "A trial that takes longer is stopped.", default=120.0)
+    seconds: float = option(SECONDS, "About how long a trial trains, unless `steps` is given.", default=2.0)
+    timeout: float = option(SECONDS, "A trial that takes longer is stopped.", default=120.0)
     repeats: int = option(whole_number(1), "How often each setting is run.", default=1)
     order: str = option(choice("random", "grid"), "Order of the trials.", default="random")
     memory: float | None = option(_MEMORY, "Memory that one worker may allocate.")

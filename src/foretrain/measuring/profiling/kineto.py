@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from foretrain.errors import InvalidData, InvalidRequest
+from foretrain.errors import InvalidData, InvalidRequest, MissingData
 
 OPERATOR, ANNOTATION, PYTHON = "cpu_op", "user_annotation", "python_function"
 KERNELS = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
@@ -113,7 +113,7 @@ def _content(file: Path) -> Any:
     try:
         raw = file.read_bytes()
     except FileNotFoundError:
-        raise InvalidRequest(f"there is no trace file {str(file)!r}") from None
+        raise MissingData(f"there is no trace file {str(file)!r}; {_HOW}") from None
     except IsADirectoryError:
         raise InvalidRequest(f"{str(file)!r} is a folder; name a trace file") from None
     try:

@@ -11,13 +11,16 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from statistics import fmean, quantiles
 from typing import Any
 
+from foretrain.facts.links import topologies
 from foretrain.facts.sheets import data_root
 
 FILE = "collectives.json"
 NVLINK, PCIE, NETWORK = "nvlink", "pcie", "network"
 HOST_BRIDGE = "host-bridge"
+_DEVICES = (2, 4, 8)
 _TECHNOLOGIES = {"nvlink": NVLINK, "nvswitch": NVLINK, "xgmi": NVLINK, "pcie": PCIE}
 
 
@@ -80,12 +83,16 @@ class Calibration:
         return self.links.get(link_id) or LinkFit(behaviour.share, 1.0, behaviour.in_switch_share)
 
     def is_measured(self, link_id: str, topology: str) -> bool:
-        """Whether a link was measured; under a host bridge, in that topology."""
-        fit = self.links.get(link_id)
-        return fit is not None and (topology != HOST_BRIDGE or topology in fit.contention)
+        """Whether a link was measured and is the same in all machines: hosts without peer access are not."""
+        shared = topologies().find(topology)
+        return link_id in self.links and (shared is None or shared.has_peers)
 
     def spread(self, kind: str, link_id: str, topology: str) -> Spread:
-        """Quantiles of measured / predicted for a link."""
+        """Quantiles of measured / predicted for a link; without peer access those among such hosts."""
+        shared = topologies().find(topology)
+        if shared is not None and not shared.has_peers:
+            among = unseen_spread(dict(enumerate(shared.exponents)))
+            return Spread(among["p10"], among["p90"])
         known = self.measured if self.is_measured(link_id, topology) else self.unmeasured
         return known[technology(kind)]
 
@@ -93,6 +100,17 @@ class Calibration:
 def technology(kind: str) -> str:
     """The technology of a kind of link."""
     return _TECHNOLOGIES.get(kind, NETWORK)
+
+
+def unseen_spread(machines: Mapping[Any, float]) -> dict[str, float]:
+    """Quantiles of measured / predicted of 2, 4 and 8 devices of a machine, predicted from the others."""
+    ratios = sorted(
+        (devices / 2) ** (own - fmean(value for other, value in machines.items() if other != name))
+        for name, own in machines.items()
+        for devices in _DEVICES
+    )
+    p10, p50, p90 = quantiles(ratios, n=10, method="inclusive")[::4]
+    return {"p10": p10, "p50": p50, "p90": p90, "cases": len(ratios)}
 
 
 @cache

@@ -1,10 +1,10 @@
 """The network of a cluster: one tier of links inside a node and one between nodes, at achieved rates.
 
 **Facts.** A known node has its own links. Otherwise the links are those of machines with the same device (an
-H100 SXM is on an NVSwitch), else the device's PCI Express lanes: through switches, or under a host bridge if
+H100 SXM is on an NVSwitch), else the device's PCI Express lanes: through switches, or through host memory if
 the device has no peer access. Such assumptions are listed in `notes`. Links given by name override both:
 `LINK` or `LINK:COUNT`, where COUNT is the number of network cards of a node (`infiniband-ndr:8`) or of links
-of a device (`nvlink2:6`).
+of a device (`nvlink2:6`); PCI Express with its topology, `pcie4-x16@host-bridge`, or the topology alone.
 
 **Meshes.** Where devices have direct links (DGX-1: a hybrid cube mesh) the rate depends on which devices take
 part. A ring is a Hamiltonian cycle through them; each cycle is used in both directions, so a set of
@@ -12,8 +12,9 @@ link-disjoint cycles gives twice as many rings, each at the rate of one link. Tw
 links count once. Without a cycle a tree remains, which sends n bytes over each of its links in both
 directions: 2(p-1)/p rings.
 
-**Host bridges** are shared. With d active devices, each gets (2/d)^c of the rate of a pair: c is 1 for a bus
-of fixed capacity and 0 for a switch; it is fitted.
+**PCI Express is shared.** With d active devices, each gets (2/d)^c of the rate of a pair: c is 1 for a bus of
+fixed capacity and 0 for a switch without contention. It is a fact of the topology (`facts/links.py`), or of
+the node where that very machine was measured.
 
 **TCP flows.** Between nodes a ring is one flow in each direction, and clouds limit the rate of one flow: on
 EC2, 5 Gbit/s of 50. The gradients of Sia's four-GPU T4 nodes reached 0.5 to 0.8 GB/s, which agrees.
@@ -36,11 +37,10 @@ from itertools import pairwise, permutations
 from foretrain.errors import InvalidRequest, MissingData
 from foretrain.facts.devices import Device
 from foretrain.facts.hardware import Hardware
-from foretrain.facts.links import Link, link, links, planned_share
+from foretrain.facts.links import Link, link, links, planned_share, topologies
 from foretrain.facts.nodes import Node, nodes
 from foretrain.facts.sheets import Kind
 from foretrain.prediction.collectives.calibration import (
-    HOST_BRIDGE,
     NETWORK,
     Calibration,
     calibration,
@@ -116,8 +116,9 @@ def _disjoint(
 
 
 LINK_FORM = "LINK[:COUNT]"
-MESH, PCIE_SWITCH = "nvlink-mesh", "pcie-switch"
-_TOPOLOGIES = {"nvswitch": "nvswitch", "nvlink": MESH, "xgmi": MESH, "pcie": HOST_BRIDGE}
+INSIDE_FORM = "LINK[@TOPOLOGY][:COUNT]"
+MESH, PCIE_SWITCH, HOST_MEMORY = "nvlink-mesh", "pcie-switch", "host-memory"
+_TOPOLOGIES = {"nvswitch": "nvswitch", "nvlink": MESH, "xgmi": MESH}
 _REFERENCE = "nvidia"
 _THIS_MACHINE, _LOOPBACK = "here", "ethernet-40g"
 """Workers of the present machine exchange over its virtual network, which no cable limits."""
@@ -156,7 +157,8 @@ class Tier:
     @property
     def peer_access(self) -> bool:
         """Whether devices access each other's memory without staging in host memory."""
-        return self.topology != HOST_BRIDGE and technology(self.kind) != NETWORK
+        known = topologies().find(self.topology)
+        return technology(self.kind) != NETWORK and (known is None or known.has_peers)
 
     def bytes_per_second_among(self, members: int, active: int, flows: int = 1) -> float:
         """The rate of one of `members` devices of a node while `active` devices of the node communicate.
@@ -199,6 +201,7 @@ class _Selected:
     mesh: str = ""
     note: str = ""
     flow_bytes_per_second: float | None = None
+    sharing_exponent: float | None = None
 
 
 def network_of(
@@ -212,7 +215,7 @@ def network_of(
     machines = [hardware.node] if hardware.node else list(_nodes_with(hardware.device.id))
     inside = outside = None
     if hardware.devices_per_node > 1:
-        inside = _named_inside(intra) if intra else _known_inside(hardware, machines)
+        inside = _named_inside(intra, hardware.device) if intra else _known_inside(hardware, machines)
     if hardware.nodes > 1:
         outside = _named_outside(inter) if inter else _known_outside(hardware, machines)
     return Network(
@@ -266,11 +269,22 @@ def _parsed(text: str) -> tuple[Link, int]:
     return link(match.group(1)), int(match.group(2) or 1)
 
 
-def _named_inside(text: str) -> _Selected:
-    named, count = _parsed(text)
+def _named_inside(text: str, device: Device) -> _Selected:
+    """A link by name; PCI Express in the topology given after `@`, or alone, else that of the device."""
+    if text.strip() in topologies():
+        return replace(_lanes(device, text.strip()), assumed=False, note="")
+    name, at, rest = text.partition("@")
+    topology, colon, count_text = rest.partition(":")
+    named, count = _parsed(f"{name}{colon}{count_text}" if at else text)
     if technology(named.kind) == NETWORK:
         near = ", ".join(name for name, each in links().items() if technology(each.kind) != NETWORK)
         raise InvalidRequest(f"{named.id} connects nodes, not devices of a node; links inside a node: {near}")
+    if named.kind == "pcie":
+        return _shared(named, count, device, topologies()[topology.strip()].id if at else None)
+    if at:
+        raise InvalidRequest(
+            f"{text!r}: only PCI Express has a topology (pcie4-x16@{PCIE_SWITCH}); write {named.id} alone"
+        )
     return _selected(named, count, _TOPOLOGIES[named.kind], assumed=False)
 
 
@@ -294,6 +308,8 @@ def _selected(
 
 def _known_inside(hardware: Hardware, machines: Sequence[Node]) -> _Selected:
     device = hardware.device
+    if hardware.node is None and not device.has_pcie_peer_access and device.form == "pcie":
+        machines = [each for each in machines if each.intra.kind != "pcie"]  # hosts of GeForce cards differ
     if machines:
         (kind, _), _ = Counter((each.intra.id, each.intra_topology) for each in machines).most_common(1)[0]
         node = next(each for each in machines if each.intra.id == kind)
@@ -303,7 +319,9 @@ def _known_inside(hardware: Hardware, machines: Sequence[Node]) -> _Selected:
         note = f"devices of a node assumed to be connected as in {node.name}: {node.intra.name}"
         mesh = node.sheet.text("mesh_links") if node.sheet.has("mesh_links") else ""
         count = int(node.sheet.number("intra_links_per_device"))
-        return _selected(node.intra, count, node.intra_topology, assumed, mesh, note if guessed else "")
+        exponent = node.sheet.number("sharing_exponent") if node.sheet.has("sharing_exponent") else None
+        known = _selected(node.intra, count, node.intra_topology, assumed, mesh, note if guessed else "")
+        return replace(known, sharing_exponent=exponent)
     if device.form != "pcie":
         for quantity in ("nvlink", "xgmi"):
             if device.sheet.has(f"{quantity}_bytes_per_second_per_direction"):
@@ -327,18 +345,25 @@ def _own_links(device: Device, kind: str) -> _Selected:
     return _Selected(kind, kind, each, planned_share() * each, peers, MESH, source, True, mesh, note)
 
 
-def _lanes(device: Device) -> _Selected:
+def _lanes(device: Device, topology: str | None = None) -> _Selected:
+    """The PCI Express lanes of a device, in a topology or that which is usual for it."""
     if not device.sheet.has("pcie_generation"):
         raise MissingData(
-            f"the links between several {device.id} of a node are unknown; set links to {LINK_FORM}, e.g. "
+            f"the links between several {device.id} of a node are unknown; set links to {INSIDE_FORM}, e.g. "
             "pcie4-x16"
         )
     lanes = link(f"pcie{device.sheet.number('pcie_generation'):g}-x{device.sheet.number('pcie_lanes'):g}")
-    if not device.has_pcie_peer_access:
-        note = f"devices of a node assumed to be connected by {lanes.name} under one host bridge"
-        return _selected(lanes, 1, HOST_BRIDGE, assumed=True, note=note)
-    note = f"devices of a node assumed to be connected by {lanes.name} through switches, as peers"
-    return _selected(lanes, 1, PCIE_SWITCH, assumed=True, note=note)
+    return _shared(lanes, 1, device, topology)
+
+
+def _shared(lanes: Link, count: int, device: Device, topology: str | None) -> _Selected:
+    """PCI Express in a topology; if none is given, switches for devices that are peers, else host memory."""
+    if topology is not None:
+        return _selected(lanes, count, topologies()[topology].id, assumed=False)
+    usual = topologies()[PCIE_SWITCH if device.has_pcie_peer_access else HOST_MEMORY]
+    others = ", ".join(f"{lanes.id}@{name}" for name in topologies() if name != usual.id)
+    note = f"devices of a node assumed to be connected by {lanes.name} {usual.name} (else `links`: {others})"
+    return _selected(lanes, count, usual.id, assumed=True, note=note)
 
 
 def _known_outside(hardware: Hardware, machines: Sequence[Node]) -> _Selected:
@@ -375,7 +400,10 @@ def _inside_tier(selected: _Selected, hardware: Hardware, known: Calibration) ->
     rings = rings_by_size(selected.mesh) if selected.mesh else ()
     per_link = min(fit.share * selected.planned_bytes_per_second, selected.nominal_bytes_per_second)
     alone = per_link if rings else per_link * selected.count
-    contention = fit.contention.get(selected.topology, behaviour.contention.get(selected.topology, 0.0))
+    topology = topologies().find(selected.topology)
+    contention = selected.sharing_exponent
+    if contention is None:
+        contention = 0.0 if topology is None else topology.sharing_exponent
     tier = Tier(
         name=selected.link_id if selected.count == 1 else f"{selected.count} x {selected.link_id}",
         kind=selected.kind,

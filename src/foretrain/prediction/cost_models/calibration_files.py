@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from foretrain.errors import InvalidData, InvalidRequest
+from foretrain.errors import InvalidData, InvalidRequest, MissingData
 from foretrain.facts.user_data import user_data_dir, write_atomically
 
 FORMAT = "foretrain-calibration"
@@ -86,7 +86,9 @@ def read_calibration(file: Path) -> CalibrationFile:
     try:
         changed = file.stat().st_mtime_ns
     except FileNotFoundError:
-        raise InvalidRequest(f"there is no calibration file {str(file)!r}") from None
+        raise MissingData(
+            f"there is no calibration file {str(file)!r}; give one that `calibrate export` wrote"
+        ) from None
     return _read(file, changed)
 
 
@@ -96,7 +98,7 @@ def _read(file: Path, changed: int) -> CalibrationFile:
     try:
         raw = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidData(str(file), f"cannot be read ({error})") from error
+        raise InvalidData(str(file), f"cannot be read ({error}); name an exported file") from error
     except ValueError as error:
         raise InvalidData(str(file), f"is not JSON or is truncated ({error}); export it again") from error
     if not isinstance(raw, dict) or raw.get("format") != FORMAT:

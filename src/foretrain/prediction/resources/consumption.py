@@ -168,7 +168,7 @@ def timeline_consumption(
 ) -> Consumption:
     """The consumption of an evaluated step, by its timeline."""
     if sample_seconds is not None and not sample_seconds > 0:
-        raise InvalidRequest(f"sample_seconds must be above 0, got {sample_seconds}")
+        raise InvalidRequest(f"`sample_every` must be above 0, got {sample_seconds}")
     cycle = worker_cycle(pace)
     interval = sample_seconds or cycle.period_seconds / _SAMPLES_PER_CYCLE
     total = pace.total.quantiles

@@ -133,6 +133,6 @@ def _given(text: str) -> dict[str, str]:
         if name not in known:
             raise InvalidRequest(f"strategy {text!r}: {name!r} is not one of {', '.join(known)}")
         if name in given:
-            raise InvalidRequest(f"strategy {text!r} gives {name} twice")
+            raise InvalidRequest(f"strategy {text!r} gives {name} twice; give it once")
         given[name] = value
     return given

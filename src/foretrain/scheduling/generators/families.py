@@ -110,4 +110,6 @@ def _families() -> Iterator[Family]:
 @cache
 def families() -> Registry[Family]:
     """All families by name."""
-    return Registry("family of problems", _families(), name=lambda each: each.name)
+    known = tuple(_families())
+    hint = f"Known: {', '.join(each.name for each in known)}"
+    return Registry("family of problems", known, name=lambda each: each.name, hint=hint)

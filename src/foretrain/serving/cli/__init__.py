@@ -31,7 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         exit_code = 0
     except OSError as error:  # a full disk, a file that may not be read
         about = f" ({error.filename})" if error.filename else ""
-        fail(f"the system refused: {error.strerror or error}{about}", BackendFailed.exit_code)
+        reason = f"{error.strerror or error}{about}; check the path and its permissions"
+        fail(f"the system refused: {reason}", BackendFailed.exit_code)
     except KeyboardInterrupt:
         exit_code = INTERRUPTED
     except click.ClickException as error:
@@ -53,6 +54,11 @@ def _run(arguments: list[str]) -> int:
     from foretrain.serving.cli.app import COMPLETION_VARIABLE, app
 
     if COMPLETION_VARIABLE in os.environ:
+        from click.shell_completion import add_completion_class
+
+        from foretrain.serving.cli.completion import BashWithColons
+
+        add_completion_class(BashWithColons)
         app.main(arguments, prog_name="foretrain", complete_var=COMPLETION_VARIABLE)
     try:
         with app.make_context("foretrain", arguments or ["--help"]) as context:
@@ -93,5 +99,5 @@ def _usage(error: Exception) -> str:
     """What is wrong with the command as typed, and where its options are described."""
     format_message = getattr(error, "format_message", lambda: str(error))
     context = getattr(error, "ctx", None)
-    where = f" (see {context.command_path} --help)" if context is not None else ""
+    where = f" (see {'foretrain' if context is None else context.command_path} --help)"
     return " ".join(format_message().split()).removesuffix(".") + where

@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any
 from foretrain.decoding import FILE, SWITCH, TEXT, number, option
 from foretrain.serving.cli.frame import Command, CommandFamily, Output, check_file, write_file
 from foretrain.serving.requests import Request
-from foretrain.serving.requests.groups import MODEL_NAME, BatchField, PhaseFields, StepFields
+from foretrain.serving.requests.groups import (
+    HERE,
+    MODEL,
+    MODEL_NAME,
+    STORED,
+    TRACES,
+    BatchField,
+    PhaseFields,
+    StepFields,
+)
 
 if TYPE_CHECKING:
     from foretrain.learning.user_calibration.fitting import Accuracy, WorkerFit
@@ -28,37 +37,51 @@ class CalibrateRequest(Request, BatchField, StepFields, PhaseFields):
     """Your own timings, this machine, stored runs, or a profiler's trace."""
 
     VERB = "calibrate"
-    COMMON = (
-        "here", "seconds", "runs", "model", "device", "campaign", "store", "held_out", "trace", "on", "batch",
-        "json",
-    )  # fmt: skip
+    COMMON = ("here", "runs", "trace", "json")
 
     timings: Path | None = option(
         FILE, "CSV of model,device,batch,step_seconds and optional columns of options.", positional=True,
         metavar="TIMINGS",
     )  # fmt: skip
     here: bool = option(
-        SWITCH, "Time operators on this machine: its GPU, or its CPU as `here`.", default=False
+        SWITCH, "Time operators on this machine: its GPU, or its CPU as `here`.", default=False, panel=HERE
     )
-    seconds: float = option(number(at_least=0.1), "With `here`: how long to measure.", default=75.0)
-    runs: bool = option(SWITCH, "Fit this machine to stored runs of CPU workers.", default=False)
+    seconds: float = option(
+        number(at_least=0.1), "With `here`: how long to measure.", default=75.0, panel=HERE
+    )
+    runs: bool = option(
+        SWITCH, "Fit this machine to stored runs of CPU workers.", default=False, panel=STORED
+    )
     model: str | None = option(
-        MODEL_NAME, "With `runs`: only runs of this model. With `trace`: the traced model.", complete="model"
+        MODEL_NAME,
+        "With `runs`: only runs of this model. With `trace`: the traced model.",
+        complete="model",
+        panel=MODEL,
     )
-    device: str | None = option(TEXT, "With `runs`: only runs on this device.", complete="device")
-    campaign: str | None = option(TEXT, "With `runs`: only runs of this campaign.", metavar="NAME")
+    device: str | None = option(
+        TEXT, "With `runs`: only runs on this device.", complete="device", panel=STORED
+    )
+    campaign: str | None = option(
+        TEXT, "With `runs`: only runs of this campaign.", metavar="NAME", panel=STORED
+    )
     store: str | None = option(
-        TEXT, "With `runs`: the store, a file or a database URL (default: yours).", metavar="URL"
+        TEXT,
+        "With `runs`: the store, a file or a database URL (default: yours).",
+        metavar="URL",
+        panel=STORED,
     )
     held_out: str = option(
         TEXT,
         "With `runs`: models to test on: `each` left out in turn, or `half` of them or names, never fitted.",
         default="each",
         metavar="MODELS",
+        panel=STORED,
     )
-    trace: Path | None = option(FILE, "A trace of torch.profiler, .json or .json.gz, of `model` on `on`.")
+    trace: Path | None = option(
+        FILE, "A trace of torch.profiler, .json or .json.gz, of `model` on `on`.", panel=TRACES
+    )
     on: str | None = option(
-        TEXT, "With `trace`: the device it was made on.", metavar="DEVICE", complete="device"
+        TEXT, "With `trace`: the device it was made on.", metavar="DEVICE", complete="device", panel=TRACES
     )
 
 
@@ -207,6 +230,10 @@ def _steps_object(steps: tuple[MeasuredStep, ...], stored: int) -> dict[str, Any
     }  # fmt: skip
 
 
+_ODD = 3.0
+"""Timings farther from their prediction are pointed out: below this, devices and software do differ."""
+
+
 def _show_steps(steps: tuple[MeasuredStep, ...], stored: int) -> None:
     from foretrain.prediction.cost_models.user_timings import measurements_file
     from foretrain.serving.cli.terminal import Column, print_line, print_table
@@ -226,6 +253,14 @@ def _show_steps(steps: tuple[MeasuredStep, ...], stored: int) -> None:
     titles = ("batch", "measured", "predicted", "ratio")
     columns = [Column("model"), Column("device"), *(Column(title, right=True) for title in titles)]
     print_table(columns, rows)
+    odd = [step for step in steps if not 1 / _ODD < step.step_seconds / step.predicted_seconds < _ODD]
+    if odd:
+        first = odd[0].configuration
+        print_line(
+            f"Caution: {len(odd)} of {len(steps)} timings are more than {_ODD:g} times off their prediction "
+            f"(first: {first.model} on {first.device}); check unit, batch and precision, or undo it with "
+            f"`foretrain calibrate forget timings-{first.device}`."
+        )
     print_line(f"Timings kept in {measurements_file()} to correct later predictions: {stored}.")
 
 

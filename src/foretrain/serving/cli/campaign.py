@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from foretrain.decoding import FILE, SWITCH, TEXT, Kind, Unreadable, option, whole_number
 from foretrain.serving.cli.frame import Command, Output
 from foretrain.serving.requests import Request
+from foretrain.serving.requests.groups import STORED
 
 if TYPE_CHECKING:
     from foretrain.measuring.campaigns.campaign import Campaign
@@ -42,7 +43,9 @@ class CampaignRequest(Request):
 
     file: Path = option(FILE, "Campaign file (YAML).", required=True, positional=True, metavar="FILE")
     on: str | None = option(_PLACE, "Run on a Ray cluster, by default the one of this machine's environment.")
-    store: str | None = option(TEXT, "Store of the results: a file or a database URL.", metavar="URL")
+    store: str | None = option(
+        TEXT, "Store of the results: a file or a database URL.", metavar="URL", panel=STORED
+    )
     limit: int | None = option(whole_number(1), "Most trials to run this time.")
     dry_run: bool = option(SWITCH, "List the trials without running them.", default=False)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from foretrain.decoding import SWITCH, option
 from foretrain.serving.cli.frame import Command, Output
 from foretrain.serving.requests import DevicesRequest
+from foretrain.serving.requests.groups import HERE
 
 if TYPE_CHECKING:
     from foretrain.facts.devices import Device
@@ -19,7 +20,7 @@ class DevicesOutput(Output):
     """What `devices` does besides listing."""
 
     measure_here: bool = option(
-        SWITCH, "Measure this machine's CPU and add it as the device `here`.", default=False
+        SWITCH, "Measure this machine's CPU and add it as the device `here`.", default=False, panel=HERE
     )
 
 

@@ -6,9 +6,10 @@ function to run. It is imported when its command is run, so that `foretrain --he
 
 from __future__ import annotations
 
+import difflib
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import click
 
 from foretrain.decoding import SWITCH, Option, decode, option, options
 from foretrain.errors import ForetrainError, InvalidData
+from foretrain.serving.cli.completion import COMPLETERS, Completer, choices
 from foretrain.serving.requests import COMMON, OUTPUT, PANELS, Request, request_from
 from foretrain.serving.wording import as_flags, flag
 
@@ -42,7 +44,7 @@ def check_file(flag: str, file: Path | None) -> None:
     if file.is_dir():
         raise InvalidRequest(f"{flag} {file} is a folder: name a file")
     if not file.absolute().parent.is_dir():
-        raise InvalidRequest(f"{flag} {file}: there is no folder {file.parent}")
+        raise InvalidRequest(f"{flag} {file}: there is no folder {file.parent}; make it first")
 
 
 def write_file(flag: str, file: Path, text: str) -> None:
@@ -103,7 +105,7 @@ class FamilyGroup(click.Group):
             word: PanelCommand(declared, word, text) for word, (text, declared) in family.commands.items()
         }
         default = family.default
-        self._default = PanelCommand(default, name, summary) if default is not None else None
+        self.default = PanelCommand(default, name, summary) if default is not None else None
         after = () if default is None else (default.details, _examples(default.examples))
         text = "\n\n".join(filter(None, (summary, family.details, *after)))
         super().__init__(name, commands=commands, help=text)
@@ -117,15 +119,23 @@ class FamilyGroup(click.Group):
     ) -> click.Context:
         """That of the default command where the first word is no command of the family."""
         is_of_family = bool(args) and args[0] in {*self.commands, "-h", "--help"}
-        if self._default is not None and not is_of_family:
-            return self._default.make_context(info_name, args, parent, **extra)
+        if self.default is not None and not is_of_family:
+            self._refuse_mistyped(info_name, args, parent)
+            return self.default.make_context(info_name, args, parent, **extra)
         return super().make_context(info_name, args or ["--help"], parent, **extra)
+
+    def _refuse_mistyped(self, name: str | None, args: list[str], parent: click.Context | None) -> None:
+        """A word that is almost a command of the family, and no file, is that command mistyped."""
+        near = difflib.get_close_matches(args[0], self.commands, cutoff=0.75) if args else []
+        if near and not Path(args[0]).exists():
+            context = click.Context(self, parent=parent, info_name=name)
+            context.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(map(repr, near))}?")
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The options of the default command follow those of the family."""
-        if self._default is not None:
-            self._default.format_usage(ctx, formatter)
-            self._default.format_options(ctx, formatter)
+        if self.default is not None:
+            self.default.format_usage(ctx, formatter)
+            self.default.format_options(ctx, formatter)
 
 
 class PanelCommand(click.Command):
@@ -150,7 +160,7 @@ class PanelCommand(click.Command):
                 required=declared.is_required,
                 nargs=-1 if declared.kind.many else 1,
                 metavar=f"{declared.metavar}{'...' if declared.kind.many else ''}",
-                shell_complete=_COMPLETERS.get(declared.complete),
+                shell_complete=_completer(declared),
             )
         return click.Option(
             [declared.name, *_declarations(declared, self._switches)],
@@ -158,7 +168,7 @@ class PanelCommand(click.Command):
             is_flag=declared.kind.is_switch,
             multiple=declared.kind.many,
             metavar=declared.metavar or None,
-            shell_complete=_COMPLETERS.get(declared.complete),
+            shell_complete=_completer(declared),
         )
 
     def _run(self, **given: Any) -> int | None:
@@ -270,6 +280,19 @@ def _default(declared: Option) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
+def spellings(command: Command, declared: Option) -> tuple[str, ...]:
+    """The flags of an option on a command line: `--prefetch`, `--no-overlap`."""
+    written = _declarations(declared, bool(command.request.TAKES_WORKLOAD_FILE))
+    return tuple(flag for each in written for flag in each.split("/"))
+
+
+def _completer(declared: Option) -> Completer | None:
+    """What shells complete an option from."""
+    if declared.kind.choices:
+        return choices(declared.kind.choices)
+    return COMPLETERS.get(declared.complete)
+
+
 def _once(value: Any) -> Any:
     """The value of an option that may be repeated and was not."""
     return value[0] if isinstance(value, tuple) and len(value) == 1 else value
@@ -283,32 +306,3 @@ def _write(formatter: click.HelpFormatter, title: str, rows: Sequence[Row]) -> N
     if rows:
         with formatter.section(title):
             formatter.write_dl(rows)
-
-
-def _starting_with(incomplete: str, names: Iterable[str]) -> list[str]:
-    return [name for name in names if name.startswith(incomplete.lower())]
-
-
-def _complete_device(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
-    from foretrain.facts.devices import devices
-
-    return _starting_with(incomplete, devices())
-
-
-def _complete_provider(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
-    from foretrain.facts.providers import providers
-
-    return _starting_with(incomplete, providers())
-
-
-def _complete_model(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
-    from foretrain.workloads.zoo import zoo
-
-    return _starting_with(incomplete, zoo())
-
-
-_COMPLETERS: Mapping[str, Callable[[click.Context, click.Parameter, str], list[str]]] = {
-    "device": _complete_device,
-    "provider": _complete_provider,
-    "model": _complete_model,
-}

@@ -11,6 +11,7 @@ from foretrain.errors import InvalidRequest, MissingData
 from foretrain.learning.resources.options import GROUPINGS, NETWORKS, READOUTS
 from foretrain.serving.cli.frame import Command, Output
 from foretrain.serving.requests import OUTPUT, Request
+from foretrain.serving.requests.groups import FIT, STORED
 
 if TYPE_CHECKING:
     from foretrain.learning.resources.learn import Learned
@@ -22,30 +23,39 @@ class LearnResourcesRequest(Request):
     """Which runs an Inspector is trained on, and how."""
 
     VERB = "learn resources"
-    COMMON = ("runs", "model", "campaign", "out", "start", "members", "seed", "json")
+    COMMON = ("runs", "model", "start", "out", "json")
 
     runs: Path | None = option(
         FILE,
         "Parquet file of runs, as `foretrain runs export` writes it (default: the store).",
         metavar="FILE",
+        panel=STORED,
     )
-    store: str | None = option(TEXT, "The store of runs, if not the default one.", metavar="FILE|URL")
-    model: tuple[str, ...] = option(texts(), "Only runs of these models.", default=())
+    store: str | None = option(
+        TEXT, "The store of runs, if not the default one.", metavar="FILE|URL", panel=STORED
+    )
+    model: tuple[str, ...] = option(texts(), "Only runs of these models.", default=(), panel=STORED)
     strategy: tuple[str, ...] = option(
-        texts(by_comma=False), "Only runs with these strategies, e.g. for a transfer.", default=()
+        texts(by_comma=False),
+        "Only runs with these strategies, e.g. for a transfer.",
+        default=(),
+        panel=STORED,
     )
-    network: str = option(choice(*NETWORKS), "Graph network.", default="gcn")
-    readout: str = option(choice(*READOUTS), "Readout of the graph.", default="set2set")
-    grouping: str = option(choice(*GROUPINGS), "Grouping of the operators.", default="proportional")
+    network: str = option(choice(*NETWORKS), "Graph network.", default="gcn", panel=FIT)
+    readout: str = option(choice(*READOUTS), "Readout of the graph.", default="set2set", panel=FIT)
+    grouping: str = option(
+        choice(*GROUPINGS), "Grouping of the operators.", default="proportional", panel=FIT
+    )
     start: Path | None = option(
         FILE,
         "Transfer this Inspector (its JSON, or `shipped`) instead of training a new one.",
         metavar="FILE",
+        panel=FIT,
     )
-    epochs: int = option(whole_number(1), "Most epochs of a member.", default=400)
-    members: int = option(whole_number(1), "Members of the ensemble.", default=3)
-    folds: int = option(whole_number(2), "Folds of models left out for the accuracy.", default=5)
-    seed: int = option(whole_number(0), "Seed of all that is random.", default=0)
+    epochs: int = option(whole_number(1), "Most epochs of a member.", default=400, panel=FIT)
+    members: int = option(whole_number(1), "Members of the ensemble.", default=3, panel=FIT)
+    folds: int = option(whole_number(2), "Folds of models left out for the accuracy.", default=5, panel=FIT)
+    seed: int = option(whole_number(0), "Seed of all that is random.", default=0, panel=FIT)
     out: Path | None = option(
         FILE, "JSON to write, the weights beside it (default: your own Inspector, which `resources` uses).",
         panel=OUTPUT,

@@ -128,6 +128,9 @@ def _place(request: MeasureRequest) -> tuple[int, int]:
     from foretrain.errors import InvalidRequest
 
     if request.join is None:
+        for name in ("node", "nodes"):
+            if getattr(request, name) is not None:
+                raise InvalidRequest(f"`{name}` is for several nodes that share a folder: give `join` too")
         return 0, 1
     node = (
         request.node if request.node is not None else _number("node-rank", request.command, _NODE_VARIABLES)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from foretrain.decoding import FILE, TEXT, option
 from foretrain.serving.cli.frame import Command, Output
 from foretrain.serving.requests import OffersRequest
+from foretrain.serving.requests.groups import PRICES
 
 if TYPE_CHECKING:
     from foretrain.facts.offers import Offer
@@ -21,23 +22,31 @@ if TYPE_CHECKING:
 class OffersOutput(Output):
     """What `offers` does besides listing."""
 
-    refresh: Path | None = option(FILE, "Import a newer price file (CSV in SkyPilot's layout).")
-    as_of: str | None = option(TEXT, "Date of that file, if its name has none.", metavar="YYYY-MM-DD")
+    refresh: Path | None = option(FILE, "Import a newer price file (CSV in SkyPilot's layout).", panel=PRICES)
+    as_of: str | None = option(
+        TEXT, "Date of that file, if its name has none.", metavar="YYYY-MM-DD", panel=PRICES
+    )
 
 
 def run(request: OffersRequest, output: OffersOutput) -> None:
     """List offers, or import a file of newer ones."""
+    from foretrain.errors import InvalidRequest
     from foretrain.serving import verbs
-    from foretrain.serving.cli.terminal import print_json
+    from foretrain.serving.cli.terminal import print_json, print_line
+    from foretrain.serving.wording import as_flags, sentence
 
     if output.refresh is not None:
         _refresh(output.refresh, output.as_of, output.json)
         return
+    if output.as_of is not None:
+        raise InvalidRequest("--as-of is the date of --refresh FILE: give that too")
     listed = verbs.offers(request)
     if output.json:
         print_json(listed)
-    else:
+    elif listed:
         _show(listed, request.spot)
+    else:
+        print_line(sentence(as_flags(verbs.contradicting_filters(request))))
 
 
 COMMAND = Command(
@@ -55,9 +64,6 @@ def _show(offers: tuple[Offer, ...], spot: bool) -> None:
     from foretrain.serving.cli.terminal import Column, print_line, print_table
     from foretrain.units import format_bytes, format_money
 
-    if not offers:
-        print_line("No offer matches. Loosen a filter, or see the past with --historical.")
-        return
     shown = [
         (Column("cloud", style="bold"), [offer.provider for offer in offers]),
         (Column("instance", least=20), [offer.instance or "-" for offer in offers]),

@@ -50,8 +50,8 @@ class PlanOutput(Output):
         TEXT, "Write a launch file: torchrun, slurm, skypilot or ray.", panel=OUTPUT, metavar="LAUNCHER"
     )
     emit_to: Path | None = option(FILE, "File to write it to, instead of its own name here.", panel=OUTPUT)
-    script: str = option(
-        TEXT, "Command that the launch file starts.", default="train.py", panel=OUTPUT, metavar="COMMAND"
+    script: str | None = option(
+        TEXT, "Command that the launch file starts (default: train.py).", panel=OUTPUT, metavar="COMMAND"
     )
     html: Path | None = option(FILE, "Write the report as one self-contained page.", panel=OUTPUT)
     check: bool = option(
@@ -97,6 +97,8 @@ def _check_files(output: PlanOutput) -> None:
         launch_targets()[output.emit]
     elif output.emit_to is not None:
         raise InvalidRequest("--emit-to is the file of --emit: give that too")
+    elif output.script is not None:
+        raise InvalidRequest("--script is the command of a launch file: give --emit LAUNCHER too")
     check_file("--html", output.html)
     check_file("--emit-to", output.emit_to)
 
@@ -123,7 +125,7 @@ def _write_launch_file(answer: Frontier, output: PlanOutput, launcher: str) -> s
     from foretrain.errors import InvalidRequest
     from foretrain.planning.launch_files.catalogue import launch_file, launch_plan, launch_targets
 
-    launched = launch_file(launcher, launch_plan(answer, output.script))
+    launched = launch_file(launcher, launch_plan(answer, output.script or "train.py"))
     file = output.emit_to or Path(launched.file_name)
     if output.emit_to is None and file.exists():
         raise InvalidRequest(f"{file} exists already: move it away, or name a file with --emit-to")

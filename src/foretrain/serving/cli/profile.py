@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from foretrain.decoding import FILE, SWITCH, TEXT, number, option
 from foretrain.serving.cli.frame import Command, Output
 from foretrain.serving.requests import OUTPUT, Request
-from foretrain.serving.requests.groups import BatchField, ModelField, PhaseFields, StepFields
+from foretrain.serving.requests.groups import HERE, TRACES, BatchField, ModelField, PhaseFields, StepFields
 
 if TYPE_CHECKING:
     from foretrain.measuring.profiling.comparison import Compared, Profile
@@ -25,14 +25,22 @@ class ProfileRequest(Request, ModelField, BatchField, StepFields, PhaseFields):
     VERB = "profile"
     COMMON = ("here", "trace", "on", "batch", "seq_len", "image_size", "precision", "optimizer", "json")
 
-    here: bool = option(SWITCH, "Run the model on this machine: its GPU, else its CPU.", default=False)
+    here: bool = option(
+        SWITCH, "Run the model on this machine: its GPU, else its CPU.", default=False, panel=HERE
+    )
     trace: Path | None = option(
-        FILE, "Read a trace that torch.profiler exported on another machine, .json or .json.gz."
+        FILE, "Read a trace that torch.profiler exported on another machine, .json or .json.gz.", panel=TRACES
     )
     on: str | None = option(
-        TEXT, "The device that `trace` was made on, e.g. rtx3090.", metavar="DEVICE", complete="device"
+        TEXT,
+        "The device that `trace` was made on, e.g. rtx3090.",
+        metavar="DEVICE",
+        complete="device",
+        panel=TRACES,
     )
-    seconds: float = option(number(at_least=0.1), "With `here`: about how long to run.", default=10.0)
+    seconds: float = option(
+        number(at_least=0.1), "With `here`: about how long to run.", default=10.0, panel=HERE
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ from foretrain.decoding import FILE, SWITCH, TEXT, Kind, Unreadable, choice, opt
 from foretrain.errors import InvalidRequest
 from foretrain.serving.cli.frame import Command, CommandFamily, Output
 from foretrain.serving.requests import OUTPUT, Request
+from foretrain.serving.requests.groups import STORED
 from foretrain.store.queries import RunQuery, parse_since
 from foretrain.store.runs import Run, Status
 
@@ -45,6 +46,7 @@ class StoreField:
         TEXT,
         "SQLite file or postgresql:// URL of the store (default: FORETRAIN_STORE, else your data folder).",
         metavar="FILE|URL",
+        panel=STORED,
     )
 
 
@@ -52,11 +54,15 @@ class StoreField:
 class QueryFields(StoreField):
     """Which runs."""
 
-    model: str | None = option(TEXT, "Only runs of this model.", complete="model")
-    device: str | None = option(TEXT, "Only runs on this device.", complete="device")
-    campaign: str | None = option(TEXT, "Only runs of this campaign.", metavar="NAME")
-    status: str | None = option(choice(*STATUSES), f"Only runs that ended so: {', '.join(STATUSES)}.")
-    since: datetime | None = option(SINCE, "Only runs since then: 2026-11-16, or 7d for the last 7 days.")
+    model: str | None = option(TEXT, "Only runs of this model.", complete="model", panel=STORED)
+    device: str | None = option(TEXT, "Only runs on this device.", complete="device", panel=STORED)
+    campaign: str | None = option(TEXT, "Only runs of this campaign.", metavar="NAME", panel=STORED)
+    status: str | None = option(
+        choice(*STATUSES), f"Only runs that ended so: {', '.join(STATUSES)}.", panel=STORED
+    )
+    since: datetime | None = option(
+        SINCE, "Only runs since then: 2026-11-16, or 7d for the last 7 days.", panel=STORED
+    )
 
 
 def query_of(request: QueryFields, limit: int | None = None) -> RunQuery:
@@ -77,7 +83,7 @@ class ListRequest(Request, QueryFields):
 
     VERB = "runs list"
 
-    limit: int = option(whole_number(1), "Most runs to list, the newest first.", default=30)
+    limit: int = option(whole_number(1), "Most runs to list, the newest first.", default=30, panel=OUTPUT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +117,9 @@ class ExportRequest(Request, QueryFields):
     VERB = "runs export"
 
     file: Path = option(FILE, "File to write.", required=True, positional=True, metavar="FILE")
-    format: str | None = option(choice(*FORMATS), "csv, parquet or json (default: by the name of the file).")
+    format: str | None = option(
+        choice(*FORMATS), "csv, parquet or json (default: by the name of the file).", panel=OUTPUT
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +147,7 @@ class DeleteRequest(Request, StoreField):
     ids: tuple[str, ...] = option(
         texts("ids of runs"), "Ids of runs, or the start of them.", default=(), positional=True, metavar="ID"
     )
-    campaign: str | None = option(TEXT, "All runs of this campaign.", metavar="NAME")
+    campaign: str | None = option(TEXT, "All runs of this campaign.", metavar="NAME", panel=STORED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,12 +236,15 @@ def export(request: ExportRequest, output: Output) -> None:
     from foretrain.serving.cli.frame import check_file
     from foretrain.serving.cli.terminal import print_json, print_line, spinner
     from foretrain.store import open_store
-    from foretrain.store.exchange import export_runs
+    from foretrain.store.exchange import export_runs, form_of
 
     check_file("FILE", request.file)
+    form_of(request.file, request.format)
     with open_store(request.store) as store, spinner(f"Writing {request.file}"):
         if not store.runs(query_of(request, 1)):
-            raise MissingData(f"no run in the store {store.place} meets the conditions")
+            raise MissingData(
+                f"no run in the store {store.place} meets the conditions; list them: foretrain runs list"
+            )
         count = export_runs(store, query_of(request), request.file, request.format)
     if output.json:
         print_json({"file": str(request.file), "runs": count})
@@ -294,7 +305,7 @@ def _to_delete(store: Store, request: DeleteRequest) -> list[str]:
     ids = [run.id for run in store.runs(RunQuery(campaign=request.campaign))]
     if not ids:
         known = {run.campaign for run in store.runs() if run.campaign is not None}
-        raise UnknownName("campaign", request.campaign, known)
+        raise UnknownName("campaign", request.campaign, known, "List them: foretrain runs list")
     return ids
 
 

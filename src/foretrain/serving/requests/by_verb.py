@@ -22,15 +22,18 @@ from foretrain.serving.requests.groups import (
     COST,
     HARDWARE,
     HARDWARE_FORMS,
-    JOB,
+    LENGTH,
+    LOG,
     MACHINES,
-    MODEL,
     MODEL_FORMS,
     MODEL_NAME,
     MONEY_AND_ENERGY,
     OUTPUT,
     OWNING,
     PARALLELISM,
+    PRIOR,
+    STEP,
+    STORED,
     BatchDivisionFields,
     BatchField,
     InputFields,
@@ -93,10 +96,10 @@ class PredictRequest(
     )
     TAKES_WORKLOAD_FILE = True
 
-    on: str = option(HARDWARE, f"{HARDWARE_FORMS}.", required=True, panel=PARALLELISM, complete="device")
+    on: str = option(HARDWARE, f"{HARDWARE_FORMS}.", required=True, panel=MACHINES, complete="hardware")
     strategy: str = option(TEXT, strategy_help, default="ddp", panel=PARALLELISM)
     min_batch: int | None = option(
-        whole_number(1), "Minimum batch of a device, on a heterogeneous cluster.", panel=PARALLELISM
+        whole_number(1), "Minimum batch of a device, on a heterogeneous cluster.", panel=STEP
     )
     jitter: float | None = option(
         number(0),
@@ -118,7 +121,10 @@ class PredictRequest(
         MONEY, "Price of all machines together (default: the offer's).", panel=MONEY_AND_ENERGY
     )
     region: str | None = option(
-        TEXT, "Where it runs: a cloud's region, a country or a US state.", panel=MONEY_AND_ENERGY
+        TEXT,
+        "Where it runs: a cloud's region, a country or a US state.",
+        panel=MONEY_AND_ENERGY,
+        complete="region",
     )
     advice: bool = option(
         SWITCH,
@@ -161,10 +167,13 @@ class PlanRequest(
     )
     TAKES_WORKLOAD_FILE = True
 
-    deadline: float | None = option(DURATION, "Latest end of the job: 12h, 2d.", panel=JOB)
+    deadline: float | None = option(DURATION, "Latest end of the job: 12h, 2d.", panel=LENGTH)
     budget: float | None = option(MONEY, "Most it may cost: 200usd, $1,500.", panel=MONEY_AND_ENERGY)
     confidence: float = option(
-        number(), "Probability with which `deadline` and `budget` are kept, e.g. 0.9.", default=0.5, panel=JOB
+        number(),
+        "Probability with which `deadline` and `budget` are kept, e.g. 0.9.",
+        default=0.5,
+        panel=LENGTH,
     )
     gpu: tuple[str, ...] = option(
         texts(),
@@ -177,7 +186,11 @@ class PlanRequest(
         texts(), "Only these clouds, e.g. aws,gcp.", default=(), panel=MACHINES, complete="provider"
     )
     region: tuple[str, ...] = option(
-        texts(by_comma=False), "Only these regions, comma-separated.", default=(), panel=MACHINES
+        texts(by_comma=False),
+        "Only these regions, comma-separated.",
+        default=(),
+        panel=MACHINES,
+        complete="region",
     )
     max_gpus: int = option(whole_number(1), "Most GPUs of a plan.", default=64, panel=MACHINES)
     strategy: tuple[str, ...] = option(
@@ -192,9 +205,7 @@ class PlanRequest(
         default=False,
         panel=PARALLELISM,
     )
-    max_global_batch: int | None = option(
-        whole_number(1), "Largest global batch to consider.", panel=PARALLELISM
-    )
+    max_global_batch: int | None = option(whole_number(1), "Largest global batch to consider.", panel=STEP)
     jobs_per_year: float | None = option(
         number(above=0), "How often the job runs: is buying machines worth it?", panel=OWNING
     )
@@ -225,7 +236,7 @@ class GuideRequest(Request, StepFields):
         default=(),
         panel=MACHINES,
         metavar="HARDWARE",
-        complete="device",
+        complete="hardware",
     )
     counts: tuple[int, ...] = option(
         whole_numbers(),
@@ -237,9 +248,9 @@ class GuideRequest(Request, StepFields):
         whole_numbers(),
         "Global batches: 32,64,96 or 32..8192 by doubling (default).",
         default=(),
-        panel=MODEL,
+        panel=STEP,
     )
-    samples: int | None = option(whole_number(1), "Samples of an epoch, for its time and cost.", panel=JOB)
+    samples: int | None = option(whole_number(1), "Samples of an epoch, for its time and cost.", panel=LENGTH)
     strategy: str = option(
         TEXT, "ddp, dp, zero1, zero2, zero3, fsdp or hsdp.", default="ddp", panel=PARALLELISM
     )
@@ -264,14 +275,18 @@ class ConvergeRequest(Request):
     target: str = option(
         TEXT, "METRIC=VALUE, e.g. loss=0.3 or accuracy=0.94.", required=True, metavar="METRIC=VALUE"
     )
-    planned_steps: float | None = option(number(above=0), "Length of the run, in the log's own unit.")
+    planned_steps: float | None = option(
+        number(above=0), "Length of the run, in the log's own unit.", panel=LOG
+    )
     schedule: str | None = option(
-        TEXT, "Learning-rate schedule: linear, linear:0.4, cosine, step:0.5,0.75, constant."
+        TEXT, "Learning-rate schedule: linear, linear:0.4, cosine, step:0.5,0.75, constant.", panel=LOG
     )
     history: Path | None = option(
-        FILE, "Folder of earlier logs of the same task and metric.", metavar="FOLDER"
+        FILE, "Folder of earlier logs of the same task and metric.", metavar="FOLDER", panel=LOG
     )
-    direction: str | None = option(choice("up", "down"), "Which way the metric gets better, if unclear.")
+    direction: str | None = option(
+        choice("up", "down"), "Which way the metric gets better, if unclear.", panel=LOG
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -295,20 +310,32 @@ class ScalingRequest(Request):
         metavar="NAME",
     )
     cluster: str = option(
-        TEXT, "A cluster known by other jobs' timings, e.g. aws-4xt4.", default="", metavar="NAME"
+        TEXT,
+        "A cluster known by other jobs' timings, e.g. aws-4xt4.",
+        default="",
+        metavar="NAME",
+        panel=PRIOR,
     )
     workload: str | None = option(
         MODEL_NAME,
         "Model trained: its prediction is used as a prior, with `on`.",
         metavar="MODEL",
         complete="model",
+        panel=PRIOR,
     )
     on: str | None = option(
-        HARDWARE, "Hardware with full nodes, e.g. v100-sxm2-16gb:8, with `workload`.", complete="device"
+        HARDWARE,
+        "Hardware with full nodes, e.g. v100-sxm2-16gb:8, with `workload`.",
+        complete="hardware",
+        panel=PRIOR,
     )
-    precision: str = option(choice(*PRECISIONS), "Precision of `workload`.", default="fp32")
+    precision: str = option(choice(*PRECISIONS), "Precision of `workload`.", default="fp32", panel=PRIOR)
     network: str | None = option(
-        TEXT, "Network between nodes, where `on` does not name one.", metavar="LINK[:CARDS]"
+        TEXT,
+        "Network between nodes, where `on` does not name one.",
+        metavar="LINK[:CARDS]",
+        panel=PRIOR,
+        complete="network",
     )
 
 
@@ -322,7 +349,11 @@ class RentOrBuyRequest(Request):
     price: float = option(MONEY, "Purchase price of the machine, e.g. 8000.", required=True, panel=OWNING)
     rent: float | None = option(MONEY, "Rent of an hour, e.g. 1.50.", panel=OWNING)
     offer: str | None = option(
-        TEXT, "Rent this cloud offer, e.g. lambda:gpu_8x_h100_sxm5.", panel=OWNING, metavar="CLOUD:INSTANCE"
+        TEXT,
+        "Rent this cloud offer, e.g. lambda:gpu_8x_h100_sxm5.",
+        panel=OWNING,
+        complete="instance",
+        metavar="CLOUD:INSTANCE",
     )
     relative_performance: float = option(
         number(above=0),
@@ -368,8 +399,11 @@ class LearnRequest(Request):
         TEXT,
         "Learn from stored runs instead: all, or conditions such as model=resnet18,device=here,since=7d.",
         metavar="QUERY",
+        panel=STORED,
     )
-    store: str | None = option(TEXT, "With `runs`: the store, as for foretrain runs.", metavar="FILE|URL")
+    store: str | None = option(
+        TEXT, "With `runs`: the store, as for foretrain runs.", metavar="FILE|URL", panel=STORED
+    )
     target: str | None = option(
         TEXT, "The column to predict, above 0 in every row (with `runs`: step_seconds).", metavar="COLUMN"
     )
@@ -391,12 +425,14 @@ class LearnRequest(Request):
         MODEL_NAME,
         "The model of all rows, for the gray box, if the table has no column of it.",
         complete="model",
+        panel=COST,
     )
     gray_box: bool = option(
         SWITCH,
         "Whether foretrain predicts the rows first, for the gray box.",
         default=True,
         flags=("--gray-box/--no-gray-box",),
+        panel=COST,
     )
     drop_missing: bool = option(SWITCH, "Leave out rows with missing values.", default=False)
 
@@ -407,20 +443,30 @@ class OffersRequest(Request):
 
     VERB = "offers"
 
-    gpu: str | None = option(TEXT, "A device, alias or family, e.g. h100.", metavar="NAME", complete="device")
-    count: int | None = option(whole_number(1), "Devices in the machine.")
+    gpu: str | None = option(
+        TEXT, "A device, alias or family, e.g. h100.", metavar="NAME", complete="device", panel=MACHINES
+    )
+    count: int | None = option(whole_number(1), "Devices in the machine.", panel=MACHINES)
     cloud: tuple[str, ...] = option(
-        texts(), "Only these providers, e.g. aws,gcp.", default=(), complete="provider"
+        texts(), "Only these providers, e.g. aws,gcp.", default=(), complete="provider", panel=MACHINES
     )
     region: tuple[str, ...] = option(
-        texts(by_comma=False), "Only these regions, comma-separated.", default=()
+        texts(by_comma=False),
+        "Only these regions, comma-separated.",
+        default=(),
+        panel=MACHINES,
+        complete="region",
     )
-    spot: bool = option(SWITCH, "Compare spot prices.", default=False)
-    historical: bool = option(SWITCH, "Also offers of the past.", default=False)
-    max_price: float | None = option(MONEY, "Highest price of an hour.")
-    sort: str = option(TEXT, "price, price-per-gpu, cloud or gpu.", default="price", metavar="ORDER")
-    limit: int | None = option(whole_number(1), "Most rows to list.")
-    all_regions: bool = option(SWITCH, "Every region, not only the cheapest of each machine.", default=False)
+    spot: bool = option(SWITCH, "Compare spot prices.", default=False, panel=MONEY_AND_ENERGY)
+    historical: bool = option(SWITCH, "Also offers of the past.", default=False, panel=MACHINES)
+    max_price: float | None = option(MONEY, "Highest price of an hour.", panel=MONEY_AND_ENERGY)
+    sort: str = option(
+        TEXT, "price, price-per-gpu, cloud or gpu.", default="price", metavar="ORDER", panel=OUTPUT
+    )
+    limit: int | None = option(whole_number(1), "Most rows to list.", panel=OUTPUT)
+    all_regions: bool = option(
+        SWITCH, "Every region, not only the cheapest of each machine.", default=False, panel=OUTPUT
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -451,8 +497,12 @@ class DevicesRequest(Request):
         metavar="NAME",
         complete="device",
     )
-    vendor: str | None = option(TEXT, "Only this vendor: nvidia, amd, intel ...", metavar="NAME")
-    generation: str | None = option(TEXT, "Only this generation, e.g. ampere.", metavar="NAME")
+    vendor: str | None = option(
+        TEXT, "Only this vendor: nvidia, amd, intel ...", metavar="NAME", panel=MACHINES
+    )
+    generation: str | None = option(
+        TEXT, "Only this generation, e.g. ampere.", metavar="NAME", panel=MACHINES
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -48,7 +48,9 @@ def workload_file_values(cls: type[Request], file: Path) -> dict[str, Any]:
 def unread(cls: type[Request], key: str) -> str:
     """Why a key of another verb is refused; nothing if no verb has it."""
     verbs = [each.VERB for each in REQUESTS if any(option.name == key for option in options(each))]
-    return f"{cls.VERB} does not read `{key}`, an option of {' and '.join(verbs)}" if verbs else ""
+    if not verbs:
+        return ""
+    return f"{cls.VERB} does not read `{key}`, an option of {' and '.join(verbs)}; leave it out"
 
 
 def _not_replaced(in_file: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,13 +22,16 @@ from foretrain.decoding import (
 from foretrain.workloads.options import ATTENTIONS, PRECISIONS, WEIGHTS
 
 COMMON = "Common options"
-MODEL, PARALLELISM, INPUT, COST = "Model and step", "Parallelism", "Input", "Cost model"
-JOB, MONEY_AND_ENERGY, MACHINES, OWNING = "Job", "Money and energy", "Machines", "Owning"
-DISTURBANCES, GENERATED = "Disturbances", "Generated problems and traces"
-OUTPUT = "Output"
+MODEL, STEP, MEMORY = "Model", "Training step", "Precision and memory"
+MACHINES, PARALLELISM, INPUT, COST = "Machines", "Parallelism", "Input", "Cost model"
+LENGTH, JOB, MONEY_AND_ENERGY, OWNING = "Length of the job", "Running the job", "Money and energy", "Owning"
+LOG, PRIOR, FIT = "Training log", "Prior knowledge", "Fit"
+HERE, TRACES, STORED, NODES = "This machine", "Profiler traces", "Stored runs", "Several nodes"
+POLICY, DISTURBANCES, GENERATED = "Policy", "Disturbances", "Generated problems and traces"
+PRICES, OUTPUT = "Price files", "Output"
 PANELS = (
-    COMMON, MODEL, PARALLELISM, INPUT, COST, JOB, MONEY_AND_ENERGY, MACHINES, OWNING, DISTURBANCES, GENERATED,
-    OUTPUT,
+    COMMON, MODEL, STEP, MEMORY, MACHINES, PARALLELISM, INPUT, COST, LENGTH, JOB, MONEY_AND_ENERGY, OWNING,
+    LOG, PRIOR, FIT, HERE, TRACES, STORED, NODES, POLICY, DISTURBANCES, GENERATED, PRICES, OUTPUT,
 )  # fmt: skip
 """The headings of a help text, in this order."""
 
@@ -40,6 +43,9 @@ HARDWARE_FORMS = (
 )
 YAML_SUFFIXES = (".yaml", ".yml")
 _FILE_SUFFIXES = (".py", ".onnx", ".pt2", *YAML_SUFFIXES)
+
+MOST_SAMPLES, MOST_TOKENS, MOST_PIXELS = 10**8, 10**7, 10**5
+"""Of a step, of a sample, and along an image: far beyond what was ever trained."""
 
 STORAGES = ("nvme", "sata-ssd", "hdd", "network-disk")
 
@@ -89,75 +95,76 @@ class ModelField:
 class BatchField:
     """The batch of each device."""
 
-    batch: int | None = option(whole_number(1), "Samples per device and step.", panel=MODEL)
+    batch: int | None = option(whole_number(1, MOST_SAMPLES), "Samples per device and step.", panel=STEP)
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepFields:
     """Sizes of a sample, and how a training step is run."""
 
-    seq_len: int | None = option(whole_number(1), "Tokens per sample.", panel=MODEL)
-    image_size: int | None = option(whole_number(1), "Pixels along each side.", panel=MODEL)
+    seq_len: int | None = option(whole_number(1, MOST_TOKENS), "Tokens per sample.", panel=STEP)
+    image_size: int | None = option(whole_number(1, MOST_PIXELS), "Pixels along each side.", panel=STEP)
     precision: str | None = option(
         choice(*PRECISIONS),
         "fp32, tf32, fp16 or bf16 (mixed precision), fp8 (default: the usual one of the device).",
-        panel=MODEL,
+        panel=MEMORY,
     )
     optimizer: str | None = option(
         TEXT,
         "sgd, momentum, adam, adamw (default), muon, lion, adafactor, adamw-8bit, paged-adamw ...",
-        panel=MODEL,
+        panel=STEP,
+        complete="optimizer",
         metavar="NAME",
     )
     attention: str | None = option(
-        choice(*ATTENTIONS), "Attention kernel: eager, sdpa (default) or flash.", panel=MODEL
+        choice(*ATTENTIONS), "Attention kernel: eager, sdpa (default) or flash.", panel=STEP
     )
-    channels_last: bool = option(SWITCH, "Images in NHWC layout.", default=False, panel=MODEL)
-    compile: bool = option(SWITCH, "Run the step as torch.compile does.", default=False, panel=MODEL)
+    channels_last: bool = option(SWITCH, "Images in NHWC layout.", default=False, panel=STEP)
+    compile: bool = option(SWITCH, "Run the step as torch.compile does.", default=False, panel=STEP)
     cuda_graphs: bool = option(
-        SWITCH, "Replay the step as one captured CUDA graph.", default=False, panel=MODEL
+        SWITCH, "Replay the step as one captured CUDA graph.", default=False, panel=STEP
     )
     checkpoint_activations: bool = option(
-        SWITCH, "Recompute activations in the backward pass.", default=False, panel=MODEL
+        SWITCH, "Recompute activations in the backward pass.", default=False, panel=MEMORY
     )
     selective_checkpointing: bool = option(
-        SWITCH, "Recompute all but products and attention.", default=False, panel=MODEL
+        SWITCH, "Recompute all but products and attention.", default=False, panel=MEMORY
     )
     gradient_release: bool = option(
         SWITCH,
         "Apply and free each gradient in the backward pass, as soon as it is complete.",
         default=False,
-        panel=MODEL,
+        panel=MEMORY,
     )
     offload: tuple[str, ...] = option(
         texts(),
         "What host memory holds: optimizer (which then runs there), parameters, activations.",
         default=(),
-        panel=MODEL,
+        panel=MEMORY,
         metavar="NAME[,NAME]",
     )
     weights: str | None = option(
         choice(*WEIGHTS),
         "Precision of stored weights (default: as usual with the strategy: fp32 with ddp; half with `lora`, "
         "`master_weights`, zero, fsdp and degrees).",
-        panel=MODEL,
+        panel=MEMORY,
     )
     master_weights: bool = option(
         SWITCH,
         "FP32 copies of half-precision weights in the optimizer (Megatron).",
         default=False,
-        panel=MODEL,
+        panel=MEMORY,
     )
     gradients: str | None = option(
-        choice(*WEIGHTS), "Precision gradients are added up in (default: that of `weights`).", panel=MODEL
+        choice(*WEIGHTS), "Precision gradients are added up in (default: that of `weights`).", panel=MEMORY
     )
     autocast: bool | None = option(
-        SWITCH, "Cast from call to call (default, unless all weights are converted).", panel=MODEL
+        SWITCH, "Cast from call to call (default, unless all weights are converted).", panel=MEMORY
     )
     lora: str | None = option(
         TEXT,
         "Train LoRA adapters only, e.g. r=16, r=16,targets=all-linear or r=16,quantised.",
-        panel=MODEL,
+        panel=MEMORY,
         metavar="r=RANK[,...]",
     )
 
@@ -166,8 +173,8 @@ class StepFields:
 class PhaseFields:
     """Which parts of a training step are left out."""
 
-    forward_only: bool = option(SWITCH, "No backward pass, no optimizer.", default=False, panel=MODEL)
-    no_optimizer: bool = option(SWITCH, "No optimizer step.", default=False, panel=MODEL)
+    forward_only: bool = option(SWITCH, "No backward pass, no optimizer.", default=False, panel=STEP)
+    no_optimizer: bool = option(SWITCH, "No optimizer step.", default=False, panel=STEP)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,10 +182,10 @@ class BatchDivisionFields:
     """The batch of all devices, and the parts it is trained in."""
 
     global_batch: int | None = option(
-        whole_number(1), "Samples of a step on all devices, in place of `batch`.", panel=PARALLELISM
+        whole_number(1, MOST_SAMPLES), "Samples of a step on all devices, in place of `batch`.", panel=STEP
     )
     micro_batches: int | None = option(
-        whole_number(1), "Equal parts in which each replica trains its batch.", panel=PARALLELISM
+        whole_number(1), "Equal parts in which each replica trains its batch.", panel=STEP
     )
 
 
@@ -187,10 +194,19 @@ class NetworkFields:
     """How devices are connected, where facts do not know it or something else is assumed."""
 
     links: str | None = option(
-        TEXT, "Links inside a node, e.g. pcie3-x16 or nvlink2:6.", panel=PARALLELISM, metavar="LINK[:COUNT]"
+        TEXT,
+        "Links inside a node, e.g. nvlink2:6 or pcie4-x16@TOPOLOGY (pcie-switch, two-bridges, host-memory, "
+        "host-bridge).",
+        panel=MACHINES,
+        complete="link",
+        metavar="LINK[@TOPOLOGY][:COUNT]",
     )
     network: str | None = option(
-        TEXT, "Network between nodes, e.g. infiniband-ndr:8.", panel=PARALLELISM, metavar="LINK[:CARDS]"
+        TEXT,
+        "Network between nodes, e.g. infiniband-ndr:8.",
+        panel=MACHINES,
+        complete="network",
+        metavar="LINK[:CARDS]",
     )
 
 
@@ -226,37 +242,39 @@ class InputFields:
 class LengthFields:
     """How long a job is."""
 
-    samples: int | None = option(whole_number(1), "Samples of an epoch.", panel=JOB)
-    epochs: float | None = option(number(above=0), "Epochs of the whole job, with `samples`.", panel=JOB)
-    steps: int | None = option(whole_number(1), "Steps of the whole job.", panel=JOB)
+    samples: int | None = option(whole_number(1), "Samples of an epoch.", panel=LENGTH)
+    epochs: float | None = option(number(above=0), "Epochs of the whole job, with `samples`.", panel=LENGTH)
+    steps: int | None = option(whole_number(1), "Steps of the whole job.", panel=LENGTH)
     target: str | None = option(
         TEXT,
         "METRIC=VALUE at which the job ends, extrapolated from `log`.",
-        panel=JOB,
+        panel=LENGTH,
         metavar="METRIC=VALUE",
     )
-    log: Path | None = option(FILE, "Training log from which the steps to `target` are predicted.", panel=JOB)
+    log: Path | None = option(
+        FILE, "Training log from which the steps to `target` are predicted.", panel=LENGTH
+    )
     planned_steps: float | None = option(
-        number(above=0), "Length of the run that wrote `log`, in its own unit.", panel=JOB
+        number(above=0), "Length of the run that wrote `log`, in its own unit.", panel=LENGTH
     )
     schedule: str | None = option(
-        TEXT, "Learning-rate schedule of `log`: linear, cosine, step:0.5,0.75 ...", panel=JOB
+        TEXT, "Learning-rate schedule of `log`: linear, cosine, step:0.5,0.75 ...", panel=LENGTH
     )
     history: Path | None = option(
-        FILE, "Folder of earlier logs of the same task and metric.", panel=JOB, metavar="FOLDER"
+        FILE, "Folder of earlier logs of the same task and metric.", panel=LENGTH, metavar="FOLDER"
     )
     epochs_at: tuple[str, ...] = option(
         texts("BATCH=EPOCHS, once for each batch"),
         "Epochs to target at a global batch, for two or more; in place of `epochs`.",
         default=(),
-        panel=JOB,
+        panel=LENGTH,
         metavar="BATCH=EPOCHS",
     )
     critical_batch: float | None = option(
-        number(above=0), "Global batch that needs twice the minimum of epochs.", panel=JOB
+        number(above=0), "Global batch that needs twice the minimum of epochs.", panel=LENGTH
     )
     reference_batch: int | None = option(
-        whole_number(1), "Global batch at which `epochs`, `steps` or `log` hold.", panel=JOB
+        whole_number(1), "Global batch at which `epochs`, `steps` or `log` hold.", panel=LENGTH
     )
 
 

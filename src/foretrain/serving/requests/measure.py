@@ -10,11 +10,17 @@ from foretrain.decoding import FILE, SWITCH, TEXT, number, option, texts, whole_
 from foretrain.serving.requests.groups import (
     HARDWARE,
     HARDWARE_FORMS,
-    JOB,
+    LENGTH,
+    MACHINES,
+    MEMORY,
     MODEL,
     MODEL_FORMS,
     MODEL_NAME,
+    NODES,
+    OUTPUT,
     PARALLELISM,
+    STEP,
+    STORED,
     Request,
 )
 
@@ -36,42 +42,55 @@ class MeasureRequest(Request):
         required=True, metavar="COMMAND",
     )  # fmt: skip
     model: str | None = option(
-        MODEL_NAME, f"What it trains, to predict it first: {MODEL_FORMS}.", complete="model"
+        MODEL_NAME, f"What it trains, to predict it first: {MODEL_FORMS}.", complete="model", panel=MODEL
     )
     on: str | None = option(
-        HARDWARE, f"Hardware it runs on (`here`: this machine's CPU): {HARDWARE_FORMS}.", complete="device"
+        HARDWARE,
+        f"Hardware it runs on (`here`: this machine's CPU): {HARDWARE_FORMS}.",
+        complete="hardware",
+        panel=MACHINES,
     )
-    batch: int | None = option(whole_number(1), "Samples per device and step.")
+    batch: int | None = option(whole_number(1), "Samples per device and step.", panel=STEP)
     global_batch: int | None = option(
-        whole_number(1), "Samples of a step on all devices, in place of `batch`.", panel=PARALLELISM
+        whole_number(1), "Samples of a step on all devices, in place of `batch`.", panel=STEP
     )
     strategy: str | None = option(TEXT, "Strategy it uses, as in `predict`.", panel=PARALLELISM)
-    network: str | None = option(TEXT, "Network between nodes, as in `predict`.", panel=PARALLELISM)
-    precision: str | None = option(TEXT, "Precision, as in `predict`.", panel=MODEL, metavar="NAME")
-    optimizer: str | None = option(TEXT, "Optimizer, as in `predict`.", panel=MODEL, metavar="NAME")
-    seq_len: int | None = option(whole_number(1), "Tokens per sample.", panel=MODEL)
-    image_size: int | None = option(whole_number(1), "Pixels along each side.", panel=MODEL)
-    steps: int | None = option(whole_number(1), "Steps of the whole run, for the time left.", panel=JOB)
+    network: str | None = option(
+        TEXT, "Network between nodes, as in `predict`.", panel=MACHINES, complete="network"
+    )
+    precision: str | None = option(TEXT, "Precision, as in `predict`.", panel=MEMORY, metavar="NAME")
+    optimizer: str | None = option(
+        TEXT, "Optimizer, as in `predict`.", panel=STEP, complete="optimizer", metavar="NAME"
+    )
+    seq_len: int | None = option(whole_number(1), "Tokens per sample.", panel=STEP)
+    image_size: int | None = option(whole_number(1), "Pixels along each side.", panel=STEP)
+    steps: int | None = option(whole_number(1), "Steps of the whole run, for the time left.", panel=LENGTH)
     interval: float = option(
-        number(at_least=0.005, at_most=10), "Seconds between samples of the resources.", default=0.05
+        number(at_least=0.005, at_most=10),
+        "Seconds between samples of the resources.",
+        default=0.05,
+        panel=OUTPUT,
     )
     store: str | None = option(
-        TEXT, "Store to keep the run in: a SQLite file or a database URL.", metavar="FILE_OR_URL"
+        TEXT,
+        "Store to keep the run in: a SQLite file or a database URL.",
+        metavar="FILE_OR_URL",
+        panel=STORED,
     )
-    no_store: bool = option(SWITCH, "Do not keep the run.", default=False)
+    no_store: bool = option(SWITCH, "Do not keep the run.", default=False, panel=STORED)
     join: Path | None = option(
-        FILE, "Folder shared by the nodes of one job, each of which runs `measure`.", panel=PARALLELISM,
+        FILE, "Folder shared by the nodes of one job, each of which runs `measure`.", panel=NODES,
         metavar="FOLDER",
     )  # fmt: skip
     node: int | None = option(
-        whole_number(0), "With `join`: number of this node (else from torchrun or Slurm).", panel=PARALLELISM
+        whole_number(0), "With `join`: number of this node (else from torchrun or Slurm).", panel=NODES
     )
     nodes: int | None = option(
-        whole_number(1), "With `join`: number of nodes (else from torchrun or Slurm).", panel=PARALLELISM
+        whole_number(1), "With `join`: number of nodes (else from torchrun or Slurm).", panel=NODES
     )
     wait: float = option(
         number(at_least=0), "With `join`: seconds the first node waits for the others.", default=60.0,
-        panel=PARALLELISM,
+        panel=NODES,
     )  # fmt: skip
 
     @property

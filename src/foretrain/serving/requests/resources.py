@@ -8,10 +8,11 @@ from foretrain.decoding import DURATION, TEXT, choice, option, texts, whole_numb
 from foretrain.serving.requests.groups import (
     HARDWARE,
     HARDWARE_FORMS,
-    MODEL,
+    MACHINES,
     MODEL_FORMS,
     OUTPUT,
     PARALLELISM,
+    STEP,
     BatchDivisionFields,
     BatchField,
     InputFields,
@@ -36,7 +37,7 @@ class ResourcesRequest(
     COMMON = ("on", "batch", "strategy", "network", "what_if", "method", "plot", "json")
     TAKES_WORKLOAD_FILE = True
 
-    on: str = option(HARDWARE, f"{HARDWARE_FORMS}.", required=True, panel=PARALLELISM, complete="device")
+    on: str = option(HARDWARE, f"{HARDWARE_FORMS}.", required=True, panel=MACHINES, complete="hardware")
     strategy: str = option(TEXT, strategy_help, default="ddp", panel=PARALLELISM)
     what_if: tuple[str, ...] = option(
         texts(by_comma=False),
@@ -72,11 +73,11 @@ class PairRequest(Request, StepFields, NetworkFields):
         metavar="MODEL",
         complete="model",
     )
-    on: str = option(HARDWARE, f"{HARDWARE_FORMS}.", required=True, panel=PARALLELISM, complete="device")
+    on: str = option(HARDWARE, f"{HARDWARE_FORMS}.", required=True, panel=MACHINES, complete="hardware")
     batch: tuple[int, ...] = option(
         whole_numbers(),
         "Samples per device and step, of both jobs or of each: 32 or 32,64.",
         default=(),
-        panel=MODEL,
+        panel=STEP,
     )
     strategy: str = option(TEXT, strategy_help, default="ddp", panel=PARALLELISM)

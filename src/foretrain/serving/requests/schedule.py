@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from foretrain.decoding import DURATION, FILE, SWITCH, TEXT, number, option, texts, whole_number
+from foretrain.decoding import DURATION, FILE, SECONDS, SWITCH, TEXT, number, option, texts, whole_number
 from foretrain.serving.requests.groups import (
     COST,
     DISTURBANCES,
@@ -13,6 +13,9 @@ from foretrain.serving.requests.groups import (
     JOB,
     MACHINES,
     PARALLELISM,
+    POLICY,
+    STEP,
+    STORED,
     BatchDivisionFields,
     BatchField,
     InputFields,
@@ -47,9 +50,7 @@ class PredictedJob(
     strategy: tuple[str, ...] = option(
         texts(), "auto, or some of ddp,zero1,zero2,zero3.", default=("auto",), panel=PARALLELISM
     )
-    max_global_batch: int | None = option(
-        whole_number(1), "Largest global batch to consider.", panel=PARALLELISM
-    )
+    max_global_batch: int | None = option(whole_number(1), "Largest global batch to consider.", panel=STEP)
     cost_model: str = option(
         TEXT, "Cost model, or a FILE of your own timings.", default="foretrain", panel=COST
     )
@@ -79,11 +80,13 @@ class SimulateRequest(Request, ProblemFields):
         FILE, "CSV or YAML of jobs: job,submit_seconds,deadline_seconds,weight_usd_per_second.",
         positional=True, metavar="JOBS",
     )  # fmt: skip
-    policy: tuple[str, ...] = option(texts(), policies_help, default=("auto",))
+    policy: tuple[str, ...] = option(
+        texts(), policies_help, default=("auto",), panel=POLICY, complete="policy"
+    )
     bound: bool = option(
         SWITCH, "Whether to compute the lower bound of the cost.", default=True, flags=("--bound/--no-bound",)
     )
-    every: float | None = option(DURATION, "Decide at least this often, e.g. 10m.")
+    every: float | None = option(DURATION, "Decide at least this often, e.g. 10m.", panel=POLICY)
     seed: int = option(whole_number(0), "Seed of everything random.", default=0, panel=DISTURBANCES)
     prediction_error: bool = option(
         SWITCH, "Draw the real times of jobs from the intervals of their predictions.", default=False,
@@ -118,13 +121,16 @@ class ScheduleRequest(Request, ProblemFields):
         FILE, "CSV or YAML of jobs, as for `simulate`; `running_on` says where one runs already.",
         required=True, positional=True, metavar="JOBS",
     )  # fmt: skip
-    policy: str = option(TEXT, policy_help, default="auto", metavar="NAME")
-    now: float | None = option(DURATION, "Present time on the clock of JOBS (default: the last submission).")
+    policy: str = option(TEXT, policy_help, default="auto", metavar="NAME", panel=POLICY, complete="policy")
+    now: float | None = option(SECONDS, "Present time on the clock of JOBS (default: the last submission).")
     what_if: Path | None = option(FILE, "A job (YAML) to submit now: what would change?")
     draws: int = option(
-        whole_number(1), "Simulations with drawn prediction errors, for intervals.", default=20
+        whole_number(1),
+        "Simulations with drawn prediction errors, for intervals.",
+        default=20,
+        panel=DISTURBANCES,
     )
-    seed: int = option(whole_number(0), "Seed of these draws.", default=0)
+    seed: int = option(whole_number(0), "Seed of these draws.", default=0, panel=DISTURBANCES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,20 +144,26 @@ class RunRequest(Request, ProblemFields):
         FILE, "CSV or YAML of jobs, as for `simulate`, each with a `command` or a zoo `model` and `steps`.",
         required=True, positional=True, metavar="JOBS",
     )  # fmt: skip
-    policy: str = option(TEXT, policy_help, default="auto", metavar="NAME")
-    backend: str = option(TEXT, "Where jobs run: local, ray or slurm.", default="local", metavar="NAME")
+    policy: str = option(TEXT, policy_help, default="auto", metavar="NAME", panel=POLICY, complete="policy")
+    backend: str = option(
+        TEXT, "Where jobs run: local, ray or slurm.", default="local", metavar="NAME", panel=MACHINES
+    )
     backend_option: tuple[str, ...] = option(
         texts("KEY=VALUE", by_comma=False), "Option of the backend, e.g. address=auto; may be repeated.",
-        default=(), metavar="KEY=VALUE",
+        default=(), metavar="KEY=VALUE", panel=MACHINES,
     )  # fmt: skip
     name: str = option(
-        TEXT, "Name of the schedule: one of this name is resumed.", default="schedule", metavar="NAME"
+        TEXT,
+        "Name of the schedule: one of this name is resumed.",
+        default="schedule",
+        metavar="NAME",
+        panel=STORED,
     )
     folder: Path | None = option(
-        FILE, "Folder of checkpoints and output, shared by all nodes.", metavar="FOLDER"
+        FILE, "Folder of checkpoints and output, shared by all nodes.", metavar="FOLDER", panel=STORED
     )
     store: str | None = option(
-        TEXT, "Store of its state: a SQLite file or a database URL.", metavar="FILE_OR_URL"
+        TEXT, "Store of its state: a SQLite file or a database URL.", metavar="FILE_OR_URL", panel=STORED
     )
-    every: float | None = option(DURATION, "Decide at least this often, e.g. 10m.")
-    seed: int = option(whole_number(0), "Seed of the policy, where it is random.", default=0)
+    every: float | None = option(DURATION, "Decide at least this often, e.g. 10m.", panel=POLICY)
+    seed: int = option(whole_number(0), "Seed of the policy, where it is random.", default=0, panel=POLICY)

@@ -31,7 +31,7 @@ def export_runs(store: Store, query: RunQuery, file: Path, form: str | None = No
         "csv": write_csv,
         "parquet": write_parquet,
         "json": write_json,
-    }[_form(file, form)]
+    }[form_of(file, form)]
     listed = [run.id for run in store.runs(query)]
 
     def chunks() -> Iterator[list[Run]]:
@@ -49,9 +49,11 @@ def import_runs(
 
     `describe` checks the cells of a CSV file that describe a run, and returns its setting and hardware.
     """
-    chosen = _form(file, form)
+    chosen = form_of(file, form)
     if not file.is_file():
-        raise MissingData(f"there is no file {str(file)!r} of runs")
+        raise MissingData(
+            f"there is no file {str(file)!r} of runs; give one that foretrain runs export wrote"
+        )
     if chosen == "csv":
         runs = read_csv(file, describe)
     else:
@@ -59,7 +61,8 @@ def import_runs(
     return len(runs), store.add_new(runs)
 
 
-def _form(file: Path, form: str | None) -> str:
+def form_of(file: Path, form: str | None) -> str:
+    """The format of a file, as given or by its name; an unknown one raises `InvalidRequest`."""
     chosen = form or file.suffix.lower().removeprefix(".")
     if chosen not in FORMATS:
         raise InvalidRequest(

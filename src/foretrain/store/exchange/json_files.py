@@ -33,7 +33,9 @@ def read_json(file: Path) -> list[Run]:
     try:
         content = json.loads(file.read_bytes())
     except (ValueError, RecursionError) as error:
-        raise InvalidData(str(file), f"is not JSON: {error}") from error
+        raise InvalidData(
+            str(file), f"is not JSON ({error}); `foretrain runs export` writes such files"
+        ) from error
     if not isinstance(content, dict) or not isinstance(content.get("runs"), list):
         raise InvalidData(str(file), "has no list `runs`; `foretrain runs export` writes such files")
     if content.get("format") != FORMAT:

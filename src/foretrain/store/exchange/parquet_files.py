@@ -44,10 +44,12 @@ def write_parquet(file: Path, chunks: Iterator[list[Run]]) -> int:
 def read_parquet(file: Path) -> list[Run]:
     """The runs of a file."""
     pa, pq = _libraries()
+    if not file.is_file():
+        raise MissingData(f"there is no file {str(file)!r} of runs; `foretrain runs export` writes one")
     try:
         table = pq.read_table(file)
     except (pa.ArrowException, OSError) as error:
-        raise InvalidData(str(file), f"is not a readable Parquet file: {error}") from error
+        raise InvalidData(str(file), f"is not a readable Parquet file ({error}); export it again") from error
     form = (table.schema.metadata or {}).get(_KEY)
     if form != FORMAT:
         is_ours = (form or b"").startswith(b"foretrain runs")

@@ -77,7 +77,7 @@ def need(distribution: str, what: str, extra: str = "models") -> None:
 
 
 def existing_file(path: Path, what: str) -> Path:
-    """`path`, or `InvalidRequest` saying that there is no such file and what is near."""
+    """`path`, or `MissingData` saying that there is no such file and what is near."""
     if path.is_file():
         return path
     problem = "is a folder" if path.is_dir() else "does not exist"
@@ -85,7 +85,7 @@ def existing_file(path: Path, what: str) -> Path:
         sorted(other.name for other in path.parent.glob(f"*{path.suffix}")) if path.parent.is_dir() else []
     )
     hint = f"; in its folder there is {', '.join(similar[:5])}" if similar else ""
-    raise InvalidRequest(f"the {what} {str(path)!r} {problem}{hint}")
+    raise MissingData(f"the {what} {str(path)!r} {problem}{hint or '; give the path of a file'}")
 
 
 def module_on_meta(build: Callable[[], torch.nn.Module]) -> torch.nn.Module:

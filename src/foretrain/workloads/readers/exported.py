@@ -72,7 +72,9 @@ def read_exported(name: str) -> ExportedProgram:
     need("torch", name, extra="torch")
     file = existing_file(Path(name), "exported program")
     if not zipfile.is_zipfile(file):
-        raise InvalidData(str(file), "is no program that torch.export.save wrote, or is cut short")
+        raise InvalidData(
+            str(file), "is no program that torch.export.save wrote, or is truncated; save it again"
+        )
     return ExportedProgram(name, file.resolve())
 
 

@@ -63,14 +63,14 @@ def read_huggingface(name: str) -> HuggingFaceConfig:
         text = file.read_text(encoding="utf-8")
         config = json.loads(text)
     except ValueError as error:
-        raise InvalidData(str(file), f"is not JSON: {error}") from error
+        raise InvalidData(str(file), f"is not JSON: {error}; give the config.json of a model") from error
     _check(config, str(file))
     return HuggingFaceConfig(name, text)
 
 
 def _check(config: Any, file: str) -> None:
     if not isinstance(config, Mapping) or "model_type" not in config:
-        raise InvalidData(file, "has no model_type, so it is no configuration of a Hugging Face model")
+        raise InvalidData(file, "has no model_type: give the config.json of a Hugging Face model")
     if "auto_map" in config:
         raise InvalidRequest(
             f"{file} points to code of its own (auto_map), which is never run; write a Python file whose "

@@ -80,9 +80,11 @@ def _loaded(file: Path) -> Any:
     try:
         model = onnx.load(str(file), load_external_data=False)
     except DecodeError as error:
-        raise InvalidData(str(file), f"is no ONNX file, or is cut short: {error}") from error
+        raise InvalidData(
+            str(file), f"is no ONNX file, or is truncated ({error}); export it again"
+        ) from error
     if not model.graph.node or not model.opset_import:
-        raise InvalidData(str(file), "holds no ONNX graph; is the file cut short?")
+        raise InvalidData(str(file), "holds no ONNX graph, or is truncated; export it again")
     has_external = any(tensor.data_location == tensor.EXTERNAL for tensor in model.graph.initializer)
     try:
         if not has_external:

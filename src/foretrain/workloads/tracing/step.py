@@ -50,7 +50,9 @@ def checkpoint_blocks(
     """
     blocks = list(_blocks(module))
     if not blocks:
-        raise InvalidRequest("this model has no repeated blocks to checkpoint (no stack of equal modules)")
+        raise InvalidRequest(
+            "this model has no repeated blocks to checkpoint (no stack of equal modules); leave it out"
+        )
     for block in blocks:
         _wrap(block, partial(_selective if selective else _whole, again))
     return len(blocks)
