@@ -128,8 +128,15 @@ def test_the_error_of_an_unknown_model_type_names_near_ones(tmp_path: Path) -> N
 def test_the_error_of_an_unknown_architecture_names_those_of_its_type(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match="LlamaForCausalLM"):
         source_of(tmp_path, {**LLAMA, "architectures": ["LlamaForCausalLLM"]})
-    with pytest.raises(UnknownName, match="BertForMaskedLM"):
-        source_of(tmp_path, {**BERT, "architectures": ["BertModel"]})
+
+
+@pytest.mark.parametrize("architecture", ["BertModel", "BertForPreTraining"])
+def test_an_architecture_without_a_loss_here_is_trained_as_its_type_is(
+    tmp_path: Path, architecture: str
+) -> None:
+    example = source_of(tmp_path, {**BERT, "architectures": [architecture]}).example(BuildOptions(batch=2))
+    assert example.notes == (f"{architecture} has no loss of its own here: it is trained as BertForMaskedLM",)
+    assert trace(example, StepOptions()).settings["notes"] == list(example.notes)
 
 
 def test_code_of_its_own_is_never_run(tmp_path: Path) -> None:
@@ -145,7 +152,7 @@ def test_quantised_weights_cannot_be_trained(tmp_path: Path) -> None:
 
 def test_a_type_that_is_for_none_of_the_tasks(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="are for none of"):
-        source_of(tmp_path, {"model_type": "sam"})
+        source_of(tmp_path, {"model_type": "vits"})
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ class HuggingFaceConfig(ModelSource):
         return digest({"config": self.text, **versions("torch", "transformers")})
 
     def example(self, options: BuildOptions) -> Example:
-        _prepare_transformers()
+        prepare_transformers()
         from foretrain.workloads.readers.huggingface_tasks import build, task_of
 
         config = json.loads(self.text)
@@ -83,9 +83,12 @@ def _check(config: Any, file: str) -> None:
         )
     for key in _SIZES & config.keys():
         value = config[key]
-        if value is not None and not (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
+        each = value if isinstance(value, list) and value else [value]  # some count by stage: heads of Swin
+        if value is not None and not all(
+            isinstance(count, int) and not isinstance(count, bool) and count >= 1 for count in each
+        ):
             raise InvalidData(file, f"{key} must be a whole number of at least 1, got {value!r}")
-    _prepare_transformers()
+    prepare_transformers()
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
     from foretrain.workloads.readers.huggingface_tasks import task_of
@@ -101,6 +104,8 @@ def _check(config: Any, file: str) -> None:
     task_of(file, config)
 
 
-def _prepare_transformers() -> None:
+def prepare_transformers() -> None:
+    """Make transformers importable and quiet; nothing is ever downloaded."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     repair_torchvision()

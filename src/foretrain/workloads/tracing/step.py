@@ -18,7 +18,8 @@ from foretrain.errors import InvalidRequest
 from foretrain.workloads.example import Example
 from foretrain.workloads.graph import Graph, Layer, Phase, Role
 from foretrain.workloads.options import StepOptions
-from foretrain.workloads.tracing.fused import ensure_ctc_shapes
+from foretrain.workloads.tracing.fused import ensure_shapes
+from foretrain.workloads.tracing.known_values import with_value
 from foretrain.workloads.tracing.nested import map_tensors, tensors_in
 from foretrain.workloads.tracing.optimizers import MasterOptimizer, cast_floats, own_state
 from foretrain.workloads.tracing.optimizers import optimizer as build_optimizer
@@ -78,9 +79,9 @@ _AUTOCAST = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp8": torch.bfloat1
 
 def trace(example: Example, options: StepOptions, device: str = "meta") -> Graph:
     """Record one step of `example` as a GPU would run it. On `meta` nothing is computed or allocated."""
-    ensure_ctc_shapes()
+    ensure_shapes()
     module = _moved(example.module, torch.device(device))
-    inputs = map_tensors(example.inputs, lambda tensor: tensor.to(device))
+    inputs = map_tensors(example.inputs, lambda tensor: with_value(tensor, device))
     if options.channels_last:
         module, inputs = _channels_last(module, inputs)
     if options.weights != "fp32":
@@ -156,7 +157,12 @@ def _graph(
         batch=example.samples,
         samples=example.samples,
         tokens=example.tokens,
-        settings={**asdict(options), "trained": trained, "full_gradients": options.adds_up_in_fp32},
+        settings={
+            **asdict(options),
+            "trained": trained,
+            "full_gradients": options.adds_up_in_fp32,
+            "notes": list(example.notes),
+        },
     )
 
 
