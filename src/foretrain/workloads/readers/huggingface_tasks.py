@@ -162,7 +162,11 @@ class Step(torch.nn.Module):
         self.loss = loss
 
     def forward(self, *inputs: Any) -> torch.Tensor:
-        with _as_on_a_gpu(), KnownValues():
+        without_data = next(self.model.parameters()).is_meta
+        with contextlib.ExitStack() as entered:
+            if without_data:
+                entered.enter_context(_as_on_a_gpu())
+                entered.enter_context(KnownValues())
             output = self.model(**dict(zip(self.names, inputs, strict=True)))
             loss: torch.Tensor = output.loss if self.loss is None else self.loss(output)
             return loss

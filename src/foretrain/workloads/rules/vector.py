@@ -153,6 +153,18 @@ def _distances(site: Site) -> tuple[Work, ...]:
     return _work(site, Kind.REDUCTION, 3.0 * site.input(0).shape[-1], **_rows(site, site.output()))
 
 
+def _suppression(site: Site) -> tuple[Work, ...]:
+    """Non-maximum suppression: the overlap of every pair of boxes, at about ten operations."""
+    boxes = site.input(0).shape[0]
+    (work,) = _work(site, Kind.SORT, 0.0)
+    return (replace(work, flop=10.0 * boxes * boxes / 2),)
+
+
+def _region_align(site: Site) -> tuple[Work, ...]:
+    """Four bilinear samples in each bin of each region, of four values each."""
+    return _work(site, Kind.RESAMPLE, 32.0)
+
+
 def _scatter(site: Site) -> tuple[Work, ...]:
     return _work(site, Kind.GATHER, 0.0)
 
@@ -319,6 +331,9 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("aten._fused_adam_", "aten._fused_adamw_"), _fused_adam),
     "foretrain.update_8bit": _eight_bit,
     "aten._cdist_forward": _distances,
+    "torchvision.nms": _suppression,
+    "torchvision.roi_align": _region_align,
+    "torchvision._roi_align_backward": _region_align,
     "aten.embedding": _embedding,
     "aten.embedding_dense_backward": _embedding_backward,
 }

@@ -122,6 +122,54 @@ for _name, _implementation in {
     _library.impl(_name, _implementation, "CompositeExplicitAutograd")
 
 
+def _attention_values(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    causal: bool,
+    algorithm: str,
+    dropout: float,
+) -> tuple[Tensor, Tensor]:
+    """The same with values, for steps that are run."""
+    out, statistics = _attention(query, key, value, mask, causal, algorithm, dropout)
+    with torch._C.DisableTorchFunction():
+        grouped = query.shape[1] != key.shape[1]
+        attended = torch.nn.functional.scaled_dot_product_attention(
+            query, key, value, mask, dropout, causal, enable_gqa=grouped
+        )
+        return out.copy_(attended), statistics.zero_()
+
+
+def _rnn_values(
+    input_: Tensor,
+    weights: list[Tensor],
+    mode: str,
+    hidden: int,
+    layers: int,
+    bidirectional: bool,
+    batch_first: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    out, last, reserve = _rnn(input_, weights, mode, hidden, layers, bidirectional, batch_first)
+    with torch._C.DisableTorchFunction():
+        first = torch.zeros_like(last)
+        states: Any = (first, first) if mode == "lstm" else first
+        has_biases = len(weights) == 4 * layers * (2 if bidirectional else 1)
+        run = getattr(torch._VF, mode)
+        results = run(input_, states, weights, has_biases, layers, 0.0, False, bidirectional, batch_first)
+        return out.copy_(results[0]), last.copy_(results[1]), reserve.zero_()
+
+
+def _softmax_values(input_: Tensor, dim: int, log: bool) -> Tensor:
+    with torch._C.DisableTorchFunction():
+        return (torch.log_softmax if log else torch.softmax)(input_.float(), dim)
+
+
+_library.impl("attention", _attention_values, "CPU")
+_library.impl("rnn", _rnn_values, "CPU")
+_library.impl("softmax", _softmax_values, "CPU")
+
+
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(

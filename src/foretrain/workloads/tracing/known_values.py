@@ -1,9 +1,9 @@
 """Values that a trace knows although it computes nothing: whole numbers and truth values of a batch.
 
 Library models read such values: which tokens are padding, where the tokens of an image go, how large each
-image is. `KnownValues` computes them beside the trace, on the host, for tensors that follow from real ones alone.
-What follows from activations stays unknown; of those, a few questions have the answer of a batch of full
-sequences, each of them one document: no token is padding, and all positions follow one another.
+image is. `KnownValues` computes them beside the trace, on the host, for tensors that follow from real ones
+alone. What follows from activations stays unknown; of those, a few questions have the answer of a batch of
+full sequences, each of them one document: no token is padding, and all positions follow one another.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The selective scan of state-space models as one operator, as the kernels of mamba-ssm run it.
 
-Without those kernels transformers runs a loop over the tokens, which is not used for training. The kernel never
-stores the states of all tokens: it keeps one pair per chunk and computes the others again in the backward
-pass. Gu and Dao 2023, arXiv:2312.00752, section 3.3.2.
+Without those kernels transformers runs a loop over the tokens, which is not used for training. The kernel
+never stores the states of all tokens: it keeps one pair per chunk and computes the others again in the
+backward pass. Gu and Dao 2023, arXiv:2312.00752, section 3.3.2.
 """
 
 from __future__ import annotations

@@ -28,12 +28,16 @@ _MODULES = "foretrain.workloads.zoo"
 
 @dataclass(frozen=True, slots=True)
 class BuildOptions:
-    """The sizes of the example to build; None is the entry's default."""
+    """The sizes of the example to build; None is the entry's default.
+
+    A `real` example has data on the host, so that its step can be run; others have shapes only.
+    """
 
     batch: int | None = None
     seq_len: int | None = None
     image_size: int | None = None
     attention: AttentionKind = "sdpa"
+    real: bool = False
 
 
 @dataclass(frozen=True, slots=True)
