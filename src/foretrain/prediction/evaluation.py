@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from foretrain.errors import InvalidRequest
 from foretrain.estimates import Estimate, longest, sequence
 from foretrain.prediction.memory.estimate import MemoryEstimate, fullest_stage
 from foretrain.prediction.scenario import StepConfiguration, StepContext
@@ -74,6 +75,11 @@ def evaluate(
     """The step of a workload in one configuration; `graph`, if given, is its micro-batch."""
     graph = graph or graph_at(context.workload, configuration.micro_batch)
     layout, environment = configuration.layout, context.environment
+    if graph.settings.get("whole_step") and (layout.devices > 1 or configuration.micro_batches > 1):
+        raise InvalidRequest(
+            "a step function is predicted on one device and in one piece, not with strategy "
+            f"{layout.name} on {layout.devices} devices in {configuration.micro_batches} micro-batches"
+        )
     if layout.servers is None:
         step = parallel_step(graph, layout, configuration.micro_batches, environment)
     else:

@@ -161,6 +161,11 @@ class Graph:
         """Names of the parameters that receive a gradient."""
         return frozenset(self.settings.get("trained", ()))
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was assumed about the model, for the answer."""
+        return tuple(self.settings.get("notes", ()))
+
     def _elements(self, role: Role) -> int:
         return sum(self.specs[buffer.spec].elements for buffer in self.buffers if buffer.role is role)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from foretrain.errors import InvalidRequest
-from foretrain.workloads.options import HALF_PRECISIONS, StepOptions
+from foretrain.workloads.options import HALF_PRECISIONS, REAL, StepOptions
 from foretrain.workloads.readers import ModelSource, read_model
 from foretrain.workloads.workload import Workload
 from foretrain.workloads.zoo import BuildOptions
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from foretrain.workloads.zoo import AttentionKind
 
 DEFAULTS = StepOptions()
-REAL = "real"
-TRACES = ("meta", REAL)
-"""How a step is recorded: without data, on shapes alone, or by running it on the CPU with example inputs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ COMMAND = Command(
 
 
 def _show(answer: Trace) -> None:
-    from foretrain.serving.cli.terminal import Column, print_line, print_table
+    from foretrain.serving.cli.terminal import Column, print_line, print_notes, print_table
     from foretrain.units import MIB, format_bytes, format_flop
 
     summary = answer.step
@@ -65,6 +65,7 @@ def _show(answer: Trace) -> None:
     )
     if summary.unknown:
         print_line(f"No FLOP rule for: {', '.join(summary.unknown)} (their traffic is counted)", "yellow")
+    print_notes(summary.notes)
     if answer.with_layers:
         print_line()
         _show_layers(summary)

@@ -19,7 +19,7 @@ from foretrain.decoding import (
     texts,
     whole_number,
 )
-from foretrain.workloads.options import ATTENTIONS, PRECISIONS, WEIGHTS
+from foretrain.workloads.options import ATTENTIONS, PRECISIONS, TRACES, WEIGHTS
 
 COMMON = "Common options"
 MODEL, PARALLELISM, INPUT, COST = "Model and step", "Parallelism", "Input", "Cost model"
@@ -33,7 +33,8 @@ PANELS = (
 """The headings of a help text, in this order."""
 
 MODEL_FORMS = (
-    "zoo name, hf:CONFIG, timm:NAME, torchvision:NAME, FILE.py:callable, FILE.onnx, FILE.pt2 or FILE.yaml"
+    "zoo name, hf:CONFIG, hf:ORG/NAME, timm:NAME, torchvision:NAME, FILE.py:callable, FILE.onnx, FILE.pt2 or "
+    "FILE.yaml"
 )
 HARDWARE_FORMS = (
     "DEVICE, DEVICE:COUNT, DEVICE:PER_NODExNODES, PROVIDER:INSTANCE[:NODES] or a cluster FILE.yaml"
@@ -48,6 +49,10 @@ def _model_beside(model: str, folder: Path) -> str:
     """A model that is a file, relative to the workload file that names it."""
     prefix, path = ("hf:", model[3:]) if model.startswith("hf:") else ("", model)
     if not prefix and not path.partition(":")[0].endswith(_FILE_SUFFIXES):
+        return model
+    if (
+        prefix and not (folder / path).exists()
+    ):  # a model of the hub, or an error that names the path as written
         return model
     return f"{prefix}{folder / path}"
 
@@ -137,6 +142,17 @@ class StepFields:
         "Train LoRA adapters only, e.g. r=16, r=16,targets=all-linear or r=16,quantised.",
         panel=MODEL,
         metavar="r=RANK[,...]",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceField:
+    """How the step is recorded."""
+
+    trace: str | None = option(
+        choice(*TRACES),
+        "meta (default): shapes only; real: run on this CPU with the example inputs.",
+        panel=MODEL,
     )
 
 

@@ -228,6 +228,12 @@ def task_of(name: str, config: Mapping[str, Any]) -> Task:
     raise UnknownName("Hugging Face architecture", wanted, by_class, hint)
 
 
+def is_of_transformers(config: Mapping[str, Any]) -> bool:
+    """Whether transformers itself has the class that a configuration names."""
+    known = _all_classes(config["model_type"])
+    return bool(known) and all(each in known for each in config.get("architectures") or ())
+
+
 def _architecture(name: str, config: Mapping[str, Any]) -> str | None:
     """The class that a configuration names first."""
     architectures = config.get("architectures")

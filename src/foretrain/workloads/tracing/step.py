@@ -326,6 +326,7 @@ def _explained(error: Exception, where: str) -> str:
         "aten::_local_scalar_dense",
         "Cannot copy out of meta tensor",
         "aten::nonzero",
+        "torch.nonzero()",
         "meta tensors",
     )
     if any(phrase in str(error) for phrase in reads_values):
