@@ -65,7 +65,7 @@ def run(request: PredictRequest, output: PredictOutput) -> int:
     if output.json:
         print_json(answer.to_dict())
     else:
-        _show(answer)
+        show(answer)
     return EXIT_INFEASIBLE if output.check and not answer.memory.fits else 0
 
 
@@ -106,7 +106,7 @@ COMMAND = Command(
 )
 
 
-def _show(prediction: JobPrediction) -> None:
+def show(prediction: JobPrediction) -> None:
     """The answer first, then what it is made of."""
     from foretrain.facts.devices import device
 

@@ -22,7 +22,7 @@ def run(request: TraceRequest, output: Output) -> None:
     if output.json:
         print_json(answer.to_dict())
     else:
-        _show(answer)
+        show(answer)
 
 
 COMMAND = Command(
@@ -33,7 +33,8 @@ COMMAND = Command(
 )
 
 
-def _show(answer: Trace) -> None:
+def show(answer: Trace) -> None:
+    """Print what the step consists of."""
     from foretrain.serving.cli.terminal import Column, print_line, print_notes, print_table
     from foretrain.units import MIB, format_bytes, format_flop
 
