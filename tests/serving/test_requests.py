@@ -31,7 +31,7 @@ EVERYTHING = {
     "precision": "bf16", "optimizer": "sgd", "attention": "flash", "channels_last": True, "compile": True,
     "cuda_graphs": True, "checkpoint_activations": True, "weights": "bf16", "master_weights": True,
     "gradients": "fp32", "autocast": False,
-    "lora": "r=8", "forward_only": True, "no_optimizer": True, "strategy": "fsdp", "min_batch": 2,
+    "lora": "r=8", "forward_only": True, "no_optimizer": True, "trace": "real", "strategy": "fsdp", "min_batch": 2,
     "links": "pcie3-x16", "network": "ethernet-10g", "jitter": 0.1, "dataset": "mnist", "storage": "hdd",
     "loader_workers": 2, "prefetch": False, "cost_model": "roofline", "timings": "/t.csv", "samples": 1000,
     "epochs": 3.0, "steps": 10, "target": "loss=0.4", "log": "/log.csv", "planned_steps": 9.0,

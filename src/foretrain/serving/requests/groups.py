@@ -50,10 +50,8 @@ def _model_beside(model: str, folder: Path) -> str:
     prefix, path = ("hf:", model[3:]) if model.startswith("hf:") else ("", model)
     if not prefix and not path.partition(":")[0].endswith(_FILE_SUFFIXES):
         return model
-    if (
-        prefix and not (folder / path).exists()
-    ):  # a model of the hub, or an error that names the path as written
-        return model
+    if prefix and not path.endswith(".json") and not (folder / path).exists():
+        return model  # a model of the hub
     return f"{prefix}{folder / path}"
 
 
