@@ -121,6 +121,11 @@ def traced(workload: Workload) -> Graph:
     if workload.lora is not None:
         from foretrain.workloads.lora import apply_lora
 
+        if example.optimizers:
+            raise InvalidRequest(
+                "a step function has its own networks and optimizers; leave out `lora`, or apply it in the "
+                "function"
+            )
         example = replace(example, module=apply_lora(example.module, workload.lora))
     if workload.options.forward_only:
         example.module.eval()

@@ -36,6 +36,8 @@ _WITHOUT_VALUES = ("rand", "empty", "bernoulli", "multinomial", "normal", "dropo
 def with_value(tensor: torch.Tensor, device: torch.device | str) -> torch.Tensor:
     """`tensor` on a device; its values stay known where it goes to the meta device."""
     moved = tensor.to(device)
+    if tensor.requires_grad and moved is not tensor:  # its gradient ends here, not where it came from
+        moved = moved.detach().requires_grad_()
     if moved.is_meta and not tensor.is_meta and _is_small(tensor):
         setattr(moved, _VALUE, tensor)
     return moved

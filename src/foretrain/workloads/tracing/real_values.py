@@ -44,7 +44,7 @@ class RealValues(TorchDispatchMode):
             return tensor
         empty = tensor.detach().to("meta")
         self._keep(empty, tensor.detach())
-        return empty
+        return empty.requires_grad_(tensor.requires_grad)
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

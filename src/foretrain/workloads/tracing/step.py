@@ -332,7 +332,7 @@ def _explained(error: Exception, where: str) -> str:
     if any(phrase in str(error) for phrase in reads_values):
         sentence += (
             "; its control flow depends on the data, which a trace without data cannot follow: "
-            "run the step with your example inputs (`trace` real), or replace the branch on tensor values "
-            "(.item(), if tensor, nonzero) for the trace"
+            "run the step with example inputs (`trace` real, for FILE.py:callable and modules in Python), or "
+            "replace the branch on tensor values (.item(), if tensor, nonzero) for the trace"
         )
     return sentence
