@@ -79,7 +79,7 @@ def test_infeasible_keeps_its_sentence() -> None:
     assert repr(answer) == "<Infeasible: infeasible memory, needed 80 GiB, available 24 GiB>"
 
 
-def _subclasses(cls: type) -> set[type]:
+def _subclasses(cls: type[Any]) -> set[type[Any]]:
     for name in (
         "jobs.predict",
         "workloads.trace",
