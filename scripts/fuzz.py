@@ -105,23 +105,29 @@ def value_of(option: Any, share: float, rng: random.Random) -> list[str]:
 
 
 def _one(option: Any, valid: bool, rng: random.Random) -> str:
+    return str(rng.choice(_values(option, valid, rng)))
+
+
+def _values(option: Any, valid: bool, rng: random.Random) -> Any:
+    """Values to choose from, by the name of the option, its type or its form."""
     kind, name = option.kind, option.name
     types, place = TABLES["by_type"], 0 if valid else 1
     if kind.choices:
-        return rng.choice(kind.choices if valid else types["other"][1])
+        return kind.choices if valid else types["other"][1]
     if not valid and rng.random() < 0.25:
-        return rng.choice(types["other"][1])
+        return types["other"][1]
     if name in TABLES["written"]:
-        return rng.choice(TABLES["written"][name][place])
+        return TABLES["written"][name][place]
     if kind.metavar == "FILE" or option.metavar in READ:
         wrong = ("no.csv", ".", "", "binary.csv", "empty.csv", rng.choice(sorted(FILES)))
-        return rng.choice(TABLES["files_of"].get(name, ["jobs.csv"]) if valid else wrong)
+        return TABLES["files_of"].get(name, ["jobs.csv"]) if valid else wrong
     if name in TABLES["by_name"]:
-        return rng.choice(TABLES["by_name"][name][place])
+        return TABLES["by_name"][name][place]
     form = {"models": "MODEL", "workload": "MODEL", "model": "MODEL", "on": "HARDWARE"}.get(
         name, kind.metavar
     )
-    return rng.choice(types.get(form, types["other"])[place])
+    found = types.get(form, types["other"])[place]
+    return found
 
 
 # ---------------------------------------------------------------- files
@@ -145,7 +151,7 @@ def _value_replaced(text: str, rng: random.Random) -> str:
     if not found:
         return text
     one = rng.choice(found)
-    return text[: one.start()] + rng.choice(TABLES["mutations"]["pieces"]) + text[one.end() :]
+    return text[: one.start()] + str(rng.choice(TABLES["mutations"]["pieces"])) + text[one.end() :]
 
 
 def _truncated(text: str, rng: random.Random) -> str:
@@ -164,7 +170,7 @@ def _line_changed(text: str, rng: random.Random) -> str:
 
 def _inserted(text: str, rng: random.Random) -> str:
     place = rng.randint(0, len(text))
-    return text[:place] + rng.choice(TABLES["mutations"]["pieces"]) + text[place:]
+    return text[:place] + str(rng.choice(TABLES["mutations"]["pieces"])) + text[place:]
 
 
 _MUTATIONS: tuple[Callable[[str, random.Random], str], ...] = (
@@ -198,11 +204,12 @@ def commands() -> dict[str, Any]:
     from foretrain.serving.cli.app import SUMMARIES, app
     from foretrain.serving.cli.frame import FamilyGroup
 
-    context, found = click.Context(app), {}
+    context = click.Context(app)
+    found: dict[str, Any] = {}
     for name in SUMMARIES:
-        command = app.get_command(context, name)
+        command: Any = app.get_command(context, name)
         if isinstance(command, FamilyGroup):
-            found |= {f"{name} {word}": each.declared for word, each in command.commands.items()}
+            found |= {f"{name} {word}": each.declared for word, each in command.commands.items()}  # type: ignore[attr-defined]
             if command.default is not None:
                 found[name] = command.default.declared
         else:

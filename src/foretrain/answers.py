@@ -1,17 +1,45 @@
-"""What every answer of the public verbs offers: plain data for scripts, a table for notebooks."""
+"""What every answer of the public verbs offers: plain data for scripts, text, a table for notebooks.
+
+The texts are those of the command line, which lies above: it registers them with `write_answers_with`.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
 from typing import Any, final
 
 from foretrain.encoding import encode, to_json
 
+_writers: list[Callable[[Answer], str | None]] = []
+
+
+def write_answers_with(writer: Callable[[Answer], str | None]) -> None:
+    """Let `str(answer)` be what `writer` returns; None where it has no text for an answer."""
+    _writers[:] = [writer]
+
 
 class Answer(ABC):
     """Base of all answers. Final classes are frozen dataclasses, complete when built."""
+
+    def __init_subclass__(cls) -> None:
+        """Data classes write a `__repr__` of all fields, unless the class has its own: it has this one."""
+        cls.__repr__ = Answer.__repr__  # type: ignore[method-assign]
+
+    def __repr__(self) -> str:
+        """The main figures in one line."""
+        figures = ", ".join(f"{name} {value}" for name, value in self.summary())
+        return " ".join(f"<{type(self).__name__}: {figures}>".split())
+
+    def __str__(self) -> str:
+        """What the command line prints, without colours; without a command line, the main figures."""
+        for writer in _writers:
+            text = writer(self)
+            if text is not None:
+                return text
+        return "\n".join(f"{name}: {value}" for name, value in self.summary())
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:

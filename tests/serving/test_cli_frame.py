@@ -35,6 +35,8 @@ COMMANDS = (
     "campaign",
     "calibrate",
     "devices",
+    "models",
+    "links",
     "offers",
     "plan",
     "guide",
@@ -48,6 +50,8 @@ EXAMPLES = (
     ("devices", "t4"),
     ("offers", "--gpu", "a100", "--limit", "3"),
     ("explain", "t4"),
+    ("models", "--search", "bert"),
+    ("links", "--kind", "pcie"),
     ("rent-or-buy", "--price", "8000", "--rent", "1.5"),
 )
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from statistics import fmean
 
+from foretrain.errors import UnknownName
 from foretrain.facts.sheets import Kind, Sheet, data_root, read_entries, read_toml
 from foretrain.registry import Registry
 from foretrain.units import UnitError, parse_bandwidth
@@ -122,6 +123,22 @@ def links() -> Registry[Link]:
         aliases=lambda link: link.aliases,
         hint="A link is such as pcie4-x16, nvlink3, nvswitch3, ethernet-100g, infiniband-ndr or a rate "
         "(10Gbit/s).",
+    )
+
+
+def listed(kind: str | None = None) -> tuple[Link, ...]:
+    """All links of a kind, or all, by kind and rate."""
+    every = list(links().values())
+    kinds = sorted({each.kind for each in every})
+    if kind is not None and kind not in kinds:
+        raise UnknownName("kind of link", kind, kinds, f"Kinds: {', '.join(kinds)}.")
+    rate = "nominal_bytes_per_second_per_direction"
+    chosen = (each for each in every if kind is None or each.kind == kind)
+    return tuple(
+        sorted(
+            chosen,
+            key=lambda each: (each.kind, each.sheet.number(rate) if each.sheet.has(rate) else 0.0, each.id),
+        )
     )
 
 

@@ -95,6 +95,11 @@ def evaluate(
     _refuse_unsharded_offload(context.workload.options, configuration)
     graph = graph or graph_at(context.workload, configuration.micro_batch)
     layout, environment = configuration.layout, context.environment
+    if graph.settings.get("whole_step") and (layout.devices > 1 or configuration.micro_batches > 1):
+        raise InvalidRequest(
+            "a step function is predicted on one device and in one piece, not with strategy "
+            f"{layout.name} on {layout.devices} devices in {configuration.micro_batches} micro-batches"
+        )
     if layout.servers is None:
         step = parallel_step(graph, layout, configuration.micro_batches, environment)
     else:

@@ -229,7 +229,7 @@ def _answer(scenario: Scenario, result: _Result) -> Prediction:
     pace, split = result.pace, result.split
     batch = pace.configuration.batch if split is None else result.global_batch
     memory = _memory(result)
-    notes = [*result.network.notes, *pace.step.notes, *result.notes]
+    notes = [*pace.graph.notes, *result.network.notes, *pace.step.notes, *result.notes]
     if pace.step.priced.basis:
         notes.append(f"corrected by {pace.step.priced.basis}")
     workload = pace.context.workload
@@ -295,6 +295,8 @@ def _memory(result: _Result) -> MemoryAnswer:
 def _largest_batch(now: Evaluation) -> int:
     """The largest batch of a replica that fits, trained in the same number of micro-batches."""
     configuration, context = now.configuration, now.context
+    if context.workload.sizes.real:  # run at one batch only
+        return configuration.batch if now.memory.fits else 0
     layout, device = configuration.layout, context.environment.device
     rounds = configuration.micro_batches
     options = memory_options(now.step.run.stages[0], 1.0, layout)

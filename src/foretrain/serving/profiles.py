@@ -47,7 +47,7 @@ def profile(
     from foretrain.serving.verbs import workload
 
     progress("reading the model")
-    trained = workload(request)
+    trained = workload(request, trace=None)  # its own `trace` is a file
     if source.trace is not None:
         return traced_profile(trained, source.trace, _device_of(source), progress)
     return _profile_here(trained, source.seconds, progress)

@@ -1,9 +1,10 @@
 """The verbs in Python: `import foretrain as ft`.
 
 Keywords are the options of the command line (`--global-batch` is `global_batch`), with the same units
-(`deadline="12h"`) and the same checks; an answer's `to_dict()` is what `--json` prints, and notebooks show it
-as a table. Each verb also takes its request (`ft.predict(ft.PredictRequest(model="resnet50", on="t4"))`).
-`Infeasible` is an answer too: the request was understood, and nothing satisfies it.
+(`deadline="12h"`) and the same checks. An answer's `to_dict()` is what `--json` prints, its `str()` what the
+command prints, its `repr()` one line, and notebooks show it as a table. Each verb also takes its request
+(`ft.predict(ft.PredictRequest(model="resnet50", on="t4"))`). `Infeasible` is an answer too: the request was
+understood, and nothing satisfies it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from foretrain.decoding import options
 from foretrain.errors import InvalidRequest
-from foretrain.serving import schedules, verbs
+from foretrain.serving import answer_text, schedules, verbs
 from foretrain.serving.requests import (
     ConvergeRequest,
     GuideRequest,
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
     from foretrain.scheduling.forecast import Schedule
     from foretrain.workloads.readers import ModelSource
     from foretrain.workloads.trace import Trace
+
+answer_text.register()
 
 R = TypeVar("R", bound=Request)
 Verb = TypeVar("Verb", bound=Callable[..., Any])

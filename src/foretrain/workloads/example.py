@@ -19,6 +19,10 @@ class Example:
     `module` is in training mode and takes `inputs` by position. `loss` is None where the module itself
     returns the scalar loss. `samples` and `tokens` are how many one step holds; for a model that reads one
     sequence and writes another, the tokens of both count, and `tokens` is 0 where the inputs are not tokens.
+    `notes` say what was assumed, for the answer.
+
+    Where there are `optimizers`, calling the module runs the whole step: all its forward and backward passes,
+    and the updates of these optimizers.
     """
 
     module: torch.nn.Module
@@ -26,6 +30,8 @@ class Example:
     loss: Loss | None
     samples: int
     tokens: int = 0
+    notes: tuple[str, ...] = ()
+    optimizers: tuple[torch.optim.Optimizer, ...] = ()
 
     def forward(self) -> torch.Tensor:
         """The scalar loss of the step; `.backward()` on it completes forward and backward."""

@@ -161,6 +161,11 @@ class Graph:
         """Names of the parameters that receive a gradient."""
         return frozenset(self.settings.get("trained", ()))
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was assumed about the model, for the answer."""
+        return tuple(self.settings.get("notes", ()))
+
     def _elements(self, role: Role) -> int:
         return sum(self.specs[buffer.spec].elements for buffer in self.buffers if buffer.role is role)
 
@@ -206,14 +211,17 @@ class Graph:
     @cached_property
     def saved(self) -> tuple[tuple[int, ...], ...]:
         """For each call the buffers it saves for its backward pass: what its own backward calls read of all
-        that was there when the forward pass ended."""
-        forward_end = sum(call.phase is Phase.FORWARD for call in self.calls)
+        that a forward pass made, or that was there before it."""
         saved_by: list[dict[int, None]] = [{} for _ in self.calls]
         for call in self.calls:
             if call.forward is not None and call.phase is Phase.BACKWARD:
-                kept = (buffer for buffer in call.reads if self.buffers[buffer].born < forward_end)
+                kept = (buffer for buffer in call.reads if self._is_of_a_forward_pass(buffer))
                 saved_by[call.forward].update(dict.fromkeys(kept))
         return tuple(tuple(sorted(buffers)) for buffers in saved_by)
+
+    def _is_of_a_forward_pass(self, buffer: int) -> bool:
+        born = self.buffers[buffer].born
+        return born < 0 or self.calls[born].phase is Phase.FORWARD
 
     def reads_weight(self, call: Call) -> bool:
         """Whether a call reads a parameter, or its half-precision copy."""

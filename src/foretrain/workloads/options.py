@@ -11,6 +11,9 @@ HALF_PRECISIONS = ("fp16", "bf16")
 WEIGHTS = ("fp32", *HALF_PRECISIONS)
 ATTENTIONS = ("eager", "sdpa", "flash")
 OFFLOADS = ("optimizer", "parameters", "activations")
+REAL = "real"
+TRACES = ("meta", REAL)
+"""How a step is recorded: without data, on shapes alone, or by running it on the CPU with example inputs."""
 QUANTISED_BLOCK = 256
 """Elements of optimizer state that share a scale in an 8-bit optimizer (bitsandbytes 0.45)."""
 QUANTISED_FROM = 4096

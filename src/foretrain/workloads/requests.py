@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from foretrain.errors import InvalidRequest
-from foretrain.workloads.options import HALF_PRECISIONS, OFFLOADS, StepOptions
+from foretrain.workloads.options import HALF_PRECISIONS, OFFLOADS, REAL, StepOptions
 from foretrain.workloads.readers import ModelSource, read_model
 from foretrain.workloads.workload import Workload
 from foretrain.workloads.zoo import BuildOptions
@@ -47,6 +47,7 @@ class WorkloadRequest:
     autocast: bool | None = None
     forward_only: bool = False
     no_optimizer: bool = False
+    trace: str | None = None
     allow_user_code: bool = True
 
     def __post_init__(self) -> None:
@@ -61,11 +62,18 @@ def workload_of(request: WorkloadRequest, source: ModelSource | None = None) -> 
     if source is None:
         source = read_model(request.model, allow_user_code=request.allow_user_code)
     options = _step_options(request)
+    is_real = request.trace == REAL
+    if is_real and not source.has_data:
+        raise InvalidRequest(
+            f"{source.name} comes without data, so its step cannot be run: `trace` {REAL} is for "
+            "FILE.py:callable, a module of this process, and the detection models of torchvision"
+        )
     sizes = BuildOptions(
         batch=request.batch,
         seq_len=request.seq_len,
         image_size=request.image_size,
         attention=cast("AttentionKind", options.attention),  # StepOptions has checked it
+        real=is_real,
     )
     return Workload(source, sizes, options, _lora(request), frozenset(_left_open(request)))
 

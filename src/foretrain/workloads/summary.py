@@ -55,6 +55,7 @@ class TraceSummary:
     activation_bytes: int
     bytes_by_kind: dict[str, float]
     unknown: tuple[str, ...]
+    notes: tuple[str, ...]
     layers: tuple[LayerSummary, ...]
 
 
@@ -83,6 +84,7 @@ def summarise(graph: Graph) -> TraceSummary:
         activation_bytes=_bytes(graph, Role.ACTIVATION),
         bytes_by_kind=_bytes_by_kind(ops),
         unknown=unknown_names(ops),
+        notes=graph.notes,
         layers=layers,
     )
 

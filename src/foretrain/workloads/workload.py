@@ -117,7 +117,7 @@ def _graph_of(entry: _Entry) -> Graph:
 def _graph_at(entry: _Entry) -> Graph:
     workload = entry.workload
     assert workload.sizes.batch is not None
-    if workload.sizes.batch >= BATCHES[0]:
+    if workload.sizes.batch >= BATCHES[0] and not workload.sizes.real:
         recorded = record_family(workload)
         if recorded is not None:
             try:
@@ -135,10 +135,15 @@ def traced(workload: Workload) -> Graph:
     if workload.lora is not None:
         from foretrain.workloads.lora import apply_lora
 
+        if example.optimizers:
+            raise InvalidRequest(
+                "a step function has its own networks and optimizers; leave out `lora`, or apply it in the "
+                "function"
+            )
         example = replace(example, module=apply_lora(example.module, workload.lora))
     if workload.options.forward_only:
         example.module.eval()
-    return trace(example, workload.options)
+    return trace(example, workload.options, with_values=workload.sizes.real)
 
 
 def record_family(workload: Workload, seq_lens: tuple[int, int] | None = None) -> Family | None:

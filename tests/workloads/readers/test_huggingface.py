@@ -128,14 +128,56 @@ def test_the_error_of_an_unknown_model_type_names_near_ones(tmp_path: Path) -> N
 def test_the_error_of_an_unknown_architecture_names_those_of_its_type(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match="LlamaForCausalLM"):
         source_of(tmp_path, {**LLAMA, "architectures": ["LlamaForCausalLLM"]})
-    with pytest.raises(UnknownName, match="BertForMaskedLM"):
-        source_of(tmp_path, {**BERT, "architectures": ["BertModel"]})
+
+
+@pytest.mark.parametrize("architecture", ["BertModel", "BertForPreTraining"])
+def test_an_architecture_without_a_loss_here_is_trained_as_its_type_is(
+    tmp_path: Path, architecture: str
+) -> None:
+    example = source_of(tmp_path, {**BERT, "architectures": [architecture]}).example(BuildOptions(batch=2))
+    assert example.notes == (f"{architecture} has no loss of its own here: it is trained as BertForMaskedLM",)
+    assert trace(example, StepOptions()).settings["notes"] == list(example.notes)
 
 
 def test_code_of_its_own_is_never_run(tmp_path: Path) -> None:
     (tmp_path / "modeling.py").write_text("raise SystemExit('this must never run')\n")
-    with pytest.raises(InvalidRequest, match="never run"):
-        source_of(tmp_path, {**LLAMA, "auto_map": {"AutoModelForCausalLM": "modeling.Model"}})
+    own = {"auto_map": {"AutoModelForCausalLM": "modeling.Model"}}
+    for other in ({"model_type": "my_llama"}, {"architectures": ["MyLlama"]}):
+        with pytest.raises(InvalidRequest, match="never run"):
+            source_of(tmp_path, {**LLAMA, **own, **other})
+    with_class_of_transformers = graph_of(tmp_path, {**LLAMA, **own}, seq_len=8)
+    assert with_class_of_transformers.parameters == graph_of(tmp_path, LLAMA, seq_len=8).parameters
+
+
+def cached(folder: Path, config: Any, revision: str = "abc", is_main: bool = True) -> None:
+    model = folder / "models--meta-llama--Llama-3.1-8B"
+    (model / "snapshots" / revision).mkdir(parents=True)
+    (model / "snapshots" / revision / "config.json").write_text(json.dumps(config))
+    if is_main:
+        (model / "refs").mkdir()
+        (model / "refs" / "main").write_text(revision)
+
+
+@pytest.mark.parametrize("variable", ["HF_HUB_CACHE", "HF_HOME"])
+def test_a_model_of_the_hub_is_read_from_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    monkeypatch.delenv("HF_HUB_CACHE", raising=False)
+    monkeypatch.setenv(variable, str(tmp_path))
+    folder = tmp_path / "hub" if variable == "HF_HOME" else tmp_path
+    cached(folder, {**LLAMA, "vocab_size": 60}, revision="aaa", is_main=False)
+    cached(folder, LLAMA, revision="bbb")
+    source = read_model("hf:meta-llama/Llama-3.1-8B")
+    assert source.name == "hf:meta-llama/Llama-3.1-8B"
+    assert source.fingerprint() == source_of(tmp_path, LLAMA).fingerprint()
+
+
+def test_a_model_that_is_not_cached_says_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(MissingData, match=r"hf download meta-llama/Llama-3\.1-8B config\.json"):
+        read_model("hf:meta-llama/Llama-3.1-8B")
 
 
 def test_quantised_weights_cannot_be_trained(tmp_path: Path) -> None:
@@ -145,7 +187,7 @@ def test_quantised_weights_cannot_be_trained(tmp_path: Path) -> None:
 
 def test_a_type_that_is_for_none_of_the_tasks(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="are for none of"):
-        source_of(tmp_path, {"model_type": "sam"})
+        source_of(tmp_path, {"model_type": "vits"})
 
 
 @pytest.mark.parametrize(

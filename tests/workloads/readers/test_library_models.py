@@ -87,7 +87,6 @@ def test_the_error_of_an_unknown_name_names_near_ones(model: str, near: str) -> 
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        ("torchvision:fasterrcnn_resnet50_fpn", "by the values of their scores"),
         ("torchvision:r3d_18", "need clips"),
         ("torchvision:raft_small", "pairs of images"),
         ("torchvision:quantized_resnet18", "cannot be trained"),

@@ -12,7 +12,7 @@ from foretrain.workloads.requests import WorkloadRequest, workload_of
 
 
 def _blocks(**options: bool) -> Graph:
-    return graph("blocks", precision="bf16", weights="bf16", **options)
+    return graph("blocks", precision="bf16", weights="bf16", **options)  # type: ignore[arg-type]
 
 
 def _recomputed(traced: Graph) -> set[str]:

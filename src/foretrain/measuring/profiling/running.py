@@ -255,6 +255,11 @@ def real_example(workload: Workload, where: torch.device) -> Example:
             example = build(source.entry, workload.sizes)
     else:
         example = source.example(workload.sizes)
+    if example.optimizers:
+        raise InvalidRequest(
+            f"{source.name} is a step function; profile runs a module, its loss and one optimizer. Profile "
+            "your own script with torch.profiler instead and read its trace with the option trace"
+        )
     module = _materialised(example.module, where)
     real = _RealTensors(where)
     inputs = map_tensors(example.inputs, real.of)

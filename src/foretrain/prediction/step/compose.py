@@ -18,6 +18,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -178,7 +179,10 @@ def per_step(seconds: Floats, program: Program) -> float:
 def phase_seconds(times: CallTimes, program: Program) -> tuple[Floats, Floats]:
     """Device and host seconds of a step by `Phase`, for all micro-batches."""
     start, updating = forward_end(program.graph), optimizer_start(program.graph)
-    spans = (slice(0, start), slice(start, updating), slice(updating, None))
+    spans: tuple[Any, ...] = (slice(0, start), slice(start, updating), slice(updating, None))
+    if program.graph.settings.get("whole_step"):  # phases alternate
+        phases = [call.phase for call in program.graph.calls]
+        spans = tuple(np.array([each is phase for each in phases], bool) for phase in Phase)
     rounds = (program.micro_batches, program.micro_batches, 1)
     device, host = (
         np.array([each[span].sum() * often for span, often in zip(spans, rounds, strict=True)], float)

@@ -27,6 +27,8 @@ SUMMARIES = {
     "learn": "Regression on your own timings, judged beyond them.",
     "profile": "Measured times of operators and layers beside the predicted ones.",
     "devices": "List GPUs and CPUs with their peaks, memory and links.",
+    "models": "List the models of the zoo, and what else can be given as a model.",
+    "links": "List links and networks with their rates and sources.",
     "offers": "List what machines cost to rent, every price with its date.",
     "guide": "The buyer's guide: networks by hardware by batch size.",
     "rent-or-buy": "Rent or buy: after how many hours of use does owning win?",

@@ -38,7 +38,7 @@ def run(request: ConvergeRequest, output: ConvergeOutput) -> None:
     if output.json:
         print_json(answer.to_dict())
     else:
-        _show(answer, output.plot)
+        show(answer, output.plot)
 
 
 COMMAND = Command(
@@ -54,7 +54,8 @@ COMMAND = Command(
 )
 
 
-def _show(answer: Convergence, plot: Path | None) -> None:
+def show(answer: Convergence, plot: Path | None = None) -> None:
+    """Print when the target is reached; `plot` is the file that was drawn."""
     from foretrain.serving.cli.terminal import Column, print_curves, print_line, print_notes, print_table
     from foretrain.serving.wording import as_flags
 

@@ -70,7 +70,7 @@ def run(request: GuideRequest, output: GuideOutput) -> None:
     if output.json:
         print_json(answer.to_dict())
         return
-    _show(answer, output.show)
+    show(answer, output.show)
     if output.html is not None:
         print_line(f"Page: {output.html}")
 
@@ -91,7 +91,7 @@ COMMAND = Command(
 )
 
 
-def _show(guide: Guide, names: Sequence[str]) -> None:
+def show(guide: Guide, names: Sequence[str] = ()) -> None:
     """Print the guide; `names` are views, none for the usual ones."""
     from foretrain.serving.guide_views import reasons, views
 

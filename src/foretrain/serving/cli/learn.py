@@ -56,10 +56,11 @@ def run(request: LearnRequest, output: LearnOutput) -> None:
     if output.json:
         print_json(answer.to_dict())
     else:
-        _show(answer, output)
+        show(answer, output)
 
 
-def _show(answer: LearnAnswer, output: LearnOutput) -> None:
+def show(answer: LearnAnswer, output: LearnOutput | None = None) -> None:
+    """Print the model and its errors, and the files written."""
     from foretrain.serving.cli.terminal import Column, print_line, print_notes, print_table
 
     rows = f"{answer.timings} rows" if answer.timings == answer.configurations else (
@@ -100,7 +101,8 @@ def _show(answer: LearnAnswer, output: LearnOutput) -> None:
     _show_worst(answer)
     notes = [f"{name} takes no part: it needs {reason}" for name, reason in answer.skipped.items()]
     print_notes((*notes, *answer.notes))
-    for what, file in (("Model", output.save), ("Plot", output.plot)):
+    written = output or LearnOutput()
+    for what, file in (("Model", written.save), ("Plot", written.plot)):
         if file is not None:
             print_line(f"{what}: {file}")
 
@@ -162,10 +164,10 @@ def run_layers(request: LayersRequest, output: Output) -> None:
     if output.json:
         print_json(answer.to_dict())
     else:
-        _show_layers(answer)
+        show_layers(answer)
 
 
-def _show_layers(answer: LayersAnswer) -> None:
+def show_layers(answer: LayersAnswer) -> None:
     from foretrain.serving.cli.terminal import Column, print_line, print_table
     from foretrain.units import format_duration
 

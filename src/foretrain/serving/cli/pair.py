@@ -40,7 +40,7 @@ def run(request: PairRequest, output: PairOutput) -> None:
     if output.json:
         print_json(answer.to_dict())
     else:
-        _show(answer)
+        show(answer)
 
 
 COMMAND = Command(
@@ -56,7 +56,8 @@ COMMAND = Command(
 )
 
 
-def _show(answer: PairAnswer) -> None:
+def show(answer: PairAnswer) -> None:
+    """Print how two jobs share a device and a link."""
     from foretrain.prediction.resources.consumption import words
     from foretrain.serving.cli.terminal import Column, print_line, print_table
     from foretrain.units import format_bytes, format_duration

@@ -82,7 +82,7 @@ def _print(answer: Frontier, output: PlanOutput, written: list[str]) -> None:
     if output.json:
         print_json(answer.to_dict())
         return
-    _show(answer, output.why)
+    show(answer, output.why)
     for line in written:
         print_line(line, "green")
 
@@ -150,7 +150,7 @@ COMMAND = Command(
 )
 
 
-def _show(frontier: Frontier, why: str | None) -> None:
+def show(frontier: Frontier, why: str | None = None) -> None:
     """The answer, the front, the chosen job, two phases, exclusions."""
     _answer(frontier)
     print_line()

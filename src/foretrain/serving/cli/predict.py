@@ -73,7 +73,7 @@ def run(request: PredictRequest, output: PredictOutput) -> int:
     if output.json:
         print_json(answer.to_dict())
     else:
-        _show(answer)
+        show(answer)
     return EXIT_INFEASIBLE if output.check and not _fits(answer.memory, output.confidence) else 0
 
 
@@ -118,7 +118,7 @@ COMMAND = Command(
 )
 
 
-def _show(prediction: JobPrediction) -> None:
+def show(prediction: JobPrediction) -> None:
     """The answer first, then what it is made of."""
     from foretrain.facts.devices import device
 

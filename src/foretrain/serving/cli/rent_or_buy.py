@@ -34,7 +34,7 @@ def run(request: RentOrBuyRequest, output: RentOrBuyOutput) -> None:
     if output.json:
         print_json(answer.to_dict())
     else:
-        _show(answer, output.plot)
+        show(answer, output.plot)
 
 
 COMMAND = Command(
@@ -48,7 +48,8 @@ COMMAND = Command(
 )
 
 
-def _show(answer: RentOrBuy, plot: Path | None) -> None:
+def show(answer: RentOrBuy, plot: Path | None = None) -> None:
+    """Print when owning costs less; `plot` is the file that was drawn."""
     from foretrain.serving.cli.terminal import Column, print_curves, print_line, print_table
     from foretrain.units import format_money
 

@@ -41,7 +41,7 @@ def run(request: ResourcesRequest, output: ResourcesOutput) -> None:
     if output.json:
         print_json(answer.to_dict())
     else:
-        _show(answer)
+        show(answer)
 
 
 COMMAND = Command(
@@ -59,7 +59,8 @@ COMMAND = Command(
 )
 
 
-def _show(answer: ConsumptionAnswer) -> None:
+def show(answer: ConsumptionAnswer) -> None:
+    """Print bursts and idle gaps of each resource."""
     from foretrain.serving.cli.terminal import Column, print_line, print_notes, print_table
     from foretrain.units import format_duration
 

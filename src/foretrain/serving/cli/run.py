@@ -33,9 +33,7 @@ def run(request: RunRequest, output: Output) -> None:
         if output.json:
             print_json(answer.to_dict())
         else:
-            show_outcome(answer.outcome)
-            print_line()
-            _show_slots(answer)
+            show(answer)
 
 
 COMMAND = Command(
@@ -51,6 +49,13 @@ COMMAND = Command(
         "foretrain run jobs.csv --cluster cluster.yaml --backend ray --name nightly --folder /shared/nightly",
     ),
 )
+
+
+def show(answer: RealRun) -> None:
+    """What became of the jobs, and the slots before the end of each."""
+    show_outcome(answer.outcome)
+    print_line()
+    _show_slots(answer)
 
 
 def _show_slots(answer: RealRun) -> None:

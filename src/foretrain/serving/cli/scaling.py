@@ -35,7 +35,7 @@ def run(request: ScalingRequest, output: ScalingOutput) -> None:
     if output.json:
         print_json(answer.to_dict())
     else:
-        _show(answer, output.plot)
+        show(answer, output.plot)
 
 
 COMMAND = Command(
@@ -53,7 +53,8 @@ COMMAND = Command(
 )
 
 
-def _show(answer: ScalingAnswer, plot: Path | None) -> None:
+def show(answer: ScalingAnswer, plot: Path | None = None) -> None:
+    """Print the fitted model and its predictions; `plot` is the file that was drawn."""
     from foretrain.serving.cli.terminal import Column, print_line, print_notes, print_table
     from foretrain.units import format_duration
 

@@ -48,7 +48,7 @@ def run(request: ScheduleRequest, output: ScheduleOutput) -> None:
         if output.json:
             print_json(answer.to_dict())
         else:
-            _show(answer, output.explain)
+            show(answer, output.explain)
 
 
 COMMAND = Command(
@@ -66,7 +66,8 @@ COMMAND = Command(
 )
 
 
-def _show(answer: Schedule, explain: bool) -> None:
+def show(answer: Schedule, explain: bool = False) -> None:
+    """Print which jobs run where, and when the others will."""
     running = sum(each.runs for each in answer.jobs)
     print_line(
         f"{answer.policy} at {clock(answer.now_seconds)}: {running} of {len(answer.jobs)} jobs run on "

@@ -37,7 +37,7 @@ def run(request: SimulateRequest, output: SimulateOutput) -> None:
         if output.json:
             print_json(answer.to_dict())
         else:
-            _show(answer)
+            show(answer)
             for text in written:
                 print_line(text, "green")
 
@@ -86,7 +86,8 @@ COMMAND = Command(
 )
 
 
-def _show(answer: Outcome | Comparison) -> None:
+def show(answer: Outcome | Comparison) -> None:
+    """Print the outcome of one policy, or of several side by side."""
     from foretrain.scheduling.comparison import Comparison
 
     if isinstance(answer, Comparison):

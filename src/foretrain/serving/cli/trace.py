@@ -22,7 +22,7 @@ def run(request: TraceRequest, output: Output) -> None:
     if output.json:
         print_json(answer.to_dict())
     else:
-        _show(answer)
+        show(answer)
 
 
 COMMAND = Command(
@@ -33,8 +33,9 @@ COMMAND = Command(
 )
 
 
-def _show(answer: Trace) -> None:
-    from foretrain.serving.cli.terminal import Column, print_line, print_table
+def show(answer: Trace) -> None:
+    """Print what the step consists of."""
+    from foretrain.serving.cli.terminal import Column, print_line, print_notes, print_table
     from foretrain.units import MIB, format_bytes, format_flop
 
     summary = answer.step
@@ -65,6 +66,7 @@ def _show(answer: Trace) -> None:
     )
     if summary.unknown:
         print_line(f"No FLOP rule for: {', '.join(summary.unknown)} (their traffic is counted)", "yellow")
+    print_notes(summary.notes)
     if answer.with_layers:
         print_line()
         _show_layers(summary)

@@ -44,6 +44,7 @@ from foretrain.serving.requests.groups import (
     PhaseFields,
     Request,
     StepFields,
+    TraceField,
     strategy_help,
 )
 from foretrain.serving.requests.measure import MeasureRequest
@@ -53,7 +54,7 @@ from foretrain.workloads.options import PRECISIONS
 
 
 @dataclass(frozen=True, kw_only=True)
-class TraceRequest(Request, ModelField, BatchField, StepFields, PhaseFields):
+class TraceRequest(Request, ModelField, BatchField, StepFields, PhaseFields, TraceField):
     """What a training step consists of."""
 
     VERB = "trace"
@@ -71,6 +72,7 @@ class PredictRequest(
     BatchDivisionFields,
     StepFields,
     PhaseFields,
+    TraceField,
     NetworkFields,
     InputFields,
     LengthFields,
@@ -506,6 +508,26 @@ class DevicesRequest(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ModelsRequest(Request):
+    """Which models can be trained."""
+
+    VERB = "models"
+
+    search: str | None = option(TEXT, "Only models whose name, family or task contains this.", metavar="TEXT")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinksRequest(Request):
+    """Which links and networks are known."""
+
+    VERB = "links"
+
+    kind: str | None = option(
+        TEXT, "Only this technology: pcie, nvlink, nvswitch, infiniband, ethernet ...", metavar="NAME"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class GuideModel(Request, ModelField, StepFields):
     """One model of a guide, which may be a workload file."""
 
@@ -525,6 +547,8 @@ REQUESTS: tuple[type[Request], ...] = (
     OffersRequest,
     ExplainRequest,
     DevicesRequest,
+    ModelsRequest,
+    LinksRequest,
     MeasureRequest,
     ResourcesRequest,
     PairRequest,

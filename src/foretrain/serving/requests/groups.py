@@ -20,6 +20,7 @@ from foretrain.decoding import (
     whole_number,
 )
 from foretrain.workloads.options import ATTENTIONS, PRECISIONS, WEIGHTS
+from foretrain.workloads.options import TRACES as WAYS_TO_TRACE
 
 COMMON = "Common options"
 MODEL, STEP, MEMORY = "Model", "Training step", "Precision and memory"
@@ -36,7 +37,8 @@ PANELS = (
 """The headings of a help text, in this order."""
 
 MODEL_FORMS = (
-    "zoo name, hf:CONFIG, timm:NAME, torchvision:NAME, FILE.py:callable, FILE.onnx, FILE.pt2 or FILE.yaml"
+    "zoo name, hf:CONFIG, hf:ORG/NAME, timm:NAME, torchvision:NAME, FILE.py:callable, FILE.onnx, FILE.pt2 or "
+    "FILE.yaml"
 )
 HARDWARE_FORMS = (
     "DEVICE, DEVICE:COUNT, DEVICE:PER_NODExNODES, PROVIDER:INSTANCE[:NODES] or a cluster FILE.yaml"
@@ -55,6 +57,8 @@ def _model_beside(model: str, folder: Path) -> str:
     prefix, path = ("hf:", model[3:]) if model.startswith("hf:") else ("", model)
     if not prefix and not path.partition(":")[0].endswith(_FILE_SUFFIXES):
         return model
+    if prefix and not path.endswith(".json") and not (folder / path).exists():
+        return model  # a model of the hub
     return f"{prefix}{folder / path}"
 
 
@@ -166,6 +170,17 @@ class StepFields:
         "Train LoRA adapters only, e.g. r=16, r=16,targets=all-linear or r=16,quantised.",
         panel=MEMORY,
         metavar="r=RANK[,...]",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceField:
+    """How the step is recorded."""
+
+    trace: str | None = option(
+        choice(*WAYS_TO_TRACE),
+        "meta (default): shapes only; real: run on this CPU with the example inputs.",
+        panel=MODEL,
     )
 
 

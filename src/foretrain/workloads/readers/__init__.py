@@ -23,19 +23,21 @@ from foretrain.workloads.zoo import BuildOptions, build, zoo
 if TYPE_CHECKING:
     from foretrain.workloads.example import Example
 
-__all__ = ["FORMS", "ModelSource", "ZooModel", "read_model"]
+__all__ = ["ACCEPTED", "FORMS", "ModelSource", "ZooModel", "read_model"]
 
-FORMS = (
-    "a zoo name",
-    "hf:DIR_OR_CONFIG.json",
-    "timm:NAME",
-    "torchvision:NAME",
-    "FILE.py:callable",
-    "FILE.onnx",
-    "FILE.pt2",
-    "FILE.yaml",
-)
-"""The ways to write a model."""
+ACCEPTED: Mapping[str, str] = {
+    "a zoo name": "a model of foretrain's own, listed by `foretrain models`",
+    "hf:DIR_OR_CONFIG.json": "a Hugging Face configuration: text, images, speech, detection, image and text",
+    "hf:ORG/NAME": "a model of the Hugging Face hub whose config.json is in the local cache",
+    "timm:NAME": "an image classifier of timm",
+    "torchvision:NAME": "a classification or segmentation model of torchvision; detection with trace real",
+    "FILE.py:callable": "your own: returns (module, inputs[, loss]) or (step function, inputs)",
+    "FILE.onnx": "a forward graph, whose backward pass is derived",
+    "FILE.pt2": "a program saved by torch.export",
+    "FILE.yaml": "a workload file: a model and any option of the command",
+}
+"""The ways to write a model, and what each accepts."""
+FORMS = tuple(ACCEPTED)
 
 _BY_PREFIX: Mapping[str, Callable[[str], ModelSource]] = {
     "hf": read_huggingface,

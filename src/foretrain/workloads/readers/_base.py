@@ -28,13 +28,14 @@ class ModelSource(ABC):
 
     `name` is what the user wrote, `kind` the sort of source, and `runs_user_code` says whether building the
     model runs code the user handed in, which a server must refuse. Graphs of a source that `is_kept` are
-    stored for other processes.
+    stored for other processes. One that `has_data` can make a real example.
     """
 
     name: str
     kind: str
     runs_user_code: bool
     is_kept: bool = True
+    has_data: bool = False
 
     @abstractmethod
     def fingerprint(self) -> str:

@@ -18,7 +18,9 @@ from foretrain.workloads.tracing.nested import tensors_in
 
 
 def batch_of(inputs: tuple[Any, ...], name: str) -> int:
-    """The first dimension of the first tensor."""
+    """The first dimension of the first tensor; the length of a list of them, as detection models take."""
+    if inputs and isinstance(inputs[0], list) and inputs[0]:
+        return len(inputs[0])
     for leaf in tree_leaves(inputs):
         if isinstance(leaf, torch.Tensor) and leaf.dim():
             return leaf.shape[0]
@@ -35,6 +37,22 @@ def resized(inputs: tuple[Any, ...], old: int, new: int) -> tuple[Any, ...]:
 
     changed: tuple[Any, ...] = tree_map(other, inputs)
     return changed
+
+
+def repeated(inputs: tuple[Any, ...], old: int, new: int) -> tuple[Any, ...]:
+    """The inputs with `new` samples where they had `old`: the same ones again and again."""
+
+    def other(value: Any) -> Any:
+        if isinstance(value, list) and len(value) == old:
+            return [value[index % old] for index in range(new)]
+        if isinstance(value, torch.Tensor) and value.dim() and value.shape[0] == old:
+            return value[torch.arange(new) % old]
+        return value
+
+    return tuple(
+        {key: other(item) for key, item in value.items()} if isinstance(value, dict) else other(value)
+        for value in inputs
+    )
 
 
 def tokens_of(inputs: tuple[Any, ...]) -> int:

@@ -1,19 +1,21 @@
 """`hf:DIR_OR_CONFIG.json`: a Hugging Face model from its configuration alone; no weights, no network.
 
-The task follows from the `architectures` of the configuration. Code that a configuration points to
-(`auto_map`) is never run.
+`hf:ORG/NAME`, a model of the hub, is read from the local cache of Hugging Face; nothing is downloaded. The
+task follows from the `architectures` of the configuration. Code that a configuration points to (`auto_map`)
+is never run: the class of transformers is taken where it has one.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foretrain.errors import InvalidData, InvalidRequest, UnknownName
+from foretrain.errors import InvalidData, InvalidRequest, MissingData, UnknownName
 from foretrain.workloads.readers._base import ModelSource, digest, existing_file, need, versions
 from foretrain.workloads.readers.image_libraries import repair_torchvision
 from foretrain.workloads.zoo.catalogue import BuildOptions
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from foretrain.workloads.example import Example
 
 PREFIX = "hf:"
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+"""`ORG/NAME`, or the name alone of a few old models."""
 _SIZES = frozenset(
     (
         "hidden_size", "intermediate_size", "vocab_size", "num_hidden_layers", "num_attention_heads",
@@ -47,7 +51,7 @@ class HuggingFaceConfig(ModelSource):
         return digest({"config": self.text, **versions("torch", "transformers")})
 
     def example(self, options: BuildOptions) -> Example:
-        _prepare_transformers()
+        prepare_transformers()
         from foretrain.workloads.readers.huggingface_tasks import build, task_of
 
         config = json.loads(self.text)
@@ -55,10 +59,14 @@ class HuggingFaceConfig(ModelSource):
 
 
 def read_huggingface(name: str) -> HuggingFaceConfig:
-    """The source behind `hf:PATH`; what cannot be built is refused now."""
+    """The source behind `hf:PATH` or `hf:ORG/NAME`; what cannot be built is refused now."""
     need("transformers", name)
-    path = Path(name.removeprefix(PREFIX))
-    file = existing_file(path / "config.json" if path.is_dir() else path, "Hugging Face configuration")
+    asked = name.removeprefix(PREFIX)
+    path = Path(asked).expanduser()
+    if not path.exists() and _HUB_ID.fullmatch(asked) and path.suffix != ".json":
+        file = cached_config(asked)
+    else:
+        file = existing_file(path / "config.json" if path.is_dir() else path, "Hugging Face configuration")
     try:
         text = file.read_text(encoding="utf-8")
         config = json.loads(text)
@@ -68,14 +76,34 @@ def read_huggingface(name: str) -> HuggingFaceConfig:
     return HuggingFaceConfig(name, text)
 
 
+def hub_cache() -> Path:
+    """Where Hugging Face keeps what it has downloaded: `HF_HUB_CACHE`, else `hub` in `HF_HOME`."""
+    if "HF_HUB_CACHE" in os.environ:
+        return Path(os.environ["HF_HUB_CACHE"]).expanduser()
+    caches = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
+    return Path(os.environ.get("HF_HOME", caches / "huggingface")).expanduser() / "hub"
+
+
+def cached_config(hub_id: str) -> Path:
+    """The config.json of a model in the local cache: of its main branch, else of any revision."""
+    folder = hub_cache() / f"models--{hub_id.replace('/', '--')}"
+    main = folder / "refs" / "main"
+    revisions = [main.read_text(encoding="utf-8").strip()] if main.is_file() else []
+    revisions += sorted(each.name for each in folder.glob("snapshots/*"))
+    for revision in revisions:
+        file = folder / "snapshots" / revision / "config.json"
+        if file.is_file():
+            return file
+    raise MissingData(
+        f"the config.json of {hub_id} is not in the Hugging Face cache ({hub_cache()}), and there is no "
+        f"folder {hub_id!r}; get it with: hf download {hub_id} config.json (or huggingface-cli download; a "
+        "gated model needs hf auth login first), or give a folder that holds it: hf:FOLDER"
+    )
+
+
 def _check(config: Any, file: str) -> None:
     if not isinstance(config, Mapping) or "model_type" not in config:
         raise InvalidData(file, "has no model_type: give the config.json of a Hugging Face model")
-    if "auto_map" in config:
-        raise InvalidRequest(
-            f"{file} points to code of its own (auto_map), which is never run; write a Python file whose "
-            "callable returns the model and its inputs, and give FILE.py:callable"
-        )
     if "quantization_config" in config:
         raise InvalidRequest(
             f"{file} describes quantised weights (quantization_config), which cannot be trained; remove the "
@@ -83,14 +111,22 @@ def _check(config: Any, file: str) -> None:
         )
     for key in _SIZES & config.keys():
         value = config[key]
-        if value is not None and not (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
+        each = value if isinstance(value, list) and value else [value]  # some count by stage: heads of Swin
+        if value is not None and not all(
+            isinstance(count, int) and not isinstance(count, bool) and count >= 1 for count in each
+        ):
             raise InvalidData(file, f"{key} must be a whole number of at least 1, got {value!r}")
-    _prepare_transformers()
+    prepare_transformers()
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-    from foretrain.workloads.readers.huggingface_tasks import task_of
+    from foretrain.workloads.readers.huggingface_tasks import is_of_transformers, task_of
 
     model_type = config["model_type"]
+    if "auto_map" in config and not is_of_transformers(config):
+        raise InvalidRequest(
+            f"{file} points to code of its own (auto_map), which is never run; write a Python file whose "
+            "callable returns the model and its inputs, and give FILE.py:callable"
+        )
     if model_type not in CONFIG_MAPPING:
         raise UnknownName(
             "Hugging Face model_type",
@@ -101,6 +137,8 @@ def _check(config: Any, file: str) -> None:
     task_of(file, config)
 
 
-def _prepare_transformers() -> None:
+def prepare_transformers() -> None:
+    """Make transformers importable and quiet; nothing is ever downloaded."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     repair_torchvision()

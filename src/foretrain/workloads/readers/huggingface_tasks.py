@@ -1,14 +1,11 @@
-"""What Hugging Face models are trained for: one task per auto class, each with its batch.
-
-Library models look whether any token is padding, or whether all positions follow one another, and take the
-general path if so. A trace has no values to look at. `PlainBatch` answers for a batch of full sequences, each
-of them one document: no token is padding, and all positions follow one another.
-"""
+"""What Hugging Face models are trained for: one task per auto class, each with its batch and its loss."""
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,189 +13,246 @@ from typing import Any
 import torch
 import transformers
 from huggingface_hub.errors import StrictDataclassError
-from torch.overrides import TorchFunctionMode
+from torch.nn import functional
 from transformers.models.auto import modeling_auto
 
 from foretrain.errors import InvalidData, InvalidRequest, UnknownName
 from foretrain.workloads.example import Example
-from foretrain.workloads.readers._base import (
-    DEFAULT_IMAGE_BATCH,
-    DEFAULT_TEXT_BATCH,
-    chosen_batch,
-    module_on_meta,
-    refuse_size,
-)
+from foretrain.workloads.readers import huggingface_batches as batches
+from foretrain.workloads.readers._base import module_on_meta, refuse_size
+from foretrain.workloads.tracing.known_values import KnownValues
+from foretrain.workloads.tracing.nested import tensors_in
+from foretrain.workloads.tracing.selective_scan import selective_scan
 from foretrain.workloads.zoo.catalogue import BuildOptions
-
-_ANSWERS = {"all": True, "any": False}
-
-
-class PlainBatch(TorchFunctionMode):
-    """For tensors without data `bool(x.all())` is True; `bool(x.any())` and `value in x` are False.
-
-    A sum of truth values counts them all, which is how some ask whether all are true.
-
-    Any other look at a value still fails, and the trace says so.
-    """
-
-    def __torch_function__(
-        self, func: Any, kinds: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        name = getattr(func, "__name__", "")
-        if name in {"__bool__", "item"} and hasattr(args[0], "_plain_answer"):
-            return args[0]._plain_answer
-        if name == "__contains__" and args[0].is_meta:
-            return False
-        result = func(*args, **(kwargs or {}))
-        if name in {"__eq__", "eq"} and hasattr(args[0], "_plain_sum"):
-            result._plain_answer = args[0]._plain_sum == args[1]
-        if name == "sum" and args[0].dtype is torch.bool and result.is_meta and not result.dim():
-            result._plain_sum = args[0].numel()
-        if name in _ANSWERS and isinstance(result, torch.Tensor) and result.is_meta and not result.dim():
-            result._plain_answer = _ANSWERS[name]  # type: ignore[attr-defined]
-        return result
-
-
-DEFAULT_SEQ_LEN = 512
-"""Tokens per sequence by default, or fewer if the model has fewer positions."""
-DEFAULT_IMAGE_SIZE = 224
-"""Pixels per side where neither the request nor the configuration says."""
-
-Inputs = dict[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
 class Task:
     """One kind of training: transformers' table of architectures, its auto class, and how a batch looks.
 
-    `has_decoder` says that a second sequence, the labels, is read by a decoder of its own.
+    `reads` is what the model takes in; `has_decoder` says that a second sequence, the labels, is read by a
+    decoder of its own; `loss` is for models that return none.
     """
 
     name: str
     table: str
     auto: str
-    batch: Callable[[Any, BuildOptions], Inputs]
-    reads_images: bool = False
+    batch: Callable[[Any, BuildOptions], batches.Inputs]
+    reads: tuple[str, ...] = ("text",)
     has_decoder: bool = False
+    loss: Callable[[Any], torch.Tensor] | None = None
 
     @property
     def architectures(self) -> Mapping[str, str | tuple[str, ...]]:
         """Class name or names by model_type."""
-        table: Mapping[str, str | tuple[str, ...]] = getattr(modeling_auto, self.table)
-        return table
+        return _table(self.table)
 
 
-def _text_shape(config: Any, options: BuildOptions) -> tuple[int, int]:
-    positions = getattr(config.get_text_config(), "max_position_embeddings", None)
-    length = (
-        min(DEFAULT_SEQ_LEN, positions or DEFAULT_SEQ_LEN) if options.seq_len is None else options.seq_len
-    )
-    if length < 1 or (positions and length > positions):
-        allowed = f"from 1 to {positions}" if positions else "at least 1"
-        raise InvalidRequest(f"seq_len {length} does not fit: it must be {allowed} (max_position_embeddings)")
-    return chosen_batch(options, DEFAULT_TEXT_BATCH), length
+def _table(name: str) -> Mapping[str, str | tuple[str, ...]]:
+    table: Mapping[str, str | tuple[str, ...]] = getattr(modeling_auto, f"MODEL_FOR_{name}_MAPPING_NAMES", {})
+    return table
 
 
-def _tokens(config: Any, shape: tuple[int, ...]) -> torch.Tensor:
-    return torch.randint(config.get_text_config().vocab_size, shape)
-
-
-def _tokens_each(config: Any, options: BuildOptions) -> Inputs:
-    """As many labels as tokens."""
-    shape = _text_shape(config, options)
-    return {"input_ids": _tokens(config, shape), "labels": _tokens(config, shape)}
-
-
-def _token_sequences(config: Any, options: BuildOptions) -> Inputs:
-    """One label for each sequence."""
-    shape = _text_shape(config, options)
-    return {"input_ids": _tokens(config, shape), "labels": torch.randint(config.num_labels, shape[:1])}
-
-
-def _images(config: Any, options: BuildOptions) -> Inputs:
-    """One label for each image."""
-    batch = chosen_batch(options, DEFAULT_IMAGE_BATCH)
-    size = getattr(config, "image_size", None) or options.image_size or DEFAULT_IMAGE_SIZE
-    height, width = (size, size) if isinstance(size, int) else size
-    images = torch.rand(batch, getattr(config, "num_channels", 3), height, width)
-    return {"pixel_values": images, "labels": torch.randint(config.num_labels, (batch,))}
+def _mask_loss(output: Any) -> torch.Tensor:
+    """Binary cross-entropy of the masks; recipes add a Dice loss, which costs no more than this."""
+    masks = output.pred_masks
+    return functional.binary_cross_entropy_with_logits(masks, torch.zeros_like(masks))
 
 
 TASKS = (
     Task(
+        "image and text to text",
+        "IMAGE_TEXT_TO_TEXT",
+        "AutoModelForImageTextToText",
+        batches.image_then_text,
+        reads=("text", "images"),
+    ),
+    Task(
+        "speech recognition",
+        "SPEECH_SEQ_2_SEQ",
+        "AutoModelForSpeechSeq2Seq",
+        batches.spectrograms_to_text,
+        has_decoder=True,
+    ),
+    Task("speech recognition by CTC", "CTC", "AutoModelForCTC", batches.sound_to_characters),
+    Task(
         "encoder-decoder language modelling",
-        "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
+        "SEQ_TO_SEQ_CAUSAL_LM",
         "AutoModelForSeq2SeqLM",
-        _tokens_each,
+        batches.tokens_each,
         has_decoder=True,
     ),
     Task(
+        "contrastive learning of images and text",
+        "ZERO_SHOT_IMAGE_CLASSIFICATION",
+        "AutoModelForZeroShotImageClassification",
+        batches.image_text_pairs,
+        reads=("text", "images"),
+    ),
+    Task(
+        "object detection",
+        "OBJECT_DETECTION",
+        "AutoModelForObjectDetection",
+        batches.boxes,
+        reads=("images",),
+    ),
+    Task(
+        "semantic segmentation",
+        "SEMANTIC_SEGMENTATION",
+        "AutoModelForSemanticSegmentation",
+        batches.pixel_classes,
+        reads=("images",),
+    ),
+    Task(
         "image classification",
-        "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES",
+        "IMAGE_CLASSIFICATION",
         "AutoModelForImageClassification",
-        _images,
-        reads_images=True,
+        batches.image_classes,
+        reads=("images",),
     ),
     Task(
-        "masked language modelling",
-        "MODEL_FOR_MASKED_LM_MAPPING_NAMES",
-        "AutoModelForMaskedLM",
-        _tokens_each,
+        "video classification",
+        "VIDEO_CLASSIFICATION",
+        "AutoModelForVideoClassification",
+        batches.clip_classes,
+        reads=("images",),
     ),
     Task(
-        "causal language modelling",
-        "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
-        "AutoModelForCausalLM",
-        _tokens_each,
+        "mask generation",
+        "MASK_GENERATION",
+        "AutoModelForMaskGeneration",
+        batches.point_masks,
+        reads=("images",),
+        loss=_mask_loss,
     ),
+    Task("masked language modelling", "MASKED_LM", "AutoModelForMaskedLM", batches.tokens_each),
+    Task("causal language modelling", "CAUSAL_LM", "AutoModelForCausalLM", batches.tokens_each),
     Task(
         "sequence classification",
-        "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES",
+        "SEQUENCE_CLASSIFICATION",
         "AutoModelForSequenceClassification",
-        _token_sequences,
+        batches.sequence_classes,
+    ),
+    Task(
+        "token classification",
+        "TOKEN_CLASSIFICATION",
+        "AutoModelForTokenClassification",
+        batches.token_classes,
+    ),
+    Task("question answering", "QUESTION_ANSWERING", "AutoModelForQuestionAnswering", batches.answer_spans),
+    Task(
+        "audio classification",
+        "AUDIO_CLASSIFICATION",
+        "AutoModelForAudioClassification",
+        batches.sound_classes,
     ),
 )
 """In the order tried for a configuration that names no architecture: what its model_type is known for."""
 
 
 class Step(torch.nn.Module):
-    """A model that takes its inputs by name and returns its own loss."""
+    """A model that takes its inputs by name and returns its loss."""
 
-    def __init__(self, model: torch.nn.Module, names: tuple[str, ...]) -> None:
+    def __init__(
+        self, model: torch.nn.Module, names: tuple[str, ...], loss: Callable[[Any], Any] | None
+    ) -> None:
         super().__init__()
         self.model = model
         self.names = names
+        self.loss = loss
 
-    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
-        with PlainBatch():
-            loss: torch.Tensor = self.model(**dict(zip(self.names, inputs, strict=True))).loss
+    def forward(self, *inputs: Any) -> torch.Tensor:
+        without_data = next(self.model.parameters()).is_meta
+        with contextlib.ExitStack() as entered:
+            if without_data:
+                entered.enter_context(_as_on_a_gpu())
+                entered.enter_context(KnownValues())
+            output = self.model(**dict(zip(self.names, inputs, strict=True)))
+            loss: torch.Tensor = output.loss if self.loss is None else self.loss(output)
             return loss
 
 
+def _matching(costs: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """An assignment of rows to columns; which one it is changes no shape."""
+    number = min(costs.shape)
+    return torch.arange(number), torch.arange(number)
+
+
+_ON_A_GPU: Mapping[str, Callable[..., Any]] = {
+    "linear_sum_assignment": _matching,
+    "mamba_selective_scan": selective_scan,
+}
+"""Functions of transformers that read values on the host, or loop where a GPU has a kernel."""
+
+
+@contextlib.contextmanager
+def _as_on_a_gpu() -> Iterator[None]:
+    """Replace the functions of `_ON_A_GPU` wherever transformers has imported them."""
+    replaced: list[tuple[dict[str, Any], str, Any]] = []
+    for name, module in list(sys.modules.items()):
+        if name.startswith("transformers."):
+            scope = vars(module)
+            replaced += [(scope, each, scope[each]) for each in _ON_A_GPU if each in scope]
+    try:
+        for scope, each, _ in replaced:
+            scope[each] = _ON_A_GPU[each]
+        yield
+    finally:
+        for scope, each, original in replaced:
+            scope[each] = original
+
+
 def task_of(name: str, config: Mapping[str, Any]) -> Task:
-    """The task of a configuration's architecture; of its model_type where it names none."""
+    """The task of a configuration's architecture.
+
+    Where it names none, or one without a loss or a task here, the first task of its model_type.
+    """
     model_type = config["model_type"]
     by_class: dict[str, Task] = {}
     for task in TASKS:
-        for known in _classes(task, model_type):
+        for known in _classes(task.architectures, model_type):
             by_class.setdefault(known, task)
     if not by_class:
-        raise InvalidRequest(f"{name}: models of type {model_type!r} are for none of {_task_names()}")
-    architectures = config.get("architectures")
-    if not architectures:
+        raise InvalidRequest(
+            f"{name}: models of type {model_type!r} are for none of {_task_names()}; write a Python file "
+            "whose callable returns the model, its inputs and a loss, and give FILE.py:callable"
+        )
+    wanted = _architecture(name, config)
+    if wanted is None:
         return next(iter(by_class.values()))
-    if not isinstance(architectures, list) or not isinstance(architectures[0], str):
-        raise InvalidData(name, f"architectures is {architectures!r}, not a list of class names")
-    wanted = architectures[0]
     if wanted in by_class:
         return by_class[wanted]
+    if wanted in _all_classes(model_type):
+        return next(iter(by_class.values()))
     hint = f"Of type {model_type!r} these can be traced: {', '.join(by_class)}."
     raise UnknownName("Hugging Face architecture", wanted, by_class, hint)
 
 
-def _classes(task: Task, model_type: str) -> tuple[str, ...]:
-    names = task.architectures.get(model_type, ())
+def is_of_transformers(config: Mapping[str, Any]) -> bool:
+    """Whether transformers itself has the class that a configuration names."""
+    known = _all_classes(config["model_type"])
+    return bool(known) and all(each in known for each in config.get("architectures") or ())
+
+
+def _architecture(name: str, config: Mapping[str, Any]) -> str | None:
+    """The class that a configuration names first."""
+    architectures = config.get("architectures")
+    if not architectures:
+        return None
+    if not isinstance(architectures, list) or not isinstance(architectures[0], str):
+        raise InvalidData(name, f"architectures is {architectures!r}, not a list of class names")
+    return architectures[0]
+
+
+def _classes(table: Mapping[str, str | tuple[str, ...]], model_type: str) -> tuple[str, ...]:
+    names = table.get(model_type, ())
     return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _all_classes(model_type: str) -> frozenset[str]:
+    """All classes that transformers lists for a model_type."""
+    tables = (value for name, value in vars(modeling_auto).items() if name.endswith("_MAPPING_NAMES"))
+    return frozenset(known for table in tables for known in _classes(table, model_type))
 
 
 def _task_names() -> str:
@@ -207,26 +261,50 @@ def _task_names() -> str:
 
 def build(name: str, entries: Mapping[str, Any], task: Task, options: BuildOptions) -> Example:
     """The model with its batch and its own loss; weights in full precision, whatever the checkpoint had."""
-    refuse_size(name, options, "seq_len" if task.reads_images else "image_size")
+    for size, read in (("seq_len", "text"), ("image_size", "images")):
+        if read not in task.reads:
+            refuse_size(name, options, size)
     config = _configured(name, entries, task, options)
-    attention = "eager" if options.attention == "eager" else "sdpa"
     auto = getattr(transformers, task.auto)
-    with torch.device("meta"):
-        batch = task.batch(config, options)
 
     def create(kind: str) -> torch.nn.Module:
         model: torch.nn.Module = auto.from_config(config, attn_implementation=kind, dtype=torch.float32)
         return model
 
-    model = _created(name, create, attention)
-    inputs = tuple(batch.values())
-    tokens = sum(value.numel() for key, value in batch.items() if value.dim() == 2 and _counts(task, key))
-    return Example(Step(model, tuple(batch)), inputs, None, samples=inputs[0].shape[0], tokens=tokens)
+    model = _created(name, create, "eager" if options.attention == "eager" else "sdpa")
+    batch = _batch(name, task, model, options)
+    first = next(tensor for tensor in tensors_in(list(batch.values())))
+    tokens = sum(value.numel() for key, value in batch.items() if _counts(task, key, value))
+    wanted = _architecture(name, entries)
+    notes = []
+    if wanted is not None and wanted not in _classes(task.architectures, entries["model_type"]):
+        notes.append(f"{wanted} has no loss of its own here: it is trained as {type(model).__name__}")
+    if any(hasattr(part, "ssm_state_size") for part in model.modules()):
+        notes.append("selective scans are priced as the fused kernels of mamba-ssm")
+    return Example(
+        Step(model, tuple(batch), task.loss),
+        tuple(batch.values()),
+        None,
+        samples=first.shape[0],
+        tokens=tokens,
+        notes=tuple(notes),
+    )
 
 
-def _counts(task: Task, key: str) -> bool:
+def _batch(name: str, task: Task, model: torch.nn.Module, options: BuildOptions) -> batches.Inputs:
+    """The batch of a task, or what in the configuration does not fit together."""
+    try:
+        return task.batch(model, options)
+    except (RuntimeError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
+        first = " ".join(str(error).split())
+        raise InvalidData(
+            name, f"no batch for {task.name} follows from this configuration: {first}"
+        ) from error
+
+
+def _counts(task: Task, key: str, value: Any) -> bool:
     """Whether an input holds tokens the model reads: the ids, and the decoder's, which are its labels."""
-    return key == "input_ids" or task.has_decoder
+    return key == "input_ids" or (task.has_decoder and key == "labels" and value.dim() == 2)
 
 
 def _configured(name: str, entries: Mapping[str, Any], task: Task, options: BuildOptions) -> Any:
@@ -240,12 +318,15 @@ def _configured(name: str, entries: Mapping[str, Any], task: Task, options: Buil
         raise InvalidData(name, f"transformers does not take this configuration: {reason}") from error
     text = config.get_text_config()
     text.use_cache = False
-    if not task.reads_images and text.pad_token_id is None:
+    if "text" in task.reads and getattr(text, "pad_token_id", None) is None:
         config.pad_token_id = text.pad_token_id = 0
     if task.has_decoder and getattr(config, "decoder_start_token_id", None) is None:
         config.decoder_start_token_id = config.pad_token_id
-    if task.reads_images and options.image_size is not None and hasattr(config, "image_size"):
-        config.image_size = options.image_size
+    if hasattr(config, "use_pretrained_backbone"):
+        config.use_pretrained_backbone = False
+    vision = batches.vision_part(config)
+    if options.image_size is not None and hasattr(vision, "image_size"):
+        vision.image_size = options.image_size
     return config
 
 

@@ -1,8 +1,8 @@
 """`timm:NAME` and `torchvision:NAME`: the image models of two libraries, without weights.
 
 On CPU builds of torch, `import torchvision` may fail with "operator torchvision::nms does not exist"; timm
-and transformers then fail with it. `repair_torchvision` declares the two operators whose absence stops the
-import; nothing here ever calls them.
+and transformers then fail with it. `repair_torchvision` declares the operators whose absence stops the
+import, with kernels for those that detection models call.
 """
 
 from __future__ import annotations
@@ -44,18 +44,17 @@ def repair_torchvision() -> None:
         if "torchvision::nms" not in str(error):
             raise
         _declare_missing()
-        importlib.import_module("torchvision")
 
 
 def _declare_missing() -> None:
-    import torch
+    from foretrain.workloads.readers.torchvision_detection import declare_operators
 
     for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
         del sys.modules[name]
-    library = torch.library.Library("torchvision", "FRAGMENT")
-    for operator in ("nms", "qnms"):
-        library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    _declared.append(library)
+    _declared.append(declare_operators())
+    importlib.import_module("torchvision")
+    for module in ("torchvision.extension", "torchvision.ops.roi_align"):
+        vars(importlib.import_module(module))["_has_ops"] = lambda: True
 
 
 TIMM = "timm:"
@@ -144,8 +143,8 @@ def _configuration(architecture: str) -> Any:
 
 TORCHVISION = "torchvision:"
 _SEGMENTATION = "torchvision.models.segmentation"
+_DETECTION = "torchvision.models.detection"
 _UNTRACEABLE = {
-    "torchvision.models.detection": "detection models choose boxes by the values of their scores",
     "torchvision.models.optical_flow": "optical flow models need pairs of images and flows",
     "torchvision.models.video": "video models need clips, which have no size to ask for",
     "torchvision.models.quantization": "quantised models cannot be trained",
@@ -163,6 +162,11 @@ class TorchvisionModel(ModelSource):
     kind: str = field(default="torchvision", init=False)
     runs_user_code: bool = field(default=False, init=False)
 
+    @property
+    def has_data(self) -> bool:  # type: ignore[override]
+        """Detection models have a real batch."""
+        return self.group.startswith(_DETECTION)
+
     def fingerprint(self) -> str:
         return digest({"architecture": self.architecture, **versions("torch", "torchvision")})
 
@@ -170,11 +174,26 @@ class TorchvisionModel(ModelSource):
         from foretrain.workloads.readers.examples import classification, segmentation
 
         refuse_size(self.name, options, "seq_len")
+        if self.has_data:
+            return self._detection(options)
         batch = chosen_batch(options, DEFAULT_IMAGE_BATCH)
         size, classes = _size_and_classes(self.architecture)
         size = options.image_size or size
         task = segmentation if self.group.startswith(_SEGMENTATION) else classification
         return task(self._module(options.image_size), (batch, 3, size, size), classes)
+
+    def _detection(self, options: BuildOptions) -> Example:
+        from foretrain.workloads.readers.torchvision_detection import detection_example
+
+        if not options.real:
+            raise InvalidRequest(
+                f"{self.name} chooses boxes by the values of their scores, which a trace without data cannot "
+                "follow; run its step on this machine's CPU: `trace` real"
+            )
+        from torchvision import models
+
+        module = models.get_model(self.architecture, weights=None, weights_backbone=None)
+        return detection_example(module.train(), options)
 
     def _module(self, image_size: int | None) -> Any:
         from torchvision import models

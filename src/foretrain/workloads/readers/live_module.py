@@ -35,13 +35,15 @@ class LiveModule(ModelSource):
     kind: str = field(default="live module", init=False)
     runs_user_code: bool = field(default=True, init=False)
     is_kept: bool = field(default=False, init=False)
+    has_data: bool = field(default=True, init=False)
 
     def fingerprint(self) -> str:
         return self.identity
 
     def example(self, options: BuildOptions) -> Example:
         refuse_size(self.name, options, "seq_len", "image_size")
-        parts = _without_data(self.module), self.inputs, self.loss
+        module = copy.deepcopy(self.module) if options.real else _without_data(self.module)
+        parts = module, self.inputs, self.loss
         return example_of(parts, options, self.name, resize=True)
 
 

@@ -2,8 +2,10 @@
 
 The callable returns a module with its inputs, `(module, inputs)`, or these and a loss,
 `(module, inputs, loss)`. `inputs` is one tensor, a tuple of them by position, or a dict by name; `loss` turns
-what the module returns into one number. If the callable takes `batch`, `seq_len` or `image_size`, it is given
-what was asked for; otherwise another batch than that of its inputs resizes their first dimension.
+what the module returns into one number. In place of a module it may return a function that runs a whole step
+of several networks and optimizers, `(step, inputs)`: see `step_functions`. If the callable takes `batch`,
+`seq_len` or `image_size`, it is given what was asked for; otherwise another batch than that of its inputs
+resizes their first dimension.
 """
 
 from __future__ import annotations
@@ -106,7 +108,7 @@ def imported_packages(texts: Iterable[str]) -> set[str]:
 
 
 _SIZES = ("batch", "seq_len", "image_size")
-_WANTED = "return (module, inputs) or (module, inputs, loss function)"
+_WANTED = "return (module, inputs), (module, inputs, loss function) or (step function, inputs)"
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,7 @@ class PythonFile(ModelSource):
     callable_name: str
     kind: str = field(default="python file", init=False)
     runs_user_code: bool = field(default=True, init=False)
+    has_data: bool = field(default=True, init=False)
 
     def fingerprint(self) -> str:
         """Of the file and of the files beside it that it imports; not of data files it may open."""
@@ -129,7 +132,7 @@ class PythonFile(ModelSource):
         with _outside_code(self.name), loaded_module(self.file) as module:
             function = _named(module, self.callable_name, self.name)
             accepted = _accepted(function, options, self.name)
-            returned = _called(function, accepted)
+            returned = function(**accepted) if options.real else _called(function, accepted)
         return example_of(returned, options, self.name, resize="batch" not in accepted)
 
 
@@ -193,21 +196,35 @@ def _called(function: Callable[..., Any], sizes: Mapping[str, int]) -> Any:
 def example_of(returned: Any, options: BuildOptions, name: str, resize: bool) -> Example:
     """The example of `(module, inputs[, loss])`; `resize` another batch than that of the inputs."""
     from foretrain.workloads.example import Example
-    from foretrain.workloads.readers.examples import all_by_position, batch_of, following, resized, tokens_of
+    from foretrain.workloads.readers.examples import (
+        all_by_position,
+        batch_of,
+        following,
+        repeated,
+        resized,
+        tokens_of,
+    )
+    from foretrain.workloads.readers.step_functions import step_of
 
     module, inputs, loss = _parts(returned, name)
-    module, positional = all_by_position(module.train(), inputs)
+    step = step_of(module, name)
+    module, positional = all_by_position(step.module.train(), inputs)
     batch = batch_of(positional, name)
     samples = chosen_batch(options, batch) if resize else batch
     if samples != batch:
-        positional = resized(positional, batch, samples)
+        positional = (repeated if options.real else resized)(positional, batch, samples)
     return Example(
         module,
         positional,
         None if loss is None else following(loss, batch, samples),
         samples=samples,
         tokens=tokens_of(positional),
+        notes=(*((REAL_NOTE,) if options.real else ()), *step.notes),
+        optimizers=step.optimizers,
     )
+
+
+REAL_NOTE = "the step was run on the CPU: its shapes are those that the example inputs lead to"
 
 
 def _parts(returned: Any, name: str) -> tuple[Any, Any, Any]:
@@ -221,10 +238,12 @@ def _parts(returned: Any, name: str) -> tuple[Any, Any, Any]:
     if not isinstance(returned, tuple) or len(returned) not in (2, 3):
         raise InvalidRequest(f"{name} returns a {shown}; {_WANTED}")
     module, inputs, loss = (*returned, None)[:3]
-    if not isinstance(module, torch.nn.Module):
+    if not callable(module):
         raise InvalidRequest(
             f"{name} returns a {type(module).__name__} where the module should be; {_WANTED}"
         )
+    if loss is not None and not isinstance(module, torch.nn.Module):
+        raise InvalidRequest(f"{name} returns a step function and a loss, which a step has itself; {_WANTED}")
     if loss is not None and not callable(loss):
         raise InvalidRequest(f"{name} returns a {type(loss).__name__} where the loss should be; {_WANTED}")
     if not isinstance(inputs, torch.Tensor | tuple | list | dict):

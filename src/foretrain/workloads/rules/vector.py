@@ -31,11 +31,11 @@ _COPIES = (
     "aten.reflection_pad1d aten.reflection_pad1d_backward aten.pixel_shuffle aten.pixel_unshuffle "
     "aten.channel_shuffle aten.tril aten.triu aten.im2col aten.col2im aten.split_with_sizes_copy "
     "aten.as_strided_scatter aten.contiguous aten.block_diag aten.diagonal_scatter aten.glu "
-    "aten.glu_backward foretrain.dequantise"
+    "aten.glu_backward aten.diagonal_copy foretrain.dequantise"
 ).split()
 _GATHERS = (
     "aten.index aten.index_select aten.gather aten.take aten.take_along_dim aten.masked_select "
-    "aten._unsafe_index"
+    "aten._unsafe_index aten.masked_scatter_backward"
 ).split()
 _SCATTERS = (
     "aten.index_put aten.index_put_ aten._index_put_impl_ aten._unsafe_index_put aten.scatter "
@@ -46,7 +46,7 @@ _REDUCTIONS = (
     "aten.sum aten.mean aten.amax aten.amin aten.max aten.min aten.argmax aten.argmin aten.prod aten.norm "
     "aten.linalg_vector_norm aten.var aten.var_mean aten.std aten.std_mean aten.logsumexp aten.any "
     "aten.all aten.count_nonzero aten.nansum aten.mean.dim aten.bincount aten.aminmax "
-    "aten._amp_update_scale_ aten.histc"
+    "aten._amp_update_scale_ aten.histc aten._is_all_true aten._is_any_true"
 ).split()
 _NORMS = (
     "aten.native_batch_norm aten.native_batch_norm_backward aten.native_layer_norm "
@@ -146,6 +146,23 @@ def _gather(site: Site) -> tuple[Work, ...]:
     dims = {"elements": picked.elements}
     work = Work(Kind.GATHER, site.direction, dims, site.dtype, 0.0, picked.bytes + indices, picked.bytes)
     return (work,)
+
+
+def _distances(site: Site) -> tuple[Work, ...]:
+    """The distance of every row of one operand to every row of another: difference, power and sum of each."""
+    return _work(site, Kind.REDUCTION, 3.0 * site.input(0).shape[-1], **_rows(site, site.output()))
+
+
+def _suppression(site: Site) -> tuple[Work, ...]:
+    """Non-maximum suppression: the overlap of every pair of boxes, at about ten operations."""
+    boxes = site.input(0).shape[0]
+    (work,) = _work(site, Kind.SORT, 0.0)
+    return (replace(work, flop=10.0 * boxes * boxes / 2),)
+
+
+def _region_align(site: Site) -> tuple[Work, ...]:
+    """Four bilinear samples in each bin of each region, of four values each."""
+    return _work(site, Kind.RESAMPLE, 32.0)
 
 
 def _scatter(site: Site) -> tuple[Work, ...]:
@@ -313,6 +330,10 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(_OTHER_POINTWISE, _pointwise),
     **dict.fromkeys(("aten._fused_adam_", "aten._fused_adamw_"), _fused_adam),
     "foretrain.update_8bit": _eight_bit,
+    "aten._cdist_forward": _distances,
+    "torchvision.nms": _suppression,
+    "torchvision.roi_align": _region_align,
+    "torchvision._roi_align_backward": _region_align,
     "aten.embedding": _embedding,
     "aten.embedding_dense_backward": _embedding_backward,
 }

@@ -2,8 +2,8 @@
 
 On the meta device PyTorch would decompose both (attention into matrix products with a stored score matrix, an
 LSTM into hundreds of step operators). A GPU runs them as one kernel, so they are recorded as one operator,
-with outputs, saved tensors and gradients of the same sizes. `ensure_ctc_shapes` adds the shape of the CTC
-loss's gradient, which torch lacks on the meta device.
+with outputs, saved tensors and gradients of the same sizes. `ensure_shapes` adds shapes that torch lacks on
+the meta device.
 """
 
 from __future__ import annotations
@@ -122,6 +122,54 @@ for _name, _implementation in {
     _library.impl(_name, _implementation, "CompositeExplicitAutograd")
 
 
+def _attention_values(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    causal: bool,
+    algorithm: str,
+    dropout: float,
+) -> tuple[Tensor, Tensor]:
+    """The same with values, for steps that are run."""
+    out, statistics = _attention(query, key, value, mask, causal, algorithm, dropout)
+    with torch._C.DisableTorchFunction():
+        grouped = query.shape[1] != key.shape[1]
+        attended = torch.nn.functional.scaled_dot_product_attention(
+            query, key, value, mask, dropout, causal, enable_gqa=grouped
+        )
+        return out.copy_(attended), statistics.zero_()
+
+
+def _rnn_values(
+    input_: Tensor,
+    weights: list[Tensor],
+    mode: str,
+    hidden: int,
+    layers: int,
+    bidirectional: bool,
+    batch_first: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    out, last, reserve = _rnn(input_, weights, mode, hidden, layers, bidirectional, batch_first)
+    with torch._C.DisableTorchFunction():
+        first = torch.zeros_like(last)
+        states: Any = (first, first) if mode == "lstm" else first
+        has_biases = len(weights) == 4 * layers * (2 if bidirectional else 1)
+        run = getattr(torch._VF, mode)
+        results = run(input_, states, weights, has_biases, layers, 0.0, False, bidirectional, batch_first)
+        return out.copy_(results[0]), last.copy_(results[1]), reserve.zero_()
+
+
+def _softmax_values(input_: Tensor, dim: int, log: bool) -> Tensor:
+    with torch._C.DisableTorchFunction():
+        return (torch.log_softmax if log else torch.softmax)(input_.float(), dim)
+
+
+_library.impl("attention", _attention_values, "CPU")
+_library.impl("rnn", _rnn_values, "CPU")
+_library.impl("softmax", _softmax_values, "CPU")
+
+
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -212,16 +260,55 @@ def rnn(
     return _Rnn.apply(choices, input_, *weights)  # type: ignore[no-any-return, no-untyped-call]
 
 
-_CTC_BACKWARD = "aten::_ctc_loss_backward"
+_CTC = "aten::_ctc_loss.Tensor"
+_CTC_BACKWARD = ("aten::_ctc_loss_backward", "aten::_ctc_loss_backward.Tensor")
+_shapes: list[torch.library.Library] = []
+"""Holds what torch was taught; a torch library takes its operators along when it is collected."""
 
 
 @cache
-def ensure_ctc_shapes() -> None:
-    """Teach torch the shape of the CTC loss's gradient, once per process, unless it knows it already."""
-    if torch._C._dispatch_has_kernel_for_dispatch_key(_CTC_BACKWARD, "Meta"):
-        return
-    torch.library.impl(_CTC_BACKWARD, "Meta")(_ctc_gradient_shape)
+def ensure_shapes() -> None:
+    """Teach torch, once per process, shapes it lacks on the meta device: the CTC loss and its gradient, and
+    grouped products in other types than BF16, which CUDA runs too."""
+    for name in _CTC_BACKWARD:
+        if not torch._C._dispatch_has_kernel_for_dispatch_key(name, "Meta"):
+            torch.library.impl(name, "Meta")(_ctc_gradient_shape)
+    if not torch._C._dispatch_has_kernel_for_dispatch_key(_CTC, "Meta"):
+        torch.library.impl(_CTC, "Meta")(_ctc_shape)
+    if hasattr(torch.ops.aten, "_grouped_mm"):
+        library = torch.library.Library("aten", "IMPL")
+        library.impl("_grouped_mm", _grouped_shape, "Meta", allow_override=True)
+        _shapes.append(library)
+
+
+def _ctc_shape(log_probabilities: Tensor, targets: Tensor, *_: object, **__: object) -> tuple[Tensor, Tensor]:
+    """A loss for each sample, and a lattice of frames by twice the labels and one.
+
+    Labels one after another are taken to be as many in each sample.
+    """
+    frames, batch = log_probabilities.shape[:2]
+    labels = targets.shape[1] if targets.dim() == 2 else -(-targets.shape[0] // batch)
+    return log_probabilities.new_empty((batch,)), log_probabilities.new_empty((batch, frames, 2 * labels + 1))
 
 
 def _ctc_gradient_shape(_: Tensor, log_probabilities: Tensor, *__: object, **___: object) -> Tensor:
     return torch.empty_like(log_probabilities)
+
+
+def _grouped_shape(
+    first: Tensor,
+    second: Tensor,
+    offs: Tensor | None = None,
+    bias: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    """Rows by group, or a matrix per group where rows are summed over or both operands are batches."""
+    del bias
+    if first.dim() == second.dim() == 2:
+        assert offs is not None
+        shape: tuple[int, ...] = (offs.shape[0], first.shape[0], second.shape[1])
+    elif first.dim() == second.dim():
+        shape = (first.shape[0], first.shape[1], second.shape[2])
+    else:
+        shape = (first.shape[-2], second.shape[-1])
+    return first.new_empty(shape, dtype=out_dtype or first.dtype)

@@ -51,6 +51,8 @@ class Reality(TorchFunctionMode):
         self._attention = attention
         self._transparent: dict[Any, Callable[..., Any]] = {}
         self._cast_of: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._running: set[Any] = set()
+        self.is_paused = False
 
     def forget_casts(self) -> None:
         """Drop the cached half-precision weights, as leaving an autocast block does."""
@@ -60,11 +62,20 @@ class Reality(TorchFunctionMode):
         self, func: Any, kinds: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if self.is_paused:
+            return func(*args, **kwargs)
         name = getattr(func, "__name__", "").partition(".")[0]  # exported programs call linear.default
         if _is_written_in_python(func) and name != "einsum":
             # A function written in Python: run its body with this mode on, so that what it calls is seen.
-            with self:
-                return self._without_override_check(func)(*args, **kwargs)
+            # One that comes back to itself (meshgrid, through a helper that asks again) runs as it is.
+            if func in self._running:
+                return func(*args, **kwargs)
+            self._running.add(func)
+            try:
+                with self:
+                    return self._without_override_check(func)(*args, **kwargs)
+            finally:
+                self._running.discard(func)
         if name == "dropout":
             return self._dropout(func, *args, **kwargs)
         if name == "scaled_dot_product_attention":

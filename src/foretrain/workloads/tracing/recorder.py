@@ -199,16 +199,26 @@ class Recorder(TorchDispatchMode):
 
     def buffers(self) -> Iterator[Buffer]:
         """All buffers; those still alive live beyond the step. Unowned ones are activations if they
-        outlive the forward pass, else temporaries."""
-        forward_end = sum(call.phase is Phase.FORWARD for call in self.calls)
+        outlive a forward pass, else temporaries."""
+        ends = self._forward_ends()
         cast_weights = self._cast_weights()
         for buffer, (born, spec) in enumerate(zip(self._born, self._spec_of_buffer, strict=True)):
             dies = self._dies.get(buffer, len(self.calls))
             role, name = self._roles.get(buffer, cast_weights.get(buffer, (Role.TEMPORARY, "")))
-            if role is Role.TEMPORARY and born < forward_end <= dies:
+            if role is Role.TEMPORARY and any(born < end <= dies for end in ends):
                 role = Role.ACTIVATION
             before = role in _BEFORE_THE_STEP
             yield Buffer(spec, -1 if before else born, len(self.calls) if before else dies, role, name)
+
+    def _forward_ends(self) -> tuple[int, ...]:
+        """The calls at which a backward pass begins; the end of the step where there is none."""
+        phases = [call.phase for call in self.calls]
+        begins = (
+            index
+            for index in range(1, len(phases))
+            if phases[index] is Phase.BACKWARD and phases[index - 1] is not Phase.BACKWARD
+        )
+        return tuple(begins) or (len(phases),)
 
     def _cast_weights(self) -> dict[int, tuple[Role, str]]:
         """Half-precision copies of parameters, which mixed precision makes in the forward pass."""

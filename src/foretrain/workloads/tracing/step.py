@@ -26,10 +26,13 @@ from foretrain.errors import InvalidRequest
 from foretrain.workloads.example import Example
 from foretrain.workloads.graph import Graph, Layer, Phase, Role
 from foretrain.workloads.options import StepOptions
-from foretrain.workloads.tracing.fused import ensure_ctc_shapes
+from foretrain.workloads.tracing import whole_step
+from foretrain.workloads.tracing.fused import ensure_shapes
+from foretrain.workloads.tracing.known_values import with_value
 from foretrain.workloads.tracing.nested import map_tensors, tensors_in
 from foretrain.workloads.tracing.optimizers import MasterOptimizer, cast_floats, own_state
 from foretrain.workloads.tracing.optimizers import optimizer as build_optimizer
+from foretrain.workloads.tracing.real_values import RealValues
 from foretrain.workloads.tracing.reality import Reality
 from foretrain.workloads.tracing.recorder import ModuleStack, Recorder
 
@@ -119,25 +122,44 @@ Optimizer = torch.optim.Optimizer | MasterOptimizer
 _AUTOCAST = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp8": torch.bfloat16}
 
 
-def trace(example: Example, options: StepOptions, device: str = "meta") -> Graph:
-    """Record one step of `example` as a GPU would run it. On `meta` nothing is computed or allocated."""
-    ensure_ctc_shapes()
-    module = _moved(example.module, torch.device(device))
-    inputs = map_tensors(example.inputs, lambda tensor: tensor.to(device))
-    if options.channels_last:
-        module, inputs = _channels_last(module, inputs)
-    if options.weights != "fp32":
-        half = _AUTOCAST[options.weights]
-        module, inputs = module.to(half), cast_floats(inputs, half)
+def trace(example: Example, options: StepOptions, device: str = "meta", with_values: bool = False) -> Graph:
+    """Record one step of `example` as a GPU would run it. On `meta` nothing is computed or allocated.
+
+    `with_values` computes the forward pass beside it, for models whose shapes follow from their data.
+    """
+    values = RealValues() if with_values else None
+    ensure_shapes()
+    on_device = values.without_data if values else lambda tensor: with_value(tensor, device)
+    module = _moved(example.module, torch.device(device), example.optimizers, on_device)
+    inputs = map_tensors(example.inputs, on_device)
+    with whole_step.computing(values):
+        if options.channels_last:
+            module, inputs = _channels_last(module, inputs)
+        if options.weights != "fp32":
+            half = _AUTOCAST[options.weights]
+            module, inputs = module.to(half), cast_floats(inputs, half)
     optimizer = None
-    if options.optimizer is not None and not options.forward_only:
+    reality = _reality(options)
+    if example.optimizers:
+        whole_step.refuse_options(options)
+        with _named_failures(None):
+            whole_step.warm_up(example, inputs, reality, values, torch.device(device))
+    elif options.optimizer is not None and not options.forward_only:
         optimizer = _ready_optimizer(options, module)
     with ModuleStack(module) as modules:
         recorder = Recorder(torch.device(device), modules)
         _own_what_exists(recorder, module, inputs, optimizer)
+        whole_step.own_all(example, recorder)
         layers: list[Layer] = []
         modules.on_leaf = lambda path, leaf, output: _note(layers, recorder, path, leaf, output)
-        _run(example, module, inputs, optimizer, options, recorder, modules)
+        if options.checkpoint_activations:
+            again = partial(_again, reality, modules)
+            checkpoint_blocks(module, again, options.selective_checkpointing)
+        with _autocast_flag(_autocast(options)), _named_failures(modules):
+            if example.optimizers:
+                whole_step.run(example, inputs, reality, values, recorder, torch.device(device))
+            else:
+                _run(example, module, inputs, optimizer, options, recorder, reality, values)
     return _graph(recorder, module, layers, example, options)
 
 
@@ -148,16 +170,13 @@ def _run(
     optimizer: Optimizer | None,
     options: StepOptions,
     recorder: Recorder,
-    modules: ModuleStack,
+    reality: Reality,
+    values: RealValues | None,
 ) -> None:
-    autocast = options.precision if options.casts else "fp32"
-    reality = Reality(_AUTOCAST.get(autocast), options.attention)
-    if options.checkpoint_activations:
-        checkpoint_blocks(module, lambda: _again(reality, modules), options.selective_checkpointing)
     if optimizer is not None and options.gradient_release:
         _release_gradients(module, optimizer)
         optimizer = None
-    with _autocast_flag(autocast), reality, recorder, _named_failures(modules):
+    with whole_step.computing(values), reality, recorder:
         with torch.set_grad_enabled(not options.forward_only):
             output = module(*inputs)
             if options.weights != "fp32":
@@ -168,11 +187,11 @@ def _run(
             return
         reality.forget_casts()
         recorder.phase = Phase.BACKWARD
+        if values is not None:
+            values.is_paused = True
         torch.autograd.backward(_scalar(loss))
         del loss
-    for name, parameter in module.named_parameters():
-        if parameter.grad is not None:
-            recorder.own(parameter.grad, Role.GRADIENT, name)
+    whole_step.own_gradients(module, recorder)
     if optimizer is not None:
         recorder.phase = Phase.OPTIMIZER
         with recorder:
@@ -189,6 +208,14 @@ def _release_gradients(module: torch.nn.Module, optimizer: Optimizer) -> None:
     for parameter in module.parameters():
         if parameter.requires_grad:
             parameter.register_post_accumulate_grad_hook(update)
+
+
+def _autocast(options: StepOptions) -> str:
+    return options.precision if options.casts else "fp32"
+
+
+def _reality(options: StepOptions) -> Reality:
+    return Reality(_AUTOCAST.get(_autocast(options)), options.attention)
 
 
 @contextmanager
@@ -214,7 +241,13 @@ def _graph(
         batch=example.samples,
         samples=example.samples,
         tokens=example.tokens,
-        settings={**asdict(options), "trained": trained, "full_gradients": options.adds_up_in_fp32},
+        settings={
+            **asdict(options),
+            "trained": trained,
+            "full_gradients": options.adds_up_in_fp32,
+            "notes": list(example.notes),
+            "whole_step": bool(example.optimizers),
+        },
     )
 
 
@@ -275,20 +308,31 @@ def _layer(recorder: Recorder, path: str, leaf: torch.nn.Module, output: Any) ->
     return Layer(path, type(leaf).__name__, outputs, own)
 
 
-def _moved(module: torch.nn.Module, device: torch.device) -> torch.nn.Module:
-    """The module with its tensors on a device, shared ones still shared (which `.to` would untie)."""
+def _moved(
+    module: torch.nn.Module,
+    device: torch.device,
+    optimizers: tuple[torch.optim.Optimizer, ...],
+    on_device: Callable[[torch.Tensor], torch.Tensor],
+) -> torch.nn.Module:
+    """The module with its tensors on a device, shared ones still shared (which `.to` would untie).
+
+    Optimizers are given the parameters that took the place of their own.
+    """
     moved: dict[int, torch.Tensor] = {}
     for part in module.modules():
         for name, parameter in list(part._parameters.items()):
             if parameter is not None and parameter.device != device:
                 new = moved.get(id(parameter))
                 if new is None:
-                    new = torch.nn.Parameter(parameter.detach().to(device), parameter.requires_grad)
+                    new = torch.nn.Parameter(on_device(parameter.detach()), parameter.requires_grad)
                     moved[id(parameter)] = new
                 setattr(part, name, new)
         for name, buffer in list(part._buffers.items()):
             if buffer is not None and buffer.device != device:
-                part._buffers[name] = moved.setdefault(id(buffer), buffer.to(device))
+                part._buffers[name] = moved.setdefault(id(buffer), on_device(buffer))
+    for each in optimizers:
+        for group in each.param_groups:
+            group["params"] = [moved.get(id(parameter), parameter) for parameter in group["params"]]
     return module
 
 
@@ -322,14 +366,15 @@ def _autocast_flag(precision: str) -> Iterator[None]:
 
 
 @contextmanager
-def _named_failures(modules: ModuleStack) -> Iterator[None]:
+def _named_failures(modules: ModuleStack | None) -> Iterator[None]:
     """A failure inside the user's module, reported with the layer it happened in."""
     try:
         yield
     except (InvalidRequest, KeyboardInterrupt, MemoryError):
         raise
     except Exception as error:
-        where = f"in layer {modules.path!r}" if modules.path else "outside its layers"
+        path = modules.path if modules is not None else ""
+        where = f"in layer {path!r}" if path else "outside its layers"
         raise InvalidRequest(_explained(error, where)) from error
 
 
@@ -340,11 +385,13 @@ def _explained(error: Exception, where: str) -> str:
         "aten::_local_scalar_dense",
         "Cannot copy out of meta tensor",
         "aten::nonzero",
+        "torch.nonzero()",
         "meta tensors",
     )
     if any(phrase in str(error) for phrase in reads_values):
         sentence += (
             "; its control flow depends on the data, which a trace without data cannot follow: "
+            "run the step with example inputs (`trace` real, for FILE.py:callable and modules in Python), or "
             "replace the branch on tensor values (.item(), if tensor, nonzero) for the trace"
         )
     return sentence

@@ -13,7 +13,7 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from foretrain.errors import InvalidData, InvalidRequest, MissingData
+from foretrain.errors import InvalidData, InvalidRequest, MissingData, UnknownName
 from foretrain.facts.sheets import read_toml
 from foretrain.registry import Registry
 
@@ -28,12 +28,16 @@ _MODULES = "foretrain.workloads.zoo"
 
 @dataclass(frozen=True, slots=True)
 class BuildOptions:
-    """The sizes of the example to build; None is the entry's default."""
+    """The sizes of the example to build; None is the entry's default.
+
+    A `real` example has data on the host, so that its step can be run; others have shapes only.
+    """
 
     batch: int | None = None
     seq_len: int | None = None
     image_size: int | None = None
     attention: AttentionKind = "sdpa"
+    real: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +148,23 @@ def zoo() -> Registry[ZooEntry]:
     except TypeError as error:
         raise InvalidData(file.name, f"an entry lacks a field or has an unknown one: {error}") from error
     return Registry("model", entries, name=lambda entry: entry.name, aliases=lambda entry: entry.aliases)
+
+
+def listed(search: str | None = None) -> tuple[ZooEntry, ...]:
+    """The models of the zoo in which name, alias, family or task contains `search`; all without one."""
+    every = tuple(zoo().values())
+    if search is None:
+        return every
+    wanted = search.strip().casefold()
+
+    def matches(entry: ZooEntry) -> bool:
+        texts = (entry.name, *entry.aliases, entry.family, entry.task, entry.task.replace("-", " "))
+        return any(wanted in text.casefold() for text in texts)
+
+    chosen = tuple(entry for entry in every if matches(entry))
+    if not chosen:
+        raise UnknownName("model", search, zoo(), "List all of them: foretrain models")
+    return chosen
 
 
 def build(name: str, options: BuildOptions | None = None) -> Example:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from foretrain.workloads.example import Example, Loss
-from foretrain.workloads.tracing.fused import ensure_ctc_shapes
+from foretrain.workloads.tracing.fused import ensure_shapes
 from foretrain.workloads.zoo.catalogue import Sizes
 from foretrain.workloads.zoo.tasks import cross_entropy
 
@@ -85,7 +85,7 @@ class DeepSpeech2(nn.Module):
 
 def deepspeech2(sizes: Sizes, *, width: int, layers: int, characters: int) -> Example:
     """DeepSpeech 2 with spectrograms and transcripts of about 14 characters a second."""
-    ensure_ctc_shapes()
+    ensure_shapes()
     spectrograms = torch.rand(sizes.batch, 1, _FREQUENCIES, sizes.seq_len)
     length = max(1, sizes.seq_len // _FRAMES_PER_CHARACTER)
     loss = _ctc(torch.randint(1, characters, (sizes.batch, length)))
