@@ -42,7 +42,7 @@ they state. {summary}
   related source were used, the last column says so.
 - **One change after looking.** MPT was first asked as GPT-2 with Hugging Face's loss; after eight of its
   figures had been predicted, its model was replaced by one with llm-foundry's fused loss, the default there.
-  Their errors changed by -0.7 to +12 points.
+  Their errors changed by -0.6 to +12 points.
 - **Settings** are as published; what the source leaves open is listed as assumed.
 - An error is predicted over published throughput, less one; *in* says whether the published figure lies in
   the predicted 80 % interval.
