@@ -126,8 +126,7 @@ def _values(option: Any, valid: bool, rng: random.Random) -> Any:
     form = {"models": "MODEL", "workload": "MODEL", "model": "MODEL", "on": "HARDWARE"}.get(
         name, kind.metavar
     )
-    found = types.get(form, types["other"])[place]
-    return found
+    return types.get(form, types["other"])[place]
 
 
 # ---------------------------------------------------------------- files
