@@ -135,7 +135,9 @@ def layouts(data: Path) -> Iterator[Asked]:
 
 def layout(run: ultrascale.NanotronRun) -> Asked:
     """One layout as a request."""
-    strategy = f"tp={run.tensor},pp={run.pipeline},dp={run.data}"
+    gathered = "sp=keep" if run.pipeline == 1 else "sp"  # nanotron reduces and scatters along the sequence
+    divided = f"tp={run.tensor},{gathered}" if run.tensor > 1 else "tp=1"
+    strategy = f"{divided},pp={run.pipeline},dp={run.data}"
     settings = {
         "model": f"hf:{MODELS / f'nanotron-{run.model.lower()}.json'}",
         "on": ultrascale.HARDWARE + (f":{run.nodes}" if run.nodes > 1 else ""),

@@ -31,7 +31,7 @@ def _seconds(evaluation: Evaluation, part: str) -> float:
     return sum(each.value for each in evaluation.total.parts if each.name == part)
 
 
-def test_a_step_that_needs_exactly_the_capacity_is_a_coin_toss() -> None:
+def test_a_step_that_needs_exactly_the_capacity_fits_with_even_chances() -> None:
     spread = memory_calibration().spread
     assert chance_to_exceed(8e9, 8e9) == pytest.approx(0.5)
     assert chance_to_exceed(8e9, 8e9 / spread.p90) == pytest.approx(0.1)

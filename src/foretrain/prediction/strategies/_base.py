@@ -46,7 +46,7 @@ class MixedPrecision(IntEnum):
 
     `AUTOCAST`: FP32 weights, cast from call to call. `MASTER_WEIGHTS`: modules work in half precision on
     copies of FP32 weights that the optimizer holds, as FSDP's `MixedPrecision` and DeepSpeed's `bf16`.
-    `FP32_GRADIENTS`: the same, and gradients are added up and reduced in FP32, as in Megatron's `--bf16`.
+    `FP32_GRADIENTS`: the same, and gradients are added up and reduced in FP32, as in Megatron.
     """
 
     AUTOCAST = 0

@@ -4,7 +4,7 @@ People train in what their device and framework offer: BF16 on devices with BF16
 those with tensor cores, else FP32; autocast in DistributedDataParallel, FP32 master weights of modules in
 half precision in FSDP and DeepSpeed, those and FP32 gradients in Megatron.
 
-References: PyTorch `fsdp.MixedPrecision`; DeepSpeed `bf16`; Megatron-LM `--bf16`, which sets
+References: PyTorch `fsdp.MixedPrecision`; DeepSpeed `bf16`; Megatron-LM `bf16`, which sets
 `accumulate_allreduce_grads_in_fp32`.
 """
 

@@ -20,7 +20,7 @@ from foretrain.decoding import (
     whole_number,
 )
 from foretrain.workloads.options import ATTENTIONS, PRECISIONS, WEIGHTS
-from foretrain.workloads.options import TRACES as WAYS_TO_TRACE
+from foretrain.workloads.options import TRACES as TRACE_KINDS
 
 COMMON = "Common options"
 MODEL, STEP, MEMORY = "Model", "Training step", "Precision and memory"
@@ -178,7 +178,7 @@ class TraceField:
     """How the step is recorded."""
 
     trace: str | None = option(
-        choice(*WAYS_TO_TRACE),
+        choice(*TRACE_KINDS),
         "meta (default): shapes only; real: run on this CPU with the example inputs.",
         panel=MODEL,
     )

@@ -87,7 +87,7 @@ class Muon(torch.optim.Optimizer):
 
     The momentum of each matrix is orthogonalised by five Newton-Schulz iterations in BF16, each of three
     products. K. Jordan et al. 2024, "Muon"; Liu et al. 2025, arXiv:2502.16982. Embeddings and output layers
-    are told from hidden layers by their size: the longest side among all matrices.
+    are recognised by their size: the longest side among all matrices.
     """
 
     def __init__(self, parameters: Parameters) -> None:
@@ -110,8 +110,8 @@ class Muon(torch.optim.Optimizer):
 
 def _is_vocabulary(matrix: torch.Tensor, longest: int, listed: Sequence[torch.Tensor]) -> bool:
     """Whether a matrix is an embedding or output layer: one of at most two with the longest side of all."""
-    alike = sum(longest in each.shape for each in listed if each.dim() == matrix.dim())
-    return max(matrix.shape) == longest and alike <= _VOCABULARY_LAYERS
+    as_long = sum(longest in each.shape for each in listed if each.dim() == matrix.dim())
+    return max(matrix.shape) == longest and as_long <= _VOCABULARY_LAYERS
 
 
 _VOCABULARY_LAYERS = 2
