@@ -25,3 +25,10 @@ def test_it_traces(chosen: Architecture) -> None:
 def test_it_traces_in_full_precision_too(model_type: str) -> None:
     (chosen,) = (each for each in architectures() if each.model_type == model_type)
     assert trace_one(chosen, layers=2, precisions=("fp32",)).unknown == ()
+
+
+def test_layers_that_are_skipped_at_random_all_run() -> None:
+    (chosen,) = (each for each in architectures() if each.model_type == "wav2vec2")
+    first, second = (trace_one(chosen, layers=4, precisions=("bf16",)) for _ in range(2))
+    assert first.operators == second.operators
+    assert first.notes == ("all layers run: a layerdrop of 0.1, which skips layers at random, is left out",)

@@ -265,6 +265,7 @@ def build(name: str, entries: Mapping[str, Any], task: Task, options: BuildOptio
         if read not in task.reads:
             refuse_size(name, options, size)
     config = _configured(name, entries, task, options)
+    notes = list(_run_all_layers(config))
     auto = getattr(transformers, task.auto)
 
     def create(kind: str) -> torch.nn.Module:
@@ -276,7 +277,6 @@ def build(name: str, entries: Mapping[str, Any], task: Task, options: BuildOptio
     first = next(tensor for tensor in tensors_in(list(batch.values())))
     tokens = sum(value.numel() for key, value in batch.items() if _counts(task, key, value))
     wanted = _architecture(name, entries)
-    notes = []
     if wanted is not None and wanted not in _classes(task.architectures, entries["model_type"]):
         notes.append(f"{wanted} has no loss of its own here: it is trained as {type(model).__name__}")
     if any(hasattr(part, "ssm_state_size") for part in model.modules()):
@@ -328,6 +328,15 @@ def _configured(name: str, entries: Mapping[str, Any], task: Task, options: Buil
     if options.image_size is not None and hasattr(vision, "image_size"):
         vision.image_size = options.image_size
     return config
+
+
+def _run_all_layers(config: Any) -> Iterator[str]:
+    """Switch off what skips layers at random, so that the same step is traced every time."""
+    for name in ("layerdrop", "encoder_layerdrop", "decoder_layerdrop"):
+        share = getattr(config, name, None)
+        if share:
+            setattr(config, name, 0.0)
+            yield f"all layers run: a {name} of {share:g}, which skips layers at random, is left out"
 
 
 def _created(name: str, create: Callable[[str], torch.nn.Module], attention: str) -> torch.nn.Module:
