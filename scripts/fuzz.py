@@ -257,7 +257,7 @@ def command_line(rng: random.Random, known: dict[str, Any]) -> tuple[str, list[s
 
 @contextlib.contextmanager
 def alarm(seconds: float) -> Iterator[None]:
-    """Raises `Hang` after so many seconds of processor time, which a busy machine does not stretch.
+    """Raises `Hang` after `seconds` of processor time, which a busy machine does not stretch.
 
     A case that waits instead of computing ends after `WAITING` times as long on the clock.
     """
