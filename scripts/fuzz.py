@@ -8,7 +8,7 @@ mutated copies of valid ones: configurations of Hugging Face models, job, cluste
 logs, traces, `.pt2`, calibrations. It runs in this process, under an alarm. Findings are:
 
     traceback   an exception that is no error of foretrain
-    hang        a case that takes longer than the alarm
+    hang        a case that takes more processor time than the alarm allows, or waits three times as long
     no hint     an error that does not say what would work (`tests/support/messages.py`)
     exit code   one that is not documented (docs/errors.md)
     output      JSON that cannot be read, an error on stdout, a warning on stderr
@@ -60,6 +60,7 @@ ALWAYS = {
 WEIGHTS = {"predict": 8, "plan": 3, "calibrate": 3, "converge": 3, "run": 0.3, "learn resources": 0.3}
 VALID = (0.6, 0.85, 0.97)
 """Shares of valid values, of which a case has one: some fail at once, some get far."""
+WAITING = 3.0
 CODES = {0, 1, 2, 3, 4, 126, 127}
 
 
@@ -92,6 +93,7 @@ class Outcome:
 
 TABLES: dict[str, Any] = tomllib.loads((ROOT / "scripts" / "fuzz.toml").read_text(encoding="utf-8"))
 FILES: dict[str, str] = TABLES["files"]
+PIECES: tuple[str, ...] = tuple(TABLES["mutations"]["pieces"])
 READ = ("FILE", "LOG", "TIMINGS", "TABLE", "JOBS", "FOLDER")
 """How options that read a file or folder are written."""
 
@@ -105,11 +107,11 @@ def value_of(option: Any, share: float, rng: random.Random) -> list[str]:
 
 
 def _one(option: Any, valid: bool, rng: random.Random) -> str:
-    return str(rng.choice(_values(option, valid, rng)))
+    return str(rng.choice(_candidates(option, valid, rng)))
 
 
-def _values(option: Any, valid: bool, rng: random.Random) -> Any:
-    """Values to choose from, by the name of the option, its type or its form."""
+def _candidates(option: Any, valid: bool, rng: random.Random) -> Any:
+    """What a value is drawn from."""
     kind, name = option.kind, option.name
     types, place = TABLES["by_type"], 0 if valid else 1
     if kind.choices:
@@ -150,7 +152,7 @@ def _value_replaced(text: str, rng: random.Random) -> str:
     if not found:
         return text
     one = rng.choice(found)
-    return text[: one.start()] + str(rng.choice(TABLES["mutations"]["pieces"])) + text[one.end() :]
+    return text[: one.start()] + rng.choice(PIECES) + text[one.end() :]
 
 
 def _truncated(text: str, rng: random.Random) -> str:
@@ -169,7 +171,7 @@ def _line_changed(text: str, rng: random.Random) -> str:
 
 def _inserted(text: str, rng: random.Random) -> str:
     place = rng.randint(0, len(text))
-    return text[:place] + str(rng.choice(TABLES["mutations"]["pieces"])) + text[place:]
+    return text[:place] + rng.choice(PIECES) + text[place:]
 
 
 _MUTATIONS: tuple[Callable[[str, random.Random], str], ...] = (
@@ -208,7 +210,8 @@ def commands() -> dict[str, Any]:
     for name in SUMMARIES:
         command: Any = app.get_command(context, name)
         if isinstance(command, FamilyGroup):
-            found |= {f"{name} {word}": each.declared for word, each in command.commands.items()}  # type: ignore[attr-defined]
+            subcommands: dict[str, Any] = dict(command.commands)
+            found |= {f"{name} {word}": each.declared for word, each in subcommands.items()}
             if command.default is not None:
                 found[name] = command.default.declared
         else:
@@ -254,18 +257,27 @@ def command_line(rng: random.Random, known: dict[str, Any]) -> tuple[str, list[s
 
 @contextlib.contextmanager
 def alarm(seconds: float) -> Iterator[None]:
-    """Raises `Hang` when the time is up."""
+    """Raises `Hang` after `seconds` of processor time, which a busy machine does not stretch.
+
+    A case that waits instead of computing ends after `WAITING` times as long on the clock.
+    """
 
     def ring(*_: Any) -> None:
         raise Hang
 
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    timers = (
+        (signal.SIGPROF, signal.ITIMER_PROF, seconds),
+        (signal.SIGALRM, signal.ITIMER_REAL, WAITING * seconds),
+    )
+    before = [signal.signal(number, ring) for number, _, _ in timers]
+    for _, timer, limit in timers:
+        signal.setitimer(timer, limit)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        for (number, timer, _), handler in zip(timers, before, strict=True):
+            signal.setitimer(timer, 0)
+            signal.signal(number, handler)
 
 
 def run_case(case: int, seed: int, known: dict[str, Any], base: Path, limit: float) -> Outcome:
@@ -402,7 +414,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
     parser.add_argument("--only", type=int, help="run this case alone")
-    parser.add_argument("--limit", type=float, default=30.0, help="seconds a case may take")
+    parser.add_argument("--limit", type=float, default=30.0, help="seconds of processor time of a case")
     given = parser.parse_args(arguments)
     cases = [given.only] if given.only is not None else range(given.first, given.first + given.cases)
     start = time.perf_counter()

@@ -144,8 +144,8 @@ def _rows(
                     raise InvalidData(str(file), problem, lines.line_num)
                 yield row
     except FileNotFoundError:
-        named = ", ".join((_PLACED[0], "batch", *needed))
-        raise MissingData(f"there is no file {str(file)!r}; give a CSV with the columns {named}") from None
+        header = ", ".join((_PLACED[0], "batch", *needed))
+        raise MissingData(f"there is no file {str(file)!r}; give a CSV with the columns {header}") from None
     except IsADirectoryError:
         raise InvalidRequest(f"{str(file)!r} is a folder; name a CSV file") from None
     except (UnicodeDecodeError, csv.Error) as error:
