@@ -40,6 +40,7 @@ from foretrain.prediction.memory.estimate import (
     memory_options,
 )
 from foretrain.prediction.operators._base import Knowledge
+from foretrain.prediction.operators.per_layer import PerLayerModel
 from foretrain.prediction.scenario import (
     Parallelism,
     Scenario,
@@ -52,7 +53,7 @@ from foretrain.prediction.scenario import (
 from foretrain.prediction.search.search import Ranking, search
 from foretrain.prediction.step.throughput import Throughput
 from foretrain.prediction.strategies.catalogue import AUTO, layout_of
-from foretrain.prediction.strategies.mixed_precision import PRECISION, WEIGHTS, in_one_precision
+from foretrain.prediction.strategies.mixed_precision import PRECISION, WEIGHTS, fixed_precision, on_devices
 from foretrain.prediction.timeline import COMPUTE
 from foretrain.workloads.graph import Phase, checkpoint_bytes
 from foretrain.workloads.workload import graph_at
@@ -73,12 +74,15 @@ def predict(scenario: Scenario) -> Prediction | Infeasible:
     """What a training step takes; `Infeasible` if no configuration satisfies the scenario."""
     devices = [group.device for group in scenario.cluster.groups]
     is_assumed = PRECISION in scenario.workload.left_open
-    scenario = replace(scenario, workload=in_one_precision(scenario.workload, devices))
+    is_per_layer = scenario.cost_model == PerLayerModel.name  # its layers were measured in FP32
+    workload = scenario.workload if is_per_layer else on_devices(scenario.workload, devices)
+    scenario = replace(scenario, workload=fixed_precision(workload))
     answer = _predicted(scenario)
     if isinstance(answer, Infeasible) or not is_assumed:
         return answer
     on = " and ".join(dict.fromkeys(device.id for device in devices))
-    note = f"`precision` {scenario.workload.options.precision} is assumed, which is usual on {on}"
+    why = "of which per-layer has measurements" if is_per_layer else f"which is usual on {on}"
+    note = f"`precision` {scenario.workload.options.precision} is assumed, {why}"
     return replace(answer, notes=(note, *answer.notes))
 
 

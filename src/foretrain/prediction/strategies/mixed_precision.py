@@ -47,11 +47,6 @@ def on_devices(workload: Workload, devices: Iterable[Device]) -> Workload:
     return replace(workload, options=replace(options, precision=common))
 
 
-def in_one_precision(workload: Workload, devices: Iterable[Device]) -> Workload:
-    """The workload in a precision that all devices share and none of them changes."""
-    return fixed_precision(on_devices(workload, devices))
-
-
 def fixed_precision(workload: Workload) -> Workload:
     """The workload in its present precision on all devices."""
     return replace(workload, left_open=workload.left_open - {PRECISION})

@@ -256,7 +256,8 @@ def _search(terms: StageTerms, limit: float, *, least_traffic: bool) -> tuple[in
 def _first_row(terms: StageTerms, stage: int, columns: slice, limit: float) -> int | None:
     """The first bound from which a stage to one of the columns is within the limit and fits."""
     rows = slice(0, columns.stop - 1)
-    is_possible = terms.time_from[rows] <= limit - terms.time_to[columns].min()
+    # The same sum as in `_costs`: another order of the terms may round to the other side of the limit.
+    is_possible = terms.time_from[rows] + terms.time_to[columns].min() <= limit
     is_possible &= terms.needed[stage, rows] <= terms.room[stage, columns].max()
     first = int(is_possible.argmax())
     return first if is_possible[first] else None
