@@ -26,7 +26,7 @@ from rich.text import Text
 IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
 COLUMNS, ROWS = 108, 60
 PICTURES = {
-    "terminal-predict": "foretrain predict gpt2-medium --on rtx4090 --batch 8",
+    "terminal-predict": "foretrain predict gpt2-medium --on rtx4090 --batch 4",
     "terminal-plan": "foretrain plan resnet50 --samples 1281167 --epochs 90 --deadline 12h --gpu a100,l4,t4",
 }
 
