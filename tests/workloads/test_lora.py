@@ -233,3 +233,18 @@ def test_scales_of_four_bit_weights_stay_in_full_precision_among_half_weights() 
     assert kinds["q_proj.down.weight"] == "float32"
     products = [call for call in graph.calls if call.name == "foretrain.dequantise"]
     assert {graph.specs[call.outputs[0]].dtype for call in products} == {"bfloat16"}
+
+
+def test_double_quantisation_stores_a_byte_for_each_scale_and_one_scale_for_256_of_them() -> None:
+    from foretrain.workloads.lora_layers import four_bit
+
+    layer = torch.nn.Linear(1024, 512, bias=False, device="meta")
+    plain, double = four_bit(layer), four_bit(layer, double=True)
+    blocks = 1024 * 512 // 64
+    assert plain.scales.nbytes == 4 * blocks
+    assert double.scales.nbytes == blocks
+    assert double.of_scales is not None and double.of_scales.nbytes == 4 * blocks // 256
+    assert double.to(torch.bfloat16).of_scales.dtype == torch.float32
+    assert parse_lora("r=4,quantised,double").double
+    with pytest.raises(InvalidRequest, match="add quantised"):
+        parse_lora("r=4,double")

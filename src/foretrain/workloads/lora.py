@@ -37,15 +37,16 @@ _SAME_LAYER = (
 )
 """Names that different models give the same layer: a target of one name selects any of them."""
 
-_KEYS = ("r", "targets", "quantised", "dora")
-_FLAGS = ("quantised", "dora")
+_KEYS = ("r", "targets", "quantised", "double", "dora")
+_FLAGS = ("quantised", "double", "dora")
 
 
 @dataclass(frozen=True)
 class LoraOptions:
     """The rank of the trained matrices, the layers they stand beside, and whether the rest is in four bits.
 
-    `dora` also trains the magnitude of each row of the adapted weights.
+    `double` also quantises the scales of a quantised base, as QLoRA does. `dora` also trains the magnitude of
+    each row of the adapted weights.
 
     `targets` are last parts of layer names, or `all-linear`: all linear layers but the output. None means the
     queries and values, as PEFT chooses, or all linear layers of a model that has none by a usual name.
@@ -55,14 +56,17 @@ class LoraOptions:
     targets: tuple[str, ...] = ()
     quantised: bool = False
     dora: bool = False
+    double: bool = False
 
     def __post_init__(self) -> None:
+        if self.double and not self.quantised:
+            raise InvalidRequest("`lora` double quantises the scales of a quantised base: add quantised")
         if self.rank < 1:
             raise InvalidRequest(f"LoRA of rank {self.rank} trains nothing; the rank must be at least 1")
 
 
 def parse_lora(text: str) -> LoraOptions:
-    """Options from `r=16`, `r=8,targets=q_proj+v_proj`, `r=16,quantised` or `r=16,dora`."""
+    """Options from `r=16`, `r=8,targets=q_proj+v_proj`, `r=16,quantised,double` or `r=16,dora`."""
     entries: dict[str, str] = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
         key, _, value = (piece.strip() for piece in item.partition("="))
@@ -77,7 +81,9 @@ def parse_lora(text: str) -> LoraOptions:
         if entries.get(flag):
             raise InvalidRequest(f"{flag} takes no value in {text!r}; write it alone, or leave it out")
     targets = tuple(filter(None, (target.strip() for target in entries.get("targets", "").split("+"))))
-    return LoraOptions(int(entries["r"]), targets, "quantised" in entries, "dora" in entries)
+    return LoraOptions(
+        int(entries["r"]), targets, *(flag in entries for flag in ("quantised", "dora", "double"))
+    )
 
 
 def apply_lora(module: nn.Module, options: LoraOptions) -> nn.Module:
@@ -95,7 +101,9 @@ def apply_lora(module: nn.Module, options: LoraOptions) -> nn.Module:
     frozen: dict[str, nn.Module] = dict(linears)
     if options.quantised:
         frozen |= {
-            path: four_bit(linears[path]) for path in linears if path != _output_layer(module, linears)
+            path: four_bit(linears[path], options.double)
+            for path in linears
+            if path != _output_layer(module, linears)
         }
     for path, layer in frozen.items():
         parent, _, name = path.rpartition(".")

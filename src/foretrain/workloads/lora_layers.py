@@ -12,6 +12,8 @@ from torch.nn import functional
 
 BLOCK_ELEMENTS = 64
 """Weights that share one scale (Dettmers et al., arXiv:2305.14314, section 3: blocks of 64)."""
+BLOCK_SCALES = 256
+"""Scales that share one scale of their own with double quantisation (the same, section 3)."""
 
 _library = torch.library.Library("foretrain", "FRAGMENT")
 _library.define("dequantise(Tensor packed, Tensor scales, int out, int columns, ScalarType dtype) -> Tensor")
@@ -19,7 +21,7 @@ _library.define("dequantise(Tensor packed, Tensor scales, int out, int columns, 
 
 def _dequantise(packed: Tensor, scales: Tensor, out: int, columns: int, dtype: torch.dtype) -> Tensor:
     """The shape of the result: a trace computes no values."""
-    assert scales.dtype == torch.float32
+    assert scales.dtype in (torch.float32, torch.uint8)
     return packed.new_empty((out, columns), dtype=dtype)
 
 
@@ -46,15 +48,23 @@ class _FourBitProduct(torch.autograd.Function):
 class FourBitLinear(nn.Module):
     """A frozen linear layer whose weight is kept in four bits.
 
-    Two weights share a byte, and each block of 64 has a scale in FP32: 0.5 + 4/64 = 0.5625 bytes per weight,
-    as NF4 without double quantisation. The bias stays as it was.
+    Two weights share a byte, and each block of 64 has a scale in FP32: 0.5 + 4/64 = 0.5625 bytes per weight.
+    With `double` quantisation a scale takes a byte, and 256 of them share one in FP32: 0.5157 bytes per
+    weight. The bias stays as it was.
     """
 
-    def __init__(self, inputs: int, outputs: int, bias: nn.Parameter | None, device: torch.device) -> None:
+    def __init__(
+        self, inputs: int, outputs: int, bias: nn.Parameter | None, device: torch.device, double: bool = False
+    ) -> None:
         super().__init__()
         weights = inputs * outputs
+        blocks = -(-weights // BLOCK_ELEMENTS)
         packed = torch.empty(-(-weights // 2), dtype=torch.uint8, device=device)
-        scales = torch.empty(-(-weights // BLOCK_ELEMENTS), dtype=torch.float32, device=device)
+        scales = torch.empty(blocks, dtype=torch.uint8 if double else torch.float32, device=device)
+        self.of_scales: nn.Parameter | None = None
+        if double:
+            shared = torch.empty(-(-blocks // BLOCK_SCALES), dtype=torch.float32, device=device)
+            self.of_scales = nn.Parameter(shared, requires_grad=False)
         self.in_features, self.out_features = inputs, outputs
         self.packed = nn.Parameter(packed, requires_grad=False)
         self.scales = nn.Parameter(scales, requires_grad=False)
@@ -65,7 +75,8 @@ class FourBitLinear(nn.Module):
 
         def convert(tensor: Tensor) -> Tensor:
             converted = fn(tensor)
-            return tensor.to(converted.device) if tensor is self.scales else converted
+            keeps = tensor is self.scales or tensor is self.of_scales
+            return tensor.to(converted.device) if keeps else converted
 
         super()._apply(convert, recurse)  # type: ignore[no-untyped-call]
         return self
@@ -144,10 +155,10 @@ def _is_transposed(layer: nn.Module) -> bool:
     return library is not None and isinstance(layer, library.Conv1D)
 
 
-def four_bit(layer: Any) -> FourBitLinear:
+def four_bit(layer: Any, double: bool = False) -> FourBitLinear:
     """A linear layer with its weight in four bits."""
     inputs, outputs = _sizes(layer)
-    return FourBitLinear(inputs, outputs, layer.bias, layer.weight.device)
+    return FourBitLinear(inputs, outputs, layer.bias, layer.weight.device, double)
 
 
 def adapted(layer: Any, rank: int, dora: bool = False) -> LoraLinear:
