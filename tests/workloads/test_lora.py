@@ -244,7 +244,8 @@ def test_double_quantisation_stores_a_byte_for_each_scale_and_one_scale_for_256_
     assert plain.scales.nbytes == 4 * blocks
     assert double.scales.nbytes == blocks
     assert double.of_scales is not None and double.of_scales.nbytes == 4 * blocks // 256
-    assert double.to(torch.bfloat16).of_scales.dtype == torch.float32
+    double.to(torch.bfloat16)
+    assert double.of_scales.dtype == torch.float32
     assert parse_lora("r=4,quantised,double").double
     with pytest.raises(InvalidRequest, match="add quantised"):
         parse_lora("r=4,double")

@@ -33,7 +33,9 @@ class StepOptions:
     | Megatron, DeepSpeed, nanotron | bf16 | bf16 | yes | of the weights, or fp32 |
 
     `master_weights` are FP32 copies in the optimizer alone; `gradients` "fp32" adds gradients up in FP32
-    there. `autocast` casts what is not in `precision` from call to call: by default where weights are FP32.
+    there. The outputs of a converted module are cast to FP32 before the loss, as by Megatron and Apex;
+    `half_outputs` leaves them to the loss as they are, as FSDP and DeepSpeed do. `autocast` casts what is not
+    in `precision` from call to call: by default where weights are FP32.
 
     `checkpoint_activations` recomputes blocks in the backward pass, `selective_checkpointing` all of them but
     products and attention. `gradient_release` updates each parameter when its gradient is complete, in the
@@ -61,6 +63,7 @@ class StepOptions:
     master_weights: bool = False
     gradients: str | None = None
     autocast: bool | None = None
+    half_outputs: bool = False
 
     def __post_init__(self) -> None:
         _one_of("precision", self.precision, PRECISIONS)

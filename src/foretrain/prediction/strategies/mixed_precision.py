@@ -68,8 +68,16 @@ def stored_as(workload: Workload, how: MixedPrecision) -> Workload:
         return workload
     options, half = workload.options, _HALF.get(workload.options.precision)
     if half is None or how is MixedPrecision.AUTOCAST:
-        plain = replace(options, weights="fp32", master_weights=False, gradients=None)
+        plain = replace(options, weights="fp32", master_weights=False, gradients=None, half_outputs=False)
         return replace(workload, options=plain)
     gradients = "fp32" if how is MixedPrecision.FP32_GRADIENTS and half == "bf16" else None
-    converted = replace(options, weights=half, master_weights=True, gradients=gradients)
-    return replace(workload, options=converted)
+    return replace(
+        workload,
+        options=replace(
+            options,
+            weights=half,
+            master_weights=True,
+            gradients=gradients,
+            half_outputs=how is MixedPrecision.MASTER_WEIGHTS,
+        ),
+    )

@@ -179,7 +179,7 @@ def _run(
     with whole_step.computing(values), reality, recorder:
         with torch.set_grad_enabled(not options.forward_only):
             output = module(*inputs)
-            if options.weights != "fp32":
+            if options.weights != "fp32" and not options.half_outputs:
                 output = cast_floats(output, torch.float32)
             loss = output if example.loss is None else example.loss(output)
         del output
