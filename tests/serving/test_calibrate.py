@@ -288,10 +288,11 @@ def test_a_trace_corrects_the_kinds_of_operators_of_its_device(run_here: Run, tm
         "torch.ones(2, 8), lambda out: out.sum())\n"
     )
     named = f"{model}:build"
-    asked = ("predict", named, "--on", "rtx3090", "--optimizer", "sgd", "--no-advice", "--json")
+    step = ("--optimizer", "sgd", "--precision", "fp32")
+    asked = ("predict", named, "--on", "rtx3090", *step, "--no-advice", "--json")
     before = run_here(*asked).stdout
     trace = gpu_trace(tmp_path / "trace.json")
-    given = ("--trace", str(trace), "--model", named, "--on", "rtx3090", "--optimizer", "sgd")
+    given = ("--trace", str(trace), "--model", named, "--on", "rtx3090", *step)
     run = run_here("calibrate", *given, "--json")
     assert run.returncode == 0, run.stderr
     answer = json.loads(run.stdout)

@@ -214,7 +214,7 @@ def test_a_full_disk_is_a_sentence_too(arguments: str) -> None:
     with Path("/dev/full").open("w") as full:
         run = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert run.returncode == BackendFailed.exit_code
-    assert run.stderr == "error: the system refused: No space left on device\n"
+    assert run.stderr == "error: the system refused: No space left on device; free some, or write elsewhere\n"
 
 
 def test_the_most_expendable_columns_leave_first() -> None:

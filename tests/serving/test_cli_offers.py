@@ -88,13 +88,13 @@ def test_no_matching_offer_is_a_sentence_and_no_error(run_here: Run) -> None:
         (("--max-price", "0"), "max_usd_per_hour must be above 0"),
         (("--max-price", "cheap"), "--max-price: 'cheap' is not an amount of money"),
         (("--count", "many"), "--count is 'many'; it must be a whole number"),
-        (("--refresh", "missing_2027_01.csv"), "missing_2027_01.csv"),
-        (("--refresh", "prices.csv"), "'prices.csv' does not say when its prices were taken"),
+        (("--refresh", "missing_2027_01.csv"), "there is no file 'missing_2027_01.csv'"),
+        (("--refresh", "prices.csv"), "there is no file 'prices.csv'; give a price CSV"),
     ],
 )
 def test_bad_requests_get_one_sentence(run_here: Run, arguments: tuple[str, ...], sentence: str) -> None:
     run = run_here("offers", *arguments)
-    assert (run.returncode, run.stdout) == (2, "")
+    assert (run.returncode, run.stdout) == (3 if arguments[0] == "--refresh" else 2, "")
     assert run.stderr.startswith("error: ") and sentence in run.stderr
     assert run.stderr.count("\n") == 1
 

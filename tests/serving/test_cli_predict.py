@@ -88,9 +88,9 @@ def test_text_says_it_all(run_here: Run) -> None:
 
 
 def test_text_says_whether_input_is_overlapped(run_here: Run) -> None:
-    assert "(overlapped)" in run_here(*ROOFLINE, "--no-advice").stdout.splitlines()[2]
+    assert "(overlapped)" in run_here(*ROOFLINE, "--no-advice").stdout.splitlines()[3]
     slow = run_here(*ROOFLINE, "--no-advice", "--dataset", "imagenet", "--storage", "hdd").stdout
-    assert "(overlapped)" not in slow.splitlines()[2]
+    assert "(overlapped)" not in slow.splitlines()[3]
 
 
 def test_text_of_a_model_of_tokens_says_tokens(run_here: Run) -> None:

@@ -142,7 +142,10 @@ def test_json_and_a_page_at_once(run_here: Run, tmp_path: Path) -> None:
         (("mnist-cnn", "--samples", "0"), r"--samples is '0'; it must be a whole number of at least 1"),
         (("mnist-cn",), r"no model 'mnist-cn'; did you mean mnist-cnn.*"),
         (("mnist-cnn", "--cloud", "awz"), r"no cloud 'awz'.*"),
-        (("mnist-cnn", "--html", "/nowhere/guide.html"), r"--html .*: there is no folder /nowhere"),
+        (
+            ("mnist-cnn", "--html", "/nowhere/guide.html"),
+            r"--html .*: there is no folder /nowhere; make it first",
+        ),
         ((), r"Missing argument 'MODEL\.\.\.' \(see foretrain guide --help\)"),
     ],
 )

@@ -26,6 +26,7 @@ KEYS = {
 PLAN_KEYS = {
     "hardware", "provider", "instance", "region", "device", "machines", "gpus", "spot", "usd_per_hour",
     "price_as_of", "strategy", "batch", "micro_batches", "global_batch", "checkpoint_activations", "steps",
+    "precision", "weights", "out_of_memory_probability",
     "step_seconds", "memory_bytes", "knowledge", "seconds", "usd", "kwh", "co2_kg", "probability", "verdict",
     "beaten_by", "excess_seconds", "excess_usd",
 }  # fmt: skip
@@ -248,7 +249,10 @@ def test_batches_strategies_and_spot_are_passed_on(predicted: Callable[..., dict
         ((*JOB, "--batch", "8", "--global-batch", "64"), r"give --batch .* or --global-batch, not both"),
         ((*JOB, "--emit", "make"), r"no launch target 'make'.*"),
         ((*JOB, "--emit-to", "x.sh"), r"--emit-to is the file of --emit: give that too"),
-        ((*JOB, "--html", "/nowhere/plan.html"), r"--html /nowhere/plan\.html: there is no folder /nowhere"),
+        (
+            (*JOB, "--html", "/nowhere/plan.html"),
+            r"--html /nowhere/plan\.html: there is no folder /nowhere; make it first",
+        ),
         (
             (*JOB, "--buy-price", "9"),
             r"--buy-price and --usd-per-kwh are about buying: give --jobs-per-year too",

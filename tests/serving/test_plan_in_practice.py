@@ -49,7 +49,9 @@ def test_a_script_has_arguments_and_a_named_file_says_its_own_name(
     assert "'my job'" in start
 
 
-@pytest.mark.parametrize(("script", "problem"), [("", "give --script"), ("a 'b", "No closing quotation")])
+@pytest.mark.parametrize(
+    ("script", "problem"), [("", "--script: is empty; give a value"), ("a 'b", "No closing quotation")]
+)
 def test_a_script_that_is_none(run_here: Run, tmp_path: Path, script: str, problem: str) -> None:
     run = run_here(*SMALL, "--emit", "slurm", "--emit-to", str(tmp_path / "x"), "--script", script)
     assert run.returncode == 2 and problem in run.stderr

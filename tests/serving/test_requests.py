@@ -29,8 +29,9 @@ from foretrain.serving.verbs import workload
 EVERYTHING = {
     "on": "t4:2", "batch": 4, "global_batch": 8, "micro_batches": 2, "seq_len": 128, "image_size": 32,
     "precision": "bf16", "optimizer": "sgd", "attention": "flash", "channels_last": True, "compile": True,
-    "cuda_graphs": True, "checkpoint_activations": True, "weights": "bf16", "master_weights": True,
-    "gradients": "fp32", "autocast": False,
+    "cuda_graphs": True, "checkpoint_activations": True,
+    "selective_checkpointing": True, "gradient_release": True, "offload": ["optimizer"],
+    "weights": "bf16", "master_weights": True, "gradients": "fp32", "autocast": False,
     "lora": "r=8", "forward_only": True, "no_optimizer": True, "trace": "real",
     "strategy": "fsdp", "min_batch": 2,
     "links": "pcie3-x16", "network": "ethernet-10g", "jitter": 0.1, "dataset": "mnist", "storage": "hdd",

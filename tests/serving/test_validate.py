@@ -17,7 +17,7 @@ from foretrain.store import open_store
 from foretrain.store.runs import Run, Status
 
 Command = Callable[..., CompletedProcess[str]]
-SETTING = {"model": "mnist-cnn", "on": "t4", "batch": 64}
+SETTING = {"model": "mnist-cnn", "on": "t4", "batch": 64, "precision": "fp32"}
 
 
 def t4_run(seconds: float, **changes: Any) -> Run:

@@ -131,7 +131,7 @@ def listed(kind: str | None = None) -> tuple[Link, ...]:
     every = list(links().values())
     kinds = sorted({each.kind for each in every})
     if kind is not None and kind not in kinds:
-        raise UnknownName("kind of link", kind, kinds, f"Kinds: {', '.join(kinds)}.")
+        raise UnknownName("kind of link", kind, kinds, f"Known: {', '.join(kinds)}")
     rate = "nominal_bytes_per_second_per_direction"
     chosen = (each for each in every if kind is None or each.kind == kind)
     return tuple(

@@ -49,7 +49,7 @@ def test_axes_of_a_model_replace_those_of_the_campaign(tmp_path: Path) -> None:
         ("name: a\ncommand: python t.py {batch}", "`command` has {batch}, but `batch` is not given"),
         ("name: a\ncommand: python t.py {lr}", "`command` has {lr}; known are model, batch"),
         ("name: a\ncommand: 'python t.py {'", "write {{ and }}"),
-        ("name: ' '\nmodels: mnist-cnn", "`name` is empty"),
+        ("name: ' '\nmodels: mnist-cnn", "`name`: is empty"),
         ("- a\n- b", "key: value"),
     ],
 )

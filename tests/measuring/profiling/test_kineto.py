@@ -11,7 +11,7 @@ import torch
 from tests.support.kineto_traces import KERNELS, gpu_trace
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from foretrain.errors import InvalidData, InvalidRequest
+from foretrain.errors import InvalidData, InvalidRequest, MissingData
 from foretrain.measuring.profiling.attribution import measured_operators
 from foretrain.measuring.profiling.kineto import read_trace
 from foretrain.workloads.graph import Graph, Phase
@@ -122,7 +122,7 @@ def test_a_file_that_is_no_trace_says_what_is_missing(tmp_path: Path, content: b
 
 
 def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequest, match="there is no trace file"):
+    with pytest.raises(MissingData, match="there is no trace file"):
         read_trace(tmp_path / "absent.json")
     with pytest.raises(InvalidRequest, match="is a folder"):
         read_trace(tmp_path)

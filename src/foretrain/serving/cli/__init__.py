@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -31,7 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         exit_code = 0
     except OSError as error:  # a full disk, a file that may not be read
         about = f" ({error.filename})" if error.filename else ""
-        reason = f"{error.strerror or error}{about}; check the path and its permissions"
+        is_full = error.errno == errno.ENOSPC
+        remedy = "free some, or write elsewhere" if is_full else "check the path and its permissions"
+        reason = f"{error.strerror or error}{about}; {remedy}"
         fail(f"the system refused: {reason}", BackendFailed.exit_code)
     except KeyboardInterrupt:
         exit_code = INTERRUPTED

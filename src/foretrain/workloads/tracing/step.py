@@ -243,6 +243,7 @@ def _graph(
         tokens=example.tokens,
         settings={
             **asdict(options),
+            "offload": list(options.offload),
             "trained": trained,
             "full_gradients": options.adds_up_in_fp32,
             "notes": list(example.notes),
