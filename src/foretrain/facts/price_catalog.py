@@ -185,7 +185,8 @@ def read_price_file(file: Path) -> tuple[PriceRow, ...]:
     try:
         text = (gzip.decompress(content) if file.suffix == ".gz" else content).decode("utf-8-sig")
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise InvalidData(file.name, f"cannot be read as {file.suffix or 'CSV'} text: {error}") from error
+        problem = f"cannot be read as {file.suffix or 'CSV'} text; give UTF-8: {error}"
+        raise InvalidData(file.name, problem) from error
     rows = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         header = next(rows, [])

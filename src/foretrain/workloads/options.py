@@ -100,7 +100,7 @@ class StepOptions:
             )
         if self.checkpoint_activations and self.forward_only:
             raise InvalidRequest(
-                "activation checkpointing recomputes for the backward pass; forward-only has none"
+                "activation checkpointing recomputes for the backward pass; leave it out with `forward_only`"
             )
 
     @property

@@ -58,7 +58,8 @@ class PredictedJob:
         hardware, most = self.hardware, self.devices_per_node
         if placement.fullest > most:
             raise InvalidRequest(
-                f"placement {placement} has {placement.fullest} devices on a node; {hardware.name} has {most}"
+                f"placement {placement} has {placement.fullest} devices on a node, {hardware.name} {most}; "
+                f"give `on` with at least {placement.fullest} per node"
             )
         name = f"{hardware.device.id}:{placement.fullest}x{placement.nodes}"
         return replace(hardware, name=name, devices_per_node=placement.fullest, nodes=placement.nodes)

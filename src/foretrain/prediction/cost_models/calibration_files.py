@@ -107,7 +107,7 @@ def _read(file: Path, changed: int) -> CalibrationFile:
         )
     version = raw.get("version")
     if not isinstance(version, int) or version < 1:
-        raise InvalidData(str(file), f"has the version {version!r}; a whole number from 1 on is needed")
+        raise InvalidData(str(file), f"has the version {version!r}; it must be a whole number of at least 1")
     if version > VERSION:
         raise InvalidData(
             str(file), f"has version {version}, written by a newer foretrain; this one reads up to {VERSION}"
