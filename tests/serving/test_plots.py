@@ -11,8 +11,6 @@ from foretrain.errors import InvalidRequest, MissingData
 from foretrain.planning.rent_or_buy import RentOrBuy, RentOrBuyRequest, rent_or_buy
 from foretrain.serving.plots import draw_rent_or_buy
 
-pytest.importorskip("matplotlib")
-
 
 @pytest.fixture
 def answer() -> RentOrBuy:

@@ -12,8 +12,6 @@ from validation.real_prediction import call_seconds, graph_of_model, predicted_s
 
 from foretrain.prediction.strategies.gradients import parameter_bytes
 
-pytest.importorskip("torch")
-
 FORWARD, BACKWARD, UPDATE = 0.1, 0.2, 0.04
 FREE = Curve((1.0, 2.0), (1e-12, 1e-12), (0.0, 0.0))
 

@@ -19,8 +19,6 @@ from foretrain.errors import MissingData
 from foretrain.measuring import namespaces
 from validation import real_suite
 
-pytest.importorskip("torch")
-
 
 class PretendedCrew:
     """Every step takes 10 % longer than a second."""

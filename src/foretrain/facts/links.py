@@ -24,6 +24,7 @@ from foretrain.registry import Registry
 from foretrain.units import UnitError, parse_bandwidth
 
 _PLANS = "nccl-topology-model"
+_INSIDE_NODES = frozenset({"pcie", "nvlink", "nvswitch"})
 
 
 @cache
@@ -42,6 +43,11 @@ class Link:
     kind: str
     aliases: tuple[str, ...]
     sheet: Sheet
+
+    @property
+    def joins_nodes(self) -> bool:
+        """Whether it is a network between nodes; other links join the devices of one."""
+        return self.kind not in _INSIDE_NODES
 
     @property
     def nominal_bytes_per_second_per_direction(self) -> float:

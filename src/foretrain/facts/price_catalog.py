@@ -177,10 +177,15 @@ class Conversion:
     spot_prices_dropped: int
 
 
-def read_price_file(file: Path) -> tuple[PriceRow, ...]:
-    """All rows of a price file (plain or .gz); the first bad one raises `InvalidData` with its number."""
+def refuse_missing(file: Path) -> None:
+    """Raise `MissingData` where there is no such file."""
     if not file.is_file():
         raise MissingData(f"there is no file {str(file)!r}; give a price CSV, plain or .gz")
+
+
+def read_price_file(file: Path) -> tuple[PriceRow, ...]:
+    """All rows of a price file (plain or .gz); the first bad one raises `InvalidData` with its number."""
+    refuse_missing(file)
     content = file.read_bytes()
     try:
         text = (gzip.decompress(content) if file.suffix == ".gz" else content).decode("utf-8-sig")

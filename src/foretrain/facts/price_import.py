@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from foretrain.errors import InvalidRequest, MissingData
+from foretrain.errors import InvalidRequest
 from foretrain.facts.offers import (
     USER_COLUMNS,
     Offer,
@@ -30,7 +30,7 @@ from foretrain.facts.offers import (
     shipped_offers,
     user_offers_file,
 )
-from foretrain.facts.price_catalog import Outlier, Skipped, convert, read_price_file
+from foretrain.facts.price_catalog import Outlier, Skipped, convert, read_price_file, refuse_missing
 from foretrain.facts.user_data import write_atomically
 
 
@@ -83,8 +83,7 @@ def import_prices(file: Path, as_of: date | None = None) -> ImportReport:
 
 def _date_in_name(file: Path) -> str:
     """The date in a file's name: `..._2026_08.csv`, `..._2026_08_22.csv.gz`, `prices-2026-08-22.csv`."""
-    if not file.is_file():
-        raise MissingData(f"there is no file {str(file)!r}; give a price CSV, plain or .gz")
+    refuse_missing(file)
     stamp = re.search(r"(?<!\d)(20\d\d)[_-](\d\d)(?:[_-](\d\d))?(?!\d)", file.name)
     if stamp is None:
         raise InvalidRequest(

@@ -81,6 +81,20 @@ class Sheet:
     def _preferred(self) -> Mapping[str, Fact]:
         return {fact.quantity: fact for fact in reversed(self.facts) if fact.preferred}
 
+    def to_dict(self) -> dict[str, dict[str, Any]]:
+        """The preferred facts as plain data, by quantity."""
+        known = quantities()
+        return {
+            fact.quantity: {
+                "value": fact.value,
+                "unit": known[fact.quantity].unit,
+                "kind": fact.kind,
+                "source": fact.source,
+            }
+            for fact in self
+            if fact.preferred
+        }
+
     def has(self, quantity: str) -> bool:
         """Whether anything is known of a quantity."""
         return self.fact(quantity) is not None

@@ -469,7 +469,7 @@ def _with_memory(
     memory = estimate_memory(graph, device, options)
     if not memory.fits:
         return None
-    chance = out_of_memory_probability(graph, device, options)
+    chance = out_of_memory_probability(memory, graph, device, options)
     return replace(estimate, memory_bytes=memory.bytes, out_of_memory_probability=chance)
 
 

@@ -81,7 +81,7 @@ def _timing(file: Path, row: int, line: Mapping[str | None, Any]) -> StepTiming:
         chosen = {name: read(name, cells[name]) for name, read in _READERS.items() if cells.get(name)}
         absent = [name for name in NEEDED if name not in chosen]
         if absent:
-            raise InvalidRequest(f"{', '.join(absent)} is empty")
+            raise InvalidRequest(f"{', '.join(absent)} is empty; every row must have {', '.join(NEEDED)}")
         seconds = chosen.pop("step_seconds")
         return StepTiming(Configuration(**chosen), seconds, row)
     except ForetrainError as error:

@@ -72,7 +72,7 @@ class Evaluation:
         run, stage = self.step.run, self.fullest[0]
         options = memory_options(run.stages[stage], run.in_flight[stage], self.configuration.layout)
         device = self.context.environment.device
-        return out_of_memory_probability(run.stages[stage].graph, device, options)
+        return out_of_memory_probability(self.memory, run.stages[stage].graph, device, options)
 
     @property
     def throughput(self) -> Throughput:
@@ -91,8 +91,7 @@ def evaluate(
 ) -> Evaluation:
     """The step of a workload in one configuration; `graph`, if given, is its micro-batch."""
     context = replace(context, workload=under(context.workload, configuration.layout))
-    _refuse_held_gradients(context.workload.options, configuration)
-    _refuse_unsharded_offload(context.workload.options, configuration)
+    _refuse_impossible(context.workload.options, configuration)
     graph = graph or graph_at(context.workload, configuration.micro_batch)
     layout, environment = configuration.layout, context.environment
     if graph.settings.get("whole_step") and (layout.devices > 1 or configuration.micro_batches > 1):
@@ -108,19 +107,13 @@ def evaluate(
     return evaluation_of(context, configuration, graph, step)
 
 
-def _refuse_held_gradients(options: StepOptions, configuration: StepConfiguration) -> None:
-    """Raise `InvalidRequest` where gradients that are released at once would have to be held."""
-    if not options.gradient_release:
-        return
-    if configuration.layout.devices > 1:
-        raise InvalidRequest("`gradient_release` leaves no gradients for other devices; it is for one device")
-    if configuration.micro_batches > 1:
-        raise InvalidRequest("`gradient_release` cannot add up the gradients of several `micro_batches`")
-
-
-def _refuse_unsharded_offload(options: StepOptions, configuration: StepConfiguration) -> None:
-    """Raise `InvalidRequest` where offloaded parameters would have to stay on the devices."""
+def _refuse_impossible(options: StepOptions, configuration: StepConfiguration) -> None:
+    """Raise `InvalidRequest` where gradients or parameters would have to stay that options give away."""
     layout = configuration.layout
+    if options.gradient_release and layout.devices > 1:
+        raise InvalidRequest("`gradient_release` leaves no gradients for other devices; it is for one device")
+    if options.gradient_release and configuration.micro_batches > 1:
+        raise InvalidRequest("`gradient_release` cannot add up gradients; give one of `micro_batches`")
     if PARAMETERS in options.offload and layout.devices > 1 and layout.zero_stage < _SHARDS_PARAMETERS:
         raise InvalidRequest(
             f"`offload` parameters on several devices requires `strategy` fsdp or zero3, not {layout.name}"

@@ -40,7 +40,7 @@ from foretrain.prediction.memory.estimate import (
     memory_options,
 )
 from foretrain.prediction.operators._base import Knowledge
-from foretrain.prediction.operators.per_layer import PerLayerModel
+from foretrain.prediction.operators.catalogue import only_precision
 from foretrain.prediction.scenario import (
     Parallelism,
     Scenario,
@@ -73,16 +73,14 @@ _LEAST_KNOWN_FIRST = (Knowledge.EXTRAPOLATED, Knowledge.CALIBRATED, Knowledge.ME
 def predict(scenario: Scenario) -> Prediction | Infeasible:
     """What a training step takes; `Infeasible` if no configuration satisfies the scenario."""
     devices = [group.device for group in scenario.cluster.groups]
-    is_assumed = PRECISION in scenario.workload.left_open
-    is_per_layer = scenario.cost_model == PerLayerModel.name  # its layers were measured in FP32
-    workload = scenario.workload if is_per_layer else on_devices(scenario.workload, devices)
-    scenario = replace(scenario, workload=fixed_precision(workload))
-    answer = _predicted(scenario)
-    if isinstance(answer, Infeasible) or not is_assumed:
+    only = only_precision(scenario.cost_model, devices[0])
+    workload = on_devices(scenario.workload, devices, only)
+    answer = _predicted(replace(scenario, workload=fixed_precision(workload)))
+    if isinstance(answer, Infeasible) or PRECISION not in scenario.workload.left_open:
         return answer
     on = " and ".join(dict.fromkeys(device.id for device in devices))
-    why = "of which per-layer has measurements" if is_per_layer else f"which is usual on {on}"
-    note = f"`precision` {scenario.workload.options.precision} is assumed, {why}"
+    why = f"which is usual on {on}" if only is None else f"of which {scenario.cost_model} has measurements"
+    note = f"`precision` {workload.options.precision} is assumed, {why}"
     return replace(answer, notes=(note, *answer.notes))
 
 

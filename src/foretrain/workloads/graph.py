@@ -248,6 +248,10 @@ def state_bytes(graph: Graph) -> float:
     return float(sum(graph.buffer_bytes(index) for index in saved))
 
 
+OFFLOADED_STATE = "offloaded_state_bytes_per_element"
+"""The setting of a graph with the bytes of optimizer state that the host holds per trained parameter."""
+
+
 def checkpoint_bytes(graph: Graph) -> float:
     """Size of a checkpoint: all state, or without the parameters that are frozen, which never change."""
     frozen = sum(
@@ -255,7 +259,7 @@ def checkpoint_bytes(graph: Graph) -> float:
         for index, buffer in enumerate(graph.buffers)
         if buffer.role is Role.PARAMETER and buffer.name not in graph.trained_names
     )
-    on_host = float(graph.settings.get("offloaded_state_bytes_per_element", 0.0)) * graph.trainable_parameters
+    on_host = float(graph.settings.get(OFFLOADED_STATE, 0.0)) * graph.trainable_parameters
     return state_bytes(graph) - frozen + on_host
 
 

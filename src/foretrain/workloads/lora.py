@@ -81,9 +81,8 @@ def parse_lora(text: str) -> LoraOptions:
         if entries.get(flag):
             raise InvalidRequest(f"{flag} takes no value in {text!r}; write it alone, or leave it out")
     targets = tuple(filter(None, (target.strip() for target in entries.get("targets", "").split("+"))))
-    return LoraOptions(
-        int(entries["r"]), targets, *(flag in entries for flag in ("quantised", "dora", "double"))
-    )
+    flags = {flag: flag in entries for flag in _FLAGS}
+    return LoraOptions(int(entries["r"]), targets, **flags)
 
 
 def apply_lora(module: nn.Module, options: LoraOptions) -> nn.Module:

@@ -13,11 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from foretrain.workloads.graph import Graph, Phase, Role, cached_on_graph
+from foretrain.workloads.graph import OFFLOADED_STATE, Graph, Phase, Role, cached_on_graph
 
 OPTIMIZER, PARAMETERS, ACTIVATIONS = "optimizer", "parameters", "activations"
-OFFLOADED_STATE = "offloaded_state_bytes_per_element"
-"""The setting of a graph with the bytes of state that the host holds per trained parameter."""
 _WITHOUT_OPTIMIZER = "without_optimizer"
 
 

@@ -99,7 +99,7 @@ def _executed(graph: Graph) -> Graph:
 
 @lru_cache(maxsize=RECENT)
 def _graph_of(entry: _Entry) -> Graph:
-    if in_bf16(entry.workload) != entry.workload:
+    if entry.workload.options.precision == "fp16":
         twin = in_bf16(entry.workload)
         return in_fp16(_graph_of(_Entry(_key(twin, "graph"), twin)))
     cached = cache.find(entry.key)
@@ -151,7 +151,7 @@ def record_family(workload: Workload, seq_lens: tuple[int, int] | None = None) -
 
     None if the graph changes with the size in more than its shapes, so that every size must be traced.
     """
-    if in_bf16(workload) != workload:
+    if workload.options.precision == "fp16":
         twin = record_family(in_bf16(workload), seq_lens)
         return None if twin is None else _family_in_fp16(twin)
     axes = (Axis("batch", *BATCHES), *((Axis("seq_len", *seq_lens),) if seq_lens else ()))
@@ -183,10 +183,8 @@ def _derived(workload: Workload) -> Graph | None:
 
 
 def in_bf16(workload: Workload) -> Workload:
-    """The workload with BF16 in place of FP16: the same calls on tensors of the same sizes."""
+    """A workload in FP16 with BF16 in its place: the same calls on tensors of the same sizes."""
     options = workload.options
-    if options.precision != "fp16":
-        return workload
     weights = "bf16" if options.weights == "fp16" else options.weights
     gradients = "bf16" if options.gradients == "fp16" else options.gradients
     twin = replace(options, precision="bf16", weights=weights, gradients=gradients)

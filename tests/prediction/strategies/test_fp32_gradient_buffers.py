@@ -10,8 +10,6 @@ from foretrain.workloads.graph import Role
 from foretrain.workloads.options import StepOptions
 from foretrain.workloads.zoo.catalogue import Sizes
 
-pytest.importorskip("torch")
-
 
 @pytest.mark.parametrize(("sequence", "in_each_layer"), [(True, 10), (False, 4)])
 def test_adding_up_divided_gradients_needs_no_exchange(sequence: bool, in_each_layer: int) -> None:

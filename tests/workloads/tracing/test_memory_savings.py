@@ -5,8 +5,8 @@ from tests.support.small_models import graph
 
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.memory.lifetimes import saved_bytes
-from foretrain.workloads.graph import Graph, Phase, Role, checkpoint_bytes
-from foretrain.workloads.offload import OFFLOADED_STATE, offloaded
+from foretrain.workloads.graph import OFFLOADED_STATE, Graph, Phase, Role, checkpoint_bytes
+from foretrain.workloads.offload import offloaded
 from foretrain.workloads.options import StepOptions
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 

@@ -276,8 +276,8 @@ def _named_inside(text: str, device: Device) -> _Selected:
     name, at, rest = text.partition("@")
     topology, colon, count_text = rest.partition(":")
     named, count = _parsed(f"{name}{colon}{count_text}" if at else text)
-    if technology(named.kind) == NETWORK:
-        near = ", ".join(name for name, each in links().items() if technology(each.kind) != NETWORK)
+    if named.joins_nodes:
+        near = ", ".join(name for name, each in links().items() if not each.joins_nodes)
         raise InvalidRequest(f"{named.id} connects nodes, not devices of a node; links inside a node: {near}")
     if named.kind == "pcie":
         return _shared(named, count, device, topologies()[topology.strip()].id if at else None)
@@ -290,8 +290,8 @@ def _named_inside(text: str, device: Device) -> _Selected:
 
 def _named_outside(text: str) -> _Selected:
     named, count = _parsed(text)
-    if technology(named.kind) != NETWORK:
-        near = ", ".join(name for name, each in links().items() if technology(each.kind) == NETWORK)
+    if not named.joins_nodes:
+        near = ", ".join(name for name, each in links().items() if each.joins_nodes)
         raise InvalidRequest(f"{named.id} connects devices of a node; links between nodes: {near}")
     return _selected(named, count, "network", assumed=False)
 

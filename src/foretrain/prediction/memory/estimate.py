@@ -46,7 +46,9 @@ _RAW_SHARE = 4
 class MemoryEstimate:
     """Peak bytes of the fullest device with their parts, its capacity, and whether the step fits.
 
-    `allocated_bytes` is the peak size of tensors and workspaces, without context, cache and rounding.
+    `allocated_bytes` is the peak size of tensors and workspaces, without context, cache and rounding. The
+    step needs from `least_bytes`, with tensors packed without gaps, to `most_bytes`, with all that the
+    allocator reserves where it has room; neither counts state that may be paged out.
     `paged_out_bytes` are of optimizer state that is moved to the host for want of room.
     """
 
@@ -54,6 +56,8 @@ class MemoryEstimate:
     capacity_bytes: float
     fits: bool
     allocated_bytes: int
+    least_bytes: float
+    most_bytes: float
     paged_out_bytes: float = 0.0
 
     @property
@@ -109,8 +113,9 @@ def estimate_memory(
     steps = _steps(graph, device, options or MemoryOptions(), calibration)
     outside, capacity, exchanged = steps.outside_bytes, steps.capacity_bytes, steps.exchanged
     peak = simulate(steps.events)
-    fits = outside + peak.peak_reserved_bytes <= capacity
-    if not fits and outside + peak.peak_allocated_bytes <= capacity:
+    least, most = outside + peak.peak_allocated_bytes, outside + peak.peak_reserved_bytes
+    fits = most <= capacity
+    if not fits and least <= capacity:
         tight = simulate(steps.events, capacity - outside)
         fits = tight.failed_at is None
         peak = tight if fits else peak
@@ -129,19 +134,29 @@ def estimate_memory(
         capacity,
         fits,
         peak.peak_allocated_bytes + exchanged.peak_allocated_bytes,
+        least,
+        most,
         paged - resident,
     )
 
 
-def out_of_memory_probability(graph: Graph, device: Device, options: MemoryOptions | None = None) -> float:
-    """The probability that a step runs out of the memory of a device.
+def out_of_memory_probability(
+    estimate: MemoryEstimate, graph: Graph, device: Device, options: MemoryOptions | None = None
+) -> float:
+    """The probability that the step of an estimate runs out of the memory of a device.
 
     An allocator that is short of memory returns what it caches, so a step needs less than it would reserve:
     the least capacity in which its simulation succeeds. What it really needs is that, times the error of the
-    estimate, whose quantiles are `calibration.Spread`.
+    estimate, whose quantiles are `calibration.Spread`. How well the allocator does with less is simulated
+    only where it matters.
     """
-    steps = _steps(graph, device, options or MemoryOptions(), memory_calibration())
-    return chance_to_exceed(steps.capacity_bytes, _needed_bytes(steps))
+    needed, capacity = estimate.most_bytes, estimate.capacity_bytes
+    if capacity < estimate.least_bytes / _CERTAIN:
+        needed = estimate.least_bytes
+    elif capacity <= _CERTAIN * estimate.most_bytes:
+        steps = _steps(graph, device, options or MemoryOptions(), memory_calibration())
+        needed = _needed_bytes(steps, estimate.least_bytes, estimate.most_bytes)
+    return chance_to_exceed(capacity, needed)
 
 
 def chance_to_exceed(capacity_bytes: float, needed_bytes: float) -> float:
@@ -156,17 +171,11 @@ _CERTAIN = 1.5
 _BISECTIONS = 5
 
 
-def _needed_bytes(steps: _Steps) -> float:
-    """The least memory of a device in which the steps run, by bisection between allocated and reserved."""
-    peak, outside, capacity = simulate(steps.events), steps.outside_bytes, steps.capacity_bytes
-    low, high = outside + peak.peak_allocated_bytes, outside + peak.peak_reserved_bytes
-    if capacity > _CERTAIN * high:
-        return high
-    if capacity < low / _CERTAIN:
-        return low
+def _needed_bytes(steps: _Steps, low: float, high: float) -> float:
+    """The least memory of a device in which the steps run, by bisection between two bounds."""
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
-        runs = simulate(steps.events, middle - outside).failed_at is None
+        runs = simulate(steps.events, middle - steps.outside_bytes).failed_at is None
         low, high = (low, middle) if runs else (middle, high)
     return high
 

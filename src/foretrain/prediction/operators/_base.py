@@ -38,7 +38,7 @@ class OperatorModel(ABC):
 
     Never below the roofline, never negative; a larger work is never faster on the same device. `cost_models`
     are the cost models that use it, `device_kinds` the kinds of device it prices. A fallback prices the kinds
-    that no other model does.
+    that no other model does. `precision` is the only one it has measurements of, if there is but one.
     """
 
     name: ClassVar[str]
@@ -46,6 +46,7 @@ class OperatorModel(ABC):
     cost_models: ClassVar[frozenset[str]] = frozenset({"foretrain"})
     device_kinds: ClassVar[frozenset[str]] = frozenset({"gpu"})
     is_fallback: ClassVar[bool] = False
+    precision: ClassVar[str | None] = None
 
     @abstractmethod
     def seconds(self, works: WorkTable, device: Device) -> Floats:

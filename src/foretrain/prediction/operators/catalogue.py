@@ -27,6 +27,13 @@ def operator_models(device: Device, cost_model: str = DEFAULT) -> tuple[Operator
     return _models(device.kind, cost_model)
 
 
+def only_precision(cost_model: object, device: Device) -> str | None:
+    """The one precision that a cost model has measurements of; None where it has several."""
+    if not isinstance(cost_model, str) or cost_model not in CHOICES:
+        return None
+    return next((each.precision for each in operator_models(device, cost_model) if each.precision), None)
+
+
 @cache
 def _models(device_kind: str, cost_model: str) -> tuple[OperatorModel, ...]:
     models = [

@@ -288,6 +288,7 @@ class PerLayerModel(OperatorModel):
     kinds: ClassVar[frozenset[Kind]] = frozenset(ROWS)
     cost_models: ClassVar[frozenset[str]] = frozenset({"per-layer"})
     device_kinds: ClassVar[frozenset[str]] = frozenset({"gpu", "cpu"})
+    precision: ClassVar[str | None] = "fp32"
 
     def seconds(self, works: WorkTable, device: Device) -> Floats:
         """The times of the lines, at least the lower bound of the device."""

@@ -32,14 +32,14 @@ def usual_precision(device: Device) -> str:
     return next(has, "fp32")
 
 
-def on_devices(workload: Workload, devices: Iterable[Device]) -> Workload:
-    """The workload in the usual precision of devices, unless it was given.
+def on_devices(workload: Workload, devices: Iterable[Device], only: str | None = None) -> Workload:
+    """The workload in the usual precision of devices, or in `only` that one, unless precision was given.
 
     Devices of different kinds train in the lowest common one: FP32 if one of them has no tensor cores.
     """
     if PRECISION not in workload.left_open:
         return workload
-    usual = {usual_precision(device) for device in devices}
+    usual = {only} if only else {usual_precision(device) for device in devices}
     common = next(name for name in ("fp32", "fp16", "bf16") if name in usual)
     options, half = workload.options, _HALF.get(common)
     if half is not None and workload.lora is not None:  # a frozen base is stored in half precision

@@ -10,9 +10,6 @@ from click.shell_completion import BashComplete, CompletionItem
 
 Completer = Callable[[click.Context, click.Parameter, str], list[str]]
 
-NETWORKS = ("ethernet", "infiniband", "efa")
-"""Kinds of links that join nodes; the others join devices."""
-
 
 class BashWithColons(BashComplete):
     """Completion in bash, which takes `aws:p4d` for three words and replaces the last of them only."""
@@ -65,46 +62,51 @@ def _hardware(incomplete: str) -> Iterable[str]:
     return [*_devices(), *(f"{provider}:" for provider in _providers())]
 
 
-def _links(incomplete: str) -> Iterable[str]:  # noqa: ARG001 - all of them
+def _links() -> Iterable[str]:
     from foretrain.facts.links import links, topologies
 
-    inside = [name for name, link in links().items() if link.kind not in NETWORKS]
+    inside = [name for name, link in links().items() if not link.joins_nodes]
     lanes = [name for name in inside if links()[name].kind == "pcie"]
     return [*inside, *(f"{name}@{topology}" for name in lanes for topology in topologies())]
 
 
-def _networks(incomplete: str) -> Iterable[str]:  # noqa: ARG001 - all of them
+def _networks() -> Iterable[str]:
     from foretrain.facts.links import links
 
-    return [name for name, link in links().items() if link.kind in NETWORKS]
+    return [name for name, link in links().items() if link.joins_nodes]
 
 
-def _regions(incomplete: str) -> Iterable[str]:  # noqa: ARG001 - all of them
+def _regions() -> Iterable[str]:
     from foretrain.facts.offers import all_offers
 
     return sorted({offer.place for offer in all_offers() if not offer.historical and "," not in offer.place})
 
 
-def _models(incomplete: str) -> Iterable[str]:  # noqa: ARG001 - all of them
+def _models() -> Iterable[str]:
     from foretrain.workloads.zoo import zoo
 
     return zoo()
 
 
-def _optimizers(incomplete: str) -> Iterable[str]:  # noqa: ARG001 - all of them
+def _optimizers() -> Iterable[str]:
     from foretrain.workloads.tracing.optimizers import OPTIMIZERS
 
     return OPTIMIZERS
 
 
-def _policies(incomplete: str) -> Iterable[str]:  # noqa: ARG001 - all of them
+def _policies() -> Iterable[str]:
     from foretrain.scheduling.policies.catalogue import policies
 
     return policies()
 
 
-def _completer(names: Callable[[str], Iterable[str]]) -> Completer:
+def _completer(names: Callable[[], Iterable[str]]) -> Completer:
     """Completes the last of several names with commas between them."""
+    return _completer_by(lambda _: names())
+
+
+def _completer_by(names: Callable[[str], Iterable[str]]) -> Completer:
+    """The same with names that depend on what is already written."""
 
     def complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
         before, comma, last = incomplete.rpartition(",")
@@ -115,19 +117,19 @@ def _completer(names: Callable[[str], Iterable[str]]) -> Completer:
 
 def choices(words: tuple[str, ...]) -> Completer:
     """Completes one of a few words."""
-    return _completer(lambda _: words)
+    return _completer(lambda: words)
 
 
 COMPLETERS: Mapping[str, Any] = {
-    "device": _completer(lambda _: _devices()),
-    "hardware": _completer(_hardware),
-    "instance": _completer(lambda _: _instances()),
+    "device": _completer(_devices),
+    "hardware": _completer_by(_hardware),
+    "instance": _completer(_instances),
     "link": _completer(_links),
     "model": _completer(_models),
     "network": _completer(_networks),
     "optimizer": _completer(_optimizers),
     "policy": _completer(_policies),
-    "provider": _completer(lambda _: _providers()),
+    "provider": _completer(_providers),
     "region": _completer(_regions),
 }
 """By the name that an option declares as `complete`."""

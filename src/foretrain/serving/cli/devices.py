@@ -61,9 +61,6 @@ def _measure_here() -> Device:
 
 
 def _as_object(device: Device) -> dict[str, Any]:
-    from foretrain.facts.sheets import quantities
-
-    known = quantities()
     return {
         "id": device.id,
         "name": device.name,
@@ -74,16 +71,7 @@ def _as_object(device: Device) -> dict[str, Any]:
         "form": device.form,
         "per": device.per,
         "aliases": device.aliases,
-        "facts": {
-            fact.quantity: {
-                "value": fact.value,
-                "unit": known[fact.quantity].unit,
-                "kind": fact.kind,
-                "source": fact.source,
-            }
-            for fact in device.sheet
-            if fact.preferred
-        },
+        "facts": device.sheet.to_dict(),
     }
 
 

@@ -35,24 +35,12 @@ COMMAND = Command(
 
 
 def _as_object(link: Link) -> dict[str, Any]:
-    from foretrain.facts.sheets import quantities
-
-    known = quantities()
     return {
         "id": link.id,
         "name": link.name,
         "kind": link.kind,
         "aliases": link.aliases,
-        "facts": {
-            fact.quantity: {
-                "value": fact.value,
-                "unit": known[fact.quantity].unit,
-                "kind": fact.kind,
-                "source": fact.source,
-            }
-            for fact in link.sheet
-            if fact.preferred
-        },
+        "facts": link.sheet.to_dict(),
     }
 
 
@@ -62,9 +50,7 @@ def _show(links: tuple[Link, ...]) -> None:
 
     rows = []
     for link in links:
-        facts = {fact.quantity: fact for fact in link.sheet if fact.preferred}
-        nominal, reached = facts.get(_NOMINAL), facts.get(_ACHIEVABLE)
-        latency = facts.get("latency_seconds")
+        nominal, reached, latency = map(link.sheet.fact, (_NOMINAL, _ACHIEVABLE, "latency_seconds"))
         rows.append(
             (
                 link.id,

@@ -13,7 +13,12 @@ from typing import Any
 import torch
 
 from foretrain.errors import InvalidRequest
-from foretrain.workloads.readers._base import DEFAULT_IMAGE_BATCH, DEFAULT_TEXT_BATCH, chosen_batch
+from foretrain.workloads.readers._base import (
+    BOXES_PER_IMAGE,
+    DEFAULT_IMAGE_BATCH,
+    DEFAULT_TEXT_BATCH,
+    chosen_batch,
+)
 from foretrain.workloads.zoo.catalogue import BuildOptions
 
 DEFAULT_SEQ_LEN = 512
@@ -22,8 +27,6 @@ DEFAULT_IMAGE_SIZE = 224
 """Pixels per side where neither the request nor the configuration says."""
 DEFAULT_DETECTION_SIZE = 800
 """The same for detection: the shorter side in the recipe of DETR (Carion et al. 2020, arXiv:2005.12872)."""
-BOXES_PER_IMAGE = 8
-"""COCO has 7.7 objects in an image on average (Lin et al. 2014, arXiv:1405.0312)."""
 FRAMES_PER_LABEL = 4
 """Frames of 20 ms for one character: assumed, about 12 characters a second of read English."""
 DEFAULT_FRAMES = 16
@@ -134,11 +137,6 @@ def clip_classes(model: Any, options: BuildOptions) -> Inputs:
     return {"pixel_values": images.new_empty((batch, frames, *pixels)), "labels": _some((batch,))}
 
 
-def images_alone(model: Any, options: BuildOptions) -> Inputs:
-    """Images that are their own target."""
-    return {"pixel_values": _images(model.config, options)}
-
-
 def boxes(model: Any, options: BuildOptions) -> Inputs:
     """Boxes with a class each in every image."""
     images = _images(model.config, options, DEFAULT_DETECTION_SIZE, DEFAULT_TEXT_BATCH)
@@ -198,9 +196,9 @@ def image_then_text(model: Any, options: BuildOptions) -> Inputs:
         vision, per_image = {"pixel_values": images}, _features(model, images)
     shape = _text_shape(config, options, per_image)
     ids = _tokens(config, shape)
-    place = getattr(config, "image_token_id", None) or getattr(config, "image_token_index", None)
-    if per_image and place is not None:
-        ids[:, :per_image] = place
+    image_token = _image_token(config)
+    if per_image and image_token is not None:
+        ids[:, :per_image] = image_token
     kinds = torch.zeros(shape, dtype=torch.int64)
     kinds[:, :per_image] = 1
     inputs = {"input_ids": ids, "attention_mask": torch.ones(shape, dtype=torch.int64), **vision}
@@ -213,7 +211,7 @@ def image_then_text(model: Any, options: BuildOptions) -> Inputs:
 
 def _features(model: Any, images: torch.Tensor) -> int:
     """Tokens that one image becomes; 0 where the text attends to the image instead."""
-    if not hasattr(model, "get_image_features") or not _has_placeholder(model.config):
+    if not hasattr(model, "get_image_features") or _image_token(model.config) is None:
         return 0
     device = next(model.parameters()).device
     with torch.no_grad():
@@ -225,9 +223,10 @@ def _features(model: Any, images: torch.Tensor) -> int:
     return int(whole.numel() // (whole.shape[-1] * images.shape[0]))
 
 
-def _has_placeholder(config: Any) -> bool:
-    names = ("image_token_id", "image_token_index")
-    return any(isinstance(getattr(config, name, None), int) for name in names)
+def _image_token(config: Any) -> int | None:
+    """The id of the token in whose places the features of an image are put."""
+    given = (getattr(config, name, None) for name in ("image_token_id", "image_token_index"))
+    return next((each for each in given if isinstance(each, int)), None)
 
 
 def _patches(config: Any, options: BuildOptions, batch: int) -> tuple[Inputs, int]:

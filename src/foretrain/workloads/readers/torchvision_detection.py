@@ -15,14 +15,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from foretrain.workloads.example import Example
-from foretrain.workloads.readers._base import chosen_batch
+from foretrain.workloads.readers._base import BOXES_PER_IMAGE, chosen_batch
 from foretrain.workloads.readers.python_file import REAL_NOTE
 from foretrain.workloads.zoo.catalogue import BuildOptions
 
 DEFAULT_BATCH = 2
 """Images per device in torchvision's recipes (references/detection/train.py)."""
-BOXES_PER_IMAGE = 8
-"""COCO has 7.7 objects in an image on average (Lin et al. 2014, arXiv:1405.0312)."""
 _KEYPOINTS = 17
 """Of a person in COCO."""
 _SEED = 0

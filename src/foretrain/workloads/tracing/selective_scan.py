@@ -30,14 +30,7 @@ _library.define(
 
 
 def _scan(
-    input_: Tensor,
-    delta: Tensor,
-    a: Tensor,
-    b: Tensor,
-    c: Tensor,
-    d: Tensor | None,
-    gate: Tensor | None,
-    bias: Tensor | None,
+    input_: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Any, gate: Any, bias: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gated output, the output before the gate (the same where there is none), and a state per chunk."""
     del delta, b, c, d, bias
@@ -50,21 +43,14 @@ def _scan(
     )
 
 
-def _scan_backward(
-    grad: Tensor,
-    input_: Tensor,
-    delta: Tensor,
-    a: Tensor,
-    b: Tensor,
-    c: Tensor,
-    d: Tensor | None,
-    gate: Tensor | None,
-    bias: Tensor | None,
-    *_: Any,
-) -> tuple[Tensor, ...]:
-    del grad
-    given = (input_, delta, a, b, c, d, gate, bias)
-    return tuple(input_.new_empty((0,)) if each is None else torch.empty_like(each) for each in given)
+_OPERANDS = 8
+"""Operands of a scan, which come after the gradient in its backward pass."""
+
+
+def _scan_backward(grad: Tensor, *given: Tensor | None) -> tuple[Tensor, ...]:
+    """A gradient for each operand that was given."""
+    operands = given[:_OPERANDS]
+    return tuple(grad.new_empty((0,)) if each is None else torch.empty_like(each) for each in operands)
 
 
 _library.impl("selective_scan", _scan, "CompositeExplicitAutograd")
