@@ -79,7 +79,6 @@ def test_assumptions_name_the_entries_they_concern() -> None:
 
 def test_resnet164_has_the_parameters_of_the_paper() -> None:
     import torch
-
     from validation.dawnbench_models import preact_basic_164, preact_bottleneck_164
 
     with torch.device("meta"):

@@ -194,7 +194,6 @@ def test_why_a_prediction_is_wrong() -> None:
 
 def test_berts_head_sees_the_masked_tokens_alone() -> None:
     import torch
-
     from validation.mlperf_bert import masked_bert
 
     with torch.device("meta"):

@@ -125,7 +125,7 @@ def _renamed(name: str) -> str:
     """The current name of a model; its former one may map to a tag timm no longer has, which then goes."""
     import timm
 
-    current: str = timm.models.get_deprecated_models().get(name, name)
+    current: str = timm.models.get_deprecated_models().get(name) or name
     architecture, _, tag = current.partition(".")
     is_gone = tag and current not in timm.models.get_arch_pretrained_cfgs(architecture)
     return architecture if is_gone and current != name else current
