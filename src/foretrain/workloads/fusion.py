@@ -240,9 +240,7 @@ class _Schedule:
 
     def _is_ready(self, call: Call, kernel: _Kernel) -> bool:
         """Whether everything that a call reads is there when a kernel runs."""
-        needed = [
-            user for buffer in call.reads for user, is_write in self._users.get(buffer, ()) if is_write
-        ]
+        needed = [user for buffer in call.reads for user, is_write in self._users.get(buffer, ()) if is_write]
         needed += [user for buffer in call.writes for user, _ in self._users.get(buffer, ())]
         return all(self._kernel_of[user].position <= kernel.position for user in needed)
 
