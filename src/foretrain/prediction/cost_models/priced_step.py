@@ -261,7 +261,7 @@ def _launching(listing: Listing, host: HostModel, graph: Graph) -> Floats:
     """Host time of each operator; a captured graph is launched once, with its first operator."""
     each = host.seconds(listing, bool(graph.settings.get("compile")))
     if graph.settings.get("cuda_graphs") and len(each):
-        each = np.append(each.max(), np.zeros(len(each) - 1))
+        each = np.append(host.captured_seconds, np.zeros(len(each) - 1))
     return each
 
 
