@@ -18,12 +18,13 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
+from foretrain.facts.frameworks import PLAIN, frameworks
+from foretrain.workloads.fused_kernels import FUSED, fuse_kernels
 from foretrain.workloads.graph import NO_TENSOR, Buffer, Call, Graph, Nature, Phase, Spec
 from foretrain.workloads.ops import Kind, Op
 from foretrain.workloads.rematerialisation import Rematerialisation, rematerialisation, with_retyped_specs
 from foretrain.workloads.rules import operators
 
-FUSED = "foretrain.fused"
 FUSIBLE = frozenset(
     {Kind.ELEMENTWISE, Kind.DROPOUT, Kind.RANDOM, Kind.NORMALISATION, Kind.SOFTMAX, Kind.REDUCTION, Kind.VIEW}
 )
@@ -101,13 +102,34 @@ def fuse(graph: Graph) -> Graph:
     return fusion(graph).graph
 
 
+def fuses(graph: Graph) -> bool:
+    """Whether a step has fused kernels: because it is compiled, or by its framework."""
+    return bool(graph.settings.get("compile") or _fused_by_framework(graph))
+
+
+def _fused_by_framework(graph: Graph) -> frozenset[str]:
+    return frameworks()[graph.settings.get("framework") or PLAIN].fused
+
+
+def executed_fusion(graph: Graph, exchanges: Sequence[tuple[int, int]] = ()) -> Fusion:
+    """The graph as it is executed: compiled, or with the kernels of its framework.
+
+    `exchanges` are the calls after which each exchange between devices starts, and those that wait for it.
+    """
+    own = _fused_by_framework(graph)
+    if graph.settings.get("compile") or not own:
+        return fusion(graph, {call for after, before in exchanges for call in (after + 1, before)})
+    step = fuse_kernels(graph, operators(graph), own, exchanges)
+    return Fusion(step.graph, step.place, step.retyped)
+
+
 def fused(graph: Graph) -> Graph:
-    """The same as `fuse`, computed once for all graphs of a family; `unfused` leads back."""
+    """The executed graph, computed once for all graphs of a family; `unfused` leads back."""
     executed: Graph | None = graph.__dict__.get("fused")
     if executed is None:
         root: Graph | None = graph.__dict__.get(Graph.ROOT)
         if root is None:
-            result = fusion(graph)
+            result = executed_fusion(graph)
             executed, retyped = result.graph, result.retyped
         else:
             first = fused(root)

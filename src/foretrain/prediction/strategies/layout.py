@@ -70,7 +70,8 @@ class Layout:
 
     `replication` names the strategy that defines the exchanges between replicas: by default `zero` with a
     `zero_stage`, else `ddp`. `data` counts replicas that share no state, `shard` those that share it under
-    ZeRO or FSDP. `options` are further settings of a strategy.
+    ZeRO or FSDP. `stage_layers` are the layers of every part of a pipeline, by default as many for each, or
+    balanced by their time with `balances_stages`. `options` are further settings of a strategy.
     """
 
     name: str
@@ -87,6 +88,8 @@ class Layout:
     overlaps: bool = True
     schedule: str = "1f1b"
     chunks: int = 1
+    stage_layers: tuple[int, ...] = ()
+    balances_stages: bool = False
     compression: str | None = None
     servers: ServerPlan | None = None
     options: tuple[tuple[str, str], ...] = ()
