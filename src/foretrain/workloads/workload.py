@@ -77,7 +77,8 @@ class _Entry:
 def graph_of(workload: Workload) -> Graph:
     """The graph of a workload as it is executed: from a cache, re-derived from its family, or traced.
 
-    With `compile` the kernels are fused; `fusion.unfused` gives the graph that strategies divide.
+    With `compile`, and by some frameworks, kernels are fused; `fusion.unfused` gives the graph that
+    strategies divide.
     """
     return _executed(_graph_of(_Entry(_key(workload, "graph"), workload)))
 
@@ -89,12 +90,10 @@ def graph_at(workload: Workload, batch: int) -> Graph:
 
 
 def _executed(graph: Graph) -> Graph:
-    graph = offloaded(graph)
-    if not graph.settings.get("compile"):
-        return graph
-    from foretrain.workloads.fusion import fused
+    from foretrain.workloads.fusion import fused, fuses
 
-    return fused(graph)
+    graph = offloaded(graph)
+    return fused(graph) if fuses(graph) else graph
 
 
 @lru_cache(maxsize=RECENT)

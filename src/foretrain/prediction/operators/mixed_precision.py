@@ -33,6 +33,7 @@ from foretrain.prediction.operators.corrections import Forest, kernels_of, store
 from foretrain.prediction.operators.listing import KINDS, Floats
 from foretrain.prediction.operators.pricing import PricedOps
 from foretrain.prediction.operators.products import headroom
+from foretrain.workloads.fusion import fuses
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.ops import MATRIX_KINDS, Kind
 
@@ -80,7 +81,7 @@ def correction(graph: Graph, device: Device) -> Correction | None:
     """The correction of a step's prices; None unless it runs in mixed precision on tensor cores."""
     if graph.settings.get("precision") not in _HALF or not device.sheet.has("fp16_tensor_flop_per_second"):
         return None
-    return corrected_compiled if graph.settings.get("compile") else corrected
+    return corrected_compiled if fuses(graph) else corrected
 
 
 def corrected(priced: PricedOps, device: Device, is_eager: bool = True) -> PricedOps:

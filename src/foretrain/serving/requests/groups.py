@@ -168,6 +168,13 @@ class StepFields:
     autocast: bool | None = option(
         SWITCH, "Cast from call to call (default, unless all weights are converted).", panel=MEMORY
     )
+    framework: str | None = option(
+        TEXT,
+        "pytorch, megatron, deepspeed, hf-trainer, torchtitan or nemo: fused kernels, launch pace, "
+        "recomputation (default: megatron with tp, pp, cp or ep, else pytorch).",
+        panel=STEP,
+        metavar="NAME",
+    )
     lora: str | None = option(
         TEXT,
         "Train LoRA adapters only, e.g. r=16, r=16,targets=all-linear, r=16,dora, r=16,quantised[,double].",

@@ -61,6 +61,26 @@ def _layer_names(direction: Direction, m: int, n: int, k: int) -> dict[str, int]
     return {"tokens": m, "in": k, "out": n}
 
 
+def _products(site: Site) -> tuple[Work, ...]:
+    """Layers that read the same input as one product: their outputs add up, and in the gradient of the input
+    the dimension summed over."""
+    sizes = []
+    first = 0
+    for count in site.settings["operands"]:
+        left, right = site.input(first + count - 2).shape, site.input(first + count - 1).shape
+        sizes.append((left[-2], right[-1], left[-1]))
+        first += count
+    m, n, k = sizes[0]
+    direction = _direction(site)
+    if direction is Direction.INPUT_GRADIENT:
+        k = sum(size[2] for size in sizes)
+    elif direction is Direction.WEIGHT_GRADIENT:
+        m = sum(size[0] for size in sizes)
+    else:
+        n = sum(size[1] for size in sizes)
+    return (_work(site, 1, m, n, k, has_bias=max(site.settings["operands"]) > 2),)
+
+
 def _linear(site: Site) -> tuple[Work, ...]:
     inputs, weight = site.input(0), site.input(1)
     tokens = inputs.elements // inputs.shape[-1]
@@ -247,6 +267,7 @@ RULES: Mapping[str, Rule] = {
     "aten.addmm_": lambda site: _product(site, 1, 2),
     "aten.baddbmm": lambda site: _product(site, 1, 2),
     "aten.addbmm": lambda site: _product(site, 1, 2),
+    "foretrain.products": _products,
     "aten.linear": _linear,
     "aten.mv": _matrix_vector,
     "aten.addmv": _matrix_vector,
