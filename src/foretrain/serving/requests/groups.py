@@ -121,7 +121,10 @@ class StepFields:
         metavar="NAME",
     )
     attention: str | None = option(
-        choice(*ATTENTIONS), "Attention kernel: eager, sdpa (default) or flash.", panel=STEP
+        choice(*ATTENTIONS),
+        "Attention kernel: eager, sdpa (default: as PyTorch picks on the GPU), flash1, flash2 (flash), "
+        "flash3 or cudnn.",
+        panel=STEP,
     )
     channels_last: bool = option(SWITCH, "Images in NHWC layout.", default=False, panel=STEP)
     compile: bool = option(SWITCH, "Run the step as torch.compile does.", default=False, panel=STEP)
