@@ -226,9 +226,10 @@ class _Schedule:
             self.kernels.append(kernel)
         self._kernel_of.append(kernel)
         kernel.calls.append(index)
+        writes = () if call.nature is Nature.VIEW else call.writes  # a view names what it is a view of
         kernel.reads.update(call.reads)
-        kernel.writes.update(call.writes)
-        for buffers, is_write in ((call.reads, False), (call.writes, True)):
+        kernel.writes.update(writes)
+        for buffers, is_write in ((call.reads, False), (writes, True)):
             for buffer in buffers:
                 self._users.setdefault(buffer, []).append((index, is_write))
 
@@ -291,6 +292,8 @@ def _fused(chosen: Rematerialisation, group: list[int], readers: dict[int, list[
     written: set[int] = set()
     reads: dict[int, list[int]] = {}
     for call in calls:
+        if call.nature is Nature.VIEW:
+            continue
         given = [spec for spec in call.inputs if spec != NO_TENSOR]
         seen = dict(zip(call.reads, given, strict=True)) if len(given) == len(call.reads) else {}
         for buffer in call.reads:
@@ -307,9 +310,7 @@ def _fused(chosen: Rematerialisation, group: list[int], readers: dict[int, list[
         name=FUSED,
         phase=calls[0].phase,
         module=calls[0].module,
-        inputs=tuple(
-            spec for buffer, specs in reads.items() for spec in _read_specs(graph, buffer, specs, calls)
-        ),
+        inputs=tuple(spec for buffer, specs in reads.items() for spec in _read_specs(graph, buffer, specs)),
         outputs=tuple(graph.buffers[buffer].spec for buffer in sorted(outlives)),
         reads=tuple(reads),
         writes=tuple(sorted(outlives)),
@@ -327,16 +328,11 @@ def _fused(chosen: Rematerialisation, group: list[int], readers: dict[int, list[
     )
 
 
-def _read_specs(graph: Graph, buffer: int, specs: Sequence[int], calls: Sequence[Call]) -> Iterable[int]:
+def _read_specs(graph: Graph, buffer: int, taken: Sequence[int]) -> Sequence[int]:
     """What a kernel reads of a buffer: the parts of it that its calls take, or all of it."""
     whole = graph.buffers[buffer].spec
-    taken = [
-        spec
-        for spec, call in zip(specs, [call for call in calls if buffer in call.reads], strict=False)
-        if call.nature is not Nature.VIEW
-    ]
     parts = sum(graph.specs[spec].bytes for spec in taken)
-    return taken if taken and parts < graph.specs[whole].bytes else (whole,)
+    return taken if parts < graph.specs[whole].bytes else (whole,)
 
 
 def runs_channels_last(graph: Graph) -> bool:

@@ -263,7 +263,7 @@ def _launching(listing: Listing, host: HostModel, graph: Graph) -> Floats:
     each = host.seconds(listing, bool(graph.settings.get("compile")))
     each = each * frameworks()[graph.settings.get("framework") or PLAIN].host_factor
     if graph.settings.get("cuda_graphs") and len(each):
-        each = np.append(each.max(), np.zeros(len(each) - 1))
+        each = np.append(host.captured_seconds, np.zeros(len(each) - 1))
     return each
 
 
