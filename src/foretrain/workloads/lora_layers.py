@@ -166,7 +166,7 @@ class _Dequantised(NamedTuple):
 
 
 def _storage(tensor: Tensor) -> int:
-    return tensor.untyped_storage()._cdata
+    return int(tensor.untyped_storage()._cdata)
 
 
 def stacked_weights(part: nn.Module) -> dict[str, nn.Parameter]:
