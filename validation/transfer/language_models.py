@@ -29,6 +29,7 @@ MEGATRON: Mapping[str, Any] = {
     "gradients": "fp32",
     "optimizer": "adamw-fused",
     "attention": "cudnn",
+    "framework": "megatron",
 }
 ULTRASCALE_EVERY, VTRAIN_EVERY = 14, 24
 _ASKED = (
@@ -189,6 +190,7 @@ def _bridge_case(row: Mapping[str, str], rate: float, releases: int) -> Transfer
         "micro_batches": batch // (replicas * micro_batch),
         "seq_len": length,
         **({"attention": "cudnn", "lora": "r=16,targets=all-linear"} if is_lora else MEGATRON),
+        "framework": "megatron",
     }
     if gpus > node:
         settings["network"] = f"infiniband-ndr:{node}"

@@ -177,7 +177,8 @@ class StepFields:
     )
     lora: str | None = option(
         TEXT,
-        "Train LoRA adapters only, e.g. r=16, r=16,targets=all-linear, r=16,dora, r=16,quantised[,double].",
+        "Train LoRA adapters only, e.g. r=16, r=16,targets=all-linear, r=16,dora, r=16,half, "
+        "r=16,quantised[,double].",
         panel=MEMORY,
         metavar="r=RANK[,...]",
     )
