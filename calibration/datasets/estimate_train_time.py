@@ -33,7 +33,7 @@ def rows(data: Path, operators: Collection[str]) -> Iterator[Mapping[str, str]]:
 
 
 def read_attention(data: Path, every: int = 1) -> Measurements:
-    """Every so many of the attention passes; the label is the head dimension."""
+    """One in `every` attention passes; the label is the head dimension."""
     return measurements_of(SOURCE, _attention(data, every))
 
 

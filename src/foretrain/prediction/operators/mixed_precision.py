@@ -11,9 +11,9 @@ They saw steps of vision models alone, so their factor is applied to the extent 
     factor^w,  w = min( 1, share of convolutions, batch norms, pooling / `_VISION` )
 
 and a language model, which has none of these, is left alone, as are its norms and other memory-bound kernels
-(`_memory_weight`). On the GPU that they were fitted on, image
-transformers are corrected in full. If products were measured on similar tensor cores, products and attention
-are not corrected, and the factors of other matrix operators are relative to those of the products.
+(`_memory_weight`). On the GPU that they were fitted on, image transformers are corrected in full. Attention
+is not corrected, since its kernels were measured. If products were measured on similar tensor cores, they are
+not corrected either, and the factors of other matrix operators are relative to those of the products.
 """
 
 from __future__ import annotations

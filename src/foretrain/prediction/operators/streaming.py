@@ -5,8 +5,8 @@
     turning = rows / (SMs · rows in flight on each) · cycles of a row / clock
 
 where |a, b| is a p-norm, close to the larger of the two. The backward pass of a norm within rows sums over
-columns in several kernels; a multiprocessor has only so many bytes of that in flight, so that fast memory is
-not used up: a third term of the norm,
+columns in several kernels. The bytes that a multiprocessor has in flight there are few, so that fast memory
+is not used up: a third term of the norm,
 
     summing = traffic / (SMs · clock · bytes per cycle)        (norms within rows, backward)
 
