@@ -31,6 +31,8 @@ FILES = (
 )
 NOT_ALLOCATED = frozenset({"framework context", "allocator rounding and fragmentation"})
 NETWORKS = {"gh200": "infiniband-hdr:4"}
+OPT = {"attn_pdrop": 0.0}
+"""OPT has no dropout of attention weights (config.json of facebook/opt-350m), which GPT-2's default has."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,9 @@ def _config_file(row: Row) -> Path:
     layers = content.get("num_hidden_layers", content.get("n_layer"))
     length = content.get("max_position_embeddings", content.get("n_positions"))
     file = FOLDER / f"{content['model_type']}_{layers}_layers_{length}.json"
-    file.write_text(row.config, encoding="utf-8")
+    if not row.is_allocated:
+        content |= OPT
+    file.write_text(json.dumps(content), encoding="utf-8")
     return file
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
@@ -204,3 +205,22 @@ def test_megatron_recomputes_the_last_layer_of_a_block_too(framework: str, produ
     graph = _trace(options)
     again = [call for call in graph.calls if call.recomputed and call.module == "blocks.0.mlp.down"]
     assert sum(call.name in ("aten.mm", "aten.addmm") for call in again) == products
+
+
+def test_fp8_casts_what_no_fused_kernel_wrote_and_weights_once_per_step() -> None:
+    """Norms and activations write one byte; attention's output and the gradients of outputs are cast."""
+    eager = _trace(replace(_OPTIONS, precision="fp8"))
+    ops = [op for op in operators(executed_fusion(eager).graph) if op.work.kind is Kind.COPY]
+    block = Counter((op.module, op.phase) for op in ops if op.module.startswith("blocks.1"))
+    assert block["blocks.1.attention.o", Phase.FORWARD] == 1
+    assert block["blocks.1.mlp.down", Phase.BACKWARD] == 1
+    assert not any(module.endswith(("mlp.gate", "mlp.down")) for module, phase in block if phase == "forward")
+    matrices = 2 * (4 * WIDTH * WIDTH + 3 * WIDTH * INNER)
+    copies = [op.work for op in operators(eager) if op.name == "aten._foreach_copy_"]
+    assert copies[-1].read_bytes == copies[-1].write_bytes == 2 * matrices
+
+
+def test_transformer_engine_leaves_layers_outside_blocks_in_bf16() -> None:
+    graph = executed_fusion(_trace(replace(_OPTIONS, precision="fp8"))).graph
+    types = {op.module.split(".")[0]: op.work.dtype for op in operators(graph) if op.work.kind is Kind.LINEAR}
+    assert types == {"blocks": "float8_e4m3fn", "head": "bfloat16"}

@@ -8,7 +8,8 @@ from enum import StrEnum
 
 import numpy as np
 
-from foretrain.convergence.curves import ROUNDING, Curve, trend
+from foretrain.convergence.curves import Curve, trend
+from foretrain.ties import ROUNDING
 
 _HELD_OUT = re.compile(r"val|eval|test|dev|held", re.I)
 _RECENT = 0.75

@@ -13,11 +13,10 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from foretrain.errors import InvalidRequest
+from foretrain.ties import ROUNDING
 
 Floats = NDArray[np.float64]
 
-ROUNDING = 1e-9
-"""Numbers that differ by less than this share are equal: comparisons must not hang on the last bit."""
 LEAST_POINTS = 4
 """Fewer points than this say nothing of a curve that has three parameters."""
 _SMALLER_IS_BETTER = re.compile(r"loss|err|wer|cer|perplexity|ppl|nll|mae|mse|rmse|bpb|bpc|divergence", re.I)

@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretrain.convergence.curves import ROUNDING, Curve, Direction, Floats
+from foretrain.convergence.curves import Curve, Direction, Floats
 from foretrain.convergence.families._base import Family, Span
+from foretrain.ties import ROUNDING
 
 _ROUNDS = 6
 _LEAST_NOISE = 1e-4

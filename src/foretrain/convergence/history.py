@@ -28,11 +28,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from foretrain.convergence.curves import ROUNDING, Curve, Direction, Floats, smoothed
+from foretrain.convergence.curves import Curve, Direction, Floats, smoothed
 from foretrain.convergence.fitting import lowest_floor
 from foretrain.convergence.rolling import weighted_quantile
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Quantiles
+from foretrain.ties import ROUNDING
 
 _POINTS = 8
 _FROM = 0.3

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrain.convergence.curves import ROUNDING, Curve, Floats, smoothed
+from foretrain.convergence.curves import Curve, Floats, smoothed
 from foretrain.convergence.families import Family, Span, families
 from foretrain.convergence.fitting import Fit, condensed, fit, is_relative, lowest_floor
 from foretrain.estimates import Quantiles
+from foretrain.ties import ROUNDING
 
 _ORIGINS = (0.5, 0.65, 0.8)
 _LEAST_AT_ORIGIN = 3

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrain.convergence.curves import ROUNDING, Floats
+from foretrain.convergence.curves import Floats
 from foretrain.errors import InvalidRequest
+from foretrain.ties import ROUNDING
 
 _FORMS = "constant, linear, linear:0.4 (over the last 40 %), cosine, step:0.5,0.75 or step:0.5,0.75:0.2"
 

@@ -27,10 +27,10 @@ class Framework:
     `fused` are the groups of operators that run as one kernel. `mixed_precision` names how it stores weights
     in half precision ("" leaves it to the strategy), `optimizer` its default update.
     `recomputes_whole_blocks` is False where a checkpointed block stops as soon as it has what the backward
-    pass needs, as `torch.utils.checkpoint` does. `casts_fp8_weights_once`: FP8 copies of weights are made
-    once per step, not for every micro-batch; `fuses_fp8_casts`: norms and activations write their results in
-    FP8. `host_factor` is host time per launch over that of plain PyTorch. `attention` names its generation
-    of attention kernels.
+    pass needs, as `torch.utils.checkpoint` does. `sequence_parallel`: tensor parallelism divides operators
+    between layers by tokens. `casts_fp8_weights_once`: FP8 copies of weights are made once per step, not for
+    every micro-batch; `fuses_fp8_casts`: norms and activations write their results in FP8. `host_factor` is
+    host time per launch over that of plain PyTorch. `attention` names its generation of attention kernels.
     """
 
     name: str
@@ -40,6 +40,7 @@ class Framework:
     mixed_precision: str
     optimizer: str | None
     recomputes_whole_blocks: bool
+    sequence_parallel: bool
     casts_fp8_weights_once: bool
     fuses_fp8_casts: bool
     host_factor: float
@@ -68,6 +69,7 @@ def _framework(name: str, row: dict[str, Any]) -> Framework:
         mixed_precision=row.get("mixed_precision", ""),
         optimizer=row.get("optimizer"),
         recomputes_whole_blocks=row["recomputes_whole_blocks"],
+        sequence_parallel=row["sequence_parallel"],
         casts_fp8_weights_once=row["casts_fp8_weights_once"],
         fuses_fp8_casts=row["fuses_fp8_casts"],
         host_factor=float(row["host_factor"]),

@@ -10,7 +10,9 @@ from foretrain.facts.frameworks import PLAIN, frameworks
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8")
 HALF_PRECISIONS = ("fp16", "bf16")
 WEIGHTS = ("fp32", *HALF_PRECISIONS)
-ATTENTIONS = ("eager", "sdpa", "flash")
+ATTENTIONS = ("eager", "sdpa", "flash", "flash1", "flash2", "flash3", "cudnn")
+ATTENTION_KERNELS = {name: name for name in ATTENTIONS[3:]} | {"flash": "flash2"}
+"""The words that name a kernel of fused attention; `sdpa` is the one that PyTorch picks on the GPU."""
 OFFLOADS = ("optimizer", "parameters", "activations")
 REAL = "real"
 TRACES = ("meta", REAL)

@@ -103,15 +103,13 @@ def test_the_step_is_predicted_with_the_correction() -> None:
 
 
 def test_the_factor_of_a_step_leaves_language_models_alone() -> None:
-    """It was fitted to vision models: a step without convolutions is priced by factors of classes alone."""
+    """Factors were fitted to vision models: kernels of a language model are priced as they were measured."""
     request = WorkloadRequest("gpt2-small", batch=2, seq_len=64, precision="fp16")
     target = device("a100-sxm-80gb")
     before = price(operators(graph_of(workload_of(request))), target, operator_models(target))
     after = corrected(before, target)
-    least = np.maximum(before.computing, before.moving)
-    expected = np.maximum(before.seconds * factors(before, target, calibration()), least)
-    assert step_weight(before, expected, target, calibration()) == 0.0
-    np.testing.assert_array_equal(after.seconds, expected)
+    assert step_weight(before, before.seconds, target, calibration()) == 0.0
+    np.testing.assert_array_equal(after.seconds, before.seconds)
 
 
 def test_the_factor_of_a_step_grows_with_the_share_of_convolutions() -> None:

@@ -10,7 +10,8 @@ They saw steps of vision models alone, so their factor is applied to the extent 
 
     factor^w,  w = min( 1, share of convolutions, batch norms, pooling / `_VISION` )
 
-and a language model, which has none of these, is left alone. On the GPU that they were fitted on, image
+and a language model, which has none of these, is left alone, as are its norms and other memory-bound kernels
+(`_memory_weight`). On the GPU that they were fitted on, image
 transformers are corrected in full. If products were measured on similar tensor cores, products and attention
 are not corrected, and the factors of other matrix operators are relative to those of the products.
 
@@ -80,6 +81,8 @@ class Calibration:
     def factor(self, kind: Kind, class_name: str, is_measured: bool) -> float:
         """The factor of a kernel class, 1 if it is unknown; `is_measured`: products on similar devices."""
         factor = self.factors.get(class_name, 1.0)
+        if kind is Kind.ATTENTION:  # its kernels were measured after these factors were fitted
+            return 1.0
         if kind not in MATRIX_KINDS or not is_measured:
             return factor
         return 1.0 if kind in _PRODUCTS else factor / self.products
@@ -115,11 +118,14 @@ def corrected_compiled(priced: PricedOps, device: Device) -> PricedOps:
 
 def factors(priced: PricedOps, device: Device, known: Calibration) -> Floats:
     """The factor of each operator."""
-    is_measured = _is_measured(device)
+    is_measured, weight = _is_measured(device), _memory_weight(priced)
     listing = priced.listing
     names, places = listing.classes
     kind_of = dict(zip(places.tolist(), listing.kinds.tolist(), strict=True))  # a class is of one kind
-    of_class = [known.factor(KINDS[kind_of[place]], name, is_measured) for place, name in enumerate(names)]
+    of_class = [
+        known.factor(kind, name, is_measured) ** (1.0 if kind in MATRIX_KINDS else weight)
+        for kind, name in ((KINDS[kind_of[place]], name) for place, name in enumerate(names))
+    ]
     of_power = 1.0 if is_measured else power_factors(listing, device, known.devices, known.joules_per_flop)
     return np.array([*of_class, 1.0])[places] * of_power
 
@@ -149,11 +155,29 @@ def sustained_share(device: Device, joules_per_flop: float) -> float:
     return float(1 / np.sqrt(1 + (joules_per_flop / headroom(device, _UNIT)) ** 2))
 
 
+def _memory_weight(priced: PricedOps) -> float:
+    """To what extent the factors of memory-bound classes apply: in full to vision models.
+
+    The layer norms, additions and updates of language models are as fast as `streaming` says, measured on
+    A100, H100, H200 and GB200 in half precision; the factors come from the narrow rows of vision models.
+    """
+    return _vision_share(priced, priced.seconds) if _looks_up_tokens(priced) else 1.0
+
+
 def step_weight(priced: PricedOps, seconds: Floats, device: Device, known: Calibration) -> float:
     """To what extent the factor of a step applies, from 0 to 1; continuous in the times of a step."""
-    kinds = {KINDS[kind] for kind in np.unique(priced.listing.kinds).tolist()}
-    if device.id in known.devices and Kind.EMBEDDING not in kinds:
+    if device.id in known.devices and not _looks_up_tokens(priced):
         return 1.0
+    return _vision_share(priced, seconds)
+
+
+def _looks_up_tokens(priced: PricedOps) -> bool:
+    """Whether a step embeds tokens, as language models do."""
+    return bool((priced.listing.kinds == KINDS.index(Kind.EMBEDDING)).any())
+
+
+def _vision_share(priced: PricedOps, seconds: Floats) -> float:
+    """The share of a step in kernels of convolutional networks, over `_VISION`; at most 1."""
     names, places = priced.listing.classes
     of_vision = np.array([*(any(part in name for part in _OF_VISION) for name in names), False])
     share = float(seconds[of_vision[places]].sum()) / max(float(seconds.sum()), 1e-12)

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from foretrain.workloads.graph import Phase, Spec
-from foretrain.workloads.ops import Direction, Kind, Work
+from foretrain.workloads.ops import ATTENTION_GENERATIONS, Direction, Kind, Work
 from foretrain.workloads.rules.site import Rule, Site
 
 
@@ -194,6 +194,10 @@ def _attention_dims(site: Site, first: int) -> dict[str, int]:
     batch = 1
     for size in query[:-3]:
         batch *= size
+    algorithm = site.settings["algorithm"]
+    chosen = (
+        {"generation": ATTENTION_GENERATIONS.index(algorithm)} if algorithm in ATTENTION_GENERATIONS else {}
+    )
     return {
         "batch": batch,
         "heads": heads,
@@ -203,8 +207,9 @@ def _attention_dims(site: Site, first: int) -> dict[str, int]:
         "head": query[-1],
         "value_head": value[-1],
         "causal": int(bool(site.settings["causal"])),
-        "flash": int(site.settings["algorithm"] == "flash"),
+        "flash": int(algorithm != "efficient"),
         "dropout": int(site.settings["dropout"] > 0),
+        **chosen,
     }
 
 
