@@ -238,7 +238,7 @@ class _Schedule:
     def _candidates(self, index: int) -> list[_Kernel]:
         """Kernels that use what a call reads, and that the call may be part of."""
         call = self._graph.calls[index]
-        found: dict[int, _Kernel] = {}
+        kernels: dict[int, _Kernel] = {}
         for buffer in call.reads:
             for user, _ in self._users.get(buffer, ()):
                 kernel = self._kernel_of[user]
@@ -250,8 +250,8 @@ class _Schedule:
                     and (other.phase, other.recomputed) == (call.phase, call.recomputed)
                     and self._broken[index] == self._broken[first]
                 ):
-                    found[id(kernel)] = kernel
-        return list(found.values())
+                    kernels[id(kernel)] = kernel
+        return list(kernels.values())
 
     def _is_held(self, kernel: _Kernel, together: Sequence[_Kernel]) -> bool:
         """Whether a kernel that runs later uses what this one writes, or overwrites what this one reads."""
