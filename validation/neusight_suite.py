@@ -21,6 +21,7 @@ from calibration.kernels import products, streaming
 from foretrain.errors import MissingData
 from foretrain.facts.devices import Device, device
 from foretrain.prediction.cost_models.priced_step import StepEstimate, estimate_step
+from foretrain.prediction.cost_models.step_models import NO_HOST
 from foretrain.prediction.operators import matrix
 from foretrain.prediction.operators._base import OperatorModel
 from foretrain.prediction.operators.host import HostModel, host_model
@@ -158,7 +159,7 @@ def _host(target: Device) -> HostModel:
     """The calibrated host; where none is shipped, one that costs nothing: these models are large."""
     with suppress(MissingData):
         return host_model(target)
-    return HostModel(0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, "none")
+    return NO_HOST
 
 
 def _estimate(measured: MeasuredPass, graph: Graph, models: Callable[[Device], Models]) -> StepEstimate:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from calibration.steps.class_times import ClassTimes, class_times
+from calibration.steps.class_times import ClassTimes
 
 from calibration.steps import mixed_precision as fit
 from foretrain.estimates import Quantiles
@@ -39,7 +39,7 @@ _NOTES = (
 
 def run(data: Path) -> SuiteReport:
     """Leave each family out; then predict the other GPU."""
-    times = class_times(fit.steps(data), GRAPHS)
+    times = fit.priced(data, GRAPHS)
     predicted = _predicted(times)
     is_forward = np.array([step.wanted.forward_only for step in times.steps])
     last = np.array([step.wanted.channels_last for step in times.steps])

@@ -254,7 +254,7 @@ def _chain(problem: Problem) -> torch.nn.Module | None:
         return None
     if first.lower().startswith("conv"):
         if "groups" in sizes and "GroupNorm" in others:
-            return None  # which of the layers the groups belong to is not said
+            return None  # which of the layers the groups belong to is not specified
         layer = _convolution(problem, bias=True)
     else:
         inside, outside = sizes.get("in_features"), sizes.get("out_features")

@@ -33,7 +33,10 @@ _TORCH_2_9 = {
 
 @dataclass(frozen=True, slots=True)
 class TimmStep:
-    """One measured step: what ran (`wanted`), at which batch size, where, how long; splits go by `family`."""
+    """One measured step: what ran (`wanted`), at which batch size, where, how long; splits go by `family`.
+
+    `parameters` are those of the model that ran, to about 5,000: some were re-parameterised before.
+    """
 
     wanted: Wanted
     family: str
@@ -41,6 +44,7 @@ class TimmStep:
     batch: int
     seconds: float
     compiled: bool = False
+    parameters: float | None = None
 
 
 def training(data: Path) -> list[TimmStep]:
@@ -96,4 +100,5 @@ def _steps(
             batch=batch,
             seconds=batch / float(row[f"{mode}_samples_per_sec"]),
             compiled=compiled,
+            parameters=float(row["param_count"]) * 1e6 if row.get("param_count") else None,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from foretrain.facts.devices import Device, device
 from foretrain.prediction.operators.catalogue import operator_models
 from foretrain.prediction.operators.host import host_model
 from foretrain.prediction.operators.listing import Flags, Floats, kernel_class, table
+from foretrain.prediction.operators.mixed_precision import power_factors
 from foretrain.prediction.operators.pricing import PricedOps, price, roofline_seconds
 from foretrain.workloads.graph import Graph, Role
 from foretrain.workloads.rules import operators
@@ -69,14 +70,22 @@ class ClassTimes:
         )
 
 
-def class_times(steps: Sequence[TimmStep], graphs: Path) -> ClassTimes:
-    """Price all steps whose graphs can be traced; `graphs` keeps those that were."""
+def class_times(
+    steps: Sequence[TimmStep], graphs: Path, fitted_on: Collection[str] = (), joules_per_flop: float = 0.0
+) -> ClassTimes:
+    """Price all steps whose graphs can be traced; `graphs` keeps those that were.
+
+    On boards other than those of the fit, products run at the pace that their power allows.
+    """
     known = dict(families(dict.fromkeys(step.wanted for step in steps), graphs))
     traced = tuple(step for step in steps if step.wanted in known)
     rows, least, launches, launching = [], [], [], []
     for step in traced:
         graph, target = known[step.wanted].at({"batch": step.batch}), device(step.device_id)
         priced = price(operators(graph), target, operator_models(target))
+        if fitted_on:
+            paced = power_factors(priced.listing, target, fitted_on, joules_per_flop)
+            priced = replace(priced, seconds=priced.seconds * paced)
         seconds, floors = _by_class(priced, target)
         if not step.wanted.forward_only:
             seconds[HARNESS] = floors[HARNESS] = _harness_seconds(graph, target)

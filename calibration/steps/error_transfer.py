@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from calibration.steps import mixed_precision as mixed
-from calibration.steps.class_times import ClassTimes, class_times
+from calibration.steps.class_times import ClassTimes
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.cost_models.user_timings import FILE as FILE
 from foretrain.prediction.cost_models.user_timings import VarianceComponents
@@ -77,7 +77,7 @@ def _mean(products: np.ndarray) -> float:
 
 def calibrate(data: Path, graphs: Path) -> Mapping[str, Any]:
     """The content of the calibration file."""
-    times = class_times(mixed.steps(data), graphs)
+    times = mixed.priced(data, graphs)
     residuals = np.clip(np.log(times.measured / _unseen(times)), -_WILD, _WILD)
     models = [step.wanted.model for step in times.steps]
     components = variance_components(residuals, models, times.device_ids.tolist())

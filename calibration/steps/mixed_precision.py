@@ -10,6 +10,7 @@ Boosted trees correct what is left.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,15 +24,20 @@ from calibration.datasets import timm_benchmark
 from calibration.datasets.timm_benchmark import TimmStep
 from calibration.datasets.timm_models import name_hash
 from calibration.steps.class_times import ClassTimes, class_times
+from foretrain.facts.devices import device
+from foretrain.prediction.operators import matrix
 from foretrain.prediction.operators.corrections import Forest, from_lightgbm
 from foretrain.prediction.operators.listing import Flags, Floats
 from foretrain.prediction.operators.mixed_precision import BOUND, TREES, step_features
 from foretrain.prediction.operators.mixed_precision import FILE as FILE
+from foretrain.prediction.operators.products import headroom
 
 _FACTOR_ITERATIONS = 40
 _FACTOR_TOLERANCE = 1e-5
 _LARGEST_STEP = 0.5
 FITTED, JUDGED = "rtx3090", "rtx4090"
+_POWER_LIMITED = "l40s"
+"""The measured board for graphics whose power limits it."""
 _PER_FAMILY = 5
 """Forward passes looked at of each family: there are 2,871, and tracing takes a second each."""
 _BUSY = 1.5
@@ -154,9 +160,23 @@ def family_unseen(times: ClassTimes, with_trees: bool = True) -> Floats:
     return predicted
 
 
+def joules_per_flop() -> float:
+    """The energy of a FLOP on boards for graphics, from the share of peak that the measured one sustains.
+
+    share = 1 / sqrt(1 + (energy / headroom)²), with the products of an L40S.
+    """
+    share = matrix.calibration().units["tensor"].shares[_POWER_LIMITED]
+    return headroom(device(_POWER_LIMITED), "tensor") * math.sqrt(1 / share**2 - 1)
+
+
+def priced(data: Path, graphs: Path) -> ClassTimes:
+    """All steps, priced by class of kernel."""
+    return class_times(steps(data), graphs, (FITTED,), joules_per_flop())
+
+
 def calibrate(data: Path, graphs: Path) -> Mapping[str, Any]:
     """Fit, and keep the trees; the content of the calibration file."""
-    times = class_times(steps(data), graphs)
+    times = priced(data, graphs)
     here = times.device_ids == FITTED
     fitted = learn(times.where(here))
     np.savez_compressed(files.folder() / TREES, **fitted.forest.arrays(""))  # type: ignore[arg-type]
@@ -172,6 +192,7 @@ def calibrate(data: Path, graphs: Path) -> Mapping[str, Any]:
         "data": [{"source": "timm", "steps": {FITTED: int(here.sum())}}],
         "factors": dict(zip(times.classes, fitted.factors.tolist(), strict=True)),
         "products": float(np.exp(np.mean(np.log(products)))),
+        "joules_per_flop": joules_per_flop(),
         "classes": [times.classes[index] for index in fitted.watched],
         "trees": TREES,
         "residuals": {

@@ -177,6 +177,16 @@ def test_a_kernel_reads_only_the_part_of_a_tensor_that_it_uses() -> None:
     assert work.read_bytes == 4 * 2 * 4  # 4 samples, 2 of 8 features
 
 
+def test_a_batch_norm_in_training_reads_its_input_twice() -> None:
+    compiled = compile_forward(
+        lambda m, x: torch.relu(m.norm(m.one(x))),
+        one=torch.nn.Conv2d(8, 8, 3, bias=False),
+        norm=torch.nn.BatchNorm2d(8, affine=False, track_running_stats=False),
+    )
+    (work,) = [op.work for op in operators(compiled) if op.name == FUSED]
+    assert work.read_bytes == 2 * 4 * 8 * 14 * 14 * 4
+
+
 @pytest.mark.parametrize(
     ("channels", "groups", "in_training", "expected"),
     [(128, 1, True, True), (64, 1, True, False), (64, 1, False, True), (128, 4, True, False),

@@ -47,6 +47,8 @@ _MOST_JOINED = 8
 """Tensors that are concatenated inside a kernel (`max_pointwise_cat_inputs` of TorchInductor)."""
 _LARGEST_KERNEL = 64
 """Operators of one kernel (`max_fusion_size` of TorchInductor)."""
+_LONGEST_ROW_BYTES = 2**17
+"""The longest row that a cache of 50 MB still holds for its second pass, with 300-400 blocks in flight."""
 _CONVOLUTION = "aten.convolution"
 _CONVOLUTIONS = frozenset({_CONVOLUTION, "aten.convolution_backward"})
 _CALLS_PER_CONVOLUTION = 300
@@ -236,7 +238,7 @@ class _Schedule:
     def _candidates(self, index: int) -> list[_Kernel]:
         """Kernels that use what a call reads, and that the call may be part of."""
         call = self._graph.calls[index]
-        found: dict[int, _Kernel] = {}
+        kernels: dict[int, _Kernel] = {}
         for buffer in call.reads:
             for user, _ in self._users.get(buffer, ()):
                 kernel = self._kernel_of[user]
@@ -248,8 +250,8 @@ class _Schedule:
                     and (other.phase, other.recomputed) == (call.phase, call.recomputed)
                     and self._broken[index] == self._broken[first]
                 ):
-                    found[id(kernel)] = kernel
-        return list(found.values())
+                    kernels[id(kernel)] = kernel
+        return list(kernels.values())
 
     def _is_held(self, kernel: _Kernel, together: Sequence[_Kernel]) -> bool:
         """Whether a kernel that runs later uses what this one writes, or overwrites what this one reads."""
@@ -306,11 +308,13 @@ def _fused(chosen: Rematerialisation, group: list[int], readers: dict[int, list[
         if graph.buffers[buffer].dies >= len(graph.calls)
         or any(reader not in members for reader in readers.get(buffer, ()))
     }
+    inputs = tuple(spec for buffer, specs in reads.items() for spec in _read_specs(graph, buffer, specs))
+    again = _read_again(graph, calls, inputs)
     return Call(
         name=FUSED,
         phase=calls[0].phase,
         module=calls[0].module,
-        inputs=tuple(spec for buffer, specs in reads.items() for spec in _read_specs(graph, buffer, specs)),
+        inputs=inputs,
         outputs=tuple(graph.buffers[buffer].spec for buffer in sorted(outlives)),
         reads=tuple(reads),
         writes=tuple(sorted(outlives)),
@@ -320,12 +324,36 @@ def _fused(chosen: Rematerialisation, group: list[int], readers: dict[int, list[
                 for index, call in zip(group, calls, strict=True)
                 if call.nature is not Nature.VIEW
                 for name in (*chosen.added.get(index, ()), call.name)
-            ]
+            ],
+            **({"again": again} if again else {}),
         },
         nature=Nature.POINTWISE,
         forward=calls[0].forward,
         recomputed=calls[0].recomputed,
     )
+
+
+def _read_again(graph: Graph, calls: Sequence[Call], inputs: Sequence[int]) -> list[int]:
+    """The positions of inputs that are read twice: as large as what a norm of long rows works on.
+
+    Batch norm on an H100, compiled: three passes over its data at 88 % of the bandwidth (KernelBench).
+    """
+    sizes = [size for call in calls if "norm" in call.name and (size := _normalised_elements(graph, call))]
+    return [place for place, spec in enumerate(inputs) if sizes and graph.specs[spec].elements >= min(sizes)]
+
+
+def _normalised_elements(graph: Graph, call: Call) -> int:
+    """Elements that a forward norm needs statistics of, if its rows do not stay in the cache; else 0."""
+    if call.phase is not Phase.FORWARD or not call.inputs or call.inputs[0] == NO_TENSOR:
+        return 0
+    data = graph.specs[call.inputs[0]]
+    if "batch_norm" in call.name:
+        is_frozen = call.name.endswith("_no_training") or call.settings.get("training") is False
+        return 0 if is_frozen else data.elements
+    if "group_norm" not in call.name:
+        return 0
+    row_bytes = data.bytes / max(1, data.shape[0] * int(call.settings["group"]))
+    return data.elements if row_bytes > _LONGEST_ROW_BYTES else 0
 
 
 def _read_specs(graph: Graph, buffer: int, taken: Sequence[int]) -> Sequence[int]:

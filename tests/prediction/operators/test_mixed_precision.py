@@ -9,14 +9,18 @@ from foretrain.facts.devices import device
 from foretrain.prediction.cost_models.step_models import OperatorCostModel
 from foretrain.prediction.operators._base import Knowledge
 from foretrain.prediction.operators.catalogue import operator_models
+from foretrain.prediction.operators.listing import listing_of
 from foretrain.prediction.operators.mixed_precision import (
     calibration,
     corrected,
     correction,
     factors,
+    power_factors,
     step_weight,
+    sustained_share,
 )
 from foretrain.prediction.operators.pricing import PricedOps, price
+from foretrain.prediction.operators.products import headroom
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.ops import Kind
 from foretrain.workloads.requests import WorkloadRequest, workload_of
@@ -118,3 +122,24 @@ def test_the_factor_of_a_step_grows_with_the_share_of_convolutions() -> None:
     seconds = np.where(is_vision, 0.125 / is_vision.sum(), 0.875 / (~is_vision).sum())
     assert step_weight(before, seconds, target, calibration()) == pytest.approx(0.5)
     assert step_weight(before, seconds, device("rtx3090"), calibration()) == 1.0
+
+
+def test_a_board_for_graphics_sustains_what_its_power_allows() -> None:
+    # 1.5 pJ available and 2 pJ needed for a FLOP: 1 / sqrt(1 + (2 / 1.5)^2) = 0.6
+    energy = headroom(device("rtx4090"), "tensor") * 4 / 3
+    assert sustained_share(device("rtx4090"), energy) == pytest.approx(0.6)
+
+
+def test_half_the_power_slows_products_and_leaves_other_kernels_alone() -> None:
+    listing = listing_of(graph())
+    known = calibration()
+    full, half = (
+        power_factors(listing, device(name), known.devices, known.joules_per_flop)
+        for name in ("rtxpro6000-ws", "rtxpro6000-maxq")
+    )
+    assert (half >= full).all()
+    assert (half > full).any()
+    assert (half == 1.0).any()
+    fitted = power_factors(listing, device("rtx3090"), known.devices, known.joules_per_flop)
+    assert fitted == pytest.approx(1.0)
+    assert (power_factors(listing, device("h100-sxm"), known.devices, known.joules_per_flop) == 1.0).all()

@@ -14,12 +14,19 @@ and a language model, which has none of these, is left alone, as are its norms a
 (`_memory_weight`). On the GPU that they were fitted on, image transformers are corrected in full. Attention
 is not corrected, since its kernels were measured. If products were measured on similar tensor cores, they are
 not corrected either, and the factors of other matrix operators are relative to those of the products.
+
+Boards for graphics (compute capability 8.6, 8.9, 12.0) run the same kernels at the clocks of their power.
+Where their products were not measured, products and convolutions are scaled from the board of the fit by
+
+    share of peak = 1 / sqrt( 1 + (energy / headroom)² )
+
+with one energy a FLOP, that of a measured board, and the headroom as in `products`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -30,7 +37,7 @@ from foretrain.facts.sheets import data_root
 from foretrain.prediction.operators import matrix
 from foretrain.prediction.operators._base import Confidence, Knowledge
 from foretrain.prediction.operators.corrections import Forest, kernels_of, stored
-from foretrain.prediction.operators.listing import KINDS, Floats
+from foretrain.prediction.operators.listing import KINDS, Floats, Listing
 from foretrain.prediction.operators.pricing import PricedOps
 from foretrain.prediction.operators.products import headroom
 from foretrain.workloads.fusion import fuses
@@ -47,6 +54,9 @@ _UNIT = "tensor"
 _SIMILAR = 2.0
 """Devices are similar up to this factor between their ratios of power to peak."""
 _PRODUCTS = frozenset({Kind.LINEAR, Kind.MATMUL, Kind.ATTENTION})
+_CLOCKED = frozenset({Kind.LINEAR, Kind.MATMUL, Kind.CONVOLUTION})
+GRAPHICS = frozenset({"8.6", "8.9", "12.0"})
+"""Compute capabilities of boards for graphics: tensor cores that warps feed from registers (mma.sync)."""
 _VISION = 0.25
 """Share of a step in kernels of convolutional networks from which the factor of a step applies in full."""
 _OF_VISION = ("convolution", "batch normalisation", "pooling", "resample")
@@ -66,6 +76,7 @@ class Calibration:
     seen: tuple[float, float]
     unseen: tuple[float, float]
     forest: Forest
+    joules_per_flop: float
 
     def factor(self, kind: Kind, class_name: str, is_measured: bool) -> float:
         """The factor of a kernel class, 1 if it is unknown; `is_measured`: products on similar devices."""
@@ -115,7 +126,33 @@ def factors(priced: PricedOps, device: Device, known: Calibration) -> Floats:
         known.factor(kind, name, is_measured) ** (1.0 if kind in MATRIX_KINDS else weight)
         for kind, name in ((KINDS[kind_of[place]], name) for place, name in enumerate(names))
     ]
-    return np.array([*of_class, 1.0])[places]
+    of_power = 1.0 if is_measured else power_factors(listing, device, known.devices, known.joules_per_flop)
+    return np.array([*of_class, 1.0])[places] * of_power
+
+
+def power_factors(
+    listing: Listing, device: Device, fitted_on: Collection[str], joules_per_flop: float
+) -> Floats:
+    """Time of products and convolutions over what the modelled share of a board's peak says; else 1.
+
+    The share of a board for graphics follows from that of the boards of the fit and from the power of both.
+    """
+    if kernels_of(device) not in GRAPHICS:
+        return np.ones(len(listing.kinds))
+    unit = matrix.calibration().units[_UNIT]
+    own = unit.share(device) / sustained_share(device, joules_per_flop)
+    fitted = [devices()[name] for name in sorted(fitted_on)]
+    others = [unit.share(other) / sustained_share(other, joules_per_flop) for other in fitted]
+    factor = float(own / np.exp(np.mean(np.log(others))))
+    names, places = listing.classes
+    on_lanes = np.array([*("depthwise" in name for name in names), True])[places]  # they use no tensor cores
+    is_clocked = np.isin(listing.kinds, [KINDS.index(kind) for kind in _CLOCKED]) & ~on_lanes
+    return np.where(is_clocked, factor, 1.0)
+
+
+def sustained_share(device: Device, joules_per_flop: float) -> float:
+    """The share of its tensor peak that a board sustains within its power."""
+    return float(1 / np.sqrt(1 + (joules_per_flop / headroom(device, _UNIT)) ** 2))
 
 
 def _memory_weight(priced: PricedOps) -> float:
@@ -200,6 +237,7 @@ def calibration() -> Calibration:
         products=raw["products"],
         classes=tuple(raw["classes"]),
         devices=frozenset(raw["devices"]),
+        joules_per_flop=raw["joules_per_flop"],
         seen=(seen["p10"], seen["p90"]),
         unseen=(unseen["p10"], unseen["p90"]),
         forest=forest,

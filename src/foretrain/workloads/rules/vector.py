@@ -241,6 +241,13 @@ def _pool(site: Site) -> tuple[Work, ...]:
     return _work(site, Kind.POOLING, float(max(1, kernel)), kernel=kernel, channels_last=site.channels_last)
 
 
+def _fused_kernel(site: Site) -> tuple[Work, ...]:
+    """A fused kernel; the inputs in `again` are read twice: for statistics, then with them."""
+    (work,) = _pointwise(site)
+    again = sum(site.input(position).bytes for position in site.settings.get("again", ()))
+    return (replace(work, read_bytes=work.read_bytes + again),)
+
+
 def _foreach(site: Site) -> tuple[Work, ...]:
     """A multi-tensor update: traffic over all tensors, in as few launches as they fit."""
     given = [spec for spec in site.inputs if spec is not None]
@@ -312,6 +319,7 @@ _TRANSCENDENTAL_FLOP = 10.0
 
 
 RULES: Mapping[str, Rule] = {
+    "foretrain.fused": _fused_kernel,
     **dict.fromkeys(_NO_KERNEL, _nothing),
     **dict.fromkeys(_FILLS, _fill),
     **dict.fromkeys(_COPIES, _copy),
