@@ -11,6 +11,7 @@ PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8")
 HALF_PRECISIONS = ("fp16", "bf16")
 WEIGHTS = ("fp32", *HALF_PRECISIONS)
 ATTENTIONS = ("eager", "sdpa", "flash")
+LOSSES = ("eager", "fused")
 OFFLOADS = ("optimizer", "parameters", "activations")
 REAL = "real"
 TRACES = ("meta", REAL)
@@ -48,6 +49,8 @@ class StepOptions:
     `optimizer` None leaves the optimizer out; `forward_only` also leaves out the backward pass; `cuda_graphs`
     replays the step as one captured graph, so that the host launches once. `framework` sets which kernels are
     fused, whether recomputation stops early, and how fast operators are launched (`facts.frameworks`).
+    `loss` fused computes softmax, loss and gradient from half-precision logits without storing probabilities;
+    None is as usual with the framework.
     """
 
     precision: str = "fp32"
@@ -67,11 +70,14 @@ class StepOptions:
     autocast: bool | None = None
     half_outputs: bool = False
     framework: str = PLAIN
+    loss: str | None = None
 
     def __post_init__(self) -> None:
         _one_of("precision", self.precision, PRECISIONS)
         _one_of("weights", self.weights, WEIGHTS)
         _one_of("attention", self.attention, ATTENTIONS)
+        if self.loss is not None:
+            _one_of("loss", self.loss, LOSSES)
         object.__setattr__(self, "framework", frameworks()[self.framework].name)
         if self.weights != "fp32" and self.precision not in (self.weights, "fp8"):
             raise InvalidRequest(
