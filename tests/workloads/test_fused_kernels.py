@@ -224,3 +224,11 @@ def test_transformer_engine_leaves_layers_outside_blocks_in_bf16() -> None:
     graph = executed_fusion(_trace(replace(_OPTIONS, precision="fp8"))).graph
     types = {op.module.split(".")[0]: op.work.dtype for op in operators(graph) if op.work.kind is Kind.LINEAR}
     assert types == {"blocks": "float8_e4m3fn", "head": "bfloat16"}
+
+
+@pytest.mark.parametrize(
+    ("framework", "loss", "kernels"), [("pytorch", "fused", 2), ("megatron", "eager", 0)]
+)
+def test_the_loss_is_fused_or_not_whatever_the_framework(framework: str, loss: str, kernels: int) -> None:
+    graph = executed_fusion(_trace(replace(_OPTIONS, framework=framework, loss=loss))).graph
+    assert sum(call.settings.get("part") == "loss" for call in graph.calls) == kernels

@@ -242,6 +242,7 @@ def _listed_case(
         "global_batch": int(row["global_batch"]),
         "micro_batches": int(row["micro_batches"]),
         "seq_len": int(row["seq_len"]),
+        "framework": framework,
         **_older_options(row["options"], row["precision"]),
     }
     return TransferCase(
@@ -314,6 +315,7 @@ def v_train(data: Path) -> Iterator[TransferCase]:
             "weights": "fp16",
             "master_weights": True,
             "optimizer": "adamw-fused",
+            "framework": "megatron-deepspeed",
             "attention": "eager",
             "checkpoint_activations": True,
             "global_batch": run.batch,

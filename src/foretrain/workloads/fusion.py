@@ -110,7 +110,13 @@ def fuses(graph: Graph) -> bool:
 
 
 def _fused_by_framework(graph: Graph) -> frozenset[str]:
-    return frameworks()[graph.settings.get("framework") or PLAIN].fused
+    fused_groups = frameworks()[graph.settings.get("framework") or PLAIN].fused
+    match graph.settings.get("loss"):
+        case "fused":
+            return fused_groups | {"loss"}
+        case "eager":
+            return fused_groups - {"loss"}
+    return fused_groups
 
 
 def executed_fusion(graph: Graph, exchanges: Sequence[tuple[int, int]] = ()) -> Fusion:

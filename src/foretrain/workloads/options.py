@@ -13,6 +13,7 @@ WEIGHTS = ("fp32", *HALF_PRECISIONS)
 ATTENTIONS = ("eager", "sdpa", "flash", "flash1", "flash2", "flash3", "cudnn")
 ATTENTION_KERNELS = {name: name for name in ATTENTIONS[3:]} | {"flash": "flash2"}
 """The words that name a kernel of fused attention; `sdpa` is the one that PyTorch picks on the GPU."""
+LOSSES = ("eager", "fused")
 OFFLOADS = ("optimizer", "parameters", "activations")
 REAL = "real"
 TRACES = ("meta", REAL)
@@ -50,6 +51,8 @@ class StepOptions:
     `optimizer` None leaves the optimizer out; `forward_only` also leaves out the backward pass; `cuda_graphs`
     replays the step as one captured graph, so that the host launches once. `framework` sets which kernels are
     fused, whether recomputation stops early, and how fast operators are launched (`facts.frameworks`).
+    `loss` fused computes softmax, loss and gradient from half-precision logits without storing probabilities;
+    None is as usual with the framework.
     """
 
     precision: str = "fp32"
@@ -69,11 +72,14 @@ class StepOptions:
     autocast: bool | None = None
     half_outputs: bool = False
     framework: str = PLAIN
+    loss: str | None = None
 
     def __post_init__(self) -> None:
         _one_of("precision", self.precision, PRECISIONS)
         _one_of("weights", self.weights, WEIGHTS)
         _one_of("attention", self.attention, ATTENTIONS)
+        if self.loss is not None:
+            _one_of("loss", self.loss, LOSSES)
         object.__setattr__(self, "framework", frameworks()[self.framework].name)
         if self.weights != "fp32" and self.precision not in (self.weights, "fp8"):
             raise InvalidRequest(

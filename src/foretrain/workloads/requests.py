@@ -46,6 +46,7 @@ class WorkloadRequest:
     gradients: str | None = None
     autocast: bool | None = None
     framework: str | None = None
+    loss: str | None = None
     forward_only: bool = False
     no_optimizer: bool = False
     trace: str | None = None
@@ -113,6 +114,7 @@ def _step_options(request: WorkloadRequest) -> StepOptions:
         gradients=request.gradients,
         autocast=True if request.autocast is None and request.lora is not None else request.autocast,
         framework=request.framework or DEFAULTS.framework,
+        loss=request.loss,
     )
 
 

@@ -19,7 +19,7 @@ from foretrain.decoding import (
     texts,
     whole_number,
 )
-from foretrain.workloads.options import ATTENTIONS, PRECISIONS, WEIGHTS
+from foretrain.workloads.options import ATTENTIONS, LOSSES, PRECISIONS, WEIGHTS
 from foretrain.workloads.options import TRACES as TRACE_KINDS
 
 COMMON = "Common options"
@@ -174,6 +174,11 @@ class StepFields:
         "recomputation (default: megatron with tp, pp, cp or ep, else pytorch).",
         panel=STEP,
         metavar="NAME",
+    )
+    loss: str | None = option(
+        choice(*LOSSES),
+        "Cross entropy: eager, or fused into one kernel (default: as usual with `framework`).",
+        panel=STEP,
     )
     lora: str | None = option(
         TEXT,
