@@ -11,7 +11,15 @@ from foretrain.facts.devices import devices
 from foretrain.facts.sheets import data_root
 from foretrain.prediction.operators import corrections, matrix
 
-_SOURCES = {"neusight", "aiconfigurator", "deepbench", "vidur", "estimate_train_time", "aiter"}
+_SOURCES = {
+    "cudnn_frontend",
+    "neusight",
+    "aiconfigurator",
+    "deepbench",
+    "vidur",
+    "estimate_train_time",
+    "aiter",
+}
 FILES = ("products.json", "attention.json", "recurrent.json")
 
 
