@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from foretrain.workloads.ops import Direction, Kind, Work
 
-_ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "float8_e4m3fn": 1}
+_ITEM_BYTES = {"float32": 4, "tf32": 4, "float16": 2, "bfloat16": 2, "float8_e4m3fn": 1}
+_AXES = ("depth", "height", "width")
 
 
 def product(batch: int, m: int, n: int, k: int, dtype: str, is_linear: bool, has_bias: bool = False) -> Work:
@@ -79,6 +81,49 @@ class Convolution:
         }[direction]
         flop = 2.0 * self.batch * out_height * out_width * self.out_channels * depth
         return Work(Kind.CONVOLUTION, direction, dims, dtype, flop, read, write)
+
+
+def convolution(
+    batch: int,
+    in_channels: int,
+    out_channels: int,
+    size: tuple[int, ...],
+    kernel: tuple[int, ...],
+    *,
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+    groups: int,
+    direction: Direction,
+    dtype: str,
+    transposed: bool = False,
+    out_size: tuple[int, ...] | None = None,
+    channels_last: bool = False,
+) -> Work:
+    """A convolution over one, two or three axes in one direction; `out_size` follows unless it is given."""
+    if out_size is None:
+        reach = [gap * (side - 1) + 1 for side, gap in zip(kernel, dilation, strict=True)]
+        pairs = list(zip(size, reach, stride, padding, strict=True))
+        out_size = tuple(
+            (extent - 1) * step - 2 * pad + span if transposed else (extent + 2 * pad - span) // step + 1
+            for extent, span, step, pad in pairs
+        )
+    dims = {"batch": batch, "in_channels": in_channels, "out_channels": out_channels, "groups": groups}
+    dims |= {"transposed": int(transposed)} | ({"channels_last": 1} if channels_last else {})
+    for place, axis in enumerate(_AXES[-len(size) :] if len(size) > 1 else ("width",)):
+        dims |= {axis: size[place], f"out_{axis}": out_size[place], f"kernel_{axis}": kernel[place]}
+        dims |= {f"stride_{axis}": stride[place], f"dilation_{axis}": dilation[place]}
+    item, per_group = _ITEM_BYTES[dtype], in_channels * out_channels // groups * math.prod(kernel)
+    inputs = float(item * batch * in_channels * math.prod(size))
+    outputs = float(item * batch * out_channels * math.prod(out_size))
+    weight = float(item * per_group)
+    read, write = {
+        Direction.FORWARD: (inputs + weight, outputs),
+        Direction.INPUT_GRADIENT: (outputs + weight, inputs),
+        Direction.WEIGHT_GRADIENT: (outputs + inputs, weight),
+    }[direction]
+    positions = math.prod(size if transposed else out_size)
+    return Work(Kind.CONVOLUTION, direction, dims, dtype, 2.0 * batch * positions * per_group, read, write)
 
 
 def attention(

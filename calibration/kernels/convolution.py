@@ -1,21 +1,24 @@
-"""Fits the convolution model to NeuSight and DeepBench and makes `calibrations/convolution.json`.
+"""Fits the convolution model to NeuSight, DeepBench and MIOpen and makes `calibrations/convolution.json`.
 
 Times of one device in two data sets may differ by the age of their libraries, so each data set has its own
 share of peak while fitting; the device's share is their mean. Fits are in log space, shares and constants
 shrunk to plain starting values. Errors are those on held-out shapes and on held-out GPU families.
+
+AMD's libraries have constants of their own, fitted to MIOpen's dense convolutions over two axes and to
+DeepBench's AMD devices, and a share of peak for FP32 and one for half precision: other kernels run them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.datasets import aiconfigurator, deepbench, neusight
+from calibration.datasets import aiconfigurator, amd_kernels, deepbench, kernelbench_layers, neusight
 from calibration.datasets.measurements import Measurements
 from calibration.files import HeldOut, data_used
 from calibration.kernels.harness import observed
@@ -31,12 +34,18 @@ from foretrain.prediction.operators.convolution import (
     convolution_seconds,
     least_seconds,
     lower,
+    share_by_rate,
 )
 from foretrain.prediction.operators.listing import Floats
 from foretrain.workloads.ops import Direction
 
 DEPTHWISE_SHARE = 0.15
-"""Assumed: no public measurement of single depthwise kernels was found."""
+"""Assumed for half precision, of which whole steps correct it: no public measurement was found."""
+_LONG_DEPTHWISE = 100e-6
+"""Seconds from which depthwise convolutions show the rate of their kernel."""
+_LIKELY_DEPTHWISE = 8.0
+"""FLOP a cycle and SM of depthwise kernels while fitting dense ones, which have none."""
+_HOST_SHOWS = frozenset({"neusight", amd_kernels.MIOPEN})
 _HARNESS_SHARE = 0.001
 """The quantile of NeuSight's convolution times taken for its harness floor."""
 _BEFORE_KERNEL = 0.9
@@ -63,15 +72,16 @@ class Sample:
 
     def at(self, rows: NDArray[np.int64]) -> Sample:
         """Only some of the works."""
-        return Sample(self.source, self.device, self.work.at(rows), self.seconds[rows], self.floor)
+        return replace(self, work=self.work.at(rows), seconds=self.seconds[rows])
 
 
 @dataclass(frozen=True)
 class ConvolutionFit:
-    """What was learned, from which devices (by source and id)."""
+    """What was learned, from which devices (by source and id); `by_rate`: how shares carry over to others."""
 
     constants: ConvolutionConstants
     shares: Mapping[tuple[str, str], float]
+    by_rate: bool = False
 
     def by_device(self) -> tuple[DeviceShare, ...]:
         """The share of each device, the geometric mean over its data sets."""
@@ -88,7 +98,8 @@ class ConvolutionFit:
     def shown(self, sample: Sample) -> Floats:
         """Predicted times as the harness shows them."""
         key = sample.source, sample.device.id
-        share = self.shares[key] if key in self.shares else nearest_share(sample.device, self.by_device())
+        similar = share_by_rate if self.by_rate else nearest_share
+        share = self.shares[key] if key in self.shares else similar(sample.device, self.by_device())
         bandwidth = streaming.calibration().share(sample.device)
         shares = np.full(len(sample.work), share)
         kernel = convolution_seconds(sample.work, sample.device, self.constants, shares, bandwidth)
@@ -99,13 +110,13 @@ class ConvolutionFit:
 
 
 def samples(measurements: Measurements) -> tuple[Sample, ...]:
-    """The measurements by device; NeuSight's harness shows its dispatch floor, the others' do not."""
+    """The measurements by device; NeuSight's and MIOpen's harnesses show their dispatch floor."""
     split = []
     for name in measurements.devices:
         here = measurements.device_ids == name
         floor = (
             float(np.quantile(measurements.seconds[here], _HARNESS_SHARE))
-            if measurements.source == "neusight"
+            if measurements.source in _HOST_SHOWS
             else 0.0
         )
         work = lower(measurements.table.rows(here), device(name))
@@ -156,6 +167,7 @@ def _constants(x: Floats, start_cycles: float) -> ConvolutionConstants:
         strided_gradient=bounded[_N + 10],
         conversion=2 * bounded[_N + 11],
         depthwise_share=DEPTHWISE_SHARE,
+        depthwise_flop_per_cycle=_LIKELY_DEPTHWISE,
     )
 
 
@@ -171,6 +183,84 @@ def read(data: Path) -> tuple[Measurements, ...]:
         ]
     )
     return neusight.read_convolutions(data), trained.where(asked)
+
+
+def _depthwise_rate(measured: Measurements) -> float:
+    """FLOP a cycle and SM of long depthwise convolutions on FP32 lanes, the median over rows."""
+    rates = []
+    for part in samples(measured):
+        chosen = part.work.is_depthwise & (part.seconds > _LONG_DEPTHWISE) & (part.work.item_bytes == 4)
+        sheet = part.device.sheet
+        cycles = part.seconds * sheet.number("sm_count") * sheet.number("boost_clock_hertz")
+        rates += (part.work.flop / cycles)[chosen].tolist()
+    return float(np.median(rates))
+
+
+@dataclass(frozen=True, eq=False)
+class AmdData:
+    """MIOpen's dense convolutions over two axes by unit, and DeepBench's AMD devices with FP32's."""
+
+    units: Mapping[str, tuple[Sample, ...]]
+    start_cycles: float
+
+    def without(self, family: str) -> AmdData:
+        """The data without a family of devices."""
+        kept = {
+            unit: tuple(part for part in parts if part.device.family != family)
+            for unit, parts in self.units.items()
+        }
+        return replace(self, units=kept)
+
+
+def read_amd(data: Path) -> AmdData:
+    """The AMD samples that are fitted to."""
+    every = amd_kernels.read_convolutions(data)
+    is_dense = np.array([work.dims["groups"] == 1 and "depth" not in work.dims for work in every.works])
+    is_full = np.array([work.dtype == "float32" for work in every.works])
+    older = deepbench.read_convolutions(data)
+    vendors = np.array([device(name).vendor for name in older.device_ids.tolist()])
+    return AmdData(
+        {
+            "lanes": (*samples(every.where(is_dense & is_full)), *samples(older.where(vendors == "amd"))),
+            "tensor": samples(every.where(is_dense & ~is_full)),
+        },
+        amd_kernels.start_cycles(data),
+    )
+
+
+def fit_amd(known: AmdData) -> dict[str, ConvolutionFit]:
+    """One set of constants for both units, and the shares of each."""
+    named = [
+        replace(part, source=f"{unit} {part.source}") for unit, parts in known.units.items() for part in parts
+    ]
+    learned = fit(named, known.start_cycles, most=400)
+    return {
+        unit: ConvolutionFit(
+            learned.constants,
+            {
+                (source.removeprefix(f"{unit} "), name): share
+                for (source, name), share in learned.shares.items()
+                if source.startswith(f"{unit} ")
+            },
+            by_rate=unit == "tensor",
+        )
+        for unit in known.units
+    }
+
+
+def amd_unseen(known: AmdData) -> list[tuple[str, Sample, Floats]]:
+    """Unit, sample and prediction by a fit without the device's family, of MIOpen's samples."""
+    results = []
+    families = sorted({part.device.family for part in known.units["tensor"]})
+    for family in families:
+        learned = fit_amd(known.without(family))
+        results += [
+            (unit, part, learned[unit].shown(part))
+            for unit, parts in known.units.items()
+            for part in parts
+            if part.device.family == family
+        ]
+    return results
 
 
 def fitted_on(data_sets: Sequence[Measurements], start_cycles: float) -> ConvolutionFit:
@@ -215,16 +305,25 @@ def calibrate(data: Path) -> Mapping[str, Any]:
     learned = fitted_on(data_sets, cycles)
     held_out = cross_validate(data_sets, cycles)
     seconds = np.concatenate([one.seconds for one in data_sets])
+    amd = fit_amd(read_amd(data))
+    depthwise = {
+        "nvidia": _depthwise_rate(kernelbench_layers.read_convolutions(data)),
+        "amd": _depthwise_rate(amd_kernels.read_convolutions(data)),
+    }
+    amd_constants = replace(amd["lanes"].constants, depthwise_flop_per_cycle=depthwise["amd"])
     return {
         "model": "convolution",
-        "data": data_used(data_sets),
-        "assumed": ["depthwise_share: no public measurement of single depthwise kernels was data_sets"],
+        "data": data_used((*data_sets, amd_kernels.read_convolutions(data))),
+        "assumed": [
+            "depthwise_share: no public measurement of depthwise kernels in half precision was found"
+        ],
         "residuals_of": "measured / predicted; seen: by shape, unseen: by family of GPUs left out",
         "residuals": HeldOut(
             np.concatenate([one.shape_unseen for one in held_out]),
             np.concatenate([one.device_unseen for one in held_out]),
         ).residuals(seconds),
-        "constants": asdict(learned.constants),
+        "constants": asdict(replace(learned.constants, depthwise_flop_per_cycle=depthwise["nvidia"])),
+        "vendors": {"amd": asdict(amd_constants)},
         "measured_on_tensor_cores": sorted(
             {
                 str(name)
@@ -233,5 +332,8 @@ def calibrate(data: Path) -> Mapping[str, Any]:
                 if work.dtype == "float16"
             }
         ),
-        "share_of_peak": {row.device_id: row.share for row in learned.by_device()},
+        "share_of_peak": {
+            row.device_id: row.share for row in (*learned.by_device(), *amd["lanes"].by_device())
+        },
+        "tensor_share_of_peak": {row.device_id: row.share for row in amd["tensor"].by_device()},
     }

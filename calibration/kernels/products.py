@@ -9,19 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from calibration.datasets import aiconfigurator, deepbench, neusight
+from calibration.datasets import aiconfigurator, amd_kernels, deepbench, neusight, projections
 from calibration.datasets.measurements import Measurements, shape_key
 from calibration.files import data_used, folder, spread
+from calibration.kernels import tf32
 from calibration.kernels.products_fit import (
+    Harness,
     ProductFit,
     Sample,
     bandwidth_without_family,
     fit,
     fit_trees,
-    least_seconds,
-    modelled,
     samples,
-    share_of,
+    thinned,
 )
 from foretrain.facts.devices import Device
 from foretrain.prediction.operators import streaming
@@ -29,12 +29,16 @@ from foretrain.prediction.operators.corrections import FILE as TREES_FILE
 from foretrain.prediction.operators.corrections import Forest, apply, key
 from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.operators.matrix import FILE as FILE
-from foretrain.prediction.operators.matrix import Calibration, Unit, calibration
-from foretrain.prediction.operators.products import ProductConstants
+from foretrain.prediction.operators.matrix import UNITS, Calibration, calibration
 
 FOLDS = 3
+_JUDGED_ROWS = 2500
 Shape = tuple[float, float, float, float]
 """batch, m, n, k."""
+
+
+CORRECTED = ("lanes", "tensor")
+"""Units with corrections: FP8 times include casts, which trees would learn as kernels."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +48,7 @@ class Corpus:
     measurements: tuple[Measurements, ...]
     fitted: Mapping[str, tuple[Sample, ...]]
     extra: Mapping[str, tuple[Sample, ...]]
-    start_cycles: float
+    start_cycles: Mapping[str, float]
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,32 +60,46 @@ class Predictions:
 
 
 def corpus(data: Path) -> Corpus:
-    """Read all data sets."""
-    cycles = aiconfigurator.start_cycles(data)
+    """Read all data sets.
+
+    Of estimate-train-time only products of activations are fitted to: they have no other source in half
+    precision and are bound by tiles and memory. Its linear layers are bursts that training does not reach.
+    """
+    cycles = {"nvidia": aiconfigurator.start_cycles(data), "amd": amd_kernels.start_cycles(data)}
     fp32, half = neusight.read_products(data), aiconfigurator.read_products(data)
-    older = deepbench.read_products(data)
-    main = [*samples(fp32, has_harness=True), *samples(half, has_harness=False)]
-    extra = samples(older, has_harness=False)
+    sustained, bursts = projections.read_sustained(data), projections.read_bursts(data)
+    bursts = bursts.where(~np.char.startswith(bursts.labels, "linear"))
+    tuned, older = amd_kernels.read_products(data), deepbench.read_products(data)
+    tuned = tuned.where(~amd_kernels.is_capped(tuned))
+    main = [
+        *samples(fp32, Harness(shows_host=True)),
+        *samples(half, Harness(casts=True)),
+        *samples(sustained),
+        *samples(bursts, Harness(is_burst=True)),
+        *samples(tuned),
+    ]
+    extra = samples(older)
     return Corpus(
-        (fp32, half, older),
-        {unit: tuple(part for part in main if part.unit == unit) for unit in ("lanes", "tensor", "fp8")},
-        {unit: tuple(part for part in extra if part.unit == unit) for unit in ("lanes", "tensor", "fp8")},
+        (fp32, half, sustained, bursts, tuned, older),
+        {unit: tuple(part for part in main if part.unit == unit) for unit in UNITS},
+        {unit: tuple(part for part in extra if part.unit == unit) for unit in UNITS},
         cycles,
     )
 
 
 def fits(known: Corpus) -> dict[str, ProductFit]:
-    """One fit per unit; FP8 runs on the tensor cores with its own shares."""
-    learned = {
-        unit: fit(known.fitted[unit], known.start_cycles, known.extra[unit]) for unit in ("lanes", "tensor")
+    """One fit per unit."""
+    return {
+        unit: fit(unit, known.fitted[unit], known.start_cycles, known.extra[unit], kin(known, unit))
+        for unit in UNITS
     }
-    shares = {part.device.id: share_of(part, learned["tensor"].constants) for part in known.fitted["fp8"]}
-    return learned | {"fp8": ProductFit(learned["tensor"].constants, shares, learned["tensor"].limit)}
 
 
-def unit(name: str, learned: ProductFit) -> Unit:
-    """A fit as the model uses it."""
-    return Unit(name, learned.constants, learned.limit, learned.shares)
+def kin(known: Corpus, name: str, without: str = "") -> list[Sample]:
+    """AMD's samples of the other tensor unit, without a family: one library has the kernels of all types."""
+    other = {"tensor": "fp8", "fp8": "tensor"}.get(name)
+    parts = known.fitted[other] if other else ()
+    return [part for part in parts if part.device.vendor == "amd" and part.device.family != without]
 
 
 def shape_unseen(known: Corpus, name: str) -> list[Predictions]:
@@ -90,30 +108,37 @@ def shape_unseen(known: Corpus, name: str) -> list[Predictions]:
     folds = [_folds(part, known.measurements) for part in known.fitted[name]]
     for number in range(FOLDS):
         seen = [part.at(fold != number) for part, fold in zip(known.fitted[name], folds, strict=True)]
-        learned = fit(seen, known.start_cycles)
+        learned = fit(name, seen, known.start_cycles, kin=kin(known, name))
+        trees = forests_of(seen, learned) if name in CORRECTED else {}
         for part, fold, result in zip(known.fitted[name], folds, predicted, strict=True):
-            result[fold == number] = _corrected(part.at(fold != number), part.at(fold == number), learned)
+            result[fold == number] = _corrected(part.at(fold == number), learned, trees)
     return [Predictions(part, result) for part, result in zip(known.fitted[name], predicted, strict=True)]
 
 
-def _corrected(seen: Sample, rest: Sample, learned: ProductFit) -> Floats:
-    """The rest of a sample as predicted by a fit, and by trees fitted to the seen part."""
-    share = learned.shares[seen.device.id]
-    predicted = modelled(rest, learned.constants, share)
-    for is_plain, forest in forests_of(seen, learned.constants, share).items():
-        mine = rest.work.is_plain == is_plain
-        predicted[mine] = apply(forest, rest.work.at(mine), rest.device, predicted[mine])
-    return rest.show(np.maximum(predicted, least_seconds(rest)))
+def _corrected(part: Sample, learned: ProductFit, trees: Mapping[str, Forest]) -> Floats:
+    """A sample as predicted by a fit and its trees."""
+    predicted = learned.kernel_seconds(part)
+    for is_plain in (False, True):
+        mine, forest = part.work.is_plain == is_plain, trees.get(key(part.unit, part.device, is_plain))
+        if forest is not None and mine.any():
+            predicted[mine] = apply(forest, part.work.at(mine), part.device, predicted[mine])
+    return learned.shown(part, predicted)
 
 
-def forests_of(part: Sample, known: ProductConstants, share: float) -> dict[bool, Forest]:
-    """The corrections fitted to a sample: of plain products and of layers, where it has them."""
-    predicted = modelled(part, known, share)
+def forests_of(parts: Sequence[Sample], learned: ProductFit) -> dict[str, Forest]:
+    """The corrections of NVIDIA's kernels: of plain products and of layers of each compute capability.
+
+    AMD's times are those of the fastest of all kernels, whose shapes say little about a library's choice.
+    """
+    grouped: dict[str, list[Sample]] = {}
+    for part in parts:
+        for is_plain in (False, True):
+            chosen = part.at(part.work.is_plain == is_plain)
+            if len(chosen.seconds) and part.device.vendor == "nvidia":
+                grouped.setdefault(key(part.unit, part.device, is_plain), []).append(chosen)
     return {
-        is_plain: fit_trees(
-            part.at(part.work.is_plain == is_plain), predicted[part.work.is_plain == is_plain]
-        )
-        for is_plain in sorted(set(part.work.is_plain.tolist()))
+        name: fit_trees(group, [learned.kernel_seconds(part) for part in group])
+        for name, group in sorted(grouped.items())
     }
 
 
@@ -124,19 +149,18 @@ def _folds(part: Sample, measurements: Sequence[Measurements]) -> np.ndarray[Any
 
 def device_unseen(known: Corpus, name: str) -> list[Predictions]:
     """Every main sample of a unit as predicted by a fit that had not seen its device, nor its family."""
+    parts = known.fitted[name]
+    without: dict[str, ProductFit] = {}
+    for family in sorted({part.device.family for part in parts}):
+        rest, extra = (
+            [part for part in group if part.device.family != family] for group in (parts, known.extra[name])
+        )
+        without[family] = fit(name, rest, known.start_cycles, extra, kin(known, name, without=family))
     results = []
-    for left_out in known.fitted[name]:
-        family = left_out.device.family
-
-        def others(parts: Sequence[Sample], family: str = family) -> list[Sample]:
-            return [part for part in parts if part.device.family != family]
-
-        learned = fit(others(known.fitted[name]), known.start_cycles, others(known.extra[name]))
-        share = unit(name, learned).share(left_out.device)
-        bandwidth = bandwidth_without_family(left_out.device)
-        predicted = modelled(left_out, learned.constants, share, bandwidth)
-        predicted = np.maximum(predicted, least_seconds(left_out))
-        results.append(Predictions(left_out, left_out.show(predicted)))
+    for part in parts:
+        learned = without[part.device.family]
+        predicted = learned.kernel_seconds(part, bandwidth_without_family(part.device))
+        results.append(Predictions(part, learned.shown(part, predicted)))
     return results
 
 
@@ -150,21 +174,21 @@ def calibration_without_family(known: Corpus, target: Device, memory: streaming.
         for parts in (known.fitted, known.extra)
     )
     without = calibration().without(target)
-    units = {**without.units, "lanes": unit("lanes", fit(kept, known.start_cycles, extra))}
+    units = {**without.units, "lanes": fit("lanes", kept, known.start_cycles, extra).unit}
     return replace(without, units=units, memory=memory)
 
 
 def calibration_without_shapes(known: Corpus, shapes: Collection[Shape]) -> Calibration:
     """The calibration with corrections of FP32 products fitted without these shapes (batch, m, n, k)."""
     shipped = calibration()
-    lanes, refitted = shipped.units["lanes"], dict(shipped.corrections)
+    lanes = shipped.units["lanes"]
+    unseen = []
     for part in known.fitted["lanes"]:
         work = part.work
         rows = zip(work.batch.tolist(), work.m.tolist(), work.n.tolist(), work.k.tolist(), strict=True)
-        unseen = part.at(np.array([shape not in shapes for shape in rows], bool))
-        for is_plain, forest in forests_of(unseen, lanes.constants, lanes.share(part.device)).items():
-            refitted[key("lanes", part.device, is_plain)] = forest
-    return replace(shipped, corrections=refitted)
+        unseen.append(part.at(np.array([shape not in shapes for shape in rows], bool)))
+    refitted = forests_of(unseen, ProductFit(lanes, lanes.shares))
+    return replace(shipped, corrections={**shipped.corrections, **refitted})
 
 
 def _spread(predicted: Sequence[Predictions]) -> dict[str, float]:
@@ -172,25 +196,47 @@ def _spread(predicted: Sequence[Predictions]) -> dict[str, float]:
     return spread(measured, np.concatenate([each.seconds for each in predicted]))
 
 
+def of_vendor(known: Corpus, vendor: str) -> Corpus:
+    """The measurements of one vendor's devices; constants are fitted by vendor, so others add nothing."""
+    fitted, extra = (
+        {name: tuple(part for part in parts if part.device.vendor == vendor) for name, parts in group.items()}
+        for group in (known.fitted, known.extra)
+    )
+    return replace(known, fitted=fitted, extra=extra)
+
+
+def thin(known: Corpus) -> Corpus:
+    """At most `_JUDGED_ROWS` rows of each sample: what quantiles of errors need."""
+    fitted = {
+        name: tuple(thinned(part, _JUDGED_ROWS) for part in parts) for name, parts in known.fitted.items()
+    }
+    return replace(known, fitted=fitted)
+
+
 def calibrate(data: Path) -> Mapping[str, Any]:
     """The content of the calibration file."""
     known = corpus(data)
     learned = fits(known)
-    seen = [each for name in ("lanes", "tensor") for each in shape_unseen(known, name)]
-    unseen = [each for name in ("lanes", "tensor") for each in device_unseen(known, name)]
+    judged = thin(known)
+    seen = [each for name in UNITS for each in shape_unseen(judged, name)]
+    unseen = [each for name in UNITS for each in device_unseen(judged, name)]
     _write_trees(known, learned)
     return {
         "model": "products",
         "data": data_used(known.measurements),
         "residuals_of": "measured / predicted; seen: by shape, unseen: by family of GPU left out",
         "residuals": {"seen": _spread(seen), "unseen": _spread(unseen)},
+        "tf32": tf32.calibrate(data, learned["tensor"].unit),
+        "casts_in_fp8_times": {name: asdict(cast) for name, cast in learned["fp8"].casts.items()},
         "units": {
             name: {
-                "constants": asdict(each.constants),
-                "power_limit": asdict(each.limit),
-                "shares": dict(each.shares),
+                "vendors": {
+                    vendor: {"constants": asdict(each.constants), "power_limit": asdict(each.limit)}
+                    for vendor, each in fitted.unit.vendors.items()
+                },
+                "shares": dict(fitted.unit.shares),
             }
-            for name, each in learned.items()
+            for name, fitted in learned.items()
         },
     }
 
@@ -198,9 +244,7 @@ def calibrate(data: Path) -> Mapping[str, Any]:
 def _write_trees(known: Corpus, learned: Mapping[str, ProductFit]) -> None:
     """Write the corrections beside the calibration: fitted to all measurements of each unit and device."""
     arrays: dict[str, np.ndarray[Any, Any]] = {}
-    for name in ("lanes", "tensor"):
-        for part in known.fitted[name]:
-            share = learned[name].shares[part.device.id]
-            for is_plain, forest in forests_of(part, learned[name].constants, share).items():
-                arrays |= forest.arrays(key(name, part.device, is_plain) + "/")
+    for name in CORRECTED:
+        for prefix, forest in forests_of(known.fitted[name], learned[name]).items():
+            arrays |= forest.arrays(prefix + "/")
     np.savez_compressed(folder() / TREES_FILE, **arrays)  # type: ignore[arg-type]

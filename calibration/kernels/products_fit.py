@@ -1,14 +1,17 @@
 """Fits the model of matrix products to measured products, and boosted trees to what it leaves.
 
-The constants are shared by all devices of one kind of arithmetic unit; a device adds one number, the share of
-its peak that it achieves. An unmeasured device takes that from its power (`PowerLimit`), so holding a GPU out
-of the fit rehearses an unknown one.
+The constants are shared by all devices of one vendor and kind of arithmetic unit; a device adds one number,
+the share of its peak that it sustains. An unmeasured device takes that from its power (`PowerLimit`), so
+holding a GPU out of the fit rehearses an unknown one. Times of short bursts have a share of their own, which
+is not kept. Times that include casting an operand to FP8 have a cast of their own:
+
+    t = product + c0 + b m k / bandwidth
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +24,7 @@ from foretrain.prediction.operators import streaming
 from foretrain.prediction.operators.bandwidth import nearest_share, published
 from foretrain.prediction.operators.corrections import BOUND, Forest, features, from_lightgbm
 from foretrain.prediction.operators.listing import Flags, Floats
+from foretrain.prediction.operators.matrix import Kernels, Unit
 from foretrain.prediction.operators.products import (
     TILES,
     PowerLimit,
@@ -32,8 +36,10 @@ from foretrain.prediction.operators.products import (
     unit_of,
 )
 
-ROWS_PER_DEVICE = 1000
-"""How many measurements of a device the constants are fitted to: there are 18 of them."""
+ROWS_PER_DEVICE = 400
+"""How many measurements of a device the constants are fitted to: there are 24 of them."""
+_KIN_WEIGHT = 0.3
+"""Weight of samples of another unit: they lead only where a unit has few of its own."""
 BEFORE_KERNEL = 0.75
 """How much of the host's dispatch is over before the kernel starts: what fits NeuSight's products best."""
 _SHORTEST = 0.005
@@ -45,6 +51,8 @@ _IMMATURE = frozenset({"maxwell", "gcn5"})
 _LIKELY_SHARE = -0.2
 """Logarithm of the share of peak a device is likely to achieve."""
 _SHARE_PULL = 3.0
+_LIKELY_HEADROOM = 0.5e-12
+"""Joules a FLOP of boards of 2023-25 in half precision, for a vendor of which nothing is left to fit to."""
 _PULL = 0.4
 """How hard constants are held near their start: as one measurement off by 40 % for each e-fold."""
 _ROUNDS = 80
@@ -52,7 +60,7 @@ _SETTINGS = {
     "objective": "l1",
     "learning_rate": 0.15,
     "num_leaves": 31,
-    "min_data_in_leaf": 20,
+    "min_data_in_leaf": 50,
     "max_depth": 8,
     "verbosity": -1,
     "num_threads": 1,
@@ -63,6 +71,30 @@ _SETTINGS = {
 _VISIBLE = 1.15
 """How much longer than the rest of the dispatch a kernel must be to show in the time measured."""
 _HIDDEN_WEIGHT = 0.1
+_LIKELY_CAST = (8.0, 5.0)
+"""Microseconds and bytes for each element of a cast: another kernel; two bytes read twice, one written."""
+
+
+@dataclass(frozen=True)
+class Cast:
+    """What casting an operand to FP8 adds to a time: seconds, and bytes for each of its m x k elements."""
+
+    seconds: float
+    bytes_per_element: float
+
+    def of(self, work: Products, device: Device) -> Floats:
+        """Seconds added to each product."""
+        elements = work.batch * work.m * work.k
+        return np.asarray(self.seconds + self.bytes_per_element * elements / device.memory_bytes_per_second)
+
+
+@dataclass(frozen=True)
+class Harness:
+    """How a data set was timed: host overhead in short times, bursts on an idle GPU, casts to FP8 within."""
+
+    shows_host: bool = False
+    is_burst: bool = False
+    casts: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,10 +104,16 @@ class Sample:
     source: str
     device: Device
     unit: str
+    harness: Harness
     work: Products
     floor_seconds: Floats
     seconds: Floats
     positions: NDArray[np.int64]
+
+    @property
+    def share_key(self) -> str:
+        """Samples with the same key share one share of peak: the device, but bursts by themselves."""
+        return f"{self.source}:{self.device.id}" if self.harness.is_burst else self.device.id
 
     def at(self, rows: Flags | NDArray[np.int64]) -> Sample:
         """Only some of the rows."""
@@ -87,22 +125,55 @@ class Sample:
             positions=self.positions[rows],
         )
 
-    def show(self, kernel_seconds: Floats) -> Floats:
+    def show(self, kernel_seconds: Floats, cast: Cast | None = None) -> Floats:
         """What the stopwatch shows for kernels of these lengths."""
-        return observed(kernel_seconds, self.floor_seconds, BEFORE_KERNEL)
+        shown = observed(kernel_seconds, self.floor_seconds, BEFORE_KERNEL)
+        return shown if cast is None else shown + cast.of(self.work, self.device)
 
 
 @dataclass(frozen=True)
 class ProductFit:
-    """Constants of a unit, achieved shares by device, and the limit their power sets."""
+    """A fitted unit, with the shares of bursts and the casts, which belong to harnesses.
 
-    constants: ProductConstants
+    `shares` has those of `unit`, and those of bursts under their `share_key`.
+    """
+
+    unit: Unit
     shares: Mapping[str, float]
-    limit: PowerLimit
+    casts: Mapping[str, Cast] = field(default_factory=dict)
+
+    def cast(self, part: Sample) -> Cast | None:
+        """The cast in the times of a sample: that of its device, else the mean of the others."""
+        if not part.harness.casts:
+            return None
+        if part.device.id in self.casts:
+            return self.casts[part.device.id]
+        pairs = np.array([(each.seconds, each.bytes_per_element) for each in self.casts.values()])
+        seconds, per_element = np.exp(np.log(pairs).mean(axis=0)).tolist()
+        return Cast(seconds, per_element)
+
+    def share(self, part: Sample) -> float:
+        """The share of peak of a sample."""
+        return self.shares.get(part.share_key) or self.unit.share(part.device)
+
+    def kernel_seconds(self, part: Sample, bandwidth_share: float | None = None) -> Floats:
+        """Kernel seconds of the works of a sample."""
+        constants = self.unit.kernels(part.device).constants
+        return modelled(part, constants, self.share(part), bandwidth_share)
+
+    def shown(self, part: Sample, kernel_seconds: Floats) -> Floats:
+        """What the stopwatch would show."""
+        return part.show(np.maximum(kernel_seconds, least_seconds(part)), self.cast(part))
 
 
-def samples(measurements: Measurements, has_harness: bool) -> list[Sample]:
-    """Measurements by device and unit. A harness with host overhead shows it in its shortest times."""
+_PLAIN = Harness()
+
+
+def samples(measurements: Measurements, harness: Harness = _PLAIN) -> list[Sample]:
+    """Measurements by device and unit. A harness with host overhead shows it in its shortest times.
+
+    Only FP8 products are cast to.
+    """
     units = np.array([unit_of(work.dtype) for work in measurements.works])
     parts = []
     for name in measurements.devices:
@@ -110,12 +181,13 @@ def samples(measurements: Measurements, has_harness: bool) -> list[Sample]:
         for unit in sorted(set(units.tolist())):
             rows = np.flatnonzero((measurements.device_ids == name) & (units == unit))
             if len(rows):
-                seconds = measurements.seconds[rows]
-                floor = _floors(seconds, measurements.labels[rows]) if has_harness else np.zeros(len(rows))
+                seconds, labels = measurements.seconds[rows], measurements.labels[rows]
+                floor = _floors(seconds, labels) if harness.shows_host else np.zeros(len(rows))
                 chosen = np.zeros(len(measurements), bool)
                 chosen[rows] = True
                 work = products(measurements.where(chosen).table, target)
-                parts.append(Sample(measurements.source, target, unit, work, floor, seconds, rows))
+                timed = replace(harness, casts=harness.casts and unit == "fp8")
+                parts.append(Sample(measurements.source, target, unit, timed, work, floor, seconds, rows))
     return parts
 
 
@@ -138,7 +210,9 @@ def thinned(part: Sample, rows: int = ROWS_PER_DEVICE) -> Sample:
 def is_cold(part: Sample) -> Flags:
     """Which rows cannot have come from the cache: more bytes than it holds, or bound by arithmetic."""
     moving = part.work.bytes / part.device.memory_bytes_per_second
-    large = part.work.bytes > part.device.sheet.number("l2_bytes")
+    sheet = part.device.sheet
+    caches = [sheet.number(name) for name in ("l2_bytes", "infinity_cache_bytes") if sheet.has(name)]
+    large = part.work.bytes > max(caches)
     return np.asarray(large | (part.work.flop / part.work.peak > moving))
 
 
@@ -176,40 +250,86 @@ def bandwidth_without_family(target: Device) -> float:
     return nearest_share(target, (*published(), *fitted))
 
 
-def shown(part: Sample, known: ProductConstants, share: float) -> Floats:
-    """What the stopwatch would show for the works of a sample."""
-    return part.show(modelled(part, known, share))
+def fit(
+    name: str,
+    parts: Sequence[Sample],
+    start_cycles: Mapping[str, float],
+    extra: Sequence[Sample] = (),
+    kin: Sequence[Sample] = (),
+) -> ProductFit:
+    """The unit `name`, to which `parts` belong; of `extra` parts only the share of their device is fitted.
 
-
-def fit(parts: Sequence[Sample], start_cycles: float, extra: Sequence[Sample] = ()) -> ProductFit:
-    """Constants and shares of `parts`, which are of one unit; of `extra` parts only the share is fitted."""
-    kept = [thinned(part.at(is_cold(part))) for part in parts]
-
-    def residuals(x: Floats) -> Floats:
-        known = constants(x, start_cycles)
-        off = [
-            (np.log(shown(part, known, float(np.exp(log_share)))) - np.log(part.seconds))
-            * np.sqrt(ROWS_PER_DEVICE / len(part.seconds))
-            for part, log_share in zip(kept, x[len(_START) :], strict=True)
-        ]
-        held = [_PULL * (x[: len(_START)] - _START), _SHARE_PULL * (x[len(_START) :] - _LIKELY_SHARE)]
-        return np.concatenate([*off, *held])
-
-    with np.errstate(divide="ignore", invalid="ignore"):  # a step too far, which the search takes back
-        x = minimise(residuals, np.concatenate([_START, np.full(len(kept), _LIKELY_SHARE)]), evaluations=20)
-    known = constants(x, start_cycles)
-    shares = {part.device.id: float(np.exp(s)) for part, s in zip(kept, x[len(_START) :], strict=True)}
+    `kin`: samples of another unit whose kernels are alike, which constants are fitted to as well.
+    """
+    vendors = sorted({part.device.vendor for part in (*parts, *kin)})
+    fitted = {
+        vendor: _fit_vendor(
+            [part for part in (*parts, *kin) if part.device.vendor == vendor], start_cycles[vendor], name
+        )
+        for vendor in vendors
+    }
+    every = {key: share for each in fitted.values() for key, share in each.shares.items()}
+    shares = {part.device.id: every[part.device.id] for part in parts if part.share_key == part.device.id}
     for part in extra:
         if part.device.id not in shares:
-            shares[part.device.id] = share_of(part, known)
-    return ProductFit(known, shares, power_limit(shares, parts[0].unit))
+            kernels = fitted.get(part.device.vendor, fitted[vendors[-1]])  # NVIDIA's for AMD of 2017
+            shares[part.device.id] = share_of(part, kernels.constants)
+    kernels_by_vendor = {}
+    for vendor, each in fitted.items():
+        mine = {key: s for key, s in shares.items() if device(key).vendor == vendor or len(fitted) == 1}
+        kernels_by_vendor[vendor] = Kernels(each.constants, power_limit(mine, name))
+    casts = {key: cast for each in fitted.values() for key, cast in each.casts.items()}
+    return ProductFit(Unit(name, kernels_by_vendor, shares), every | shares, casts)
+
+
+@dataclass(frozen=True)
+class _VendorFit:
+    constants: ProductConstants
+    shares: Mapping[str, float]
+    casts: Mapping[str, Cast]
+
+
+def _fit_vendor(parts: Sequence[Sample], start_cycles: float, unit: str) -> _VendorFit:
+    """Constants, shares and casts of the samples of one vendor; shares of other units bear their names."""
+    kept = [thinned(part.at(is_cold(part))) for part in parts]
+    key_of = [part.share_key if part.unit == unit else f"{part.unit}:{part.share_key}" for part in kept]
+    keys = sorted(set(key_of))
+    casting = sorted({part.device.id for part in kept if part.harness.casts})
+    first, second = len(_START), len(_START) + len(keys)
+
+    def at(x: Floats) -> _VendorFit:
+        pairs = np.exp(x[second:]).reshape(-1, 2).tolist()
+        return _VendorFit(
+            constants(x[:first], start_cycles),
+            dict(zip(keys, np.exp(x[first:second]).tolist(), strict=True)),
+            {key: Cast(1e-6 * seconds, each) for key, (seconds, each) in zip(casting, pairs, strict=True)},
+        )
+
+    def residuals(x: Floats) -> Floats:
+        known = at(x)
+        off = []
+        for part, key in zip(kept, key_of, strict=True):
+            cast = known.casts[part.device.id] if part.harness.casts else None
+            predicted = part.show(modelled(part, known.constants, known.shares[key]), cast)
+            weight = np.sqrt(ROWS_PER_DEVICE / len(part.seconds)) * (
+                1.0 if part.unit == unit else _KIN_WEIGHT
+            )
+            off.append((np.log(predicted) - np.log(part.seconds)) * weight)
+        held = [_PULL * (x[:first] - _START), _SHARE_PULL * (x[first:second] - _LIKELY_SHARE)]
+        return np.concatenate([*off, *held, _PULL * (x[second:] - start[second:])])
+
+    start = np.concatenate(
+        [_START, np.full(len(keys), _LIKELY_SHARE), np.tile(np.log(_LIKELY_CAST), len(casting))]
+    )
+    with np.errstate(divide="ignore", invalid="ignore"):  # a step too far, which the search takes back
+        return at(minimise(residuals, start, evaluations=20))
 
 
 def share_of(part: Sample, known: ProductConstants) -> float:
     """The share of peak at which given constants fit a sample best."""
     kept = thinned(part.at(is_cold(part)))
     tried = np.exp(np.linspace(np.log(0.1), np.log(1.3), 60))
-    off = [np.mean(np.abs(np.log(shown(kept, known, float(s)) / kept.seconds))) for s in tried]
+    off = [np.mean(np.abs(np.log(kept.show(modelled(kept, known, float(s))) / kept.seconds))) for s in tried]
     return float(tried[int(np.argmin(off))])
 
 
@@ -220,7 +340,8 @@ def power_limit(shares: Mapping[str, float], unit: str) -> PowerLimit:
     """
     known = {name: share for name, share in shares.items() if device(name).generation not in _IMMATURE}
     logs = np.log(np.array(list(known.values())))
-    middle = float(np.log(np.median([headroom(device(name), unit) for name in known]) / 1.5))
+    typical = np.median([headroom(device(name), unit) for name in known]) if known else _LIKELY_HEADROOM
+    middle = float(np.log(typical / 1.5))
     start = np.array([-0.05, middle, _DECLINE])
 
     def limit(x: Floats) -> PowerLimit:
@@ -233,18 +354,22 @@ def power_limit(shares: Mapping[str, float], unit: str) -> PowerLimit:
     return limit(minimise(residuals, start, scale=0.2))
 
 
-def fit_trees(part: Sample, modelled: Floats) -> Forest:
+def fit_trees(parts: Sequence[Sample], modelled: Sequence[Floats]) -> Forest:
     """Trees of log(measured / modelled), a measurement counting by how much of it is kernel, not harness.
 
     Kernels that the harness hides carry no information; they count a little for the model as it is.
     """
     import lightgbm
 
-    kernel = part.seconds - BEFORE_KERNEL * part.floor_seconds
-    is_hidden = kernel < _VISIBLE * (1 - BEFORE_KERNEL) * part.floor_seconds
-    kernel = np.where(is_hidden, modelled, kernel)
-    departure = np.clip(np.log(kernel / modelled), -BOUND, BOUND)
-    weight = np.where(is_hidden, _HIDDEN_WEIGHT, kernel / part.seconds)
-    inputs = features(part.work, part.device, modelled)
-    data = lightgbm.Dataset(inputs, departure, weight=weight)
+    inputs, departures, weights = [], [], []
+    for part, predicted in zip(parts, modelled, strict=True):
+        kernel = part.seconds - BEFORE_KERNEL * part.floor_seconds
+        is_hidden = kernel < _VISIBLE * (1 - BEFORE_KERNEL) * part.floor_seconds
+        kernel = np.where(is_hidden, predicted, kernel)
+        inputs.append(features(part.work, part.device, predicted))
+        departures.append(np.clip(np.log(kernel / predicted), -BOUND, BOUND))
+        weights.append(np.where(is_hidden, _HIDDEN_WEIGHT, kernel / part.seconds))
+    data = lightgbm.Dataset(
+        np.concatenate(inputs), np.concatenate(departures), weight=np.concatenate(weights)
+    )
     return from_lightgbm(lightgbm.train(_SETTINGS, data, _ROUNDS).dump_model())

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from foretrain.errors import InvalidData, InvalidRequest, MissingData
-from foretrain.facts.clusters import Cluster, cluster
+from foretrain.facts.clusters import Cluster, cluster, with_power_limit
 from foretrain.facts.hardware import hardware
 
 
@@ -98,3 +98,16 @@ def test_malformed_files_are_explained(tmp_path: Path, text: str, message: str) 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(MissingData, match=r"the cluster file .* does not exist"):
         hardware(str(tmp_path / "none.yaml"))
+
+
+def test_a_power_limit_is_that_of_every_device() -> None:
+    limited = with_power_limit(cluster("h100-sxm:8x2"), 500.0)
+    assert [group.device.tdp_watts for group in limited.groups] == [500.0]
+    assert (limited.name, limited.devices) == ("h100-sxm:8x2 at 500 W", 16)
+    assert with_power_limit(cluster("h100-sxm"), None) == cluster("h100-sxm")
+
+
+@pytest.mark.parametrize("watts", [0.0, 701.0])
+def test_a_power_limit_is_within_the_data_sheet(watts: float) -> None:
+    with pytest.raises(InvalidRequest, match="at most its 700 W"):
+        with_power_limit(cluster("h100-sxm"), watts)

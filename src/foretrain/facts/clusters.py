@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from foretrain.facts.cluster_files import is_cluster_file, read_cluster_file
+from foretrain.facts.devices import with_watts
 from foretrain.facts.hardware import Hardware, groups_of, hardware
 
 
@@ -46,3 +47,11 @@ def cluster(text: str) -> Cluster:
         groups = groups_of(read_cluster_file(text))
         return Cluster(text if len(groups) > 1 else groups[0].name, groups)
     return Cluster(text, (hardware(text),))
+
+
+def with_power_limit(machines: Cluster, watts: float | None) -> Cluster:
+    """The cluster with every device limited to `watts`; None leaves the limits of the data sheets."""
+    if watts is None:
+        return machines
+    groups = tuple(replace(group, device=with_watts(group.device, watts)) for group in machines.groups)
+    return Cluster(f"{machines.name} at {watts:g} W", groups)

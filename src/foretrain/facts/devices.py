@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from foretrain.errors import InvalidRequest, MissingData, UnknownName
-from foretrain.facts.sheets import Sheet, data_root, read_entries
+from foretrain.facts.sheets import Fact, Kind, Sheet, data_root, read_entries
 from foretrain.facts.user_data import user_data_dir
 from foretrain.registry import Registry, normalised
 
@@ -84,6 +84,25 @@ def device(name: str) -> Device:
                 "this machine's CPU is not measured yet; run `foretrain calibrate --here` (two minutes)"
             )
     return known[name]
+
+
+def with_watts(item: Device, watts: float) -> Device:
+    """A device limited to fewer watts (`nvidia-smi --power-limit`) than its data sheet says.
+
+    More than the sheet's, or nothing, raises `InvalidRequest`.
+    """
+    sold = item.tdp_watts
+    if not 0 < watts <= sold:
+        raise InvalidRequest(
+            f"power limit {watts:g} W of {item.id} must be above 0 and at most its {sold:g} W"
+        )
+    if watts == sold:
+        return item
+    limit = Fact(
+        "tdp_watts", watts, Kind.ASSUMED, "request", note=f"limited by the user; sold with {sold:g} W"
+    )
+    facts = tuple(fact for fact in item.sheet if fact.quantity != "tdp_watts")
+    return replace(item, sheet=replace(item.sheet, facts=(limit, *facts)))
 
 
 def family(name: str) -> tuple[Device, ...]:

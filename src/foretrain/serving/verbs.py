@@ -80,12 +80,12 @@ def predict(
     request: PredictRequest, progress: Progress = no_progress, source: ModelSource | None = None
 ) -> JobPrediction | Infeasible:
     """What a training step, and the whole job if its length is given, take on given hardware."""
-    from foretrain.facts.clusters import cluster
+    from foretrain.facts.clusters import cluster, with_power_limit
     from foretrain.jobs.predict import predict_job
     from foretrain.prediction.scenario import Parallelism, Scenario
 
     length, running = _job(request)
-    machines, model = cluster(request.on), cost_model(request)
+    machines, model = with_power_limit(cluster(request.on), request.power_limit), cost_model(request)
     progress("reading the model")
     trained = workload(request, source)
     progress("predicting the step")

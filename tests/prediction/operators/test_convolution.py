@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from calibration.datasets.works import Convolution
+from calibration.datasets.works import Convolution, convolution
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.plain_devices import doubled, plain_device
 
-from foretrain.facts.devices import Device, devices
+from foretrain.facts.devices import Device, device, devices
+from foretrain.prediction.operators.bandwidth import DeviceShare
 from foretrain.prediction.operators.convolution import (
     TILES,
     ConvolutionConstants,
@@ -21,6 +22,7 @@ from foretrain.prediction.operators.convolution import (
     convolution_seconds,
     least_seconds,
     lower,
+    share_by_rate,
 )
 from foretrain.prediction.operators.listing import table
 from foretrain.workloads.ops import Direction, Work
@@ -41,6 +43,7 @@ IDEAL = ConvolutionConstants(
     strided_gradient=0.0,
     conversion=1.0,
     depthwise_share=0.5,
+    depthwise_flop_per_cycle=0.5,
 )
 
 
@@ -125,10 +128,41 @@ def test_winograd_serves_3x3_of_stride_1_in_fp32_only() -> None:
 def test_a_depthwise_convolution_is_bound_by_memory_or_its_own_share_of_peak() -> None:
     dense = Convolution(1, 32, 32, (8, 8), (3, 3), padding=(1, 1)).work(Direction.FORWARD)
     depthwise = replace(dense, dims={**dense.dims, "groups": 32}, flop=dense.flop / 32)
-    slow_memory = plain_device(flop_per_second=1e12)
+    slow_memory = plain_device(flop_per_second=1e12, clock_hertz=1e12)
     assert seconds(depthwise, slow_memory) == pytest.approx(depthwise.read_bytes + depthwise.write_bytes)
     fast_memory = plain_device(bytes_per_second=1e12)
-    assert seconds(depthwise, fast_memory) == pytest.approx(depthwise.flop / 0.5)
+    assert seconds(depthwise, fast_memory) == pytest.approx(depthwise.flop / 0.5), "half a FLOP a cycle"
+    in_half = replace(depthwise, dtype="float16")
+    assert seconds(in_half, fast_memory) == pytest.approx(depthwise.flop / 0.5), "half of the FP32 peak"
+
+
+def test_depthwise_convolutions_in_fp32_are_bound_by_instructions() -> None:
+    """KernelBench: 64 channels, 3x3, 16 images of 512x512 take 2.55 ms on an H100: 7 FLOP a cycle and SM."""
+    work = convolution(
+        16, 64, 64, (512, 512), (3, 3), stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=64,
+        direction=Direction.FORWARD, dtype="tf32",
+    )  # fmt: skip
+    priced = float(ConvolutionModel().seconds(table([work]), device("h100-sxm"))[0])
+    assert priced == pytest.approx(2.55e-3, rel=0.1)
+
+
+def test_a_convolution_described_by_axes_equals_the_layer() -> None:
+    layer = Convolution(4, 16, 32, (28, 28), (3, 3), stride=(2, 2), padding=(1, 1))
+    for direction in (Direction.FORWARD, Direction.INPUT_GRADIENT, Direction.WEIGHT_GRADIENT):
+        same = convolution(
+            4, 16, 32, (28, 28), (3, 3), stride=(2, 2), padding=(1, 1), dilation=(1, 1), groups=1,
+            direction=direction, dtype="float32",
+        )  # fmt: skip
+        assert same == layer.work(direction)
+
+
+def test_an_amd_device_takes_the_rate_of_its_kin() -> None:
+    """Half the FLOP a cycle of peak at the same achieved FLOP a cycle is twice the share."""
+    mi250x, mi300x = device("mi250x"), device("mi300x")
+    known = [DeviceShare("mi300x", 0.2, "test")]
+    assert share_by_rate(mi300x, known) == 0.2
+    ratio = (1307.4e12 / (304 * 2.1e9)) / (191.5e12 / (110 * 1.7e9))
+    assert share_by_rate(mi250x, known) == pytest.approx(0.2 * ratio)
 
 
 def layers(**fixed: Any) -> st.SearchStrategy[Convolution]:

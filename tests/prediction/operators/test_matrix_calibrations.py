@@ -11,6 +11,15 @@ from foretrain.facts.devices import devices
 from foretrain.facts.sheets import data_root
 from foretrain.prediction.operators import corrections, matrix
 
+_SOURCES = {
+    "cudnn_frontend",
+    "neusight",
+    "aiconfigurator",
+    "deepbench",
+    "vidur",
+    "estimate_train_time",
+    "aiter",
+}
 FILES = ("products.json", "attention.json", "recurrent.json")
 
 
@@ -26,7 +35,7 @@ def test_states_its_format_software_and_data(name: str) -> None:
     assert stored["format"] == 1
     assert {"python", "numpy"} <= stored["software"].keys()
     for data in stored["data"]:
-        assert data["source"] in {"neusight", "aiconfigurator", "deepbench"}
+        assert data["source"] in _SOURCES
         assert all(count > 50 for count in data["measurements"].values())
         assert all(device_id in devices() for device_id in data["measurements"])
 

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.plain_devices import doubled, plain_device
 
-from foretrain.facts.devices import Device, device, devices
+from foretrain.facts.devices import Device, device, devices, with_watts
 from foretrain.prediction.operators import corrections
 from foretrain.prediction.operators._base import Knowledge
 from foretrain.prediction.operators.listing import table
-from foretrain.prediction.operators.matrix import MatrixModel, calibration
+from foretrain.prediction.operators.matrix import MatrixModel, calibration, modelled_seconds
 from foretrain.prediction.operators.pricing import roofline_seconds
 from foretrain.prediction.operators.products import (
     TILES,
@@ -24,6 +24,8 @@ from foretrain.prediction.operators.products import (
     headroom,
     product_seconds,
     products,
+    silicon_year,
+    tf32_reach,
     unit_of,
 )
 from foretrain.workloads.ops import Kind, Work
@@ -105,7 +107,7 @@ def test_power_bounds_the_share() -> None:
 
 @pytest.mark.parametrize(
     ("dtype", "unit"),
-    [("float32", "lanes"), ("tf32", "tensor"), ("bfloat16", "tensor"), ("float8_e4m3fn", "fp8")],
+    [("float32", "lanes"), ("tf32", "tf32"), ("bfloat16", "tensor"), ("float8_e4m3fn", "fp8")],
 )
 def test_types_run_on_their_units(dtype: str, unit: str) -> None:
     assert unit_of(dtype) == unit
@@ -114,16 +116,77 @@ def test_types_run_on_their_units(dtype: str, unit: str) -> None:
 def test_a_throttled_board_is_recognised_by_its_power() -> None:
     """A T4 may spend half the energy per FLOP of a V100, which follows from the data sheets alone."""
     lanes = calibration().units["lanes"]
-    assert lanes.limit.share(device("t4"), "lanes") < 0.75 * lanes.limit.share(
-        device("v100-pcie-32gb"), "lanes"
-    )
+    assert lanes.expected(device("t4")) < 0.75 * lanes.expected(device("v100-pcie-32gb"))
 
 
 def test_an_unmeasured_device_takes_after_devices_with_its_kernels() -> None:
     tensor = calibration().units["tensor"]
     known, new = device("l40s"), device("rtx4090")
-    ratio = tensor.shares["l40s"] / tensor.limit.share(known, "tensor")
-    assert tensor.share(new) == pytest.approx(ratio * tensor.limit.share(new, "tensor"))
+    ratio = tensor.shares["l40s"] / tensor.expected(known)
+    assert tensor.share(new) == pytest.approx(ratio * tensor.expected(new))
+
+
+def test_the_same_silicon_has_the_same_share() -> None:
+    """H100 and H200 are one chip at one power; the H200 came two years later."""
+    h100, h200 = device("h100-sxm"), device("h200-sxm")
+    assert silicon_year(h200) == silicon_year(h100) == 2022
+    fp8 = calibration().units["fp8"]
+    assert "h100-sxm" not in fp8.shares
+    assert fp8.share(h100) == pytest.approx(fp8.share(h200))
+
+
+def test_tf32_falls_behind_where_tensor_cores_outrun_their_instructions() -> None:
+    """At R = R0 TF32 reaches 2^(-1/3) of half precision: an A100 does 1,024 TF32 FLOP a cycle and SM."""
+    a100 = device("a100-sxm-80gb")
+    rate = 156e12 / (108 * 1410e6)
+    assert tf32_reach(a100, rate) == pytest.approx(2 ** (-1 / 3), rel=1e-3)
+    reach = {
+        name: tf32_reach(device(name), 1200.0) for name in ("rtx3090", "a100-sxm-80gb", "h100-sxm", "b200")
+    }
+    assert reach["rtx3090"] > 0.97
+    assert 0.8 < reach["a100-sxm-80gb"] < 0.9
+    assert 0.5 < reach["h100-sxm"] < 0.65
+    assert reach["b200"] < reach["h100-sxm"]
+    assert tf32_reach(device("v100-sxm2-16gb"), 1200.0) == 1.0, "no TF32: FP32 lanes"
+
+
+def test_large_tf32_products_run_at_the_published_shares() -> None:
+    """Megatron-DeepSpeed layers in TF32 (Sailor) reach about 0.70 of peak on A100 and 0.40 on Hopper."""
+    for name, low, high in (("a100-sxm-80gb", 0.6, 0.75), ("h100-sxm", 0.35, 0.48)):
+        work = linear(16384, 8192, 8192, "tf32")
+        limit = float(roofline_seconds(table([work]), device(name))[0])
+        assert low < limit / priced(work, device(name)) < high
+
+
+def test_fewer_watts_lower_the_share_as_the_power_limit_predicts() -> None:
+    """An A100 at 250 W instead of 400 W keeps its silicon and has 0.625 of the joules for a FLOP."""
+    tensor, a100 = calibration().units["tensor"], device("a100-sxm-80gb")
+    limited = with_watts(a100, 250.0)
+    expected = tensor.shares[a100.id] * tensor.expected(limited) / tensor.expected(a100)
+    assert tensor.share(limited) == pytest.approx(expected)
+    assert tensor.share(limited) < tensor.share(a100)
+    assert tensor.share(with_watts(a100, 400.0)) == tensor.share(a100)
+
+
+def test_corrections_of_training_sized_products_are_small() -> None:
+    """Products of 10^12 FLOP and more are in the range of the measurements and near the model's own rate."""
+    for name in ("a100-sxm-80gb", "h100-sxm", "b200", "l40s", "a40"):
+        target = device(name)
+        work = products(
+            table(
+                [
+                    linear(m, n, k, "bfloat16")
+                    for m in (8192, 65536)
+                    for n in (8192, 28672)
+                    for k in (8192, 16384)
+                ]
+            ),
+            target,
+        )
+        modelled = modelled_seconds(work, ["tensor"] * len(work), target)
+        forest = corrections.forests()[corrections.key("tensor", target, is_plain=False)]
+        ratio = corrections.apply(forest, work, target, modelled) / modelled
+        assert np.all((ratio > 0.8) & (ratio < 1.25)), (name, ratio)
 
 
 @settings(max_examples=60, deadline=None)

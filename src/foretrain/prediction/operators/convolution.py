@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from statistics import fmean
 from typing import Any, ClassVar
@@ -35,6 +35,7 @@ from foretrain.prediction.operators._base import Confidence, Knowledge, Operator
 from foretrain.prediction.operators.bandwidth import DeviceShare, nearest_share
 from foretrain.prediction.operators.listing import Flags, Floats, WorkTable
 from foretrain.prediction.operators.pricing import peak_flop_per_second, peaks
+from foretrain.prediction.operators.products import tf32_reach
 from foretrain.workloads.ops import Direction, Kind
 
 TILES = ((128, 128), (128, 64), (64, 64), (128, 32), (32, 32), (128, 8))
@@ -51,6 +52,7 @@ _CHOICE = 8.0
 """Sharpness of the soft minimum over algorithms: two equally fast ones count as 8 % faster."""
 _OVERLAP = 4.0
 _INSTANT = 1e-30
+_FULL_ITEM_BYTES = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +104,8 @@ class ConvolutionConstants:
     `tensor_efficiency`: of tensor cores relative to FP32 lanes. `transform`: traffic of Winograd transforms
     over the compulsory traffic. `conversion`: passes over the operands to convert them to the layout of
     tensor cores and back, unless they are channels-last. `depthwise_share`: share of the FP32 peak that
-    depthwise kernels reach.
+    depthwise kernels reach in half precision. `depthwise_flop_per_cycle`: what one SM does a cycle of a
+    depthwise convolution in FP32, which is bound by the instructions that load and address its operands.
     """
 
     start_cycles: float
@@ -119,6 +122,7 @@ class ConvolutionConstants:
     strided_gradient: float
     conversion: float
     depthwise_share: float
+    depthwise_flop_per_cycle: float
 
 
 def _product(works: WorkTable, prefix: str) -> Floats:
@@ -247,7 +251,12 @@ def convolution_seconds(
         )
     times = np.stack(candidates)
     best = times.min(axis=0) * (np.sum((times / times.min(axis=0)) ** -_CHOICE, axis=0)) ** (-1 / _CHOICE)
-    depthwise = start + _norm(work.flop / (work.lane_peak * known.depthwise_share), work.bytes / bandwidth)
+    cycles_per_second = device.sheet.number("sm_count") * device.sheet.number("boost_clock_hertz")
+    in_half = work.item_bytes < _FULL_ITEM_BYTES
+    rate = np.where(
+        in_half, work.lane_peak * known.depthwise_share, cycles_per_second * known.depthwise_flop_per_cycle
+    )
+    depthwise = start + _norm(work.flop / np.minimum(rate, work.lane_peak), work.bytes / bandwidth)
     return np.where(work.is_depthwise, depthwise, best)
 
 
@@ -289,9 +298,15 @@ class Calibration:
     """The calibration in `data/calibrations/convolution.json`."""
 
     constants: ConvolutionConstants
+    vendors: Mapping[str, ConvolutionConstants]
     shares: tuple[DeviceShare, ...]
+    tensor_shares: tuple[DeviceShare, ...]
     on_tensor_cores: frozenset[str]
     residuals: Mapping[str, tuple[float, float]]
+
+    def constants_of(self, device: Device) -> ConvolutionConstants:
+        """The constants of the vendor's libraries: `constants` are those of cuDNN."""
+        return self.vendors.get(device.vendor, self.constants)
 
     def is_measured(self, device: Device) -> bool:
         """Whether convolutions were measured on this device."""
@@ -301,40 +316,84 @@ class Calibration:
         """The share of its FP32 peak that a device achieves.
 
         Without measurements: the geometric mean of the share of similar devices and of the estimate from
-        matrix products.
+        matrix products; on vendors with constants of their own, the share of similar devices.
         """
         nearest = nearest_share(device, self.shares)
+        if device.vendor in self.vendors:
+            return nearest
         return (
             nearest if self.is_measured(device) else math.sqrt(nearest * self._as_products(device, "lanes"))
         )
 
     def tensor_share(self, device: Device) -> float:
-        """The share of its tensor peak that a device achieves: measured, else from matrix products."""
+        """The share of its half-precision peak that a device achieves: measured, else from products."""
         if device.id in self.on_tensor_cores:
             return nearest_share(device, self.shares)
+        if device.vendor in self.vendors:
+            return share_by_rate(device, self.tensor_shares)
         return self._as_products(device, "tensor")
+
+    def tf32_share(self, device: Device) -> float:
+        """The share of its TF32 peak that a device achieves: that of half precision times TF32's reach."""
+        return self.tensor_share(device) * tf32_reach(device, matrix.calibration().tf32_flop_per_cycle)
 
     def _as_products(self, device: Device, unit: str) -> float:
         """The share of products times the mean ratio of convolutions to products on measured devices."""
         products = matrix.calibration().units[unit]
-        rows = [row for row in self.shares if unit == "lanes" or row.device_id in self.on_tensor_cores]
-        ratios = [math.log(row.share / products.share(devices()[row.device_id])) for row in rows]
-        return products.share(device) * math.exp(fmean(ratios))
+        return products.share(device) * self.over_products(unit, products)
+
+    def over_products(self, unit: str, products: matrix.Unit) -> float:
+        """The mean ratio of the shares of convolutions to those of products on measured devices."""
+        rows = [
+            row
+            for row in self.shares
+            if devices()[row.device_id].vendor not in self.vendors
+            and (unit == "lanes" or row.device_id in self.on_tensor_cores)
+        ]
+        return math.exp(fmean(math.log(row.share / products.share(devices()[row.device_id])) for row in rows))
 
 
 @cache
 def calibration() -> Calibration:
     """The shipped calibration."""
     raw = json.loads((data_root() / "calibrations" / FILE).read_text(encoding="utf-8"))
-    constants: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in raw["constants"].items()
-    }
     return Calibration(
-        constants=ConvolutionConstants(**constants),
-        shares=tuple(DeviceShare(name, share, "fit") for name, share in raw["share_of_peak"].items()),
+        constants=_constants(raw["constants"]),
+        vendors={vendor: _constants(each) for vendor, each in raw["vendors"].items()},
+        shares=_shares(raw["share_of_peak"]),
+        tensor_shares=_shares(raw["tensor_share_of_peak"]),
         on_tensor_cores=frozenset(raw["measured_on_tensor_cores"]),
         residuals={split: (each["p10"], each["p90"]) for split, each in raw["residuals"].items()},
     )
+
+
+def share_by_rate(device: Device, known: Collection[DeviceShare]) -> float:
+    """The share of a device from the FLOP a cycle and compute unit that similar devices achieve.
+
+    AMD's matrix cores doubled their peak from one generation to the next, but the kernels of convolutions
+    gained little: 850 FLOP a cycle on MI250X (of 1,024), 560 on MI300X (of 2,048).
+    """
+
+    def rate(each: Device) -> float:
+        cycles = each.sheet.number("sm_count") * each.sheet.number("boost_clock_hertz")
+        return peak_flop_per_second(each, "float16", matrix=True) / cycles
+
+    scaled = [
+        replace(row, share=min(1.0, row.share * rate(devices()[row.device_id]) / rate(device)))
+        for row in known
+    ]
+    return nearest_share(device, scaled)
+
+
+def _shares(raw: Mapping[str, float]) -> tuple[DeviceShare, ...]:
+    return tuple(DeviceShare(name, share, "fit") for name, share in raw.items())
+
+
+def _constants(raw: Mapping[str, Any]) -> ConvolutionConstants:
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in raw.items()
+    }
+    return ConvolutionConstants(**values)
 
 
 class ConvolutionModel(OperatorModel):
@@ -347,8 +406,11 @@ class ConvolutionModel(OperatorModel):
         """Device seconds of each work."""
         known, work = calibration(), lower(works, device)
         compute = np.where(work.on_tensor, known.tensor_share(device), known.lane_share(device))
+        in_tf32 = np.array([each.dtype == "tf32" for each in works.works], bool)
+        if in_tf32.any():
+            compute = np.where(in_tf32, known.tf32_share(device), compute)
         bandwidth = streaming.calibration().share(device)
-        times = convolution_seconds(work, device, known.constants, compute, bandwidth)
+        times = convolution_seconds(work, device, known.constants_of(device), compute, bandwidth)
         return np.maximum(times, least_seconds(work, device))
 
     def confidence(self, kind: Kind, device: Device) -> Confidence:

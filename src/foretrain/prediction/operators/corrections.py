@@ -25,6 +25,7 @@ from foretrain.facts.devices import Device
 from foretrain.facts.sheets import data_root
 from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.operators.products import TILES, Products
+from foretrain.prediction.operators.products import kernels_of as kernels_of
 
 ARRAYS = ("feature", "threshold", "left", "right", "value", "roots")
 
@@ -105,11 +106,6 @@ FILE = "products_trees.npz"
 BOUND = 1.5
 """Bound of the logarithm of a correction."""
 _WIDEST = 32
-
-
-def kernels_of(device: Device) -> str:
-    """An identifier of the kernels of a device: its compute capability, or its id if that is unknown."""
-    return device.sheet.text("compute_capability") if device.sheet.has("compute_capability") else device.id
 
 
 def features(work: Products, device: Device, modelled: Floats) -> Floats:

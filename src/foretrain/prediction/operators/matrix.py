@@ -2,7 +2,9 @@
 
 The achieved share of peak of a device is fitted if it was measured. Otherwise it follows from the device's
 power, adjusted by the shares of devices with the same kernels (compute capability) or of the same generation.
-Where the kernels of a device were measured, they are corrected for (`corrections`).
+Where the kernels of a device were measured, they are corrected for (`corrections`). Shares are sustained
+ones: training computes for hours, and boards lower their clock within milliseconds. TF32 runs the kernels of
+half precision at a lower rate. FP8 times are those of the product alone, without casting its operands.
 """
 
 from __future__ import annotations
@@ -30,36 +32,63 @@ from foretrain.prediction.operators.products import (
     Products,
     product_seconds,
     products,
+    tf32_reach,
     unit_of,
 )
 from foretrain.workloads.ops import Kind
 
 FILE = "products.json"
+_VENDOR = "nvidia"
 UNITS = ("lanes", "tensor", "fp8")
+"""The units that were measured; TF32 follows from `tensor`."""
 _SAME_GENERATION = 0.5
 """Weight of the deviation of devices of the same generation from the power limit."""
 
 
 @dataclass(frozen=True)
-class Unit:
-    """The constants of one kind of arithmetic unit."""
+class Kernels:
+    """The constants of the libraries of one vendor, and the limit that power sets to its devices."""
 
-    name: str
     constants: ProductConstants
     limit: PowerLimit
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One kind of arithmetic unit: the kernels of each vendor, the measured shares of peak of devices.
+
+    A vendor without measurements (the key is missing) takes the kernels of NVIDIA's libraries.
+    """
+
+    name: str
+    vendors: Mapping[str, Kernels]
     shares: Mapping[str, float]
 
+    def kernels(self, device: Device) -> Kernels:
+        """The kernels of a device."""
+        return self.vendors[device.vendor if device.vendor in self.vendors else _VENDOR]
+
     def share(self, device: Device) -> float:
-        """The share of its peak that a device achieves: measured, else from its power and similar devices."""
+        """The share of its peak that a device achieves: measured, else from its power and similar devices.
+
+        A device limited to fewer watts than its data sheet says achieves as much less as the limit predicts.
+        """
         if device.id in self.shares:
-            return self.shares[device.id]
-        expected = self.limit.share(device, self.name)
+            return self.shares[device.id] * self._by_power(device, devices().get(device.id, device))
+        expected = self.expected(device)
         for same, weight in ((kernels_of, 1.0), (_generation, _SAME_GENERATION)):
             similar = [devices()[name] for name in self.shares if same(devices()[name]) == same(device)]
             if similar:
-                ratios = [self.shares[known.id] / self.limit.share(known, self.name) for known in similar]
+                ratios = [self.shares[known.id] / self.expected(known) for known in similar]
                 return float(expected * np.exp(weight * np.mean(np.log(ratios))))
         return expected
+
+    def expected(self, device: Device) -> float:
+        """The share that a device sustains within its power."""
+        return self.kernels(device).limit.share(device, self.name)
+
+    def _by_power(self, device: Device, sold: Device) -> float:
+        return 1.0 if device.tdp_watts == sold.tdp_watts else self.expected(device) / self.expected(sold)
 
     def without(self, device: Device) -> Unit:
         """The unit without measurements of the device's family."""
@@ -76,9 +105,20 @@ class Calibration:
     """The calibration of products in `data/calibrations`, and of memory bandwidth."""
 
     units: Mapping[str, Unit]
+    tf32_flop_per_cycle: float
     residuals: Mapping[str, tuple[float, float]]
     corrections: Mapping[str, Forest]
     memory: streaming.Calibration
+
+    def share(self, unit: str, device: Device) -> float:
+        """The share of the peak of a unit that a device sustains."""
+        if unit == "tf32":
+            return self.units["tensor"].share(device) * tf32_reach(device, self.tf32_flop_per_cycle)
+        return self.units[unit].share(device)
+
+    def constants(self, unit: str, device: Device) -> ProductConstants:
+        """The constants of the kernels of a unit of a device."""
+        return self.units["tensor" if unit == "tf32" else unit].kernels(device).constants
 
     def is_measured(self, device: Device) -> bool:
         """Whether products were measured on this device."""
@@ -104,6 +144,7 @@ def calibration() -> Calibration:
     raw = json.loads((data_root() / "calibrations" / FILE).read_text(encoding="utf-8"))
     return Calibration(
         units={name: _unit(name, content) for name, content in raw["units"].items()},
+        tf32_flop_per_cycle=raw["tf32"]["flop_per_cycle"],
         residuals={split: (each["p10"], each["p90"]) for split, each in raw["residuals"].items()},
         corrections=forests(),
         memory=streaming.calibration(),
@@ -111,10 +152,18 @@ def calibration() -> Calibration:
 
 
 def _unit(name: str, content: Mapping[str, Any]) -> Unit:
-    constants: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in content["constants"].items()
+    vendors = {
+        vendor: Kernels(_constants(each["constants"]), PowerLimit(**each["power_limit"]))
+        for vendor, each in content["vendors"].items()
     }
-    return Unit(name, ProductConstants(**constants), PowerLimit(**content["power_limit"]), content["shares"])
+    return Unit(name, vendors, content["shares"])
+
+
+def _constants(raw: Mapping[str, Any]) -> ProductConstants:
+    values: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in raw.items()
+    }
+    return ProductConstants(**values)
 
 
 def modelled_seconds(
@@ -126,9 +175,9 @@ def modelled_seconds(
     names = np.array(units)
     seconds = np.zeros(len(work))
     for name in sorted(set(units)):
-        mine, unit = names == name, known.units[name]
-        share = unit.share(device)
-        seconds[mine] = product_seconds(work.at(mine), device, unit.constants, share, bandwidth)
+        mine, constants = names == name, known.constants(name, device)
+        share = known.share(name, device)
+        seconds[mine] = product_seconds(work.at(mine), device, constants, share, bandwidth)
     return seconds
 
 

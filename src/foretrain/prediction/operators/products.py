@@ -10,7 +10,7 @@ A library chooses the fastest of several tile sizes a x b, so
 
 |.| is a p-norm: close to the largest term, slightly above it for near ties. Every term, and hence t, grows
 with every dimension and falls with every figure of the device. The achieved share of peak is limited by
-power: share = s0 |1, headroom / h0|, with headroom = power / (peak · energy of a FLOP of its generation).
+power (`PowerLimit`), in TF32 also by the instructions that feed the tensor cores (`tf32_reach`).
 
 References: NVIDIA, "Matrix multiplication background user's guide" (tile and wave quantisation); S. Lee et
 al., "Forecasting GPU performance for deep learning training and inference", ASPLOS 2025.
@@ -19,11 +19,12 @@ al., "Forecasting GPU performance for deep learning training and inference", ASP
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from foretrain.facts.devices import Device
+from foretrain.facts.devices import Device, devices
 from foretrain.prediction.operators.listing import Flags, Floats, WorkTable
 from foretrain.prediction.operators.pricing import peak_flop_per_second, peaks
 from foretrain.workloads.ops import Direction, Kind
@@ -149,13 +150,40 @@ def _depth(waves: Floats, k: Floats, known: ProductConstants) -> Floats:
 
 
 def unit_of(dtype: str) -> str:
-    """The arithmetic unit of a type: FP32 lanes, tensor cores, or tensor cores in FP8."""
+    """The arithmetic unit of a type: FP32 lanes, or tensor cores in half precision, TF32 or FP8."""
     if dtype == "float8_e4m3fn":
         return "fp8"
+    if dtype == "tf32":
+        return "tf32"
     return "tensor" if dtype in ON_TENSOR_CORES else "lanes"
 
 
-_UNIT_TYPES = {"lanes": "float32", "tensor": "float16", "fp8": "float8_e4m3fn"}
+_UNIT_TYPES = {"lanes": "float32", "tensor": "float16", "tf32": "tf32", "fp8": "float8_e4m3fn"}
+
+
+def kernels_of(device: Device) -> str:
+    """An identifier of the kernels of a device: its compute capability, or its id if that is unknown."""
+    return device.sheet.text("compute_capability") if device.sheet.has("compute_capability") else device.id
+
+
+@cache
+def _silicon_years() -> dict[str, float]:
+    """The first release year of each compute capability."""
+    years: dict[str, float] = {}
+    for item in devices().values():
+        if item.kind == "gpu" and item.sheet.has("release_year"):
+            year = item.sheet.number("release_year")
+            years[kernels_of(item)] = min(year, years.get(kernels_of(item), year))
+    return years
+
+
+def silicon_year(device: Device) -> float:
+    """The year in which the compute capability of a device was first sold.
+
+    A later board with the same chip (H200 after H100) needs the same energy for a FLOP.
+    """
+    own = device.sheet.number("release_year")
+    return min(own, _silicon_years().get(kernels_of(device), own))
 
 
 def headroom(device: Device, unit: str) -> float:
@@ -171,7 +199,7 @@ class PowerLimit:
         energy = joules_per_flop · exp(-decline (year - 2018))
 
     A board with far more power per FLOP than a FLOP needs reaches the ceiling; one with less lowers its
-    clock, as T4, L4 and A2 do. The energy of a FLOP falls with the release year of the device.
+    clock, as T4, L4 and A2 do. The energy of a FLOP falls with the year of the device's silicon.
     """
 
     ceiling: float
@@ -180,6 +208,22 @@ class PowerLimit:
 
     def share(self, device: Device, unit: str) -> float:
         """The share of a device."""
-        years = device.sheet.number("release_year") - _YEAR
-        energy = self.joules_per_flop * np.exp(-self.decline * years)
+        energy = self.joules_per_flop * np.exp(-self.decline * (silicon_year(device) - _YEAR))
         return float(self.ceiling / np.sqrt(1 + (energy / headroom(device, unit)) ** 2))
+
+
+_REACH_SHARPNESS = 3.0
+
+
+def tf32_reach(device: Device, flop_per_cycle: float) -> float:
+    """The share of half precision's efficiency that TF32 reaches: (1 + (R / R0)³)^(-1/3).
+
+    R is the TF32 peak of one SM in FLOP a cycle, R0 = `flop_per_cycle` what kernels that read both operands
+    from registers (mma.sync, which libraries use for TF32) can feed. Boards for graphics (256-512 a cycle)
+    are not limited, A100 (1,024) a little, Hopper (2,048) and later ones a lot.
+    """
+    if not device.sheet.has("tf32_tensor_flop_per_second"):
+        return 1.0
+    rate = device.sheet.number("tf32_tensor_flop_per_second")
+    rate /= device.sheet.number("sm_count") * device.sheet.number("boost_clock_hertz")
+    return float((1 + (rate / flop_per_cycle) ** _REACH_SHARPNESS) ** (-1 / _REACH_SHARPNESS))

@@ -108,6 +108,12 @@ class PredictRequest(
         "Coefficient of variation of step times across devices (default 0.05; 0 disables).",
         panel=PARALLELISM,
     )
+    power_limit: float | None = option(
+        number(0),
+        "Power limit of each device in watts (default: its data sheet's); fewer watts slow products down.",
+        panel=MACHINES,
+        metavar="WATTS",
+    )
     cost_model: str = option(
         TEXT,
         "foretrain, roofline, per-layer, end-to-end (with `timings`), a FILE of your own timings, or a "
