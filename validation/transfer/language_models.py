@@ -28,7 +28,8 @@ MEGATRON: Mapping[str, Any] = {
     "master_weights": True,
     "gradients": "fp32",
     "optimizer": "adamw-fused",
-    "attention": "flash",
+    "attention": "cudnn",
+    "framework": "megatron",
 }
 ULTRASCALE_EVERY, VTRAIN_EVERY = 14, 36
 _ASKED = (
@@ -135,7 +136,7 @@ def llm_foundry(data: Path) -> Iterator[TransferCase]:
             yield TransferCase(
                 "llm_foundry",
                 asked.name,
-                asked.settings,
+                {**asked.settings, "attention": "flash1"},  # Triton kernels of 2023
                 tokens / rate,
                 sets=(f"MPT {chosen}", *((f"MPT >= 16k {gpu}",) if is_long and not is_fp8 else ())),
                 family="MPT",
@@ -188,7 +189,8 @@ def _bridge_case(row: Mapping[str, str], rate: float, releases: int) -> Transfer
         "global_batch": batch,
         "micro_batches": batch // (replicas * micro_batch),
         "seq_len": length,
-        **({"attention": "flash", "lora": "r=16,targets=all-linear"} if is_lora else MEGATRON),
+        **({"attention": "cudnn", "lora": "r=16,targets=all-linear"} if is_lora else MEGATRON),
+        "framework": "megatron",
     }
     if gpus > node:
         settings["network"] = f"infiniband-ndr:{node}"
