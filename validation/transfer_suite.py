@@ -47,8 +47,8 @@ _NOTES = (
     "A100, 4 % (time) and 0.3 % (memory) on its own B200 rows; llm-analysis with one efficiency of 0.5 is "
     "ahead of the earlier foretrain on four of six Megatron sources; NeuSight 7.1 % on transformers in FP32.",
     "Large tables are sampled evenly over their rows, models of timm by a hash of their name. Rows of "
-    "Megatron-Bridge that differ in nothing but the release are one case; NVFP4, Nemotron 3 and DeepSeek-V4 are not "
-    "asked. Of the ultra-scale playbook, at most 16 nodes with tensor parallelism on a node.",
+    "Megatron-Bridge that differ in nothing but the release are one case; NVFP4, Nemotron 3 and DeepSeek-V4 "
+    "are not asked. Of the ultra-scale playbook, at most 16 nodes with tensor parallelism on a node.",
     *(f"Not in the headline: {name}, {why}." for name, why in IN_FITS.items()),
 )
 

@@ -28,9 +28,10 @@ from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.spread import FILE, NEVER_NARROWER, KnowledgeClass, Spread, StepTraits
 
 _PULL = 0.5
-_TAIL = 0.01
-"""A case outside the interval between the 1 % and the 99 % quantile counts as a surprise."""
-_SCORE = {0.1: 1.2816, _TAIL: 2.3263}
+_FAR = 3.0
+"""A case this many times as far off as p10 or p90 counts as a surprise: no normal distribution has any."""
+_LEAST_BY_SHEET = 0.01
+"""Assumed of a GPU known by its data sheet only: nobody may be surer of it than 99 %."""
 _FEWEST = 3
 
 
@@ -96,12 +97,11 @@ def _quantile(values: Floats, weights: Floats, share: float) -> float:
 def _surprises(
     residuals: Sequence[Residual], scaled: Floats, weights: Floats, below: float, above: float
 ) -> dict[str, float]:
-    """The share of cases outside a 98 % interval, by class; classes with few cases are near the common share.
+    """The share of cases far outside, by class; classes with few cases are near the common share.
 
     What is less known surprises at least as often.
     """
-    far = _SCORE[_TAIL] / _SCORE[0.1]
-    is_far = (scaled < -far * below) | (scaled > far * above)
+    is_far = (scaled < -_FAR * below) | (scaled > _FAR * above)
     common = float(weights @ is_far / weights.sum())
     shares: dict[str, float] = {}
     at_least = 0.0
@@ -109,7 +109,7 @@ def _surprises(
         here = np.array([each.traits.known is known for each in residuals])
         mass = float(weights[here].sum())
         share = (float(weights[here] @ is_far[here]) + 2 * common) / (mass + 2)
-        at_least = max(at_least, share)
+        at_least = max(at_least, share, _LEAST_BY_SHEET if known is KnowledgeClass.DATA_SHEET else 0.0)
         shares[known.value] = at_least
     return shares
 

@@ -172,7 +172,7 @@ class Spread:
         return min(self.below * sigma, _LARGEST_LOG), min(self.above * sigma, _LARGEST_LOG)
 
     def apply(self, estimate: Estimate, traits: StepTraits, narrowing: float = 1.0) -> Estimate:
-        """An estimate at least as uncertain as sources differ, times the `narrowing` of the user's timings."""
+        """An estimate at least as uncertain as sources differ; the user's timings narrow that."""
         below, above = (narrowing * each for each in self.logs(traits))
         return estimate.at_least(1 - math.exp(-below), math.exp(above) - 1)
 
