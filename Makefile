@@ -7,7 +7,7 @@ SUITE ?=
 DATA ?= $(or $(FORETRAIN_DATA),../shared/datasets)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test tools coverage lint validate calibrate bench docs clean
+.PHONY: help setup demo test tools coverage lint validate spread calibrate bench docs clean
 
 help:  ## List the commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -41,6 +41,9 @@ coverage: setup tools  ## The tests again, with what they cover (half as fast)
 validate: setup  ## Accuracy on public measurements (SUITE=name for one; FORETRAIN_DATA names the data)
 	$(if $(SUITE),,$(BIN)/python scripts/refresh_offers.py --data $(DATA) --check)
 	$(BIN)/python -m validation $(if $(SUITE),--suite $(SUITE))
+
+spread: setup  ## Fit the intervals anew to the residuals of SUITE=transfer (run that first)
+	$(BIN)/python -m calibration.steps.spread build/transfer/residuals.csv
 
 calibrate: setup  ## Fit the shipped calibrations anew to the public measurements (an hour or two)
 	FORETRAIN_HOME=build/validation $(BIN)/python -m calibration --data $(DATA) --graphs build/timm_graphs

@@ -18,8 +18,14 @@ ROOT = Path(__file__).parents[1]
 REPORTS = ROOT / "validation" / "reports"
 DOCS = ROOT / "docs"
 IMAGES = DOCS / "images" / "accuracy"
+TRANSFER = "transfer"
+"""The suite that the overview opens with."""
+_LISTED = 4
+"""Targets of a suite in the overview; its page has all."""
 
 _INTRODUCTION = """# Accuracy
+
+{headline}
 
 This page compares foretrain's predictions with public measurements. The page behind each suite has all sets
 of cases, other methods on the same cases, and the largest errors.
@@ -76,11 +82,39 @@ def pages() -> dict[Path, str]:
 
 def _overview(declared: Sequence[Suite]) -> str:
     """All targets and findings, a table for each area."""
-    sections = [_INTRODUCTION.format(summary=_summary(declared))]
+    sections = [_INTRODUCTION.format(headline=_headline(declared), summary=_summary(declared))]
     for area, members in groupby(declared, key=lambda suite: suite.area):
         rows = (row for suite in members for row in _overview_rows(suite))
         sections.append("\n".join([f"## {area}\n", _HEADING, *rows]) + "\n")
     return "\n".join(sections)
+
+
+def _headline(declared: Sequence[Suite]) -> str:
+    """What to expect on sources that no fit saw, beside a napkin and the roofline."""
+    figures = {
+        (target.cases, target.method): target.figures
+        for suite in declared
+        if suite.id == TRANSFER
+        for target in suite.targets
+    }
+    sentences = []
+    for cases in ("a step on one GPU", "a step on many GPUs"):
+        ours = figures.get((cases, "foretrain"))
+        if ours is None:
+            continue
+        others = [
+            f"{name} {found.mean:.0%}"
+            for method, name in (("napkin", "a napkin (40 % of peak)"), ("roofline", "the roofline"))
+            if (found := figures.get((cases, method))) is not None
+        ]
+        beside = f"; {', '.join(others)}" if others else ""
+        inside = "" if ours.coverage is None else f"; the 80 % interval holds {ours.coverage:.0%}"
+        middle = ours.mean if ours.median is None else ours.median
+        sentences.append(f"- **{cases}: typically {middle:.0%} off** (mean {ours.mean:.0%}{beside}{inside})")
+    if not sentences:
+        return "Run `make validate SUITE=transfer` for the errors on sources that no fit saw."
+    link = "[sources of which no row was in any fit](accuracy/transfer.md)"
+    return f"On {link}:\n\n" + "\n".join(sentences)
 
 
 def _summary(declared: Sequence[Suite]) -> str:
@@ -91,7 +125,7 @@ def _summary(declared: Sequence[Suite]) -> str:
 
 def _overview_rows(suite: Suite) -> Iterator[str]:
     """The rows of a suite; the first carries its command, with a link to its page."""
-    for number, target in enumerate(suite.targets):
+    for number, target in enumerate(suite.targets[:_LISTED]):
         link = f"[`make validate SUITE={suite.id}`](accuracy/{suite.id}.md)" if number == 0 else ""
         yield f"| {link} | {' | '.join(_cells(target))} |"
 

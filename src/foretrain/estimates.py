@@ -6,6 +6,9 @@ parts of different sources err independently, so theirs add in quadrature:
 
     p50 = Σ value        p90 - p50 = √( Σ_source ( Σ_part above )² )        p50 - p10 likewise with below
 
+What all parts of an estimate have in common (another cluster, framework or driver than those measured) moves
+the whole sum: `common` holds these deviations, which are independent of those of the parts.
+
 Hidden parts are work that happens in the shadow of something longer (overlapped communication, a prefetch):
 listed, but not in the sum.
 """
@@ -74,11 +77,33 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class Deviation:
+    """Distances of p10 and p90 from the median, in the unit of the estimate."""
+
+    below: float = 0.0
+    above: float = 0.0
+
+    def __add__(self, other: Deviation) -> Deviation:
+        return Deviation(self.below + other.below, self.above + other.above)
+
+    def scale(self, factor: float) -> Deviation:
+        """Both, times a factor."""
+        return Deviation(self.below * factor, self.above * factor)
+
+
+NO_DEVIATION = Deviation()
+
+
+@dataclass(frozen=True, slots=True)
 class Estimate:
-    """A sum of parts in one unit. Build it from parts; combine with `+`, `scale`, `sequence`, `longest`."""
+    """A sum of parts in one unit. Build it from parts; combine with `+`, `scale`, `sequence`, `longest`.
+
+    `common` is what all parts deviate by together, beside the deviations of each.
+    """
 
     unit: str
     parts: tuple[Part, ...]
+    common: Deviation = NO_DEVIATION
 
     @property
     def visible(self) -> tuple[Part, ...]:
@@ -99,8 +124,8 @@ class Estimate:
     def quantiles(self) -> Quantiles:
         """p10, p50 and p90 of the sum."""
         p50 = self.value
-        below = _combined(self.visible, "below")
-        above = _combined(self.visible, "above")
+        below = math.hypot(_combined(self.visible, "below"), self.common.below)
+        above = math.hypot(_combined(self.visible, "above"), self.common.above)
         return Quantiles(max(0.0, min(p50, p50 - below)), p50, p50 + above)
 
     @property
@@ -115,7 +140,18 @@ class Estimate:
         """The same thing `factor` times over."""
         if not (math.isfinite(factor) and factor >= 0):
             raise ValueError(f"cannot scale an estimate by {factor}: give a finite factor of at least 0")
-        return Estimate(self.unit, tuple(part.scale(factor) for part in self.parts))
+        return Estimate(
+            self.unit, tuple(part.scale(factor) for part in self.parts), self.common.scale(factor)
+        )
+
+    def at_least(self, below: float, above: float) -> Estimate:
+        """The same parts, with `common` such that the sum deviates by at least these shares of its median."""
+        p50 = self.value
+        common = [
+            max(had, math.sqrt(max(0.0, (p50 * share) ** 2 - _combined(self.visible, side) ** 2)))
+            for side, share, had in (("below", below, self.common.below), ("above", above, self.common.above))
+        ]
+        return replace(self, common=Deviation(*common))
 
     def hide(self) -> Estimate:
         """The same parts, all in the shadow of something else."""
@@ -130,7 +166,10 @@ def sequence(estimates: Iterable[Estimate]) -> Estimate:
     units = {estimate.unit for estimate in listed}
     if len(units) > 1:
         raise ValueError(f"cannot add estimates in different units: {', '.join(sorted(units))}")
-    return Estimate(listed[0].unit, tuple(part for estimate in listed for part in estimate.parts))
+    common = NO_DEVIATION
+    for estimate in listed:
+        common = common + estimate.common
+    return Estimate(listed[0].unit, tuple(part for estimate in listed for part in estimate.parts), common)
 
 
 def longest(*estimates: Estimate) -> Estimate:
@@ -149,23 +188,24 @@ def longest(*estimates: Estimate) -> Estimate:
     floor = max(quantiles.p10 for quantiles in all_quantiles)
     ceiling = max(quantiles.p90 for quantiles in all_quantiles)
     narrowed = _narrow_below(winner, p50 - floor)
-    risk = math.sqrt(max(0.0, (ceiling - p50) ** 2 - _combined(winner.visible, "above") ** 2))
+    risk = math.sqrt(max(0.0, (ceiling - p50) ** 2 - (winner.quantiles.p90 - p50) ** 2))
     worst = max(losers, key=lambda estimate: estimate.quantiles.p90)
     extra = (
         (Part("overlap risk", 0.0, f"overlap with {worst.parts[0].name}", above=risk),) if risk > 0 else ()
     )
     shadow = tuple(part for loser in losers for part in loser.hide().parts)
-    return Estimate(winner.unit, (*narrowed.parts, *extra, *shadow))
+    return Estimate(winner.unit, (*narrowed.parts, *extra, *shadow), narrowed.common)
 
 
 def _narrow_below(estimate: Estimate, below: float) -> Estimate:
-    current = _combined(estimate.visible, "below")
+    current = math.hypot(_combined(estimate.visible, "below"), estimate.common.below)
     if current <= below or current == 0:
         return estimate
     factor = max(0.0, below) / current
     return Estimate(
         estimate.unit,
         tuple(part if part.hidden else replace(part, below=part.below * factor) for part in estimate.parts),
+        replace(estimate.common, below=estimate.common.below * factor),
     )
 
 

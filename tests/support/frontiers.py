@@ -124,6 +124,7 @@ def _plan(prediction: Prediction, job: Job, deadline: float, budget: float) -> P
             out_of_memory_probability=prediction.memory.out_of_memory_probability,
             state_bytes=job.saving.bytes,
             knowledge=prediction.knowledge,
+            knowledge_class=prediction.knowledge_class,
         ),
         seconds=job.seconds,
         usd=usd,

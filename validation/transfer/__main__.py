@@ -92,7 +92,7 @@ def _write(file: Path, judged: list) -> None:  # type: ignore[type-arg]
                  *((seconds.p10, seconds.p50, seconds.p90) if seconds else ("", "", "")),
                  each.napkin_seconds, each.roofline_seconds, each.case.memory_bytes,
                  *((memory.p10, memory.p50, memory.p90) if memory else ("", "", "")),
-                 each.knowledge, each.refusal]
+                 each.traits.known if each.traits else '', each.refusal]
             )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from foretrain.facts.hardware import hardware
 from foretrain.jobs.predict import JobPrediction
 from foretrain.prediction.memory.lifetimes import Part as MemoryPart
 from foretrain.prediction.operators.pricing import peak_flop_per_second
+from foretrain.prediction.spread import StepTraits
 from foretrain.serving import verbs
 from foretrain.serving.requests import PredictRequest, request_from
 from foretrain.workloads.readers import ModelSource
@@ -110,7 +111,7 @@ class Judged:
     roofline_seconds: float | None = None
     napkin_seconds: float | None = None
     memory: Quantiles | None = None
-    knowledge: str = ""
+    traits: StepTraits | None = None
     refusal: str = ""
 
     @property
@@ -153,7 +154,21 @@ def judge(case: TransferCase, with_roofline: bool = True) -> Judged:
         roofline_seconds=bound.step.seconds.p50 if isinstance(bound, JobPrediction) else None,
         napkin_seconds=napkin_seconds(case, answer),
         memory=_held(case, answer),
-        knowledge=str(answer.knowledge),
+        traits=_traits(case, answer),
+    )
+
+
+def _traits(case: TransferCase, answer: JobPrediction) -> StepTraits:
+    """What the spread of the step depends on, as the prediction had it."""
+    step = answer.step
+    return StepTraits(
+        answer.knowledge_class,
+        case.precision,
+        case.devices,
+        case.seq_len or 0,
+        case.is_compiled,
+        case.is_forward,
+        min(1.0, step.waiting_for_launches_seconds / step.seconds.p50),
     )
 
 

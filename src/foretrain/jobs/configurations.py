@@ -41,6 +41,7 @@ from foretrain.prediction.memory.estimate import (
 from foretrain.prediction.operators._base import Knowledge
 from foretrain.prediction.operators.catalogue import DEFAULT
 from foretrain.prediction.search.replicas import sharded_seconds
+from foretrain.prediction.spread import KnowledgeClass, surprise, traits_of
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.step.parallel import Environment
 from foretrain.prediction.stragglers import default_jitter, slowdown
@@ -87,6 +88,12 @@ class RunConfiguration:
     out_of_memory_probability: float
     state_bytes: float
     knowledge: Knowledge
+    knowledge_class: KnowledgeClass
+
+    @property
+    def reliability(self) -> float:
+        """The probability that the step fits into memory and that its interval means anything."""
+        return (1 - self.out_of_memory_probability) * (1 - surprise(self.knowledge_class))
 
     @property
     def steps(self) -> int:
@@ -426,6 +433,7 @@ def _estimated(space: ConfigurationSpace, hardware: Hardware, candidate: Candida
         out_of_memory_probability=chance_to_exceed(capacity_bytes(hardware.device), candidate.memory_bytes),
         state_bytes=table.state_bytes,
         knowledge=step.step.knowledge,
+        knowledge_class=traits_of(step.step.graph, step.step, hardware.device).known,
     )
 
 
@@ -521,4 +529,5 @@ def configuration_of(evaluation: Evaluation, steps: Steps) -> RunConfiguration:
         out_of_memory_probability=evaluation.out_of_memory_probability,
         state_bytes=checkpoint_bytes(evaluation.graph),
         knowledge=evaluation.step.priced.knowledge,
+        knowledge_class=evaluation.knowledge_class,
     )

@@ -86,6 +86,7 @@ class Plan:
             "memory_bytes": configuration.memory_bytes,
             "out_of_memory_probability": configuration.out_of_memory_probability,
             "knowledge": configuration.knowledge,
+            "knowledge_class": configuration.knowledge_class,
             "seconds": self.seconds,
             "usd": self.usd,
             "kwh": self.kwh,

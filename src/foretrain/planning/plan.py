@@ -200,7 +200,7 @@ def _select_and_verify(
             numbers(
                 [row.time.seconds for row in rows],
                 [row.usd for row in rows],
-                [1 - row.chosen.configuration.out_of_memory_probability for row in rows],
+                [row.chosen.configuration.reliability for row in rows],
             ),
             request.limits,
         )

@@ -15,6 +15,7 @@ from foretrain.prediction.advice.scaling_curve import ScalingCurve
 from foretrain.prediction.heterogeneous.report import BatchSplit
 from foretrain.prediction.memory.estimate import MemoryEstimate
 from foretrain.prediction.operators._base import Knowledge
+from foretrain.prediction.spread import KnowledgeClass
 from foretrain.prediction.step.parallel import Traffic
 from foretrain.prediction.step.throughput import Throughput
 from foretrain.prediction.timeline import Timeline
@@ -156,6 +157,7 @@ class Prediction(Answer):
     throughput: Throughput
     memory: MemoryAnswer
     knowledge: Knowledge
+    knowledge_class: KnowledgeClass
     bottleneck: Bottleneck
     coverage: Coverage
     parallelism: ParallelismReport
@@ -179,8 +181,8 @@ class Prediction(Answer):
             **{
                 name: encode(getattr(self, name))
                 for name in (
-                    "knowledge", "step", "throughput", "memory", "bottleneck", "parallelism", "split",
-                    "coverage", "sources", "notes",
+                    "knowledge", "knowledge_class", "step", "throughput", "memory", "bottleneck",
+                    "parallelism", "split", "coverage", "sources", "notes",
                 )
             },
         }  # fmt: skip
@@ -196,7 +198,7 @@ class Prediction(Answer):
             (
                 "step",
                 f"{format_duration(step.p50)} (80 % between {format_duration(step.p10)} and "
-                f"{format_duration(step.p90)}), {self.knowledge}",
+                f"{format_duration(step.p90)}), {self.knowledge_class.sentence}",
             ),
             ("throughput", throughput),
             ("memory", f"{format_bytes(memory.bytes.p50)} of {format_bytes(memory.capacity_bytes)}, {fits}"),

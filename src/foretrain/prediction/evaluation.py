@@ -14,6 +14,7 @@ from foretrain.prediction.memory.estimate import (
     out_of_memory_probability,
 )
 from foretrain.prediction.scenario import StepConfiguration, StepContext
+from foretrain.prediction.spread import KnowledgeClass, StepTraits, traits_of, with_spread
 from foretrain.prediction.step.calibrated_workers import calibrated_step
 from foretrain.prediction.step.input_pipeline import InputPipeline, input_pipeline
 from foretrain.prediction.step.offload import offload_estimate, paging_estimate
@@ -47,6 +48,11 @@ class Evaluation:
     def seconds(self) -> float:
         """The median of a step."""
         return self.total.value
+
+    @property
+    def knowledge_class(self) -> KnowledgeClass:
+        """How well the device is known in this precision."""
+        return _traits(self.context, self.configuration, self.graph, self.step).known
 
     @property
     def samples_per_second(self) -> float:
@@ -132,7 +138,8 @@ def evaluation_of(
     step = max(computing, input) where loading overlaps training, their sum where it does not.
     """
     loading = _loading(context, configuration, graph)
-    total = step.estimate
+    traits = _traits(context, configuration, graph, step)
+    total = with_spread(step.estimate, step.priced, traits, context.environment.device)
     if configuration.layout.servers is None and not step.includes_waits:  # servers have waited already
         total = with_slowest(total, configuration.layout.devices, context.jitter)
     layout, device = configuration.layout, context.environment.device
@@ -146,6 +153,14 @@ def evaluation_of(
         return evaluation
     paging = paging_estimate(evaluation.memory.paged_out_bytes, device)
     return replace(evaluation, total=sequence((total, paging))) if paging.parts else evaluation
+
+
+def _traits(
+    context: StepContext, configuration: StepConfiguration, graph: Graph, step: ParallelStep
+) -> StepTraits:
+    seconds = step.estimate.value
+    share = step.run.waiting_seconds / seconds if seconds else 0.0
+    return traits_of(graph, step.priced, context.environment.device, configuration.layout.devices, share)
 
 
 def _loading(context: StepContext, configuration: StepConfiguration, graph: Graph) -> InputPipeline:

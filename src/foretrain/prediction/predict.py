@@ -51,6 +51,7 @@ from foretrain.prediction.scenario import (
     step_context,
 )
 from foretrain.prediction.search.search import Ranking, search
+from foretrain.prediction.spread import KnowledgeClass
 from foretrain.prediction.step.throughput import Throughput
 from foretrain.prediction.strategies.catalogue import AUTO, layout_of
 from foretrain.prediction.strategies.mixed_precision import PRECISION, WEIGHTS, fixed_precision, on_devices
@@ -163,6 +164,7 @@ class _Result:
     global_batch: int
     largest_batch: int
     knowledge: Knowledge
+    known: KnowledgeClass
     modelled_share: float
     bottleneck: Bottleneck
     network: Network
@@ -191,6 +193,7 @@ def _of_evaluation(scenario: Scenario, now: Evaluation, ranking: Ranking | None 
         global_batch=now.configuration.global_batch,
         largest_batch=largest,
         knowledge=now.step.priced.knowledge,
+        known=now.knowledge_class,
         modelled_share=now.step.modelled_share,
         bottleneck=bottleneck(now, changes, scaling),
         network=now.context.environment.network,
@@ -219,6 +222,7 @@ def _of_split(split: SplitStep) -> _Result:
         knowledge=min(
             (each.step.priced.knowledge for each in division.evaluations), key=_LEAST_KNOWN_FIRST.index
         ),
+        known=max((each.knowledge_class for each in division.evaluations), key=list(KnowledgeClass).index),
         modelled_share=min(each.step.modelled_share for each in division.evaluations),
         bottleneck=replace(limit, advice=split.advice),
         network=division.network,
@@ -251,6 +255,7 @@ def _answer(scenario: Scenario, result: _Result) -> Prediction:
         throughput=result.throughput,
         memory=memory,
         knowledge=result.knowledge,
+        knowledge_class=result.known,
         bottleneck=result.bottleneck,
         coverage=Coverage(result.modelled_share, pace.step.unmodelled),
         parallelism=_report(result),

@@ -133,7 +133,8 @@ class PricedStep:
     """The operators of a step with device time and launch time.
 
     `whole` is the confidence of a step of which only the total is known: its time is divided over the
-    operators in proportion to the roofline.
+    operators in proportion to the roofline. `is_shipped`: priced by the default models, whose spread between
+    sources is known.
     """
 
     graph: Graph
@@ -142,6 +143,7 @@ class PricedStep:
     host: HostModel
     evidence: TimingEvidence | None = None
     whole: Confidence | None = None
+    is_shipped: bool = False
 
     @property
     def is_whole(self) -> bool:

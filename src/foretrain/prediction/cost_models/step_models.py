@@ -88,7 +88,8 @@ class OperatorCostModel(CostModel):
         corrections = [
             mixed_precision.correction(graph, device) if is_corrected else None for graph in graphs
         ]
-        return price_steps(graphs, device, models, self.host or self._host(device), corrections)
+        steps = price_steps(graphs, device, models, self.host or self._host(device), corrections)
+        return tuple(replace(step, is_shipped=is_corrected) for step in steps)
 
     def _host(self, device: Device) -> HostModel:
         is_launched = self.choice == DEFAULT and device.kind != "cpu"

@@ -28,6 +28,7 @@ from foretrain.prediction.collectives.network import Network
 from foretrain.prediction.cost_models.priced_step import PricedStep, call_times, kind_parts, waiting_part
 from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.search.sketch import exposed_seconds
+from foretrain.prediction.spread import traits_of, with_spread
 from foretrain.prediction.step.input_pipeline import InputPipeline
 from foretrain.prediction.step.parallel import EXPOSED, Environment
 from foretrain.prediction.stragglers import with_slowest
@@ -141,7 +142,10 @@ class ReplicaStep:
             parts.append(Part(EXPOSED, exposed, cost.source, below, exposed * max(cost.p90 - 1, 0.0)))
         if waiting > 0:
             parts.append(waiting_part(waiting, self.step.host))
-        total = with_slowest(Estimate("s", tuple(parts)), group.devices, jitter)
+        plain = Estimate("s", tuple(parts))
+        share = waiting / plain.value if plain.value else 0.0
+        traits = traits_of(self.step.graph, self.step, self.device, group.devices, share)
+        total = with_slowest(with_spread(plain, self.step, traits, self.device), group.devices, jitter)
         if loading is None or not loading.estimate.parts:
             return total
         return longest(total, loading.estimate) if loading.overlaps else sequence((total, loading.estimate))

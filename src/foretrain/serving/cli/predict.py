@@ -169,7 +169,7 @@ def _show_step(prediction: Prediction) -> None:
     seconds = step.seconds
     print_line(
         f"Step: {format_duration(seconds.p50)} (80 % between {format_duration(seconds.p10)} and "
-        f"{format_duration(seconds.p90)}), {prediction.knowledge}",
+        f"{format_duration(seconds.p90)}), {prediction.knowledge_class.sentence}",
         "cyan",
     )
     times = {

@@ -54,7 +54,7 @@ def step_section(prediction: Prediction) -> Markup:
         "Where a step's time goes",
         stacked_bar(stack, format_duration),
         paragraph(
-            f"{speed}, {percent(throughput.mfu, 1)} of the devices' arithmetic; {prediction.knowledge}. "
+            f"{speed}, {percent(throughput.mfu, 1)} of the devices' arithmetic; {prediction.knowledge_class.sentence}. "
             f"{sentence(prediction.bottleneck.verdict)}"
         ),
         _unmodelled(prediction),
