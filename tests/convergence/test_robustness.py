@@ -160,3 +160,12 @@ def test_a_folder_says_which_file_was_read(tmp_path: Path) -> None:
     )
     (tmp_path / "trainer_state.json").write_text(f'{{"log_history": [{entries}], "max_steps": 9000}}')
     assert converge(LogRequest(tmp_path, "loss=0.45")).notes[0] == "read trainer_state.json"
+
+
+def test_a_run_that_diverged_has_no_finite_forecast() -> None:
+    steps = np.arange(1.0, 21.0)
+    values = np.append(3.0 / np.sqrt(steps[:15]), np.full(5, np.inf))
+    answer = forecast(ConvergenceRequest(curve_of(steps, values, "loss"), Target("loss", 0.5)))
+    assert answer.final_value.p10 == math.inf
+    assert dict(answer.summary())["final value"] == "no finite forecast"
+    assert "diverged" in answer.verdict

@@ -159,7 +159,7 @@ class Convergence(Answer):
             ("target", str(self.target)),
             (f"{self.unit}s", when),
             ("probability", f"{self.probability:.0%} by {self.unit} {self.final_step:,.0f}"),
-            ("final value", f"{value.p50:.4g} (80 % between {value.p10:.4g} and {value.p90:.4g})"),
+            ("final value", _written(value)),
             ("verdict", self.verdict),
         )
 
@@ -168,6 +168,12 @@ class Convergence(Answer):
         if step <= self.seen_steps:
             return float(np.interp(step, self.log.steps, self.log.values))
         return float(np.interp(step, self.fan.steps, self.fan.p50))
+
+
+def _written(value: Quantiles) -> str:
+    if not math.isfinite(value.p50):
+        return "no finite forecast"
+    return f"{value.p50:.4g} (80 % between {value.p10:.4g} and {value.p90:.4g})"
 
 
 @dataclass(frozen=True)
@@ -210,7 +216,7 @@ def forecast(request: ConvergenceRequest) -> Convergence:
         reaches=reaches,
         steps=quantiles,
         method=_BY_PLAN if plan > CHANCE else _method(fitted, by_runs is not None, share, math.isfinite(met)),
-        final_value=both.values[-1],
+        final_value=_final_value(both, diagnosis, curve.direction),
         final_step=end,
         probability=chance,
         target=request.target,
@@ -228,6 +234,14 @@ def forecast(request: ConvergenceRequest) -> Convergence:
         log=SeenPoints(tuple(raw.steps.tolist()), tuple(raw.values.tolist())),
         condition=diagnosis.condition,
     )
+
+
+def _final_value(both: _Half, diagnosis: Diagnosis, direction: Direction) -> Quantiles:
+    """The value at the end; infinitely bad for a run that diverged or is diverging: no curve foresees it."""
+    if diagnosis.condition in (Condition.DIVERGED, Condition.DIVERGING):
+        worst = direction.sign * math.inf
+        return Quantiles(worst, worst, worst)
+    return both.values[-1]
 
 
 def _when(met: float, both: _Half, diagnosis: Diagnosis) -> tuple[Quantiles, float]:
