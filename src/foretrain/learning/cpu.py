@@ -98,7 +98,7 @@ def _fit(group: Sequence[TimedWork], cache_bytes: float, fresh: float) -> Family
     mapping = fresh_bytes(works) * fresh
     rest = np.maximum(times - mapping, _LEAST_SHARE * times)
     coefficients = relative_fit(columns, rest)
-    ratio = times / (_left_out(columns, rest, coefficients) + mapping)
+    ratio = times / (left_out_seconds(columns, rest, coefficients) + mapping)
     p10, p90 = _robust_quantiles(ratio)
     return FamilyFit(
         seconds_per={name: float(each) for name, each in zip(names, coefficients, strict=True) if each > 0},
@@ -117,19 +117,19 @@ def _robust_quantiles(ratio: Floats) -> tuple[float, float]:
     return math.exp(middle - _P90 * deviation), math.exp(middle + _P90 * deviation)
 
 
-def _left_out(columns: Floats, times: Floats, coefficients: Floats) -> Floats:
+def left_out_seconds(columns: Floats, times: Floats, coefficients: Floats) -> Floats:
     """Each time as predicted by a fit to all the others; by the fit itself where there are too few.
 
-    None is below the shortest of the others, as every operator takes at least its call: a fit to others
+    None is far below the shortest of the others, as every operator takes at least a call: a fit to others
     whose terms this one does not share would say that it takes no time, which has no logarithm.
     """
     if len(times) <= _FEWEST_LEFT:
-        return np.maximum(columns @ coefficients, times.min())
+        return np.maximum(columns @ coefficients, _LEAST_SHARE * times.min())
     predicted = np.empty(len(times))
     for row in range(len(times)):
         others = np.arange(len(times)) != row
         fitted = columns[row] @ relative_fit(columns[others], times[others])
-        predicted[row] = max(fitted, times[others].min())
+        predicted[row] = max(fitted, _LEAST_SHARE * times[others].min())
     return predicted
 
 
