@@ -116,7 +116,7 @@ def _hash(*parts: object) -> int:
 
 
 def _sample(items: Iterable[object], most: int) -> list:  # type: ignore[type-arg]
-    """At most so many, in an order fixed by their content alone."""
+    """At most `most` items, in an order fixed by their content alone."""
     return sorted(items, key=_hash)[:most]
 
 

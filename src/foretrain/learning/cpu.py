@@ -161,7 +161,7 @@ def check_believable(calibration: CpuCalibration, timed: Sequence[TimedWork]) ->
         raise BackendFailed(
             f"the calibration was not kept: it predicts operators that were left out of it {left_out:,.0%} "
             f"off, and may be {most:.0%} off at most (this machine's best rates alone: {alone:.0%}). "
-            "Something else used the machine while it was timed: stop it, or measure longer with --seconds"
+            "Something else used the machine while it was timed: stop it, or measure longer (`seconds`)"
         )
 
 

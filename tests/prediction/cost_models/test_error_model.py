@@ -38,13 +38,13 @@ def test_without_timings_nothing_is_known() -> None:
     assert (posterior.mean, posterior.variance, posterior.narrowing) == (0.0, pytest.approx(0.03), 1.0)
 
 
-def test_the_setup_moves_first_and_by_what_one_timing_can_tell() -> None:
+def test_the_setup_moves_first_and_is_shrunk() -> None:
     """Another model on another device shares the set-up alone: 0.02 of 0.02 + 0.02."""
     known = TimedErrors([timed("a", "t4", 0.1)], Variances(setup=0.02, own=0.02))
     assert known.posterior(timed("b", "v100", 0.0)).mean == pytest.approx(0.05)
 
 
-def test_more_timings_tell_more() -> None:
+def test_more_timings_are_shrunk_less() -> None:
     """n timings: n 0.02 / (n 0.02 + 0.02) of their mean."""
     for count in (1, 3, 9):
         steps = [timed(f"m{place}", "t4", 0.1) for place in range(count)]

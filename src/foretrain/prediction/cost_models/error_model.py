@@ -46,7 +46,7 @@ from foretrain.workloads.ops import Kind
 
 _FREEDOM = 4.0
 _ROUNDS = 100
-_SETTLED = 1e-10
+_CONVERGED = 1e-10
 _SAME_SIZE = 1e-3
 """Difference of the logarithms of two predictions within which they are of the same configuration."""
 _OCTAVE = math.log(2.0)
@@ -241,9 +241,9 @@ class TimedErrors:
             uncertain = np.diag(self._between - gain @ self._between)
             squares = off**2 + np.maximum(uncertain, 0.0)
             new = own * np.maximum(1.0, (_FREEDOM + squares / own) / (_FREEDOM + 1))
-            settled = bool(np.all(np.abs(new / each - 1) < _SETTLED))
+            converged = bool(np.all(np.abs(new / each - 1) < _CONVERGED))
             each = new
-            if settled:
+            if converged:
                 break
         return each
 

@@ -2,7 +2,7 @@
 
 Timings and their predictions are kept in the user's folder. What they say about other steps is the model of
 `error_model`: the user's set-up first (one factor for host, framework and cluster), then device, precision,
-options and model, each as far as one timing can tell. Single kernels are corrected by profiles alone
+options and model, each as far as one timing is informative. Single kernels are corrected by profiles alone
 (`kind_corrections`). A step that was itself timed takes its own time.
 """
 
