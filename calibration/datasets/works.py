@@ -79,3 +79,70 @@ class Convolution:
         }[direction]
         flop = 2.0 * self.batch * out_height * out_width * self.out_channels * depth
         return Work(Kind.CONVOLUTION, direction, dims, dtype, flop, read, write)
+
+
+def attention(
+    batch: int,
+    lengths: tuple[int, int],
+    heads: tuple[int, int],
+    widths: tuple[int, int],
+    *,
+    direction: Direction,
+    dtype: str,
+    is_causal: bool,
+    window: int = 0,
+) -> Work:
+    """Fused attention: `lengths` of queries and keys, `heads` of queries and keys, `widths` of key and value.
+
+    FLOP are those that the mask leaves: half if causal, the window if that is shorter.
+    """
+    (queries, keys), (many, kv_heads), (head, value_head) = lengths, heads, widths
+    is_forward, item = direction is Direction.FORWARD, _ITEM_BYTES[dtype]
+    dims = {
+        "batch": batch,
+        "heads": many,
+        "kv_heads": kv_heads,
+        "queries": queries,
+        "keys": keys,
+        "head": head,
+        "value_head": value_head,
+        "causal": int(is_causal),
+        "flash": 1,
+    }
+    if window:
+        dims["window"] = window
+    left = keys / 2 if is_causal else keys
+    left = min(left, window) if window else left
+    products = head + value_head if is_forward else 3 * head + 2 * value_head
+    flop = 2.0 * batch * many * queries * left * products
+    query, result = queries * many * head, queries * many * value_head
+    key_value = keys * kv_heads * (head + value_head)
+    # Backward reads result and gradient too, and writes the gradients of queries, keys and values.
+    read = query + key_value + (0 if is_forward else 2 * result)
+    write = result if is_forward else query + key_value
+    return Work(
+        Kind.ATTENTION, direction, dims, dtype, flop, float(batch * item * read), float(batch * item * write)
+    )
+
+
+def norm(rows: int, width: int, direction: Direction, dtype: str, has_mean: bool) -> Work:
+    """A layer norm (`has_mean`) or RMS norm over rows, as the tracing rules describe it."""
+    item = _ITEM_BYTES[dtype]
+    tensor, statistics = item * rows * width, 4 * rows * (2 if has_mean else 1)
+    weights = item * width * (2 if has_mean else 1)
+    if direction is Direction.FORWARD:
+        read, write = tensor + weights, tensor + statistics
+    else:
+        read, write = 2 * tensor + statistics + weights, tensor + weights
+    dims = {"rows": rows, "length": width, "over_batch": 0}
+    flop = 5.0 * rows * width
+    return Work(Kind.NORMALISATION, direction, dims, dtype, flop, float(read), float(write))
+
+
+def stream(
+    kind: Kind, direction: Direction, rows: int, length: int, reads: int, dtype: str = "float16"
+) -> Work:
+    """A pointwise kernel or softmax: some tensors read, one written."""
+    tensor = float(_ITEM_BYTES[dtype] * rows * length)
+    dims = {"rows": rows, "length": length} if kind is Kind.SOFTMAX else {"elements": rows * length}
+    return Work(kind, direction, dims, dtype, float(rows * length), reads * tensor, tensor)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.datasets import aiconfigurator, neusight
+from calibration.datasets import aiconfigurator, cudnn_frontend, neusight
 from calibration.datasets.measurements import Measurements
 from calibration.files import data_used, spread
 from calibration.kernels.harness import floors, observed
@@ -34,6 +34,7 @@ from foretrain.prediction.operators.streaming import (
     stream_seconds,
     streams,
 )
+from foretrain.workloads.ops import Direction
 
 _HARNESSES = ("elementwise", "softmax", "norm")
 _HARNESS_OF_PATTERN = np.array([_HARNESSES.index(group) for group in GROUPS])
@@ -42,6 +43,8 @@ _LARGE_BYTES = 1e6
 _PER_PATTERN = 500
 _TYPICAL_ROW_CYCLES = 3000.0
 FOLDS = 3
+_LARGE_NORM_BYTES = 3e7
+_TYPICAL_COLUMN_BYTES = 12.0
 _WELL_ABOVE = 2.0
 _KIND_OF_LABEL = {"softmax": "softmax", "ln": "normalisation"}
 
@@ -118,6 +121,36 @@ def fit(parts: Sequence[Sample], start_cycles: float, correct: bool = True) -> S
         corrections={name: one.corrections[name] for name, one in own.items()},
         before_on={name: one.before_on[name] for name, one in own.items()},
     )
+
+
+def fit_columns(data: Path, constants: StreamConstants) -> StreamConstants:
+    """The constants with the bytes in flight of sums over columns: from backward norms on fast memory.
+
+    Everything else stays as fitted; GPUs count equally. Slower memory says nothing about this limit.
+    """
+    norms = cudnn_frontend.read_norms(data)
+    is_backward = np.array([work.direction is not Direction.FORWARD for work in norms.works], bool)
+    large = norms.where(is_backward & (norms.table.bytes > _LARGE_NORM_BYTES))
+    parts = [
+        (target, streams(large.table.rows(here), target), large.seconds[here])
+        for name in large.devices
+        for target, here in ((device(name), large.device_ids == name),)
+    ]
+    known = calibration()
+
+    def at(x: Floats) -> StreamConstants:
+        return replace(constants, column_bytes=float(np.exp(x[0])))
+
+    def residuals(x: Floats) -> Floats:
+        return np.concatenate(
+            [
+                np.log(stream_seconds(columns, target, known.share(target), at(x)) / seconds)
+                / np.sqrt(len(seconds))
+                for target, columns, seconds in parts
+            ]
+        )
+
+    return at(minimise(residuals, np.log(np.array([_TYPICAL_COLUMN_BYTES]))))
 
 
 def _sigmoid(x: Floats) -> Floats:
@@ -259,11 +292,12 @@ def calibrate(data: Path) -> Mapping[str, Any]:
     return {
         "model": "streaming",
         "data": data_used([measurements]),
+        "column_bytes_from": data_used([cudnn_frontend.read_norms(data)])[0],
         "residuals_of": "measured / predicted, of times twice the harness floor or more; "
         "seen: by shape, unseen: by GPU left out",
         "residuals": residuals,
         "harness_share_before_kernel": list(learned.before),
-        "constants": asdict(learned.constants),
+        "constants": asdict(fit_columns(data, learned.constants)),
         "delivered_share": dict(learned.shares),
         "corrections": {name: {g: list(p) for g, p in c.items()} for name, c in learned.corrections.items()},
     }

@@ -22,7 +22,7 @@ from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.step.throughput import Throughput, model_flop
 from foretrain.workloads.workload import Workload, traced
 
-HOST = HostModel(1e-5, 1e-5, 1e-5, 1e-6, 1e-6, 0.5, p10=0.8, p90=1.2, source="a host")
+HOST = HostModel(1e-5, 0.0, 1e-5, 1e-5, 0.0, 5e-6, 0.0, 1e-5, p10=0.8, p90=1.2, source="a host")
 IMAGES = workload("mnist-cnn", batch=100)
 TEXT = workload("gpt2", batch=2, seq_len=64)
 TEXT_GRAPH = traced(TEXT)
@@ -119,7 +119,7 @@ def test_a_device_that_was_measured_is_calibrated_and_another_is_not(on: str, kn
 
 
 def test_a_slow_host_shows_in_the_step_and_the_verdict() -> None:
-    slow = HostModel(1e-2, 1e-2, 1e-2, 0.0, 0.0, 0.5, p10=1.0, p90=1.0, source="a slow host")
+    slow = HostModel(1e-2, 0.0, 1e-2, 1e-2, 0.0, 5e-3, 0.0, 1e-2, p10=1.0, p90=1.0, source="a slow host")
     answer = prediction_of(OperatorCostModel("foretrain", slow))
     assert answer.bottleneck.kind is Limit.LAUNCH
     assert answer.step.parts[0].name == "waiting for launches"

@@ -1,16 +1,23 @@
 """Fusing conserves the model's work; grouping conserves its operators."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
+import torch
 from tests.support.small_models import MODELS, graph
 
 from foretrain.errors import InvalidRequest
+from foretrain.workloads.example import Example
 from foretrain.workloads.family import Axis, family
-from foretrain.workloads.fusion import FUSED, fuse, fused, fusion, is_fused, unfused
+from foretrain.workloads.fusion import FUSED, fuse, fused, fusion, is_fused, runs_channels_last, unfused
 from foretrain.workloads.graph import Graph, Nature
 from foretrain.workloads.grouping import group, nodes_in_proportion
 from foretrain.workloads.ops import MATRIX_KINDS
+from foretrain.workloads.options import StepOptions
 from foretrain.workloads.rules import operators
+from foretrain.workloads.tracing.step import trace
 
 
 def matrix_flop(traced: Graph) -> float:
@@ -107,3 +114,84 @@ def test_proportional_grouping_grows_with_the_logarithm() -> None:
     assert nodes_in_proportion([3]) == 3
     with pytest.raises(InvalidRequest):
         nodes_in_proportion([])
+
+
+def compile_forward(forward: Callable[..., Any], **layers: torch.nn.Module) -> Graph:
+    """The fused forward pass of layers on a batch of 4 samples of 8 features, or 4 images of 8 x 16 x 16."""
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            for name, layer in layers.items():
+                self.add_module(name, layer)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return forward(self, x)
+
+    is_image = any(isinstance(layer, torch.nn.Conv2d) for layer in layers.values())
+    inputs = torch.empty((4, 8, 16, 16) if is_image else (4, 8))
+    example = Example(Model(), (inputs,), loss=None, samples=4)
+    return fuse(trace(example, StepOptions(optimizer=None, forward_only=True)))
+
+
+def kernels_of(compiled: Graph) -> list[list[str]]:
+    return [call.settings["fused"] for call in compiled.calls if call.name == FUSED]
+
+
+def test_a_kernel_waits_for_its_reader_behind_a_product() -> None:
+    compiled = compile_forward(
+        lambda m, x: (torch.sigmoid(m.one(x)) + m.two(x)).sum(),
+        one=torch.nn.Linear(8, 8),
+        two=torch.nn.Linear(8, 8),
+    )
+    assert kernels_of(compiled) == [["aten.sigmoid", "aten.add", "aten.sum"]]
+
+
+def test_a_kernel_whose_result_a_product_reads_does_not_wait() -> None:
+    def forward(m: Any, x: torch.Tensor) -> torch.Tensor:
+        gate = torch.sigmoid(m.one(x))
+        return (gate + m.two(gate)).sum()
+
+    compiled = compile_forward(forward, one=torch.nn.Linear(8, 8), two=torch.nn.Linear(8, 8))
+    names = [call.name for call in compiled.calls if call.nature is not Nature.VIEW]
+    assert names == ["aten.addmm", "aten.sigmoid", "aten.addmm", FUSED]
+    assert kernels_of(compiled) == [["aten.add", "aten.sum"]]
+
+
+def test_pooling_reads_what_was_stored_and_is_fused_with_its_readers() -> None:
+    compiled = compile_forward(
+        lambda m, x: torch.tanh(torch.nn.functional.avg_pool2d(torch.relu(m.one(x)) * 2, 2)).sum(),
+        one=torch.nn.Conv2d(8, 8, 3),
+    )
+    assert kernels_of(compiled) == [
+        ["aten.relu", "aten.mul"],
+        ["aten.avg_pool2d", "aten.tanh", "aten.sum"],
+    ]
+
+
+def test_a_kernel_reads_only_the_part_of_a_tensor_that_it_uses() -> None:
+    compiled = compile_forward(
+        lambda m, x: torch.tanh(torch.sigmoid(m.one(x)[:, :2])).sum(), one=torch.nn.Linear(8, 8)
+    )
+    (work,) = [op.work for op in operators(compiled) if op.name == FUSED]
+    assert work.read_bytes == 4 * 2 * 4  # 4 samples, 2 of 8 features
+
+
+@pytest.mark.parametrize(
+    ("channels", "groups", "in_training", "expected"),
+    [(128, 1, True, True), (64, 1, True, False), (64, 1, False, True), (128, 4, True, False),
+     (128, 4, False, False), (128, 128, True, True)],
+)  # fmt: skip
+def test_channels_last_by_the_heuristics_of_the_compiler(
+    channels: int, groups: int, in_training: bool, expected: bool
+) -> None:
+    layer = torch.nn.Conv2d(channels, channels, 3, groups=groups)
+    example = Example(layer, (torch.empty(2, channels, 8, 8),), loss=torch.sum, samples=2)
+    traced = trace(example, StepOptions(optimizer=None, forward_only=not in_training))
+    assert runs_channels_last(traced) is expected
+    laid_out = [call.settings.get("channels_last") for call in fuse(traced).calls if "convol" in call.name]
+    assert laid_out == [expected or None] * len(laid_out)
+
+
+def test_a_language_model_has_no_layout_to_choose() -> None:
+    assert not runs_channels_last(graph("mlp"))

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 from foretrain.errors import ForetrainError, InvalidRequest, UnknownName
+from foretrain.prediction.memory.lifetimes import saved_bytes
 from foretrain.workloads.example import Example
 from foretrain.workloads.graph import Graph, Phase, Role
 from foretrain.workloads.lora import LoraOptions, apply_lora, parse_lora
-from foretrain.workloads.lora_layers import DoraLinear, FourBitLinear, LoraLinear
+from foretrain.workloads.lora_layers import DoraLinear, FourBitLinear, FourBitStack, LoraLinear
 from foretrain.workloads.options import StepOptions
 from foretrain.workloads.rules import operators, unknown_names
 from foretrain.workloads.tracing.step import trace
@@ -249,3 +250,91 @@ def test_double_quantisation_stores_a_byte_for_each_scale_and_one_scale_for_256_
     assert parse_lora("r=4,quantised,double").double
     with pytest.raises(InvalidRequest, match="add quantised"):
         parse_lora("r=4,double")
+
+
+def test_adapters_may_have_the_precision_of_the_base() -> None:
+    for half, dtype in ((False, "float32"), (True, "bfloat16")):
+        graph = graph_of(LoraOptions(8, ("q_proj",), half=half), "bf16", "bf16")
+        trained = {graph.specs[b.spec].dtype for b in graph.buffers if b.name in graph.trained_names}
+        assert dtype in trained
+        assert (("float32" in trained) is False) is half
+    assert parse_lora("r=8,half").half
+
+
+class Experts(nn.Module):
+    """Two experts whose weights are one tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down = nn.Parameter(torch.empty(2, WIDTH, WIDTH))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.bmm(x.expand(2, -1, -1), self.down.transpose(-2, -1)).sum(0)
+
+
+class Mixture(nn.Module):
+    """A projection, experts, and an output layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q_proj = nn.Linear(WIDTH, WIDTH)
+        self.experts = Experts()
+        self.head = nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.head(self.experts(self.q_proj(x)))
+        return result
+
+
+def test_experts_stored_together_are_quantised_and_never_kept_dequantised() -> None:
+    with torch.device("meta"):
+        module, inputs = Mixture(), torch.rand(4, WIDTH)
+    adapted = apply_lora(module, LoraOptions(8, quantised=True))
+    assert isinstance(module.experts.get_submodule("down"), FourBitStack)
+    graph = trace(Example(adapted, (inputs,), torch.sum, samples=4), StepOptions())
+    weights = 2 * WIDTH * WIDTH
+    sizes = {buffer.name: graph.specs[buffer.spec].bytes for buffer in graph.buffers}
+    assert sizes["experts.down.packed"] + sizes["experts.down.scales"] == weights // 2 + weights // 64 * 4
+    made = [
+        call.phase for call in graph.calls if call.name == "foretrain.dequantise" and "experts" in call.module
+    ]
+    assert made == [Phase.FORWARD, Phase.BACKWARD]
+    forward = sum(call.phase is Phase.FORWARD for call in graph.calls)
+    kept = [b for b in graph.buffers if b.role is Role.ACTIVATION and b.born < forward <= b.dies]
+    assert all(graph.specs[buffer.spec].elements < weights for buffer in kept)
+
+
+class ComposedGelu(nn.Module):
+    """`gelu_new` of transformers: five operators, of which autograd keeps four tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q_proj = nn.Linear(WIDTH, WIDTH)
+        self.head = nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.q_proj(x)
+        x = 0.5 * x * (1.0 + torch.tanh(0.7979 * (x + 0.044715 * torch.pow(x, 3.0))))
+        result: torch.Tensor = self.head(x)
+        return result
+
+
+def test_a_composed_activation_keeps_what_autograd_keeps() -> None:
+    module = apply_lora(ComposedGelu(), LoraOptions(8))
+    weights = {parameter.untyped_storage().data_ptr() for parameter in module.parameters()}
+    inputs, kept = torch.rand(4, WIDTH), dict[int, int]()
+
+    alive: list[torch.Tensor] = []
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        alive.append(tensor)  # no storage is used again while it is counted
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights and storage.data_ptr() != inputs.untyped_storage().data_ptr():
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        module(inputs).sum()
+    graph = trace(Example(module, (inputs,), torch.sum, samples=4), StepOptions())
+    assert saved_bytes(graph) == sum(kept.values()) + 4  # and the loss
+    assert sum(size == inputs.nbytes for size in kept.values()) == 4

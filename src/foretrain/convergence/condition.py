@@ -9,6 +9,7 @@ from enum import StrEnum
 import numpy as np
 
 from foretrain.convergence.curves import Curve, trend
+from foretrain.ties import ROUNDING
 
 _HELD_OUT = re.compile(r"val|eval|test|dev|held", re.I)
 _RECENT = 0.75
@@ -52,13 +53,14 @@ def diagnose(curve: Curve) -> Diagnosis:
     healthy = Diagnosis(Condition.IMPROVING, curve.last_step, "")
     smooth = trend(curve)
     falling = curve.direction.sign * smooth
-    place = int(np.argmin(falling))
+    # of values as good as the best the latest counts: a plateau is no loss
+    place = int(np.flatnonzero(falling <= falling.min() + ROUNDING * np.abs(falling).max())[-1])
     if place >= _RECENT * (len(falling) - 1):
         return healthy
     lost = float(falling[-1] - falling[place])
     noise = 1.4826 * float(np.median(np.abs(curve.values - smooth)))
     progress = float(falling[0] - falling[place])
-    if lost <= max(_NOISES * noise, _PROGRESS * progress):
+    if lost <= (1 + ROUNDING) * max(_NOISES * noise, _PROGRESS * progress):
         return healthy
     is_held_out = bool(_HELD_OUT.search(curve.metric))
     condition = Condition.OVERFITTING if is_held_out else Condition.DIVERGING

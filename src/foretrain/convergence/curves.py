@@ -13,6 +13,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from foretrain.errors import InvalidRequest
+from foretrain.ties import ROUNDING
 
 Floats = NDArray[np.float64]
 
@@ -68,12 +69,12 @@ class Curve:
 
     def until(self, step: float) -> Curve:
         """What was known after `step`."""
-        seen = self.steps <= step
+        seen = self.steps <= step * (1 + ROUNDING)
         return replace(self, steps=self.steps[seen], values=self.values[seen])
 
     def first_reaching(self, target: float) -> float:
         """The first logged step at which the metric is at least as good as `target`; infinite if none is."""
-        met = np.flatnonzero(self.direction.sign * (self.values - target) <= 0)
+        met = np.flatnonzero(self.direction.sign * (self.values - target) <= ROUNDING * abs(target))
         return float(self.steps[met[0]]) if len(met) else math.inf
 
     def first_sustained(self, target: float) -> float:
@@ -81,7 +82,7 @@ class Curve:
 
         A lone dip does not count, nor does noise: see `trend`.
         """
-        met = np.flatnonzero(self.direction.sign * (trend(self) - target) <= 0)
+        met = np.flatnonzero(self.direction.sign * (trend(self) - target) <= ROUNDING * abs(target))
         return float(self.steps[met[0]]) if len(met) else math.inf
 
     @property
@@ -135,11 +136,16 @@ def direction_of(metric: str, values: Floats) -> Direction:
     return Direction.UP if np.median(values[-third:]) > np.median(values[:third]) else Direction.DOWN
 
 
+_LEAST_SPIKE = 1e-6
+"""Smaller shares of a log's range are never spikes, however smooth the log is."""
+
+
 def without_spikes(curve: Curve, window: int = 5, threshold: float = 6.0) -> Curve:
     """The curve with lone spikes put back to the median of their neighbours.
 
     A point is a spike if it lies farther from the running median than `threshold` times the median of such
-    distances near it (Hampel's filter). The last point stays: a spike there may be a change.
+    distances near it (Hampel's filter), wholly from twice that. The last point stays: a spike there may be a
+    change.
     """
     count = len(curve)
     if count < window:
@@ -150,10 +156,11 @@ def without_spikes(curve: Curve, window: int = 5, threshold: float = 6.0) -> Cur
     off = np.abs(curve.values - medians)
     near = np.median(sliding_window_view(np.pad(off, half, mode="reflect"), window), axis=1)
     usual = np.maximum(near, float(np.median(off)))
-    spike = off > threshold * usual + 1e-12 * np.abs(curve.values)
-    spike[-1] = False
-    spike[0] = False  # the start of a curve is steep, not spiky
-    return replace(curve, values=np.where(spike, medians, curve.values))
+    allowed = threshold * usual + _LEAST_SPIKE * float(np.ptp(curve.values)) + 1e-300
+    spike = np.clip(off / allowed - 1, 0.0, 1.0)
+    spike[-1] = 0.0
+    spike[0] = 0.0  # the start of a curve is steep, not spiky
+    return replace(curve, values=curve.values + spike * (medians - curve.values))
 
 
 _WIDEST = 25

@@ -1,5 +1,9 @@
 """Robust fit of a family to a log: all shapes at once, scale and floor by reweighted least squares.
 
+The shape is no argmin: it is the mean of the shapes tried, each weighted by its likelihood, first over the
+whole range, then over ever finer neighbourhoods. Where a few points fit many shapes equally well, rounding
+would decide an argmin; the mean stays where it is.
+
 The loss is soft-L1, 2(√(1 + (r/c)²) - 1) with c from the median residual, so that a spike pulls no more than
 in proportion to its size. Scales stay at least 0, floors within what the metric can be. Losses that fall over
 orders of magnitude are fitted relative to their size, as on a logarithmic scale.
@@ -13,8 +17,11 @@ import numpy as np
 
 from foretrain.convergence.curves import Curve, Direction, Floats
 from foretrain.convergence.families._base import Family, Span
+from foretrain.ties import ROUNDING
 
 _ROUNDS = 6
+_LEAST_NOISE = 1e-4
+"""Residuals below this share of the log's range say nothing: logs are written to four or five digits."""
 _ZOOMS = (0.25, 0.08, 0.025, 0.008, 0.0025, 0.0008)
 _ORDERS = 100.0
 """A loss that falls by more than this factor is fitted relative to its size."""
@@ -58,15 +65,19 @@ def lowest_floor(curve: Curve) -> float:
     if curve.direction is Direction.DOWN:
         return 0.0 if float(curve.values.min()) >= 0 else -np.inf
     best = float(curve.values.max())
-    if best <= 1:
+    if best <= 1 + ROUNDING:
         return -1.0
-    return -100.0 if best <= 100 else -np.inf
+    return -100.0 if best <= 100 * (1 + ROUNDING) else -np.inf
 
 
 def is_relative(curve: Curve) -> bool:
     """Whether errors count relative to the value: of positive losses that fall over orders of magnitude."""
     lowest = float(curve.values.min())
-    return curve.direction is Direction.DOWN and lowest > 0 and float(curve.values.max()) > _ORDERS * lowest
+    return (
+        curve.direction is Direction.DOWN
+        and lowest > 0
+        and float(curve.values.max()) > (1 + ROUNDING) * _ORDERS * lowest
+    )
 
 
 def fit(curve: Curve, family: Family, span: Span | None = None) -> Fit:
@@ -79,16 +90,24 @@ def fit(curve: Curve, family: Family, span: Span | None = None) -> Fit:
     weights = _weights(len(points), family)
     shapes = family.shapes()
     low, high = shapes.min(axis=0), shapes.max(axis=0)
-    best: tuple[float, Floats, float, float] | None = None
+    shape = _mean_shape(shapes, np.zeros(len(shapes)))
     for zoom in (0.0, *_ZOOMS):
-        tried = shapes if best is None else np.clip(_round(best[1], zoom), low, high)
+        tried = np.clip(_round(shape, zoom), low, high) if zoom else shapes
         bases = family.basis(points.steps, tried, span)
-        losses, scales, floors = _solve(bases, falling, weights, unit, lowest, family.has_floor)
-        index = int(np.argmin(losses))
-        # the shape found before is among those tried; losses of two rounds have different units
-        best = (float(losses[index]), tried[index], float(scales[index]), float(floors[index]))
-    assert best is not None
-    return Fit(family, best[1], best[2], best[3], sign, span, best[0])
+        losses, _, _ = _solve(bases, falling, weights, unit, lowest, family.has_floor)
+        shape = _mean_shape(tried, losses)
+    bases = family.basis(points.steps, shape[None, :], span)
+    losses, scales, floors = _solve(bases, falling, weights, unit, lowest, family.has_floor)
+    return Fit(family, shape, float(scales[0]), float(floors[0]), sign, span, float(losses[0]))
+
+
+def _mean_shape(shapes: Floats, losses: Floats) -> Floats:
+    """The mean of the shapes, weighted by e^(-loss/2); in logarithms where an axis has no zero."""
+    likelihood = np.exp(-0.5 * (losses - losses.min()))
+    likelihood /= likelihood.sum()
+    positive = (shapes > 0).all(axis=0)
+    logarithms = np.log(np.where(positive, shapes, 1.0))
+    return np.where(positive, np.exp(likelihood @ logarithms), likelihood @ shapes)
 
 
 def _weights(count: int, family: Family) -> Floats:
@@ -116,9 +135,9 @@ def _solve(
     for _ in range(_ROUNDS + 1):
         scales, floors, _ = _linear(bases, falling, robust * unit**2, lowest, has_floor)
         residuals = (falling - floors[:, None] - scales[:, None] * bases) * unit
-        size = np.maximum(1.4826 * np.median(np.abs(residuals), axis=1), 1e-6 * spread)[:, None]
+        size = np.maximum(1.4826 * np.median(np.abs(residuals), axis=1), _LEAST_NOISE * spread)[:, None]
         robust = weights / np.sqrt(1 + (residuals / size) ** 2)
-    least = max(1e-6 * spread, 1.4826 * float(np.median(np.abs(residuals), axis=1).min()))
+    least = max(_LEAST_NOISE * spread, 1.4826 * float(np.median(np.abs(residuals), axis=1).min()))
     losses = (weights * 2 * (np.sqrt(1 + (residuals / least) ** 2) - 1)).sum(axis=1)
     return losses, scales, floors
 

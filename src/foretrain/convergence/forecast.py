@@ -41,8 +41,11 @@ def _shares() -> dict[str, float]:
     return {name: value for name, value in tomllib.loads(text).items() if isinstance(value, float)}
 
 
-def steps_by_plan(curve: Curve, target: float) -> Quantiles | None:
-    """When the target is met if this run is like those that worked; None if too far off or not planned.
+def steps_by_plan(curve: Curve, target: float) -> tuple[Quantiles, float] | None:
+    """When the target is met if this run is like those that worked, and how much that counts.
+
+    None if too far off or not planned. It counts in full where the gap has closed as far as it had in those
+    runs, and less the farther it is from that, down to nothing at `_FADE` times that gap.
 
     Only of metrics that rise: fitted on accuracies, while the first values of a loss say little of its gap.
     """
@@ -54,13 +57,25 @@ def steps_by_plan(curve: Curve, target: float) -> Quantiles | None:
     now = float(np.median(curve.values[-_LAST:]))
     first_gap, gap = sign * (float(curve.values[0]) - target), sign * (now - target)
     done = curve.last_step / curve.planned_steps
-    if first_gap <= 0 or gap > known["gap_left"] * (1 - done) * first_gap:
+    if first_gap <= 0:
+        return None
+    allowed = known["gap_left"] * (1 - done) * first_gap
+    counts = _ramp(_FADE * allowed - gap, (_FADE - 1) * allowed)
+    if counts <= 0:
         return None
     low, middle, high = (known[f"share_{level}"] * curve.planned_steps for level in ("p10", "p50", "p90"))
     soonest = curve.last_step
-    return Quantiles(max(low, soonest), max(middle, soonest), max(high, soonest))
+    return Quantiles(max(low, soonest), max(middle, soonest), max(high, soonest)), counts
 
 
+def _ramp(value: float, width: float) -> float:
+    """0 below 0, 1 from `width` on, straight between: a switch that does not flip by rounding."""
+    return min(max(value / width, 0.0), 1.0) if width > 0 else float(value > 0)
+
+
+_FADE = 1.05
+_MARGIN = 0.1
+"""Range of probabilities over which the plan gives way to the curve, and the curve counts in full."""
 _GRID = 240
 _FAN = 24
 _HORIZON = 20.0
@@ -184,8 +199,8 @@ def forecast(request: ConvergenceRequest) -> Convergence:
         else _curve_share(by_history[0], by_history[1], curve, target, by_curve)
     )
     both = by_curve if by_runs is None else _mixed(by_curve, by_runs, share)
-    plan = None if by_runs is not None or math.isfinite(met) else _by_plan(request, curve, both)
-    both = plan or both
+    by_plan = None if by_runs is not None or math.isfinite(met) else _by_plan(request, curve, both)
+    both, plan = by_plan or (both, 0.0)
     quantiles, chance = _when(met, both, diagnosis)
     reaches = math.isfinite(met) or (chance >= 0.5 and quantiles.p50 <= end)
     weights = {
@@ -194,7 +209,7 @@ def forecast(request: ConvergenceRequest) -> Convergence:
     return Convergence(
         reaches=reaches,
         steps=quantiles,
-        method=_BY_PLAN if plan else _method(fitted, by_runs is not None, share, math.isfinite(met)),
+        method=_BY_PLAN if plan > CHANCE else _method(fitted, by_runs is not None, share, math.isfinite(met)),
         final_value=both.values[-1],
         final_step=end,
         probability=chance,
@@ -203,7 +218,7 @@ def forecast(request: ConvergenceRequest) -> Convergence:
         seen_steps=now,
         seen_points=len(raw),
         verdict=_verdict(request, met, reaches, chance, end, both, diagnosis),
-        drivers=((_PLAN_RISK,) if plan else ()) + _drivers(request, fitted, by_history, share),
+        drivers=((_PLAN_RISK,) if plan > CHANCE else ()) + _drivers(request, fitted, by_history, share),
         weights=dict(sorted(weights.items(), key=lambda item: -item[1])),
         neighbours=dict(nearest(by_history[0])) if by_history is not None else {},
         fan=Fan(
@@ -251,17 +266,34 @@ def _by_curve(fitted: Ensemble, curve: Curve, target: float, end: float, steps: 
     )
 
 
-def _by_plan(request: ConvergenceRequest, curve: Curve, estimate: _Half) -> _Half | None:
-    """What the plan says where the curve alone would not get there: only of a rate that falls, or may."""
-    if estimate.probability >= CHANCE or isinstance(request.schedule, Constant):
+def _by_plan(request: ConvergenceRequest, curve: Curve, estimate: _Half) -> tuple[_Half, float] | None:
+    """The estimate with what the plan says mixed in where the curve alone would not get there, and its share.
+
+    Only of a rate that falls, or may. The share goes from all to nothing as the curve's own probability goes
+    from 50 % to 60 %. Steps are averaged as 1/steps, so that "never" has a place in the average.
+    """
+    if isinstance(request.schedule, Constant):
         return None
     target = request.target.value
-    steps = steps_by_plan(curve, target)
-    if steps is None:
+    by_plan = steps_by_plan(curve, target)
+    share = _ramp(CHANCE + _MARGIN - estimate.probability, _MARGIN)
+    if by_plan is None or share <= 0:
         return None
+    share *= by_plan[1]
+    levels = ("p10", "p50", "p90")
+    steps = Quantiles(
+        *sorted(
+            1 / (share / getattr(by_plan[0], level) + (1 - share) / getattr(estimate.steps, level))
+            for level in levels
+        )
+    )
     last = estimate.values[-1]
-    end = Quantiles(*sorted((last.p10, target, last.p90)))
-    return _Half(steps, CHANCE, (*estimate.values[:-1], end))
+    met = Quantiles(*sorted((last.p10, target, last.p90)))
+    end = Quantiles(
+        *sorted(share * getattr(met, level) + (1 - share) * getattr(last, level) for level in levels)
+    )
+    chance = share * CHANCE + (1 - share) * estimate.probability
+    return _Half(steps, chance, (*estimate.values[:-1], end)), share
 
 
 def _by_history(request: ConvergenceRequest, curve: Curve) -> tuple[Guesses, Timeline] | None:
@@ -301,38 +333,49 @@ def _chance_at(value: Quantiles, target: float, sign: float) -> float:
 
 
 def _curve_share(guessed: Guesses, timeline: Timeline, curve: Curve, target: float, by_curve: _Half) -> float:
-    """How much the curve alone counts: by the errors of both on the nearest earlier runs, cut there too."""
-    if not math.isfinite(by_curve.steps.p50):
+    """How much the curve alone counts: by the errors of both on the nearest earlier runs, cut there too.
+
+    Nothing where the curve would not get there by itself.
+    """
+    likely = _ramp(by_curve.probability - CHANCE, _MARGIN)
+    if likely <= 0:
         return 0.0
-    names = [name for name, _ in nearest(guessed, _PROBES)]
-    errors = []
+    ranked = nearest(guessed, _PROBES + 1)
+    beyond = ranked[_PROBES][1] if len(ranked) > _PROBES else 0.0
+    counted = {name: weight - (1 - 1e-6) * beyond for name, weight in ranked[:_PROBES]}
+    errors, weights = [], []
     for index, other in enumerate(timeline.curves):
         true = other.first_reaching(target)
         unit = timeline.units[index] / (curve.planned_steps or 1.0 if timeline.relative else 1.0)
         early = other.until(curve.last_step * unit)
-        if other.name in names and math.isfinite(true) and len(early) >= LEAST_POINTS:
+        if other.name in counted and math.isfinite(true) and len(early) >= LEAST_POINTS:
             grid = np.geomspace(early.last_step, _HORIZON * early.last_step, _GRID)
             values = fit(without_spikes(early), PowerLaw()).values(grid)[None, :]
             reached = float(reaching_steps(grid, values, target, curve.direction.sign)[0])
             errors.append(abs(math.log(min(reached, grid[-1]) / true)))
+            weights.append(max(counted[other.name], 1e-12))
     if not errors:
         return 0.0
-    curve_error, history_error = float(np.mean(errors)), max(guessed.error, 1e-3)
-    return history_error**2 / (history_error**2 + max(curve_error, 1e-3) ** 2)
+    curve_error, history_error = float(np.average(errors, weights=weights)), max(guessed.error, 1e-3)
+    return likely * history_error**2 / (history_error**2 + max(curve_error, 1e-3) ** 2)
 
 
 def _mixed(curve: _Half, runs: _Half, share: float) -> _Half:
-    """Quantiles averaged level by level (Vincent's way): steps in logarithms, values as they are."""
+    """Quantiles averaged level by level (Vincent's way): steps in logarithms, values as they are.
 
-    def steps(one: float, other: float) -> float:
-        if share == 0.0 or not math.isfinite(one):
+    A level that the curve reaches in few of its members counts less: beyond its probability it is infinite.
+    """
+
+    def steps(one: float, other: float, level: float) -> float:
+        counts = share * _ramp(curve.probability - level, _MARGIN)
+        if counts == 0.0 or not math.isfinite(one) or not math.isfinite(other):
             return other
-        return (
-            math.exp(share * math.log(one) + (1 - share) * math.log(other)) if math.isfinite(other) else other
-        )
+        return math.exp(counts * math.log(one) + (1 - counts) * math.log(other))
 
-    pairs = [(getattr(curve.steps, level), getattr(runs.steps, level)) for level in ("p10", "p50", "p90")]
-    quantiles = sorted(steps(*pair) for pair in pairs)
+    levels = {"p10": 0.1, "p50": 0.5, "p90": 0.9}
+    quantiles = sorted(
+        steps(getattr(curve.steps, name), getattr(runs.steps, name), level) for name, level in levels.items()
+    )
     values = (
         tuple(
             Quantiles(

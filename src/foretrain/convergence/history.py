@@ -30,8 +30,10 @@ from numpy.typing import NDArray
 
 from foretrain.convergence.curves import Curve, Direction, Floats, smoothed
 from foretrain.convergence.fitting import lowest_floor
+from foretrain.convergence.rolling import weighted_quantile
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Quantiles
+from foretrain.ties import ROUNDING
 
 _POINTS = 8
 _FROM = 0.3
@@ -41,6 +43,8 @@ _NEAR = 10
 _PROBES = 24
 _SLACK = 0.98
 _LEAST_MISSING = 1e-3
+_TAPER = 1 - 1e-6
+"""Just below 1: of rows that all weigh the same, each counts."""
 
 Transform = Callable[[Floats], Floats]
 
@@ -65,30 +69,43 @@ def value_quantiles(seen: Curve, timeline: Timeline, steps: Floats) -> tuple[Qua
     forward, back = _scale(seen, own, shapes)
     table, later, mine = forward(shapes.seen), forward(shapes.later), forward(own)
     predicted, weights = _predicted(mine, table, later, np.ones(len(table), bool))
-    order = np.argsort(-weights)[:_PROBES]
-    errors = []
-    for index in order:
+    order, counted = _nearest_weights(weights, _PROBES)
+    errors, error_weights = [], []
+    for index, weight in zip(order, counted, strict=True):
         others = shapes.groups != shapes.groups[index]
         if others.sum() >= 2:
             guess, share = _predicted(table[index], table, later, others)
             usual = [weighted_quantile(column, share, 0.5) for column in guess.T]
             errors.append(later[index] - np.array(usual))
+            error_weights.append(weight)
     off = np.array(errors) if errors else np.zeros((1, later.shape[1]))
+    shares = np.outer(counted, np.array(error_weights) if errors else np.ones(1)).ravel()
     quantiles = []
     for column in range(later.shape[1]):
         middle = weighted_quantile(predicted[:, column], weights, 0.5)
         both = (predicted[order, column][:, None] + off[None, :, column]).ravel()
-        shares = np.repeat(weights[order], len(off))
         low, high = (weighted_quantile(both, shares, share) for share in (0.1, 0.9))
         quantiles.append(Quantiles(*back(np.array([min(low, middle), middle, max(high, middle)])).tolist()))
     return tuple(quantiles)
+
+
+def _nearest_weights(weights: Floats, count: int) -> tuple[NDArray[np.int64], Floats]:
+    """The `count` rows that weigh most, each by how much more than the first row left out.
+
+    So the last row counts next to nothing, and it does not matter which of two equal rows that is.
+    """
+    order = np.argsort(-weights, kind="stable")
+    beyond = float(weights[order[count]]) if len(order) > count else 0.0
+    kept = order[:count]
+    counted = weights[kept] - _TAPER * beyond
+    return kept, counted if counted.sum() > 0 else np.ones(len(kept))
 
 
 def _scale(seen: Curve, own: Floats, shapes: Shapes) -> tuple[Transform, Transform]:
     """The scale on which runs differ by a constant, and the way back; both rise."""
     whole = -lowest_floor(seen)
     every = np.concatenate([own, shapes.seen.ravel(), shapes.later.ravel()])
-    if seen.direction is Direction.UP and np.isfinite(whole) and (every <= whole).all():
+    if seen.direction is Direction.UP and np.isfinite(whole) and (every <= whole * (1 + ROUNDING)).all():
         least = _LEAST_MISSING * whole
         return lambda v: -np.log(np.maximum(whole - v, least)), lambda v: whole - np.exp(-v)
     if (every > 0).all():
@@ -105,8 +122,8 @@ def _shapes(timeline: Timeline, points: Floats, later: Floats) -> Shapes | None:
     kept = [
         index
         for index, curve in enumerate(timeline.curves)
-        if curve.last_step / units[index] >= _SLACK * later.max()
-        and curve.steps[0] / units[index] <= points[-1]
+        if curve.last_step / units[index] >= (1 - ROUNDING) * _SLACK * later.max()
+        and curve.steps[0] / units[index] <= (1 + ROUNDING) * points[-1]
     ]
     if len(kept) < 3:
         return None
@@ -141,6 +158,10 @@ _EVERY = 5
 _SHIFTS = np.array([-16, -8, 0, 8, 16])
 _WIDTHS = (0.07, 0.15, 0.4, 10.0)
 _WARPS = (0.01, 0.15)
+_SHARPNESS = 12.0
+"""How fast a setting's weight falls with its error on the earlier runs."""
+_TAPER_WIDTH = 0.02
+"""Distance (of logarithms of gaps) over which the last of the probes fade in."""
 _LEAST_RESIDUALS = 6
 _MOST_GUESSES = 200
 _FEW_RUNS = np.array([-0.3, -0.15, 0.0, 0.15, 0.3])
@@ -191,12 +212,13 @@ class Guesses:
         there = np.flatnonzero(np.isfinite(self.steps) & (self.weights > 0))
         if not len(there):
             return Quantiles(math.inf, math.inf, math.inf)
-        kept = there[np.argsort(-self.weights[there])[:_MOST_GUESSES]]
+        rows, counted = _nearest_weights(self.weights[there], _MOST_GUESSES)
+        kept = there[rows]
         errors, shares = self.residuals, self.residual_weights
         if len(errors) < _LEAST_RESIDUALS:
             errors, shares = _FEW_RUNS, np.ones(len(_FEW_RUNS))
         predicted = (self.steps[kept][:, None] * np.exp(errors[None, :])).ravel()
-        weights = (self.weights[kept][:, None] * shares[None, :]).ravel()
+        weights = np.outer(counted, shares).ravel()
         middle = max(self.median, now)
         low, high = (max(now, weighted_quantile(predicted, weights, share)) for share in (0.1, 0.9))
         return Quantiles(min(low, middle), middle, max(high, middle))
@@ -242,7 +264,7 @@ def guesses(seen: Curve, timeline: Timeline, target: float) -> Guesses:
     unit = _unit(seen, timeline)
     now = seen.last_step / unit
     meets = np.array([curve.first_reaching(target) for curve in timeline.curves]) / timeline.units
-    alive = np.flatnonzero(meets > now)
+    alive = np.flatnonzero(meets > now * (1 + ROUNDING))
     if len(alive) < 2:
         raise InvalidRequest(
             f"only {len(alive)} of {len(timeline.curves)} earlier runs had not met the target by now"
@@ -260,15 +282,26 @@ def guesses(seen: Curve, timeline: Timeline, target: float) -> Guesses:
     factors = np.exp(_CELL * _SHIFTS)
     predicted = meets[alive][:, None] / factors[None, :]
     own_distance = _distances(np.log(np.maximum(sign * (own - target), least))[None, :], shifted, weights)
-    order = np.argsort(own_distance[0].min(axis=1))
-    probes = order[np.isfinite(meets[alive][order])][:_PROBES]
+    nearness = -own_distance[0].min(axis=1)
+    reaching = np.flatnonzero(np.isfinite(meets[alive]))
+    rank = np.argsort(-nearness[reaching], kind="stable")
+    probes = reaching[rank[:_PROBES]]
+    # the last probe counts nothing, so that it does not matter which of two equally near runs it is
+    beyond = float(nearness[reaching[rank[_PROBES]]]) if len(rank) > _PROBES else -math.inf
+    counted = 1 - np.exp(-(nearness[probes] - beyond) / _TAPER_WIDTH**2)
+    counted = counted if counted.sum() > 0 else np.ones(len(probes))
     unshifted = shifted[:, len(_SHIFTS) // 2, :]
     among = _distances(unshifted[probes], shifted, weights)
     groups = timeline.groups[alive]
     other = groups[probes][:, None] != groups[None, :]
-    width, warp, residuals = _choose(among, other, predicted, meets[alive][probes], now)
-    likely = _weights(own_distance, predicted, now, width, warp)[0]
-    nearness = np.exp(-0.5 * own_distance[0].min(axis=1)[probes] / max(2 * width, 0.2) ** 2) + 1e-3
+    settings, residuals = _choose(among, other, predicted, meets[alive][probes], now, counted)
+    likely = np.zeros(predicted.shape)
+    for (width, warp), share in settings.items():
+        each = _weights(own_distance, predicted, now, width, warp)[0]
+        likely += share * each / max(float(each.sum()), 1e-300)
+    width = math.exp(sum(share * math.log(width) for (width, _), share in settings.items()))
+    warp = math.exp(sum(share * math.log(warp) for (_, warp), share in settings.items()))
+    near = np.exp(0.5 * nearness[probes] / max(2 * width, 0.2) ** 2) + 1e-3
     kept = np.isfinite(residuals)
     flat = likely.ravel()
     return Guesses(
@@ -279,7 +312,7 @@ def guesses(seen: Curve, timeline: Timeline, target: float) -> Guesses:
         width=width,
         warp=warp,
         residuals=residuals[kept],
-        residual_weights=nearness[kept],
+        residual_weights=(near * counted)[kept],
         reaching=float(flat[np.isfinite(predicted.ravel())].sum() / flat.sum()),
     )
 
@@ -303,18 +336,23 @@ def _distances(rows: Floats, shifted: Floats, weights: Floats) -> Floats:
 def _weights(distances: Floats, predicted: Floats, now: float, width: float, warp: float) -> Floats:
     """Weight of each guess; those that would have met the target already count nothing."""
     logarithms = -0.5 * distances / width**2 - 0.5 * ((_CELL * _SHIFTS) / warp) ** 2
-    logarithms = np.where(predicted > now, logarithms, -np.inf)
+    logarithms = np.where(predicted > now * (1 + ROUNDING), logarithms, -np.inf)
     top = logarithms.max(axis=(1, 2), keepdims=True)
     return np.asarray(np.exp(logarithms - np.where(np.isfinite(top), top, 0.0)))
 
 
 def _choose(
-    among: Floats, other: NDArray[np.bool_], predicted: Floats, true: Floats, now: float
-) -> tuple[float, float, Floats]:
-    """Width and warp that predict the probes best from the runs of other groups, and the errors left."""
+    among: Floats, other: NDArray[np.bool_], predicted: Floats, true: Floats, now: float, counted: Floats
+) -> tuple[dict[tuple[float, float], float], Floats]:
+    """Shares of the settings (width, warp) by how they predict the probes, and the errors left.
+
+    Probes are predicted from the runs of other groups. The best setting counts most, those nearly as good
+    nearly as much: no setting wins by a hair.
+    """
     if not len(true):
-        return 0.2, 0.1, np.zeros(0)
-    best: tuple[float, float, float, Floats] | None = None
+        return {(0.2, 0.1): 1.0}, np.zeros(0)
+    losses: dict[tuple[float, float], float] = {}
+    left: dict[tuple[float, float], Floats] = {}
     finite = np.isfinite(predicted)
     order = np.argsort(predicted.ravel(), kind="stable")
     ordered = predicted.ravel()[order]
@@ -322,29 +360,32 @@ def _choose(
         for warp in _WARPS:
             weights = _weights(among, predicted, now, width, warp) * (other[:, :, None] & finite[None])
             cumulated = np.cumsum(weights.reshape(len(true), -1)[:, order], axis=1)
-            total = cumulated[:, -1:]
-            middle = (cumulated < 0.5 * total).sum(axis=1)
-            medians = ordered[np.minimum(middle, len(ordered) - 1)]
-            residuals = np.where(total[:, 0] > 0, np.log(true / medians), np.nan)
+            medians = np.array([_median_of_cumulated(ordered, row) for row in cumulated])
+            residuals = np.log(true / medians)
             known = np.isfinite(residuals)
             if known.sum() < min(3, len(true)):
                 continue
-            sizes = np.abs(residuals[known])
-            loss = float(np.mean(np.minimum(sizes, 0.5)) + np.median(sizes))
-            if best is None or loss < best[0]:
-                best = (loss, width, warp, residuals)
-    if best is None:
-        return 0.2, 0.1, np.zeros(0)
-    return best[1], best[2], best[3]
+            sizes, shares = np.abs(residuals[known]), counted[known] + 1e-12
+            usual = weighted_quantile(sizes, shares, 0.5)
+            losses[width, warp] = float(shares @ np.minimum(sizes, 0.5) / shares.sum()) + usual + 1e-3
+            left[width, warp] = residuals
+    if not losses:
+        return {(0.2, 0.1): 1.0}, np.full(len(true), np.nan)
+    best = min(losses.values())
+    weights_of = {setting: (best / loss) ** _SHARPNESS for setting, loss in losses.items()}
+    total = sum(weights_of.values())
+    shares_of = {setting: weight / total for setting, weight in weights_of.items()}
+    return shares_of, np.asarray(sum(share * left[setting] for setting, share in shares_of.items()))
 
 
-def weighted_quantile(values: Floats, weights: Floats, share: float) -> float:
-    """The value below which `share` of the weight lies."""
-    if not len(values):
+def _median_of_cumulated(values: Floats, cumulated: Floats) -> float:
+    """The median of rising values with these cumulated weights, interpolated; NaN without any weight."""
+    total = float(cumulated[-1])
+    if not total > 0:
         return math.nan
-    order = np.argsort(values)
-    cumulated = np.cumsum(weights[order])
-    return float(values[order][min(np.searchsorted(cumulated, share * cumulated[-1]), len(values) - 1)])
+    weights = np.diff(cumulated, prepend=0.0)
+    counted = weights > 1e-15 * total
+    return float(np.interp(0.5 * total, (cumulated - 0.5 * weights)[counted], values[counted]))
 
 
 def nearest(guessed: Guesses, count: int = 5) -> Sequence[tuple[str, float]]:

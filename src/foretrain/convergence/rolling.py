@@ -10,6 +10,7 @@ in units of the metric, or relative to its value where the curve is fitted so (`
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,10 +20,13 @@ from foretrain.convergence.curves import Curve, Floats, smoothed
 from foretrain.convergence.families import Family, Span, families
 from foretrain.convergence.fitting import Fit, condensed, fit, is_relative, lowest_floor
 from foretrain.estimates import Quantiles
+from foretrain.ties import ROUNDING
 
 _ORIGINS = (0.5, 0.65, 0.8)
 _LEAST_AT_ORIGIN = 3
 _SHARPNESS = 4.0
+_LEAST_ERROR = 1e-4
+"""Errors below this share of a log's range are equally good."""
 _NODES = np.array([-1.645, -1.036, -0.674, -0.385, -0.126, 0.126, 0.385, 0.674, 1.036, 1.645])
 """Middles of ten equal slices of the normal distribution."""
 
@@ -61,10 +65,11 @@ def ensemble(curve: Curve, span: Span, chosen: Sequence[Family] = ()) -> Ensembl
     tried = tuple(chosen) or applicable(span)
     fits = tuple(fit(points, family, span) for family in tried)
     errors, slopes = _rolled(points, span, tried)
-    least = max(float(errors.min()), 1e-12)
-    weights = (least / np.maximum(errors, 1e-12)) ** _SHARPNESS
-    weights /= weights.sum()
     relative = is_relative(points)
+    whole = 1.0 if relative else float(np.ptp(points.values))
+    errors = np.hypot(errors, _LEAST_ERROR * whole)  # on a noiseless log several families make no error
+    weights = (errors.min() / errors) ** _SHARPNESS
+    weights /= weights.sum()
     unit = np.abs(points.values) if relative else np.ones(len(points))
     off = np.abs(points.values - smoothed(points.values)) / unit
     noise = 1.4826 * float(np.median(off)) if len(points) > 4 else 0.0
@@ -88,7 +93,7 @@ def _rolled(points: Curve, span: Span, tried: Sequence[Family]) -> tuple[Floats,
     slopes: list[list[float]] = [[] for _ in tried]
     for share in _ORIGINS:
         before = points.until(share * points.last_step)
-        beyond = points.steps > share * points.last_step
+        beyond = points.steps > before.last_step if len(before) else np.zeros(len(points), bool)
         if len(before) < _LEAST_AT_ORIGIN or not beyond.any():
             continue
         horizon = np.log(points.steps[beyond] / before.last_step)
@@ -124,7 +129,23 @@ def reaching_steps(steps: Floats, curves: Floats, target: float, sign: float) ->
 
 def quantiles_of(values: Floats, weights: Floats) -> Quantiles:
     """p10, p50 and p90 of weighted values; infinite ones count."""
-    order = np.argsort(values)
-    cumulated = np.cumsum(weights[order]) / weights.sum()
-    places = np.minimum(np.searchsorted(cumulated, (0.1, 0.5, 0.9)), len(values) - 1)
-    return Quantiles(*(float(value) for value in values[order][places]))
+    return Quantiles(*(weighted_quantile(values, weights, share) for share in (0.1, 0.5, 0.9)))
+
+
+def weighted_quantile(values: Floats, weights: Floats, share: float) -> float:
+    """The value below which `share` of the weight lies, between the middles of neighbouring weights.
+
+    Interpolated, since otherwise equal weights make it jump by rounding. Infinite values count; the quantile
+    is infinite if they hold more than the rest.
+    """
+    counted = weights > 0
+    values, weights = values[counted], weights[counted]
+    if not len(values):
+        return math.nan
+    order = np.argsort(values, kind="stable")
+    values, weights = values[order], weights[order] / weights.sum()
+    finite = np.isfinite(values)
+    if weights[finite].sum() < share - ROUNDING:
+        return math.inf
+    middles = np.cumsum(weights) - 0.5 * weights
+    return float(np.interp(share, middles[finite], values[finite]))

@@ -9,6 +9,7 @@ import numpy as np
 
 from foretrain.convergence.curves import Floats
 from foretrain.errors import InvalidRequest
+from foretrain.ties import ROUNDING
 
 _FORMS = "constant, linear, linear:0.4 (over the last 40 %), cosine, step:0.5,0.75 or step:0.5,0.75:0.2"
 
@@ -128,7 +129,7 @@ def logged_schedule(steps: Floats, rates: Floats, planned_steps: float | None) -
     """
     if len(rates) < _LEAST_RATES or not float(rates.max()) > 0:
         return None
-    peak = int(np.argmax(rates))
+    peak = int(np.flatnonzero(rates >= (1 - ROUNDING) * rates.max())[0])
     after, share = steps[peak:], rates[peak:] / float(rates.max())
     if len(after) < _LEAST_RATES or 1 - float(share.min()) < _LEAST_FALL:
         return None

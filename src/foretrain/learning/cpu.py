@@ -13,10 +13,13 @@ import numpy as np
 from foretrain.errors import BackendFailed, InvalidRequest
 from foretrain.prediction.operators.cpu import CpuCalibration, FamilyFit, family, fresh_bytes, terms
 from foretrain.prediction.operators.listing import Floats, WorkTable, table
+from foretrain.ties import first_of_least
 from foretrain.workloads.ops import MATRIX_KINDS, Work
 
 _ROUNDS = 12
 _LEAST_RESIDUAL = 0.03
+_SAME_ERROR = 1e-6
+_FIRST = 1e-6
 _CACHES = tuple(2.0**power for power in range(19, 29))
 """Sizes tried for the cache that a stream of operators finds its data in."""
 _FEWEST_LEFT = 2
@@ -88,8 +91,9 @@ def _memory(group: Sequence[TimedWork]) -> tuple[float, float]:
         coefficients = relative_fit(columns, times)
         return float(np.mean(np.abs(columns @ coefficients / times - 1))), float(coefficients[-1])
 
-    best = min(_CACHES, key=lambda size: fitted(size)[0])
-    return best, fitted(best)[1]
+    fits = [fitted(size) for size in _CACHES]
+    best = first_of_least((error for error, _ in fits), _SAME_ERROR)
+    return _CACHES[best], fits[best][1]
 
 
 def _fit(group: Sequence[TimedWork], cache_bytes: float, fresh: float) -> FamilyFit:
@@ -172,7 +176,9 @@ def relative_fit(columns: Floats, times: Floats) -> Floats:
     """
     from scipy.optimize import nnls
 
-    scale = np.maximum(columns.max(axis=0), np.finfo(float).tiny)
+    # of collinear columns the first enters: its gradient is a little larger, not by rounding
+    place = 1 + _FIRST * np.arange(columns.shape[1])
+    scale = np.maximum(columns.max(axis=0), np.finfo(float).tiny) * place
     design = columns / scale / times[:, None]
     weights = np.ones(len(times))
     scaled = np.zeros(columns.shape[1])

@@ -28,7 +28,7 @@ workers add up, so P(T_K > t) = P(N_1(t) + ... + N_n(t) < K) and E[T_K] = ∫ P(
 lattice of times, with Fourier transforms for the sums over r and over workers; asymptotically
 T_K → K E[X] / n. Reference: D. Cox, "Renewal Theory", 1962, chapters 3 and 6 (pooled renewal processes).
 
-**The default cv** of GPUs (`default_jitter`) is fitted to public runs on two to eight GPUs.
+**The default cv** of GPUs (`default_jitter`) is fitted to the growth of public runs from two to eight GPUs.
 """
 
 from __future__ import annotations

@@ -1,23 +1,30 @@
 """What `torch.compile` does to a graph: chains of memory-bound operators become single kernels.
 
-Between two operators that stay kernels of their own (matrix products, convolutions, attention ...) every
-run of connected pointwise operators, casts, dropouts, norms, softmaxes, losses and reductions is fused: it
-reads what comes from outside, writes what is needed later, and what lived only inside is never stored. Views
+Operators that stay kernels of their own are matrix products, convolutions, attention, sorts, look-ups. All
+others (pointwise operators, casts, copies, dropouts, norms, softmaxes, losses, reductions, pooling) are fused
+with what they read, as TorchInductor's scheduler does: a kernel waits for its last reader where nothing in
+between needs it, or a reader moves up to the kernel where all it reads is there. The fused kernel reads what
+comes from outside, writes what is needed later, and what lived only inside is never stored. Pooling and
+resampling read every element several times: they start a kernel, since what they read is stored first. Views
 alone are no kernel. Kernels of the backward pass recompute activations that are cheaper to recompute than to
 save (`rematerialisation`): they read what those are recomputed from; the arithmetic takes no time.
+
+Convolutions run channels-last where TorchInductor's heuristics say so (`runs_channels_last`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 
-from foretrain.workloads.graph import Buffer, Call, Graph, Nature
+from foretrain.facts.frameworks import PLAIN, frameworks
+from foretrain.workloads.fused_kernels import FUSED, fuse_kernels
+from foretrain.workloads.graph import NO_TENSOR, Buffer, Call, Graph, Nature, Phase, Spec
 from foretrain.workloads.ops import Kind, Op
 from foretrain.workloads.rematerialisation import Rematerialisation, rematerialisation, with_retyped_specs
 from foretrain.workloads.rules import operators
 
-FUSED = "foretrain.fused"
 FUSIBLE = frozenset(
     {Kind.ELEMENTWISE, Kind.DROPOUT, Kind.RANDOM, Kind.NORMALISATION, Kind.SOFTMAX, Kind.REDUCTION, Kind.VIEW}
 )
@@ -27,6 +34,25 @@ _ALSO_FUSIBLE = frozenset(
         "aten.nll_loss_forward aten.nll_loss_backward aten.nll_loss2d_forward aten.nll_loss2d_backward"
     ).split()
 )
+_STARTS_A_KERNEL = frozenset({Kind.POOLING, Kind.RESAMPLE})
+_REARRANGES = frozenset(
+    (
+        "aten.cat aten.stack aten.constant_pad_nd aten.roll aten.flip aten.repeat aten.pixel_shuffle "
+        "aten.pixel_unshuffle aten.channel_shuffle aten.contiguous aten.glu aten.tril aten.triu "
+        "aten.slice_backward aten.select_backward aten.reflection_pad2d aten.replication_pad2d"
+    ).split()
+)
+"""Copies whose elements a fused kernel reads in place. The minimum cut does not recompute them."""
+_MOST_JOINED = 8
+"""Tensors that are concatenated inside a kernel (`max_pointwise_cat_inputs` of TorchInductor)."""
+_LARGEST_KERNEL = 64
+"""Operators of one kernel (`max_fusion_size` of TorchInductor)."""
+_CONVOLUTION = "aten.convolution"
+_CONVOLUTIONS = frozenset({_CONVOLUTION, "aten.convolution_backward"})
+_CALLS_PER_CONVOLUTION = 300
+_SMALL_CHANNELS = 64
+_SLOWDOWN = {"grouped": 1.358, "small": 0.783, "narrowing": 0.725, "other": 0.823}
+"""Channels-last time over channels-first time of forward convolutions, as TorchInductor assumes it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,17 +77,21 @@ def fusion(graph: Graph, breaks: Collection[int] = ()) -> Fusion:
     stays = {op.call for op in ops if not _is_fusible(op)}
     chosen = rematerialisation(graph, stays, {op.call for op in ops if op.work.kind is Kind.RANDOM})
     graph = chosen.graph
-    last_read = _last_reads(graph)
+    scheduled = _schedule(graph, ops, frozenset(breaks))
+    readers = _readers(graph)
+    is_last = runs_channels_last(graph)
     calls: list[Call] = []
-    place: list[int] = []
-    for group in _groups(graph, stays, frozenset(breaks)):
+    place = [0] * len(graph.calls)
+    for group in scheduled:
         is_kernel = len(group) > 1 or not chosen.added.keys().isdisjoint(group)
-        if not is_kernel or all(graph.calls[index].nature is Nature.VIEW for index in group):
-            place.extend(range(len(calls), len(calls) + len(group)))
-            calls.extend(graph.calls[index] for index in group)
-        else:
-            place.extend([len(calls)] * len(group))
-            calls.append(_fused(chosen, group, last_read))
+        if is_kernel and any(graph.calls[index].nature is not Nature.VIEW for index in group):
+            for index in group:
+                place[index] = len(calls)
+            calls.append(_fused(chosen, group, readers))
+            continue
+        for index in group:
+            place[index] = len(calls)
+            calls.append(_laid_out(graph.calls[index]) if is_last else graph.calls[index])
     place.append(len(calls))
     calls = [call if call.forward is None else call._replace(forward=place[call.forward]) for call in calls]
     return Fusion(_without_inner_buffers(graph, tuple(calls), place), tuple(place), chosen.retyped)
@@ -72,13 +102,34 @@ def fuse(graph: Graph) -> Graph:
     return fusion(graph).graph
 
 
+def fuses(graph: Graph) -> bool:
+    """Whether a step has fused kernels: because it is compiled, or by its framework."""
+    return bool(graph.settings.get("compile") or _fused_by_framework(graph))
+
+
+def _fused_by_framework(graph: Graph) -> frozenset[str]:
+    return frameworks()[graph.settings.get("framework") or PLAIN].fused
+
+
+def executed_fusion(graph: Graph, exchanges: Sequence[tuple[int, int]] = ()) -> Fusion:
+    """The graph as it is executed: compiled, or with the kernels of its framework.
+
+    `exchanges` are the calls after which each exchange between devices starts, and those that wait for it.
+    """
+    own = _fused_by_framework(graph)
+    if graph.settings.get("compile") or not own:
+        return fusion(graph, {call for after, before in exchanges for call in (after + 1, before)})
+    step = fuse_kernels(graph, operators(graph), own, exchanges)
+    return Fusion(step.graph, step.place, step.retyped)
+
+
 def fused(graph: Graph) -> Graph:
-    """The same as `fuse`, computed once for all graphs of a family; `unfused` leads back."""
+    """The executed graph, computed once for all graphs of a family; `unfused` leads back."""
     executed: Graph | None = graph.__dict__.get("fused")
     if executed is None:
         root: Graph | None = graph.__dict__.get(Graph.ROOT)
         if root is None:
-            result = fusion(graph)
+            result = executed_fusion(graph)
             executed, retyped = result.graph, result.retyped
         else:
             first = fused(root)
@@ -107,43 +158,159 @@ def _is_fusible(op: Op) -> bool:
     return op.work.kind in FUSIBLE or op.name in _ALSO_FUSIBLE
 
 
-def _groups(graph: Graph, stays: set[int], breaks: frozenset[int]) -> Iterator[list[int]]:
-    """Runs of consecutive fusible calls of one phase, each connected to the run by what it reads."""
-    run: list[int] = []
-    touched: set[int] = set()
+@dataclass(eq=False)
+class _Kernel:
+    """Calls that run together, where call `position` was."""
+
+    position: int
+    may_grow: bool
+    calls: list[int] = field(default_factory=list)
+    reads: set[int] = field(default_factory=set)
+    writes: set[int] = field(default_factory=set)
+
+    def take(self, other: _Kernel) -> None:
+        """Add the calls of another kernel."""
+        self.calls = sorted([*self.calls, *other.calls])
+        self.reads |= other.reads
+        self.writes |= other.writes
+        other.calls = []
+
+
+def _schedule(graph: Graph, ops: Sequence[Op], breaks: frozenset[int]) -> list[list[int]]:
+    """The calls of every kernel, in the order in which the kernels run."""
+    schedule = _Schedule(graph, breaks)
+    main: dict[int, Op] = {}
+    for op in ops:
+        if op.call not in main or _is_fusible(main[op.call]):
+            main[op.call] = op
     for index, call in enumerate(graph.calls):
-        fusible = index not in stays
-        connected = not run or (
-            graph.calls[run[-1]].phase is call.phase
-            and not touched.isdisjoint(call.reads)
-            and index not in breaks
+        schedule.add(index, *_how_fused(call, main.get(index)))
+    ordered = sorted(schedule.kernels, key=lambda each: each.position)
+    return [kernel.calls for kernel in ordered if kernel.calls]
+
+
+class _Schedule:
+    """The kernels of a graph, made call by call.
+
+    A call joins all kernels whose results it reads, if they can wait for it: nothing that runs in between
+    uses what they write or overwrites what they read. Else it joins the last one that runs when everything
+    else that the call reads is there. Calls of two phases never share a kernel, nor do calls on both sides of
+    a break.
+    """
+
+    def __init__(self, graph: Graph, breaks: frozenset[int]) -> None:
+        self.kernels: list[_Kernel] = []
+        self._graph = graph
+        self._broken = list(accumulate(int(index in breaks) for index in range(len(graph.calls))))
+        self._kernel_of: list[_Kernel] = []
+        self._users: dict[int, list[tuple[int, bool]]] = {}
+
+    def add(self, index: int, fuses: bool, starts: bool) -> None:
+        """Add the next call, which may be fused with later ones, and with earlier ones unless it `starts`."""
+        call = self._graph.calls[index]
+        candidates = self._candidates(index) if fuses and not starts else []
+        waiting = [kernel for kernel in candidates if not kernel.writes.isdisjoint(call.reads)]
+        while any(held := [self._is_held(kernel, waiting) for kernel in waiting]):
+            waiting = [kernel for kernel, is_held in zip(waiting, held, strict=True) if not is_held]
+        if waiting:
+            kernel = waiting[0]
+            for other in waiting[1:]:
+                for member in other.calls:
+                    self._kernel_of[member] = kernel
+                kernel.take(other)
+            kernel.position = index
+        else:
+            ready = [kernel for kernel in candidates if self._is_ready(call, kernel)]
+            kernel = max(ready, key=lambda each: each.position, default=_Kernel(index, fuses))
+        if not kernel.calls:
+            self.kernels.append(kernel)
+        self._kernel_of.append(kernel)
+        kernel.calls.append(index)
+        writes = () if call.nature is Nature.VIEW else call.writes  # a view names what it is a view of
+        kernel.reads.update(call.reads)
+        kernel.writes.update(writes)
+        for buffers, is_write in ((call.reads, False), (writes, True)):
+            for buffer in buffers:
+                self._users.setdefault(buffer, []).append((index, is_write))
+
+    def _candidates(self, index: int) -> list[_Kernel]:
+        """Kernels that use what a call reads, and that the call may be part of."""
+        call = self._graph.calls[index]
+        found: dict[int, _Kernel] = {}
+        for buffer in call.reads:
+            for user, _ in self._users.get(buffer, ()):
+                kernel = self._kernel_of[user]
+                first = kernel.calls[0]
+                other = self._graph.calls[first]
+                if (
+                    kernel.may_grow
+                    and len(kernel.calls) < _LARGEST_KERNEL
+                    and (other.phase, other.recomputed) == (call.phase, call.recomputed)
+                    and self._broken[index] == self._broken[first]
+                ):
+                    found[id(kernel)] = kernel
+        return list(found.values())
+
+    def _is_held(self, kernel: _Kernel, together: Sequence[_Kernel]) -> bool:
+        """Whether a kernel that runs later uses what this one writes, or overwrites what this one reads."""
+        return any(
+            (is_write or buffer in kernel.writes)
+            and self._kernel_of[user].position > kernel.position
+            and all(self._kernel_of[user] is not other for other in together)
+            for buffer in (*kernel.writes, *kernel.reads)
+            for user, is_write in self._users.get(buffer, ())
         )
-        if run and not (fusible and connected):
-            yield run
-            run, touched = [], set()
-        if not fusible:
-            yield [index]
-            continue
-        run.append(index)
-        touched.update(call.reads, call.writes)
-    if run:
-        yield run
+
+    def _is_ready(self, call: Call, kernel: _Kernel) -> bool:
+        """Whether everything that a call reads is there when a kernel runs."""
+        needed = [user for buffer in call.reads for user, is_write in self._users.get(buffer, ()) if is_write]
+        needed += [user for buffer in call.writes for user, _ in self._users.get(buffer, ())]
+        return all(self._kernel_of[user].position <= kernel.position for user in needed)
 
 
-def _fused(chosen: Rematerialisation, group: list[int], last_read: dict[int, int]) -> Call:
+def _how_fused(call: Call, op: Op | None) -> tuple[bool, bool]:
+    """Whether a call is fused, and whether it starts a kernel."""
+    if op is None or _is_fusible(op):
+        return True, False
+    if call.name in _REARRANGES:
+        return True, len(call.reads) > _MOST_JOINED
+    return op.work.kind in _STARTS_A_KERNEL, True
+
+
+def _readers(graph: Graph) -> dict[int, list[int]]:
+    readers: dict[int, list[int]] = {}
+    for index, call in enumerate(graph.calls):
+        for buffer in call.reads:
+            readers.setdefault(buffer, []).append(index)
+    return readers
+
+
+def _fused(chosen: Rematerialisation, group: list[int], readers: dict[int, list[int]]) -> Call:
     graph = chosen.graph
     calls = [graph.calls[index] for index in group]
+    members = set(group)
     written: set[int] = set()
-    reads: dict[int, None] = {}
+    reads: dict[int, list[int]] = {}
     for call in calls:
-        reads.update(dict.fromkeys(buffer for buffer in call.reads if buffer not in written))
+        if call.nature is Nature.VIEW:
+            continue
+        given = [spec for spec in call.inputs if spec != NO_TENSOR]
+        seen = dict(zip(call.reads, given, strict=True)) if len(given) == len(call.reads) else {}
+        for buffer in call.reads:
+            if buffer not in written:
+                reads.setdefault(buffer, []).append(seen.get(buffer, graph.buffers[buffer].spec))
         written.update(call.writes)
-    outlives = {buffer for buffer in written if _is_needed_after(graph, buffer, group[-1], last_read)}
+    outlives = {
+        buffer
+        for buffer in written
+        if graph.buffers[buffer].dies >= len(graph.calls)
+        or any(reader not in members for reader in readers.get(buffer, ()))
+    }
     return Call(
         name=FUSED,
         phase=calls[0].phase,
         module=calls[0].module,
-        inputs=tuple(graph.buffers[buffer].spec for buffer in reads),
+        inputs=tuple(spec for buffer, specs in reads.items() for spec in _read_specs(graph, buffer, specs)),
         outputs=tuple(graph.buffers[buffer].spec for buffer in sorted(outlives)),
         reads=tuple(reads),
         writes=tuple(sorted(outlives)),
@@ -161,12 +328,54 @@ def _fused(chosen: Rematerialisation, group: list[int], last_read: dict[int, int
     )
 
 
-def _is_needed_after(graph: Graph, buffer: int, end: int, last_read: dict[int, int]) -> bool:
-    return last_read.get(buffer, -1) > end or graph.buffers[buffer].dies >= len(graph.calls)
+def _read_specs(graph: Graph, buffer: int, taken: Sequence[int]) -> Sequence[int]:
+    """What a kernel reads of a buffer: the parts of it that its calls take, or all of it."""
+    whole = graph.buffers[buffer].spec
+    parts = sum(graph.specs[spec].bytes for spec in taken)
+    return taken if parts < graph.specs[whole].bytes else (whole,)
 
 
-def _last_reads(graph: Graph) -> dict[int, int]:
-    return {buffer: index for index, call in enumerate(graph.calls) for buffer in call.reads}
+def runs_channels_last(graph: Graph) -> bool:
+    """Whether TorchInductor lays out the images of a step channels-last (`decide_layout_opt`, PyTorch 2.9).
+
+    A forward pass: where its assumed gains and losses by kind of convolution sum up to a gain. A training
+    step: unless a convolution has groups of several channels, or many more channels in than out, or all are
+    narrow. A step with few convolutions keeps its layout.
+    """
+    forward = [call for call in graph.calls if call.phase is Phase.FORWARD]
+    convolutions = [call for call in forward if call.name == _CONVOLUTION]
+    if not convolutions or len(forward) >= _CALLS_PER_CONVOLUTION * len(convolutions):
+        return False
+    kinds = [_convolution_kind(graph, call) for call in convolutions]
+    if len(forward) == len(graph.calls):
+        flop = [
+            graph.specs[call.outputs[0]].elements * graph.specs[call.inputs[1]].elements
+            / max(1, graph.specs[call.inputs[1]].shape[0])
+            for call in convolutions
+        ]  # fmt: skip
+        weighted = sum(_SLOWDOWN[kind] * each for kind, each in zip(kinds, flop, strict=True))
+        return weighted <= sum(flop)
+    is_narrowing = any(_narrows(graph.specs[call.inputs[1]]) for call in convolutions)
+    return "grouped" not in kinds and not is_narrowing and any(kind != "small" for kind in kinds)
+
+
+def _convolution_kind(graph: Graph, call: Call) -> str:
+    weight = graph.specs[call.inputs[1]]
+    if call.settings["groups"] > 1 and weight.shape[1] > 1:
+        return "grouped"
+    if max(weight.shape[:2]) <= _SMALL_CHANNELS:
+        return "small"
+    return "narrowing" if _narrows(weight) else "other"
+
+
+def _narrows(weight: Spec) -> bool:
+    return weight.shape[0] * 2 <= weight.shape[1] and len(weight.shape) > 2 and weight.shape[2] > 1
+
+
+def _laid_out(call: Call) -> Call:
+    """The call in channels-last layout, if it depends on the layout."""
+    depends = call.name in _CONVOLUTIONS or "pool" in call.name or "batch_norm" in call.name
+    return call._replace(settings={**call.settings, "channels_last": True}) if depends else call
 
 
 def _without_inner_buffers(graph: Graph, calls: tuple[Call, ...], place: list[int]) -> Graph:
@@ -174,6 +383,7 @@ def _without_inner_buffers(graph: Graph, calls: tuple[Call, ...], place: list[in
     touched = {buffer for call in calls for buffer in (*call.reads, *call.writes)}
     kept = [index for index, buffer in enumerate(graph.buffers) if buffer.born < 0 or index in touched]
     number = {old: new for new, old in enumerate(kept)}
+    last_use = {buffer: index for index, call in enumerate(calls) for buffer in (*call.reads, *call.writes)}
 
     def renumbered(buffers: Iterable[int]) -> tuple[int, ...]:
         return tuple(number[buffer] for buffer in buffers)
@@ -183,11 +393,11 @@ def _without_inner_buffers(graph: Graph, calls: tuple[Call, ...], place: list[in
         calls=tuple(
             call._replace(reads=renumbered(call.reads), writes=renumbered(call.writes)) for call in calls
         ),
-        buffers=tuple(_moved(graph.buffers[index], place) for index in kept),
+        buffers=tuple(_moved(graph.buffers[index], place, last_use.get(index, -1)) for index in kept),
     )
 
 
-def _moved(buffer: Buffer, place: list[int]) -> Buffer:
+def _moved(buffer: Buffer, place: list[int], last_use: int) -> Buffer:
     born = buffer.born if buffer.born < 0 else place[min(buffer.born, len(place) - 1)]
     dies = place[min(buffer.dies, len(place) - 1)] if buffer.dies >= 0 else buffer.dies
-    return buffer._replace(born=born, dies=dies)
+    return buffer._replace(born=born, dies=max(dies, last_use))

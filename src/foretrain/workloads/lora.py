@@ -37,8 +37,8 @@ _SAME_LAYER = (
 )
 """Names that different models give the same layer: a target of one name selects any of them."""
 
-_KEYS = ("r", "targets", "quantised", "double", "dora")
-_FLAGS = ("quantised", "double", "dora")
+_KEYS = ("r", "targets", "quantised", "double", "dora", "half")
+_FLAGS = ("quantised", "double", "dora", "half")
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,8 @@ class LoraOptions:
     """The rank of the trained matrices, the layers they stand beside, and whether the rest is in four bits.
 
     `double` also quantises the scales of a quantised base, as QLoRA does. `dora` also trains the magnitude of
-    each row of the adapted weights.
+    each row of the adapted weights. `half` keeps the trained matrices in the precision of the base, as
+    torchtune and LitGPT do; PEFT keeps them in FP32.
 
     `targets` are last parts of layer names, or `all-linear`: all linear layers but the output. None means the
     queries and values, as PEFT chooses, or all linear layers of a model that has none by a usual name.
@@ -57,6 +58,7 @@ class LoraOptions:
     quantised: bool = False
     dora: bool = False
     double: bool = False
+    half: bool = False
 
     def __post_init__(self) -> None:
         if self.double and not self.quantised:
@@ -66,7 +68,7 @@ class LoraOptions:
 
 
 def parse_lora(text: str) -> LoraOptions:
-    """Options from `r=16`, `r=8,targets=q_proj+v_proj`, `r=16,quantised,double` or `r=16,dora`."""
+    """Options from `r=16`, `r=8,targets=q_proj+v_proj`, `r=16,quantised,double`, `r=16,dora`, `r=16,half`."""
     entries: dict[str, str] = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
         key, _, value = (piece.strip() for piece in item.partition("="))
@@ -88,9 +90,10 @@ def parse_lora(text: str) -> LoraOptions:
 def apply_lora(module: nn.Module, options: LoraOptions) -> nn.Module:
     """The module, changed in place: everything frozen but a pair of new matrices beside each target.
 
-    `quantised` puts every linear layer into four bits but the output layer, as QLoRA does.
+    `quantised` puts every linear layer into four bits but the output layer, as QLoRA does, and the weights
+    that experts store together.
     """
-    from foretrain.workloads.lora_layers import adapted, four_bit
+    from foretrain.workloads.lora_layers import adapted, four_bit, quantise_experts, stacked_weights
 
     linears = _linears(module)
     if not linears:
@@ -104,9 +107,11 @@ def apply_lora(module: nn.Module, options: LoraOptions) -> nn.Module:
             for path in linears
             if path != _output_layer(module, linears)
         }
+        for part in [each for each in module.modules() if stacked_weights(each)]:
+            quantise_experts(part, options.double)
     for path, layer in frozen.items():
         parent, _, name = path.rpartition(".")
-        new = adapted(layer, options.rank, options.dora) if path in chosen else layer
+        new = adapted(layer, options.rank, options.dora, options.half) if path in chosen else layer
         setattr(module.get_submodule(parent), name, new)
     return module
 

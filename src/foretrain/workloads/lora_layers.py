@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -45,19 +47,16 @@ class _FourBitProduct(torch.autograd.Function):
         return grads[0] @ weight, None, None, None
 
 
-class FourBitLinear(nn.Module):
-    """A frozen linear layer whose weight is kept in four bits.
+class _FourBitWeights(nn.Module):
+    """Frozen weights in four bits.
 
     Two weights share a byte, and each block of 64 has a scale in FP32: 0.5 + 4/64 = 0.5625 bytes per weight.
     With `double` quantisation a scale takes a byte, and 256 of them share one in FP32: 0.5157 bytes per
-    weight. The bias stays as it was.
+    weight.
     """
 
-    def __init__(
-        self, inputs: int, outputs: int, bias: nn.Parameter | None, device: torch.device, double: bool = False
-    ) -> None:
+    def __init__(self, weights: int, device: torch.device, double: bool = False) -> None:
         super().__init__()
-        weights = inputs * outputs
         blocks = -(-weights // BLOCK_ELEMENTS)
         packed = torch.empty(-(-weights // 2), dtype=torch.uint8, device=device)
         scales = torch.empty(blocks, dtype=torch.uint8 if double else torch.float32, device=device)
@@ -65,12 +64,10 @@ class FourBitLinear(nn.Module):
         if double:
             shared = torch.empty(-(-blocks // BLOCK_SCALES), dtype=torch.float32, device=device)
             self.of_scales = nn.Parameter(shared, requires_grad=False)
-        self.in_features, self.out_features = inputs, outputs
         self.packed = nn.Parameter(packed, requires_grad=False)
         self.scales = nn.Parameter(scales, requires_grad=False)
-        self.bias = bias
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> FourBitLinear:
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> _FourBitWeights:
         """As `Module._apply`, but the scales keep FP32 where a module is converted to half precision."""
 
         def convert(tensor: Tensor) -> Tensor:
@@ -81,24 +78,117 @@ class FourBitLinear(nn.Module):
         super()._apply(convert, recurse)  # type: ignore[no-untyped-call]
         return self
 
+
+class FourBitLinear(_FourBitWeights):
+    """A frozen linear layer whose weight is kept in four bits. The bias stays as it was."""
+
+    def __init__(
+        self, inputs: int, outputs: int, bias: nn.Parameter | None, device: torch.device, double: bool = False
+    ) -> None:
+        super().__init__(inputs * outputs, device, double)
+        self.in_features, self.out_features = inputs, outputs
+        self.bias = bias
+
     def forward(self, x: Tensor) -> Tensor:
-        computing = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else x.dtype
+        computing = _computing_type(x)
         product: Tensor = _FourBitProduct.apply(  # type: ignore[no-untyped-call]
             x.to(computing), self.packed, self.scales, self.out_features
         )
         return product if self.bias is None else product + self.bias.to(computing)
 
 
+def _computing_type(x: Tensor) -> torch.dtype:
+    return torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else x.dtype
+
+
+class FourBitStack(_FourBitWeights):
+    """Weights of several experts, stored as one frozen tensor, in four bits."""
+
+    def __init__(self, weight: Tensor, double: bool = False) -> None:
+        super().__init__(weight.numel(), weight.device, double)
+        self.shape = tuple(weight.shape)
+
+    def forward(self, dtype: torch.dtype) -> Tensor:
+        """The weights in a precision."""
+        rows = math.prod(self.shape[:-1])
+        whole: Tensor = torch.ops.foretrain.dequantise(self.packed, self.scales, rows, self.shape[-1], dtype)
+        return whole.view(self.shape)
+
+
+def quantise_experts(part: nn.Module, double: bool = False) -> None:
+    """Put the weights that a module of experts stores as stacks into four bits, in place.
+
+    They are dequantised for the products, and again for the gradients of their inputs: never kept.
+    """
+    stacks = {name: FourBitStack(weight, double) for name, weight in stacked_weights(part).items()}
+    for name, stack in stacks.items():
+        del part._parameters[name]
+        part.add_module(name, stack)
+    forward = part.forward
+
+    @wraps(forward)
+    def dequantising(x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        whole = {name: stack(_computing_type(x)) for name, stack in stacks.items()}
+        names = {_storage(weight): name for name, weight in whole.items()}
+        part.__dict__.update(whole)  # found before the submodule of the same name
+        try:
+            with torch.autograd.graph.saved_tensors_hooks(
+                lambda saved: _Dequantised.of(saved, names), lambda kept: kept.again(stacks)
+            ):
+                return forward(x, *args, **kwargs)
+        finally:
+            for name in whole:
+                del part.__dict__[name]
+
+    part.forward = dequantising
+
+
+class _Dequantised(NamedTuple):
+    """What is kept of a saved tensor: itself, or which weights to dequantise again, and as which view."""
+
+    tensor: Tensor | None
+    name: str = ""
+    dtype: torch.dtype = torch.float32
+    view: tuple[Any, ...] = ()
+
+    @staticmethod
+    def of(saved: Tensor, names: Mapping[int, str]) -> _Dequantised:
+        name = names.get(_storage(saved))
+        if name is None:
+            return _Dequantised(saved)
+        return _Dequantised(None, name, saved.dtype, (saved.shape, saved.stride(), saved.storage_offset()))
+
+    def again(self, stacks: Mapping[str, FourBitStack]) -> Tensor:
+        if self.tensor is not None:
+            return self.tensor
+        weights: Tensor = stacks[self.name](self.dtype)
+        return weights.as_strided(*self.view)
+
+
+def _storage(tensor: Tensor) -> int:
+    return tensor.untyped_storage()._cdata
+
+
+def stacked_weights(part: nn.Module) -> dict[str, nn.Parameter]:
+    """The weights that a module of experts keeps as stacks of matrices; empty for all other modules."""
+    if "expert" not in type(part).__name__.lower():
+        return {}
+    return {
+        name: weight for name, weight in part._parameters.items() if weight is not None and weight.dim() == 3
+    }
+
+
 class LoraLinear(nn.Module):
     """A frozen layer plus up(down(x)), scaled; only `down` and `up` are trained.
 
     They stay in FP32 where the module is converted to half precision, and their input is cast to it, as PEFT
-    does by default (`autocast_adapter_dtype`).
+    does by default (`autocast_adapter_dtype`), unless they are to have the precision of the base (`half`).
     """
 
     def __init__(self, base: nn.Module, inputs: int, outputs: int, rank: int, device: torch.device) -> None:
         super().__init__()
         self.base = base
+        self.half_adapter = False
         self.down = nn.Linear(inputs, rank, bias=False, device=device)
         self.up = nn.Linear(rank, outputs, bias=False, device=device)
         self.scale = 1.0  # alpha = rank; another alpha costs the same
@@ -110,7 +200,8 @@ class LoraLinear(nn.Module):
 
         def convert(tensor: Tensor) -> Tensor:
             converted = fn(tensor)
-            return tensor.to(converted.device) if id(tensor) in own else converted
+            keeps = id(tensor) in own and not self.half_adapter
+            return tensor.to(converted.device) if keeps else converted
 
         super()._apply(convert, recurse)  # type: ignore[no-untyped-call]
         return self
@@ -161,11 +252,13 @@ def four_bit(layer: Any, double: bool = False) -> FourBitLinear:
     return FourBitLinear(inputs, outputs, layer.bias, layer.weight.device, double)
 
 
-def adapted(layer: Any, rank: int, dora: bool = False) -> LoraLinear:
+def adapted(layer: Any, rank: int, dora: bool = False, half: bool = False) -> LoraLinear:
     """A linear layer, in four bits or not, with trained matrices of a rank beside it."""
     inputs, outputs = _sizes(layer)
     device = layer.packed.device if isinstance(layer, FourBitLinear) else layer.weight.device
-    return (DoraLinear if dora else LoraLinear)(layer, inputs, outputs, rank, device)
+    adapter = (DoraLinear if dora else LoraLinear)(layer, inputs, outputs, rank, device)
+    adapter.half_adapter = half
+    return adapter
 
 
 def _weight_of(layer: Any, dtype: torch.dtype) -> Tensor:

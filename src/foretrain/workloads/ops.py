@@ -45,6 +45,10 @@ MATRIX_KINDS = frozenset({Kind.LINEAR, Kind.MATMUL, Kind.CONVOLUTION, Kind.ATTEN
 """The kinds whose FLOP are counted as the model's work, as in model FLOP utilisation."""
 
 
+ATTENTION_GENERATIONS = ("default", "flash1", "flash2", "flash3", "cudnn")
+"""Kernels of fused attention; the dimension `generation` of a work is an index. `default`: PyTorch picks."""
+
+
 class Direction(StrEnum):
     """Which way an operator runs."""
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from foretrain.errors import InvalidRequest
+from foretrain.facts.frameworks import PLAIN, frameworks
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8")
 HALF_PRECISIONS = ("fp16", "bf16")
 WEIGHTS = ("fp32", *HALF_PRECISIONS)
-ATTENTIONS = ("eager", "sdpa", "flash")
+ATTENTIONS = ("eager", "sdpa", "flash", "flash1", "flash2", "flash3", "cudnn")
+ATTENTION_KERNELS = {name: name for name in ATTENTIONS[3:]} | {"flash": "flash2"}
+"""The words that name a kernel of fused attention; `sdpa` is the one that PyTorch picks on the GPU."""
 OFFLOADS = ("optimizer", "parameters", "activations")
 REAL = "real"
 TRACES = ("meta", REAL)
@@ -45,7 +48,8 @@ class StepOptions:
     them the optimizer), saved activations.
 
     `optimizer` None leaves the optimizer out; `forward_only` also leaves out the backward pass; `cuda_graphs`
-    replays the step as one captured graph, so that the host launches once.
+    replays the step as one captured graph, so that the host launches once. `framework` sets which kernels are
+    fused, whether recomputation stops early, and how fast operators are launched (`facts.frameworks`).
     """
 
     precision: str = "fp32"
@@ -64,11 +68,13 @@ class StepOptions:
     gradients: str | None = None
     autocast: bool | None = None
     half_outputs: bool = False
+    framework: str = PLAIN
 
     def __post_init__(self) -> None:
         _one_of("precision", self.precision, PRECISIONS)
         _one_of("weights", self.weights, WEIGHTS)
         _one_of("attention", self.attention, ATTENTIONS)
+        object.__setattr__(self, "framework", frameworks()[self.framework].name)
         if self.weights != "fp32" and self.precision not in (self.weights, "fp8"):
             raise InvalidRequest(
                 f"weights in {self.weights} are computed with in {self.weights}: give precision "

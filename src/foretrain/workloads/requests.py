@@ -45,6 +45,7 @@ class WorkloadRequest:
     master_weights: bool = False
     gradients: str | None = None
     autocast: bool | None = None
+    framework: str | None = None
     forward_only: bool = False
     no_optimizer: bool = False
     trace: str | None = None
@@ -85,6 +86,10 @@ def _left_open(request: WorkloadRequest) -> Iterator[str]:
     stored = (request.weights, request.gradients, request.autocast, request.lora)
     if not request.master_weights and all(each is None for each in stored):
         yield "weights"
+    if request.framework is None:
+        yield "framework"
+    if request.optimizer is None:
+        yield "optimizer"
 
 
 def _step_options(request: WorkloadRequest) -> StepOptions:
@@ -107,6 +112,7 @@ def _step_options(request: WorkloadRequest) -> StepOptions:
         master_weights=request.master_weights,
         gradients=request.gradients,
         autocast=True if request.autocast is None and request.lora is not None else request.autocast,
+        framework=request.framework or DEFAULTS.framework,
     )
 
 

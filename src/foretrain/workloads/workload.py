@@ -17,7 +17,7 @@ from foretrain.workloads import cache
 from foretrain.workloads.family import Axis, Family, NotDerivable, family
 from foretrain.workloads.graph import Graph, Spec
 from foretrain.workloads.offload import offloaded
-from foretrain.workloads.options import StepOptions
+from foretrain.workloads.options import ATTENTION_KERNELS, StepOptions
 from foretrain.workloads.zoo import BuildOptions
 
 if TYPE_CHECKING:
@@ -77,7 +77,8 @@ class _Entry:
 def graph_of(workload: Workload) -> Graph:
     """The graph of a workload as it is executed: from a cache, re-derived from its family, or traced.
 
-    With `compile` the kernels are fused; `fusion.unfused` gives the graph that strategies divide.
+    With `compile`, and by some frameworks, kernels are fused; `fusion.unfused` gives the graph that
+    strategies divide.
     """
     return _executed(_graph_of(_Entry(_key(workload, "graph"), workload)))
 
@@ -89,12 +90,10 @@ def graph_at(workload: Workload, batch: int) -> Graph:
 
 
 def _executed(graph: Graph) -> Graph:
-    graph = offloaded(graph)
-    if not graph.settings.get("compile"):
-        return graph
-    from foretrain.workloads.fusion import fused
+    from foretrain.workloads.fusion import fused, fuses
 
-    return fused(graph)
+    graph = offloaded(graph)
+    return fused(graph) if fuses(graph) else graph
 
 
 @lru_cache(maxsize=RECENT)
@@ -102,6 +101,9 @@ def _graph_of(entry: _Entry) -> Graph:
     if entry.workload.options.precision == "fp16":
         twin = in_bf16(entry.workload)
         return in_fp16(_graph_of(_Entry(_key(twin, "graph"), twin)))
+    if entry.workload.options.attention in ATTENTION_KERNELS:
+        twin = with_torch_attention(entry.workload)
+        return with_attention_kernel(_graph_of(_Entry(_key(twin, "graph"), twin)), entry.workload)
     cached = cache.find(entry.key)
     if isinstance(cached, Graph):
         return cached
@@ -154,6 +156,9 @@ def record_family(workload: Workload, seq_lens: tuple[int, int] | None = None) -
     if workload.options.precision == "fp16":
         twin = record_family(in_bf16(workload), seq_lens)
         return None if twin is None else _family_in_fp16(twin)
+    if workload.options.attention in ATTENTION_KERNELS:
+        twin = record_family(with_torch_attention(workload), seq_lens)
+        return None if twin is None else replace(twin, graph=with_attention_kernel(twin.graph, workload))
     axes = (Axis("batch", *BATCHES), *((Axis("seq_len", *seq_lens),) if seq_lens else ()))
     entry = _key(workload, "family", seq_lens)
     cached = cache.find(entry)
@@ -198,6 +203,35 @@ def in_fp16(graph: Graph) -> Graph:
         for name, value in graph.settings.items()
     }
     return replace(graph, specs=_specs_in_fp16(graph.specs), settings=settings)
+
+
+def with_torch_attention(workload: Workload) -> Workload:
+    """A workload with the attention that PyTorch picks, whose calls are those of every fused kernel."""
+    return replace(
+        workload,
+        sizes=replace(workload.sizes, attention="sdpa"),
+        options=replace(workload.options, attention="sdpa"),
+    )
+
+
+def with_attention_kernel(graph: Graph, workload: Workload) -> Graph:
+    """A graph that was recorded with PyTorch's choice, with the kernel that a workload names.
+
+    Attention in full precision keeps its kernel, since the others compute in half precision only.
+    """
+    kernel = ATTENTION_KERNELS[workload.options.attention]
+    if not any("attention" in call.name or "bmm" in call.name for call in graph.calls):
+        raise InvalidRequest(
+            f"{workload.source.name} has no attention of a kind to choose; leave out attention "
+            f"{workload.options.attention!r}"
+        )
+    calls = tuple(
+        call._replace(settings={**call.settings, "algorithm": kernel})
+        if call.settings.get("algorithm") == "flash"
+        else call
+        for call in graph.calls
+    )
+    return replace(graph, calls=calls)
 
 
 def _family_in_fp16(recorded: Family) -> Family:

@@ -16,8 +16,15 @@ from foretrain.workloads.graph import Phase
 from foretrain.workloads.ops import Kind
 from foretrain.workloads.rules import operators
 
-QUICK = HostModel(1e-3, 1e-3, 1e-3, 0.0, 0.0, 0.5, p10=0.5, p90=1.5, source="a host")
-SLOW = replace(QUICK, forward_seconds=10.0, backward_seconds=10.0, optimizer_seconds=10.0)
+QUICK = HostModel(1e-3, 0.0, 1e-3, 1e-3, 0.0, 5e-4, 0.0, 1e-3, p10=0.5, p90=1.5, source="a host")
+SLOW = replace(
+    QUICK,
+    forward_seconds=10.0,
+    backward_seconds=10.0,
+    optimizer_seconds=10.0,
+    compiled_kernel_seconds=5.0,
+    captured_seconds=10.0,
+)
 
 
 class OneSecondEach(OperatorModel):
@@ -54,9 +61,26 @@ def test_a_slow_host_sets_the_pace_and_shows_as_waiting() -> None:
 
 
 def test_compiling_spares_the_host() -> None:
+    # 5 s a kernel forward and backward; the update is launched as before
     compiled = replace(MLP, settings={**MLP.settings, "compile": True})
+    expected = 5 * (KERNELS[Phase.FORWARD] + KERNELS[Phase.BACKWARD]) + 10 * KERNELS[Phase.OPTIMIZER]
+    assert estimate_step(compiled, T4, [OneSecondEach()], SLOW).seconds == pytest.approx(expected)
+
+
+def test_a_compiled_step_enters_two_graphs() -> None:
+    compiled = replace(MLP, settings={**MLP.settings, "compile": True})
+    plain = estimate_step(compiled, T4, [OneSecondEach()], SLOW)
+    entering = estimate_step(compiled, T4, [OneSecondEach()], replace(SLOW, compiled_call_seconds=100.0))
+    assert entering.host_seconds == pytest.approx(plain.host_seconds + 200)
+
+
+def test_libraries_cost_the_host_more() -> None:
+    # two linear layers forward
+    products = sum(op.work.kind is Kind.LINEAR for op in operators(MLP) if op.phase is Phase.FORWARD)
     plain = estimate_step(MLP, T4, [OneSecondEach()], SLOW)
-    assert estimate_step(compiled, T4, [OneSecondEach()], SLOW).seconds == pytest.approx(plain.seconds / 2)
+    dear = estimate_step(MLP, T4, [OneSecondEach()], replace(SLOW, library_seconds=7.0))
+    assert products > 0
+    assert dear.host_seconds == pytest.approx(plain.host_seconds + 7 * products)
 
 
 def test_a_captured_graph_is_launched_once() -> None:

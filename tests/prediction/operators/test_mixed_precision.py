@@ -9,7 +9,13 @@ from foretrain.facts.devices import device
 from foretrain.prediction.cost_models.step_models import OperatorCostModel
 from foretrain.prediction.operators._base import Knowledge
 from foretrain.prediction.operators.catalogue import operator_models
-from foretrain.prediction.operators.mixed_precision import calibration, corrected, correction, factors
+from foretrain.prediction.operators.mixed_precision import (
+    calibration,
+    corrected,
+    correction,
+    factors,
+    step_weight,
+)
 from foretrain.prediction.operators.pricing import PricedOps, price
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.ops import Kind
@@ -90,3 +96,25 @@ def test_the_step_is_predicted_with_the_correction() -> None:
     assert step.device_seconds == pytest.approx(
         float(corrected(priced("rtx3090"), device("rtx3090")).seconds.sum())
     )
+
+
+def test_the_factor_of_a_step_leaves_language_models_alone() -> None:
+    """Factors were fitted to vision models: kernels of a language model are priced as they were measured."""
+    request = WorkloadRequest("gpt2-small", batch=2, seq_len=64, precision="fp16")
+    target = device("a100-sxm-80gb")
+    before = price(operators(graph_of(workload_of(request))), target, operator_models(target))
+    after = corrected(before, target)
+    assert step_weight(before, before.seconds, target, calibration()) == 0.0
+    np.testing.assert_array_equal(after.seconds, before.seconds)
+
+
+def test_the_factor_of_a_step_grows_with_the_share_of_convolutions() -> None:
+    """Half of the share at which it applies in full: half of its logarithm."""
+    before, target = priced("rtx4090"), device("rtx4090")
+    names, places = before.listing.classes
+    is_vision = np.array(["convolution" in names[place] or "batch" in names[place] for place in places])
+    is_vision |= np.array(["pooling" in names[place] or "resample" in names[place] for place in places])
+    is_vision &= places >= 0
+    seconds = np.where(is_vision, 0.125 / is_vision.sum(), 0.875 / (~is_vision).sum())
+    assert step_weight(before, seconds, target, calibration()) == pytest.approx(0.5)
+    assert step_weight(before, seconds, device("rtx3090"), calibration()) == 1.0

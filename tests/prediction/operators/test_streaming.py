@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
+from calibration.datasets.works import norm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.plain_devices import doubled, plain_device
@@ -188,3 +190,19 @@ def test_a_device_left_out_is_predicted_from_published_figures_and_similar_devic
     assert all(row.device_id != target.id for row in forgetful.shares)
     assert "t4" in forgetful.corrections
     assert StreamingModel(forgetful).confidence(Kind.SOFTMAX, target).knowledge is Knowledge.EXTRAPOLATED
+
+
+def test_sums_over_columns_do_not_use_up_fast_memory() -> None:
+    """A backward norm on memory without a limit still takes its bytes over those in flight per cycle."""
+    rows, width = 4096, 4096
+    work = norm(rows, width, Direction.BACKWARD, "bfloat16", has_mean=False)
+    forward = norm(rows, width, Direction.FORWARD, "bfloat16", has_mean=False)
+    target = devices()["gb200"]
+    bare = replace(calibration().constants, start_cycles=0.0, column_bytes=math.inf)
+    limited = replace(bare, column_bytes=1.0)
+    columns = streams(table([forward, work]), target)
+    free, slow = (stream_seconds(columns, target, 1.0, constants) for constants in (bare, limited))
+    sms, clock = target.sheet.number("sm_count"), target.sheet.number("boost_clock_hertz")
+    assert slow[0] == free[0]
+    assert slow[1] > columns.compulsory_bytes[1] / (sms * clock)
+    assert slow[1] == pytest.approx(columns.compulsory_bytes[1] / (sms * clock), rel=0.05)

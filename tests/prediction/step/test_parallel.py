@@ -136,4 +136,5 @@ def test_exchanges_inside_a_node_do_not_touch_the_network() -> None:
 
 def test_devices_of_a_layout_are_all_of_the_hardware() -> None:
     assert hardware(ON).devices == layout_of("ddp", 4, 4).devices
-    assert parallel_step_on(gpt2(), "tp=2,pp=2", ON).layout == Layout("tp=2,pp=2", tensor=2, pipeline=2)
+    strategy = "tp=2,sp=no,pp=2"
+    assert parallel_step_on(gpt2(), strategy, ON).layout == Layout(strategy, tensor=2, pipeline=2)

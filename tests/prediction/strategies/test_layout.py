@@ -14,6 +14,10 @@ from foretrain.prediction.strategies.layout import Layout, ServerPlan
 from foretrain.prediction.strategies.parameter_server import server_plan
 
 
+SEQUENCE = {"sequence_parallel": True, "assumes_sequence_parallel": True}
+"""Megatron's default with tensor parallelism."""
+
+
 @pytest.mark.parametrize(
     ("strategy", "expected"),
     [
@@ -25,10 +29,11 @@ from foretrain.prediction.strategies.parameter_server import server_plan
         ("fsdp", {"shard": 8, "zero_stage": 3}),
         ("hsdp", {"shard": 8, "zero_stage": 3}),
         ("dp=8", {"data": 8}),
-        ("tp=8", {"tensor": 8}),
-        ("tp=2,dp=4", {"tensor": 2, "data": 4}),
-        ("tp=2", {"tensor": 2, "data": 4}),  # dp takes what is left
+        ("tp=8", {"tensor": 8, **SEQUENCE}),
+        ("tp=2,dp=4", {"tensor": 2, "data": 4, **SEQUENCE}),
+        ("tp=2", {"tensor": 2, "data": 4, **SEQUENCE}),  # dp takes what is left
         ("tp=2,sp,dp=4", {"tensor": 2, "data": 4, "sequence_parallel": True}),
+        ("tp=2,sp=no,dp=4", {"tensor": 2, "data": 4}),
         ("tp=2,sp=keep", {"tensor": 2, "data": 4, "sequence_parallel": True, "keeps_gathered": True}),
         ("pp=4,dp=2", {"pipeline": 4, "data": 2}),
         ("pp=4,schedule=gpipe", {"pipeline": 4, "data": 2, "schedule": "gpipe"}),
@@ -37,9 +42,9 @@ from foretrain.prediction.strategies.parameter_server import server_plan
         ("ep=4", {"expert": 4, "data": 2}),
         ("ep=4,dp=8", {"expert": 4, "data": 2}),
         ("zero=1", {"shard": 8, "zero_stage": 1}),
-        ("tp=2,zero=3", {"tensor": 2, "shard": 4, "zero_stage": 3}),
+        ("tp=2,zero=3", {"tensor": 2, "shard": 4, "zero_stage": 3, **SEQUENCE}),
         ("zero=3,shard=2", {"shard": 2, "data": 4, "zero_stage": 3}),
-        ("tp=2,pp=2,dp=2,zero=2", {"tensor": 2, "pipeline": 2, "shard": 2, "zero_stage": 2}),
+        ("tp=2,pp=2,dp=2,zero=2", {"tensor": 2, "pipeline": 2, "shard": 2, "zero_stage": 2, **SEQUENCE}),
         ("dp=8,compress=fp16", {"data": 8, "compression": "fp16"}),
         ("dp=8,overlap=no", {"data": 8, "overlaps": False}),
         ("ps-sync", {"data": 8, "replication": "parameter-server", "servers": ServerPlan("sync", 8, 1)}),
@@ -100,7 +105,7 @@ def test_data_parallel_threads_stay_on_their_node() -> None:
 @pytest.mark.parametrize(
     ("strategy", "message"),
     [
-        ("tp=2,sp=maybe", "sp=maybe is not one of sp, sp=keep"),
+        ("tp=2,sp=maybe", "sp=maybe is not one of sp, sp=keep, sp=no"),
         ("sp,dp=8", "give tp=2 or more"),
         ("dp=8,overlap=perhaps", "overlap=perhaps is not one of overlap=yes, overlap=no"),
         ("pp=4,chunks=2,schedule=1f1b", "use schedule=interleaved"),

@@ -18,8 +18,11 @@ from foretrain.learning.regression.splits import Fold, folds, inner_folds, relat
 from foretrain.learning.regression.table import Sample
 from foretrain.learning.regression.techniques._base import Parameters, Technique
 from foretrain.prediction.operators.listing import Floats
+from foretrain.ties import first_of_least, round_digits
 
 Progress = Callable[[str], None]
+_SAME_ERROR = 1e-6
+"""Mean relative errors that differ by less are equal: the first of a grid, the first by name is taken."""
 _WORKERS = 2
 _WORTH_WORKERS_SECONDS = 4.0
 """Estimated work below which starting other processes takes longer than it saves."""
@@ -67,7 +70,14 @@ def judge(
     for number, technique in enumerate(chosen, 1):
         progress(f"{split}: {technique.name}, {number} of {len(chosen)}")
         results.append(_judged(sample, split, outer, technique))
-    return tuple(sorted(results, key=lambda each: (each.selection_error, each.technique)))
+    return tuple(sorted(results, key=lambda each: (_rank(each.selection_error), each.technique)))
+
+
+def _rank(error: float) -> float:
+    """An error to six digits, and to a millionth: exact techniques are equally good, not by rounding."""
+    if not np.isfinite(error):
+        return error
+    return float(round_digits(np.array([round(error / _SAME_ERROR) * _SAME_ERROR]), 6)[0])
 
 
 def _judged(sample: Sample, split: str, outer: Sequence[Fold], technique: Technique) -> Judged:
@@ -95,14 +105,14 @@ def _judged(sample: Sample, split: str, outer: Sequence[Fold], technique: Techni
             )
             for place in range(len(grid))
         ]
-        best = int(np.argmin(inside))
+        best = first_of_least(inside, _SAME_ERROR)
         errors.append(inside[best])
         predicted[fold.test] = made[best, number, -1]
     whole = [
         _mean_error([(sample.measured[fold.test], made[place, n, -1]) for n, fold in enumerate(outer)])
         for place in range(len(grid))
     ]
-    parameters = grid[int(np.argmin(whole))]
+    parameters = grid[first_of_least(whole, _SAME_ERROR)]
     return Judged(technique.name, split, parameters, float(np.mean(errors)), predicted)
 
 

@@ -18,12 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretrain.prediction.operators.listing import Floats
+from foretrain.ties import first_of_least, first_of_most
 
 ENTER, LEAVE = 0.15, 0.15
 """Chosen among four pairs (0.05 to 0.25) on PROFET: with nine repeats they do not differ; from three single
 timings, batches of 128 and 256 are 12.9 % off at 0.05, 8.5 % at 0.15 and 7.3 % at 0.25."""
 _INDEPENDENT = 1e-8
 """The least share of a column's length that must be new to those chosen."""
+_SAME_GAIN = 1e-9
+"""Collinear terms explain the same but for rounding: the first of them enters."""
 _EXACT = 1e-18
 """A share of the squares left below which a fit counts as exact."""
 
@@ -102,7 +105,7 @@ class _Problem:
         if not usable.any() or squares <= _EXACT * float(self.response @ self.response):
             return None
         gain = np.where(usable, (new.T @ left) ** 2 / np.where(usable, length, 1.0), -1.0)
-        best = int(np.argmax(gain))
+        best = first_of_most(gain, _SAME_GAIN)
         freedom = len(self.response) - len(chosen) - 2
         return best if _tail(_ratio(float(gain[best]), squares, freedom), freedom) < enter else None
 
@@ -114,7 +117,8 @@ class _Problem:
         variance = float(fit.residuals @ fit.residuals) / fit.freedom
         spread = np.maximum(np.diag(fit.covariance)[1:] * variance, np.finfo(float).tiny)
         partial = fit.coefficients[1:] ** 2 / spread
-        weakest = int(np.argmin(partial))
+        # of equally weak terms the last leaves, as the first enters
+        weakest = len(partial) - 1 - first_of_least(partial[::-1] / max(float(partial.max()), 1e-300))
         return chosen[weakest] if _tail(float(partial[weakest]), fit.freedom) > leave else None
 
     def fit(self, chosen: tuple[int, ...]) -> Selection:

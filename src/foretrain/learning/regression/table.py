@@ -31,6 +31,7 @@ from foretrain.learning.regression.columns import (
     with_device_figures,
 )
 from foretrain.prediction.operators.listing import Floats
+from foretrain.ties import round_digits
 
 LEAST_CONFIGURATIONS = 3
 _MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "-"})
@@ -84,6 +85,11 @@ class Sample:
     measured: Floats
     timings: int = 0
     notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        # nine digits: trees and terms that enter one by one would turn the last bit into another model
+        object.__setattr__(self, "rows", round_digits(self.rows))
+        object.__setattr__(self, "measured", round_digits(self.measured))
 
     def __len__(self) -> int:
         return len(self.measured)

@@ -29,7 +29,8 @@ _RUN_SPREAD = 0.05
 """Scale of the relative errors at which their cost turns from quadratic to linear."""
 _FEWEST_RUNS, _FEWEST_MODELS = 4, 2
 _MOST_FOLDS = 8
-_TOLERANCE = 1e-4
+_TOLERANCE = 1e-8
+"""Small, so that the constants do not depend on where the search was stopped."""
 _P90 = 1.2815515655446004
 _NORMAL = 1.4826
 """Standard deviation of a normal distribution over its median absolute deviation."""

@@ -21,6 +21,7 @@ from foretrain.prediction.collectives.network import network_of, with_factor
 from foretrain.prediction.evaluation import Evaluation, evaluate
 from foretrain.prediction.scenario import StepContext
 from foretrain.prediction.step.input_pipeline import STORAGE, InputOptions
+from foretrain.workloads.fusion import unfused
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.workload import graph_of
 
@@ -125,8 +126,9 @@ def _of_execution(now: Evaluation) -> Iterator[_Change]:
 
 
 def _with_settings(now: Evaluation, **settings: object) -> Evaluation:
-    """The graph at hand with other settings."""
-    return _with_graph(now, replace(now.graph, settings={**now.graph.settings, **settings}))
+    """The graph at hand with other settings; its kernels are fused anew."""
+    origin = unfused(now.graph)
+    return _with_graph(now, replace(origin, settings={**origin.settings, **settings}))
 
 
 def _with_graph(now: Evaluation, graph: Graph) -> Evaluation:

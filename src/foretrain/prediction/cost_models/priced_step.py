@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from foretrain.estimates import Estimate, Part
 from foretrain.facts.devices import Device
+from foretrain.facts.frameworks import PLAIN, frameworks
 from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
 from foretrain.prediction.operators.host import HostModel
 from foretrain.prediction.operators.listing import KINDS, PHASES, Floats, Listing, listing_of
@@ -260,8 +261,9 @@ def modelled_share(priced: PricedOps) -> float:
 def _launching(listing: Listing, host: HostModel, graph: Graph) -> Floats:
     """Host time of each operator; a captured graph is launched once, with its first operator."""
     each = host.seconds(listing, bool(graph.settings.get("compile")))
+    each = each * frameworks()[graph.settings.get("framework") or PLAIN].host_factor
     if graph.settings.get("cuda_graphs") and len(each):
-        each = np.append(each.max(), np.zeros(len(each) - 1))
+        each = np.append(host.captured_seconds, np.zeros(len(each) - 1))
     return each
 
 

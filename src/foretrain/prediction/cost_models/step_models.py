@@ -30,11 +30,13 @@ from foretrain.workloads.workload import Workload
 
 NO_HOST = HostModel(
     forward_seconds=0.0,
+    library_seconds=0.0,
     backward_seconds=0.0,
     optimizer_seconds=0.0,
-    view_seconds=0.0,
-    kernel_seconds=0.0,
-    compiled_share=1.0,
+    compiled_call_seconds=0.0,
+    compiled_kernel_seconds=0.0,
+    compiled_library_seconds=0.0,
+    captured_seconds=0.0,
     p10=1.0,
     p90=1.0,
     source="none",

@@ -24,7 +24,7 @@ from foretrain.prediction.strategies.division.optimizer_states import owners_of_
 from foretrain.prediction.strategies.gradients import is_of_expert
 from foretrain.prediction.strategies.program import MemoryOptions, unit_of
 from foretrain.prediction.strategies.sharded import gathered_units
-from foretrain.workloads.graph import Call, Graph, Phase, Role, Spec
+from foretrain.workloads.graph import Call, Graph, Nature, Phase, Role, Spec
 from foretrain.workloads.offload import ACTIVATIONS, OPTIMIZER, PARAMETERS, is_offloaded
 from foretrain.workloads.options import QUANTISED_BLOCK, QUANTISED_FROM, is_paged
 
@@ -222,6 +222,7 @@ def tensor_lifetimes(graph: Graph, options: MemoryOptions, cublas_workspace_byte
             *_allocations(by_role[Role.MODULE_BUFFER]),
             *lasting,
             *_lasting_buckets(gradients, options),
+            *_unused_gradients(graph),
             *_of_others(graph, options),
         ),
         state=state,
@@ -292,9 +293,14 @@ def _passing(
     if not gathers_cast_weights and not is_offloaded(graph, PARAMETERS):
         roles.append(Role.CAST_WEIGHT)
     at_host = _at_host(graph) if is_offloaded(graph, ACTIVATIONS) else {}
+    loss = _fused_loss(graph)
     for role in roles:
         for index, allocation in by_role[role]:
-            if index in at_host:
+            if index in loss.inner:
+                continue
+            if index == loss.logits:
+                yield allocation._replace(end=loss.end - 1)
+            elif index in at_host:
                 leaves, returns = at_host[index]
                 yield allocation._replace(end=leaves)
                 yield allocation._replace(start=returns)
@@ -303,6 +309,65 @@ def _passing(
             elif not options.eight_bit_optimizer:
                 shards = options.data_parallel if options.zero_stage else 1
                 yield allocation._replace(bytes=math.ceil(allocation.bytes / shards))
+
+
+class _FusedLoss(NamedTuple):
+    """A loss in one kernel: the buffers inside it that are never stored, the logits, and where it ends.
+
+    The kernel computes in FP32 registers, keeps the logits in their own precision until the backward pass and
+    writes their gradient in their place (Transformer Engine, `triton/cross_entropy.py`), also where the
+    vocabulary is divided and the devices exchange maxima and sums.
+    """
+
+    inner: frozenset[int] = frozenset()
+    logits: int = -1
+    end: int = -1
+
+
+def _fused_loss(graph: Graph) -> _FusedLoss:
+    calls = [index for index, call in enumerate(graph.calls) if call.settings.get("part") == "loss"]
+    if not calls or graph.calls[calls[0]].phase is not Phase.FORWARD:
+        return _FusedLoss()
+    first, last = calls[0], calls[-1]
+    passing = (Role.ACTIVATION, Role.TEMPORARY)
+    given = [index for index in graph.calls[first].reads if graph.buffers[index].role in passing]
+    if not given or graph.calls[last].phase is not Phase.BACKWARD:
+        return _FusedLoss()
+    logits = max(given, key=graph.buffer_bytes)
+    size = graph.specs[graph.buffers[logits].spec].elements
+    inner = (
+        index
+        for index, buffer in enumerate(graph.buffers)
+        if buffer.role in passing
+        and first <= buffer.born < last
+        and graph.specs[buffer.spec].elements >= size
+    )
+    return _FusedLoss(frozenset(inner), logits, last)
+
+
+def _unused_gradients(graph: Graph) -> Iterator[Allocation]:
+    """Gradients that a product returns to autograd after it has added to the FP32 gradient itself.
+
+    Nothing is ever in them, but autograd wants one of the weight's shape and type. Transformer Engine makes
+    one of each shape and keeps it (`get_dummy_wgrad`), Megatron makes one for its output layer, while all
+    activations are there. Layers that are one product have one together; experts of a group share one.
+    """
+    weights = {buffer.name: buffer.spec for buffer in graph.buffers if buffer.role is Role.PARAMETER}
+    shapes: dict[tuple[int, ...], int] = {}
+    for call in graph.calls:
+        if call.phase is not Phase.BACKWARD or call.nature is not Nature.OTHER:
+            continue
+        added = [graph.buffers[index] for index in call.writes if index in call.reads]
+        specs = [weights[each.name] for each in added if each.role is Role.GRADIENT and each.name in weights]
+        matrices = [spec for spec in specs if len(graph.specs[spec].shape) > 1]
+        if matrices:
+            shapes[tuple(sorted(matrices))] = sum(_matrix_bytes(graph.specs[spec]) for spec in matrices)
+    yield from (Allocation(Part.GRADIENTS, size) for size in shapes.values())
+
+
+def _matrix_bytes(spec: Spec) -> int:
+    """The size of a weight, or of one of the equal weights that are stored together."""
+    return spec.bytes // (spec.shape[0] if len(spec.shape) == 3 else 1)
 
 
 def _at_host(graph: Graph) -> dict[int, tuple[int, int]]:
@@ -351,10 +416,12 @@ def _of_others(graph: Graph, options: MemoryOptions) -> Iterator[Allocation]:
 def saved_bytes(graph: Graph) -> int:
     """Bytes of activations kept from the forward pass to the backward pass."""
     end = sum(call.phase is Phase.FORWARD for call in graph.calls)
+    loss = _fused_loss(graph)
     return sum(
         graph.specs[buffer.spec].bytes
-        for buffer in graph.buffers
-        if buffer.role is Role.ACTIVATION and buffer.born < end <= buffer.dies
+        for index, buffer in enumerate(graph.buffers)
+        if index == loss.logits
+        or (buffer.role is Role.ACTIVATION and buffer.born < end <= buffer.dies and index not in loss.inner)
     )
 
 

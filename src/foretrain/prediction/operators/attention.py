@@ -1,16 +1,29 @@
 """Fused (flash) attention: one pass over blocks of scores that never reach memory.
 
     t = start + | computing , moving |
-    computing = passes · 2 rows · (products · head + exp) · depth / (peak per SM · efficiency)
+    computing = rows · depth · ( 2 · products · head / tensor rate + lanes / FP32 peak ) / SMs
+    tensor rate = | share · full-rate peak , 0.95 · peak |   (close to the lower of the two)
 
 A block holds 128 queries and iterates over the keys: all of them or, with a causal mask, half on average and
-the whole block on the diagonal. Queries of heads that share keys are packed into blocks. `depth` is the
-number of keys of the busiest SM: waves of blocks times their mean length, but at least the longest block,
-which is split if it is long. `exp` is the cost of the exponential of one score in multiply-adds, which makes
-narrow heads slower. The backward pass has five products for each two of the forward pass, at the efficiency
-of the forward pass: there were no measurements of backward passes.
+the whole block on the diagonal, or those of a window. Queries of heads that share keys are packed into
+blocks. `depth` is the number of keys of the busiest SM: waves of blocks times their mean length, but at least
+the longest block, which is split if it is long. Heads are padded to multiples of 32. `lanes` is the
+arithmetic of one score outside of tensor cores (exponential, maximum, scale), which makes narrow heads slower
+on GPUs with many tensor cores per FP32 lane. The forward pass has two products, the backward pass five.
 
-Reference: T. Dao, "FlashAttention-2: faster attention with better parallelism and work partitioning", 2023.
+The share of peak depends on the **generation** of the kernel and on the compute capability, not on the board:
+an A100 of 40 GB runs the kernels of one of 80 GB. Boards that accumulate in FP32 at half rate (GeForce) feed
+their tensor cores as fast as others do and come closer to their lower peak.
+
+| generation | kernel |
+|---|---|
+| flash1 | FlashAttention 1 and its Triton version of 2023 |
+| flash2 | FlashAttention 2: what PyTorch calls on Ampere, Ada and consumer Blackwell, and up to 2.10 on all |
+| flash3 | FlashAttention 3, for Hopper |
+| cudnn | cuDNN: what PyTorch calls on Hopper and data-centre Blackwell from 2.11 on; Transformer Engine |
+
+References: T. Dao, "FlashAttention-2: faster attention with better parallelism and work partitioning", 2023;
+J. Shah et al., "FlashAttention-3", 2024; PyTorch, `check_prefer_cudnn_attention` in sdp_utils.cpp.
 """
 
 from __future__ import annotations
@@ -19,7 +32,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -27,67 +40,167 @@ from foretrain.facts.devices import Device
 from foretrain.facts.sheets import data_root
 from foretrain.prediction.operators import streaming
 from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
-from foretrain.prediction.operators.listing import Floats, WorkTable
+from foretrain.prediction.operators.listing import Flags, Floats, WorkTable
 from foretrain.prediction.operators.pricing import peaks, roofline_seconds
 from foretrain.prediction.operators.products import norm
-from foretrain.workloads.ops import Direction, Kind
+from foretrain.workloads.ops import ATTENTION_GENERATIONS, Direction, Kind
 
 FILE = "attention.json"
 ROWS = 128
 """Queries per block."""
+_PADDED = 32
+_WIDE = 128
+"""Heads up to this width keep their accumulators in registers."""
+_NEAR_PEAK = 0.95
+_SHARPNESS = 8.0
+_DEFAULT = ATTENTION_GENERATIONS.index("default")
+
+
+@dataclass(frozen=True)
+class AttentionKernel:
+    """The fitted constants of one kernel on one compute capability.
+
+    `forward`, `backward`: share of the tensor cores' full rate; `wide_forward`, `wide_backward`: times that
+    for heads above 128. `lanes`: FP32 operations of a score. `k_start`: keys' worth of time to start a block.
+    """
+
+    forward: float
+    backward: float
+    wide_forward: float
+    wide_backward: float
+    lanes: float
+    k_start: float
 
 
 @dataclass(frozen=True)
 class AttentionConstants:
-    """The fitted constants; `efficiency` is a share of peak."""
+    """What kernels have in common: the start of a kernel, the shortest split of a long block, the share of
+    the rate that heads keep whose width is no multiple of 32."""
 
     start_cycles: float
-    efficiency: float
-    exponential: float
-    k_start: float
     least_split: float
+    uneven: float
 
 
 def attention_seconds(
-    works: WorkTable, device: Device, known: AttentionConstants, departure: float
+    works: WorkTable, device: Device, known: AttentionConstants, kernel: AttentionKernel, full_rate: float = 0
 ) -> Floats:
-    """Seconds of fused attention on a device with `departure` times the common efficiency."""
+    """Seconds of fused attention by one kernel.
+
+    `full_rate`: FLOP per cycle and SM of the tensor cores where a board may have a lower peak; else 0.
+    """
     sms, clock = device.sheet.number("sm_count"), device.sheet.number("boost_clock_hertz")
+    backward = np.array([work.direction is not Direction.FORWARD for work in works.works])
+    depth = _depth(works, sms, known, kernel)
+    head, value_head = (_padded(works.dim(name)) for name in ("head", "value_head"))
+    products = np.where(backward, 3 * head + 2 * value_head, head + value_head)
+    share = np.where(backward, kernel.backward, kernel.forward)
+    wide = np.where(backward, kernel.wide_backward, kernel.wide_forward)
+    share = share * np.where(works.dim("head") > _WIDE, wide, 1.0)
+    share = share * np.where(works.dim("head") % _PADDED == 0, 1.0, known.uneven)
+    peak = peaks(works, device)
+    rate = _lower(share * np.maximum(peak, full_rate * sms * clock), _NEAR_PEAK * peak)
+    lanes = np.where(backward, 2.5, 1.0) * kernel.lanes / device.sheet.number("fp32_flop_per_second")
+    computing = ROWS * depth * sms * (2 * products / rate + lanes)
+    moving = works.bytes / (device.memory_bytes_per_second * streaming.calibration().share(device))
+    return known.start_cycles / clock + norm(computing, moving)
+
+
+def _depth(works: WorkTable, sms: float, known: AttentionConstants, kernel: AttentionKernel) -> Floats:
+    """Keys that the busiest SM iterates over."""
     queries, keys = works.dim("queries"), works.dim("keys")
     blocks = works.dim("batch") * np.maximum(works.dim("heads") * queries / ROWS, works.dim("kv_heads"))
     mean_keys = np.where(works.dim("causal", 0) > 0, np.minimum(keys, (keys + ROWS) / 2), keys)
-    waves = blocks / sms
-    depth = np.maximum(
-        waves * (mean_keys + known.k_start), np.minimum(keys, known.least_split) + known.k_start
+    window = works.dim("window", 0)
+    mean_keys = np.where(window > 0, np.minimum(mean_keys, window + ROWS), mean_keys)
+    longest = np.where(window > 0, np.minimum(keys, window + ROWS), keys)
+    return np.asarray(
+        np.maximum(
+            blocks / sms * (mean_keys + kernel.k_start),
+            np.minimum(longest, known.least_split) + kernel.k_start,
+        )
     )
-    backward = np.array([work.direction is not Direction.FORWARD for work in works.works])
-    passes = np.where(backward, 2.5, 1.0)
-    width = works.dim("head") + works.dim("value_head") + known.exponential
-    rate = peaks(works, device) / sms * departure * known.efficiency
-    computing = passes * 2 * ROWS * width * depth / rate
-    moving = works.bytes / (device.memory_bytes_per_second * streaming.calibration().share(device))
-    return known.start_cycles / clock + norm(computing, moving)
+
+
+def _padded(width: Floats) -> Floats:
+    return np.asarray(np.ceil(width / _PADDED) * _PADDED)
+
+
+def _lower(first: Floats, second: Floats) -> Floats:
+    """Smoothly the lower of two rates."""
+    return np.asarray((first**-_SHARPNESS + second**-_SHARPNESS) ** (-1 / _SHARPNESS))
 
 
 @dataclass(frozen=True)
 class Calibration:
     """The calibration in `data/calibrations/attention.json`.
 
-    `departures`: efficiency of each measured device over the common one.
+    `kernels` by generation and compute capability; `eight_bit` the same for FP8 operands. `defaults`: the
+    generation that PyTorch calls, by compute capability. `full_rates`: FLOP per cycle and SM of the tensor
+    cores of capabilities with boards of half rate.
     """
 
     constants: AttentionConstants
-    departures: Mapping[str, float]
+    kernels: Mapping[str, Mapping[str, AttentionKernel]]
+    eight_bit: Mapping[str, Mapping[str, AttentionKernel]]
+    defaults: Mapping[str, str]
+    full_rates: Mapping[str, float]
     residuals: Mapping[str, tuple[float, float]]
+
+    def generation(self, asked: int, device: Device) -> str:
+        """The kernel that runs: as asked if the device has it, else PyTorch's default."""
+        name, capability = ATTENTION_GENERATIONS[asked], _capability(device)
+        default = self.defaults.get(capability, self.defaults["other"])
+        if asked == _DEFAULT or (name == "flash3" and not capability.startswith("9.")):
+            return default
+        return name
+
+    def kernel(self, generation: str, device: Device, is_eight_bit: bool = False) -> AttentionKernel:
+        """The constants of a kernel on a device; those of the nearest compute capability if not measured.
+
+        GPUs of other vendors have those of the newest: their kernels are the farthest from their peaks, too.
+        """
+        tables = self.eight_bit if is_eight_bit and generation in self.eight_bit else self.kernels
+        by_capability = tables[generation]
+        own = _capability(device)
+        if own in by_capability:
+            return by_capability[own]
+        wanted = float(own) if own else float(max(by_capability, key=float))
+        return by_capability[min(by_capability, key=lambda each: (abs(float(each) - wanted), float(each)))]
+
+    def is_measured(self, device: Device) -> bool:
+        """Whether the default kernel was measured on the compute capability of a device."""
+        generation = self.generation(_DEFAULT, device)
+        return _capability(device) in self.kernels[generation]
+
+
+def _capability(device: Device) -> str:
+    """The compute capability, such as 9.0; empty where it is none of NVIDIA's."""
+    known = device.sheet.text("compute_capability") if device.sheet.has("compute_capability") else ""
+    return known if known.replace(".", "").isdigit() else ""
 
 
 @cache
 def calibration() -> Calibration:
     """The shipped calibration."""
     raw = json.loads((data_root() / "calibrations" / FILE).read_text(encoding="utf-8"))
+
+    def kernels(table: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, AttentionKernel]]:
+        fields = AttentionKernel.__dataclass_fields__
+        return {
+            generation: {
+                capability: AttentionKernel(**{name: row[name] for name in fields})
+                for capability, row in by_capability.items()
+            }
+            for generation, by_capability in table.items()
+        }
+
     return Calibration(
         AttentionConstants(**raw["constants"]),
-        raw["departures"],
+        kernels(raw["kernels"]),
+        kernels(raw["eight_bit"]),
+        raw["defaults"],
+        raw["full_rates"],
         {split: (each["p10"], each["p90"]) for split, each in raw["residuals"].items()},
     )
 
@@ -98,17 +211,28 @@ class AttentionModel(OperatorModel):
     name: ClassVar[str] = "attention"
     kinds: ClassVar[frozenset[Kind]] = frozenset({Kind.ATTENTION})
 
+    def __init__(self, known: Calibration | None = None) -> None:
+        """With the shipped calibration, or another one."""
+        self._known = known or calibration()
+
     def seconds(self, works: WorkTable, device: Device) -> Floats:
         """Device seconds of each work."""
-        known = calibration()
-        departure = known.departures.get(device.id, 1.0)
-        times = attention_seconds(works, device, known.constants, departure)
+        known = self._known
+        asked = works.dim("generation", _DEFAULT).astype(int)
+        eight_bit = np.array([work.dtype.startswith("float8") for work in works.works], bool)
+        full_rate = known.full_rates.get(_capability(device), 0.0)
+        times = np.zeros(len(works))
+        for code, is_eight_bit in sorted(set(zip(asked.tolist(), eight_bit.tolist(), strict=True))):
+            here: Flags = (asked == code) & (eight_bit == is_eight_bit)
+            kernel = known.kernel(known.generation(code, device), device, is_eight_bit)
+            part = works if here.all() else works.rows(here)
+            times[here] = attention_seconds(part, device, known.constants, kernel, full_rate)
         return np.maximum(times, roofline_seconds(works, device))
 
     def confidence(self, kind: Kind, device: Device) -> Confidence:
-        """Residuals on measured or other devices."""
+        """Residuals on measured or other compute capabilities."""
         del kind
-        is_seen = device.id in calibration().departures
-        p10, p90 = calibration().residuals["seen" if is_seen else "unseen"]
+        is_seen = self._known.is_measured(device)
+        p10, p90 = self._known.residuals["seen" if is_seen else "unseen"]
         knowledge = Knowledge.CALIBRATED if is_seen else Knowledge.EXTRAPOLATED
         return Confidence(knowledge, p10, p90, f"calibrations/{FILE}")

@@ -1,8 +1,9 @@
 """Launch overhead of the host: Python, autograd and driver time per operator.
 
-Eager PyTorch spends a few microseconds of CPU time on every operator, including views, and on every further
-kernel. A compiled step spends a fraction of it. The constants are fitted to measured steps with many small
-kernels.
+Eager PyTorch spends microseconds of CPU time on every operator, more on those that a library runs (cuDNN,
+cuBLAS: descriptors, heuristics, workspaces). A compiled step enters each compiled graph once (guards,
+wrapper, allocations) and launches fewer kernels. A captured graph is replayed by one call. The constants are
+fitted to measured steps with many small kernels; machines differ by a factor of four.
 """
 
 from __future__ import annotations
@@ -17,40 +18,67 @@ import numpy as np
 from foretrain.errors import MissingData
 from foretrain.facts.devices import Device
 from foretrain.facts.sheets import data_root
-from foretrain.prediction.operators.listing import PHASES, Floats, Listing
+from foretrain.prediction.operators.listing import KINDS, PHASES, Flags, Floats, Listing
 from foretrain.workloads.graph import Phase
+from foretrain.workloads.ops import MATRIX_KINDS, Kind
 
 FILE = "host.json"
 
 
+_IN_LIBRARIES = MATRIX_KINDS | {Kind.NORMALISATION}
+
+
 @dataclass(frozen=True, slots=True)
 class HostModel:
-    """Seconds of host time: per operator by phase, per view, per further kernel of an operator.
+    """Seconds of host time.
 
-    `p10` and `p90` are quantiles of measured / predicted; `source` names the calibration.
+    Eager: per operator by phase, and in addition per forward operator of a library. Compiled: per entry of a
+    graph (one forward, one backward), per kernel, and in addition per operator of a library. Captured: per
+    replay. `p10` and `p90` are quantiles of measured / predicted; `source` names the calibration.
     """
 
     forward_seconds: float
+    library_seconds: float
     backward_seconds: float
     optimizer_seconds: float
-    view_seconds: float
-    kernel_seconds: float
-    compiled_share: float
+    compiled_call_seconds: float
+    compiled_kernel_seconds: float
+    compiled_library_seconds: float
+    captured_seconds: float
     p10: float
     p90: float
     source: str
 
     def seconds(self, listing: Listing, compiled: bool) -> Floats:
-        """Host time of each operator."""
+        """Host time of each operator; a view has none."""
+        if compiled:
+            return self._compiled_seconds(listing)
         of_phase = {
             Phase.FORWARD: self.forward_seconds,
             Phase.BACKWARD: self.backward_seconds,
             Phase.OPTIMIZER: self.optimizer_seconds,
         }
         each = np.array([of_phase[phase] for phase in PHASES])[listing.phases]
-        each = each + (listing.kernels - 1) * self.kernel_seconds
-        each = np.where(listing.kernels > 0, each, self.view_seconds)
-        return each * self.compiled_share if compiled else each
+        in_forward = listing.phases == PHASES.index(Phase.FORWARD)
+        each = each + self.library_seconds * (in_library(listing) & in_forward)
+        return np.where(listing.kernels > 0, each, 0.0)
+
+    def _compiled_seconds(self, listing: Listing) -> Floats:
+        """The optimizer's operators are launched as in an eager step, each over many tensors."""
+        is_update = listing.phases == PHASES.index(Phase.OPTIMIZER)
+        each = self.compiled_kernel_seconds + self.compiled_library_seconds * in_library(listing)
+        each = np.where(is_update, self.optimizer_seconds, each)
+        each = np.where(listing.kernels > 0, each, 0.0)
+        for phase in (Phase.FORWARD, Phase.BACKWARD):
+            launched = np.flatnonzero((listing.phases == PHASES.index(phase)) & (listing.kernels > 0))
+            if len(launched):
+                each[launched[0]] += self.compiled_call_seconds
+        return each
+
+
+def in_library(listing: Listing) -> Flags:
+    """Whether a library runs each operator."""
+    return np.isin(listing.kinds, [KINDS.index(kind) for kind in _IN_LIBRARIES])
 
 
 def host_model(device: Device) -> HostModel:

@@ -6,8 +6,14 @@ norms and elementwise kernels under autocast are fitted to whole steps of hundre
     t = max( roofline, t_model · factor of its kernel class · factor of the step )
 
 Boosted trees predict the factor of a step from its composition (shares of kernel classes, time per launch).
-If products were measured on similar tensor cores, they are not corrected, and the factors of other matrix
-operators are relative to those of the products.
+They saw steps of vision models alone, so their factor is applied to the extent that a step is one:
+
+    factor^w,  w = min( 1, share of convolutions, batch norms, pooling / `_VISION` )
+
+and a language model, which has none of these, is left alone, as are its norms and other memory-bound kernels
+(`_memory_weight`). On the GPU that they were fitted on, image
+transformers are corrected in full. If products were measured on similar tensor cores, products and attention
+are not corrected, and the factors of other matrix operators are relative to those of the products.
 """
 
 from __future__ import annotations
@@ -27,6 +33,7 @@ from foretrain.prediction.operators.corrections import Forest, kernels_of, store
 from foretrain.prediction.operators.listing import KINDS, Floats
 from foretrain.prediction.operators.pricing import PricedOps
 from foretrain.prediction.operators.products import headroom
+from foretrain.workloads.fusion import fuses
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.ops import MATRIX_KINDS, Kind
 
@@ -40,6 +47,9 @@ _UNIT = "tensor"
 _SIMILAR = 2.0
 """Devices are similar up to this factor between their ratios of power to peak."""
 _PRODUCTS = frozenset({Kind.LINEAR, Kind.MATMUL, Kind.ATTENTION})
+_VISION = 0.25
+"""Share of a step in kernels of convolutional networks from which the factor of a step applies in full."""
+_OF_VISION = ("convolution", "batch normalisation", "pooling", "resample")
 
 
 @dataclass(frozen=True)
@@ -60,6 +70,8 @@ class Calibration:
     def factor(self, kind: Kind, class_name: str, is_measured: bool) -> float:
         """The factor of a kernel class, 1 if it is unknown; `is_measured`: products on similar devices."""
         factor = self.factors.get(class_name, 1.0)
+        if kind is Kind.ATTENTION:  # its kernels were measured after these factors were fitted
+            return 1.0
         if kind not in MATRIX_KINDS or not is_measured:
             return factor
         return 1.0 if kind in _PRODUCTS else factor / self.products
@@ -69,7 +81,7 @@ def correction(graph: Graph, device: Device) -> Correction | None:
     """The correction of a step's prices; None unless it runs in mixed precision on tensor cores."""
     if graph.settings.get("precision") not in _HALF or not device.sheet.has("fp16_tensor_flop_per_second"):
         return None
-    return corrected_compiled if graph.settings.get("compile") else corrected
+    return corrected_compiled if fuses(graph) else corrected
 
 
 def corrected(priced: PricedOps, device: Device, is_eager: bool = True) -> PricedOps:
@@ -79,7 +91,8 @@ def corrected(priced: PricedOps, device: Device, is_eager: bool = True) -> Price
     seconds = np.maximum(priced.seconds * factors(priced, device, known), least)
     if is_eager:
         step = known.forest.predict(features(priced, seconds, known.classes)[None, :])[0]
-        seconds = np.maximum(seconds * np.exp(np.clip(step, -BOUND, BOUND)), least)
+        step = float(np.clip(step, -BOUND, BOUND)) * step_weight(priced, seconds, device, known)
+        seconds = np.maximum(seconds * np.exp(step * _is_correctable(priced, device)), least)
     is_seen = is_eager and device.id in known.devices
     knowledge = Knowledge.CALIBRATED if is_seen else Knowledge.EXTRAPOLATED
     p10, p90 = known.seen if is_seen else known.unseen
@@ -94,12 +107,52 @@ def corrected_compiled(priced: PricedOps, device: Device) -> PricedOps:
 
 def factors(priced: PricedOps, device: Device, known: Calibration) -> Floats:
     """The factor of each operator."""
-    is_measured = _is_measured(device)
+    is_measured, weight = _is_measured(device), _memory_weight(priced)
     listing = priced.listing
     names, places = listing.classes
     kind_of = dict(zip(places.tolist(), listing.kinds.tolist(), strict=True))  # a class is of one kind
-    of_class = [known.factor(KINDS[kind_of[place]], name, is_measured) for place, name in enumerate(names)]
+    of_class = [
+        known.factor(kind, name, is_measured) ** (1.0 if kind in MATRIX_KINDS else weight)
+        for kind, name in ((KINDS[kind_of[place]], name) for place, name in enumerate(names))
+    ]
     return np.array([*of_class, 1.0])[places]
+
+
+def _memory_weight(priced: PricedOps) -> float:
+    """To what extent the factors of memory-bound classes apply: in full to vision models.
+
+    The layer norms, additions and updates of language models are as fast as `streaming` says, measured on
+    A100, H100, H200 and GB200 in half precision; the factors come from the narrow rows of vision models.
+    """
+    return _vision_share(priced, priced.seconds) if _looks_up_tokens(priced) else 1.0
+
+
+def step_weight(priced: PricedOps, seconds: Floats, device: Device, known: Calibration) -> float:
+    """To what extent the factor of a step applies, from 0 to 1; continuous in the times of a step."""
+    if device.id in known.devices and not _looks_up_tokens(priced):
+        return 1.0
+    return _vision_share(priced, seconds)
+
+
+def _looks_up_tokens(priced: PricedOps) -> bool:
+    """Whether a step embeds tokens, as language models do."""
+    return bool((priced.listing.kinds == KINDS.index(Kind.EMBEDDING)).any())
+
+
+def _vision_share(priced: PricedOps, seconds: Floats) -> float:
+    """The share of a step in kernels of convolutional networks, over `_VISION`; at most 1."""
+    names, places = priced.listing.classes
+    of_vision = np.array([*(any(part in name for part in _OF_VISION) for name in names), False])
+    share = float(seconds[of_vision[places]].sum()) / max(float(seconds.sum()), 1e-12)
+    return min(1.0, share / _VISION)
+
+
+def _is_correctable(priced: PricedOps, device: Device) -> Floats:
+    """0 for products and attention that were measured as kernels, else 1; by operator."""
+    if not _is_measured(device):
+        return np.ones(len(priced.seconds))
+    measured = [KINDS.index(kind) for kind in _PRODUCTS]
+    return np.where(np.isin(priced.listing.kinds, measured), 0.0, 1.0)
 
 
 def features(priced: PricedOps, seconds: Floats, classes: tuple[str, ...]) -> Floats:

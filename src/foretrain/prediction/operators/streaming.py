@@ -4,7 +4,11 @@
     moving = traffic / (bandwidth · delivered share · efficiency)
     turning = rows / (SMs · rows in flight on each) · cycles of a row / clock
 
-where |a, b| is a p-norm, close to the larger of the two.
+where |a, b| is a p-norm, close to the larger of the two. The backward pass of a norm within rows sums over
+columns in several kernels; a multiprocessor has only so many bytes of that in flight, so that fast memory is
+not used up: a third term of the norm,
+
+    summing = traffic / (SMs · clock · bytes per cycle)        (norms within rows, backward)
 
 The traffic is the compulsory traffic plus what kernels read again: a row reduced in several passes is read
 again from memory to the extent that the rows in flight exceed the L2 cache, and an operator of several
@@ -16,6 +20,7 @@ own ratio of rows in flight to cache.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -72,6 +77,7 @@ class Streams:
     turns: Floats
     chunks: Floats
     pattern: Floats
+    sums_columns: Floats
 
     def __len__(self) -> int:
         return len(self.launches)
@@ -84,7 +90,8 @@ class StreamConstants:
     `start_cycles`: start and drain of a kernel. `row_cycles`, `chunk_cycles`: cycles of a block per row, and
     per pass of its threads over the row. `crowding_midpoint`, `crowding_sharpness`: rows in flight over L2 at
     which half of a further pass misses the cache, and the steepness there. `overlap`: exponent of the norm of
-    moving and turning (1: no overlap; infinite: only the longer counts).
+    moving and turning (1: no overlap; infinite: only the longer counts). `column_bytes`: bytes per cycle that
+    a multiprocessor has in flight where it sums over columns.
     """
 
     start_cycles: float
@@ -94,6 +101,7 @@ class StreamConstants:
     crowding_midpoint: float
     crowding_sharpness: float
     overlap: float
+    column_bytes: float = math.inf
 
     def corrected(self, correction: Mapping[str, tuple[float, float]]) -> StreamConstants:
         """The constants with a device's own factors of the (moving, turning) times, by group of patterns."""
@@ -196,6 +204,7 @@ def streams(works: WorkTable, device: Device) -> Streams:
         turns=np.where(takes_turns, works.dim("rows"), 0.0) * threads / _threads_per_sm(device),
         chunks=np.ceil(works.dim("length") / (4 * threads)),
         pattern=pattern,
+        sums_columns=((pattern >= _NORM) & takes_turns & _is_backward(works)).astype(float),
     )
 
 
@@ -208,8 +217,9 @@ def stream_seconds(columns: Streams, device: Device, share: float, constants: St
     moving = traffic / (device.memory_bytes_per_second * share * np.array(constants.efficiency)[pattern])
     per_row, per_chunk = np.array(constants.row_cycles)[pattern], np.array(constants.chunk_cycles)[pattern]
     turning = columns.turns * (per_row + per_chunk * columns.chunks) / (sms * clock)
+    summing = columns.sums_columns * traffic / (sms * clock * constants.column_bytes)
     p = constants.overlap
-    both: Floats = (moving**p + turning**p) ** (1 / p)
+    both: Floats = (moving**p + turning**p + summing**p) ** (1 / p)
     return columns.launches * constants.start_cycles / clock + both
 
 

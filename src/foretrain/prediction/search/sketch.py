@@ -32,6 +32,9 @@ from foretrain.prediction.strategies.pipeline.cuts import (
     Link,
     chain_of,
     cut,
+    equal_blocks,
+    even_bounds,
+    merged,
     position_of_every_call,
 )
 from foretrain.prediction.strategies.program import Axis, group_along, neighbours
@@ -45,12 +48,13 @@ _KEPT = (Role.ACTIVATION, Role.TEMPORARY)
 class BlockCosts:
     """Costs of the blocks of a divided model for one micro-batch.
 
-    Arrays have one entry per block, in order. `launching` is host time, forward and backward. The ratios are
-    bytes of gradients, optimizer state and cast weights per byte of parameters. `sent_share` is the size of
-    the transmitted type over that of the parameter. `other_bytes` is all memory besides these and saved
-    activations. `cached_bounds` holds the results of `bounds`.
+    `names` and arrays have one entry per block, in order. `launching` is host time, forward and backward. The
+    ratios are bytes of gradients, optimizer state and cast weights per byte of parameters. `sent_share` is
+    the size of the transmitted type over that of the parameter. `other_bytes` is all memory besides these and
+    saved activations. `cached_bounds` holds the results of `bounds`.
     """
 
+    names: tuple[str, ...]
     forward: Floats
     backward: Floats
     launching: tuple[Floats, Floats]
@@ -66,15 +70,27 @@ class BlockCosts:
     cached_bounds: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
     def bounds(self, stages: int) -> tuple[int, ...]:
-        """The first block of each stage, and the end; the cut minimises the time of the slowest stage."""
+        """The first block of each stage, and the end: those of a full prediction (`pipeline.pipelined`)."""
         if stages not in self.cached_bounds:
-            chain = Chain(
-                self.forward, self.backward, self.parameter_bytes, self.saved_bytes, self.crossing_bytes[:-1]
-            )
-            cuts = cut(chain, stages, Link(), UNLIMITED)
-            assert isinstance(cuts, Cuts)
-            self.cached_bounds[stages] = cuts.bounds
+            blocks = equal_blocks(self.names, self.parameter_bytes)
+            even = even_bounds(blocks, len(self.names), stages)
+            self.cached_bounds[stages] = even or self._balanced_bounds(stages, blocks)
         return self.cached_bounds[stages]
+
+    def _balanced_bounds(self, stages: int, blocks: tuple[int, ...]) -> tuple[int, ...]:
+        starts = (0, *blocks[1:]) if len(blocks) >= stages else tuple(range(len(self.names)))
+        chain = Chain(
+            self.forward,
+            self.backward,
+            self.parameter_bytes,
+            self.saved_bytes,
+            self.crossing_bytes[:-1],
+            names=self.names,
+        )
+        cuts = cut(merged(chain, starts), stages, Link(), UNLIMITED)
+        assert isinstance(cuts, Cuts)
+        ends = (*starts, len(self.names))
+        return tuple(ends[bound] for bound in cuts.bounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +134,7 @@ def block_costs(blocks: Blocks, graph: Graph, layout: Layout, at: Environment) -
     updating = float(times.device[optimizer_start(graph) :].sum())
     whole = max(1.0, float(sizes[Role.PARAMETER]))
     return BlockCosts(
+        names=blocks.names,
         forward=forward[blocks.kind_of],
         backward=backward[blocks.kind_of],
         launching=(launching[0][blocks.kind_of], launching[1][blocks.kind_of]),

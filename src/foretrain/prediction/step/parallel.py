@@ -38,7 +38,7 @@ from foretrain.prediction.step.pipeline import compose_pipeline
 from foretrain.prediction.strategies.catalogue import divided, replication
 from foretrain.prediction.strategies.gradients import optimizer_start
 from foretrain.prediction.strategies.layout import Layout
-from foretrain.prediction.strategies.pipeline.pipeline import MemoryBudget, Pipeline
+from foretrain.prediction.strategies.pipeline.pipeline import MemoryBudget, Pipeline, StageLayers
 from foretrain.prediction.strategies.program import Axis, Exchange, Program, group_along, neighbours
 from foretrain.prediction.strategies.sharded import with_sharded_optimizer
 from foretrain.workloads.graph import Graph
@@ -171,7 +171,14 @@ def composed_step(
         budget = MemoryBudget(at.device.memory_bytes, layout.zero_stage, strategy.shards(layout).optimizer)
         shape = (layout.schedule, layout.pipeline, layout.chunks)
         run = compose_pipeline(
-            whole, times, shape, lambda part: strategy.replicate(part, layout), seconds, budget, pipeline
+            whole,
+            times,
+            shape,
+            lambda part: strategy.replicate(part, layout),
+            seconds,
+            budget,
+            pipeline,
+            StageLayers(layout.stage_layers, layout.balances_stages),
         )
     traffic = tuple(_traffic(run.stages[run.busiest], costs, layout, at))
     return ParallelStep(

@@ -27,8 +27,10 @@ from foretrain.prediction.step.compose import (
 from foretrain.prediction.strategies.gradients import optimizer_start
 from foretrain.prediction.strategies.pipeline.cuts import Link
 from foretrain.prediction.strategies.pipeline.pipeline import (
+    EVEN,
     MemoryBudget,
     Pipeline,
+    StageLayers,
     feasible_schedule,
     pipelined,
 )
@@ -57,6 +59,7 @@ def compose_pipeline(
     exchange_seconds: ExchangeSeconds,
     budget: MemoryBudget | None = None,
     cutting: Pipeline | None = None,
+    layers: StageLayers = EVEN,
 ) -> ComposedStep:
     """The step of a program cut into stages; `shape` is the schedule's name, stages and chunks.
 
@@ -65,7 +68,7 @@ def compose_pipeline(
     name, stages, chunks = shape
     order = feasible_schedule(name, stages, whole.micro_batches, chunks)
     if cutting is None:
-        cutting = pipelined(whole, times.device, order, link_of(exchange_seconds), budget)
+        cutting = pipelined(whole, times.device, order, link_of(exchange_seconds), budget, layers)
     else:
         cutting = cutting.under(order)
     costs = _part_costs(cutting, times, replicated, exchange_seconds)

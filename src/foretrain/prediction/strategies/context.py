@@ -89,7 +89,6 @@ def _walk(graph: Graph) -> Walk:
         raise InvalidRequest(
             "context parallelism requires fused attention, and this model has none; set `attention` to sdpa"
             " or flash if it is a transformer, otherwise use data parallelism"
-            " flash if it is a transformer, otherwise use data parallelism"
         )
     walk = Walk(graph, _RULES, keep_division, sums_gradients=False)
     for index, buffer in enumerate(graph.buffers):

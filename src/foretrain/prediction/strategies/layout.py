@@ -70,7 +70,9 @@ class Layout:
 
     `replication` names the strategy that defines the exchanges between replicas: by default `zero` with a
     `zero_stage`, else `ddp`. `data` counts replicas that share no state, `shard` those that share it under
-    ZeRO or FSDP. `options` are further settings of a strategy.
+    ZeRO or FSDP. `assumes_sequence_parallel`: it was not asked for, and is left out where the framework or
+    the model has none. `stage_layers` are the layers of every part of a pipeline, by default as many for
+    each, or balanced by their time with `balances_stages`. `options` are further settings of a strategy.
     """
 
     name: str
@@ -83,10 +85,13 @@ class Layout:
     replication: str = ""
     zero_stage: int = 0
     sequence_parallel: bool = False
+    assumes_sequence_parallel: bool = False
     keeps_gathered: bool = False
     overlaps: bool = True
     schedule: str = "1f1b"
     chunks: int = 1
+    stage_layers: tuple[int, ...] = ()
+    balances_stages: bool = False
     compression: str | None = None
     servers: ServerPlan | None = None
     options: tuple[tuple[str, str], ...] = ()

@@ -14,12 +14,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from foretrain.facts.devices import Device
+from foretrain.facts.frameworks import PLAIN, frameworks
 from foretrain.prediction.strategies._base import MixedPrecision
 from foretrain.prediction.strategies.catalogue import active_strategies
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.workloads.workload import Workload
 
-PRECISION, WEIGHTS = "precision", "weights"
+PRECISION, WEIGHTS, FRAMEWORK, OPTIMIZER = "precision", "weights", "framework", "optimizer"
+MEGATRON = "megatron"
 _HALF = {"bf16": "bf16", "fp16": "fp16", "fp8": "bf16"}
 """What weights are in where products are computed in half precision or FP8."""
 
@@ -62,8 +64,27 @@ def under(workload: Workload, layout: Layout) -> Workload:
     return stored_as(workload, mixed_precision(layout))
 
 
+def in_framework(workload: Workload, how: MixedPrecision) -> Workload:
+    """The workload in the framework that people use for such layouts, unless that was given.
+
+    Tensor, pipeline, context and expert parallelism are Megatron's; all else is plain PyTorch. A framework
+    that was named brings its optimizer; one that follows from the layout leaves it, so that layouts compare.
+    """
+    options = workload.options
+    if FRAMEWORK in workload.left_open:
+        usual = MEGATRON if how is MixedPrecision.FP32_GRADIENTS else PLAIN
+        return replace(workload, options=replace(options, framework=usual))
+    own = frameworks()[options.framework].optimizer
+    if own is None or OPTIMIZER not in workload.left_open or options.optimizer is None or options.offload:
+        return workload
+    return replace(workload, options=replace(options, optimizer=own))
+
+
 def stored_as(workload: Workload, how: MixedPrecision) -> Workload:
-    """The workload with its weights stored in one of the usual ways, unless that was given."""
+    """The workload as it is usually run where weights are stored in one of the usual ways, unless given."""
+    workload = in_framework(workload, how)
+    own = frameworks()[workload.options.framework].mixed_precision
+    how = max(how, MixedPrecision[own]) if own else how
     if WEIGHTS not in workload.left_open:
         return workload
     options, half = workload.options, _HALF.get(workload.options.precision)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.collectives._base import Group, Verb
-from foretrain.workloads.fusion import fused, fusion, is_fused
+from foretrain.workloads.fusion import executed_fusion, fused, fuses, is_fused
 from foretrain.workloads.graph import Graph
 
 
@@ -114,14 +114,13 @@ class Program:
 
 
 def compiled(program: Program) -> Program:
-    """The program with fused kernels if the step is compiled; no kernel spans an exchange."""
+    """The program with the fused kernels of its compiler or framework; no kernel spans an exchange."""
     graph = program.graph
-    if not graph.settings.get("compile") or is_fused(graph):
+    if not fuses(graph) or is_fused(graph):
         return program
     if not program.exchanges:
         return replace(program, graph=fused(graph))
-    breaks = {call for exchange in program.exchanges for call in (exchange.after + 1, exchange.before)}
-    result = fusion(graph, breaks)
+    result = executed_fusion(graph, [(each.after, each.before) for each in program.exchanges])
     exchanges = tuple(
         exchange._replace(
             after=result.place[exchange.after] if exchange.after >= 0 else exchange.after,

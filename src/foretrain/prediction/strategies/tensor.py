@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from foretrain.errors import InvalidRequest
+from foretrain.facts.frameworks import PLAIN, frameworks
 from foretrain.prediction.collectives._base import Verb
 from foretrain.prediction.strategies._base import MixedPrecision, Strategy
 from foretrain.prediction.strategies.division.flow import (
@@ -65,6 +66,17 @@ def feasible_tensor_degrees(graph: Graph, most: int) -> tuple[int, ...]:
     return common_degrees(sizes, most)
 
 
+def divides_sequence(graph: Graph, degree: int) -> bool:
+    """Whether the operators between layers can be divided by tokens, and the framework does so."""
+    if not frameworks()[graph.settings.get("framework") or PLAIN].sequence_parallel:
+        return False
+    try:
+        _check(tensor_flow(graph, sequence_parallel=True), degree)
+    except InvalidRequest:
+        return False
+    return True
+
+
 def tensor_flow(graph: Graph, sequence_parallel: bool = False) -> Flow:
     """The tensors of a step that tensor parallelism divides, for any degree; cached with the graph."""
     return cached_on_graph(
@@ -100,7 +112,7 @@ def _notes(flow: Flow, degree: int) -> Iterable[str]:
 
 
 class TensorParallel(Strategy):
-    """`tp=T` divides every layer between T devices; `sp` also divides the operators between layers."""
+    """`tp=T` divides every layer between T devices, and the operators between layers unless `sp=no`."""
 
     name = "tensor"
     keys = ("tp", "sp")
@@ -108,16 +120,25 @@ class TensorParallel(Strategy):
     order = 10
 
     def read(self, given: Mapping[str, str], layout: Layout) -> Layout:
-        """`tp`, and `sp` or `sp=keep`, which keeps gathered activations for the backward pass."""
+        """`tp`, and `sp` (the default), `sp=keep`, which keeps gathered activations, or `sp=no`."""
         tensor = whole_number("tp", given.get("tp", "1"))
-        if "sp" in given and tensor == 1:
+        sequence = one_of("sp", given.get("sp", ""), ("", "keep", "no"))
+        if "sp" in given and sequence != "no" and tensor == 1:
             raise InvalidRequest("sp requires tensor parallelism: give tp=2 or more, or leave sp out")
-        keeps = one_of("sp", given.get("sp", ""), ("", "keep")) == "keep"
-        return replace(layout, tensor=tensor, sequence_parallel="sp" in given, keeps_gathered=keeps)
+        return replace(
+            layout,
+            tensor=tensor,
+            sequence_parallel=tensor > 1 and sequence != "no",
+            assumes_sequence_parallel=tensor > 1 and "sp" not in given,
+            keeps_gathered=sequence == "keep",
+        )
 
     def divide(self, program: Program, layout: Layout) -> Program:
-        """Layers divided as in Megatron-LM."""
-        return tensor_parallel(program, layout.tensor, layout.sequence_parallel)
+        """Layers divided as in Megatron-LM; along the sequence unless that is assumed and impossible."""
+        sequence = layout.sequence_parallel
+        if sequence and layout.assumes_sequence_parallel:
+            sequence = divides_sequence(program.graph, layout.tensor)
+        return tensor_parallel(program, layout.tensor, sequence)
 
     def memory(self, options: MemoryOptions, program: Program, layout: Layout) -> MemoryOptions:
         """Gathered activations of the other devices, if they are kept."""

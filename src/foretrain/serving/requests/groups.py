@@ -121,7 +121,10 @@ class StepFields:
         metavar="NAME",
     )
     attention: str | None = option(
-        choice(*ATTENTIONS), "Attention kernel: eager, sdpa (default) or flash.", panel=STEP
+        choice(*ATTENTIONS),
+        "Attention kernel: eager, sdpa (default: as PyTorch picks on the GPU), flash1, flash2 (flash), "
+        "flash3 or cudnn.",
+        panel=STEP,
     )
     channels_last: bool = option(SWITCH, "Images in NHWC layout.", default=False, panel=STEP)
     compile: bool = option(SWITCH, "Run the step as torch.compile does.", default=False, panel=STEP)
@@ -165,9 +168,17 @@ class StepFields:
     autocast: bool | None = option(
         SWITCH, "Cast from call to call (default, unless all weights are converted).", panel=MEMORY
     )
+    framework: str | None = option(
+        TEXT,
+        "pytorch, megatron, deepspeed, hf-trainer, torchtitan or nemo: fused kernels, launch pace, "
+        "recomputation (default: megatron with tp, pp, cp or ep, else pytorch).",
+        panel=STEP,
+        metavar="NAME",
+    )
     lora: str | None = option(
         TEXT,
-        "Train LoRA adapters only, e.g. r=16, r=16,targets=all-linear, r=16,dora, r=16,quantised[,double].",
+        "Train LoRA adapters only, e.g. r=16, r=16,targets=all-linear, r=16,dora, r=16,half, "
+        "r=16,quantised[,double].",
         panel=MEMORY,
         metavar="r=RANK[,...]",
     )

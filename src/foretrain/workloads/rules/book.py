@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
+from foretrain.facts.frameworks import PLAIN, frameworks
 from foretrain.registry import DuplicateName, modules_beside
-from foretrain.workloads.graph import Call, Graph
+from foretrain.workloads.graph import Call, Graph, Phase, Role
 from foretrain.workloads.ops import MATRIX_KINDS, Direction, Kind, Op, Work
 from foretrain.workloads.rules import vector
 from foretrain.workloads.rules.site import Rule, resolve
@@ -47,46 +48,79 @@ def unknown_names(ops: tuple[Op, ...]) -> tuple[str, ...]:
 def _works(graph: Graph, call: Call, sizes: Sequence[int]) -> tuple[Work, ...]:
     rule = _rules().get(call.name, vector.by_nature)
     works = rule(resolve(graph, call, sizes))
-    adapt = _ARITHMETIC.get(str(graph.settings.get("precision")))
-    is_fused = bool(graph.settings.get("compile"))
-    return tuple(adapted for work in works for adapted in adapt(work, is_fused)) if adapt else works
+    precision = graph.settings.get("precision")
+    if precision == "tf32":
+        return tuple(map(_in_tf32, works))
+    if precision == "fp8":
+        return tuple(adapted for work in works for adapted in _in_fp8(work, graph, call))
+    return works
 
 
-def _in_tf32(work: Work, _: bool) -> tuple[Work, ...]:
+def _in_tf32(work: Work) -> Work:
     """TF32: FP32 products and convolutions run on tensor cores; nothing else changes."""
     is_product = work.kind in MATRIX_KINDS and work.dtype == "float32"
-    return (replace(work, dtype="tf32"),) if is_product else (work,)
+    return replace(work, dtype="tf32") if is_product else work
 
 
-def _in_fp8(work: Work, is_fused: bool) -> tuple[Work, ...]:
+def _in_fp8(work: Work, graph: Graph, call: Call) -> tuple[Work, ...]:
     """FP8: operands of linear layers are cast to one byte before they are multiplied; the rest stays BF16.
 
     A tensor is cast once, together with its transpose, since FP8 products want both operands along the
     dimension summed over: inputs and weights in the forward pass, gradients in the product of the inputs'
-    gradient; the weights' gradient reuses both (NVIDIA Transformer Engine's cast_transpose). In fused code
-    what computes activations and gradients writes them in one byte at once, and only weights are cast.
+    gradient; the weights' gradient reuses both (NVIDIA Transformer Engine's cast_transpose). A kernel that
+    the framework or the compiler has fused writes its results in one byte at once. Transformer Engine casts
+    weights once per step, here with the update, and leaves layers outside the blocks in BF16.
     """
+    own = frameworks()[graph.settings.get("framework") or PLAIN]
+    if own.casts_fp8_weights_once and call.name == _COPY_OF_MASTERS and call.phase is Phase.OPTIMIZER:
+        written = (graph.buffers[buffer] for buffer in call.writes)
+        specs = [graph.specs[buffer.spec] for buffer in written if _is_in_block(buffer.name)]
+        matrices = sum(spec.elements for spec in specs if len(spec.shape) > 1)
+        return (work, replace(_cast(work, matrices), kind=Kind.OPTIMIZER)) if matrices else (work,)
     if work.kind is not Kind.LINEAR or work.dtype != "bfloat16":
         return (work,)
+    if own.casts_fp8_weights_once and not _is_in_block(call.module):
+        return (work,)
     product = replace(work, dtype="float8_e4m3fn", read_bytes=float(work.read_bytes // 2))
-    cast = [_cast(work, elements) for elements in _cast_elements(work, is_fused) if elements]
-    return (*cast, product)
+    is_cast = _is_written_in_fp8(graph, call)
+    cast = _cast_elements(work, is_cast, own.casts_fp8_weights_once)
+    return (*(_cast(work, elements) for elements in cast if elements), product)
 
 
-def _cast_elements(work: Work, is_fused: bool) -> tuple[int, ...]:
+def _is_in_block(path: str) -> bool:
+    return any(name.isdigit() for name in path.split("."))
+
+
+_COPY_OF_MASTERS = "aten._foreach_copy_"
+"""The operator that copies updated FP32 weights to those that the model computes with."""
+
+
+def _is_written_in_fp8(graph: Graph, call: Call) -> bool:
+    """Whether the activations or gradients that a product reads come in one byte from a fused kernel."""
+    if graph.settings.get("compile"):
+        return True
+    if not frameworks()[graph.settings.get("framework") or PLAIN].fuses_fp8_casts:
+        return False
+    forward = call.phase is Phase.FORWARD or call.recomputed
+    parts = ("norm", "activation") if forward else ("activation",)
+    births = (graph.buffers[read].born for read in call.reads if graph.buffers[read].role not in _WEIGHTS)
+    return any(born >= 0 and graph.calls[born].settings.get("part") in parts for born in births)
+
+
+_WEIGHTS = (Role.PARAMETER, Role.CAST_WEIGHT)
+
+
+def _cast_elements(work: Work, is_cast: bool, are_weights_cast: bool) -> tuple[int, ...]:
     """Elements of the operands that a product is the first to need in one byte, and that must be cast."""
     tokens, into, out = (work.dims[name] for name in ("tokens", "in", "out"))
-    if work.direction is Direction.INPUT_GRADIENT:
-        return () if is_fused else (tokens * out,)
     if work.direction is Direction.WEIGHT_GRADIENT:
         return ()
-    return (into * out,) if is_fused else (tokens * into, into * out)
+    if work.direction is Direction.INPUT_GRADIENT:
+        return () if is_cast else (tokens * out,)
+    return (0 if is_cast else tokens * into, 0 if are_weights_cast else into * out)
 
 
 def _cast(work: Work, elements: int) -> Work:
     """Two bytes read for each element, and one written here and one in the transpose."""
     dims = {"elements": elements}
     return Work(Kind.COPY, work.direction, dims, work.dtype, 0.0, 2.0 * elements, 2.0 * elements, 1)
-
-
-_ARITHMETIC: Mapping[str, Callable[[Work, bool], tuple[Work, ...]]] = {"tf32": _in_tf32, "fp8": _in_fp8}

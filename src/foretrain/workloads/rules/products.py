@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from foretrain.workloads.graph import Phase, Spec
-from foretrain.workloads.ops import Direction, Kind, Work
+from foretrain.workloads.ops import ATTENTION_GENERATIONS, Direction, Kind, Work
 from foretrain.workloads.rules.site import Rule, Site
 
 
@@ -59,6 +59,26 @@ def _layer_names(direction: Direction, m: int, n: int, k: int) -> dict[str, int]
     if direction is Direction.WEIGHT_GRADIENT:
         return {"tokens": k, "in": n, "out": m}
     return {"tokens": m, "in": k, "out": n}
+
+
+def _products(site: Site) -> tuple[Work, ...]:
+    """Layers that read the same input as one product: their outputs add up, and in the gradient of the input
+    the dimension summed over."""
+    sizes = []
+    first = 0
+    for count in site.settings["operands"]:
+        left, right = site.input(first + count - 2).shape, site.input(first + count - 1).shape
+        sizes.append((left[-2], right[-1], left[-1]))
+        first += count
+    m, n, k = sizes[0]
+    direction = _direction(site)
+    if direction is Direction.INPUT_GRADIENT:
+        k = sum(size[2] for size in sizes)
+    elif direction is Direction.WEIGHT_GRADIENT:
+        m = sum(size[0] for size in sizes)
+    else:
+        n = sum(size[1] for size in sizes)
+    return (_work(site, 1, m, n, k, has_bias=max(site.settings["operands"]) > 2),)
 
 
 def _linear(site: Site) -> tuple[Work, ...]:
@@ -174,6 +194,10 @@ def _attention_dims(site: Site, first: int) -> dict[str, int]:
     batch = 1
     for size in query[:-3]:
         batch *= size
+    algorithm = site.settings["algorithm"]
+    chosen = (
+        {"generation": ATTENTION_GENERATIONS.index(algorithm)} if algorithm in ATTENTION_GENERATIONS else {}
+    )
     return {
         "batch": batch,
         "heads": heads,
@@ -183,8 +207,9 @@ def _attention_dims(site: Site, first: int) -> dict[str, int]:
         "head": query[-1],
         "value_head": value[-1],
         "causal": int(bool(site.settings["causal"])),
-        "flash": int(site.settings["algorithm"] == "flash"),
+        "flash": int(algorithm != "efficient"),
         "dropout": int(site.settings["dropout"] > 0),
+        **chosen,
     }
 
 
@@ -242,6 +267,7 @@ RULES: Mapping[str, Rule] = {
     "aten.addmm_": lambda site: _product(site, 1, 2),
     "aten.baddbmm": lambda site: _product(site, 1, 2),
     "aten.addbmm": lambda site: _product(site, 1, 2),
+    "foretrain.products": _products,
     "aten.linear": _linear,
     "aten.mv": _matrix_vector,
     "aten.addmv": _matrix_vector,

@@ -20,9 +20,11 @@ from torch.utils.checkpoint import (
     CheckpointPolicy,
     checkpoint,
     create_selective_checkpoint_contexts,
+    set_checkpoint_early_stop,
 )
 
 from foretrain.errors import InvalidRequest
+from foretrain.facts.frameworks import frameworks
 from foretrain.workloads.example import Example
 from foretrain.workloads.graph import Graph, Layer, Phase, Role
 from foretrain.workloads.options import StepOptions
@@ -41,12 +43,16 @@ Contexts = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
 
 
 def checkpoint_blocks(
-    module: torch.nn.Module, again: Callable[[], AbstractContextManager[Any]], selective: bool = False
+    module: torch.nn.Module,
+    again: Callable[[], AbstractContextManager[Any]],
+    selective: bool = False,
+    stops_early: bool = True,
 ) -> int:
     """Wrap every block of the model's repeated stacks; returns how many there are.
 
     `again` makes what is entered for every recomputation, which runs outside the forward pass. `selective`
-    keeps the outputs of products and attention.
+    keeps the outputs of products and attention. `stops_early` ends a recomputation at the last tensor that
+    the backward pass needs, as PyTorch does; Megatron and DeepSpeed run the whole block again.
 
     A stack is a `ModuleList` or `Sequential` with at least two children of one class that contain
     parameters; the outermost such stacks are taken, as Megatron, FSDP and the Hugging Face models do.
@@ -57,7 +63,7 @@ def checkpoint_blocks(
             "this model has no repeated blocks to checkpoint (no stack of equal modules); leave it out"
         )
     for block in blocks:
-        _wrap(block, partial(_selective if selective else _whole, again))
+        _wrap(block, partial(_selective if selective else _whole, again), stops_early)
     return len(blocks)
 
 
@@ -101,19 +107,20 @@ def _blocks(module: torch.nn.Module) -> list[torch.nn.Module]:
     return [block for child in children for block in _blocks(child)]
 
 
-def _wrap(block: torch.nn.Module, contexts: Callable[[], Contexts]) -> None:
+def _wrap(block: torch.nn.Module, contexts: Callable[[], Contexts], stops_early: bool) -> None:
     forward = block.forward
 
     @wraps(forward)
     def recomputed(*args: Any, **kwargs: Any) -> Any:
-        return checkpoint(
-            forward,
-            *args,
-            use_reentrant=False,
-            preserve_rng_state=False,
-            context_fn=contexts,
-            **kwargs,
-        )
+        with set_checkpoint_early_stop(stops_early):
+            return checkpoint(
+                forward,
+                *args,
+                use_reentrant=False,
+                preserve_rng_state=False,
+                context_fn=contexts,
+                **kwargs,
+            )
 
     block.forward = recomputed
 
@@ -154,7 +161,8 @@ def trace(example: Example, options: StepOptions, device: str = "meta", with_val
         modules.on_leaf = lambda path, leaf, output: _note(layers, recorder, path, leaf, output)
         if options.checkpoint_activations:
             again = partial(_again, reality, modules)
-            checkpoint_blocks(module, again, options.selective_checkpointing)
+            stops_early = not frameworks()[options.framework].recomputes_whole_blocks
+            checkpoint_blocks(module, again, options.selective_checkpointing, stops_early)
         with _autocast_flag(_autocast(options)), _named_failures(modules):
             if example.optimizers:
                 whole_step.run(example, inputs, reality, values, recorder, torch.device(device))

@@ -20,8 +20,8 @@ from foretrain.registry import Registry
 if TYPE_CHECKING:
     from foretrain.workloads.example import Example
 
-AttentionKind = Literal["eager", "sdpa", "flash"]
-"""How attention is computed: op by op, or by torch's fused kernel (`flash` insists on the flash one)."""
+AttentionKind = Literal["eager", "sdpa", "flash", "flash1", "flash2", "flash3", "cudnn"]
+"""How attention is computed: op by op, by the fused kernel that torch picks, or by a named one."""
 
 _MODULES = "foretrain.workloads.zoo"
 

@@ -22,6 +22,7 @@ from foretrain.learning.regression.table import Sample
 from foretrain.learning.regression.techniques._base import Parameters, Predictor, Technique, terms_from
 from foretrain.learning.regression.terms import Term, log_terms, matrix
 from foretrain.prediction.operators.listing import Floats
+from foretrain.ties import round_digits
 
 
 @final
@@ -68,7 +69,9 @@ class Boosting(Technique):
         lightgbm = _lightgbm()
         terms = log_terms(sample)
         data = lightgbm.Dataset(
-            matrix(terms, sample.schema, sample.rows), np.log(sample.measured), params={"verbose": -1}
+            round_digits(matrix(terms, sample.schema, sample.rows), 12),
+            round_digits(np.log(sample.measured), 12),
+            params={"verbose": -1},
         )
         options = {
             "objective": "regression", "num_leaves": int(parameters["leaves"]), "learning_rate": 0.1,

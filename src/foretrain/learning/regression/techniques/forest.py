@@ -16,6 +16,7 @@ from foretrain.learning.regression.table import Sample
 from foretrain.learning.regression.techniques._base import Parameters, Predictor, Technique, terms_from
 from foretrain.learning.regression.terms import Term, log_terms, matrix
 from foretrain.prediction.operators.listing import Floats
+from foretrain.ties import round_digits
 
 _TREES = 100
 _LEAF = -1
@@ -99,7 +100,10 @@ class Forest(Technique):
             _TREES, min_samples_leaf=int(parameters["leaf"]), max_features=float(parameters["features"]),
             random_state=0,
         )  # fmt: skip
-        forest.fit(matrix(terms, sample.schema, sample.rows), np.log(sample.measured))
+        forest.fit(
+            round_digits(matrix(terms, sample.schema, sample.rows), 12),
+            round_digits(np.log(sample.measured), 12),
+        )
         trees = tuple(_tree(each.tree_) for each in forest.estimators_)
         return ForestPredictor(sample.schema, terms, trees)
 

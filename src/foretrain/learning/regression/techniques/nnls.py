@@ -18,6 +18,8 @@ from foretrain.learning.regression.table import Sample
 from foretrain.learning.regression.techniques._base import LinearPredictor, Parameters, Technique, read_linear
 from foretrain.learning.regression.terms import FIGURES, NAMED, Term, candidates, is_natural, matrix
 
+_RIDGE = 1e-8
+
 
 class NonNegative(Technique):
     """Non-negative least squares."""
@@ -47,7 +49,10 @@ def non_negative(sample: Sample, terms: Sequence[Term]) -> LinearPredictor:
     weighted = design / sample.measured[:, None]
     scale = np.sqrt((weighted**2).sum(axis=0))
     scale[scale == 0] = 1.0
-    coefficients = nnls(weighted / scale, np.ones(len(sample)), maxiter=50 * design.shape[1])[0] / scale
+    count = design.shape[1]
+    ridge = np.sqrt(_RIDGE) * np.eye(count)  # of collinear terms each takes its share: one solution, not many
+    rows = np.concatenate([weighted / scale, ridge])
+    coefficients = nnls(rows, np.append(np.ones(len(sample)), np.zeros(count)), maxiter=50 * count)[0] / scale
     kept = [index for index, value in enumerate(coefficients[1:].tolist()) if value > 0]
     chosen = (float(coefficients[0]), *(float(coefficients[1 + index]) for index in kept))
     return LinearPredictor(sample.schema, tuple(terms[index] for index in kept), chosen)

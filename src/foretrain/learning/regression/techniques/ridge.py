@@ -19,11 +19,13 @@ from foretrain.learning.regression.table import Sample
 from foretrain.learning.regression.techniques._base import LinearPredictor, Parameters, Technique, read_linear
 from foretrain.learning.regression.terms import FIGURES, NAMED, Term, log_terms, matrix
 from foretrain.prediction.operators.listing import Floats
+from foretrain.ties import first_of_least
 
 _LEAST_ROWS_FOR_SELECTION = 12
 _FOLDS = 3
 _ALPHA_OF_SELECTION = 0.1
 _LEAST_GAIN = 0.01
+_SAME_ERROR = 1e-6
 
 
 class Ridge(Technique):
@@ -86,7 +88,7 @@ def _sequential(terms: Sequence[Term], columns: Floats, logs: Floats) -> NDArray
     reached = float("inf")
     while len(chosen) < len(names):
         errors = {name: error([*chosen, name]) for name in names if name not in chosen}
-        best = min(errors, key=lambda name: errors[name])
+        best = list(errors)[first_of_least(errors.values(), _SAME_ERROR)]
         if errors[best] > reached * (1 - _LEAST_GAIN):
             break
         chosen.append(best)

@@ -23,6 +23,7 @@ from foretrain.learning.regression.techniques._base import (
 )
 from foretrain.learning.regression.terms import Term, log_terms, matrix
 from foretrain.prediction.operators.listing import Floats
+from foretrain.ties import round_digits
 
 
 @final
@@ -82,7 +83,10 @@ class SupportVectors(Technique):
         terms, gamma = log_terms(sample), float(parameters["gamma"])
         regression = SVR(C=float(parameters["C"]), gamma=gamma, epsilon=0.01)
         pipeline = make_pipeline(StandardScaler(), regression)
-        pipeline.fit(matrix(terms, sample.schema, sample.rows), np.log(sample.measured))
+        pipeline.fit(
+            round_digits(matrix(terms, sample.schema, sample.rows), 12),
+            round_digits(np.log(sample.measured), 12),
+        )
         scaler, svr = pipeline[0], pipeline[-1]
         return KernelPredictor(
             sample.schema, terms, scaler.mean_, scaler.scale_, svr.support_vectors_, svr.dual_coef_[0],

@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -291,6 +291,54 @@ def block_starts(chain: Chain) -> tuple[int, ...]:
     """The first position of each block (`layers.3`), and of the parts before, between and after blocks."""
     blocks = [unit_of(f"{name}.") for name in chain.names]
     return tuple(i for i, block in enumerate(blocks) if i == 0 or block != blocks[i - 1])
+
+
+def numbered_blocks(chain: Chain) -> tuple[int, ...]:
+    """The first position of each numbered block, of all lists of blocks."""
+    first: dict[str, int] = {}
+    for place, name in enumerate(chain.names):
+        unit = unit_of(f"{name}.")
+        if unit:
+            first.setdefault(unit, place)
+    return tuple(first.values())
+
+
+def equal_blocks(units: Sequence[str], parameter_bytes: Floats) -> tuple[int, ...]:
+    """Where each block of a model of equal blocks starts; empty if its blocks are not equal.
+
+    `units` are the blocks and other parts in order (`unit_of`). Equal blocks are of one list, such as
+    `layers.0` ... `layers.31`, and most have parameters of one size: a mixture of experts may begin with
+    dense blocks, but the stages of a convolutional network differ.
+    """
+    first: dict[str, int] = {}
+    for place, unit in enumerate(units):
+        if unit.rpartition(".")[2].isdigit():
+            first.setdefault(unit, place)
+    starts = tuple(first.values())
+    sizes = Counter(round(float(parameter_bytes[start])) for start in starts)
+    lists = {unit.rpartition(".")[0] for unit in first}
+    return starts if len(lists) == 1 and 2 * max(sizes.values()) >= len(starts) else ()
+
+
+def even_bounds(blocks: Sequence[int], end: int, parts: int) -> tuple[int, ...] | None:
+    """As many blocks for every part; None if their number is not a multiple.
+
+    What comes before the first block is on the first part, what follows the last block on the last.
+    """
+    each, left = divmod(len(blocks), parts)
+    return None if left or not each else (0, *(blocks[each * part] for part in range(1, parts)), end)
+
+
+def given_bounds(blocks: Sequence[int], end: int, layers: Sequence[int]) -> tuple[int, ...]:
+    """The given number of blocks for each part."""
+    if sum(layers) != len(blocks):
+        counts = "+".join(map(str, layers))
+        raise InvalidRequest(
+            f"layers={counts} are {sum(layers)} layers, but the model has {len(blocks)}; give numbers that "
+            f"sum to {len(blocks)}"
+        )
+    ends = list(accumulate(layers))
+    return (0, *(blocks[first] for first in ends[:-1]), end)
 
 
 def merged(chain: Chain, starts: Sequence[int]) -> Chain:

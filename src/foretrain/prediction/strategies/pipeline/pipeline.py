@@ -1,9 +1,13 @@
 """Pipeline parallelism: a model cut into parts, the parts assigned to stages, and a schedule.
 
-With v chunks per device the model is cut into v · stages parts, and part i is on stage i mod stages. Cuts
-(`cuts`) minimise the time of the slowest part with its traffic, within the memory of each stage if possible.
-They are between blocks, as in training frameworks; a model with fewer blocks than parts is cut between any
-two layers.
+With v chunks per device the model is cut into v · stages parts, and part i is on stage i mod stages. A model
+of equal blocks gives every part as many of them, as Megatron does: what precedes the blocks is on the first
+part, head and loss are on the last. The numbers of blocks may be given instead (`layers=9+10+10+9`).
+
+Other cuts (`cuts`) minimise the time of the slowest part with its traffic, within the memory of each stage if
+possible: on request (`layers=balanced`), where the blocks are unequal, and where their number is not a
+multiple of the parts. They are between blocks, as in training frameworks; a model with fewer blocks than
+parts is cut between any two layers.
 """
 
 from __future__ import annotations
@@ -26,12 +30,16 @@ from foretrain.prediction.strategies.pipeline.cuts import (
     block_starts,
     chain_of,
     cut,
+    equal_blocks,
+    even_bounds,
+    given_bounds,
     merged,
+    numbered_blocks,
     position_of_every_call,
 )
 from foretrain.prediction.strategies.pipeline.schedules import Schedule, peak_in_flight, schedule
 from foretrain.prediction.strategies.pipeline.stages import Stage, stage_programs
-from foretrain.prediction.strategies.program import Axis, Program
+from foretrain.prediction.strategies.program import Axis, Program, unit_of
 from foretrain.workloads.graph import Graph, Role
 
 
@@ -79,13 +87,36 @@ class MemoryBudget:
     shards: int = 1
 
 
+@dataclass(frozen=True, slots=True)
+class StageLayers:
+    """Which blocks each part gets: given `counts`, or as many for all, or `balanced` by their time."""
+
+    counts: tuple[int, ...] = ()
+    balanced: bool = False
+
+
+EVEN = StageLayers()
+
+
 def pipelined(
-    program: Program, call_seconds: Floats, order: Schedule, link: Link, budget: MemoryBudget | None = None
+    program: Program,
+    call_seconds: Floats,
+    order: Schedule,
+    link: Link,
+    budget: MemoryBudget | None = None,
+    layers: StageLayers = EVEN,
 ) -> Pipeline:
     """A program cut into the parts of a schedule, from the times of its calls."""
     chain = chain_of(program.graph, call_seconds.tolist())
-    cuts = _cuts(chain, order, link, program.graph, budget)
-    return _parts(program, chain, order, cuts.bounds)
+    if order.parts > len(chain):
+        raise InvalidRequest(
+            f"{order.parts} stages for a model with {len(chain)} layers that can be separated; use at most "
+            f"{len(chain)} stages"
+        )
+    bounds = _bounds_of_blocks(chain, order, layers)
+    if bounds is None:
+        bounds = _balanced_bounds(chain, order, link, program.graph, budget, layers)
+    return _parts(program, chain, order, bounds)
 
 
 def pipelined_before(
@@ -139,12 +170,34 @@ def _parts(program: Program, chain: Chain, order: Schedule, bounds: Sequence[int
     )
 
 
-def _cuts(chain: Chain, order: Schedule, link: Link, graph: Graph, budget: MemoryBudget | None) -> Cuts:
-    if order.parts > len(chain):
-        raise InvalidRequest(
-            f"{order.parts} stages for a model with {len(chain)} layers that can be separated; use at most "
-            f"{len(chain)} stages"
-        )
+def _bounds_of_blocks(chain: Chain, order: Schedule, layers: StageLayers) -> tuple[int, ...] | None:
+    """Given numbers of blocks, or as many for every part; None where blocks are to be balanced by time."""
+    if layers.balanced:
+        return None
+    if layers.counts:
+        blocks = numbered_blocks(chain)
+        if not blocks:
+            raise InvalidRequest("the model has no numbered layers to give to stages; omit layers=")
+        return given_bounds(blocks, len(chain), layers.counts)
+    return even_bounds(_equal_blocks(chain), len(chain), order.parts)
+
+
+def _equal_blocks(chain: Chain) -> tuple[int, ...]:
+    """The first position of each block of a model of equal blocks."""
+    starts = block_starts(chain)
+    whole = merged(chain, starts)
+    units = [unit_of(f"{name}.") for name in whole.names]
+    return tuple(starts[block] for block in equal_blocks(units, whole.parameter_bytes))
+
+
+def _balanced_bounds(
+    chain: Chain,
+    order: Schedule,
+    link: Link,
+    graph: Graph,
+    budget: MemoryBudget | None,
+    layers: StageLayers,
+) -> tuple[int, ...]:
     memory = UNLIMITED
     if budget is not None and order.chunks == 1:
         memory = StageMemory(
@@ -153,15 +206,18 @@ def _cuts(chain: Chain, order: Schedule, link: Link, graph: Graph, budget: Memor
             lambda stages: peak_in_flight(schedule(order.name, stages, order.micro_batches)),
         )
     starts = block_starts(chain)
+    blocks = () if layers.balanced else _equal_blocks(chain)
+    if len(blocks) >= order.parts:  # every part has a block, also the first and the last
+        starts = (0, *blocks[1:])
     whole = chain if len(starts) < order.parts else merged(chain, starts)
     cuts = cut(whole, order.parts, link, memory)
     if isinstance(cuts, Infeasible):  # the memory estimate reports that it does not fit
         cuts = cut(whole, order.parts, link, UNLIMITED)
     assert isinstance(cuts, Cuts)
     if whole is chain:
-        return cuts
+        return cuts.bounds
     ends = (*starts, len(chain))
-    return replace(cuts, bounds=tuple(ends[bound] for bound in cuts.bounds))
+    return tuple(ends[bound] for bound in cuts.bounds)
 
 
 def _state_ratio(graph: Graph, budget: MemoryBudget) -> float:

@@ -1,0 +1,79 @@
+"""Training frameworks: which kernels they fuse, what they keep for the backward pass, how fast they launch.
+
+`data/frameworks/frameworks.toml` has one table for each framework, with its source.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from foretrain.facts.sheets import data_root, read_toml
+from foretrain.registry import Registry
+
+PLAIN = "pytorch"
+"""The framework of a step that names none."""
+FUSIONS = (
+    "norm", "activation", "rope", "softmax", "residual", "loss", "projections", "accumulation", "routing"
+)  # fmt: skip
+"""What a framework may fuse; `workloads.fused_kernels` says what each of them does to a graph."""
+
+
+@dataclass(frozen=True, slots=True)
+class Framework:
+    """A training framework.
+
+    `fused` are the groups of operators that run as one kernel. `mixed_precision` names how it stores weights
+    in half precision ("" leaves it to the strategy), `optimizer` its default update.
+    `recomputes_whole_blocks` is False where a checkpointed block stops as soon as it has what the backward
+    pass needs, as `torch.utils.checkpoint` does. `sequence_parallel`: tensor parallelism divides operators
+    between layers by tokens. `casts_fp8_weights_once`: FP8 copies of weights are made once per step, not for
+    every micro-batch; `fuses_fp8_casts`: norms and activations write their results in FP8. `host_factor` is
+    host time per launch over that of plain PyTorch. `attention` names its generation of attention kernels.
+    """
+
+    name: str
+    title: str
+    aliases: tuple[str, ...]
+    fused: frozenset[str]
+    mixed_precision: str
+    optimizer: str | None
+    recomputes_whole_blocks: bool
+    sequence_parallel: bool
+    casts_fp8_weights_once: bool
+    fuses_fp8_casts: bool
+    host_factor: float
+    attention: str
+    source: str
+    note: str
+
+
+@cache
+def frameworks() -> Registry[Framework]:
+    """All frameworks by name and alias."""
+    raw = read_toml(data_root() / "frameworks" / "frameworks.toml")
+    items = [_framework(name, raw["frameworks"][name]) for name in raw["frameworks"]]
+    return Registry("framework", items, name=lambda item: item.name, aliases=lambda item: item.aliases)
+
+
+def _framework(name: str, row: dict[str, Any]) -> Framework:
+    unknown = sorted(set(row["fused"]) - set(FUSIONS))
+    if unknown:
+        raise ValueError(f"framework {name} fuses {', '.join(unknown)}, which is not one of {FUSIONS}")
+    return Framework(
+        name=name,
+        title=row["title"],
+        aliases=tuple(row.get("aliases", ())),
+        fused=frozenset(row["fused"]),
+        mixed_precision=row.get("mixed_precision", ""),
+        optimizer=row.get("optimizer"),
+        recomputes_whole_blocks=row["recomputes_whole_blocks"],
+        sequence_parallel=row["sequence_parallel"],
+        casts_fp8_weights_once=row["casts_fp8_weights_once"],
+        fuses_fp8_casts=row["fuses_fp8_casts"],
+        host_factor=float(row["host_factor"]),
+        attention=row["attention"],
+        source=row["source"],
+        note=row.get("note", ""),
+    )
