@@ -14,7 +14,7 @@ from tests.support.step_models import FixedSteps
 
 from foretrain.errors import InvalidData
 from foretrain.facts.devices import device
-from foretrain.prediction.cost_models.error_model import StepTraits, step_traits
+from foretrain.prediction.cost_models.error_model import StepTraits
 from foretrain.prediction.cost_models.priced_step import StepEstimate, step_estimate
 from foretrain.prediction.cost_models.step_models import CorrectedCostModel, corrected
 from foretrain.prediction.cost_models.user_timings import (
@@ -22,6 +22,7 @@ from foretrain.prediction.cost_models.user_timings import (
     Correction,
     MeasuredStep,
     corrections,
+    measured_step,
     measured_steps,
     measurements_file,
     remember,
@@ -31,16 +32,16 @@ from foretrain.prediction.operators._base import Knowledge
 STEP = FixedSteps(device_seconds=3.0, waiting_seconds=1.0)
 T4 = device("t4")
 PRICED = STEP.priced(graph("conv"), T4)
-PRECISION = str(PRICED.graph.settings.get("precision", ""))
+KEPT = measured_step(Configuration("a", "t4", 8), 1.0, PRICED)
+PRECISION = KEPT.precision
 
 
 def timed(
     model: str, device: str, ratio: float, batch: int = 8, precision: str = PRECISION, seconds: float = 1.0
 ) -> MeasuredStep:
     """A step that took `ratio` times what was predicted."""
-    traits = step_traits(PRICED)
     return MeasuredStep(
-        Configuration(model, device, batch), ratio * seconds, seconds, precision, traits=traits
+        Configuration(model, device, batch), ratio * seconds, seconds, precision, KEPT.variant, KEPT.traits
     )
 
 
@@ -131,7 +132,7 @@ def test_files_without_traits_are_still_read() -> None:
     }
     file.write_text(json.dumps({"format": 1, "steps": [old]}))
     (step,) = measured_steps()
-    assert step == replace(timed("a", "t4", 2.0, precision=""), traits=StepTraits())
+    assert step == replace(timed("a", "t4", 2.0, precision=""), variant="", traits=StepTraits())
     assert correction_by(*measured_steps()).is_measured
 
 
