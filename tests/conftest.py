@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from foretrain.facts.devices import devices, measured_devices_dir
-from foretrain.measuring import this_machine
+from foretrain.measuring import stopwatch, this_machine
 from foretrain.serving.cli import main
 
 Evaluation = subprocess.CompletedProcess[str]
@@ -65,3 +65,13 @@ def quick_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     """Measure this machine with matrices and copies so small that it takes no time."""
     monkeypatch.setattr(this_machine, "_MATRIX_SIDE", 64)
     monkeypatch.setattr(this_machine, "_COPY_ELEMENTS", 2**16)
+    monkeypatch.setattr(stopwatch, "OtherLoad", QuietLoad)
+
+
+class QuietLoad:
+    """Other processes that use no core; tests run beside others."""
+
+    cores = 0.0
+
+    def __init__(self, processes: object) -> None:
+        del processes

@@ -1,97 +1,113 @@
-"""How errors transfer between devices and models: variance components of timm's steps on two GPUs.
+"""How errors transfer within a source: variances of `cost_models.error_model`, fitted to public measurements.
 
-Every step is predicted by a fit that saw neither its family nor, on the RTX 4090, its GPU. With
-r = μ + a_device + b_model + c_(device, model) + e, all independent, products of two residuals estimate the
-variances (method of moments; C. R. Henderson, "Estimation of variance and covariance components", Biometrics
-9, 1953):
-
-    same device, other model   μ² + σ²_device
-    same model, other device   μ² + σ²_model
-    same of both               μ² + σ²_device + σ²_model + σ²_both
-    neither                    μ²
-    with itself                all of them and σ²_noise
+A source (one harness, its framework, hosts and cluster) stands for a user. The errors of a source are normal
+with the covariance of the model, sources are independent, and the variances are those of the largest marginal
+likelihood, with a weak pull of every variance to the same small one where the sources are silent. A source
+counts as `_MOST_ROWS` rows at most, so that no large table decides alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from calibration.steps import mixed_precision as mixed
-from calibration.steps.class_times import ClassTimes
+from calibration.steps.timed_rows import TimedRow, timed_rows
 from foretrain.errors import InvalidRequest
+from foretrain.prediction.cost_models.error_model import (
+    TERMS,
+    StepError,
+    StepKey,
+    Variances,
+    shared_terms,
+)
 from foretrain.prediction.cost_models.user_timings import FILE as FILE
-from foretrain.prediction.cost_models.user_timings import VarianceComponents
 from foretrain.prediction.operators.listing import Floats
 
+CACHE = "timed_rows"
+"""The folder beside the graphs that keeps rows with their predictions; remove it to predict them anew."""
 _WILD = 1.0
-"""Residuals beyond e to this power are cut to it: a few networks run kernels no class knows."""
+"""Errors beyond e to this power are cut to it: the posterior has heavier tails than the fit."""
+_MOST_ROWS = 60.0
+_FEWEST_ROWS = 3
+_PULL, _TYPICAL = 0.02, math.log(0.02)
+_BOUNDS = (math.log(1e-5), math.log(0.5))
+_START = math.log(0.01)
 
 
-def variance_components(
-    log_residuals: Sequence[float] | Floats, models: Sequence[str], devices: Sequence[str]
-) -> VarianceComponents:
-    """The variances of log(measured / predicted), by what they belong to; none is negative.
-
-    Needs at least two models on each of two devices. Where no pair was measured in two configurations, what
-    belongs to the pair cannot be separated from the rest and counts as noise.
-    """
-    residuals = np.asarray(log_residuals, float)
-    model_of, device_of = _numbered(models), _numbered(devices)
-    if not len(residuals) == len(model_of) == len(device_of):
-        raise InvalidRequest("residuals, models and devices must be as many")
-    if len(set(models)) < 2 or len(set(devices)) < 2:
-        raise InvalidRequest("variances of models and devices need at least two of each")
-    pair_of = model_of * (device_of.max() + 1) + device_of
-    by_device, by_model, by_pair = (_products(residuals, group) for group in (device_of, model_of, pair_of))
-    everything = _products(residuals, np.zeros(len(residuals), int))
-    both = _mean(by_pair)
-    device_only, model_only = _mean(by_device - by_pair), _mean(by_model - by_pair)
-    neither = _mean(everything - by_device - by_model + by_pair)
-    base = 0.0 if np.isnan(neither) else neither
-    device = max(0.0, np.nan_to_num(device_only) - base)
-    model = max(0.0, np.nan_to_num(model_only) - base)
-    rest = max(0.0, float(np.mean(residuals**2)) - base - device - model)
-    interaction = 0.0 if np.isnan(both) else min(max(0.0, both - base - device - model), rest)
-    return VarianceComponents(float(device), float(model), float(interaction), float(rest - interaction))
+def step_error(row: TimedRow) -> StepError:
+    """A row as the model of errors sees it."""
+    key = StepKey(row.model, row.device, row.precision, row.variant)
+    return StepError(key, row.predicted, row.traits, math.log(row.measured / row.predicted))
 
 
-def _numbered(names: Sequence[str]) -> np.ndarray:
-    return np.unique(np.asarray(names), return_inverse=True)[1]
+def fit_variances(sources: Sequence[Sequence[StepError]], start: Variances | None = None) -> Variances:
+    """The variances of the largest marginal likelihood of several sources."""
+    from scipy.optimize import minimize
+
+    blocks = [_block(steps) for steps in sources if len(steps) >= _FEWEST_ROWS]
+    if len(blocks) < 2:
+        raise InvalidRequest(f"variances need at least two sources of {_FEWEST_ROWS} rows, got {len(blocks)}")
+
+    def loss(x: Floats) -> tuple[float, Floats]:
+        """Minus the logarithm of the likelihood, and its gradient in the logarithms of the variances."""
+        variances = np.exp(x)
+        total, slope = _PULL * float(((x - _TYPICAL) ** 2).sum()), 2 * _PULL * (x - _TYPICAL)
+        for terms, ratios, weight in blocks:
+            covariance = np.tensordot(variances, terms, 1)
+            inverse = np.linalg.inv(covariance)
+            solved = inverse @ ratios
+            total += weight * 0.5 * float(ratios @ solved + np.linalg.slogdet(covariance)[1])
+            change = inverse - np.outer(solved, solved)
+            slope = slope + weight * 0.5 * variances * (terms * change).sum(axis=(1, 2))
+        return total, slope
+
+    first = np.full(len(TERMS), _START) if start is None else np.log(np.maximum(astuple(start), 1e-5))
+    options = {"maxiter": 200, "ftol": 1e-10, "gtol": 1e-6}
+    best = minimize(loss, first, jac=True, method="L-BFGS-B", bounds=[_BOUNDS] * len(TERMS), options=options)
+    return Variances(*np.exp(best.x).tolist())
 
 
-def _products(residuals: Floats, group: np.ndarray) -> np.ndarray:
-    """Sum of the products of all ordered pairs within groups, and how many pairs there are."""
-    sums, squares = np.bincount(group, residuals), np.bincount(group, residuals**2)
-    counts = np.bincount(group).astype(float)
-    return np.array([np.sum(sums**2 - squares), np.sum(counts * (counts - 1))])
+def _block(steps: Sequence[StepError]) -> tuple[Floats, Floats, float]:
+    terms = np.concatenate([shared_terms(steps, steps), np.eye(len(steps))[None]])
+    ratios = np.clip([step.log_ratio for step in steps], -_WILD, _WILD)
+    return terms, ratios, min(1.0, _MOST_ROWS / len(steps))
 
 
-def _mean(products: np.ndarray) -> float:
-    return float(products[0] / products[1]) if products[1] > 0 else float("nan")
+def by_source(rows: Sequence[TimedRow]) -> dict[str, list[StepError]]:
+    """The errors of each source."""
+    sources: dict[str, list[StepError]] = {}
+    for row in rows:
+        sources.setdefault(row.source, []).append(step_error(row))
+    return sources
+
+
+def data_set(source: str) -> str:
+    """The data set of a source: `sia` of each of Sia's clusters."""
+    return source.split()[0]
+
+
+def _by_data_set(sources: Iterable[str]) -> dict[str, list[str]]:
+    sets: dict[str, list[str]] = {}
+    for source in sorted(sources):
+        sets.setdefault(data_set(source), []).append(source)
+    return sets
 
 
 def calibrate(data: Path, graphs: Path) -> Mapping[str, Any]:
     """The content of the calibration file."""
-    times = mixed.priced(data, graphs)
-    residuals = np.clip(np.log(times.measured / _unseen(times)), -_WILD, _WILD)
-    models = [step.wanted.model for step in times.steps]
-    components = variance_components(residuals, models, times.device_ids.tolist())
-    counts = {name: int((times.device_ids == name).sum()) for name in (mixed.FITTED, mixed.JUDGED)}
-    return {"data": [{"source": "timm", "steps": counts}], "variance": asdict(components)}
-
-
-def _unseen(times: ClassTimes) -> Floats:
-    """Seconds of each step, its family left out; on the judged GPU too."""
-    predicted = mixed.family_unseen(times)
-    there = times.device_ids == mixed.JUDGED
-    for fitted, _ in mixed.folds(times):
-        families = set(times.families[fitted].tolist())
-        left_out = there & np.array([name not in families for name in times.families])
-        if left_out.any():
-            predicted[left_out] = mixed.learn(times.where(fitted)).predict(times.where(left_out))
-    return predicted
+    sources = by_source(timed_rows(data, graphs.parent / CACHE))
+    variances = fit_variances(list(sources.values()))
+    return {
+        "model": "hierarchical errors of one source",
+        "data": [
+            {"source": name, "steps": {setup: len(sources[setup]) for setup in setups}}
+            for name, setups in _by_data_set(sources).items()
+        ],
+        "fitted_on": "log(measured / predicted) of whole steps, maximum marginal likelihood",
+        "variance": asdict(variances),
+    }

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from foretrain.errors import InvalidRequest
-from foretrain.learning.cpu import TimedWork, calibrate, relative_fit
+from foretrain.errors import BackendFailed, InvalidRequest
+from foretrain.learning.cpu import TimedWork, calibrate, check_believable, left_out_seconds, relative_fit
 from foretrain.workloads.ops import Direction, Kind, Work
 
 CACHE = 2.0**22
@@ -68,3 +68,25 @@ def test_peaks_are_the_best_any_operator_reached() -> None:
 def test_caches_cannot_be_fitted_without_streams() -> None:
     with pytest.raises(InvalidRequest, match="elementwise"):
         calibrate(PRODUCTS, "here", threads=1)
+
+
+def test_an_operator_unlike_all_others_is_predicted_to_take_some_time() -> None:
+    """Left out, the third has a term that no other has: its fit says 0, of which there is no logarithm."""
+    columns, times = np.array([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]]), np.array([1.0, 2.0, 5.0])
+    predicted = left_out_seconds(columns, times, np.array([1.0, 5.0]))
+    assert predicted == pytest.approx([1.0, 2.0, 0.1])
+
+
+def test_times_of_a_busy_machine_end_in_no_overflow_and_are_not_kept() -> None:
+    random = np.random.default_rng(0)
+    disturbed = [
+        TimedWork(item.work, item.seconds * float(np.exp(random.normal(0, 3))))
+        for item in [*STREAMS, *PRODUCTS]
+    ]
+    with pytest.raises(BackendFailed, match=r"was not kept.*stop it, or measure longer"):
+        check_believable(calibrate(disturbed, "here", threads=2), disturbed)
+
+
+def test_times_of_a_quiet_machine_are_believed() -> None:
+    timed = [*STREAMS, *PRODUCTS]
+    check_believable(calibrate(timed, "here", threads=2), timed)

@@ -7,6 +7,10 @@ import subprocess
 import sys
 import time
 
+import pytest
+
+from foretrain.errors import BackendFailed
+from foretrain.measuring import stopwatch
 from foretrain.measuring.stopwatch import OtherLoad
 
 BUSY = "import time\nwhile True: pass"
@@ -29,3 +33,22 @@ def test_a_process_that_has_ended_counts_nothing() -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     assert OtherLoad([ended.pid]).cores >= 0
+
+
+class BusyLoad:
+    """Other processes that use 1.6 cores."""
+
+    cores = 1.6
+
+    def __init__(self, processes: object) -> None:
+        del processes
+
+
+def test_a_busy_machine_is_refused_with_what_would_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stopwatch, "OtherLoad", BusyLoad)
+    monkeypatch.setattr(stopwatch, "_GLANCE_SECONDS", 0.0)
+    monkeypatch.setattr(stopwatch.os, "cpu_count", lambda: 3)
+    with pytest.raises(BackendFailed, match=r"use 1\.6 of its 3 cores.*OMP_NUM_THREADS=1 foretrain") as error:
+        stopwatch.QuietWatch(threads=3).wait(patience=0.0)
+    assert error.value.exit_code == 4
+    stopwatch.QuietWatch(threads=1).wait(patience=0.0)  # as many cores are idle

@@ -10,7 +10,7 @@ from datetime import date
 
 import numpy as np
 
-from foretrain.errors import InvalidRequest
+from foretrain.errors import BackendFailed, InvalidRequest
 from foretrain.prediction.operators.cpu import CpuCalibration, FamilyFit, family, fresh_bytes, terms
 from foretrain.prediction.operators.listing import Floats, WorkTable, table
 from foretrain.ties import first_of_least
@@ -102,7 +102,7 @@ def _fit(group: Sequence[TimedWork], cache_bytes: float, fresh: float) -> Family
     mapping = fresh_bytes(works) * fresh
     rest = np.maximum(times - mapping, _LEAST_SHARE * times)
     coefficients = relative_fit(columns, rest)
-    ratio = times / (_left_out(columns, rest, coefficients) + mapping)
+    ratio = times / (left_out_seconds(columns, rest, coefficients) + mapping)
     p10, p90 = _robust_quantiles(ratio)
     return FamilyFit(
         seconds_per={name: float(each) for name, each in zip(names, coefficients, strict=True) if each > 0},
@@ -121,15 +121,52 @@ def _robust_quantiles(ratio: Floats) -> tuple[float, float]:
     return math.exp(middle - _P90 * deviation), math.exp(middle + _P90 * deviation)
 
 
-def _left_out(columns: Floats, times: Floats, coefficients: Floats) -> Floats:
-    """Each time as predicted by a fit to all the others; by the fit itself where there are too few."""
+def left_out_seconds(columns: Floats, times: Floats, coefficients: Floats) -> Floats:
+    """Each time as predicted by a fit to all the others; by the fit itself where there are too few.
+
+    None is far below the shortest of the others, as every operator takes at least a call: a fit to others
+    whose terms this one does not share would say that it takes no time, which has no logarithm.
+    """
     if len(times) <= _FEWEST_LEFT:
-        return np.asarray(columns @ coefficients)
+        return np.maximum(columns @ coefficients, _LEAST_SHARE * times.min())
     predicted = np.empty(len(times))
     for row in range(len(times)):
         others = np.arange(len(times)) != row
-        predicted[row] = columns[row] @ relative_fit(columns[others], times[others])
-    return np.maximum(predicted, np.finfo(float).tiny)
+        fitted = columns[row] @ relative_fit(columns[others], times[others])
+        predicted[row] = max(fitted, _LEAST_SHARE * times[others].min())
+    return predicted
+
+
+_MOST_ERROR = 0.5
+"""Mean error on operators left out above which a calibration is refused."""
+
+
+def check_believable(calibration: CpuCalibration, timed: Sequence[TimedWork]) -> None:
+    """Raise `BackendFailed` where a calibration predicts operators left out of it badly.
+
+    Badly is worse than `_MOST_ERROR`, or than the best rates that were timed, which need no fit: a roofline.
+    """
+    fits = calibration.families.values()
+    left_out = float(
+        np.average([fit.mean_absolute_error for fit in fits], weights=[fit.cases for fit in fits])
+    )
+    roofline = np.array(
+        [
+            max(
+                item.work.flop / calibration.flop_per_second,
+                (item.work.read_bytes + item.work.write_bytes) / calibration.bytes_per_second,
+            )
+            for item in timed
+        ]
+    )
+    alone = float(np.mean(np.abs(roofline / np.array([item.seconds for item in timed]) - 1)))
+    most = min(_MOST_ERROR, alone)
+    if not left_out <= most:
+        raise BackendFailed(
+            f"the calibration was not kept: it predicts operators that were left out of it {left_out:,.0%} "
+            f"off, and may be {most:.0%} off at most (this machine's best rates alone: {alone:.0%}). "
+            "Something else used the machine while it was timed: stop it, or measure longer (`seconds`)"
+        )
 
 
 def relative_fit(columns: Floats, times: Floats) -> Floats:

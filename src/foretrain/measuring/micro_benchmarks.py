@@ -12,8 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from foretrain.errors import MissingData
-from foretrain.measuring.stopwatch import Stopwatch
+from foretrain.errors import BackendFailed, MissingData
+from foretrain.measuring.stopwatch import QuietWatch, Stopwatch
 from foretrain.prediction.operators.cpu import MMAP_THRESHOLD_BYTES
 from foretrain.workloads.ops import Work
 
@@ -29,6 +29,9 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """The numbers of mallopt's options in glibc's malloc.h."""
 _FEWEST_RUNS, _MOST_RUNS = 4, 60
 _START_RUNS, _START_OPERATORS = 50, 21
+_ATTEMPTS = 3
+_MOST_DISTURBED = 0.1
+"""Share of trials that may stay disturbed: a fit by least absolute errors bears a few."""
 _LEAST_SHARE = 0.1
 """Of a backward time at least this share is the operator's own."""
 
@@ -55,13 +58,63 @@ def run_trials(progress: Progress = lambda *_: None, seconds: float = SECONDS) -
 
     torch.manual_seed(0)
     fix_allocator_thresholds()
-    timings: list[Timing] = []
     every = trials()
+    progress("waiting for idle cores", 0.0)
+    watch = QuietWatch(torch.get_num_threads())
+    watch.wait()
     start = _backward_start()
-    for index, trial in enumerate(every):
-        progress(trial.kind, index / len(every))
-        timings += _timings(trial, seconds / len(every), start)
-    return tuple(timings)
+    timings: dict[int, list[Timing]] = {}
+    left = list(range(len(every)))
+    for attempt in range(_ATTEMPTS):
+        left, others = _time_trials(
+            every, left, timings, watch, seconds / len(every), start, progress, attempt
+        )
+        if not left:
+            break
+    if len(left) > _MOST_DISTURBED * len(every):
+        raise BackendFailed(
+            f"{len(left)} of {len(every)} trials were disturbed in each of {_ATTEMPTS} attempts: "
+            + watch.refusal(others)
+        )
+    return tuple(timing for index in sorted(timings) for timing in timings[index])
+
+
+def _time_trials(
+    every: Sequence[Trial],
+    wanted: Sequence[int],
+    timings: dict[int, list[Timing]],
+    watch: QuietWatch,
+    budget: float,
+    start: float,
+    progress: Progress,
+    attempt: int,
+) -> tuple[list[int], float]:
+    """Time some trials; those during which others used the machine, and how many cores they used at most.
+
+    Others can only lengthen a time: of a trial that is repeated the shortest counts.
+    """
+    disturbed: list[int] = []
+    recent: list[int] = []
+    most = 0.0
+    for place, index in enumerate(wanted):
+        trial = every[index]
+        share = place / len(wanted)
+        progress(trial.kind if attempt == 0 else f"{trial.kind}, again: it was disturbed", share)
+        now = list(_timings(trial, budget, start))
+        before = timings.get(index, now)
+        timings[index] = [
+            replace(one, seconds=min(one.seconds, other.seconds))
+            for one, other in zip(now, before, strict=True)
+        ]
+        recent.append(index)
+        others = watch.disturbing_cores()
+        if others is None:
+            continue
+        if others:
+            disturbed += recent
+            most = max(most, others)
+        recent = []
+    return disturbed, most
 
 
 def _timings(trial: Trial, budget: float, start: float) -> Iterator[Timing]:

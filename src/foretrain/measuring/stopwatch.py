@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
+from foretrain.errors import BackendFailed
+
 _QUARTILE = 0.25
 
 
@@ -77,6 +79,53 @@ class OtherLoad:
 
     def _own_ticks(self) -> int:
         return sum(_ticks(process) for process in self._processes)
+
+
+DISTURBING_CORES = 0.15
+"""Cores of others beyond the idle ones from which on times are longer; the `real` suite measures below it."""
+_GLANCE_SECONDS = 0.5
+"""Shorter looks at the load see single ticks of the kernel's clock."""
+_PATIENCE_SECONDS = 10.0
+
+
+class QuietWatch:
+    """Whether other processes leave as many cores idle as `threads` of this process need."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads, self.cores = threads, os.cpu_count() or 1
+        self._look()
+
+    def _look(self) -> None:
+        self._since, self._others = time.perf_counter(), OtherLoad((os.getpid(),))
+
+    def disturbing_cores(self) -> float | None:
+        """Cores that others used since the last answer if too few stayed idle, else 0; None: too early."""
+        if time.perf_counter() - self._since < _GLANCE_SECONDS:
+            return None
+        others = self._others.cores
+        self._look()
+        return others if others + self.threads > self.cores + DISTURBING_CORES else 0.0
+
+    def wait(self, patience: float = _PATIENCE_SECONDS) -> None:
+        """Return at the first quiet moment; raise `BackendFailed` if none comes."""
+        deadline = time.perf_counter() + patience
+        while True:
+            time.sleep(_GLANCE_SECONDS)
+            others = self.disturbing_cores()
+            if not others:
+                return
+            if time.perf_counter() > deadline:
+                raise BackendFailed(self.refusal(others))
+
+    def refusal(self, others: float) -> str:
+        """Why nothing can be timed now, and what would work."""
+        idle = int(self.cores - others + DISTURBING_CORES)
+        fewer = f", or time fewer threads: OMP_NUM_THREADS={idle} foretrain calibrate --here" if idle else ""
+        return (
+            f"this machine is busy: other processes use {others:.1f} of its {self.cores} cores, and "
+            f"{self.threads} threads are to be timed. Nothing was changed. Stop them and calibrate "
+            f"again{fewer}"
+        )
 
 
 def busy_cpu_seconds() -> float:

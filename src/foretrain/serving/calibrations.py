@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from foretrain.measuring.step_timings import StepTiming
     from foretrain.prediction.cost_models.calibration_files import CalibrationFile
     from foretrain.prediction.cost_models.kind_corrections import ProfiledModel
+    from foretrain.prediction.cost_models.priced_step import PricedStep
     from foretrain.prediction.cost_models.user_timings import Configuration, MeasuredStep
     from foretrain.prediction.operators.cpu import CpuCalibration
     from foretrain.store.runs import Run
@@ -49,16 +50,15 @@ class MachineLearned:
 
 def learn_cpu(seconds: float, progress: BarProgress) -> MachineLearned:
     """Time operators and all-reduces on this machine's CPU, and keep them as the device `here`."""
-    from foretrain.learning.cpu import TimedWork, calibrate
+    from foretrain.learning.cpu import TimedWork, calibrate, check_believable
     from foretrain.measuring.micro_benchmarks import run_trials, torch_threads, torch_version
     from foretrain.measuring.this_machine import DEVICE_ID, measure_this_machine
     from foretrain.prediction.operators.cpu import keep
 
-    timed = run_trials(progress, seconds)
+    timed = [TimedWork(item.work, item.seconds) for item in run_trials(progress, seconds)]
     progress("peaks", 1.0)
-    operators = calibrate(
-        [TimedWork(item.work, item.seconds) for item in timed], DEVICE_ID, torch_threads(), torch_version()
-    )
+    operators = calibrate(timed, DEVICE_ID, torch_threads(), torch_version())
+    check_believable(operators, timed)  # before anything is kept
     measure_this_machine(
         flop_per_second=operators.flop_per_second,
         memory_bytes_per_second=operators.memory_bytes_per_second,
@@ -142,17 +142,17 @@ def learn_timings(file: Path, progress: Progress) -> TimingsLearned:
 
 def _predicted(timing: StepTiming, file: Path) -> MeasuredStep:
     from foretrain.learning.user_calibration.plausibility import check_plausible
-    from foretrain.prediction.cost_models.user_timings import MeasuredStep
+    from foretrain.prediction.cost_models.user_timings import measured_step
 
     try:
-        seconds = _predicted_seconds(timing.configuration)
-        check_plausible(timing.step_seconds, seconds)
+        step = measured_step(timing.configuration, timing.step_seconds, _priced(timing.configuration))
+        check_plausible(step.step_seconds, step.predicted_seconds)
     except ForetrainError as error:
         raise InvalidData(str(file), str(error), timing.row) from error
-    return MeasuredStep(timing.configuration, timing.step_seconds, seconds)
+    return step
 
 
-def _predicted_seconds(of: Configuration) -> float:
+def _priced(of: Configuration) -> PricedStep:
     from foretrain.facts.devices import device
     from foretrain.prediction.cost_models.step_models import OperatorCostModel
     from foretrain.prediction.strategies.mixed_precision import on_devices
@@ -164,7 +164,7 @@ def _predicted_seconds(of: Configuration) -> float:
         channels_last=of.channels_last, compile=of.compile,
     )  # fmt: skip
     trained = on_devices(workload_of(request), (device(of.device),))
-    return OperatorCostModel().estimate(graph_at(trained, of.batch), device(of.device)).seconds
+    return OperatorCostModel().priced(graph_at(trained, of.batch), device(of.device))
 
 
 @dataclass(frozen=True)

@@ -1,49 +1,70 @@
-"""Variance components are those the residuals were drawn with."""
+"""The variances are those the errors were drawn with."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from calibration.steps.error_transfer import variance_components
+from calibration.steps.error_transfer import fit_variances
+from calibration.steps.timed_rows import TimedRow, read_rows, write_rows
 
 from foretrain.errors import InvalidRequest
+from foretrain.prediction.cost_models.error_model import (
+    StepError,
+    StepKey,
+    StepTraits,
+    Variances,
+    shared_terms,
+)
 
 
-def drawn(
-    models: int, devices: int, repeats: int, deviations: tuple[float, float, float, float], mean: float
-) -> tuple[list[float], list[str], list[str]]:
-    """Residuals of every model on every device, each several times."""
-    of_device, of_model, of_pair, of_rest = deviations
+def drawn(sources: int, variances: Variances) -> list[list[StepError]]:
+    """Sources of 8 models on 3 devices, their errors drawn from the model."""
     random = np.random.default_rng(0)
-    a, b = random.normal(0, of_device, devices), random.normal(0, of_model, models)
-    c = random.normal(0, of_pair, (models, devices))
-    rows = [(m, d) for m in range(models) for d in range(devices) for _ in range(repeats)]
-    residuals = [mean + a[d] + b[m] + c[m, d] + random.normal(0, of_rest) for m, d in rows]
-    return residuals, [f"m{m}" for m, _ in rows], [f"d{d}" for _, d in rows]
+    listed = []
+    for _ in range(sources):
+        steps = [
+            StepError(StepKey(f"m{model}", f"d{device}"), 1.0, StepTraits(host=float(random.uniform())))
+            for model in range(8)
+            for device in range(3)
+        ]
+        terms = np.concatenate([shared_terms(steps, steps), np.eye(len(steps))[None]])
+        weights = [getattr(variances, name) for name in Variances.__slots__]
+        covariance = np.tensordot(weights, terms, 1)
+        ratios = random.multivariate_normal(np.zeros(len(steps)), covariance)
+        listed.append([StepError(s.key, 1.0, s.traits, float(r)) for s, r in zip(steps, ratios, strict=True)])
+    return listed
 
 
-def test_the_variances_the_residuals_were_drawn_with_are_found() -> None:
-    found = variance_components(*drawn(200, 200, 2, (0.2, 0.3, 0.1, 0.05), mean=0.4))
-    assert found.device == pytest.approx(0.04, rel=0.2)
-    assert found.model == pytest.approx(0.09, rel=0.2)
-    assert found.interaction == pytest.approx(0.01, rel=0.2)
-    assert found.noise == pytest.approx(0.0025, rel=0.2)
+def test_the_variances_the_errors_were_drawn_with_are_found() -> None:
+    true = Variances(setup=0.02, device=0.01, model=0.015, host=0.04, own=0.005)
+    found = fit_variances(drawn(120, true))
+    one_precision_and_variant = found.setup + found.precision + found.variant
+    assert one_precision_and_variant == pytest.approx(0.02, rel=0.35)
+    assert found.device + found.device_precision == pytest.approx(0.01, rel=0.35)
+    assert found.model == pytest.approx(0.015, rel=0.25)
+    assert found.host == pytest.approx(0.04, rel=0.4)
+    rest = found.own + found.size + found.combination + found.model_device
+    assert rest == pytest.approx(0.005, rel=0.25)
 
 
-def test_without_repeats_the_pair_counts_as_noise() -> None:
-    found = variance_components(*drawn(100, 100, 1, (0.2, 0.3, 0.1, 0.05), mean=0.0))
-    assert found.interaction == 0.0
-    assert found.noise == pytest.approx(0.0125, rel=0.2)
+def test_a_change_in_the_last_digits_changes_no_variance() -> None:
+    sources = drawn(6, Variances(setup=0.02, model=0.015, own=0.005))
+    moved = [
+        [StepError(s.key, s.predicted_seconds, s.traits, s.log_ratio * (1 + 1e-12)) for s in steps]
+        for steps in sources
+    ]
+    one, other = fit_variances(sources), fit_variances(moved)
+    for name in Variances.__slots__:
+        assert getattr(one, name) == pytest.approx(getattr(other, name), rel=1e-5)
 
 
-def test_nothing_is_negative_where_there_is_only_noise() -> None:
-    found = variance_components(*drawn(6, 5, 3, (0.0, 0.0, 0.0, 0.2), mean=0.0))
-    assert min(found.device, found.model, found.interaction) >= 0
-    assert found.total == pytest.approx(0.04, rel=0.4)
+def test_one_source_is_not_enough() -> None:
+    with pytest.raises(InvalidRequest, match="at least two sources"):
+        fit_variances(drawn(1, Variances(own=0.01)))
 
 
-def test_one_device_is_not_enough() -> None:
-    with pytest.raises(InvalidRequest, match="at least two"):
-        variance_components([0.1, 0.2], ["a", "b"], ["d", "d"])
-    with pytest.raises(InvalidRequest, match="as many"):
-        variance_components([0.1], ["a", "b"], ["d", "e"])
+def test_rows_are_kept_as_they_are(tmp_path: pytest.TempPathFactory) -> None:
+    row = TimedRow("s", "m", "t4", "fp16", "training", 8.0, 1, 0.2, 0.1, 0.09, 0.12, 0.5, 0, 0.2, 0.3, 0, 0.5)
+    file = tmp_path / "rows.csv"  # type: ignore[operator]
+    write_rows(file, [row])
+    assert read_rows(file) == [row]

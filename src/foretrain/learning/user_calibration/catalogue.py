@@ -32,12 +32,12 @@ from foretrain.prediction.cost_models.calibration_files import (
 )
 from foretrain.prediction.cost_models.kind_corrections import profiles_of
 from foretrain.prediction.cost_models.user_timings import (
-    Configuration,
     MeasuredStep,
     keep_only,
     measured_steps,
     measurements_file,
     remember,
+    step_from_plain,
 )
 from foretrain.prediction.operators.cpu import (
     CpuCalibration,
@@ -152,13 +152,8 @@ def _import_operators(given: CalibrationFile) -> None:
 
 
 def _import_timings(given: CalibrationFile) -> None:
-    steps = [
-        MeasuredStep(Configuration(**item["configuration"]), item["step_seconds"], item["predicted_seconds"])
-        for item in given.content["steps"]
-    ]
+    steps = [step_from_plain(item) for item in given.content["steps"]]
     for step in steps:
-        if not (step.step_seconds > 0 and step.predicted_seconds > 0):
-            raise ValueError(f"the times of a step of {step.configuration.model} must be above 0")
         if step.configuration.device != given.device:
             raise ValueError(f"it has a step on {step.configuration.device}")
     remember(steps)

@@ -302,14 +302,16 @@ def waiting_part(seconds: float, host: HostModel) -> Part:
 
 
 def _narrowed(parts: Sequence[Part], evidence: TimingEvidence) -> tuple[Part, ...]:
-    """Intervals narrowed by the factor of the evidence, or to the spread of the user's ratios."""
+    """Intervals by the factor of the evidence, which may widen, or narrowed to the spread of the ratios."""
     factor = evidence.narrowing
     if evidence.spread is not None:
         quantiles = Estimate("s", tuple(parts)).quantiles
         width = (quantiles.p90 - quantiles.p10) / 2
         target = quantiles.p50 * np.sinh(_P90_SCORE * evidence.spread)
         factor = min(1.0, float(target) / width) if width > 0 else 1.0
-    return tuple(replace(part, below=part.below * factor, above=part.above * factor) for part in parts)
+    return tuple(
+        replace(part, below=min(part.below * factor, part.value), above=part.above * factor) for part in parts
+    )
 
 
 _P90_SCORE = 1.2816

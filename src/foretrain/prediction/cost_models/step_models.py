@@ -20,7 +20,7 @@ from foretrain.prediction.cost_models.priced_step import (
     price_steps,
     step_estimate,
 )
-from foretrain.prediction.cost_models.user_timings import Correction, measured_ratio, user_correction
+from foretrain.prediction.cost_models.user_timings import Correction, corrections
 from foretrain.prediction.operators import mixed_precision
 from foretrain.prediction.operators._base import Knowledge
 from foretrain.prediction.operators.catalogue import DEFAULT, operator_models
@@ -110,27 +110,19 @@ class CorrectedCostModel(CostModel):
         """
         steps = self.inner.priced_all(graphs, device)
         kinds = kind_corrections(self.model, device.id)
-        timing = user_correction(self.model, device.id)
-        return tuple(self._corrected(step, device, kinds, timing) for step in steps)
+        timings = corrections(self.model, device, steps) or [None] * len(steps)
+        return tuple(_with_both(step, kinds, timing) for step, timing in zip(steps, timings, strict=True))
 
-    def _corrected(
-        self,
-        step: PricedStep,
-        device: Device,
-        kinds: KindCorrections | None,
-        timing: Correction | None,
-    ) -> PricedStep:
-        profiled = step if kinds is None else with_kinds(step, kinds)
-        if timing is None or (kinds is not None and not timing.is_measured):
-            return profiled
-        plain = step_estimate(step).seconds if kinds is not None or timing.is_measured else 1.0
-        ratio = measured_ratio(self.model, device.id, plain) if timing.is_measured else None
-        if ratio is not None:
-            timing = replace(timing, factor=ratio)
-        if kinds is None:
-            return corrected(step, timing)
-        now = step_estimate(profiled).seconds
-        return corrected(profiled, replace(timing, factor=timing.factor * plain / now if now else 1.0))
+
+def _with_both(step: PricedStep, kinds: KindCorrections | None, timing: Correction | None) -> PricedStep:
+    """A step corrected by profiles and by timings; a timing is relative to the step without profiles."""
+    profiled = step if kinds is None else with_kinds(step, kinds)
+    if timing is None or (kinds is not None and not timing.is_measured):
+        return profiled
+    if kinds is None:
+        return corrected(step, timing)
+    plain, now = step_estimate(step).seconds, step_estimate(profiled).seconds
+    return corrected(profiled, replace(timing, factor=timing.factor * plain / now if now else 1.0))
 
 
 def corrected(step: PricedStep, correction: Correction) -> PricedStep:
@@ -139,7 +131,6 @@ def corrected(step: PricedStep, correction: Correction) -> PricedStep:
         correction.basis,
         Knowledge.MEASURED if correction.is_measured else None,
         correction.narrowing,
-        correction.spread,
     )
     return replace(step.scale(correction.factor), evidence=evidence)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -107,9 +108,12 @@ def run(request: CalibrateRequest, output: Output) -> None:
 
 @contextmanager
 def _progress_bar(title: str) -> Iterator[Callable[[str, float], None]]:
-    """A bar on a terminal; the yielded function says what is being done and which share of all is done."""
+    """A bar with the time left on a terminal, else a line now and then.
+
+    The yielded function says what is being done and which share of all is done.
+    """
     if not sys.stderr.isatty():
-        yield lambda *_: None
+        yield _lines_now_and_then(title)
         return
     from rich.console import Console
     from rich.progress import Progress
@@ -117,6 +121,24 @@ def _progress_bar(title: str) -> Iterator[Callable[[str, float], None]]:
     with Progress(console=Console(stderr=True), transient=True) as bars:
         bar = bars.add_task(title, total=1.0)
         yield lambda doing, share: bars.update(bar, completed=share, description=f"{title}: {doing}")
+
+
+_LINE_SECONDS = 15.0
+"""How often progress is written where no bar can be drawn."""
+
+
+def _lines_now_and_then(title: str) -> Callable[[str, float], None]:
+    start = last = time.monotonic()
+
+    def say(doing: str, share: float) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= _LINE_SECONDS:
+            last = now
+            left = f", about {(now - start) * (1 - share) / share:.0f} s left" if share > 0 else ""
+            sys.stderr.write(f"{title}: {doing}, {share:.0%} done{left}\n")
+
+    return say
 
 
 # ---------------------------------------------------------------- this machine

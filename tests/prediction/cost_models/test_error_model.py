@@ -1,0 +1,136 @@
+"""What timings say about other steps: by hand, continuous, and never worse than nothing on average."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from foretrain.prediction.cost_models.error_model import (
+    Posterior,
+    StepError,
+    StepKey,
+    StepTraits,
+    TimedErrors,
+    UserErrors,
+    Variances,
+    cautious_shift,
+)
+from foretrain.prediction.cost_models.user_timings import shipped_variances
+
+
+def timed(
+    model: str,
+    device: str,
+    log_ratio: float,
+    seconds: float = 1.0,
+    precision: str = "fp16",
+    host: float = 0.0,
+) -> StepError:
+    """A step that took exp(log_ratio) times its prediction."""
+    return StepError(StepKey(model, device, precision), seconds, StepTraits(host=host), log_ratio)
+
+
+def test_without_timings_nothing_is_known() -> None:
+    posterior = TimedErrors([], Variances(setup=0.02, own=0.01)).posterior(timed("a", "t4", 0.0))
+    assert (posterior.mean, posterior.variance, posterior.narrowing) == (0.0, pytest.approx(0.03), 1.0)
+
+
+def test_the_setup_moves_first_and_is_shrunk() -> None:
+    """Another model on another device shares the set-up alone: 0.02 of 0.02 + 0.02."""
+    known = TimedErrors([timed("a", "t4", 0.1)], Variances(setup=0.02, own=0.02))
+    assert known.posterior(timed("b", "v100", 0.0)).mean == pytest.approx(0.05)
+
+
+def test_more_timings_are_shrunk_less() -> None:
+    """n timings: n 0.02 / (n 0.02 + 0.02) of their mean."""
+    for count in (1, 3, 9):
+        steps = [timed(f"m{place}", "t4", 0.1) for place in range(count)]
+        mean = TimedErrors(steps, Variances(setup=0.02, own=0.02)).posterior(timed("b", "l4", 0.0)).mean
+        assert mean == pytest.approx(0.1 * count / (count + 1), rel=1e-6)
+
+
+def test_a_precision_is_not_blamed_for_another() -> None:
+    known = TimedErrors([timed("a", "t4", 0.2, precision="fp32")], Variances(precision=0.03, own=0.01))
+    assert known.posterior(timed("b", "t4", 0.0, precision="fp32")).mean == pytest.approx(0.15)
+    assert known.posterior(timed("b", "t4", 0.0, precision="fp16")).mean == 0.0
+
+
+def test_a_slow_host_is_seen_in_steps_bound_by_launches() -> None:
+    known = TimedErrors([timed("a", "t4", 0.2, host=1.0)], Variances(host=0.04, own=0.01))
+    assert known.posterior(timed("b", "t4", 0.0, host=1.0)).mean == pytest.approx(0.16)
+    assert known.posterior(timed("b", "t4", 0.0, host=0.1)).mean == pytest.approx(0.016)
+
+
+def test_a_timed_configuration_keeps_its_time_whatever_the_ratio() -> None:
+    for ratio in (-2.0, 0.1, 3.0):
+        user = UserErrors([timed("a", "t4", ratio), timed("b", "t4", 0.0)], shipped_variances())
+        assert user.shift(timed("a", "t4", 0.0)).log_factor == pytest.approx(ratio, abs=1e-6)
+
+
+def test_a_timing_far_off_is_its_own() -> None:
+    """One of ten is off by e²: the others are moved less than by a timing that is off by a fifth."""
+    others = [timed(f"m{place}", "t4", 0.02 * (-1) ** place) for place in range(9)]
+
+    def moved(ratio: float) -> float:
+        known = TimedErrors([*others, timed("odd", "t4", ratio)], Variances(setup=0.02, own=0.01))
+        return known.posterior(timed("new", "t4", 0.0)).mean
+
+    assert 0 < moved(2.0) < 2 * moved(0.2)
+
+
+def test_a_mean_within_its_uncertainty_moves_nothing_and_one_beyond_it_moves_fully() -> None:
+    assert cautious_shift(Posterior(0.0, 0.04, 0.05)) == 0.0
+    assert abs(cautious_shift(Posterior(0.02, 0.04, 0.05))) < 0.001
+    assert cautious_shift(Posterior(-0.5, 0.0025, 0.05)) == pytest.approx(-0.5 * 0.25 / 0.2525)
+    assert cautious_shift(Posterior(0.5, 0.0025, 0.05)) == pytest.approx(0.4975 * 0.25 / 0.2525)
+
+
+def test_timings_that_contradict_each_other_are_trusted_less() -> None:
+    agree = UserErrors([timed(f"m{place}", "t4", 0.5) for place in range(4)], shipped_variances())
+    differ = UserErrors(
+        [timed(f"m{place}", "t4", 0.5 * (-1) ** place) for place in range(4)], shipped_variances()
+    )
+    assert differ.trust_elsewhere < 0.25 < agree.trust_elsewhere
+
+
+def test_corrections_are_continuous_in_times_shares_and_sizes() -> None:
+    random = np.random.default_rng(3)
+    steps = [
+        timed(f"m{place % 4}", ("t4", "l4")[place % 2], float(random.normal(0.2, 0.3)), 0.1 + place, host=0.3)
+        for place in range(9)
+    ]
+    target = timed("new", "t4", 0.0, 0.7, host=0.4)
+    before = UserErrors(steps, shipped_variances()).shift(target)
+    nudged = [
+        replace(
+            step,
+            predicted_seconds=step.predicted_seconds * (1 + 1e-12),
+            log_ratio=step.log_ratio + 1e-12,
+            traits=replace(step.traits, host=step.traits.host * (1 - 1e-12)),
+        )
+        for step in steps
+    ]
+    after = UserErrors(nudged, shipped_variances()).shift(target)
+    assert after.log_factor == pytest.approx(before.log_factor, abs=1e-9)
+    assert after.deviation == pytest.approx(before.deviation, abs=1e-9)
+
+
+@pytest.mark.parametrize("bias", [0.0, 0.3, -0.3])
+@pytest.mark.parametrize("count", [1, 3, 10])
+def test_timings_do_not_hurt_on_average(bias: float, count: int) -> None:
+    """Users whose errors are around a bias, with or without one: 40 draws of timings, 20 other models."""
+    random = np.random.default_rng(11)
+    before = after = 0.0
+    for _ in range(40):
+        ratios = random.normal(bias, 0.15, count + 20)
+        steps = [timed(f"m{place}", "t4", float(ratio)) for place, ratio in enumerate(ratios)]
+        shifts = UserErrors(steps[:count], shipped_variances()).shifts(steps[count:])
+        for step, shift in zip(steps[count:], shifts, strict=True):
+            before += abs(math.expm1(-step.log_ratio))
+            after += abs(math.expm1(shift.log_factor - step.log_ratio))
+    assert after <= 1.002 * before
+    if abs(bias) > 0 and count == 10:
+        assert after < 0.75 * before
