@@ -34,13 +34,9 @@ from foretrain.learning.regression.techniques.catalogue import techniques
 from foretrain.learning.scaling.answer import ScalingRequest, predict_scaling
 from foretrain.learning.scaling.configurations import read_configurations, read_timings
 from foretrain.learning.user_calibration.fitting import fit_constants
+from foretrain.prediction.cost_models.error_model import StepError, StepKey, UserErrors, Variances
 from foretrain.prediction.cost_models.few_timings import TimedSize, corrected
-from foretrain.prediction.cost_models.user_timings import (
-    Configuration,
-    MeasuredStep,
-    VarianceComponents,
-    correction,
-)
+from foretrain.prediction.cost_models.user_timings import Configuration, MeasuredStep
 from foretrain.prediction.operators.cpu import family, terms
 from foretrain.prediction.operators.listing import Floats, table
 from foretrain.prediction.resources.bursts import bursts_of
@@ -211,11 +207,11 @@ def changed_sample(known: Sample, change: Jitter) -> Sample:
     rows = known.rows.copy()
     for place, feature in enumerate(known.schema.features):
         if not feature.is_text:
-            rows[:, place] = _alike(known.rows[:, place], change)
+            rows[:, place] = _equal_stay_equal(known.rows[:, place], change)
     return replace(known, rows=rows, measured=change(known.measured))
 
 
-def _alike(column: Floats, change: Jitter) -> Floats:
+def _equal_stay_equal(column: Floats, change: Jitter) -> Floats:
     """Equal values stay equal: a batch of 16 is one batch, however it is written."""
     values, places = np.unique(column, return_inverse=True)
     return np.asarray(change(values)[places])
@@ -338,7 +334,9 @@ def test_a_cpu_calibrated_by_its_operators() -> None:
 
 def test_corrections_by_own_timings() -> None:
     sizes, predicted, timed = (8.0, 16.0, 64.0), (0.1, 0.19, 0.7), (0.13, 0.2, 0.8)
-    shares = VarianceComponents(0.02, 0.02, 0.01, 0.005)
+    variances = Variances(device=0.02, model=0.02, model_device=0.01, own=0.005)
+    not_timed, as_timed = StepError(StepKey("b", "y"), 0.1), StepError(StepKey("a", "x"), 0.1)
+    asked = (not_timed, as_timed, replace(as_timed, predicted_seconds=0.3))
 
     def answer(change: Jitter) -> list[float]:
         times = change(timed).tolist()
@@ -347,9 +345,9 @@ def test_corrections_by_own_timings() -> None:
             MeasuredStep(Configuration(model, device, 8), seconds, 0.1)
             for model, device, seconds in zip("aab", "xyx", times, strict=True)
         ]
-        found = correction("b", "y", steps, shares)
-        assert found is not None
-        return [*numbers(corrected(few, 128.0, 1.3)), found.factor, found.narrowing]
+        shifts = UserErrors([step.error for step in steps], variances).shifts(asked)
+        factors = [math.exp(shift.log_factor) for shift in shifts]
+        return [*numbers(corrected(few, 128.0, 1.3)), *factors, shifts[0].narrowing, shifts[-1].narrowing]
 
     assert moved(answer) < MOST
 

@@ -103,9 +103,9 @@ def _headline(declared: Sequence[Suite]) -> str:
         if ours is None:
             continue
         others = [
-            f"{name} {found.mean:.0%}"
+            f"{name} {other.mean:.0%}"
             for method, name in (("napkin", "a napkin (40 % of peak)"), ("roofline", "the roofline"))
-            if (found := figures.get((cases, method))) is not None
+            if (other := figures.get((cases, method))) is not None
         ]
         beside = f"; {', '.join(others)}" if others else ""
         inside = "" if ours.coverage is None else f"; the 80 % interval holds {ours.coverage:.0%}"

@@ -113,12 +113,12 @@ def _table(cases: Sequence[Case]) -> dict[str, Metrics]:
 
 
 def _columns(path: Path, column: str) -> dict[str, tuple[Floats, Floats]]:
-    found: dict[str, tuple[list[float], list[float]]] = {}
+    columns: dict[str, tuple[list[float], list[float]]] = {}
     for row in _rows(path):
-        steps, values = found.setdefault(row["curve_id"], ([], []))
+        steps, values = columns.setdefault(row["curve_id"], ([], []))
         steps.append(float(row["step"]))
         values.append(float(row[column] or "nan"))
-    return {name: (np.array(steps), np.array(values)) for name, (steps, values) in found.items()}
+    return {name: (np.array(steps), np.array(values)) for name, (steps, values) in columns.items()}
 
 
 def _rows(path: Path) -> Iterator[Mapping[str, str]]:

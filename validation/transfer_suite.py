@@ -102,32 +102,32 @@ def _case(each: Judged, spreads: dict[str, Spread]) -> Case:
 
 def _figures(members: Sequence[Judged], spreads: dict[str, Spread]) -> dict[str, Metrics]:
     cases = [_case(each, spreads) for each in members if each.seconds and each.case.seconds]
-    found = {}
+    by_method = {}
     for method in (OURS, NAPKIN, ROOFLINE):
         known = [case for case in cases if method in case.predicted]
         if known:
-            found[method] = metrics(known, method, with_interval=method == OURS)
-    return found
+            by_method[method] = metrics(known, method, with_interval=method == OURS)
+    return by_method
 
 
 def _metrics(
     answered: Sequence[Judged], timed: Sequence[Judged], spreads: dict[str, Spread]
 ) -> dict[str, dict[str, Metrics]]:
-    found: dict[str, dict[str, Metrics]] = {}
+    by_cases: dict[str, dict[str, Metrics]] = {}
     for name, chosen in _HEADLINES.items():
-        found[name] = _figures([each for each in timed if chosen(each)], spreads)
+        by_cases[name] = _figures([each for each in timed if chosen(each)], spreads)
     for source in SOURCES:
-        found[f"source {source}"] = _figures([e for e in answered if e.case.source == source], spreads)
+        by_cases[f"source {source}"] = _figures([e for e in answered if e.case.source == source], spreads)
     for name, members in by_set(answered).items():
-        found[name] = _figures(members, spreads)
+        by_cases[name] = _figures(members, spreads)
         held = [
             Case(e.case.name, e.case.source, e.case.memory_bytes, {OURS: e.memory.p50}, e.memory)
             for e in members
             if e.memory and e.case.memory_bytes
         ]
         if held:
-            found[f"memory, {name}"] = {OURS: metrics(held, OURS, with_interval=True)}
-    return {name: by_method for name, by_method in found.items() if by_method}
+            by_cases[f"memory, {name}"] = {OURS: metrics(held, OURS, with_interval=True)}
+    return {name: by_method for name, by_method in by_cases.items() if by_method}
 
 
 def _splits(timed: Sequence[Judged], spreads: dict[str, Spread]) -> tuple[Table, ...]:
@@ -135,12 +135,12 @@ def _splits(timed: Sequence[Judged], spreads: dict[str, Spread]) -> tuple[Table,
     for trait in SPLITS:
         rows = []
         for name, members in by_trait(timed, trait).items():
-            found = _figures(members, spreads)
-            ours = found[OURS]
+            by_method = _figures(members, spreads)
+            ours = by_method[OURS]
             rows.append(
                 (name, str(ours.cases), f"{ours.mean:.1%}", f"{ours.median:.1%}", f"{ours.bias:+.1%}",
                  "" if ours.coverage is None else f"{ours.coverage:.0%}",
-                 *(f"{found[m].mean:.1%}" if m in found else "" for m in (NAPKIN, ROOFLINE)))
+                 *(f"{by_method[m].mean:.1%}" if m in by_method else "" for m in (NAPKIN, ROOFLINE)))
             )  # fmt: skip
         headings = (trait, "cases", "mean", "median", "bias", "in interval", NAPKIN, ROOFLINE)
         tables.append(Table(f"by {trait}, sources in fits left out", headings, tuple(rows)))

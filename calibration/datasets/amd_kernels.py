@@ -11,6 +11,7 @@ at most `CONVOLUTIONS_PER_DEVICE` rows of a device are read, evenly over the fil
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
 
@@ -20,7 +21,7 @@ from calibration.datasets.measurements import Measurements, measurements_of, row
 from calibration.datasets.works import convolution, product
 from foretrain.facts.devices import device
 from foretrain.prediction.operators.listing import Flags
-from foretrain.workloads.ops import Direction
+from foretrain.workloads.ops import Direction, Work
 
 GEMM_FILE = Path("amd/gemm_tuned.csv")
 CONVOLUTION_FILE = Path("amd/convolution_miopen.csv.gz")
@@ -35,13 +36,18 @@ _DIRECTIONS = {
 }
 
 
+def _product(row: Mapping[str, str]) -> Work:
+    m, n, k = int(row["m"]), int(row["n"]), int(row["k"])
+    return product(1, m, n, k, _TYPES[row["precision"]], is_linear=True)
+
+
 def read_products(data: Path) -> Measurements:
     """The tuned products; the label is the type, with the scaling of FP8."""
     return measurements_of(
         AITER,
         [
             (
-                product(1, *(int(row[name]) for name in "mnk"), _TYPES[row["precision"]], is_linear=True),
+                _product(row),
                 row["device"],
                 float(row["seconds"]),
                 f"{row['precision']} {row['scaling']}".strip(),

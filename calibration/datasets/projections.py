@@ -98,7 +98,7 @@ def read_burst_gradients(data: Path) -> Backward:
             dims = _burst_product(row).dims
             batch, m, n, k = (dims[name] for name in ("batch", "m", "n", "k"))
             is_linear = row["op"].startswith("linear")
-            told = (row["device"], float(row["seconds"]), row["op"])
-            inputs.append((product(batch, m, k, n, "float16", is_linear), *told))
-            weights.append((product(batch, n, k, m, "float16", is_linear), *told))
+            measured = (row["device"], float(row["seconds"]), row["op"])
+            inputs.append((product(batch, m, k, n, "float16", is_linear), *measured))
+            weights.append((product(batch, n, k, m, "float16", is_linear), *measured))
     return Backward(measurements_of(BURST, inputs), measurements_of(BURST, weights))

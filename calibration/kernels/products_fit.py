@@ -259,7 +259,7 @@ def fit(
 ) -> ProductFit:
     """The unit `name`, to which `parts` belong; of `extra` parts only the share of their device is fitted.
 
-    `kin`: samples of another unit whose kernels are alike, which constants are fitted to as well.
+    `kin`: samples of another unit whose kernels are similar, which constants are fitted to as well.
     """
     vendors = sorted({part.device.vendor for part in (*parts, *kin)})
     fitted = {

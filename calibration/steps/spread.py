@@ -31,7 +31,7 @@ _PULL = 0.5
 _FAR = 3.0
 """A case this many times as far off as p10 or p90 counts as a surprise: no normal distribution has any."""
 _LEAST_BY_SHEET = 0.01
-"""Assumed of a GPU known by its data sheet only: nobody may be surer of it than 99 %."""
+"""Assumed of a GPU known by its data sheet only: no plan on it is more than 99 % certain."""
 _FEWEST = 3
 
 
@@ -55,14 +55,14 @@ def fit_spread(residuals: Sequence[Residual]) -> Spread:
     ratios = np.array([each.log_ratio for each in residuals])
     counts = {name: sources.count(name) for name in sources}
     weights = np.array([1 / math.sqrt(counts[name]) for name in sources])
-    found = _weights(features, ratios, weights, [name in NEVER_NARROWER for name in names])
-    scaled = ratios / np.exp(features @ found)
+    feature_weights = _weights(features, ratios, weights, [name in NEVER_NARROWER for name in names])
+    scaled = ratios / np.exp(features @ feature_weights)
     below, above = (-_quantile(scaled, weights, 0.1), _quantile(scaled, weights, 0.9))
     # A median that is off by more than a side is wide cannot make that side negative.
     least = 0.25 * max(below, above)
     below, above = max(below, least), max(above, least)
     return Spread(
-        dict(zip(names, found.tolist(), strict=True)),
+        dict(zip(names, feature_weights.tolist(), strict=True)),
         below,
         above,
         _surprises(residuals, scaled, weights, below, above),
@@ -83,8 +83,8 @@ def _weights(features: Floats, ratios: Floats, weights: Floats, bounded: Sequenc
     start[0] = math.log(float(weights @ sizes / weights.sum()))
     bounds = [(0.0, None) if low else (None, None) for low in bounded]
     options = {"maxiter": 2000, "ftol": 1e-14, "gtol": 1e-10}
-    found: Floats = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
-    return found
+    fitted: Floats = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
+    return fitted
 
 
 def _quantile(values: Floats, weights: Floats, share: float) -> float:

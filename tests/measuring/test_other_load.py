@@ -47,7 +47,7 @@ class BusyLoad:
 def test_a_busy_machine_is_refused_with_what_would_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stopwatch, "OtherLoad", BusyLoad)
     monkeypatch.setattr(stopwatch, "_GLANCE_SECONDS", 0.0)
-    monkeypatch.setattr(stopwatch.os, "cpu_count", lambda: 3)
+    monkeypatch.setattr(os, "cpu_count", lambda: 3)
     with pytest.raises(BackendFailed, match=r"use 1\.6 of its 3 cores.*OMP_NUM_THREADS=1 foretrain") as error:
         stopwatch.QuietWatch(threads=3).wait(patience=0.0)
     assert error.value.exit_code == 4

@@ -46,7 +46,8 @@ class Attention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = (p(x).view(BATCH, TOKENS, HEADS, -1).transpose(1, 2) for p in (self.q, self.k, self.v))
         out = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return self.o(out.transpose(1, 2).reshape(x.shape))
+        result: Tensor = self.o(out.transpose(1, 2).reshape(x.shape))
+        return result
 
 
 class Mlp(nn.Module):
@@ -56,7 +57,8 @@ class Mlp(nn.Module):
         self.down, self.act = nn.Linear(INNER, WIDTH, bias=False), nn.SiLU()
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.down(self.act(self.gate(x)) * self.up(x))
+        result: Tensor = self.down(self.act(self.gate(x)) * self.up(x))
+        return result
 
 
 class Block(nn.Module):
@@ -66,7 +68,8 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attention(self.first(x))
-        return x + self.mlp(self.second(x))
+        result: Tensor = x + self.mlp(self.second(x))
+        return result
 
 
 class Model(nn.Module):

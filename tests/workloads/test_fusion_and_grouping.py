@@ -11,7 +11,8 @@ from tests.support.small_models import MODELS, graph
 from foretrain.errors import InvalidRequest
 from foretrain.workloads.example import Example
 from foretrain.workloads.family import Axis, family
-from foretrain.workloads.fusion import FUSED, fuse, fused, fusion, is_fused, runs_channels_last, unfused
+from foretrain.workloads.fused_kernels import FUSED
+from foretrain.workloads.fusion import fuse, fused, fusion, is_fused, runs_channels_last, unfused
 from foretrain.workloads.graph import Graph, Nature
 from foretrain.workloads.grouping import group, nodes_in_proportion
 from foretrain.workloads.ops import MATRIX_KINDS
@@ -126,7 +127,8 @@ def compile_forward(forward: Callable[..., Any], **layers: torch.nn.Module) -> G
                 self.add_module(name, layer)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return forward(self, x)
+            result: torch.Tensor = forward(self, x)
+            return result
 
     is_image = any(isinstance(layer, torch.nn.Conv2d) for layer in layers.values())
     inputs = torch.empty((4, 8, 16, 16) if is_image else (4, 8))
@@ -150,7 +152,8 @@ def test_a_kernel_waits_for_its_reader_behind_a_product() -> None:
 def test_a_kernel_whose_result_a_product_reads_does_not_wait() -> None:
     def forward(m: Any, x: torch.Tensor) -> torch.Tensor:
         gate = torch.sigmoid(m.one(x))
-        return (gate + m.two(gate)).sum()
+        total: torch.Tensor = (gate + m.two(gate)).sum()
+        return total
 
     compiled = compile_forward(forward, one=torch.nn.Linear(8, 8), two=torch.nn.Linear(8, 8))
     names = [call.name for call in compiled.calls if call.nature is not Nature.VIEW]

@@ -7,7 +7,8 @@ from tests.support.partitioned import bytes_saved_by_torch, graph_of_module
 from tests.support.small_models import MODELS, graph
 
 from foretrain.prediction.memory.lifetimes import saved_bytes
-from foretrain.workloads.fusion import FUSED, fuse
+from foretrain.workloads.fused_kernels import FUSED
+from foretrain.workloads.fusion import fuse
 from foretrain.workloads.graph import Buffer, Call, Graph, Nature, Phase, Role, Spec
 
 FLOAT = 4

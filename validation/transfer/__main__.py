@@ -32,7 +32,7 @@ def main() -> None:
         "--sample",
         type=int,
         default=24,
-        help="at most so many cases of a source, evenly over its table; 0: all",
+        help="the largest number of cases of a source, evenly over its table; 0: all",
     )
     parser.add_argument("--worst", type=int, default=5, help="how many of the largest errors to list")
     parser.add_argument("--match", default="", help="only cases whose name has this text")

@@ -35,7 +35,7 @@ HEADINGS = (
 
 
 def cases_of(source: str, data: Path, sample: int | None = None, match: str = "") -> list[TransferCase]:
-    """The cases of a source whose name has `match`; `sample` takes about so many, evenly over its table."""
+    """The cases of a source whose name has `match`; at most `sample` of them, evenly over its table."""
     cases = [case for case in SOURCES[source](data) if match in case.name]
     if sample is None or len(cases) <= sample:
         return cases

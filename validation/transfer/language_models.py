@@ -262,7 +262,8 @@ def _listed_case(
 
 def _older_options(text: str, precision: str) -> dict[str, Any]:
     """Options in the words of an older command line."""
-    words, settings = shlex.split(text), {}
+    words = shlex.split(text)
+    settings: dict[str, Any] = {}
     while words:
         match words.pop(0):
             case "--half-weights":

@@ -50,7 +50,8 @@ class Block(nn.Module):
         scores = q @ k.transpose(-1, -2) / math.sqrt(self.size)
         hides_later = torch.ones(tokens, tokens, dtype=torch.bool, device=x.device).triu(1)
         weights = functional.softmax(scores.masked_fill(hides_later, -1e4), dim=-1)
-        return (weights @ v).transpose(1, 2).reshape(batch, tokens, width)
+        result: Tensor = (weights @ v).transpose(1, 2).reshape(batch, tokens, width)
+        return result
 
 
 class _InputWithGradient(nn.Module):

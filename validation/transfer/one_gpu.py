@@ -191,7 +191,7 @@ def neu_sight(data: Path) -> Iterator[TransferCase]:
 
 def sailor_layers(data: Path) -> Iterator[TransferCase]:
     """Forward and backward of one block in Megatron-DeepSpeed, one GPU: every 3rd configuration."""
-    passes: dict[tuple[str, ...], dict[str, float]] = {}
+    passes: dict[tuple[str, str, str, str], dict[str, float]] = {}
     for row in _rows(data / "sailor" / "layer_times.csv"):
         if row["layer"] == "block" and row["tensor_parallel"] == "1" and row["phase"] != "update":
             key = (row["device"], row["model"], row["seq_len"], row["micro_batch"])

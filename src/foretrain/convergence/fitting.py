@@ -107,7 +107,8 @@ def _mean_shape(shapes: Floats, losses: Floats) -> Floats:
     likelihood /= likelihood.sum()
     positive = (shapes > 0).all(axis=0)
     logarithms = np.log(np.where(positive, shapes, 1.0))
-    return np.where(positive, np.exp(likelihood @ logarithms), likelihood @ shapes)
+    mean: Floats = np.where(positive, np.exp(likelihood @ logarithms), likelihood @ shapes)
+    return mean
 
 
 def _weights(count: int, family: Family) -> Floats:

@@ -87,7 +87,7 @@ def device(name: str) -> Device:
 
 
 def with_watts(item: Device, watts: float) -> Device:
-    """A device limited to fewer watts (`nvidia-smi --power-limit`) than its data sheet says.
+    """A device limited to fewer watts (`power.limit` of `nvidia-smi`) than its data sheet says.
 
     More than the sheet's, or nothing, raises `InvalidRequest`.
     """

@@ -128,7 +128,8 @@ def left_out_seconds(columns: Floats, times: Floats, coefficients: Floats) -> Fl
     whose terms this one does not share would say that it takes no time, which has no logarithm.
     """
     if len(times) <= _FEWEST_LEFT:
-        return np.maximum(columns @ coefficients, _LEAST_SHARE * times.min())
+        fitted_seconds: Floats = np.maximum(columns @ coefficients, _LEAST_SHARE * times.min())
+        return fitted_seconds
     predicted = np.empty(len(times))
     for row in range(len(times)):
         others = np.arange(len(times)) != row

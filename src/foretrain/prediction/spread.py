@@ -1,7 +1,7 @@
 """How well a step is known, and how far a measurement of another source may lie from its prediction.
 
 Errors of operators, exchanges and hosts do not explain how far predictions are off on a cluster, framework or
-driver that nobody measured for us: whole sources differ. `calibrations/spread.json` describes that, fitted by
+driver without measurements: whole sources differ. `calibrations/spread.json` describes that, fitted by
 `calibration/steps/spread.py` to predictions of sources no row of which was in a fit:
 
     ln(measured / predicted) in [-σ · below, σ · above] in 80 % of cases,    ln σ = Σ_i weight_i · feature_i

@@ -13,7 +13,6 @@ from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.prediction.strategies.layout import Layout, ServerPlan
 from foretrain.prediction.strategies.parameter_server import server_plan
 
-
 SEQUENCE = {"sequence_parallel": True, "assumes_sequence_parallel": True}
 """Megatron's default with tensor parallelism."""
 

@@ -110,7 +110,8 @@ class CorrectedCostModel(CostModel):
         """
         steps = self.inner.priced_all(graphs, device)
         kinds = kind_corrections(self.model, device.id)
-        timings = corrections(self.model, device, steps) or [None] * len(steps)
+        known = corrections(self.model, device, steps)
+        timings: Sequence[Correction | None] = known or [None] * len(steps)
         return tuple(_with_both(step, kinds, timing) for step, timing in zip(steps, timings, strict=True))
 
 

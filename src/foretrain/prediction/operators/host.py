@@ -68,12 +68,12 @@ class HostModel:
         is_update = listing.phases == PHASES.index(Phase.OPTIMIZER)
         each = self.compiled_kernel_seconds + self.compiled_library_seconds * in_library(listing)
         each = np.where(is_update, self.optimizer_seconds, each)
-        each = np.asarray(np.where(listing.kernels > 0, each, 0.0), float)
+        seconds: Floats = np.asarray(np.where(listing.kernels > 0, each, 0.0), float)
         for phase in (Phase.FORWARD, Phase.BACKWARD):
             launched = np.flatnonzero((listing.phases == PHASES.index(phase)) & (listing.kernels > 0))
             if len(launched):
-                each[launched[0]] += self.compiled_call_seconds
-        return each
+                seconds[launched[0]] += self.compiled_call_seconds
+        return seconds
 
 
 def in_library(listing: Listing) -> Flags:

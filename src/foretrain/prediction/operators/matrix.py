@@ -32,6 +32,7 @@ from foretrain.prediction.operators.products import (
     Products,
     product_seconds,
     products,
+    sustained_share,
     tf32_reach,
     unit_of,
 )
@@ -143,7 +144,7 @@ def calibration() -> Calibration:
     """The shipped calibration."""
     raw = json.loads((data_root() / "calibrations" / FILE).read_text(encoding="utf-8"))
     return Calibration(
-        units={name: _unit(name, content) for name, content in raw["units"].items()},
+        units={name: _unit(name, content, raw["bursts"][name]) for name, content in raw["units"].items()},
         tf32_flop_per_cycle=raw["tf32"]["flop_per_cycle"],
         residuals={split: (each["p10"], each["p90"]) for split, each in raw["residuals"].items()},
         corrections=forests(),
@@ -151,12 +152,17 @@ def calibration() -> Calibration:
     )
 
 
-def _unit(name: str, content: Mapping[str, Any]) -> Unit:
+def _unit(name: str, content: Mapping[str, Any], bursts: Mapping[str, Any]) -> Unit:
+    """A unit; shares that were measured in short bursts become those that power sustains."""
     vendors = {
         vendor: Kernels(_constants(each["constants"]), PowerLimit(**each["power_limit"]))
         for vendor, each in content["vendors"].items()
     }
-    return Unit(name, vendors, content["shares"])
+    sustained = {
+        each: sustained_share(content["shares"][each], bursts["joules_per_flop"], devices()[each], name)
+        for each in bursts["devices"]
+    }
+    return Unit(name, vendors, content["shares"] | sustained)
 
 
 def _constants(raw: Mapping[str, Any]) -> ProductConstants:

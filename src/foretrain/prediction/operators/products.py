@@ -212,6 +212,24 @@ class PowerLimit:
         return float(self.ceiling / np.sqrt(1 + (energy / headroom(device, unit)) ** 2))
 
 
+def sustained_share(burst_share: float, joules_per_flop: float, device: Device, unit: str) -> float:
+    """The share of peak that power sustains, of the one that short bursts reach.
+
+        share = burst / (1 + (burst · energy / headroom)⁴)^(1/4)
+
+    The clock falls where products at the speed of a burst would take more than the board's power, as they do
+    in training; benchmarks of single kernels end before it does.
+    """
+    load = burst_share * joules_per_flop / headroom(device, unit)
+    return float(burst_share * (1 + load**_OVERLAP) ** (-1 / _OVERLAP))
+
+
+def burst_energy(burst_share: float, sustained: float, device: Device, unit: str) -> float:
+    """The joules of a FLOP that explain a measured pair of shares: the inverse of `sustained_share`."""
+    load = ((burst_share / sustained) ** _OVERLAP - 1) ** (1 / _OVERLAP)
+    return float(load * headroom(device, unit) / burst_share)
+
+
 _REACH_SHARPNESS = 3.0
 
 

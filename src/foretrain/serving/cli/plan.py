@@ -200,7 +200,8 @@ def _configuration(plan: Plan) -> str:
     memory = f"{format_bytes(how.memory_bytes)} of {format_bytes(capacity_bytes(plan.hardware.device))}"
     memory += f" per GPU{_risk(how)}"
     step = format_duration(how.step_seconds.p50)
-    return f"{text}, global batch {how.global_batch:,}; {step} per step; {memory}; {how.knowledge_class.sentence}"
+    known = how.knowledge_class.sentence
+    return f"{text}, global batch {how.global_batch:,}; {step} per step; {memory}; {known}"
 
 
 def _risk(how: RunConfiguration) -> str:

@@ -54,8 +54,8 @@ def step_section(prediction: Prediction) -> Markup:
         "Where a step's time goes",
         stacked_bar(stack, format_duration),
         paragraph(
-            f"{speed}, {percent(throughput.mfu, 1)} of the devices' arithmetic; {prediction.knowledge_class.sentence}. "
-            f"{sentence(prediction.bottleneck.verdict)}"
+            f"{speed}, {percent(throughput.mfu, 1)} of the devices' arithmetic; "
+            f"{prediction.knowledge_class.sentence}. {sentence(prediction.bottleneck.verdict)}"
         ),
         _unmodelled(prediction),
     )

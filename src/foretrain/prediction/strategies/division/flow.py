@@ -23,7 +23,7 @@ from foretrain.prediction.strategies.division.shapes import (
     same_axis,
     size_at,
 )
-from foretrain.workloads.fusion import FUSED
+from foretrain.workloads.fused_kernels import FUSED
 from foretrain.workloads.graph import ITEM_BYTES, NO_TENSOR, Call, Graph, Nature, Phase, Role
 
 Marks = tuple[int, ...]

@@ -20,7 +20,7 @@ from foretrain.prediction.strategies.division.shapes import (
     size_at,
     through_view,
 )
-from foretrain.workloads.fusion import FUSED
+from foretrain.workloads.fused_kernels import FUSED
 from foretrain.workloads.graph import NO_TENSOR, Call, Nature, Phase
 
 
