@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,13 +46,11 @@ def spread(measured: Floats, predicted: Floats) -> dict[str, float]:
 
 def data_used(measurements: Sequence[Measurements]) -> list[dict[str, Any]]:
     """Each data set with how many measurements of each device were used."""
-    return [
-        {
-            "source": part.source,
-            "measurements": {name: int((part.device_ids == name).sum()) for name in part.devices},
-        }
-        for part in measurements
-    ]
+    counts: dict[str, Counter[str]] = {}
+    for part in measurements:
+        of_source = counts.setdefault(part.source, Counter())
+        of_source.update({name: int((part.device_ids == name).sum()) for name in part.devices})
+    return [{"source": source, "measurements": dict(count)} for source, count in counts.items()]
 
 
 def write(name: str, content: Mapping[str, Any]) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -141,10 +140,8 @@ def test_plain_english_is_accepted(text: str) -> None:
     assert not check_text(f"# {text}", "src/foretrain/prediction/a.py", read_words().words)
 
 
-def test_the_repository_passes_quickly(capsys: pytest.CaptureFixture[str]) -> None:
-    start = time.process_time()
+def test_the_repository_passes(capsys: pytest.CaptureFixture[str]) -> None:
     assert check_words.main([]) == 0, capsys.readouterr().out
-    assert time.process_time() - start < 2
 
 
 def test_named_paths_report_all_hits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

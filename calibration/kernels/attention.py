@@ -213,7 +213,8 @@ def calibrate(data: Path) -> Mapping[str, Any]:
     ]
     return {
         "model": "attention",
-        "data": [
+        "data": data_used([part.measurements for part in parts]),
+        "parts": [
             {**row, "generation": part.generation, "fp8": part.is_eight_bit, "backward": count}
             for part, count in zip(parts, backward, strict=True)
             for row in data_used([part.measurements])

@@ -103,7 +103,7 @@ def test_faster_generations_are_faster() -> None:
         ["ethernet-1g", "ethernet-10g", "ethernet-25g", "ethernet-50g", "ethernet-100g", "ethernet-400g"],
         ["infiniband-fdr", "infiniband-edr", "infiniband-hdr", "infiniband-ndr", "infiniband-xdr"],
         ["nvswitch1", "nvswitch2", "nvswitch3", "nvswitch4"],
-        ["pcie2-x16", "pcie3-x16", "pcie4-x16", "pcie5-x16"],
+        ["pcie2-x16", "pcie3-x16", "pcie4-x16", "pcie5-x16", "pcie6-x16"],
     ):
         rates = [link(name).achievable_bytes_per_second_per_direction for name in family]
         assert rates == sorted(rates)

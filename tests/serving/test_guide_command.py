@@ -77,8 +77,8 @@ def test_only_what_is_asked_for_is_shown(run_here: Run) -> None:
 
 
 def test_one_batch_is_one_table_like_the_seeds(run_here: Run) -> None:
-    text = run_here("guide", "mnist-cnn", "--on", "t4,t4:2", "--batch", "64", "--samples", "60000").stdout
-    assert "Global batch 64; cost of an epoch of 60,000 samples" in text
+    text = run_here("guide", "mnist-cnn", "--on", "t4,t4:2", "--batch", "64", "--samples", "6000000").stdout
+    assert "Global batch 64; cost of an epoch of 6,000,000 samples" in text
     assert re.search(
         r"^machine +\$/h +epoch +cost +speed-up +delta +memory +choke$", text, flags=re.MULTILINE
     )

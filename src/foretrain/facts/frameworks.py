@@ -54,7 +54,13 @@ def frameworks() -> Registry[Framework]:
     """All frameworks by name and alias."""
     raw = read_toml(data_root() / "frameworks" / "frameworks.toml")
     items = [_framework(name, raw["frameworks"][name]) for name in raw["frameworks"]]
-    return Registry("framework", items, name=lambda item: item.name, aliases=lambda item: item.aliases)
+    return Registry(
+        "framework",
+        items,
+        name=lambda item: item.name,
+        aliases=lambda item: item.aliases,
+        hint=f"Frameworks: {', '.join(item.name for item in items)}",
+    )
 
 
 def _framework(name: str, row: dict[str, Any]) -> Framework:

@@ -63,19 +63,19 @@ _SENTENCES = {
 
 def knowledge_class(device: Device, precision: str) -> KnowledgeClass:
     """What the shipped calibrations know of a device in a precision, by its matrix products."""
-    return _class_of(device.id, unit_of(_DTYPES.get(precision, "float32")))
+    unit = unit_of(_DTYPES.get(precision, "float32"))
+    return _class_of(device.id, device.family, device.vendor, device.generation, unit)
 
 
 @cache
-def _class_of(device_id: str, unit: str) -> KnowledgeClass:
+def _class_of(device_id: str, family: str, vendor: str, generation: str, unit: str) -> KnowledgeClass:
     units = matrix.calibration().units
     if unit in units and device_id in units[unit].shares:
         return KnowledgeClass.DEVICE_AND_PRECISION
-    device = devices()[device_id]
     known = [devices()[name] for each in units.values() for name in each.shares if name in devices()]
-    if any(other.family == device.family for other in known):
+    if any(other.family == family for other in known):
         return KnowledgeClass.DEVICE
-    same = ((other.vendor, other.generation) == (device.vendor, device.generation) for other in known)
+    same = ((other.vendor, other.generation) == (vendor, generation) for other in known)
     return KnowledgeClass.GENERATION if any(same) else KnowledgeClass.DATA_SHEET
 
 
@@ -115,9 +115,13 @@ def traits_of(
 ) -> StepTraits:
     """The traits of a step of `graph`, one micro-batch of the whole model, on `count` devices."""
     precision = str(graph.settings.get("precision", "fp32"))
-    is_own = step.knowledge is Knowledge.MEASURED
+    known = knowledge_class(device, precision)
+    if step.knowledge is Knowledge.MEASURED:
+        known = KnowledgeClass.MEASURED
+    elif not step.is_shipped and step.knowledge is Knowledge.EXTRAPOLATED:  # the roofline, say
+        known = KnowledgeClass.DATA_SHEET
     return StepTraits(
-        KnowledgeClass.MEASURED if is_own else knowledge_class(device, precision),
+        known,
         precision,
         count,
         graph.tokens // graph.batch if graph.batch else 0,

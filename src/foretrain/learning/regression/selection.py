@@ -70,7 +70,7 @@ def judge(
     for number, technique in enumerate(chosen, 1):
         progress(f"{split}: {technique.name}, {number} of {len(chosen)}")
         results.append(_judged(sample, split, outer, technique))
-    return tuple(sorted(results, key=lambda each: (_rank(each.selection_error), each.technique)))
+    return tuple(sorted(results, key=lambda each: _rank(each.selection_error)))  # ties: in the order chosen
 
 
 def _rank(error: float) -> float:

@@ -45,7 +45,8 @@ def kernel_spans(step: ParallelStep, device: int) -> KernelSpans:
         if len(tasks) and len(mine):
             rounds = 1 if phase is Phase.OPTIMIZER else _shown(step, len(tasks))
             shares = np.stack([times.device[mine], moved[mine]]) / taken[mine]
-            listed.append((_filled(tasks, np.tile(taken[mine], rounds)), np.tile(shares, rounds)))
+            filled, density = _filled(tasks, np.tile(taken[mine], rounds))
+            listed.append((filled, np.tile(shares, rounds) * density))
     if not listed:
         return KernelSpans(np.empty((0, 2)), np.empty(0), np.empty(0))
     spans = np.concatenate([each for each, _ in listed])
@@ -70,16 +71,20 @@ def _tasks(timeline: Timeline, device: int, phase: Phase) -> Floats:
     return np.array(rows, float).reshape(-1, 2)
 
 
-def _filled(tasks: Floats, taken: Floats) -> Floats:
-    """Spans of calls that fill tasks in order, in proportion to their time.
+def _filled(tasks: Floats, taken: Floats) -> tuple[Floats, Floats]:
+    """Spans of calls that fill tasks in order, in proportion to their time, and the share of each in tasks.
 
-    A call that would cross the gap between two tasks ends with the first of them.
+    The span of a call that crosses the gap between two tasks includes the gap, in which it does not run.
     """
     lengths = tasks[:, 1] - tasks[:, 0]
     ends = np.cumsum(taken)
     ends *= float(lengths.sum()) / ends[-1]
     starts = np.append(0.0, ends[:-1])
     reached = np.append(0.0, np.cumsum(lengths))
-    task = np.clip(np.searchsorted(reached, starts, side="right") - 1, 0, len(tasks) - 1)
-    offset = tasks[task, 0] - reached[task]
-    return np.stack([starts + offset, np.minimum(ends + offset, tasks[task, 1])], axis=1)
+    first = np.clip(np.searchsorted(reached, starts, side="right") - 1, 0, len(tasks) - 1)
+    last = np.clip(np.searchsorted(reached, ends, side="left") - 1, 0, len(tasks) - 1)
+    spans = np.stack(
+        [starts + tasks[first, 0] - reached[first], ends + tasks[last, 0] - reached[last]], axis=1
+    )
+    widths = spans[:, 1] - spans[:, 0]
+    return spans, np.divide(ends - starts, widths, out=np.ones(len(widths)), where=widths > 0)
