@@ -79,9 +79,9 @@ def test_text_says_it_all(run_here: Run) -> None:
     text = run_here(*ROOFLINE).stdout
     assert text.splitlines()[0] == "mnist-cnn on t4, batch 8 per device"
     for part in (
-        "Step: ", "80 % between", "known by its data sheet only", "forward ", "backward ", "optimizer ", "Throughput: ",
-        "samples/s", "MFU ", "Memory: ", "fits into", "Bottleneck: gpu - ", "what would help", "gain",
-        "time of", "backward convolution", "overlapped", "memory of",
+        "Step: ", "80 % between", "known by its data sheet only", "forward ", "backward ", "optimizer ",
+        "Throughput: ", "samples/s", "MFU ", "Memory: ", "fits into", "Bottleneck: gpu - ",
+        "what would help", "gain", "time of", "backward convolution", "overlapped", "memory of",
     ):  # fmt: skip
         assert part in text
     assert "\x1b" not in text

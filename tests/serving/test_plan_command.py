@@ -27,8 +27,8 @@ PLAN_KEYS = {
     "hardware", "provider", "instance", "region", "device", "machines", "gpus", "spot", "usd_per_hour",
     "price_as_of", "strategy", "batch", "micro_batches", "global_batch", "checkpoint_activations", "steps",
     "precision", "weights", "out_of_memory_probability",
-    "step_seconds", "memory_bytes", "knowledge", "seconds", "usd", "kwh", "co2_kg", "probability", "verdict",
-    "beaten_by", "excess_seconds", "excess_usd",
+    "step_seconds", "memory_bytes", "knowledge", "knowledge_class", "seconds", "usd", "kwh", "co2_kg",
+    "probability", "verdict", "beaten_by", "excess_seconds", "excess_usd",
 }  # fmt: skip
 
 
