@@ -1,6 +1,6 @@
 """Eager and compiled forward passes of PyTorch 2.9 and 2.5, from sources no row of which was fitted.
 
-timm's benchmark with PyTorch 2.9 on an RTX 4090 and an RTX PRO 6000 of 300 W: every 12th model by a hash of
+timm's benchmark with PyTorch 2.9 on an RTX 4090 and an RTX PRO 6000 of 300 W: every 36th model by a hash of
 its name, large batches. KernelBench with PyTorch 2.5: operators, chains and networks on eleven GPUs, as far
 as the data set describes them. Kernels, layouts and fusion are judged on calls above a millisecond; below,
 the machine around the GPU matters as much: the same L40S is twice as slow in another host.
@@ -32,7 +32,7 @@ from validation.report import Case, Metrics, SuiteReport, metrics
 from validation.timm_suite import GRAPHS
 
 FORETRAIN, ROOFLINE = "foretrain", "roofline"
-EVERY = 12
+EVERY = 36
 _LONG = 1e-3
 _SAME = 0.02
 _LEVELS = {1: "operators", 2: "chains", 3: "networks"}

@@ -8,6 +8,7 @@ the source judged. Also writes `build/transfer/residuals.csv`, from which the sh
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
@@ -24,8 +25,8 @@ from validation.transfer.judging import SOURCES, SPLITS, by_set, by_trait, cases
 
 OURS, NAPKIN, ROOFLINE = "foretrain", "napkin", "roofline"
 RESIDUALS = Path(__file__).parents[1] / "build" / "transfer" / "residuals.csv"
-SAMPLE, SAMPLES = 12, {"llm_foundry": 20, "lambda": 20, "timm": 30, "published": 20}
-"""Cases of a source, evenly over its table: about twenty minutes on two cores."""
+SAMPLE, SAMPLES = 8, {"llm_foundry": 12, "lambda": 12, "timm": 18, "published": 12}
+"""Cases of a source, evenly over its table; `python -m validation.transfer --sample 0` predicts all."""
 _PROCESSES = 2
 IN_FITS = {
     "MPT >= 16k": "the rates of its attention kernels (flash1) come from nine of these rows",
@@ -76,7 +77,9 @@ def run(data: Path) -> SuiteReport:
 
 
 def _judge_source(source: str, data: Path) -> list[Judged]:
-    return judge_all(cases_of(source, data, SAMPLES.get(source, SAMPLE)))
+    judged = judge_all(cases_of(source, data, SAMPLES.get(source, SAMPLE)))
+    sys.stderr.write(f"{source}: {len(judged)} cases\n")
+    return judged
 
 
 def residual_of(each: Judged) -> Residual:

@@ -39,7 +39,7 @@ EVERYTHING = {
     "epochs": 3.0, "steps": 10, "target": "loss=0.4", "log": "/log.csv", "planned_steps": 9.0,
     "schedule": "cosine", "history": "/runs", "epochs_at": ["32=1", "64=2"], "critical_batch": 5.0,
     "reference_batch": 6, "startup": "60s", "checkpoint_every": "61s", "checkpoint_rate": 1e9,
-    "eval_samples": 7, "power_limit": 60.0,
+    "eval_samples": 7, "power_limit": 60.0, "framework": "megatron", "loss": "fused",
     "eval_every": 8, "spot": True, "interruptions_per_day": 0.5, "usd_per_hour": 3.0, "region": "FRA",
     "advice": False,
 }  # fmt: skip
