@@ -59,7 +59,7 @@ def frameworks() -> Registry[Framework]:
         items,
         name=lambda item: item.name,
         aliases=lambda item: item.aliases,
-        hint=f"Frameworks: {', '.join(item.name for item in items)}",
+        hint=f"Known are {', '.join(item.name for item in items)}",
     )
 
 
