@@ -27,22 +27,22 @@ _INTRODUCTION = """# Accuracy
 
 {headline}
 
-This page compares foretrain's predictions with public measurements. The page behind each suite has all sets
-of cases, other methods on the same cases, and the largest errors.
+This page compares predictions with public measurements. The page of each suite has all cases, other methods
+and the largest errors.
 
-Since kernels were refitted (2026-11-18) only `transfer`, `curves`, `compiled`, `layout_memory`, `amd` were run.
+Since kernels were refitted (2026-11-18) only `transfer`, `curves`, `compiled`, `layout_memory` and `amd` were
+run.
 
 {summary}
 
 ## How to read the table
 
 - **left out** names what no fit saw: whole groups (source, GPU, model family, placement), not single rows.
-  *Whole source* is the strictest: no measurement of that data set, harness or framework was used.
+  *Whole source*: no measurement of that data set, harness or framework was used.
 - **target** and **found** are absolute errors as shares of the measured value: the mean, and the median in
   brackets. A mean far above the median comes from a few large errors.
 - **in interval** is the share of measurements inside the predicted 80 % interval. 75 to 85 % is good.
-- **suite** is the command that produces its figures again, and a link to its page. `FORETRAIN_DATA` names the
-  folder of the public data sets.
+- **suite** is the command that produces its figures, and a link to its page. `FORETRAIN_DATA` names the data.
 
 Figures are in `validation/history.csv`, targets in `validation/targets.toml`.
 """
