@@ -15,7 +15,7 @@ from foretrain.registry import Registry
 PLAIN = "pytorch"
 """The framework of a step that names none."""
 FUSIONS = (
-    "norm", "activation", "rope", "softmax", "residual", "loss", "projections", "accumulation", "routing"
+    "norm", "activation", "rope", "softmax", "residual", "loss", "projections", "accumulation"
 )  # fmt: skip
 """What a framework may fuse; `workloads.fused_kernels` says what each of them does to a graph."""
 
