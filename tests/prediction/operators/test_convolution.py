@@ -116,6 +116,22 @@ def test_tensor_cores_convert_the_layout_of_what_is_not_channels_last() -> None:
     assert seconds(work, device) == pytest.approx(2 * one_pass)
 
 
+def test_miopen_converts_in_kernels_of_their_own_or_takes_slower_ones_that_need_not() -> None:
+    """A product in one tile, on a device where a kernel takes as long to start as the product takes."""
+    work = Convolution(128, 104, 128, (1, 1), (1, 1)).work(Direction.FORWARD, "float16")
+    last = replace(work, dims={**work.dims, "channels_last": 1})
+    target = plain_device(bytes_per_second=1e30)
+    whole = replace(IDEAL, tile_efficiency=(1.0,) + (1e-6,) * (len(TILES) - 1), conversion=0.0)
+    one = seconds(last, target, whole)
+    start = one * target.sheet.number("boost_clock_hertz")
+    miopen = replace(whole, start_cycles=start, conversion_launches=3.0, direct=0.5)
+    assert seconds(last, target, miopen) == pytest.approx(2 * one)
+    # Converted: four starts and the product, five in all. As it is: one start, the product at half the rate.
+    assert seconds(work, target, miopen) == pytest.approx(3 * one, rel=0.01)
+    # At a quarter of the rate both take five, and a tie counts for the eighth root of two.
+    assert seconds(work, target, replace(miopen, direct=0.25)) == pytest.approx(5 * one * 2 ** (-1 / 8))
+
+
 def test_winograd_serves_3x3_of_stride_1_in_fp32_only() -> None:
     plain, strided = (Convolution(1, 8, 8, (8, 8), (3, 3), (s, s), (1, 1)) for s in (1, 2))
     cases = [plain.work(Direction.FORWARD), strided.work(Direction.FORWARD)]
