@@ -22,6 +22,7 @@ from foretrain.prediction.operators.convolution import (
     convolution_seconds,
     least_seconds,
     lower,
+    on_lanes_seconds,
     share_by_rate,
 )
 from foretrain.prediction.operators.listing import table
@@ -130,6 +131,16 @@ def test_miopen_converts_in_kernels_of_their_own_or_takes_slower_ones_that_need_
     assert seconds(work, target, miopen) == pytest.approx(3 * one, rel=0.01)
     # At a quarter of the rate both take five, and a tie counts for the eighth root of two.
     assert seconds(work, target, replace(miopen, direct=0.25)) == pytest.approx(5 * one * 2 ** (-1 / 8))
+
+
+def test_first_layers_in_tf32_run_on_the_lanes_of_boards_where_these_are_as_fast() -> None:
+    """Tensor cores pad three channels to eight; boards for games have no more FLOP/s there than in lanes."""
+    model, ampere, hopper = ConvolutionModel(), device("rtx3090ti"), device("h100-sxm")
+    stem, wide = (Convolution(16, channels, 64, (256, 256), (3, 3)) for channels in (3, 64))
+    for layer, target in ((stem, ampere), (wide, hopper)):
+        tf32 = table([layer.work(Direction.FORWARD, "tf32")])
+        lanes, priced = on_lanes_seconds(tf32, target)[0], model.seconds(tf32, target)[0]
+        assert priced == pytest.approx(lanes) if target is ampere else priced < 0.7 * lanes
 
 
 def test_winograd_serves_3x3_of_stride_1_in_fp32_only() -> None:

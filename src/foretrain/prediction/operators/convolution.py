@@ -33,7 +33,7 @@ from foretrain.facts.sheets import data_root
 from foretrain.prediction.operators import matrix, streaming
 from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
 from foretrain.prediction.operators.bandwidth import DeviceShare, nearest_share
-from foretrain.prediction.operators.listing import Flags, Floats, WorkTable
+from foretrain.prediction.operators.listing import Flags, Floats, WorkTable, table
 from foretrain.prediction.operators.pricing import peak_flop_per_second, peaks
 from foretrain.prediction.operators.products import tf32_reach
 from foretrain.workloads.ops import Direction, Kind
@@ -296,6 +296,21 @@ def _winograd(
     return np.where(applies, seconds, np.inf)
 
 
+def on_lanes_seconds(works: WorkTable, device: Device) -> Floats:
+    """Seconds of convolutions of FP32 tensors on the FP32 lanes, though TF32 is allowed.
+
+    Libraries take such a kernel where it is faster: in first layers, whose three channels tensor cores pad to
+    eight, on boards whose TF32 peak is little above that of their lanes. Winograd kernels do not count: none
+    was seen where TF32 is allowed.
+    """
+    known = calibration()
+    work = lower(table([replace(each, dtype="float32") for each in works.works]), device)
+    work = replace(work, is_winograd=np.zeros(len(work), bool))
+    shares = np.full(len(work), known.lane_share(device))
+    bandwidth = streaming.calibration().share(device)
+    return convolution_seconds(work, device, known.constants_of(device), shares, bandwidth)
+
+
 def least_seconds(work: Lowered, device: Device) -> Floats:
     """Lower bound of convolutions: the roofline with the FLOP of the fastest Winograd algorithm."""
     saved = np.where(work.is_winograd, (4 * work.side) ** 2 / (work.side + 3) ** 2, 1.0)
@@ -421,6 +436,8 @@ class ConvolutionModel(OperatorModel):
             compute = np.where(in_tf32, known.tf32_share(device), compute)
         bandwidth = streaming.calibration().share(device)
         times = convolution_seconds(work, device, known.constants_of(device), compute, bandwidth)
+        if in_tf32.any():
+            times[in_tf32] = np.minimum(times[in_tf32], on_lanes_seconds(works.rows(in_tf32), device))
         return np.maximum(times, least_seconds(work, device))
 
     def confidence(self, kind: Kind, device: Device) -> Confidence:
