@@ -19,9 +19,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from statistics import fmean
 from typing import Any, ClassVar
 
@@ -339,10 +339,10 @@ class Calibration:
 
     def _as_products(self, device: Device, unit: str) -> float:
         """The share of products times the mean ratio of convolutions to products on measured devices."""
-        products = matrix.calibration().units[unit]
-        return products.share(device) * self.over_products(unit, products)
+        share = partial(matrix.calibration().share, unit)
+        return share(device) * self.over_products(unit, share)
 
-    def over_products(self, unit: str, products: matrix.Unit) -> float:
+    def over_products(self, unit: str, share: Callable[[Device], float]) -> float:
         """The mean ratio of the shares of convolutions to those of products on measured devices."""
         rows = [
             row
@@ -350,7 +350,7 @@ class Calibration:
             if devices()[row.device_id].vendor not in self.vendors
             and (unit == "lanes" or row.device_id in self.on_tensor_cores)
         ]
-        return math.exp(fmean(math.log(row.share / products.share(devices()[row.device_id])) for row in rows))
+        return math.exp(fmean(math.log(row.share / share(devices()[row.device_id])) for row in rows))
 
 
 @cache
