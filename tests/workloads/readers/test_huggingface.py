@@ -106,6 +106,17 @@ def test_experts_are_grouped_products_that_cost_as_much_as_the_tokens_routed(tmp
     assert {work.dims["groups"] for work in grouped} == {4}
 
 
+def test_fp8_of_experts_is_the_framework_s(tmp_path: Path) -> None:
+    """Transformer Engine multiplies experts in FP8, plain PyTorch in BF16."""
+    experts = {"num_local_experts": 4, "num_experts_per_tok": 2}
+    mixtral = {**LLAMA, "model_type": "mixtral", "architectures": ["MixtralForCausalLM"], **experts}
+    example = source_of(tmp_path, mixtral).example(BuildOptions(seq_len=8))
+    for framework, dtype in (("pytorch", "bfloat16"), ("megatron", "float8_e4m3fn")):
+        options = StepOptions(precision="fp8", weights="bf16", master_weights=True, framework=framework)
+        ops = operators(trace(example, options))
+        assert {op.work.dtype for op in ops if op.work.dims.get("groups")} == {dtype}
+
+
 def test_without_an_architecture_the_type_decides(tmp_path: Path) -> None:
     assert (
         graph_of(tmp_path, BERT, seq_len=8).parameters
