@@ -30,7 +30,7 @@ from foretrain.prediction.operators.products import (
     tf32_reach,
     unit_of,
 )
-from foretrain.workloads.ops import Kind, Work
+from foretrain.workloads.ops import Direction, Kind, Work
 
 ONE_TILE = tuple(1.0 if tile == (128, 128) else 1e-6 for tile in TILES)
 IDEAL = ProductConstants(0.0, ONE_TILE, ONE_TILE, 0.0, 1.0, 1e9, 1e30)
@@ -48,6 +48,17 @@ SIZES = st.sampled_from([8, 64, 96, 128, 512, 1000, 1024, 4096, 11008])
 def seconds(work: Work, device: Device, constants: ProductConstants = IDEAL, share: float = 1.0) -> float:
     """The time of one work."""
     return float(product_seconds(products(table([work]), device), device, constants, share, 1.0)[0])
+
+
+def test_groups_split_rows_or_the_dimension_summed_over() -> None:
+    dims = {"batch": 1, "m": 1024, "n": 512, "k": 4096, "groups": 4}
+    forward = Work(Kind.MATMUL, Direction.FORWARD, dims, "bfloat16", 2.0 * 1024 * 512 * 4096, 1.0, 1.0)
+    both = products(
+        table([forward, replace(forward, direction=Direction.WEIGHT_GRADIENT)]), device("h100-sxm")
+    )
+    assert both.batch.tolist() == [4, 4]
+    assert both.m.tolist() == [256, 1024]
+    assert both.k.tolist() == [4096, 1024]
 
 
 def priced(work: Work, device: Device) -> float:

@@ -89,12 +89,17 @@ class ProductConstants:
 
 
 def products(works: WorkTable, device: Device) -> Products:
-    """The products of linear layers and matrix multiplications."""
+    """The products of linear layers and matrix multiplications.
+
+    Groups split the rows, or, in the gradient of the weights, the dimension summed over.
+    """
+    groups = works.dim("groups")
+    sums = np.array([work.direction is Direction.WEIGHT_GRADIENT for work in works.works], bool)
     return Products(
-        batch=np.maximum(works.dim("batch"), works.dim("groups")),
-        m=np.where(works.dim("groups") > 1, np.ceil(works.dim("m") / works.dim("groups")), works.dim("m")),
+        batch=np.maximum(works.dim("batch"), groups),
+        m=np.where(sums, works.dim("m"), np.ceil(works.dim("m") / groups)),
         n=works.dim("n"),
-        k=works.dim("k"),
+        k=np.where(sums, np.ceil(works.dim("k") / groups), works.dim("k")),
         item_bytes=works.item_bytes,
         bytes=works.bytes,
         flop=works.flop,
