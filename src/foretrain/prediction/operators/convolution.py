@@ -295,11 +295,15 @@ def least_seconds(work: Lowered, device: Device) -> Floats:
 
 @dataclass(frozen=True)
 class Calibration:
-    """The calibration in `data/calibrations/convolution.json`."""
+    """The calibration in `data/calibrations/convolution.json`.
+
+    `older_shares` are those of a generation with other algorithms than all later ones, and its alone.
+    """
 
     constants: ConvolutionConstants
     vendors: Mapping[str, ConvolutionConstants]
     shares: tuple[DeviceShare, ...]
+    older_shares: tuple[DeviceShare, ...]
     tensor_shares: tuple[DeviceShare, ...]
     on_tensor_cores: frozenset[str]
     residuals: Mapping[str, tuple[float, float]]
@@ -318,6 +322,9 @@ class Calibration:
         Without measurements: the geometric mean of the share of similar devices and of the estimate from
         matrix products; on vendors with constants of their own, the share of similar devices.
         """
+        older = [row for row in self.older_shares if devices()[row.device_id].generation == device.generation]
+        if older:
+            return nearest_share(device, older)
         nearest = nearest_share(device, self.shares)
         if device.vendor in self.vendors:
             return nearest
@@ -361,6 +368,7 @@ def calibration() -> Calibration:
         constants=_constants(raw["constants"]),
         vendors={vendor: _constants(each) for vendor, each in raw["vendors"].items()},
         shares=_shares(raw["share_of_peak"]),
+        older_shares=_shares(raw["older_share_of_peak"]),
         tensor_shares=_shares(raw["tensor_share_of_peak"]),
         on_tensor_cores=frozenset(raw["measured_on_tensor_cores"]),
         residuals={split: (each["p10"], each["p90"]) for split, each in raw["residuals"].items()},

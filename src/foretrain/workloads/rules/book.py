@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -48,12 +49,29 @@ def unknown_names(ops: tuple[Op, ...]) -> tuple[str, ...]:
 def _works(graph: Graph, call: Call, sizes: Sequence[int]) -> tuple[Work, ...]:
     rule = _rules().get(call.name, vector.by_nature)
     works = rule(resolve(graph, call, sizes))
+    passes = frameworks()[graph.settings.get("framework") or PLAIN].filter_passes
+    if passes:
+        works = tuple(each for work in works for each in _with_filter(work, passes))
     precision = graph.settings.get("precision")
     if precision == "tf32":
         return tuple(map(_in_tf32, works))
     if precision == "fp8":
         return tuple(adapted for work in works for adapted in _in_fp8(work, graph, call))
     return works
+
+
+def _with_filter(work: Work, passes: float) -> tuple[Work, ...]:
+    """A dense convolution whose filter is first brought into the library's layout, or its gradient back."""
+    if work.kind is not Kind.CONVOLUTION or work.dims["groups"] > 1:
+        return (work,)
+    elements = work.dims["in_channels"] * work.dims["out_channels"]
+    elements *= math.prod(size for name, size in work.dims.items() if name.startswith("kernel_"))
+    moved = passes * elements * _ITEM_BYTES[work.dtype] / 2
+    dims = {"elements": elements}
+    return Work(Kind.COPY, work.direction, dims, work.dtype, 0.0, moved, moved), work
+
+
+_ITEM_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 
 
 def _in_tf32(work: Work) -> Work:
