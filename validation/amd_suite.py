@@ -28,8 +28,11 @@ _NOTES = (
     "first choice of a library.",
     "MIOpen's times spread by a factor of ten at the same FLOP where it has no tuned kernel (naive solvers, "
     "im2col): the error is that of the spread, not of a constant.",
-    "In half precision the MI300X reaches 27 % of its peak in convolutions and the MI250X 83 %: one device "
-    "left out is predicted from the FLOP a cycle of the other.",
+    "In half precision kernels for channels-last images, with three transposes around them, compete with "
+    "slower ones that read channels-first. One device left out is predicted from the FLOP a cycle of the "
+    "other. The MI300X's database has no kernels that read channels-first (MLIR, V4R4), the MI250X's has: "
+    "left out, the MI250X comes out 16 % too slow.",
+    "With the MI355X left out no BF16 product is left: its constants come from FP8 of other devices.",
 )
 
 

@@ -9,7 +9,9 @@ as much slower than their price as on the GPUs that are: cuDNN has no Winograd k
 lanes a multiprocessor are hard to feed. It stands for Kepler alone, not for generations without measurements.
 
 AMD's libraries have constants of their own, fitted to MIOpen's dense convolutions over two axes and to
-DeepBench's AMD devices, and a share of peak for FP32 and one for half precision: other kernels run them.
+DeepBench's AMD devices, and a share of peak for FP32 and one for half precision: other kernels run them. In
+half precision MIOpen has kernels that want channels-last and are preceded and followed by transposes, and
+slower ones that read channels-first: whichever is faster.
 """
 
 from __future__ import annotations
@@ -61,6 +63,8 @@ _HARNESS_SHARE = 0.001
 """The quantile of NeuSight's convolution times taken for its harness floor."""
 _BEFORE_KERNEL = 0.9
 """How much of that floor passes before the kernel: set-up of descriptors and workspace; fits end near 1."""
+_MIOPEN_TRANSPOSES = 3.0
+"""Of input, weights and output: ROCm/MIOpen, conv_asm_implicit_gemm_gtc_*_nhwc.cpp, if channels-first."""
 _N = len(TILES)
 _START = np.array(
     [
@@ -138,7 +142,9 @@ def samples(measurements: Measurements) -> tuple[Sample, ...]:
     return tuple(split)
 
 
-def fit(parts: Sequence[Sample], start_cycles: float, most: int = 300) -> ConvolutionFit:
+def fit(
+    parts: Sequence[Sample], start_cycles: float, most: int = 300, is_miopen: bool = False
+) -> ConvolutionFit:
     """Constants and shares from at most `most` works of each sample."""
     generator = np.random.default_rng(0)
     picked = [
@@ -149,7 +155,7 @@ def fit(parts: Sequence[Sample], start_cycles: float, most: int = 300) -> Convol
 
     def at(x: Floats) -> ConvolutionFit:
         shares = dict(zip(keys, _sigmoid(x[len(_START) :]).tolist(), strict=True))
-        return ConvolutionFit(_constants(x[: len(_START)], start_cycles), shares)
+        return ConvolutionFit(_constants(x[: len(_START)], start_cycles, is_miopen), shares)
 
     def residuals(x: Floats) -> Floats:
         learned = at(x)
@@ -164,7 +170,12 @@ def _sigmoid(x: Floats) -> Floats:
     return 1 / (1 + np.exp(-x))
 
 
-def _constants(x: Floats, start_cycles: float) -> ConvolutionConstants:
+def _constants(x: Floats, start_cycles: float, is_miopen: bool) -> ConvolutionConstants:
+    """The constants of a point of the search.
+
+    With MIOpen a unit has shares of its own, so that an efficiency of tensor cores would be the same number
+    twice; its place is taken by that of kernels which need no conversion.
+    """
     bounded, positive = _sigmoid(x).tolist(), np.exp(np.minimum(x, 50)).tolist()
     return ConvolutionConstants(
         start_cycles=start_cycles,
@@ -176,12 +187,14 @@ def _constants(x: Floats, start_cycles: float) -> ConvolutionConstants:
         wave_rounding=bounded[_N + 4],
         direction_efficiency=(1.0, bounded[_N + 5], bounded[_N + 6]),
         least_split=positive[_N + 7],
-        tensor_efficiency=bounded[_N + 8],
+        tensor_efficiency=1.0 if is_miopen else bounded[_N + 8],
         tensor_k_start=positive[_N + 9],
         strided_gradient=bounded[_N + 10],
         conversion=2 * bounded[_N + 11],
         depthwise_share=DEPTHWISE_SHARE,
         depthwise_flop_per_cycle=_LIKELY_DEPTHWISE,
+        conversion_launches=_MIOPEN_TRANSPOSES if is_miopen else 0.0,
+        direct=bounded[_N + 8] if is_miopen else 0.0,
     )
 
 
@@ -247,7 +260,7 @@ def fit_amd(known: AmdData) -> dict[str, ConvolutionFit]:
     named = [
         replace(part, source=f"{unit} {part.source}") for unit, parts in known.units.items() for part in parts
     ]
-    learned = fit(named, known.start_cycles, most=400)
+    learned = fit(named, known.start_cycles, most=400, is_miopen=True)
     return {
         unit: ConvolutionFit(
             learned.constants,

@@ -49,6 +49,7 @@ def predict(measured: Measurements, tensor: Unit, flop_per_cycle: float) -> Floa
         shares = np.full(len(work), share * tf32_reach(target, flop_per_cycle))
         bandwidth = streaming.calibration().share(target)
         times = convolution.convolution_seconds(work, target, known.constants, shares, bandwidth)
+        times = np.minimum(times, convolution.on_lanes_seconds(measured.table.rows(here), target))
         seconds[here] = np.maximum(times, convolution.least_seconds(work, target))
     return seconds
 

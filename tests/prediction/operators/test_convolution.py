@@ -22,6 +22,7 @@ from foretrain.prediction.operators.convolution import (
     convolution_seconds,
     least_seconds,
     lower,
+    on_lanes_seconds,
     share_by_rate,
 )
 from foretrain.prediction.operators.listing import table
@@ -114,6 +115,32 @@ def test_tensor_cores_convert_the_layout_of_what_is_not_channels_last() -> None:
     one_pass = (work.read_bytes + work.write_bytes) * len(TILES) ** (-1 / 8)
     assert seconds(last, device) == pytest.approx(one_pass)
     assert seconds(work, device) == pytest.approx(2 * one_pass)
+
+
+def test_miopen_converts_in_kernels_of_their_own_or_takes_slower_ones_that_need_not() -> None:
+    """A product in one tile, on a device where a kernel takes as long to start as the product takes."""
+    work = Convolution(128, 104, 128, (1, 1), (1, 1)).work(Direction.FORWARD, "float16")
+    last = replace(work, dims={**work.dims, "channels_last": 1})
+    target = plain_device(bytes_per_second=1e30)
+    whole = replace(IDEAL, tile_efficiency=(1.0,) + (1e-6,) * (len(TILES) - 1), conversion=0.0)
+    one = seconds(last, target, whole)
+    start = one * target.sheet.number("boost_clock_hertz")
+    miopen = replace(whole, start_cycles=start, conversion_launches=3.0, direct=0.5)
+    assert seconds(last, target, miopen) == pytest.approx(2 * one)
+    # Converted: four starts and the product, five in all. As it is: one start, the product at half the rate.
+    assert seconds(work, target, miopen) == pytest.approx(3 * one, rel=0.01)
+    # At a quarter of the rate both take five, and a tie counts for the eighth root of two.
+    assert seconds(work, target, replace(miopen, direct=0.25)) == pytest.approx(5 * one * 2 ** (-1 / 8))
+
+
+def test_first_layers_in_tf32_run_on_the_lanes_of_boards_where_these_are_as_fast() -> None:
+    """Tensor cores pad three channels to eight; boards for games have no more FLOP/s there than in lanes."""
+    model, ampere, hopper = ConvolutionModel(), device("rtx3090ti"), device("h100-sxm")
+    stem, wide = (Convolution(16, channels, 64, (256, 256), (3, 3)) for channels in (3, 64))
+    for layer, target in ((stem, ampere), (wide, hopper)):
+        tf32 = table([layer.work(Direction.FORWARD, "tf32")])
+        lanes, priced = on_lanes_seconds(tf32, target)[0], model.seconds(tf32, target)[0]
+        assert priced == pytest.approx(lanes) if target is ampere else priced < 0.7 * lanes
 
 
 def test_winograd_serves_3x3_of_stride_1_in_fp32_only() -> None:

@@ -92,6 +92,19 @@ def test_a_wave_begun_is_a_wave_paid() -> None:
     assert seconds(linear(3 * 128, 128, 4), device) == pytest.approx(2 * 2 * 128 * 128 * 4 * 2)
 
 
+def test_a_wide_tile_is_fed_with_fewer_bytes() -> None:
+    """A product of 256 x 256 x 4 in two tiles of 256 x 128 reads 2 · 384 · 4 items, in one of 256 x 256 only
+    512 · 4; the cache delivers one byte a cycle.
+    """
+    device = plain_device(flop_per_second=1e30, bytes_per_second=1e30)
+    narrow = (1.0,) + (1e-40,) * (len(TILES) - 1)
+    fed = replace(IDEAL, tile_efficiency=narrow, plain_efficiency=narrow, cache_bytes_per_cycle=1.0)
+    wide = replace(fed, tile_efficiency=(*narrow, 1.0), plain_efficiency=(*narrow, 1.0))
+    clock = device.sheet.number("boost_clock_hertz")
+    assert seconds(linear(256, 256, 4), device, fed) * clock == pytest.approx(2 * 384 * 4 * 4)
+    assert seconds(linear(256, 256, 4), device, wide) * clock == pytest.approx(512 * 4 * 4, rel=0.01)
+
+
 def test_half_the_share_takes_twice_as_long() -> None:
     device = plain_device(bytes_per_second=1e30)
     work = linear(128, 128, 4)

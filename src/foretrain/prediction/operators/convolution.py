@@ -33,7 +33,7 @@ from foretrain.facts.sheets import data_root
 from foretrain.prediction.operators import matrix, streaming
 from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
 from foretrain.prediction.operators.bandwidth import DeviceShare, nearest_share
-from foretrain.prediction.operators.listing import Flags, Floats, WorkTable
+from foretrain.prediction.operators.listing import Flags, Floats, WorkTable, table
 from foretrain.prediction.operators.pricing import peak_flop_per_second, peaks
 from foretrain.prediction.operators.products import tf32_reach
 from foretrain.workloads.ops import Direction, Kind
@@ -78,6 +78,7 @@ class Lowered:
     side: Floats
     skipped: Floats
     converts: Flags
+    is_pointwise: Flags
     lane_peak: float
 
     def __len__(self) -> int:
@@ -103,7 +104,9 @@ class ConvolutionConstants:
     `strided_gradient`: share of the zeros between strided gradients that is multiplied (0 none, 1 all).
     `tensor_efficiency`: of tensor cores relative to FP32 lanes. `transform`: traffic of Winograd transforms
     over the compulsory traffic. `conversion`: passes over the operands to convert them to the layout of
-    tensor cores and back, unless they are channels-last. `depthwise_share`: share of the FP32 peak that
+    tensor cores and back, unless they are channels-last; `conversion_launches`: the kernels that do so.
+    `direct`: rate of kernels that read channels-first operands as they are, over that of kernels which need
+    them converted; 0 if the library has none. `depthwise_share`: share of the FP32 peak that
     depthwise kernels reach in half precision. `depthwise_flop_per_cycle`: what one SM does a cycle of a
     depthwise convolution in FP32, which is bound by the instructions that load and address its operands.
     """
@@ -123,6 +126,8 @@ class ConvolutionConstants:
     conversion: float
     depthwise_share: float
     depthwise_flop_per_cycle: float
+    conversion_launches: float = 0.0
+    direct: float = 0.0
 
 
 def _product(works: WorkTable, prefix: str) -> Floats:
@@ -154,7 +159,7 @@ def lower(works: WorkTable, device: Device) -> Lowered:
         skipped=np.where(_to_input(direction, transposed), strides, 1.0),
         patches_2=batch * _patches(works, 2), patches_4=batch * _patches(works, 4),
         in_channels=works.dim("in_channels"), out_channels=works.dim("out_channels"),
-        converts=on_tensor & (elements > 1) & (works.dim("channels_last", 0) == 0),
+        converts=on_tensor & (works.dim("channels_last", 0) == 0), is_pointwise=elements == 1,
         lane_peak=peak_flop_per_second(device, "float32", matrix=False),
     )  # fmt: skip
 
@@ -235,13 +240,18 @@ def convolution_seconds(
     start = known.start_cycles / device.sheet.number("boost_clock_hertz")
     bandwidth = device.memory_bytes_per_second * bandwidth_share
     moving = work.bytes / bandwidth
-    converting = np.where(work.converts, known.conversion * moving, 0.0)
+    # cuDNN multiplies pointwise kernels over channels-first images as they are, at no loss of rate
+    converts = work.converts & (~work.is_pointwise if known.direct == 0 else True)
+    converting = np.where(converts, known.conversion * moving + known.conversion_launches * start, 0.0)
     candidates = []
     product = (work.m, work.n, work.k * work.skipped**known.strided_gradient, work.groups)
     directed = np.array(known.direction_efficiency)[work.direction.astype(int)]
     for tile, efficiency in zip(TILES, known.tile_efficiency, strict=True):
         computing = _computing(work, device, known, product, tile, efficiency, compute_share)
         candidates.append(start + converting + _norm(computing / directed, moving))
+        if known.direct:
+            unconverted = start + _norm(computing / directed / known.direct, moving)
+            candidates.append(np.where(converts, unconverted, np.inf))
     for patches, points, efficiency, launches in (
         (work.patches_2, (work.side + 1) ** 2, known.fused_winograd, 1),
         (work.patches_4, (work.side + 3) ** 2, known.split_winograd, 4),
@@ -284,6 +294,21 @@ def _winograd(
     seconds = launches * start + _norm(computing, work.bytes / bandwidth) + between / bandwidth
     applies = work.is_winograd & ((launches > 1) | (work.side == 3))
     return np.where(applies, seconds, np.inf)
+
+
+def on_lanes_seconds(works: WorkTable, device: Device) -> Floats:
+    """Seconds of convolutions of FP32 tensors on the FP32 lanes, though TF32 is allowed.
+
+    Libraries take such a kernel where it is faster: in first layers, whose three channels tensor cores pad to
+    eight, on boards whose TF32 peak is little above that of their lanes. Winograd kernels do not count: none
+    was seen where TF32 is allowed.
+    """
+    known = calibration()
+    work = lower(table([replace(each, dtype="float32") for each in works.works]), device)
+    work = replace(work, is_winograd=np.zeros(len(work), bool))
+    shares = np.full(len(work), known.lane_share(device))
+    bandwidth = streaming.calibration().share(device)
+    return convolution_seconds(work, device, known.constants_of(device), shares, bandwidth)
 
 
 def least_seconds(work: Lowered, device: Device) -> Floats:
@@ -419,6 +444,8 @@ class ConvolutionModel(OperatorModel):
             compute = np.where(in_tf32, known.tf32_share(device), compute)
         bandwidth = streaming.calibration().share(device)
         times = convolution_seconds(work, device, known.constants_of(device), compute, bandwidth)
+        if in_tf32.any():
+            times[in_tf32] = np.minimum(times[in_tf32], on_lanes_seconds(works.rows(in_tf32), device))
         return np.maximum(times, least_seconds(work, device))
 
     def confidence(self, kind: Kind, device: Device) -> Confidence:

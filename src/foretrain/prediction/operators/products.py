@@ -34,6 +34,9 @@ TILES = (
     (64, 64), (128, 32), (32, 128), (32, 32), (16, 32),
 )  # fmt: skip
 """Output tiles of one thread block, rows by columns."""
+WIDE_TILE = (256, 256)
+"""The workhorse of hipBLASLt (MT256x256x64 in the names of its kernels). Constants have an efficiency of it
+after those of `TILES`, or none: NVIDIA's kernels of that width span two SMs."""
 ON_TENSOR_CORES = frozenset({"float16", "bfloat16", "tf32", "float8_e4m3fn"})
 _CHOICE = 16.0
 """Sharpness of the soft minimum over tiles: two equally fast ones count as 4 % faster."""
@@ -73,10 +76,11 @@ class Products:
 class ProductConstants:
     """The fitted constants of one kind of arithmetic unit.
 
-    `tile_efficiency` and `plain_efficiency` have one entry per tile, for linear layers and for products of
-    activations, which use different kernels. `k_start`: cost of filling and draining a tile, as depth.
-    `wave_rounding`: share of the idle part of the last wave that is paid. `least_split`: the shortest part
-    that a long sum is split into. `cache_bytes_per_cycle`: cache bandwidth of one SM.
+    `tile_efficiency` and `plain_efficiency` have one entry per tile (and one of `WIDE_TILE`, where a library
+    has it), for linear layers and for products of activations, which use different kernels. `k_start`: cost
+    of filling and draining a tile, as depth. `wave_rounding`: share of the idle part of the last wave that is
+    paid. `least_split`: the shortest part that a long sum is split into. `cache_bytes_per_cycle`: cache
+    bandwidth of one SM.
     """
 
     start_cycles: float
@@ -132,7 +136,8 @@ def product_seconds(
     moving = work.bytes / (device.memory_bytes_per_second * bandwidth_share)
     feed_rate = known.cache_bytes_per_cycle * sms * clock
     candidates = []
-    for (a, b), layer, plain in zip(TILES, known.tile_efficiency, known.plain_efficiency, strict=True):
+    tiles = (*TILES, WIDE_TILE)[: len(known.tile_efficiency)]
+    for (a, b), layer, plain in zip(tiles, known.tile_efficiency, known.plain_efficiency, strict=True):
         efficiency = np.where(work.is_plain, plain, np.where(work.is_bare, max(plain, layer), layer))
         rows, columns = np.ceil(work.m / a), np.ceil(work.n / b)
         blocks = rows * columns * work.batch
