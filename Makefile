@@ -42,7 +42,8 @@ validate: setup  ## Accuracy on public measurements (SUITE=name for one; FORETRA
 	$(if $(SUITE),,$(BIN)/python scripts/refresh_offers.py --data $(DATA) --check)
 	$(BIN)/python -m validation $(if $(SUITE),--suite $(SUITE))
 
-spread: setup  ## Fit the intervals anew to the residuals of SUITE=transfer (run that first)
+spread: setup  ## Fit power in training and intervals anew to SUITE=transfer (run that first)
+	$(BIN)/python -m calibration.steps.training_power build/transfer/steps.csv
 	$(BIN)/python -m calibration.steps.spread build/transfer/residuals.csv
 
 calibrate: setup  ## Fit the shipped calibrations anew to the public measurements (an hour or two)

@@ -15,6 +15,7 @@ from calibration.kernels.products_fit import is_cold, least_seconds, samples
 
 from calibration.datasets import amd_kernels
 from calibration.kernels import convolution, products
+from foretrain.prediction.operators import matrix
 from foretrain.prediction.operators.convolution import least_seconds as least_of_convolutions
 from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.operators.matrix import MatrixModel
@@ -50,7 +51,7 @@ def run(data: Path) -> SuiteReport:
 
 
 def _products(data: Path) -> list[Case]:
-    known, model = products.corpus(data), MatrixModel()
+    known, model = products.corpus(data), MatrixModel(matrix.calibration().of_single_kernels())
     tuned = amd_kernels.read_products(data)
     shown: dict[tuple[str, str], Floats] = {}
     for unit in _TYPES:

@@ -4,6 +4,10 @@ Times of one device in two data sets may differ by the age of their libraries, s
 share of peak while fitting; the device's share is their mean. Fits are in log space, shares and constants
 shrunk to plain starting values. Errors are those on held-out shapes and on held-out GPU families.
 
+Kepler is in neither data set. Its share is that at which the convolutions Justus timed on a K40 and a K80 are
+as much slower than their price as on the GPUs that are: cuDNN has no Winograd kernels for it, and its 192
+lanes a multiprocessor are hard to feed. It stands for Kepler alone, not for generations without measurements.
+
 AMD's libraries have constants of their own, fitted to MIOpen's dense convolutions over two axes and to
 DeepBench's AMD devices, and a share of peak for FP32 and one for half precision: other kernels run them. In
 half precision MIOpen has kernels that want channels-last and are preceded and followed by transposes, and
@@ -20,7 +24,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.datasets import aiconfigurator, amd_kernels, deepbench, kernelbench_layers, neusight
+from calibration.datasets import (
+    aiconfigurator,
+    amd_kernels,
+    deepbench,
+    justus,
+    kernelbench_layers,
+    neusight,
+)
 from calibration.datasets.measurements import Measurements
 from calibration.files import HeldOut, data_used
 from calibration.kernels.harness import observed
@@ -62,6 +73,9 @@ _START = np.array(
     ]
 )
 FOLDS = 3
+_ALONE_FLOOR, _ABOVE_FLOOR = 0.005, 3.0
+"""The quantile of Justus' times taken for its harness floor; prices that many floors long are compared."""
+_OLDER = "kepler"
 
 
 @dataclass(frozen=True, eq=False)
@@ -307,6 +321,30 @@ def cross_validate(data_sets: Sequence[Measurements], start_cycles: float) -> tu
     return tuple(held_out)
 
 
+def older_shares(data: Path, learned: ConvolutionFit) -> dict[str, float]:
+    """The shares of Kepler's boards, from layers timed on them and on GPUs of the fit in one harness."""
+    timed = justus.read_convolutions(data)
+    fitted = {row.device_id: row.share for row in learned.by_device()}
+
+    def slowness(name: str, share: float) -> float:
+        here = timed.device_ids == name
+        seconds, work = timed.seconds[here], lower(timed.table.rows(here), device(name))
+        known = ConvolutionFit(learned.constants, {(timed.source, name): share})
+        price = known.shown(Sample(timed.source, device(name), work, seconds, 0.0))
+        floor = float(np.quantile(seconds, _ALONE_FLOOR))
+        long = price > _ABOVE_FLOOR * floor
+        return float(np.median((seconds - floor)[long] / price[long]))
+
+    usual = np.median([slowness(name, fitted[name]) for name in timed.devices if name in fitted])
+    shares = {}
+    for name in timed.devices:
+        if device(name).generation == _OLDER:
+            tried = np.linspace(0.1, 1.0, 91)
+            slow = [slowness(name, share) for share in tried.tolist()]
+            shares[name] = float(np.interp(usual, slow, tried))
+    return shares
+
+
 def _keep(part: Sample, chosen: np.ndarray[Any, Any]) -> Sample:
     return part.at(np.flatnonzero(chosen))
 
@@ -326,7 +364,7 @@ def calibrate(data: Path) -> Mapping[str, Any]:
     amd_constants = replace(amd["lanes"].constants, depthwise_flop_per_cycle=depthwise["amd"])
     return {
         "model": "convolution",
-        "data": data_used((*data_sets, amd_kernels.read_convolutions(data))),
+        "data": data_used((*data_sets, amd_kernels.read_convolutions(data), justus.read_convolutions(data))),
         "assumed": [
             "depthwise_share: no public measurement of depthwise kernels in half precision was found"
         ],
@@ -348,5 +386,6 @@ def calibrate(data: Path) -> Mapping[str, Any]:
         "share_of_peak": {
             row.device_id: row.share for row in (*learned.by_device(), *amd["lanes"].by_device())
         },
+        "older_share_of_peak": older_shares(data, learned),
         "tensor_share_of_peak": {row.device_id: row.share for row in amd["tensor"].by_device()},
     }

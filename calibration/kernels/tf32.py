@@ -45,7 +45,7 @@ def predict(measured: Measurements, tensor: Unit, flop_per_cycle: float) -> Floa
     for name in measured.devices:
         here, target = measured.device_ids == name, device(name)
         work = convolution.lower(measured.table.rows(here), target)
-        share = tensor.share(target) * known.over_products("tensor", tensor)
+        share = tensor.share(target) * known.over_products("tensor", tensor.share)
         shares = np.full(len(work), share * tf32_reach(target, flop_per_cycle))
         bandwidth = streaming.calibration().share(target)
         times = convolution.convolution_seconds(work, target, known.constants, shares, bandwidth)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -19,6 +20,7 @@ from foretrain.prediction.operators.pricing import peak_flop_per_second
 from foretrain.prediction.spread import StepTraits
 from foretrain.serving import verbs
 from foretrain.serving.requests import PredictRequest, request_from
+from foretrain.workloads.ops import Kind
 from foretrain.workloads.readers import ModelSource
 
 NAPKIN_SHARE, NAPKIN_CHECKPOINTED_SHARE = 0.40, 0.35
@@ -104,13 +106,15 @@ class TransferCase:
 
 @dataclass(frozen=True)
 class Judged:
-    """What was predicted of a case. `refusal` says why there is no answer."""
+    """What was predicted of a case. `product_seconds` of it are matrix products on tensor cores; `refusal`
+    says why there is no answer."""
 
     case: TransferCase
     seconds: Quantiles | None = None
     roofline_seconds: float | None = None
     napkin_seconds: float | None = None
     memory: Quantiles | None = None
+    product_seconds: float = 0.0
     traits: StepTraits | None = None
     refusal: str = ""
 
@@ -154,6 +158,7 @@ def judge(case: TransferCase, with_roofline: bool = True) -> Judged:
         roofline_seconds=bound.step.seconds.p50 if isinstance(bound, JobPrediction) else None,
         napkin_seconds=napkin_seconds(case, answer),
         memory=_held(case, answer),
+        product_seconds=_product_seconds(case, answer),
         traits=_traits(case, answer),
     )
 
@@ -170,6 +175,14 @@ def _traits(case: TransferCase, answer: JobPrediction) -> StepTraits:
         case.is_forward,
         min(1.0, step.waiting_for_launches_seconds / step.seconds.p50),
     )
+
+
+def _product_seconds(case: TransferCase, answer: JobPrediction) -> float:
+    """Seconds of the step in matrix products on tensor cores."""
+    if case.precision == "fp32":
+        return 0.0
+    kinds = tuple(f" {kind}" for kind in (Kind.LINEAR, Kind.MATMUL))
+    return math.fsum(part.seconds for part in answer.step.parts if part.name.endswith(kinds))
 
 
 def ask(case: TransferCase, **more: Any) -> JobPrediction | Infeasible:

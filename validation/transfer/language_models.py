@@ -31,6 +31,13 @@ MEGATRON: Mapping[str, Any] = {
     "attention": "cudnn",
     "framework": "megatron",
 }
+LORA: Mapping[str, Any] = {
+    "lora": "r=16,targets=q_proj+k_proj+v_proj",
+    "weights": "bf16",
+    "optimizer": "adamw-fused",
+    "attention": "cudnn",
+}
+"""Megatron-Bridge's recipes of Llama 3 70B adapt `linear_qkv` alone; base and adapters are BF16."""
 ULTRASCALE_EVERY, VTRAIN_EVERY = 14, 36
 _ASKED = (
     "device", "task", "model", "precision", "gpus", "global_batch", "micro_batch", "seq_len", "fsdp", "tp",
@@ -189,7 +196,7 @@ def _bridge_case(row: Mapping[str, str], rate: float, releases: int) -> Transfer
         "global_batch": batch,
         "micro_batches": batch // (replicas * micro_batch),
         "seq_len": length,
-        **({"attention": "cudnn", "lora": "r=16,targets=all-linear"} if is_lora else MEGATRON),
+        **(LORA if is_lora else MEGATRON),
         "framework": "megatron",
     }
     if gpus > node:

@@ -108,7 +108,7 @@ def profet_(data: Path) -> Iterator[TransferCase]:
             f"{step.model} {step.image_size} px batch {step.batch} on {step.device_id}",
             {
                 "on": step.device_id, "batch": step.batch, "image_size": step.image_size,
-                "precision": "fp32", "optimizer": "sgd",
+                "precision": "fp32", "optimizer": "sgd", "framework": "keras",
             },
             step.seconds,
             sets=("PROFET", f"PROFET, {step.device_id}"),

@@ -259,3 +259,12 @@ def test_a_measured_device_keeps_its_own_shares() -> None:
     shares = {row.device_id: row.share for row in known.shares}
     assert known.lane_share(by_id["t4"]) == known.tensor_share(by_id["t4"]) == shares["t4"]
     assert known.tensor_share(by_id["p100-pcie"]) != shares["p100-pcie"]
+
+
+def test_kepler_has_its_own_share_of_peak_and_no_other_generation_has_it() -> None:
+    known = calibration()
+    assert known.lane_share(device("k80")) == {row.device_id: row.share for row in known.older_shares}["k80"]
+    without = replace(known, older_shares=())
+    assert without.lane_share(device("k80")) > 2 * known.lane_share(device("k80"))
+    for name in ("m60", "v100-sxm2-16gb", "h100-sxm", "rtx4090"):
+        assert known.lane_share(device(name)) == without.lane_share(device(name))

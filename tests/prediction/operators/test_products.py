@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -21,6 +22,7 @@ from foretrain.prediction.operators.products import (
     TILES,
     PowerLimit,
     ProductConstants,
+    TrainingPower,
     headroom,
     product_seconds,
     products,
@@ -28,7 +30,7 @@ from foretrain.prediction.operators.products import (
     tf32_reach,
     unit_of,
 )
-from foretrain.workloads.ops import Kind, Work
+from foretrain.workloads.ops import Direction, Kind, Work
 
 ONE_TILE = tuple(1.0 if tile == (128, 128) else 1e-6 for tile in TILES)
 IDEAL = ProductConstants(0.0, ONE_TILE, ONE_TILE, 0.0, 1.0, 1e9, 1e30)
@@ -48,9 +50,25 @@ def seconds(work: Work, device: Device, constants: ProductConstants = IDEAL, sha
     return float(product_seconds(products(table([work]), device), device, constants, share, 1.0)[0])
 
 
+def test_groups_split_rows_or_the_dimension_summed_over() -> None:
+    dims = {"batch": 1, "m": 1024, "n": 512, "k": 4096, "groups": 4}
+    forward = Work(Kind.MATMUL, Direction.FORWARD, dims, "bfloat16", 2.0 * 1024 * 512 * 4096, 1.0, 1.0)
+    both = products(
+        table([forward, replace(forward, direction=Direction.WEIGHT_GRADIENT)]), device("h100-sxm")
+    )
+    assert both.batch.tolist() == [4, 4]
+    assert both.m.tolist() == [256, 1024]
+    assert both.k.tolist() == [4096, 1024]
+
+
 def priced(work: Work, device: Device) -> float:
-    """The time that the shipped model predicts."""
+    """The time that the shipped model predicts in training."""
     return float(MatrixModel().seconds(table([work]), device)[0])
+
+
+def benchmarked(work: Work, device: Device) -> float:
+    """The time that the shipped model predicts of one kernel."""
+    return float(MatrixModel(calibration().of_single_kernels()).seconds(table([work]), device)[0])
 
 
 def linear(m: int, n: int, k: int, dtype: str = "float32") -> Work:
@@ -171,14 +189,33 @@ def test_large_tf32_products_run_at_the_published_shares() -> None:
         assert low < limit / priced(work, device(name)) < high
 
 
-def test_fewer_watts_lower_the_share_as_the_power_limit_predicts() -> None:
-    """An A100 at 250 W instead of 400 W keeps its silicon and has 0.625 of the joules for a FLOP."""
-    tensor, a100 = calibration().units["tensor"], device("a100-sxm-80gb")
-    limited = with_watts(a100, 250.0)
-    expected = tensor.shares[a100.id] * tensor.expected(limited) / tensor.expected(a100)
-    assert tensor.share(limited) == pytest.approx(expected)
-    assert tensor.share(limited) < tensor.share(a100)
-    assert tensor.share(with_watts(a100, 400.0)) == tensor.share(a100)
+def test_training_sustains_what_power_allows() -> None:
+    """A T4 has 70 W for 65 TFLOP/s: 1.08 pJ a FLOP. Where a FLOP takes just that, a benchmark's full peak
+    becomes 2^(-1/4) of it; where it takes ten times as much, a tenth."""
+    t4 = device("t4")  # of 2018
+    at_limit = TrainingPower(70 / 65e12, 0.1, 0.5)
+    assert at_limit.sustained(1.0, t4, "tensor") == pytest.approx(2**-0.25)
+    assert TrainingPower(700 / 65e12, 0.1, 0.5).sustained(1.0, t4, "tensor") == pytest.approx(0.1, rel=1e-4)
+    assert TrainingPower(1e-20, 0.1, 0.5).sustained(0.8, t4, "tensor") == pytest.approx(0.8)
+
+
+def test_the_energy_of_a_flop_falls_with_the_year_and_with_the_bits() -> None:
+    power = TrainingPower(2e-12, 0.1, 0.5)
+    assert power.joules(device("t4"), "tensor") == pytest.approx(2e-12)
+    assert power.joules(device("h200-sxm"), "tensor") == pytest.approx(2e-12 * math.exp(-0.4)), "H100's chip"
+    assert power.joules(device("h100-sxm"), "fp8") == pytest.approx(1e-12 * math.exp(-0.4))
+
+
+def test_fewer_watts_lower_the_share_in_training() -> None:
+    """An A100 at 250 W instead of 400 W has 0.625 of the joules for a FLOP; one kernel does not feel it."""
+    known, a100 = calibration(), device("a100-sxm-80gb")
+    limited, kernels = with_watts(a100, 250.0), known.of_single_kernels()
+    assert known.training is not None
+    benchmark_share = known.units["tensor"].shares[a100.id]
+    sustained = known.training.sustained(benchmark_share, limited, "tensor")
+    assert known.share("tensor", limited) == pytest.approx(sustained)
+    assert known.share("tensor", limited) < known.share("tensor", a100) < kernels.share("tensor", a100)
+    assert known.share("tensor", with_watts(a100, 400.0)) == known.share("tensor", a100)
 
 
 def test_corrections_of_training_sized_products_are_small() -> None:
@@ -238,7 +275,7 @@ def test_measured_speed_of_large_products() -> None:
     ):
         work = linear(8192, 8192, 8192, dtype)
         limit = float(roofline_seconds(table([work]), device(name))[0])
-        assert low < limit / priced(work, device(name)) <= high
+        assert low < limit / benchmarked(work, device(name)) <= high
 
 
 def test_corrections_are_bounded() -> None:

@@ -1,8 +1,11 @@
 """Operators derived from calls, against numbers worked out by hand."""
 
+from dataclasses import replace
+
 import pytest
 from tests.support.small_models import MODELS, graph
 
+from foretrain.facts.frameworks import frameworks
 from foretrain.workloads.graph import Graph, Phase
 from foretrain.workloads.ops import Direction, Kind, Work
 from foretrain.workloads.requests import WorkloadRequest, workload_of
@@ -140,3 +143,17 @@ def test_work_grows_with_the_batch(name: str) -> None:
     small, large = operators(graph(name, 4)), operators(graph(name, 8))
     assert sum(op.work.flop for op in large) > sum(op.work.flop for op in small)
     assert all(a.work.flop <= b.work.flop for a, b in zip(small, large, strict=True))
+
+
+def test_keras_moves_the_filter_of_each_dense_convolution_and_gradient() -> None:
+    """Of the 3x3 convolution of 3 into 8 channels there are a forward pass and a weight gradient."""
+    plain = graph("conv")
+    in_keras = replace(plain, settings={**plain.settings, "framework": "keras"})
+    more = [work for work in works(in_keras, Kind.COPY) if work not in works(plain, Kind.COPY)]
+    passes = frameworks()["keras"].filter_passes
+    filter_bytes = 8 * 3 * 3 * 3 * 4
+    assert [(work.kind, work.direction) for work in more] == [
+        (Kind.COPY, Direction.FORWARD),
+        (Kind.COPY, Direction.WEIGHT_GRADIENT),
+    ]
+    assert all(work.read_bytes + work.write_bytes == pytest.approx(passes * filter_bytes) for work in more)

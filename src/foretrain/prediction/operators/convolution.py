@@ -19,9 +19,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from statistics import fmean
 from typing import Any, ClassVar
 
@@ -320,11 +320,15 @@ def least_seconds(work: Lowered, device: Device) -> Floats:
 
 @dataclass(frozen=True)
 class Calibration:
-    """The calibration in `data/calibrations/convolution.json`."""
+    """The calibration in `data/calibrations/convolution.json`.
+
+    `older_shares` are those of a generation with other algorithms than all later ones, and its alone.
+    """
 
     constants: ConvolutionConstants
     vendors: Mapping[str, ConvolutionConstants]
     shares: tuple[DeviceShare, ...]
+    older_shares: tuple[DeviceShare, ...]
     tensor_shares: tuple[DeviceShare, ...]
     on_tensor_cores: frozenset[str]
     residuals: Mapping[str, tuple[float, float]]
@@ -343,6 +347,9 @@ class Calibration:
         Without measurements: the geometric mean of the share of similar devices and of the estimate from
         matrix products; on vendors with constants of their own, the share of similar devices.
         """
+        older = [row for row in self.older_shares if devices()[row.device_id].generation == device.generation]
+        if older:
+            return nearest_share(device, older)
         nearest = nearest_share(device, self.shares)
         if device.vendor in self.vendors:
             return nearest
@@ -364,10 +371,10 @@ class Calibration:
 
     def _as_products(self, device: Device, unit: str) -> float:
         """The share of products times the mean ratio of convolutions to products on measured devices."""
-        products = matrix.calibration().units[unit]
-        return products.share(device) * self.over_products(unit, products)
+        share = partial(matrix.calibration().share, unit)
+        return share(device) * self.over_products(unit, share)
 
-    def over_products(self, unit: str, products: matrix.Unit) -> float:
+    def over_products(self, unit: str, share: Callable[[Device], float]) -> float:
         """The mean ratio of the shares of convolutions to those of products on measured devices."""
         rows = [
             row
@@ -375,7 +382,7 @@ class Calibration:
             if devices()[row.device_id].vendor not in self.vendors
             and (unit == "lanes" or row.device_id in self.on_tensor_cores)
         ]
-        return math.exp(fmean(math.log(row.share / products.share(devices()[row.device_id])) for row in rows))
+        return math.exp(fmean(math.log(row.share / share(devices()[row.device_id])) for row in rows))
 
 
 @cache
@@ -386,6 +393,7 @@ def calibration() -> Calibration:
         constants=_constants(raw["constants"]),
         vendors={vendor: _constants(each) for vendor, each in raw["vendors"].items()},
         shares=_shares(raw["share_of_peak"]),
+        older_shares=_shares(raw["older_share_of_peak"]),
         tensor_shares=_shares(raw["tensor_share_of_peak"]),
         on_tensor_cores=frozenset(raw["measured_on_tensor_cores"]),
         residuals={split: (each["p10"], each["p90"]) for split, each in raw["residuals"].items()},

@@ -2,8 +2,8 @@
 
 The achieved share of peak of a device is fitted if it was measured. Otherwise it follows from the device's
 power, adjusted by the shares of devices with the same kernels (compute capability) or of the same generation.
-Where the kernels of a device were measured, they are corrected for (`corrections`). Shares are sustained
-ones: training computes for hours, and boards lower their clock within milliseconds. TF32 runs the kernels of
+Where the kernels of a device were measured, they are corrected for (`corrections`). Benchmarks give the share
+of single kernels; in training, power limits tensor cores to less (`TrainingPower`). TF32 runs the kernels of
 half precision at a lower rate. FP8 times are those of the product alone, without casting its operands.
 """
 
@@ -30,9 +30,9 @@ from foretrain.prediction.operators.products import (
     PowerLimit,
     ProductConstants,
     Products,
+    TrainingPower,
     product_seconds,
     products,
-    sustained_share,
     tf32_reach,
     unit_of,
 )
@@ -103,9 +103,13 @@ def _generation(device: Device) -> str:
 
 @dataclass(frozen=True)
 class Calibration:
-    """The calibration of products in `data/calibrations`, and of memory bandwidth."""
+    """The calibration of products in `data/calibrations`, and of memory bandwidth.
+
+    Without `training`, times are those of single kernels in a benchmark.
+    """
 
     units: Mapping[str, Unit]
+    training: TrainingPower | None
     tf32_flop_per_cycle: float
     residuals: Mapping[str, tuple[float, float]]
     corrections: Mapping[str, Forest]
@@ -113,13 +117,24 @@ class Calibration:
 
     def share(self, unit: str, device: Device) -> float:
         """The share of the peak of a unit that a device sustains."""
-        if unit == "tf32":
-            return self.units["tensor"].share(device) * tf32_reach(device, self.tf32_flop_per_cycle)
-        return self.units[unit].share(device)
+        if unit == "lanes":
+            return self.units[unit].share(device)
+        reach = 1.0
+        if unit == "tf32":  # half the peak at the same power: as much power for the same share
+            unit, reach = "tensor", tf32_reach(device, self.tf32_flop_per_cycle)
+        if self.training is None:
+            return self.units[unit].share(device) * reach
+        # A board sold with more watts reaches as much in a benchmark, which ends before power limits it.
+        benchmark_share = self.units[unit].share(devices().get(device.id, device)) * reach
+        return self.training.sustained(benchmark_share, device, unit)
 
     def constants(self, unit: str, device: Device) -> ProductConstants:
         """The constants of the kernels of a unit of a device."""
         return self.units["tensor" if unit == "tf32" else unit].kernels(device).constants
+
+    def of_single_kernels(self) -> Calibration:
+        """The calibration of kernels in a benchmark, which power does not limit."""
+        return replace(self, training=None)
 
     def is_measured(self, device: Device) -> bool:
         """Whether products were measured on this device."""
@@ -144,7 +159,8 @@ def calibration() -> Calibration:
     """The shipped calibration."""
     raw = json.loads((data_root() / "calibrations" / FILE).read_text(encoding="utf-8"))
     return Calibration(
-        units={name: _unit(name, content, raw["bursts"][name]) for name, content in raw["units"].items()},
+        units={name: _unit(name, content) for name, content in raw["units"].items()},
+        training=_training(raw["training"]),
         tf32_flop_per_cycle=raw["tf32"]["flop_per_cycle"],
         residuals={split: (each["p10"], each["p90"]) for split, each in raw["residuals"].items()},
         corrections=forests(),
@@ -152,17 +168,16 @@ def calibration() -> Calibration:
     )
 
 
-def _unit(name: str, content: Mapping[str, Any], bursts: Mapping[str, Any]) -> Unit:
-    """A unit; shares that were measured in short bursts become those that power sustains."""
+def _training(raw: Mapping[str, Any]) -> TrainingPower:
+    return TrainingPower(raw["joules_per_flop"], raw["decline"], raw["eight_bit"])
+
+
+def _unit(name: str, content: Mapping[str, Any]) -> Unit:
     vendors = {
         vendor: Kernels(_constants(each["constants"]), PowerLimit(**each["power_limit"]))
         for vendor, each in content["vendors"].items()
     }
-    sustained = {
-        each: sustained_share(content["shares"][each], bursts["joules_per_flop"], devices()[each], name)
-        for each in bursts["devices"]
-    }
-    return Unit(name, vendors, content["shares"] | sustained)
+    return Unit(name, vendors, content["shares"])
 
 
 def _constants(raw: Mapping[str, Any]) -> ProductConstants:

@@ -93,12 +93,17 @@ class ProductConstants:
 
 
 def products(works: WorkTable, device: Device) -> Products:
-    """The products of linear layers and matrix multiplications."""
+    """The products of linear layers and matrix multiplications.
+
+    Groups split the rows, or, in the gradient of the weights, the dimension summed over.
+    """
+    groups = works.dim("groups")
+    sums = np.array([work.direction is Direction.WEIGHT_GRADIENT for work in works.works], bool)
     return Products(
-        batch=np.maximum(works.dim("batch"), works.dim("groups")),
-        m=np.where(works.dim("groups") > 1, np.ceil(works.dim("m") / works.dim("groups")), works.dim("m")),
+        batch=np.maximum(works.dim("batch"), groups),
+        m=np.where(sums, works.dim("m"), np.ceil(works.dim("m") / groups)),
         n=works.dim("n"),
-        k=works.dim("k"),
+        k=np.where(sums, np.ceil(works.dim("k") / groups), works.dim("k")),
         item_bytes=works.item_bytes,
         bytes=works.bytes,
         flop=works.flop,
@@ -217,22 +222,31 @@ class PowerLimit:
         return float(self.ceiling / np.sqrt(1 + (energy / headroom(device, unit)) ** 2))
 
 
-def sustained_share(burst_share: float, joules_per_flop: float, device: Device, unit: str) -> float:
-    """The share of peak that power sustains, of the one that short bursts reach.
+@dataclass(frozen=True)
+class TrainingPower:
+    """The share of peak that training sustains, of the one that benchmarks of single kernels reach.
 
-        share = burst / (1 + (burst · energy / headroom)⁴)^(1/4)
+        share = benchmark / (1 + (benchmark · energy / headroom)⁴)^(1/4)
+        energy = joules_per_flop · exp(-decline (year - 2018)),   FP8: times `eight_bit`
 
-    The clock falls where products at the speed of a burst would take more than the board's power, as they do
-    in training; benchmarks of single kernels end before it does.
+    A benchmark of one kernel ends before the board reaches its power limit, or leaves it idle between calls.
+    Training computes for hours on real values, moves data all the while, and lowers the clock. The energy
+    falls with the year of the silicon; it is fitted to whole steps of many sources.
     """
-    load = burst_share * joules_per_flop / headroom(device, unit)
-    return float(burst_share * (1 + load**_OVERLAP) ** (-1 / _OVERLAP))
 
+    joules_per_flop: float
+    decline: float
+    eight_bit: float
 
-def burst_energy(burst_share: float, sustained: float, device: Device, unit: str) -> float:
-    """The joules of a FLOP that explain a measured pair of shares: the inverse of `sustained_share`."""
-    load = ((burst_share / sustained) ** _OVERLAP - 1) ** (1 / _OVERLAP)
-    return float(load * headroom(device, unit) / burst_share)
+    def joules(self, device: Device, unit: str) -> float:
+        """The energy of a FLOP of a product on a device."""
+        energy = self.joules_per_flop * np.exp(-self.decline * (silicon_year(device) - _YEAR))
+        return float(energy * (self.eight_bit if unit == "fp8" else 1.0))
+
+    def sustained(self, benchmark_share: float, device: Device, unit: str) -> float:
+        """The share of peak in training."""
+        load = benchmark_share * self.joules(device, unit) / headroom(device, unit)
+        return float(benchmark_share * (1 + load**_OVERLAP) ** (-1 / _OVERLAP))
 
 
 _REACH_SHARPNESS = 3.0
