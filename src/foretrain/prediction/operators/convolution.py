@@ -371,8 +371,9 @@ class Calibration:
 
     def _as_products(self, device: Device, unit: str) -> float:
         """The share of products times the mean ratio of convolutions to products on measured devices."""
-        share = partial(matrix.calibration().share, unit)
-        return share(device) * self.over_products(unit, share)
+        products = matrix.calibration()
+        share = partial(products.of_single_kernels().share, unit)
+        return products.sustained(share(device) * self.over_products(unit, share), device, unit)
 
     def over_products(self, unit: str, share: Callable[[Device], float]) -> float:
         """The mean ratio of the shares of convolutions to those of products on measured devices."""

@@ -134,10 +134,14 @@ class Calibration:
         reach = 1.0
         if unit == "tf32":  # half the peak at the same power: as much power for the same share
             unit, reach = "tensor", tf32_reach(device, self.tf32_flop_per_cycle)
-        if self.training is None:
-            return self.units[unit].share(device) * reach
         # A board sold with more watts reaches as much in a benchmark, which ends before power limits it.
-        benchmark_share = self.units[unit].share(devices().get(device.id, device)) * reach
+        sold = devices().get(device.id, device)
+        return self.sustained(self.units[unit].share(sold) * reach, device, unit)
+
+    def sustained(self, benchmark_share: float, device: Device, unit: str) -> float:
+        """The share of peak that tensor cores sustain in training, of the one in a benchmark."""
+        if self.training is None or unit == "lanes":
+            return benchmark_share
         return self.training.sustained(benchmark_share, device, unit)
 
     def constants(self, unit: str, device: Device) -> ProductConstants:
