@@ -53,8 +53,8 @@ _NOTES = (
     "TF32 convolutions: first layers run on FP32 lanes where these are faster, on Ada and GA102 20-30 % too "
     "fast here.",
     "Attention, GPU left out: the kernels of one compute capability say little about another's. GB200 and "
-    "GB300 come out 15 % too fast and too slow by each other: the time of a score outside of the tensor "
-    "cores differs. Where version 3 is left out, cuDNN's kernel stands in.",
+    "GB300 come out 15 % too fast and too slow by each other: Blackwell Ultra computes exponentials twice as "
+    "fast (NVIDIA), which the model does not know. Where version 3 is left out, cuDNN's kernel stands in.",
     "Products inside one layer: other timings, on GPUs the fit saw; many of their shapes are in the fit too.",
 )
 

@@ -46,10 +46,11 @@ _NOTES = (
     "Times include the harness floor, which dominates small works; sets named 'above the floor' hold the "
     "times of at least twice that floor.",
     "Per-operator backward times exist for the V100 alone; the fit that predicts them never saw a V100.",
-    "Liger is in no fit, but the bytes of losses and the share of peak of the RTX 4090 were mended with its "
-    "rows in view. Rotary embeddings (predicted 0.58 of the time) and Hugging Face's RMS norm (0.76) multiply "
-    "broadcast or strided operands; that PyTorch reads these item by item is likely, and not modelled. A group "
-    "norm on the B200 takes four times what its bytes say.",
+    "Liger is in no fit, but the bytes of losses and the share of peak of the RTX 4090 were corrected with "
+    "its rows in view. Rotary embeddings (predicted 0.58 of the time) and Hugging Face's RMS norm (0.76) "
+    "multiply broadcast or strided operands; that PyTorch reads these item by item is likely, and not "
+    "modelled. A group norm on the B200 takes four times what its bytes say. A loss of few classes waits for "
+    "PyTorch's single block of 32 threads (NLLLoss.cu).",
 )
 
 

@@ -175,7 +175,8 @@ def _between_kernels(works: WorkTable) -> Floats:
 
     Softmax backward first multiplies gradient and result into a third tensor, then reads it with the result;
     that of a logarithm does not (PyTorch, SoftMax.cu). Norms within a row read both operands again for the
-    gradients of scale and shift (layer_norm_kernel.cu); a radix sort moves all data once per byte of its keys.
+    gradients of scale and shift (layer_norm_kernel.cu); a radix sort moves all data once per byte of
+    its keys.
     """
     backward, within_row = _is_backward(works), works.dim("over_batch", 0) == 0
     softmax_backward = works.where(frozenset({Kind.SOFTMAX})) & backward & (works.dim("of_log", 0) == 0)
