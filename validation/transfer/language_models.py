@@ -143,7 +143,7 @@ def llm_foundry(data: Path) -> Iterator[TransferCase]:
             yield TransferCase(
                 "llm_foundry",
                 asked.name,
-                {**asked.settings, "attention": "flash1"},  # Triton kernels of 2023
+                {**asked.settings, "attention": "flash1", "framework": "composer"},  # Triton kernels of 2023
                 tokens / rate,
                 sets=(f"MPT {chosen}", *((f"MPT >= 16k {gpu}",) if is_long and not is_fp8 else ())),
                 family="MPT",
@@ -220,13 +220,17 @@ def _bridge_case(row: Mapping[str, str], rate: float, releases: int) -> Transfer
 
 
 def simumax(data: Path) -> Iterator[TransferCase]:
-    """SimuMax's runs of Megatron on eight B200, time and memory."""
+    """SimuMax's runs of Megatron on eight B200, time and memory.
+
+    Its launcher (simu_tools/megatron_scripts) leaves Megatron's `--overlap-grad-reduce` and
+    `--overlap-param-gather` off, as is Megatron's default: gradients are reduced after the last micro-batch.
+    """
     for file in ("llama3_70b_12_layers_b200.csv", "pp_cp_moe_b200.csv"):
         for row in _rows(data / "simumax" / file):
-            strategy = row["strategy"]
-            layout = dict(part.partition("=")[::2] for part in strategy.split(","))
+            layout = dict(part.partition("=")[::2] for part in row["strategy"].split(","))
             kind = next((name for name in ("ep", "cp", "pp", "tp") if name in layout), "tp")
             label = {"ep": "MoE", "cp": "CP", "pp": "PP", "tp": "TP"}[kind]
+            row["strategy"] += ",overlap=no"
             yield _listed_case(row, "simumax", f"SimuMax {label}", "megatron", frozenset())
 
 
