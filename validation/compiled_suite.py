@@ -28,6 +28,7 @@ from foretrain.prediction.operators.listing import Listing
 from foretrain.prediction.operators.pricing import price
 from foretrain.workloads.fusion import fused
 from foretrain.workloads.graph import Graph
+from foretrain.workloads.rules import operators
 from validation.report import Case, Metrics, SuiteReport, metrics
 from validation.timm_suite import GRAPHS
 
@@ -122,11 +123,12 @@ def _title(time: Time) -> str:
 
 
 def priced_problem(graph: Graph, is_compiled: bool, device_id: str) -> PricedStep:
-    """A problem of KernelBench on a device, with its convolutions in TF32."""
+    """A problem of KernelBench on a device, with its convolutions in TF32 where it has that."""
     target = device(device_id)
     if is_compiled:
         graph = fused(replace(graph, settings={**graph.settings, "compile": True}))
-    listing = Listing(kernelbench.works_in_tf32(graph))
+    has_tf32 = target.sheet.has("tf32_tensor_flop_per_second")
+    listing = Listing(kernelbench.works_in_tf32(graph) if has_tf32 else operators(graph))
     host = host_model(target)
     priced = price(listing, target, operator_models(target))
     return PricedStep(graph, priced, host.seconds(listing, is_compiled), host)

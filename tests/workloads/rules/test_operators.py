@@ -157,3 +157,10 @@ def test_keras_moves_the_filter_of_each_dense_convolution_and_gradient() -> None
         (Kind.COPY, Direction.WEIGHT_GRADIENT),
     ]
     assert all(work.read_bytes + work.write_bytes == pytest.approx(passes * filter_bytes) for work in more)
+
+
+def test_a_compiled_convolution_has_its_bias_in_the_next_kernel() -> None:
+    plain = graph("conv")
+    compiled = replace(plain, settings={**plain.settings, "compile": True})
+    assert [work.dims.get("bias") for work in works(plain, Kind.CONVOLUTION)] == [1, None]
+    assert not any("bias" in work.dims for work in works(compiled, Kind.CONVOLUTION))

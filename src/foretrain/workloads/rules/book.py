@@ -49,6 +49,8 @@ def unknown_names(ops: tuple[Op, ...]) -> tuple[str, ...]:
 def _works(graph: Graph, call: Call, sizes: Sequence[int]) -> tuple[Work, ...]:
     rule = _rules().get(call.name, vector.by_nature)
     works = rule(resolve(graph, call, sizes))
+    if graph.settings.get("compile"):
+        works = tuple(map(_with_bias_fused, works))
     passes = frameworks()[graph.settings.get("framework") or PLAIN].filter_passes
     if passes:
         works = tuple(each for work in works for each in _with_filter(work, passes))
@@ -58,6 +60,13 @@ def _works(graph: Graph, call: Call, sizes: Sequence[int]) -> tuple[Work, ...]:
     if precision == "fp8":
         return tuple(adapted for work in works for adapted in _in_fp8(work, graph, call))
     return works
+
+
+def _with_bias_fused(work: Work) -> Work:
+    """TorchInductor adds the bias of a convolution in the kernel that reads its result."""
+    if work.kind is not Kind.CONVOLUTION or "bias" not in work.dims:
+        return work
+    return replace(work, dims={name: size for name, size in work.dims.items() if name != "bias"})
 
 
 def _with_filter(work: Work, passes: float) -> tuple[Work, ...]:

@@ -237,8 +237,11 @@ def _is_frozen(site: Site) -> bool:
 
 
 def _pool(site: Site) -> tuple[Work, ...]:
+    """A window for each output, forward; as many again where gradients go back through them."""
     kernel = math.prod(site.settings.get("kernel_size") or [1])
-    return _work(site, Kind.POOLING, float(max(1, kernel)), kernel=kernel, channels_last=site.channels_last)
+    windows = min(site.input(0).elements, site.output().elements)
+    dims = {"kernel": kernel, "windows": windows, "channels_last": site.channels_last}
+    return _work(site, Kind.POOLING, float(max(1, kernel)), **dims)
 
 
 def _fused_kernel(site: Site) -> tuple[Work, ...]:
