@@ -35,7 +35,9 @@ from validation.timm_suite import GRAPHS
 FORETRAIN, ROOFLINE = "foretrain", "roofline"
 EVERY = 36
 _LONG = 1e-3
-_SAME = 0.02
+_SAME = 0.002
+_ROUNDED = 6e3
+"""Parameters of one model may differ by a share, and by the rounding of the data set (0.01 M)."""
 _LEVELS = {1: "operators", 2: "chains", 3: "networks"}
 _NOTES = (
     "Targets: timm eager <= 12 %, compiled <= 14 %; KernelBench <= 13 % above 1 ms.",
@@ -80,8 +82,13 @@ def _timm_cases(data: Path) -> Iterator[Case]:
 
 
 def is_same_model(step: TimmStep, graph: Graph) -> bool:
-    """Whether the model that ran has the parameters of the one that was traced (to 2 %)."""
-    return step.parameters is None or abs(graph.parameters / max(step.parameters, 1.0) - 1) < _SAME
+    """Whether the model that ran has the parameters of the one that was traced.
+
+    Merging the branches of a block before it runs removes few parameters (fastvit_mci0: 0.4 %).
+    """
+    if step.parameters is None:
+        return True
+    return abs(graph.parameters - step.parameters) < _ROUNDED + _SAME * step.parameters
 
 
 def timm_case(step: TimmStep, graph: Graph) -> Case:

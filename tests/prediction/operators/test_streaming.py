@@ -20,6 +20,7 @@ from foretrain.prediction.operators.streaming import (
     PATTERNS,
     StreamConstants,
     StreamingModel,
+    _threads_per_sm,
     calibration,
     stream_seconds,
     streams,
@@ -222,3 +223,14 @@ def test_pooling_reads_each_element_of_each_window() -> None:
     work = Work(Kind.POOLING, Direction.FORWARD, {"kernel": 9, "windows": 6}, "float32", 54.0, 8.0, 8.0)
     fast = plain_device(bytes_per_second=1e12, clock_hertz=0.5, sm_count=2)
     assert seconds(work, fast, replace(IDEAL, window_elements=3.0)) == pytest.approx(54 / (2 * 0.5 * 3))
+
+
+def test_resampling_loops_over_samples_and_channels_at_each_position() -> None:
+    """Six turns of half of a norm's two passes; positions beyond the threads in flight take more rounds."""
+    constants = replace(IDEAL, chunk_cycles=(10.0,) * len(PATTERNS))
+    device = plain_device(bytes_per_second=1e12, clock_hertz=2.0)
+    threads = int(_threads_per_sm(device))
+    for positions, rounds in ((1, 1), (3 * threads, 3)):
+        dims = {"elements": 6 * positions, "loops": 6, "positions": positions}
+        work = Work(Kind.RESAMPLE, Direction.FORWARD, dims, "float32", 1.0, 8.0, 8.0)
+        assert seconds(work, device, constants) == pytest.approx(rounds * 6 * 5 / 2)

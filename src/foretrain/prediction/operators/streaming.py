@@ -15,6 +15,10 @@ passes of a block over its row. Pooling reads every element of every window with
 
     windows · kernel elements / (SMs · clock · elements per cycle)
 
+Images are resampled by a thread for each position, which loops over samples and channels: small images leave
+most of the device idle, and each turn of the loop waits for memory like a pass of a norm's block (half of the
+cycles of its two passes).
+
 The traffic is the compulsory traffic plus what kernels read again: a row reduced in several passes is read
 again from memory to the extent that the rows in flight exceed the L2 cache, and an operator of several
 kernels writes and reads intermediate results. Efficiencies and cycles are fitted by `calibration.kernels`;
@@ -72,7 +76,8 @@ class Streams:
 
     `reread_bytes` are read again if they miss the cache, which depends on `crowding`, the rows in flight over
     the L2 cache. `turns`: rows over the concurrent blocks of a multiprocessor; `chunks`: passes of a block
-    over its row. `window_elements`: what the windows of a pooling read, each by itself.
+    over its row. `window_elements`: what the windows of a pooling read, each by itself. `loops`: turns of the
+    loops of a thread that resamples images, one after the other.
     """
 
     launches: Floats
@@ -84,6 +89,7 @@ class Streams:
     pattern: Floats
     sums_columns: Floats
     window_elements: Floats
+    loops: Floats
 
     def __len__(self) -> int:
         return len(self.launches)
@@ -204,6 +210,7 @@ def streams(works: WorkTable, device: Device) -> Streams:
     pattern = _pattern(works)
     threads = _threads(works, pattern)
     takes_turns = (pattern > 0) & (works.dim("over_batch", 0) == 0)
+    in_flight = device.sheet.number("sm_count") * _threads_per_sm(device)
     return Streams(
         launches=_launches(works),
         compulsory_bytes=works.bytes + _between_kernels(works),
@@ -214,6 +221,7 @@ def streams(works: WorkTable, device: Device) -> Streams:
         pattern=pattern,
         sums_columns=((pattern >= _NORM) & takes_turns & _is_backward(works)).astype(float),
         window_elements=works.dim("windows", 0) * works.dim("kernel", 0),
+        loops=works.dim("loops", 0) * np.maximum(1.0, works.dim("positions", 0) / in_flight),
     )
 
 
@@ -230,8 +238,9 @@ def stream_seconds(columns: Streams, device: Device, share: float, constants: St
     turning = np.maximum(turning, alone * per_chunk * columns.chunks / clock)
     summing = columns.sums_columns * traffic / (sms * clock * constants.column_bytes)
     addressing = columns.window_elements / (sms * clock * constants.window_elements)
+    looping = columns.loops * constants.chunk_cycles[_NORM] / 2 / clock
     p = constants.overlap
-    together: Floats = (moving**p + turning**p + summing**p + addressing**p) ** (1 / p)
+    together: Floats = (moving**p + turning**p + summing**p + addressing**p + looping**p) ** (1 / p)
     return columns.launches * constants.start_cycles / clock + together
 
 

@@ -50,7 +50,7 @@ def _works(graph: Graph, call: Call, sizes: Sequence[int]) -> tuple[Work, ...]:
     rule = _rules().get(call.name, vector.by_nature)
     works = rule(resolve(graph, call, sizes))
     if graph.settings.get("compile"):
-        works = tuple(map(_with_bias_fused, works))
+        works = tuple(map(_by_inductor, works))
     passes = frameworks()[graph.settings.get("framework") or PLAIN].filter_passes
     if passes:
         works = tuple(each for work in works for each in _with_filter(work, passes))
@@ -62,11 +62,17 @@ def _works(graph: Graph, call: Call, sizes: Sequence[int]) -> tuple[Work, ...]:
     return works
 
 
-def _with_bias_fused(work: Work) -> Work:
-    """TorchInductor adds the bias of a convolution in the kernel that reads its result."""
-    if work.kind is not Kind.CONVOLUTION or "bias" not in work.dims:
+def _by_inductor(work: Work) -> Work:
+    """TorchInductor adds the bias of a convolution in the kernel that reads its result, and writes its own
+    kernels where those of PyTorch loop over samples and channels.
+    """
+    if work.kind not in (Kind.CONVOLUTION, Kind.RESAMPLE) or not work.dims.keys() & _ONLY_EAGER:
         return work
-    return replace(work, dims={name: size for name, size in work.dims.items() if name != "bias"})
+    return replace(work, dims={name: size for name, size in work.dims.items() if name not in _ONLY_EAGER})
+
+
+_ONLY_EAGER = {"bias", "loops", "positions"}
+"""Dimensions of convolutions and resampled images that count only in eager steps."""
 
 
 def _with_filter(work: Work, passes: float) -> tuple[Work, ...]:
