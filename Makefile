@@ -42,8 +42,9 @@ validate: setup  ## Accuracy on public measurements (SUITE=name for one; FORETRA
 	$(if $(SUITE),,$(BIN)/python scripts/refresh_offers.py --data $(DATA) --check)
 	$(BIN)/python -m validation $(if $(SUITE),--suite $(SUITE))
 
-spread: setup  ## Fit the intervals anew to the residuals of SUITE=transfer (run that first)
+spread: setup  ## Fit intervals and own timings anew to the rows of SUITE=transfer and SUITE=own_timings (run these first)
 	$(BIN)/python -m calibration.steps.spread build/transfer/residuals.csv
+	$(BIN)/python -m calibration.steps.error_transfer build/own_timings/rows.csv
 
 calibrate: setup  ## Fit the shipped calibrations anew to the public measurements (an hour or two)
 	FORETRAIN_HOME=build/validation $(BIN)/python -m calibration --data $(DATA) --graphs build/timm_graphs
