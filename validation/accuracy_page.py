@@ -21,7 +21,7 @@ IMAGES = DOCS / "images" / "accuracy"
 TRANSFER = "transfer"
 """The suite that the overview opens with."""
 _LISTED = 3
-"""Targets of a suite in the overview; its page has all."""
+"""Targets of a suite in the overview, without those that are findings; its page has all."""
 
 _INTRODUCTION = """# Accuracy
 
@@ -126,7 +126,8 @@ def _summary(declared: Sequence[Suite]) -> str:
 
 def _overview_rows(suite: Suite) -> Iterator[str]:
     """The rows of a suite; the first carries its command, with a link to its page."""
-    for number, target in enumerate(suite.targets[:_LISTED]):
+    held_to = [target for target in suite.targets[:_LISTED] if (target.mean, target.median) != (None, None)]
+    for number, target in enumerate(held_to or suite.targets[:1]):
         link = f"[`make validate SUITE={suite.id}`](accuracy/{suite.id}.md)" if number == 0 else ""
         yield f"| {link} | {' | '.join(_cells(target))} |"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -15,8 +15,10 @@ from foretrain.estimates import Quantiles
 from foretrain.facts.devices import Device
 from foretrain.facts.hardware import hardware
 from foretrain.jobs.predict import JobPrediction
+from foretrain.prediction.cost_models.step_models import CostModel
 from foretrain.prediction.memory.lifetimes import Part as MemoryPart
 from foretrain.prediction.operators.pricing import peak_flop_per_second
+from foretrain.prediction.scenario import Scenario
 from foretrain.prediction.spread import StepTraits
 from foretrain.serving import verbs
 from foretrain.serving.requests import PredictRequest, request_from
@@ -187,10 +189,18 @@ def _product_seconds(case: TransferCase, answer: JobPrediction) -> float:
 
 def ask(case: TransferCase, **more: Any) -> JobPrediction | Infeasible:
     """The answer of `foretrain.predict`, without advice; rows that repeat a request share its answer."""
-    asked = {**case.settings, "advice": False, **more}
-    if case.model is not None:
-        asked["model"] = case.model.name
-    return _answer(json.dumps(asked), case.model)
+    return _answer(json.dumps(_asked(case, more)), case.model)
+
+
+def _asked(case: TransferCase, more: Mapping[str, Any]) -> dict[str, Any]:
+    model = {} if case.model is None else {"model": case.model.name}
+    return {**case.settings, "advice": False, **more, **model}
+
+
+def scenario_of(case: TransferCase, cost_model: CostModel) -> Scenario:
+    """What `ask` asks for, with a cost model of its own."""
+    request = request_from(PredictRequest, json.loads(json.dumps(_asked(case, {}))))
+    return replace(verbs.scenario(request, source=case.model), cost_model=cost_model)
 
 
 @lru_cache(maxsize=64)

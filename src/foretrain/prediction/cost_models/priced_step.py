@@ -279,7 +279,7 @@ def computing_parts(step: PricedStep, seconds: Floats, waiting: float) -> tuple[
     parts = [*kind_parts(replace(step.priced, seconds=seconds))]
     if waiting > 0:
         parts.append(waiting_part(waiting, step.host))
-    return tuple(parts) if step.evidence is None else _narrowed(parts, step.evidence)
+    return tuple(parts) if step.evidence is None else narrowed(parts, step.evidence)
 
 
 def kind_parts(priced: PricedOps) -> Iterator[Part]:
@@ -301,7 +301,7 @@ def waiting_part(seconds: float, host: HostModel) -> Part:
     return _with_interval(WAITING, seconds, trust)
 
 
-def _narrowed(parts: Sequence[Part], evidence: TimingEvidence) -> tuple[Part, ...]:
+def narrowed(parts: Sequence[Part], evidence: TimingEvidence) -> tuple[Part, ...]:
     """Intervals by the factor of the evidence, which may widen, or narrowed to the spread of the ratios."""
     factor = evidence.narrowing
     if evidence.spread is not None:
