@@ -16,7 +16,7 @@ from foretrain.facts.devices import Device, device, devices, with_watts
 from foretrain.prediction.operators import corrections
 from foretrain.prediction.operators._base import Knowledge
 from foretrain.prediction.operators.listing import table
-from foretrain.prediction.operators.matrix import MatrixModel, calibration, modelled_seconds
+from foretrain.prediction.operators.matrix import MatrixModel, calibration, modelled_seconds, seconds_of
 from foretrain.prediction.operators.pricing import roofline_seconds
 from foretrain.prediction.operators.products import (
     TILES,
@@ -150,11 +150,34 @@ def test_a_throttled_board_is_recognised_by_its_power() -> None:
     assert lanes.expected(device("t4")) < 0.75 * lanes.expected(device("v100-pcie-32gb"))
 
 
-def test_an_unmeasured_device_takes_after_devices_with_its_kernels() -> None:
+def test_an_unmeasured_device_takes_the_energy_of_its_silicon() -> None:
+    """A twin at 0.6 of a ceiling of 1 spends 4/3 of its power for a FLOP: 1 / sqrt(1 + (4/3)²) = 0.6.
+
+    The RTX 4090 has 450 W for 165.2 TFLOP/s, the L40S 350 W for 362.05.
+    """
+    ada, geforce = device("l40s"), device("rtx4090")
+    limit = PowerLimit(ceiling=1.0, joules_per_flop=1e-12, decline=0.0)
+    power = headroom(geforce, "tensor") / headroom(ada, "tensor")
+    expected = 1 / (1 + (4 / 3 / power) ** 2) ** 0.5
+    assert limit.of_twin(geforce, ada, 0.6, "tensor") == pytest.approx(expected)
+    assert limit.of_twin(ada, ada, 0.6, "tensor") == pytest.approx(0.6)
+    assert limit.of_twin(geforce, ada, 1.1, "tensor") == pytest.approx(1.1)
     tensor = calibration().units["tensor"]
-    known, new = device("l40s"), device("rtx4090")
-    ratio = tensor.shares["l40s"] / tensor.expected(known)
-    assert tensor.share(new) == pytest.approx(ratio * tensor.expected(new))
+    assert tensor.shares["l40s"] < tensor.share(device("rtx6000ada")) + 0.1 < tensor.share(geforce) + 0.1
+
+
+def test_kernels_depart_from_the_model_as_on_the_measured_twin() -> None:
+    """No correction of an RTX 4090 comes from shares of peak beyond those that the L40S has shown."""
+    known, geforce, ada = calibration(), device("rtx4090"), device("l40s")
+    assert known.units["tensor"].measured_twin(geforce) is ada
+    assert known.units["tensor"].measured_twin(ada) is ada
+    large = table([linear(32768, 4096, 2048, "bfloat16")])
+    corrected = {
+        target.id: seconds_of(products(large, target), ["tensor"], target, known)
+        / modelled_seconds(products(large, target), ["tensor"], target, known)
+        for target in (geforce, ada)
+    }
+    assert corrected["rtx4090"] == pytest.approx(corrected["l40s"])
 
 
 def test_the_same_silicon_has_the_same_share() -> None:

@@ -22,7 +22,7 @@ from foretrain.facts.devices import Device, devices
 from foretrain.facts.sheets import data_root
 from foretrain.prediction.operators import streaming
 from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
-from foretrain.prediction.operators.corrections import Forest, apply, forests, kernels_of
+from foretrain.prediction.operators.corrections import Forest, correction, forests, kernels_of
 from foretrain.prediction.operators.corrections import key as correction_key
 from foretrain.prediction.operators.listing import Floats, WorkTable
 from foretrain.prediction.operators.pricing import roofline_seconds
@@ -31,6 +31,7 @@ from foretrain.prediction.operators.products import (
     ProductConstants,
     Products,
     TrainingPower,
+    on_device,
     product_seconds,
     products,
     tf32_reach,
@@ -76,13 +77,28 @@ class Unit:
         """
         if device.id in self.shares:
             return self.shares[device.id] * self._by_power(device, devices().get(device.id, device))
+        known = [devices()[name] for name in self.shares]
+        twins = [each for each in known if kernels_of(each) == kernels_of(device)]
+        if twins:  # the same silicon needs the same energy for a FLOP
+            limit = self.kernels(device).limit
+            likely = [limit.of_twin(device, each, self.shares[each.id], self.name) for each in twins]
+            return float(np.exp(np.mean(np.log(likely))))
         expected = self.expected(device)
-        for same, weight in ((kernels_of, 1.0), (_generation, _SAME_GENERATION)):
-            similar = [devices()[name] for name in self.shares if same(devices()[name]) == same(device)]
-            if similar:
-                ratios = [self.shares[known.id] / self.expected(known) for known in similar]
-                return float(expected * np.exp(weight * np.mean(np.log(ratios))))
-        return expected
+        ratios = [self.shares[e.id] / self.expected(e) for e in known if e.generation == device.generation]
+        return float(expected * np.exp(_SAME_GENERATION * np.mean(np.log(ratios)))) if ratios else expected
+
+    def measured_twin(self, device: Device) -> Device:
+        """The device itself if it was measured, else the measured one with its silicon nearest in size.
+
+        What kernels depart from the model by is asked there: trees know nothing beyond the shares of peak
+        that they have seen.
+        """
+        if device.id in self.shares:
+            return device
+        known = [devices()[name] for name in sorted(self.shares)]
+        twins = [each for each in known if kernels_of(each) == kernels_of(device)]
+        size = device.sheet.number("sm_count")
+        return min(twins, key=lambda twin: abs(twin.sheet.number("sm_count") - size), default=device)
 
     def expected(self, device: Device) -> float:
         """The share that a device sustains within its power."""
@@ -95,10 +111,6 @@ class Unit:
         """The unit without measurements of the device's family."""
         kept = {name: s for name, s in self.shares.items() if devices()[name].family != device.family}
         return replace(self, shares=kept)
-
-
-def _generation(device: Device) -> str:
-    return device.generation
 
 
 @dataclass(frozen=True)
@@ -242,7 +254,12 @@ def _corrected_seconds(work: Products, units: list[str], device: Device, known: 
         forest = known.corrections.get(correction_key(name, device, is_plain))
         mine = (names == name) & (work.is_plain == is_plain)
         if forest is not None and mine.any():
-            seconds[mine] = apply(forest, work.at(mine), device, seconds[mine])
+            twin = known.units[name].measured_twin(device)
+            there, modelled = work.at(mine), seconds[mine]
+            if twin is not device:
+                there = on_device(there, twin, name)
+                modelled = modelled_seconds(there, [name] * len(there), twin, known)
+            seconds[mine] *= correction(forest, there, twin, modelled)
     return seconds
 
 

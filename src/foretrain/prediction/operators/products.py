@@ -18,7 +18,7 @@ al., "Forecasting GPU performance for deep learning training and inference", ASP
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -196,6 +196,12 @@ def silicon_year(device: Device) -> float:
     return min(own, _silicon_years().get(kernels_of(device), own))
 
 
+def on_device(work: Products, device: Device, unit: str) -> Products:
+    """The same products on another device."""
+    peak = peak_flop_per_second(device, _UNIT_TYPES[unit], matrix=True)
+    return replace(work, peak=np.full(len(work), peak))
+
+
 def headroom(device: Device, unit: str) -> float:
     """Joules available per FLOP at peak: thermal design power / peak."""
     return device.tdp_watts / peak_flop_per_second(device, _UNIT_TYPES[unit], matrix=True)
@@ -220,6 +226,16 @@ class PowerLimit:
         """The share of a device."""
         energy = self.joules_per_flop * np.exp(-self.decline * (silicon_year(device) - _YEAR))
         return float(self.ceiling / np.sqrt(1 + (energy / headroom(device, unit)) ** 2))
+
+    def of_twin(self, device: Device, twin: Device, share: float, unit: str) -> float:
+        """The share of a device, of that of another board with its silicon.
+
+        What the twin lacks to the ceiling says how much energy a FLOP needs there. A GeForce board, whose
+        tensor cores run at half rate, has twice the power for a FLOP and comes closer to its peak.
+        """
+        energy = headroom(twin, unit) * np.sqrt(max(self.ceiling / share, 1.0) ** 2 - 1)
+        ceiling = max(self.ceiling, share)
+        return float(ceiling / np.sqrt(1 + (energy / headroom(device, unit)) ** 2))
 
 
 @dataclass(frozen=True)
