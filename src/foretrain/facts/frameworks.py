@@ -30,7 +30,8 @@ class Framework:
     pass needs, as `torch.utils.checkpoint` does. `sequence_parallel`: tensor parallelism divides operators
     between layers by tokens. `casts_fp8_weights_once`: FP8 copies of weights are made once per step, not for
     every micro-batch; `fuses_fp8_casts`: norms and activations write their results in FP8. `host_factor` is
-    host time per launch over that of plain PyTorch. `attention` names its generation of attention kernels.
+    host time per launch over that of plain PyTorch. `communicators_per_axis` are the NCCL communicators it
+    makes for every axis of a layout. `attention` names its generation of attention kernels.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Framework:
     fuses_fp8_casts: bool
     host_factor: float
     attention: str
+    communicators_per_axis: int
     source: str
     note: str
 
@@ -80,6 +82,7 @@ def _framework(name: str, row: dict[str, Any]) -> Framework:
         fuses_fp8_casts=row["fuses_fp8_casts"],
         host_factor=float(row["host_factor"]),
         attention=row["attention"],
+        communicators_per_axis=row.get("communicators_per_axis", 1),
         source=row["source"],
         note=row.get("note", ""),
     )
