@@ -31,7 +31,7 @@ class Framework:
     between layers by tokens. `casts_fp8_weights_once`: FP8 copies of weights are made once per step, not for
     every micro-batch; `fuses_fp8_casts`: norms and activations write their results in FP8. `host_factor` is
     host time per launch over that of plain PyTorch. `communicators_per_axis` are the NCCL communicators it
-    makes for every axis of a layout. `attention` names its generation of attention kernels.
+    makes for every axis of a layout. `attention` is its default of that option, "" as PyTorch.
     """
 
     name: str
