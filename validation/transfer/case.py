@@ -40,8 +40,10 @@ class TransferCase:
 
     `settings` are keywords of `foretrain.predict`; `model` is given where no name of the command line stands
     for it. `seconds` and `memory_bytes` are as measured, `parts_held` names what the measured memory has of
-    the context and the allocator's rest. `parameters` are those a token passes, `tokens` those of a step of
-    all devices: without them the napkin counts the FLOP of the graph. `sets` are the groups with a target.
+    the context, communicators and the allocator's rest, `is_first_stage` that it is of the first stage of a
+    pipeline (compared where that is the fullest). `parameters` are those a token passes, `tokens` those of a
+    step of all devices: without them the napkin counts the FLOP of the graph. `sets` are the groups with a
+    target.
     """
 
     source: str
@@ -56,6 +58,7 @@ class TransferCase:
     tokens: float | None = None
     model: ModelSource | None = None
     parts_held: frozenset[str] = field(default_factory=frozenset)
+    is_first_stage: bool = False
 
     @property
     def device(self) -> Device:
@@ -222,9 +225,12 @@ def napkin_seconds(case: TransferCase, answer: JobPrediction) -> float:
     return flop / (peak * (NAPKIN_CHECKPOINTED_SHARE if checkpointed else NAPKIN_SHARE))
 
 
-def _held(case: TransferCase, answer: JobPrediction) -> Quantiles:
+def _held(case: TransferCase, answer: JobPrediction) -> Quantiles | None:
     """Memory of the fullest device without what the source did not count."""
-    uncounted = {str(MemoryPart.CONTEXT), str(MemoryPart.FRAGMENTATION)} - case.parts_held
+    if case.is_first_stage and answer.parallelism.fullest_stage:
+        return None
+    outside = (MemoryPart.CONTEXT, MemoryPart.COMMUNICATORS, MemoryPart.FRAGMENTATION)
+    uncounted = set(map(str, outside)) - case.parts_held
     less = sum(part.bytes for part in answer.memory.parts if part.name in uncounted)
     held = answer.memory.bytes
     return Quantiles(*(max(0.0, each - less) for each in (held.p10, held.p50, held.p90)))

@@ -32,8 +32,9 @@ class Framework:
     every micro-batch; `fuses_fp8_casts`: norms and activations write their results in FP8. `host_factor` is
     host time per launch over that of plain PyTorch. `copies_input_in_step`: inputs that no loader prefetches
     are copied to the device within the step. `filter_passes`: the bytes moved, in sizes of the filter, to
-    bring it into the library's layout for each dense convolution and gradient. `attention` names its
-    generation of attention kernels.
+    bring it into the library's layout for each dense convolution and gradient. `communicators_per_axis` are
+    the NCCL communicators it makes for every axis of a layout. `attention` is its default of that option,
+    "" as PyTorch.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Framework:
     copies_input_in_step: bool
     filter_passes: float
     attention: str
+    communicators_per_axis: int
     source: str
     note: str
 
@@ -87,6 +89,7 @@ def _framework(name: str, row: dict[str, Any]) -> Framework:
         copies_input_in_step=row.get("copies_input_in_step", False),
         filter_passes=float(row.get("filter_passes", 0.0)),
         attention=row["attention"],
+        communicators_per_axis=row.get("communicators_per_axis", 1),
         source=row["source"],
         note=row.get("note", ""),
     )
