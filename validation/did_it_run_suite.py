@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +138,7 @@ def layout(run: ultrascale.NanotronRun) -> Asked:
     """One layout as a request."""
     gathered = "sp=keep" if run.pipeline == 1 else "sp"  # nanotron reduces and scatters along the sequence
     divided = f"tp={run.tensor},{gathered}" if run.tensor > 1 else "tp=1"
-    strategy = f"{divided},pp={run.pipeline},dp={run.data}"
+    strategy = f"{divided},pp={run.pipeline},dp={run.data}{_layers(run)}"
     settings = {
         "model": f"hf:{MODELS / f'nanotron-{run.model.lower()}.json'}",
         "on": ultrascale.HARDWARE + (f":{run.nodes}" if run.nodes > 1 else ""),
@@ -147,7 +148,8 @@ def layout(run: ultrascale.NanotronRun) -> Asked:
         "master_weights": True,
         "gradients": "fp32",
         "optimizer": "adamw-fused",
-        "attention": "flash",
+        "attention": "flash2",
+        "framework": "nanotron",
         "batch": run.micro_batch * run.micro_batches,
         "micro_batches": run.micro_batches,
         "seq_len": ultrascale.SEQ_LEN,
@@ -155,6 +157,17 @@ def layout(run: ultrascale.NanotronRun) -> Asked:
     parts = f"{run.micro_batches} x {run.micro_batch}"
     name = f"Llama {run.model} {settings['strategy']}, {parts} on {run.nodes} nodes"
     return Asked(LAYOUTS, name, run.seconds is not None, settings)
+
+
+def _layers(run: ultrascale.NanotronRun) -> str:
+    """The blocks of each stage; balanced where the last stage has no block but the output layer."""
+    if run.pipeline == 1:
+        return ""
+    starts = ultrascale.stage_starts(run)
+    if not all(name.startswith("blocks.") for name in starts):
+        return ",layers=balanced"
+    bounds = [0, *(int(name.removeprefix("blocks.")) for name in starts), ultrascale.layers_of(run)]
+    return ",layers=" + "+".join(str(end - start) for start, end in pairwise(bounds))
 
 
 def adapters(file: Path) -> Iterator[Asked]:

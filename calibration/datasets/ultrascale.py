@@ -124,6 +124,11 @@ def can_run(run: NanotronRun) -> bool:
     return len(stage_starts(run)) == run.pipeline - 1 and run.micro_batches >= run.pipeline - 1
 
 
+def layers_of(run: NanotronRun) -> int:
+    """The number of the model's blocks."""
+    return int(_ARCHITECTURES[run.model]["layers"])
+
+
 def width_of(run: NanotronRun) -> int:
     """The width of the model's blocks."""
     return int(_ARCHITECTURES[run.model]["width"])

@@ -235,3 +235,31 @@ def test_transformer_engine_leaves_layers_outside_blocks_in_bf16() -> None:
 def test_the_loss_is_fused_or_not_whatever_the_framework(framework: str, loss: str, kernels: int) -> None:
     graph = executed_fusion(_trace(replace(_OPTIONS, framework=framework, loss=loss))).graph
     assert sum(call.settings.get("part") == "loss" for call in graph.calls) == kernels
+
+
+class _Scores(nn.Module):
+    """Attention step by step: scale, softmax and dropout between two products."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = (x @ x.transpose(-1, -2)) * 0.5
+        result: Tensor = nn.functional.dropout(scores.softmax(-1), 0.1) @ x
+        return result
+
+
+class _Attending(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.attention = nn.Linear(WIDTH, WIDTH), _Scores()
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.attention(self.linear(x))
+        return result
+
+
+@pytest.mark.parametrize(("precision", "kernels"), [("bf16", 2), ("fp32", 0)])
+def test_the_kernel_of_mask_and_softmax_takes_half_precision_alone(precision: str, kernels: int) -> None:
+    example = Example(_Attending(), (torch.zeros(BATCH, TOKENS, WIDTH),), torch.mean, BATCH)
+    options = StepOptions(precision=precision, weights=precision, framework="megatron-deepspeed")
+    run = executed_fusion(trace(example, options)).graph
+    parts = Counter(call.settings["part"] for call in run.calls if call.name == FUSED)
+    assert parts["softmax"] == kernels  # forward and backward

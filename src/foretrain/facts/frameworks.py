@@ -29,8 +29,10 @@ class Framework:
     `recomputes_whole_blocks` is False where a checkpointed block stops as soon as it has what the backward
     pass needs, as `torch.utils.checkpoint` does. `sequence_parallel`: tensor parallelism divides operators
     between layers by tokens. `casts_fp8_weights_once`: FP8 copies of weights are made once per step, not for
-    every micro-batch; `fuses_fp8_casts`: norms and activations write their results in FP8. `host_factor` is
-    host time per launch over that of plain PyTorch. `attention` names its generation of attention kernels.
+    every micro-batch; `fuses_fp8_casts`: norms and activations write their results in FP8. `timed_host`: its
+    launches were timed and are slower than plain PyTorch's. `python_functions`: its layers are autograd
+    functions in Python, backward passes included. `waits_for_batches`: the host copies each micro-batch, or
+    its sizes, in a call that waits for the device. `attention` names its generation of attention kernels.
     """
 
     name: str
@@ -43,7 +45,9 @@ class Framework:
     sequence_parallel: bool
     casts_fp8_weights_once: bool
     fuses_fp8_casts: bool
-    host_factor: float
+    timed_host: bool
+    python_functions: bool
+    waits_for_batches: bool
     attention: str
     source: str
     note: str
@@ -78,7 +82,9 @@ def _framework(name: str, row: dict[str, Any]) -> Framework:
         sequence_parallel=row["sequence_parallel"],
         casts_fp8_weights_once=row["casts_fp8_weights_once"],
         fuses_fp8_casts=row["fuses_fp8_casts"],
-        host_factor=float(row["host_factor"]),
+        timed_host=row.get("timed_host", False),
+        python_functions=row.get("python_functions", False),
+        waits_for_batches=row.get("waits_for_batches", False),
         attention=row["attention"],
         source=row["source"],
         note=row.get("note", ""),
