@@ -149,8 +149,8 @@ def layout(run: ultrascale.NanotronRun) -> Asked:
         "master_weights": True,
         "gradients": "fp32",
         "optimizer": "adamw-fused",
-        "attention": "flash",
-        "framework": "pytorch",  # activations are not fused (nanotron/nn/activations.py)
+        "attention": "flash2",
+        "framework": "nanotron",
         "batch": run.micro_batch * run.micro_batches,
         "micro_batches": run.micro_batches,
         "seq_len": ultrascale.SEQ_LEN,

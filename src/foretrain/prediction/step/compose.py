@@ -9,7 +9,9 @@ all work of the device:
     step = max(timeline of device and exchanges of every micro-batch, Σ launches) + remaining exchanges
 
 In that case the waits of the device are distributed over its calls in proportion to their launch times. The
-stages of a pipeline wait for each other, so each pass of a stage takes at least its own launches.
+stages of a pipeline wait for each other, so each pass of a stage takes at least its own launches. So does
+each pass of a framework that copies every micro-batch to the device and waits for it: the host starts every
+forward pass with an idle device.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from foretrain.facts.frameworks import PLAIN, frameworks
 from foretrain.prediction.cost_models.priced_step import CallTimes
 from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.strategies.gradients import forward_end, optimizer_start
@@ -98,7 +101,7 @@ def compose(program: Program, times: CallTimes, exchange_seconds: ExchangeSecond
     """The step of a program without pipeline stages."""
     segments = _Segments(program, times, exchange_seconds)
     run, seconds = segments.step(program.micro_batches)
-    launching = per_step(times.host, program)
+    launching = _launched_seconds(program, times, exchange_seconds)
     computing = per_step(times.device, program)
     _, repeated = segments.step(program.micro_batches, exchanges=_EVERY)
     waiting = max(0.0, launching - repeated)
@@ -121,6 +124,15 @@ def compose(program: Program, times: CallTimes, exchange_seconds: ExchangeSecond
         waiting_seconds=waiting + prepared,
         stages=(program,),
     )
+
+
+def _launched_seconds(program: Program, times: CallTimes, exchange_seconds: ExchangeSeconds) -> float:
+    """The shortest step that the host allows."""
+    launching = per_step(times.host, program)
+    if not frameworks()[program.graph.settings.get("framework") or PLAIN].waits_for_batches:
+        return launching
+    each = passes(program, times, exchange_seconds)
+    return max(launching, program.micro_batches * (each.forward + each.backward) + each.optimizer)
 
 
 def passes(program: Program, times: CallTimes, exchange_seconds: ExchangeSeconds) -> Passes:

@@ -29,6 +29,7 @@ from foretrain.prediction.cost_models.priced_step import (
     PricedStep,
     call_times,
     computing_parts,
+    exchange_launch_seconds,
     launched_phases,
     modelled_share,
 )
@@ -39,7 +40,7 @@ from foretrain.prediction.strategies.catalogue import divided, replication
 from foretrain.prediction.strategies.gradients import optimizer_start
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.pipeline.pipeline import MemoryBudget, Pipeline, StageLayers
-from foretrain.prediction.strategies.program import Axis, Exchange, Program, group_along, neighbours
+from foretrain.prediction.strategies.program import Axis, Exchange, Program, When, group_along, neighbours
 from foretrain.prediction.strategies.sharded import with_sharded_optimizer
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.rules import unknown_names
@@ -134,8 +135,17 @@ def parallel_step(graph: Graph, layout: Layout, micro_batches: int, at: Environm
         )
     whole = replace(divided(graph, layout), micro_batches=micro_batches)
     step = at.model.priced(whole.graph, at.device)
-    times = replication(layout).call_times(call_times(step), whole, layout)
+    times = with_launched_exchanges(call_times(step), whole, step)
+    times = replication(layout).call_times(times, whole, layout)
     return composed_step(whole, step, _with_sharded_update(times, whole, layout, at), layout, at)
+
+
+def with_launched_exchanges(times: CallTimes, program: Program, step: PricedStep) -> CallTimes:
+    """Call times with the host time of starting the exchanges of divided layers, after their calls."""
+    host = times.host.copy()
+    started = [max(0, each.after) for each in program.exchanges if each.when is When.EVERY]
+    np.add.at(host, started, exchange_launch_seconds(step))
+    return CallTimes(times.device, host)
 
 
 def _with_sharded_update(times: CallTimes, program: Program, layout: Layout, at: Environment) -> CallTimes:
