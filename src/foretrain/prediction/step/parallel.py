@@ -34,7 +34,14 @@ from foretrain.prediction.cost_models.priced_step import (
     modelled_share,
 )
 from foretrain.prediction.cost_models.step_models import CostModel
-from foretrain.prediction.step.compose import ComposedStep, compose, exchange_count
+from foretrain.prediction.operators.products import has_static_products
+from foretrain.prediction.step.compose import (
+    NO_CONTENTION,
+    ComposedStep,
+    Contention,
+    compose,
+    exchange_count,
+)
 from foretrain.prediction.step.pipeline import compose_pipeline
 from foretrain.prediction.strategies.catalogue import divided, replication
 from foretrain.prediction.strategies.gradients import optimizer_start
@@ -43,6 +50,7 @@ from foretrain.prediction.strategies.pipeline.pipeline import MemoryBudget, Pipe
 from foretrain.prediction.strategies.program import Axis, Exchange, Program, When, group_along, neighbours
 from foretrain.prediction.strategies.sharded import with_sharded_optimizer
 from foretrain.workloads.graph import Graph
+from foretrain.workloads.ops import Kind
 from foretrain.workloads.rules import unknown_names
 
 EXPOSED = "exposed communication"
@@ -174,7 +182,7 @@ def composed_step(
         return costs(exchange).seconds + exchange.host_seconds
 
     if layout.pipeline == 1:
-        run = compose(strategy.replicate(whole, layout), times, seconds)
+        run = compose(strategy.replicate(whole, layout), times, seconds, contention_of(step, at.device))
         if layout.devices == 1 and whole.micro_batches == 1:
             run = replace(run, phases=launched_phases(step))
     else:
@@ -189,6 +197,7 @@ def composed_step(
             budget,
             pipeline,
             StageLayers(layout.stage_layers, layout.balances_stages),
+            contention_of(step, at.device),
         )
     traffic = tuple(_traffic(run.stages[run.busiest], costs, layout, at))
     return ParallelStep(
@@ -199,6 +208,22 @@ def composed_step(
         priced=step,
         notes=whole.notes,
     )
+
+
+def contention_of(step: PricedStep, device: Device) -> Contention:
+    """The contention of products and collectives for the multiprocessors of a device."""
+    if not has_static_products(device) or step.is_whole:
+        return NO_CONTENTION
+    listing = step.priced.listing
+    body = np.asarray(listing.calls) < optimizer_start(step.graph)
+    products = body & (listing.per_op(listing.works.where(_PRODUCTS).astype(float)) > 0)
+    if not products.any():
+        return NO_CONTENTION
+    seconds = float(step.priced.seconds[products].sum())
+    return Contention(seconds / float(step.priced.seconds[body].sum()), seconds / int(products.sum()))
+
+
+_PRODUCTS = frozenset({Kind.LINEAR, Kind.MATMUL})
 
 
 Costs = Callable[[Exchange], CollectiveCost]
