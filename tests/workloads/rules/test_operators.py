@@ -2,11 +2,14 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from tests.support.small_models import MODELS, graph
 
 from foretrain.facts.frameworks import frameworks
+from foretrain.prediction.operators.host import in_library
+from foretrain.prediction.operators.listing import listing_of
 from foretrain.workloads.example import Example
 from foretrain.workloads.graph import Graph, Phase
 from foretrain.workloads.ops import Direction, Kind, Work
@@ -181,3 +184,12 @@ def test_a_thread_resamples_one_position_of_all_samples_and_channels_unless_comp
     assert (eager.dims["loops"], eager.dims["positions"]) == (4 * 3, 14 * 10)
     (compiled,) = works(replace(traced, settings={**traced.settings, "compile": True}), Kind.RESAMPLE)
     assert "loops" not in compiled.dims
+
+
+def test_a_batch_norm_with_statistics_it_has_is_still_launched_by_a_library() -> None:
+    frozen = graph_of(workload_of(WorkloadRequest("resnet18", batch=2, forward_only=True)))
+    norms = [op.work for op in operators(frozen) if "batch_norm" in op.name]
+    assert norms and all(work.kind is Kind.ELEMENTWISE and work.dims["library"] for work in norms)
+    listing = listing_of(frozen)
+    named = np.array(["batch_norm" in op.name for op in listing.ops])
+    assert in_library(listing)[named].all()

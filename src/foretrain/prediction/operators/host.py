@@ -100,8 +100,9 @@ def of_layers(listing: Listing) -> Flags:
 
 
 def in_library(listing: Listing) -> Flags:
-    """Whether a library runs each operator."""
-    return np.isin(listing.kinds, [KINDS.index(kind) for kind in _IN_LIBRARIES])
+    """Whether a library runs each operator; also a batch norm that only scales and shifts."""
+    by_kind = np.isin(listing.kinds, [KINDS.index(kind) for kind in _IN_LIBRARIES])
+    return np.asarray(by_kind | (listing.per_op(listing.works.dim("library", 0)) > 0), bool)
 
 
 def host_model(device: Device) -> HostModel:

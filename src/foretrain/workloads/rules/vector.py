@@ -224,7 +224,8 @@ def _norm(site: Site) -> tuple[Work, ...]:
     else:
         length = site.elements // max(1, shape[1] if len(shape) > 1 else 1)
     if _is_frozen(site):
-        return _pointwise(site)
+        (work,) = _pointwise(site)
+        return (replace(work, dims={**work.dims, "library": 1}),)
     flop = 8.0 if "backward" in site.name else 5.0
     rows = site.elements // max(1, length)
     is_batch = int("batch_norm" in site.name)
