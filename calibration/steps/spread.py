@@ -6,7 +6,7 @@ Input are residuals of the transfer suite, whose sources were in no fit. With r 
               ln σ_i = Σ_k weight_k · feature_ik
 
 the likelihood of a Laplace distribution, convex in the weights. Rows of a source share its effect, so every
-source has one vote (w_i = 1 / rows). With a dozen votes few features can be told from chance: the pull is as
+source has one vote (w_i = 1 / rows). With a dozen votes few features stand out from chance: the pull is as
 strong as ten sources, and of weights tried from 0.5 to 20 it has the least interval score on sources left out
 (2.10 with 0.5 and votes by the root of rows, 1.74 now). What a GPU that was not measured adds cannot be seen
 with the only source on such GPUs left out: the prior is by how much wider residuals of single operators are

@@ -69,7 +69,7 @@ def _residuals(wider: float) -> list[Residual]:
     return residuals
 
 
-def test_a_fit_finds_that_many_devices_are_wider_as_far_as_ten_sources_can_tell() -> None:
+def test_a_fit_finds_that_many_devices_are_wider_as_far_as_ten_sources_show() -> None:
     """Pulled by 10 against five sources on many devices: between no difference and all of ln 6."""
     weights = [fit_spread(_residuals(wider)).weights["several devices"] for wider in (1.5, 3.0, 6.0)]
     assert 0 < weights[0] < weights[1] < weights[2] < math.log(6.0)
