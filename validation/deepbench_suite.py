@@ -37,8 +37,9 @@ def run(data: Path) -> SuiteReport:
     for gpu in measurements.devices:
         here, target = measurements.device_ids == gpu, device(gpu)
         works = measurements.table.rows(here)
-        predicted[UNSEEN][here] = MatrixModel(matrix.calibration().without(target)).seconds(works, target)
-        predicted[SHIPPED][here] = MatrixModel().seconds(works, target)
+        kernels = matrix.calibration().of_single_kernels()
+        predicted[UNSEEN][here] = MatrixModel(kernels.without(target)).seconds(works, target)
+        predicted[SHIPPED][here] = MatrixModel(kernels).seconds(works, target)
         predicted[ROOFLINE][here] = roofline_seconds(works, target)
     groups = measurements.device_ids.tolist()
     bounds = intervals(

@@ -138,6 +138,8 @@ def layout(run: ultrascale.NanotronRun) -> Asked:
     gathered = "sp=keep" if run.pipeline == 1 else "sp"  # nanotron reduces and scatters along the sequence
     divided = f"tp={run.tensor},{gathered}" if run.tensor > 1 else "tp=1"
     strategy = f"{divided},pp={run.pipeline},dp={run.data}"
+    if run.pipeline > 1:
+        strategy += f",layers={'+'.join(map(str, ultrascale.stage_layers(run)))}"
     settings = {
         "model": f"hf:{MODELS / f'nanotron-{run.model.lower()}.json'}",
         "on": ultrascale.HARDWARE + (f":{run.nodes}" if run.nodes > 1 else ""),
@@ -148,6 +150,7 @@ def layout(run: ultrascale.NanotronRun) -> Asked:
         "gradients": "fp32",
         "optimizer": "adamw-fused",
         "attention": "flash",
+        "framework": "pytorch",  # activations are not fused (nanotron/nn/activations.py)
         "batch": run.micro_batch * run.micro_batches,
         "micro_batches": run.micro_batches,
         "seq_len": ultrascale.SEQ_LEN,

@@ -1,4 +1,4 @@
-"""Matrix kernels: products (FP32, half precision, FP8) of five data sets, attention, recurrent layers.
+"""Matrix kernels: products (FP32, half precision, FP8) of five data sets, TF32, attention, recurrent layers.
 
 Every measurement is predicted twice: by a fit without its shape on any GPU, and by a fit without its GPU. A
 GPU left out is predicted from its sheet and published stream bandwidths: its share of peak follows from its
@@ -18,17 +18,20 @@ from calibration.kernels.products import Predictions
 from calibration.kernels.products_fit import least_seconds
 
 from calibration.datasets import deepbench, neusight
-from calibration.kernels import attention, products, recurrent
+from calibration.kernels import attention, products, recurrent, tf32
 from foretrain.facts.devices import device
 from foretrain.prediction.operators.listing import Floats
-from foretrain.prediction.operators.matrix import UNITS, MatrixModel
+from foretrain.prediction.operators.matrix import UNITS, MatrixModel, calibration
 from foretrain.prediction.operators.pricing import roofline_seconds
 from foretrain.workloads.ops import Direction
 from validation.report import Case, Metrics, SuiteReport, metrics
 
 SHAPE, GPU, ROOFLINE = "foretrain, shape unseen", "foretrain, GPU unseen", "roofline"
+SOURCE = "foretrain, source unseen"
 INSIDE = "foretrain, GPU and most shapes seen"
 _LONG = 16_384
+_LARGE_FLOP = 1e11
+"""A product of training: a batch of 8,192 tokens and a layer of 2,560 x 2,560."""
 _NOTES = (
     "NeuSight itself: 20-26 % on products of GPUs it was trained on, 14 % on its own unseen set. A roofline "
     "with three constants fitted on each GPU itself: BF16 12 % (H100), 17 % (B200), 22 % (A100), 34 % "
@@ -52,18 +55,21 @@ _NOTES = (
 def run(data: Path) -> SuiteReport:
     """Fit, leave out, compare."""
     groups: dict[str, list[Case]] = {}
+    judged: dict[str, list[Case]] = {}  # a part of the cases, or methods of its own
     known = products.corpus(data)
     for name in UNITS:
         by_shape = products.shape_unseen(known, name)
         by_device = products.device_unseen(known, name)
-        for case in _product_cases(by_shape, by_device):
-            groups.setdefault(case.name, []).append(case)
-            groups.setdefault(f"{case.name} on {case.group}", []).append(case)
+        cases = _product_cases(by_shape, by_device)
+        _add(groups, cases)
+        if name == "fp8":
+            _add(judged, _large(cases, by_shape))
     _add_attention(groups, data)
     layers = deepbench.read_recurrent(data)
     steps = recurrent.cross_validate(layers)
     _add(groups, _cases("recurrent", layers, steps.shape_unseen, steps.device_unseen))
-    by_set = {name: _by_method(group) for name, group in sorted(groups.items())}
+    _add(judged, [*_tf32_cases(data), *_source_cases(data)])
+    by_set = {name: _by_method(group) for name, group in sorted((groups | judged).items())}
     inside = _layer_cases(data)
     for name in sorted({case.name for case in inside}):
         chosen = [case for case in inside if case.name == name]
@@ -76,6 +82,50 @@ def _add(groups: dict[str, list[Case]], cases: Sequence[Case]) -> None:
     for case in cases:
         groups.setdefault(case.name, []).append(case)
         groups.setdefault(f"{case.name} on {case.group}", []).append(case)
+
+
+def _large(cases: Sequence[Case], parts: Sequence[Predictions]) -> list[Case]:
+    """Products of the size of training by themselves."""
+    flop = np.concatenate([part.sample.work.flop for part in parts])
+    chosen = [case for case, each in zip(cases, flop, strict=True) if each >= _LARGE_FLOP]
+    return [replace(case, name="FP8 products of 100 GFLOP and more") for case in chosen]
+
+
+def _tf32_cases(data: Path) -> list[Case]:
+    """KernelBench's convolutions in TF32, by a fit without the GPU's."""
+    measured = tf32.read(data)
+    predicted = tf32.device_unseen(measured, calibration().units["tensor"])
+    limit = np.zeros(len(measured))
+    for name in measured.devices:
+        here = measured.device_ids == name
+        limit[here] = roofline_seconds(measured.table.rows(here), device(name))
+    return [
+        _case(
+            "TF32 convolutions kernelbench",
+            str(measured.device_ids[row]),
+            measured.seconds[row],
+            {GPU: predicted[row], ROOFLINE: limit[row]},
+        )
+        for row in range(len(measured))
+    ]
+
+
+def _source_cases(data: Path) -> list[Case]:
+    """Attention by a fit without its source, where another source measured the same generation of kernel."""
+    cases = []
+    for part, predicted in attention.source_unseen(attention.corpus(data)):
+        measured = part.measurements
+        lengths = np.maximum(measured.table.dim("queries"), measured.table.dim("keys"))
+        for row, work in enumerate(measured.works):
+            direction = "forward" if work.direction is Direction.FORWARD else "backward"
+            by_method = {SOURCE: predicted[row]}
+            where = str(measured.device_ids[row])
+            name = f"attention {direction}, source left out"
+            cases.append(_case(name, where, measured.seconds[row], by_method))
+            if lengths[row] >= _LONG:
+                name = f"attention {direction} on 16k tokens and more, source left out"
+                cases.append(_case(name, where, measured.seconds[row], by_method))
+    return cases
 
 
 def _add_attention(groups: dict[str, list[Case]], data: Path) -> None:
@@ -98,7 +148,7 @@ def _add_attention(groups: dict[str, list[Case]], data: Path) -> None:
 
 
 def _by_method(cases: list[Case]) -> dict[str, Metrics]:
-    return {method: metrics(cases, method) for method in (SHAPE, GPU, ROOFLINE)}
+    return {method: metrics(cases, method) for method in cases[0].predicted}
 
 
 def _product_cases(by_shape: list[Predictions], by_device: list[Predictions]) -> list[Case]:

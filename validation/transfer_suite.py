@@ -11,13 +11,17 @@ import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
 
 from calibration.steps.spread import Residual, leave_source_out, write_residuals
+from calibration.steps.training_power import TimedStep, write_steps
+from calibration.steps.training_power import leave_source_out as leave_power_out
 
 from foretrain.estimates import Quantiles
+from foretrain.prediction.operators import matrix
 from foretrain.prediction.spread import KnowledgeClass, Spread
 from foretrain.probability import probability_within
 from validation.report import Case, Metrics, SuiteReport, Table, metrics
@@ -26,6 +30,7 @@ from validation.transfer.judging import SOURCES, SPLITS, by_set, by_trait, cases
 
 OURS, NAPKIN, ROOFLINE = "foretrain", "napkin", "roofline"
 RESIDUALS = Path(__file__).parents[1] / "build" / "transfer" / "residuals.csv"
+STEPS = RESIDUALS.with_name("steps.csv")
 SAMPLE, SAMPLES = 8, {"llm_foundry": 12, "lambda": 12, "timm": 18, "published": 12}
 """Cases of a source, evenly over its table; `python -m validation.transfer --sample 0` predicts all."""
 _PROCESSES = 2
@@ -63,6 +68,7 @@ def run(data: Path) -> SuiteReport:
     """Predict all sources; fit the spread without each."""
     with ProcessPoolExecutor(_PROCESSES) as pool:
         judged = [each for part in pool.map(partial(_judge_source, data=data), SOURCES) for each in part]
+    judged = _without_own_source(judged)
     timed = [each for each in judged if each.seconds and each.case.seconds and not _in_fit(each)]
     residuals = [residual_of(each) for each in timed]
     write_residuals(RESIDUALS, residuals)
@@ -82,6 +88,35 @@ def run(data: Path) -> SuiteReport:
         ),
         reliability=tuple(reliability.values()),
     )
+
+
+def _without_own_source(judged: Sequence[Judged]) -> list[Judged]:
+    """Each case as predicted with an energy of products in training that was fitted without its source."""
+    steps = [timed_step(each) for each in judged if each.seconds and each.case.seconds and not _in_fit(each)]
+    steps = [step for step in steps if step.product_seconds > 0]
+    write_steps(STEPS, steps)
+    known = matrix.calibration()
+    powers = leave_power_out(steps, known)
+    results = []
+    for each in judged:
+        if each.seconds and each.case.seconds and each.product_seconds and each.case.source in powers:
+            factor = timed_step(each).predicted(powers[each.case.source], known) / each.seconds.p50
+            bound = each.seconds
+            scaled = Quantiles(factor * bound.p10, factor * bound.p50, factor * bound.p90)
+            results.append(replace(each, seconds=scaled))
+        else:
+            results.append(each)
+    return results
+
+
+def timed_step(each: Judged) -> TimedStep:
+    """What the energy of products in training is fitted to."""
+    assert each.seconds is not None and each.case.seconds
+    unit = {"fp8": "fp8", "tf32": "tf32"}.get(each.case.precision, "tensor")
+    return TimedStep(
+        each.case.source, each.case.name, each.case.device.id, unit, each.case.seconds, each.seconds.p50,
+        each.product_seconds,
+    )  # fmt: skip
 
 
 def _judge_source(source: str, data: Path) -> list[Judged]:

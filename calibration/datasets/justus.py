@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from calibration.datasets.measurements import Measurements, measurements, rows
 from calibration.datasets.works import Convolution, product
 from foretrain.workloads.ops import Direction
@@ -19,6 +21,7 @@ SOURCE = "justus"
 CONVOLUTION_FILE = Path("justus/conv_fp32.csv.gz")
 DENSE_FILE = Path("justus/dense_fp32.csv.gz")
 _FORWARD_ONLY, _PLAIN_SGD = "0", "1"
+_FLOOR_QUANTILE = 0.01
 DEVICES: Mapping[str, str] = {
     "1080ti": "gtx1080ti",
     "K40": "k40",
@@ -95,3 +98,18 @@ def read_dense_training(data: Path) -> list[DenseStep]:
         for row in rows(data / DENSE_FILE)
         if row["optimizer"] == _PLAIN_SGD
     ]
+
+
+def dense_floors(data: Path) -> dict[str, tuple[float, float]]:
+    """Seconds of the shortest dense layers by device, forward only and as a training step with plain SGD."""
+    seconds: dict[tuple[str, str], list[float]] = {}
+    for row in rows(data / DENSE_FILE):
+        key = DEVICES[row["device"]], row["optimizer"]
+        seconds.setdefault(key, []).append(float(row["timeUsed_median"]) * 1e-3)
+    return {
+        name: (
+            float(np.quantile(seconds[name, _FORWARD_ONLY], _FLOOR_QUANTILE)),
+            float(np.quantile(seconds[name, _PLAIN_SGD], _FLOOR_QUANTILE)),
+        )
+        for name in sorted(DEVICES.values())
+    }

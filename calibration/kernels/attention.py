@@ -43,6 +43,8 @@ _PULL = 2.0
 """How hard kernels are drawn to typical constants: as four measurements off by an e-fold."""
 _VERSION_2 = frozenset({"flash_attention", "vllm_flash_attn", "vllm_flash_attn_fa2"})
 _VERSION_3 = frozenset({"fa3", "vllm_flash_attn_fa3"})
+_KIN = {"flash3": "cudnn", "cudnn": "flash3"}
+"""Kernels of the same kind: warps that load and warps that multiply, asynchronously."""
 _COMMON = np.log(np.array([15000.0, 1000.0, 0.87]))
 _TYPICAL = np.log(np.array([0.6, 0.5, 0.95, 0.85, 5.0, 100.0]))
 DEFAULTS = {"9.0": "cudnn", "10.0": "cudnn", "10.3": "cudnn", "other": "flash2"}
@@ -84,7 +86,8 @@ class AttentionFit:
         """The constants of a kernel: its own, else those of the nearest compute capability, or generation."""
         generation, capability, is_eight_bit = key
         same = {each: kernel for each, kernel in self.kernels.items() if each[0] == generation}
-        pool = same or {each: kernel for each, kernel in self.kernels.items() if not each[2]}
+        kin = {each: kernel for each, kernel in self.kernels.items() if each[0] == _KIN.get(generation)}
+        pool = same or kin or {each: kernel for each, kernel in self.kernels.items() if not each[2]}
         nearest = min(
             pool, key=lambda each: (each[2] != is_eight_bit, abs(float(each[1]) - float(capability)))
         )
@@ -169,6 +172,19 @@ def cross_validate(parts: Sequence[Part]) -> tuple[HeldOut, ...]:
         learned = fit([other for other in parts if other.measurements.devices[0] != own])
         by_device.append(learned.seconds(part))
     return tuple(HeldOut(shape, gpu) for shape, gpu in zip(by_shape, by_device, strict=True))
+
+
+def source_unseen(parts: Sequence[Part]) -> list[tuple[Part, Floats]]:
+    """Predictions by fits without the source, of parts whose generation another source measured too."""
+    results = []
+    for source in sorted({part.measurements.source for part in parts}):
+        others = [part for part in parts if part.measurements.source != source]
+        generations = {part.generation for part in others}
+        mine = [p for p in parts if p.measurements.source == source and p.generation in generations]
+        if mine:
+            learned = fit(others)
+            results += [(part, learned.seconds(part)) for part in mine]
+    return results
 
 
 def _rows(part: Part, keep: Flags) -> Part:

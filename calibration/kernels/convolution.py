@@ -4,8 +4,14 @@ Times of one device in two data sets may differ by the age of their libraries, s
 share of peak while fitting; the device's share is their mean. Fits are in log space, shares and constants
 shrunk to plain starting values. Errors are those on held-out shapes and on held-out GPU families.
 
+Kepler is in neither data set. Its share is that at which the convolutions Justus timed on a K40 and a K80 are
+as much slower than their price as on the GPUs that are: cuDNN has no Winograd kernels for it, and its 192
+lanes a multiprocessor are hard to feed. It stands for Kepler alone, not for generations without measurements.
+
 AMD's libraries have constants of their own, fitted to MIOpen's dense convolutions over two axes and to
-DeepBench's AMD devices, and a share of peak for FP32 and one for half precision: other kernels run them.
+DeepBench's AMD devices, and a share of peak for FP32 and one for half precision: other kernels run them. In
+half precision MIOpen has kernels that want channels-last and are preceded and followed by transposes, and
+slower ones that read channels-first: whichever is faster.
 """
 
 from __future__ import annotations
@@ -18,7 +24,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.datasets import aiconfigurator, amd_kernels, deepbench, kernelbench_layers, neusight
+from calibration.datasets import (
+    aiconfigurator,
+    amd_kernels,
+    deepbench,
+    justus,
+    kernelbench_layers,
+    neusight,
+)
 from calibration.datasets.measurements import Measurements
 from calibration.files import HeldOut, data_used
 from calibration.kernels.harness import observed
@@ -50,6 +63,8 @@ _HARNESS_SHARE = 0.001
 """The quantile of NeuSight's convolution times taken for its harness floor."""
 _BEFORE_KERNEL = 0.9
 """How much of that floor passes before the kernel: set-up of descriptors and workspace; fits end near 1."""
+_MIOPEN_TRANSPOSES = 3.0
+"""Of input, weights and output: ROCm/MIOpen, conv_asm_implicit_gemm_gtc_*_nhwc.cpp, if channels-first."""
 _N = len(TILES)
 _START = np.array(
     [
@@ -58,6 +73,9 @@ _START = np.array(
     ]
 )
 FOLDS = 3
+_ALONE_FLOOR, _ABOVE_FLOOR = 0.005, 3.0
+"""The quantile of Justus' times taken for its harness floor; prices that many floors long are compared."""
+_OLDER = "kepler"
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +142,9 @@ def samples(measurements: Measurements) -> tuple[Sample, ...]:
     return tuple(split)
 
 
-def fit(parts: Sequence[Sample], start_cycles: float, most: int = 300) -> ConvolutionFit:
+def fit(
+    parts: Sequence[Sample], start_cycles: float, most: int = 300, is_miopen: bool = False
+) -> ConvolutionFit:
     """Constants and shares from at most `most` works of each sample."""
     generator = np.random.default_rng(0)
     picked = [
@@ -135,7 +155,7 @@ def fit(parts: Sequence[Sample], start_cycles: float, most: int = 300) -> Convol
 
     def at(x: Floats) -> ConvolutionFit:
         shares = dict(zip(keys, _sigmoid(x[len(_START) :]).tolist(), strict=True))
-        return ConvolutionFit(_constants(x[: len(_START)], start_cycles), shares)
+        return ConvolutionFit(_constants(x[: len(_START)], start_cycles, is_miopen), shares)
 
     def residuals(x: Floats) -> Floats:
         learned = at(x)
@@ -150,7 +170,12 @@ def _sigmoid(x: Floats) -> Floats:
     return 1 / (1 + np.exp(-x))
 
 
-def _constants(x: Floats, start_cycles: float) -> ConvolutionConstants:
+def _constants(x: Floats, start_cycles: float, is_miopen: bool) -> ConvolutionConstants:
+    """The constants of a point of the search.
+
+    With MIOpen a unit has shares of its own, so that an efficiency of tensor cores would be the same number
+    twice; its place is taken by that of kernels which need no conversion.
+    """
     bounded, positive = _sigmoid(x).tolist(), np.exp(np.minimum(x, 50)).tolist()
     return ConvolutionConstants(
         start_cycles=start_cycles,
@@ -162,12 +187,14 @@ def _constants(x: Floats, start_cycles: float) -> ConvolutionConstants:
         wave_rounding=bounded[_N + 4],
         direction_efficiency=(1.0, bounded[_N + 5], bounded[_N + 6]),
         least_split=positive[_N + 7],
-        tensor_efficiency=bounded[_N + 8],
+        tensor_efficiency=1.0 if is_miopen else bounded[_N + 8],
         tensor_k_start=positive[_N + 9],
         strided_gradient=bounded[_N + 10],
         conversion=2 * bounded[_N + 11],
         depthwise_share=DEPTHWISE_SHARE,
         depthwise_flop_per_cycle=_LIKELY_DEPTHWISE,
+        conversion_launches=_MIOPEN_TRANSPOSES if is_miopen else 0.0,
+        direct=bounded[_N + 8] if is_miopen else 0.0,
     )
 
 
@@ -185,7 +212,7 @@ def read(data: Path) -> tuple[Measurements, ...]:
     return neusight.read_convolutions(data), trained.where(asked)
 
 
-def _depthwise_rate(measured: Measurements) -> float:
+def depthwise_rate(measured: Measurements) -> float:
     """FLOP a cycle and SM of long depthwise convolutions on FP32 lanes, the median over rows."""
     rates = []
     for part in samples(measured):
@@ -233,7 +260,7 @@ def fit_amd(known: AmdData) -> dict[str, ConvolutionFit]:
     named = [
         replace(part, source=f"{unit} {part.source}") for unit, parts in known.units.items() for part in parts
     ]
-    learned = fit(named, known.start_cycles, most=400)
+    learned = fit(named, known.start_cycles, most=400, is_miopen=True)
     return {
         unit: ConvolutionFit(
             learned.constants,
@@ -294,6 +321,30 @@ def cross_validate(data_sets: Sequence[Measurements], start_cycles: float) -> tu
     return tuple(held_out)
 
 
+def older_shares(data: Path, learned: ConvolutionFit) -> dict[str, float]:
+    """The shares of Kepler's boards, from layers timed on them and on GPUs of the fit in one harness."""
+    timed = justus.read_convolutions(data)
+    fitted = {row.device_id: row.share for row in learned.by_device()}
+
+    def slowness(name: str, share: float) -> float:
+        here = timed.device_ids == name
+        seconds, work = timed.seconds[here], lower(timed.table.rows(here), device(name))
+        known = ConvolutionFit(learned.constants, {(timed.source, name): share})
+        price = known.shown(Sample(timed.source, device(name), work, seconds, 0.0))
+        floor = float(np.quantile(seconds, _ALONE_FLOOR))
+        long = price > _ABOVE_FLOOR * floor
+        return float(np.median((seconds - floor)[long] / price[long]))
+
+    usual = np.median([slowness(name, fitted[name]) for name in timed.devices if name in fitted])
+    shares = {}
+    for name in timed.devices:
+        if device(name).generation == _OLDER:
+            tried = np.linspace(0.1, 1.0, 91)
+            slow = [slowness(name, share) for share in tried.tolist()]
+            shares[name] = float(np.interp(usual, slow, tried))
+    return shares
+
+
 def _keep(part: Sample, chosen: np.ndarray[Any, Any]) -> Sample:
     return part.at(np.flatnonzero(chosen))
 
@@ -307,13 +358,13 @@ def calibrate(data: Path) -> Mapping[str, Any]:
     seconds = np.concatenate([one.seconds for one in data_sets])
     amd = fit_amd(read_amd(data))
     depthwise = {
-        "nvidia": _depthwise_rate(kernelbench_layers.read_convolutions(data)),
-        "amd": _depthwise_rate(amd_kernels.read_convolutions(data)),
+        "nvidia": depthwise_rate(kernelbench_layers.read_convolutions(data)),
+        "amd": depthwise_rate(amd_kernels.read_convolutions(data)),
     }
     amd_constants = replace(amd["lanes"].constants, depthwise_flop_per_cycle=depthwise["amd"])
     return {
         "model": "convolution",
-        "data": data_used((*data_sets, amd_kernels.read_convolutions(data))),
+        "data": data_used((*data_sets, amd_kernels.read_convolutions(data), justus.read_convolutions(data))),
         "assumed": [
             "depthwise_share: no public measurement of depthwise kernels in half precision was found"
         ],
@@ -335,5 +386,6 @@ def calibrate(data: Path) -> Mapping[str, Any]:
         "share_of_peak": {
             row.device_id: row.share for row in (*learned.by_device(), *amd["lanes"].by_device())
         },
+        "older_share_of_peak": older_shares(data, learned),
         "tensor_share_of_peak": {row.device_id: row.share for row in amd["tensor"].by_device()},
     }

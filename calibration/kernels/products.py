@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -23,14 +24,13 @@ from calibration.kernels.products_fit import (
     samples,
     thinned,
 )
-from foretrain.facts.devices import Device, devices
+from foretrain.facts.devices import Device
 from foretrain.prediction.operators import streaming
 from foretrain.prediction.operators.corrections import FILE as TREES_FILE
 from foretrain.prediction.operators.corrections import Forest, apply, key
 from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.operators.matrix import FILE as FILE
-from foretrain.prediction.operators.matrix import UNITS, Calibration, Unit, calibration
-from foretrain.prediction.operators.products import burst_energy
+from foretrain.prediction.operators.matrix import UNITS, Calibration, calibration
 
 FOLDS = 3
 _JUDGED_ROWS = 2500
@@ -228,7 +228,7 @@ def calibrate(data: Path) -> Mapping[str, Any]:
         "residuals_of": "measured / predicted; seen: by shape, unseen: by family of GPU left out",
         "residuals": {"seen": _spread(seen), "unseen": _spread(unseen)},
         "tf32": tf32.calibrate(data, learned["tensor"].unit),
-        "bursts": bursts({name: fitted.unit for name, fitted in learned.items()}),
+        "training": _training(),
         "casts_in_fp8_times": {name: asdict(cast) for name, cast in learned["fp8"].casts.items()},
         "units": {
             name: {
@@ -243,28 +243,10 @@ def calibrate(data: Path) -> Mapping[str, Any]:
     }
 
 
-SUSTAINED, BURST = "h100-sxm", "h200-sxm"
-"""Boards of the same silicon and power, measured at work (vidur) and in short bursts (aiconfigurator)."""
-IN_BURSTS = ("b200", "h200-sxm", "l40s")
-"""Devices that only aiconfigurator measured."""
-
-
-def bursts(units: Mapping[str, Unit]) -> dict[str, dict[str, Any]]:
-    """The devices of each unit that were measured in bursts only, and the energy that limits them at work.
-
-    The energy of a half-precision FLOP is that of Hopper; Ada and Blackwell are made in the same family of
-    processes (TSMC 4N, 4NP). A FLOP in FP8 has half of it, since a device has twice the peak at its power.
-    """
-    shares, board = units["tensor"].shares, devices()[BURST]
-    energy = burst_energy(shares[BURST], shares[SUSTAINED], board, "tensor")
-    joules = {"lanes": 0.0, "tensor": energy, "fp8": energy / 2}
-    return {
-        name: {
-            "joules_per_flop": joules[name],
-            "devices": [each for each in IN_BURSTS if name != "lanes" and each in unit.shares],
-        }
-        for name, unit in units.items()
-    }
+def _training() -> dict[str, Any]:
+    """The energy of a FLOP in training, as shipped: `calibration.steps.training_power` fits it to steps."""
+    shipped: dict[str, Any] = json.loads((folder() / FILE).read_text(encoding="utf-8"))["training"]
+    return shipped
 
 
 def _write_trees(known: Corpus, learned: Mapping[str, ProductFit]) -> None:

@@ -43,8 +43,10 @@ _KIN_WEIGHT = 0.3
 BEFORE_KERNEL = 0.75
 """How much of the host's dispatch is over before the kernel starts: what fits NeuSight's products best."""
 _SHORTEST = 0.005
-_COUNT = len(TILES)
-_START = np.concatenate([np.full(2 * _COUNT, -0.15), [np.log(30.0), 1.0, np.log(256.0), np.log(48.0)]])
+_TILES_OF = {"nvidia": len(TILES), "amd": len(TILES) + 1}
+_CACHE_OF = {"nvidia": 48.0, "amd": 64.0}
+"""Cache bytes a cycle of one SM to start from: a second-level cache of AMD delivers 2,048 a cycle to 32 to 38
+compute units ("AMD CDNA 3 architecture", white paper)."""
 _DECLINE = 0.12
 """Energy of a FLOP saved per year, to start from: about half in six years."""
 _IMMATURE = frozenset({"maxwell", "gcn5"})
@@ -222,13 +224,20 @@ def least_seconds(part: Sample) -> Floats:
     return np.asarray(np.maximum(work.flop / work.peak, work.bytes / bandwidth))
 
 
+def _start(vendor: str) -> Floats:
+    """The free numbers of the constants to start from: the efficiencies of tiles twice, then the others."""
+    others = [np.log(30.0), 1.0, np.log(256.0), np.log(_CACHE_OF[vendor])]
+    return np.concatenate([np.full(2 * _TILES_OF[vendor], -0.15), others])
+
+
 def constants(x: Floats, start_cycles: float) -> ProductConstants:
     """Constants from the free numbers of the fit."""
-    k_start, rounding, split, cache = x[2 * _COUNT : 2 * _COUNT + 4].tolist()
+    count = (len(x) - 4) // 2
+    k_start, rounding, split, cache = x[-4:].tolist()
     return ProductConstants(
         start_cycles=start_cycles,
-        tile_efficiency=tuple(np.minimum(1.0, np.exp(x[:_COUNT])).tolist()),
-        plain_efficiency=tuple(np.minimum(1.0, np.exp(x[_COUNT : 2 * _COUNT])).tolist()),
+        tile_efficiency=tuple(np.minimum(1.0, np.exp(x[:count])).tolist()),
+        plain_efficiency=tuple(np.minimum(1.0, np.exp(x[count : 2 * count])).tolist()),
         k_start=float(np.exp(k_start)),
         wave_rounding=float(1 / (1 + np.exp(-rounding))),
         least_split=float(np.exp(split)),
@@ -295,7 +304,8 @@ def _fit_vendor(parts: Sequence[Sample], start_cycles: float, unit: str) -> _Ven
     key_of = [part.share_key if part.unit == unit else f"{part.unit}:{part.share_key}" for part in kept]
     keys = sorted(set(key_of))
     casting = sorted({part.device.id for part in kept if part.harness.casts})
-    first, second = len(_START), len(_START) + len(keys)
+    likely = _start(kept[0].device.vendor)
+    first, second = len(likely), len(likely) + len(keys)
 
     def at(x: Floats) -> _VendorFit:
         pairs = np.exp(x[second:]).reshape(-1, 2).tolist()
@@ -315,11 +325,11 @@ def _fit_vendor(parts: Sequence[Sample], start_cycles: float, unit: str) -> _Ven
                 1.0 if part.unit == unit else _KIN_WEIGHT
             )
             off.append((np.log(predicted) - np.log(part.seconds)) * weight)
-        held = [_PULL * (x[:first] - _START), _SHARE_PULL * (x[first:second] - _LIKELY_SHARE)]
+        held = [_PULL * (x[:first] - likely), _SHARE_PULL * (x[first:second] - _LIKELY_SHARE)]
         return np.concatenate([*off, *held, _PULL * (x[second:] - start[second:])])
 
     start = np.concatenate(
-        [_START, np.full(len(keys), _LIKELY_SHARE), np.tile(np.log(_LIKELY_CAST), len(casting))]
+        [likely, np.full(len(keys), _LIKELY_SHARE), np.tile(np.log(_LIKELY_CAST), len(casting))]
     )
     with np.errstate(divide="ignore", invalid="ignore"):  # a step too far, which the search takes back
         return at(minimise(residuals, start, evaluations=20))

@@ -45,17 +45,34 @@ def predict(measured: Measurements, tensor: Unit, flop_per_cycle: float) -> Floa
     for name in measured.devices:
         here, target = measured.device_ids == name, device(name)
         work = convolution.lower(measured.table.rows(here), target)
-        share = tensor.share(target) * known.over_products("tensor", tensor)
+        share = tensor.share(target) * known.over_products("tensor", tensor.share)
         shares = np.full(len(work), share * tf32_reach(target, flop_per_cycle))
         bandwidth = streaming.calibration().share(target)
         times = convolution.convolution_seconds(work, target, known.constants, shares, bandwidth)
+        times = np.minimum(times, convolution.on_lanes_seconds(measured.table.rows(here), target))
         seconds[here] = np.maximum(times, convolution.least_seconds(work, target))
     return seconds
 
 
+def device_unseen(measured: Measurements, tensor: Unit) -> Floats:
+    """Seconds of the convolutions as predicted without those of the same device, and its products."""
+    seconds = np.zeros(len(measured))
+    for name in measured.devices:
+        here, target = measured.device_ids == name, device(name)
+        reach = _fit(measured.where(~here), tensor)["flop_per_cycle"]
+        seconds[here] = predict(measured.where(here), tensor.without(target), reach)
+    return seconds
+
+
 def calibrate(data: Path, tensor: Unit) -> Mapping[str, Any]:
-    """The FLOP a cycle with the smallest mean error, a parabola through the best three of a grid."""
+    """The FLOP a cycle with the smallest mean error, and of what."""
     measured = read(data)
+    used = {name: int((measured.device_ids == name).sum()) for name in measured.devices}
+    return {**_fit(measured, tensor), "data": used}
+
+
+def _fit(measured: Measurements, tensor: Unit) -> dict[str, float]:
+    """The FLOP a cycle with the smallest mean error, a parabola through the best three of a grid."""
     off = np.array(
         [
             float(np.mean(np.abs(np.log(predict(measured, tensor, float(x)) / measured.seconds))))
@@ -69,5 +86,4 @@ def calibrate(data: Path, tensor: Unit) -> Mapping[str, Any]:
     return {
         "flop_per_cycle": float(_TRIED[best] * np.exp(np.clip(shift, -step, step))),
         "mean_absolute_log_error": float(middle),
-        "data": {name: int((measured.device_ids == name).sum()) for name in measured.devices},
     }

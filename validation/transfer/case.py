@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -21,6 +22,7 @@ from foretrain.prediction.scenario import Scenario
 from foretrain.prediction.spread import StepTraits
 from foretrain.serving import verbs
 from foretrain.serving.requests import PredictRequest, request_from
+from foretrain.workloads.ops import Kind
 from foretrain.workloads.readers import ModelSource
 
 NAPKIN_SHARE, NAPKIN_CHECKPOINTED_SHARE = 0.40, 0.35
@@ -38,8 +40,10 @@ class TransferCase:
 
     `settings` are keywords of `foretrain.predict`; `model` is given where no name of the command line stands
     for it. `seconds` and `memory_bytes` are as measured, `parts_held` names what the measured memory has of
-    the context and the allocator's rest. `parameters` are those a token passes, `tokens` those of a step of
-    all devices: without them the napkin counts the FLOP of the graph. `sets` are the groups with a target.
+    the context, communicators and the allocator's rest, `is_first_stage` that it is of the first stage of a
+    pipeline (compared where that is the fullest). `parameters` are those a token passes, `tokens` those of a
+    step of all devices: without them the napkin counts the FLOP of the graph. `sets` are the groups with a
+    target.
     """
 
     source: str
@@ -54,6 +58,7 @@ class TransferCase:
     tokens: float | None = None
     model: ModelSource | None = None
     parts_held: frozenset[str] = field(default_factory=frozenset)
+    is_first_stage: bool = False
 
     @property
     def device(self) -> Device:
@@ -106,13 +111,15 @@ class TransferCase:
 
 @dataclass(frozen=True)
 class Judged:
-    """What was predicted of a case. `refusal` says why there is no answer."""
+    """What was predicted of a case. `product_seconds` of it are matrix products on tensor cores; `refusal`
+    says why there is no answer."""
 
     case: TransferCase
     seconds: Quantiles | None = None
     roofline_seconds: float | None = None
     napkin_seconds: float | None = None
     memory: Quantiles | None = None
+    product_seconds: float = 0.0
     traits: StepTraits | None = None
     refusal: str = ""
 
@@ -156,6 +163,7 @@ def judge(case: TransferCase, with_roofline: bool = True) -> Judged:
         roofline_seconds=bound.step.seconds.p50 if isinstance(bound, JobPrediction) else None,
         napkin_seconds=napkin_seconds(case, answer),
         memory=_held(case, answer),
+        product_seconds=_product_seconds(case, answer),
         traits=_traits(case, answer),
     )
 
@@ -172,6 +180,14 @@ def _traits(case: TransferCase, answer: JobPrediction) -> StepTraits:
         case.is_forward,
         min(1.0, step.waiting_for_launches_seconds / step.seconds.p50),
     )
+
+
+def _product_seconds(case: TransferCase, answer: JobPrediction) -> float:
+    """Seconds of the step in matrix products on tensor cores."""
+    if case.precision == "fp32":
+        return 0.0
+    kinds = tuple(f" {kind}" for kind in (Kind.LINEAR, Kind.MATMUL))
+    return math.fsum(part.seconds for part in answer.step.parts if part.name.endswith(kinds))
 
 
 def ask(case: TransferCase, **more: Any) -> JobPrediction | Infeasible:
@@ -209,9 +225,12 @@ def napkin_seconds(case: TransferCase, answer: JobPrediction) -> float:
     return flop / (peak * (NAPKIN_CHECKPOINTED_SHARE if checkpointed else NAPKIN_SHARE))
 
 
-def _held(case: TransferCase, answer: JobPrediction) -> Quantiles:
+def _held(case: TransferCase, answer: JobPrediction) -> Quantiles | None:
     """Memory of the fullest device without what the source did not count."""
-    uncounted = {str(MemoryPart.CONTEXT), str(MemoryPart.FRAGMENTATION)} - case.parts_held
+    if case.is_first_stage and answer.parallelism.fullest_stage:
+        return None
+    outside = (MemoryPart.CONTEXT, MemoryPart.COMMUNICATORS, MemoryPart.FRAGMENTATION)
+    uncounted = set(map(str, outside)) - case.parts_held
     less = sum(part.bytes for part in answer.memory.parts if part.name in uncounted)
     held = answer.memory.bytes
     return Quantiles(*(max(0.0, each - less) for each in (held.p10, held.p50, held.p90)))

@@ -30,7 +30,11 @@ class Framework:
     pass needs, as `torch.utils.checkpoint` does. `sequence_parallel`: tensor parallelism divides operators
     between layers by tokens. `casts_fp8_weights_once`: FP8 copies of weights are made once per step, not for
     every micro-batch; `fuses_fp8_casts`: norms and activations write their results in FP8. `host_factor` is
-    host time per launch over that of plain PyTorch. `attention` names its generation of attention kernels.
+    host time per launch over that of plain PyTorch. `copies_input_in_step`: inputs that no loader prefetches
+    are copied to the device within the step. `filter_passes`: the bytes moved, in sizes of the filter, to
+    bring it into the library's layout for each dense convolution and gradient. `communicators_per_axis` are
+    the NCCL communicators it makes for every axis of a layout. `attention` is its default of that option,
+    "" as PyTorch.
     """
 
     name: str
@@ -44,7 +48,10 @@ class Framework:
     casts_fp8_weights_once: bool
     fuses_fp8_casts: bool
     host_factor: float
+    copies_input_in_step: bool
+    filter_passes: float
     attention: str
+    communicators_per_axis: int
     source: str
     note: str
 
@@ -79,7 +86,10 @@ def _framework(name: str, row: dict[str, Any]) -> Framework:
         casts_fp8_weights_once=row["casts_fp8_weights_once"],
         fuses_fp8_casts=row["fuses_fp8_casts"],
         host_factor=float(row["host_factor"]),
+        copies_input_in_step=row.get("copies_input_in_step", False),
+        filter_passes=float(row.get("filter_passes", 0.0)),
         attention=row["attention"],
+        communicators_per_axis=row.get("communicators_per_axis", 1),
         source=row["source"],
         note=row.get("note", ""),
     )

@@ -68,8 +68,8 @@ class Evaluation:
         """The stage whose devices need most memory, and what they need."""
         if self.known_memory is not None:
             return 0, self.known_memory
-        run, device = self.step.run, self.context.environment.device
-        return fullest_stage(run.stages, run.in_flight, self.configuration.layout, device)
+        run, at = self.step.run, self.context.environment
+        return fullest_stage(run.stages, run.in_flight, self.configuration.layout, at.device, at.network)
 
     @property
     def memory(self) -> MemoryEstimate:
@@ -80,9 +80,9 @@ class Evaluation:
     def out_of_memory_probability(self) -> float:
         """The probability that the fullest device runs out of memory."""
         run, stage = self.step.run, self.fullest[0]
-        options = memory_options(run.stages[stage], run.in_flight[stage], self.configuration.layout)
-        device = self.context.environment.device
-        return out_of_memory_probability(self.memory, run.stages[stage].graph, device, options)
+        at, layout = self.context.environment, self.configuration.layout
+        options = memory_options(run.stages[stage], run.in_flight[stage], layout, at.network)
+        return out_of_memory_probability(self.memory, run.stages[stage].graph, at.device, options)
 
     @property
     def throughput(self) -> Throughput:

@@ -315,7 +315,7 @@ def _largest_batch(now: Evaluation) -> int:
         return configuration.batch if now.memory.fits else 0
     layout, device = configuration.layout, context.environment.device
     rounds = configuration.micro_batches
-    options = memory_options(now.step.run.stages[0], 1.0, layout)
+    options = memory_options(now.step.run.stages[0], 1.0, layout, context.environment.network)
     is_divided = layout.model_degree * layout.expert > 1
 
     def memory_at(size: int) -> MemoryEstimate:

@@ -102,8 +102,11 @@ def _graph_of(entry: _Entry) -> Graph:
         twin = in_bf16(entry.workload)
         return in_fp16(_graph_of(_Entry(_key(twin, "graph"), twin)))
     if entry.workload.options.attention in ATTENTION_KERNELS:
-        twin = with_torch_attention(entry.workload)
-        return with_attention_kernel(_graph_of(_Entry(_key(twin, "graph"), twin)), entry.workload)
+        for twin in _torch_twins(entry.workload):
+            graph = _graph_of(_Entry(_key(twin, "graph"), twin))
+            if _has_fused_attention(graph):
+                break
+        return with_attention_kernel(graph, entry.workload)
     cached = cache.find(entry.key)
     if isinstance(cached, Graph):
         return cached
@@ -157,7 +160,10 @@ def record_family(workload: Workload, seq_lens: tuple[int, int] | None = None) -
         twin = record_family(in_bf16(workload), seq_lens)
         return None if twin is None else _family_in_fp16(twin)
     if workload.options.attention in ATTENTION_KERNELS:
-        twin = record_family(with_torch_attention(workload), seq_lens)
+        for each in _torch_twins(workload):
+            twin = record_family(each, seq_lens)
+            if twin is None or _has_fused_attention(twin.graph):
+                break
         return None if twin is None else replace(twin, graph=with_attention_kernel(twin.graph, workload))
     axes = (Axis("batch", *BATCHES), *((Axis("seq_len", *seq_lens),) if seq_lens else ()))
     entry = _key(workload, "family", seq_lens)
@@ -212,6 +218,17 @@ def with_torch_attention(workload: Workload) -> Workload:
         sizes=replace(workload.sizes, attention="sdpa"),
         options=replace(workload.options, attention="sdpa"),
     )
+
+
+def _torch_twins(workload: Workload) -> tuple[Workload, Workload]:
+    """A workload with PyTorch's attention, and with a fused one for models that have only eager attention
+    there (sinks, capped scores) though other libraries have kernels for them."""
+    twin = with_torch_attention(workload)
+    return twin, replace(twin, sizes=replace(twin.sizes, attention="flash"))
+
+
+def _has_fused_attention(graph: Graph) -> bool:
+    return any(call.name == "foretrain.attention" for call in graph.calls)
 
 
 def with_attention_kernel(graph: Graph, workload: Workload) -> Graph:

@@ -25,7 +25,7 @@ def test_states_its_format_software_and_data(name: str) -> None:
     assert stored["format"] == 1
     assert {"python", "numpy"} <= stored["software"].keys()
     for data in stored["data"]:
-        assert data["source"] in {"neusight", "deepbench", "miopen"}
+        assert data["source"] in {"neusight", "deepbench", "miopen", "justus"}
         assert all(count > 100 for count in data["measurements"].values())
         assert all(device_id in devices() for device_id in data["measurements"])
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.support.plain_devices import doubled, plain_device
 
 from foretrain.facts.devices import Device, device, devices
+from foretrain.prediction.operators import streaming
 from foretrain.prediction.operators.bandwidth import DeviceShare
 from foretrain.prediction.operators.convolution import (
     TILES,
@@ -22,6 +23,7 @@ from foretrain.prediction.operators.convolution import (
     convolution_seconds,
     least_seconds,
     lower,
+    on_lanes_seconds,
     share_by_rate,
 )
 from foretrain.prediction.operators.listing import table
@@ -114,6 +116,32 @@ def test_tensor_cores_convert_the_layout_of_what_is_not_channels_last() -> None:
     one_pass = (work.read_bytes + work.write_bytes) * len(TILES) ** (-1 / 8)
     assert seconds(last, device) == pytest.approx(one_pass)
     assert seconds(work, device) == pytest.approx(2 * one_pass)
+
+
+def test_miopen_converts_in_kernels_of_their_own_or_takes_slower_ones_that_need_not() -> None:
+    """A product in one tile, on a device where a kernel takes as long to start as the product takes."""
+    work = Convolution(128, 104, 128, (1, 1), (1, 1)).work(Direction.FORWARD, "float16")
+    last = replace(work, dims={**work.dims, "channels_last": 1})
+    target = plain_device(bytes_per_second=1e30)
+    whole = replace(IDEAL, tile_efficiency=(1.0,) + (1e-6,) * (len(TILES) - 1), conversion=0.0)
+    one = seconds(last, target, whole)
+    start = one * target.sheet.number("boost_clock_hertz")
+    miopen = replace(whole, start_cycles=start, conversion_launches=3.0, direct=0.5)
+    assert seconds(last, target, miopen) == pytest.approx(2 * one)
+    # Converted: four starts and the product, five in all. As it is: one start, the product at half the rate.
+    assert seconds(work, target, miopen) == pytest.approx(3 * one, rel=0.01)
+    # At a quarter of the rate both take five, and a tie counts for the eighth root of two.
+    assert seconds(work, target, replace(miopen, direct=0.25)) == pytest.approx(5 * one * 2 ** (-1 / 8))
+
+
+def test_first_layers_in_tf32_run_on_the_lanes_of_boards_where_these_are_as_fast() -> None:
+    """Tensor cores pad three channels to eight; boards for games have no more FLOP/s there than in lanes."""
+    model, ampere, hopper = ConvolutionModel(), device("rtx3090ti"), device("h100-sxm")
+    stem, wide = (Convolution(16, channels, 64, (256, 256), (3, 3)) for channels in (3, 64))
+    for layer, target in ((stem, ampere), (wide, hopper)):
+        tf32 = table([layer.work(Direction.FORWARD, "tf32")])
+        lanes, priced = on_lanes_seconds(tf32, target)[0], model.seconds(tf32, target)[0]
+        assert priced == pytest.approx(lanes) if target is ampere else priced < 0.7 * lanes
 
 
 def test_winograd_serves_3x3_of_stride_1_in_fp32_only() -> None:
@@ -232,3 +260,26 @@ def test_a_measured_device_keeps_its_own_shares() -> None:
     shares = {row.device_id: row.share for row in known.shares}
     assert known.lane_share(by_id["t4"]) == known.tensor_share(by_id["t4"]) == shares["t4"]
     assert known.tensor_share(by_id["p100-pcie"]) != shares["p100-pcie"]
+
+
+def test_kepler_has_its_own_share_of_peak_and_no_other_generation_has_it() -> None:
+    known = calibration()
+    assert known.lane_share(device("k80")) == {row.device_id: row.share for row in known.older_shares}["k80"]
+    without = replace(known, older_shares=())
+    assert without.lane_share(device("k80")) > 2 * known.lane_share(device("k80"))
+    for name in ("m60", "v100-sxm2-16gb", "h100-sxm", "rtx4090"):
+        assert known.lane_share(device(name)) == without.lane_share(device(name))
+
+
+def test_a_bias_is_a_pass_over_the_result_unless_the_kernel_is_depthwise() -> None:
+    v100 = device("v100-sxm2-16gb")
+    bandwidth = v100.memory_bytes_per_second * streaming.calibration().share(v100)
+    start = calibration().constants.start_cycles / v100.sheet.number("boost_clock_hertz")
+    for groups, passes in ((1, 1), (32, 0)):
+        layer = Convolution(4, 32, 32, (8, 8), (3, 3), padding=(1, 1))
+        bare = layer.work(Direction.FORWARD)
+        bare = replace(bare, dims={**bare.dims, "groups": groups})
+        biased = replace(bare, dims={**bare.dims, "bias": 1})
+        without, with_bias = ConvolutionModel().seconds(table([bare, biased]), v100)
+        expected = passes * (start + 2 * 4 * (4 * 32 * 8 * 8) / bandwidth)
+        assert with_bias - without == pytest.approx(expected, abs=1e-12)

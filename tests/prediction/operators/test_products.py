@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -15,12 +16,13 @@ from foretrain.facts.devices import Device, device, devices, with_watts
 from foretrain.prediction.operators import corrections
 from foretrain.prediction.operators._base import Knowledge
 from foretrain.prediction.operators.listing import table
-from foretrain.prediction.operators.matrix import MatrixModel, calibration, modelled_seconds
+from foretrain.prediction.operators.matrix import MatrixModel, calibration, modelled_seconds, seconds_of
 from foretrain.prediction.operators.pricing import roofline_seconds
 from foretrain.prediction.operators.products import (
     TILES,
     PowerLimit,
     ProductConstants,
+    TrainingPower,
     headroom,
     product_seconds,
     products,
@@ -28,7 +30,7 @@ from foretrain.prediction.operators.products import (
     tf32_reach,
     unit_of,
 )
-from foretrain.workloads.ops import Kind, Work
+from foretrain.workloads.ops import Direction, Kind, Work
 
 ONE_TILE = tuple(1.0 if tile == (128, 128) else 1e-6 for tile in TILES)
 IDEAL = ProductConstants(0.0, ONE_TILE, ONE_TILE, 0.0, 1.0, 1e9, 1e30)
@@ -48,9 +50,25 @@ def seconds(work: Work, device: Device, constants: ProductConstants = IDEAL, sha
     return float(product_seconds(products(table([work]), device), device, constants, share, 1.0)[0])
 
 
+def test_groups_split_rows_or_the_dimension_summed_over() -> None:
+    dims = {"batch": 1, "m": 1024, "n": 512, "k": 4096, "groups": 4}
+    forward = Work(Kind.MATMUL, Direction.FORWARD, dims, "bfloat16", 2.0 * 1024 * 512 * 4096, 1.0, 1.0)
+    both = products(
+        table([forward, replace(forward, direction=Direction.WEIGHT_GRADIENT)]), device("h100-sxm")
+    )
+    assert both.batch.tolist() == [4, 4]
+    assert both.m.tolist() == [256, 1024]
+    assert both.k.tolist() == [4096, 1024]
+
+
 def priced(work: Work, device: Device) -> float:
-    """The time that the shipped model predicts."""
+    """The time that the shipped model predicts in training."""
     return float(MatrixModel().seconds(table([work]), device)[0])
+
+
+def benchmarked(work: Work, device: Device) -> float:
+    """The time that the shipped model predicts of one kernel."""
+    return float(MatrixModel(calibration().of_single_kernels()).seconds(table([work]), device)[0])
 
 
 def linear(m: int, n: int, k: int, dtype: str = "float32") -> Work:
@@ -72,6 +90,19 @@ def test_a_wave_begun_is_a_wave_paid() -> None:
     """Three tiles on two SMs take two waves; a device of two SMs does 1 FLOP/s, so one SM half of that."""
     device = plain_device(flop_per_second=1.0, bytes_per_second=1e30, sm_count=2)
     assert seconds(linear(3 * 128, 128, 4), device) == pytest.approx(2 * 2 * 128 * 128 * 4 * 2)
+
+
+def test_a_wide_tile_is_fed_with_fewer_bytes() -> None:
+    """A product of 256 x 256 x 4 in two tiles of 256 x 128 reads 2 · 384 · 4 items, in one of 256 x 256 only
+    512 · 4; the cache delivers one byte a cycle.
+    """
+    device = plain_device(flop_per_second=1e30, bytes_per_second=1e30)
+    narrow = (1.0,) + (1e-40,) * (len(TILES) - 1)
+    fed = replace(IDEAL, tile_efficiency=narrow, plain_efficiency=narrow, cache_bytes_per_cycle=1.0)
+    wide = replace(fed, tile_efficiency=(*narrow, 1.0), plain_efficiency=(*narrow, 1.0))
+    clock = device.sheet.number("boost_clock_hertz")
+    assert seconds(linear(256, 256, 4), device, fed) * clock == pytest.approx(2 * 384 * 4 * 4)
+    assert seconds(linear(256, 256, 4), device, wide) * clock == pytest.approx(512 * 4 * 4, rel=0.01)
 
 
 def test_half_the_share_takes_twice_as_long() -> None:
@@ -119,11 +150,34 @@ def test_a_throttled_board_is_recognised_by_its_power() -> None:
     assert lanes.expected(device("t4")) < 0.75 * lanes.expected(device("v100-pcie-32gb"))
 
 
-def test_an_unmeasured_device_takes_after_devices_with_its_kernels() -> None:
+def test_an_unmeasured_device_takes_the_energy_of_its_silicon() -> None:
+    """A twin at 0.6 of a ceiling of 1 spends 4/3 of its power for a FLOP: 1 / sqrt(1 + (4/3)²) = 0.6.
+
+    The RTX 4090 has 450 W for 165.2 TFLOP/s, the L40S 350 W for 362.05.
+    """
+    ada, geforce = device("l40s"), device("rtx4090")
+    limit = PowerLimit(ceiling=1.0, joules_per_flop=1e-12, decline=0.0)
+    power = headroom(geforce, "tensor") / headroom(ada, "tensor")
+    expected = 1 / (1 + (4 / 3 / power) ** 2) ** 0.5
+    assert limit.of_twin(geforce, ada, 0.6, "tensor") == pytest.approx(expected)
+    assert limit.of_twin(ada, ada, 0.6, "tensor") == pytest.approx(0.6)
+    assert limit.of_twin(geforce, ada, 1.1, "tensor") == pytest.approx(1.1)
     tensor = calibration().units["tensor"]
-    known, new = device("l40s"), device("rtx4090")
-    ratio = tensor.shares["l40s"] / tensor.expected(known)
-    assert tensor.share(new) == pytest.approx(ratio * tensor.expected(new))
+    assert tensor.shares["l40s"] < tensor.share(device("rtx6000ada")) + 0.1 < tensor.share(geforce) + 0.1
+
+
+def test_kernels_depart_from_the_model_as_on_the_measured_twin() -> None:
+    """No correction of an RTX 4090 comes from shares of peak beyond those that the L40S has shown."""
+    known, geforce, ada = calibration(), device("rtx4090"), device("l40s")
+    assert known.units["tensor"].measured_twin(geforce) is ada
+    assert known.units["tensor"].measured_twin(ada) is ada
+    large = table([linear(32768, 4096, 2048, "bfloat16")])
+    corrected = {
+        target.id: seconds_of(products(large, target), ["tensor"], target, known)
+        / modelled_seconds(products(large, target), ["tensor"], target, known)
+        for target in (geforce, ada)
+    }
+    assert corrected["rtx4090"] == pytest.approx(corrected["l40s"])
 
 
 def test_the_same_silicon_has_the_same_share() -> None:
@@ -158,14 +212,33 @@ def test_large_tf32_products_run_at_the_published_shares() -> None:
         assert low < limit / priced(work, device(name)) < high
 
 
-def test_fewer_watts_lower_the_share_as_the_power_limit_predicts() -> None:
-    """An A100 at 250 W instead of 400 W keeps its silicon and has 0.625 of the joules for a FLOP."""
-    tensor, a100 = calibration().units["tensor"], device("a100-sxm-80gb")
-    limited = with_watts(a100, 250.0)
-    expected = tensor.shares[a100.id] * tensor.expected(limited) / tensor.expected(a100)
-    assert tensor.share(limited) == pytest.approx(expected)
-    assert tensor.share(limited) < tensor.share(a100)
-    assert tensor.share(with_watts(a100, 400.0)) == tensor.share(a100)
+def test_training_sustains_what_power_allows() -> None:
+    """A T4 has 70 W for 65 TFLOP/s: 1.08 pJ a FLOP. Where a FLOP takes just that, a benchmark's full peak
+    becomes 2^(-1/4) of it; where it takes ten times as much, a tenth."""
+    t4 = device("t4")  # of 2018
+    at_limit = TrainingPower(70 / 65e12, 0.1, 0.5)
+    assert at_limit.sustained(1.0, t4, "tensor") == pytest.approx(2**-0.25)
+    assert TrainingPower(700 / 65e12, 0.1, 0.5).sustained(1.0, t4, "tensor") == pytest.approx(0.1, rel=1e-4)
+    assert TrainingPower(1e-20, 0.1, 0.5).sustained(0.8, t4, "tensor") == pytest.approx(0.8)
+
+
+def test_the_energy_of_a_flop_falls_with_the_year_and_with_the_bits() -> None:
+    power = TrainingPower(2e-12, 0.1, 0.5)
+    assert power.joules(device("t4"), "tensor") == pytest.approx(2e-12)
+    assert power.joules(device("h200-sxm"), "tensor") == pytest.approx(2e-12 * math.exp(-0.4)), "H100's chip"
+    assert power.joules(device("h100-sxm"), "fp8") == pytest.approx(1e-12 * math.exp(-0.4))
+
+
+def test_fewer_watts_lower_the_share_in_training() -> None:
+    """An A100 at 250 W instead of 400 W has 0.625 of the joules for a FLOP; one kernel does not feel it."""
+    known, a100 = calibration(), device("a100-sxm-80gb")
+    limited, kernels = with_watts(a100, 250.0), known.of_single_kernels()
+    assert known.training is not None
+    benchmark_share = known.units["tensor"].shares[a100.id]
+    sustained = known.training.sustained(benchmark_share, limited, "tensor")
+    assert known.share("tensor", limited) == pytest.approx(sustained)
+    assert known.share("tensor", limited) < known.share("tensor", a100) < kernels.share("tensor", a100)
+    assert known.share("tensor", with_watts(a100, 400.0)) == known.share("tensor", a100)
 
 
 def test_corrections_of_training_sized_products_are_small() -> None:
@@ -225,7 +298,7 @@ def test_measured_speed_of_large_products() -> None:
     ):
         work = linear(8192, 8192, 8192, dtype)
         limit = float(roofline_seconds(table([work]), device(name))[0])
-        assert low < limit / priced(work, device(name)) <= high
+        assert low < limit / benchmarked(work, device(name)) <= high
 
 
 def test_corrections_are_bounded() -> None:
@@ -283,3 +356,13 @@ def test_a_device_left_out_is_predicted_from_its_data_sheet() -> None:
     assert not any(":7.0:" in name for name in forgetful.corrections)
     trust = MatrixModel(forgetful).confidence(Kind.LINEAR, target)
     assert trust.knowledge is Knowledge.EXTRAPOLATED
+
+
+def test_a_bias_costs_layers_nothing_on_kernels_after_pascal_that_were_not_measured() -> None:
+    bare = product(1, 1024, 8192, 8192, "float32", True)
+    biased = replace(bare, dims={**bare.dims, "bias": 1})
+    for name in ("h100-sxm", "rtx4090"):
+        without, with_bias = MatrixModel().seconds(table([bare, biased]), device(name))
+        assert with_bias == without
+    without, with_bias = MatrixModel().seconds(table([bare, biased]), device("p100-pcie"))
+    assert with_bias > without

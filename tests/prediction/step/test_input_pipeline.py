@@ -111,3 +111,9 @@ def test_bad_options() -> None:
         InputOptions("imagenett")
     with pytest.raises(UnknownName, match="no storage 'floppy'"):
         InputOptions(storage="floppy")
+
+
+def test_keras_copies_the_batch_within_the_step_but_loads_a_data_set_ahead() -> None:
+    in_keras = replace(STEP, settings={**STEP.settings, "framework": "keras"})
+    assert input_pipeline(STEP, T4).overlaps and not input_pipeline(in_keras, T4).overlaps
+    assert input_pipeline(in_keras, T4, InputOptions("imagenet-jpeg")).overlaps

@@ -14,6 +14,8 @@ from foretrain.workloads.options import StepOptions
 from foretrain.workloads.readers import ModelSource, read_model
 from foretrain.workloads.rules import operators, unknown_names
 from foretrain.workloads.tracing.step import trace
+from foretrain.workloads.workload import Workload
+from foretrain.workloads.workload import graph_of as graph_of_workload
 from foretrain.workloads.zoo import BuildOptions
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
@@ -104,6 +106,33 @@ def test_experts_are_grouped_products_that_cost_as_much_as_the_tokens_routed(tmp
     assert [work.flop for work in grouped[:2]] == [2 * rows * 16 * 64, 2 * rows * 32 * 16]
     assert len(grouped) == 2 * 2 * 3  # two products in each of two layers, and two gradients of each
     assert {work.dims["groups"] for work in grouped} == {4}
+
+
+def test_fp8_of_experts_is_the_framework_s(tmp_path: Path) -> None:
+    """Transformer Engine multiplies experts in FP8, plain PyTorch in BF16."""
+    experts = {"num_local_experts": 4, "num_experts_per_tok": 2}
+    mixtral = {**LLAMA, "model_type": "mixtral", "architectures": ["MixtralForCausalLM"], **experts}
+    example = source_of(tmp_path, mixtral).example(BuildOptions(seq_len=8))
+    for framework, dtype in (("pytorch", "bfloat16"), ("megatron", "float8_e4m3fn")):
+        options = StepOptions(precision="fp8", weights="bf16", master_weights=True, framework=framework)
+        ops = operators(trace(example, options))
+        assert {op.work.dtype for op in ops if op.work.dims.get("groups")} == {dtype}
+
+
+def test_a_named_kernel_fuses_attention_that_pytorch_cannot(tmp_path: Path) -> None:
+    """PyTorch has no kernel for attention with sinks (eager there), cuDNN has: no score matrix is stored."""
+    sinks = {**LLAMA, "model_type": "gpt_oss", "architectures": ["GptOssForCausalLM"], "head_dim": 8,
+             "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 4}  # fmt: skip
+    source = source_of(tmp_path, sinks)
+    names = {}
+    for attention in ("sdpa", "cudnn"):
+        options = StepOptions(precision="bf16", attention=attention)
+        work = Workload(source, BuildOptions(batch=2, seq_len=8, attention=attention), options)
+        graph = graph_of_workload(work)
+        names[attention] = [call.name for call in graph.calls]
+        kernels = {call.settings["algorithm"] for call in graph.calls if call.name == "foretrain.attention"}
+        assert kernels == ({"cudnn"} if attention == "cudnn" else set())
+    assert "aten.bmm" in names["sdpa"] and "aten.bmm" not in names["cudnn"]
 
 
 def test_without_an_architecture_the_type_decides(tmp_path: Path) -> None:

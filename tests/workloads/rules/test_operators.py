@@ -1,12 +1,19 @@
 """Operators derived from calls, against numbers worked out by hand."""
 
+from dataclasses import replace
+
 import pytest
+import torch
 from tests.support.small_models import MODELS, graph
 
+from foretrain.facts.frameworks import frameworks
+from foretrain.workloads.example import Example
 from foretrain.workloads.graph import Graph, Phase
 from foretrain.workloads.ops import Direction, Kind, Work
+from foretrain.workloads.options import StepOptions
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 from foretrain.workloads.rules import operators, unknown_names
+from foretrain.workloads.tracing.step import trace
 from foretrain.workloads.workload import graph_of
 
 
@@ -140,3 +147,37 @@ def test_work_grows_with_the_batch(name: str) -> None:
     small, large = operators(graph(name, 4)), operators(graph(name, 8))
     assert sum(op.work.flop for op in large) > sum(op.work.flop for op in small)
     assert all(a.work.flop <= b.work.flop for a, b in zip(small, large, strict=True))
+
+
+def test_keras_moves_the_filter_of_each_dense_convolution_and_gradient() -> None:
+    """Of the 3x3 convolution of 3 into 8 channels there are a forward pass and a weight gradient."""
+    plain = graph("conv")
+    in_keras = replace(plain, settings={**plain.settings, "framework": "keras"})
+    more = [work for work in works(in_keras, Kind.COPY) if work not in works(plain, Kind.COPY)]
+    passes = frameworks()["keras"].filter_passes
+    filter_bytes = 8 * 3 * 3 * 3 * 4
+    assert [(work.kind, work.direction) for work in more] == [
+        (Kind.COPY, Direction.FORWARD),
+        (Kind.COPY, Direction.WEIGHT_GRADIENT),
+    ]
+    assert all(work.read_bytes + work.write_bytes == pytest.approx(passes * filter_bytes) for work in more)
+
+
+def test_a_compiled_convolution_has_its_bias_in_the_next_kernel() -> None:
+    plain = graph("conv")
+    compiled = replace(plain, settings={**plain.settings, "compile": True})
+    assert [work.dims.get("bias") for work in works(plain, Kind.CONVOLUTION)] == [1, None]
+    assert not any("bias" in work.dims for work in works(compiled, Kind.CONVOLUTION))
+
+
+def test_a_thread_resamples_one_position_of_all_samples_and_channels_unless_compiled() -> None:
+    class Doubled(torch.nn.Module):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.interpolate(images, scale_factor=2, mode="bilinear")
+
+    example = Example(Doubled(), (torch.empty(4, 3, 7, 5, device="meta"),), loss=None, samples=4)
+    traced = trace(example, StepOptions(precision="fp32", optimizer=None, forward_only=True))
+    (eager,) = works(traced, Kind.RESAMPLE)
+    assert (eager.dims["loops"], eager.dims["positions"]) == (4 * 3, 14 * 10)
+    (compiled,) = works(replace(traced, settings={**traced.settings, "compile": True}), Kind.RESAMPLE)
+    assert "loops" not in compiled.dims

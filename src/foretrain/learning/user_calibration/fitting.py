@@ -29,7 +29,7 @@ _RUN_SPREAD = 0.05
 """Scale of the relative errors at which their cost turns from quadratic to linear."""
 _FEWEST_RUNS, _FEWEST_MODELS = 4, 2
 _MOST_FOLDS = 8
-_TOLERANCE = 1e-8
+_TOLERANCE = 1e-11
 """Small, so that the constants do not depend on where the search was stopped."""
 _P90 = 1.2815515655446004
 _NORMAL = 1.4826
@@ -83,8 +83,10 @@ def fit_constants(samples: Sequence[RunSample], near: WorkerConstants | None = N
         return np.append(_soft(errors), x / spread)
 
     begin = np.zeros(len(start)) if near is None else np.log(_values(near) / start)
-    # One-sided differences leave the last bit of the times in the gradient, and the optimum moved by 3e-6.
-    fitted = least_squares(residuals, begin, jac="3-point", x_scale=spread, ftol=_TOLERANCE, xtol=_TOLERANCE)
+    # Central differences: with one-sided ones the search stops where the noise of the gradient says so.
+    fitted = least_squares(
+        residuals, begin, "3-point", x_scale=spread, ftol=_TOLERANCE, xtol=_TOLERANCE, gtol=_TOLERANCE
+    )
     return _constants(start * np.exp(fitted.x))
 
 

@@ -26,6 +26,26 @@ class ContextSize:
 
 
 @dataclass(frozen=True, slots=True)
+class CommunicatorSize:
+    """Buffers of one NCCL communicator on a device: between two devices, and among more.
+
+    Measured over links of `link_bytes_per_second` per device and direction.
+    """
+
+    pair_bytes: float
+    group_bytes: float
+    link_bytes_per_second: float
+    source: str
+
+    def bytes(self, members: int, link_bytes_per_second: float) -> float:
+        """The buffers for `members` devices: as many channels, each with its buffers, as the links need."""
+        if members < 2:
+            return 0.0
+        size = self.pair_bytes if members == 2 else self.group_bytes
+        return size * link_bytes_per_second / self.link_bytes_per_second
+
+
+@dataclass(frozen=True, slots=True)
 class Spread:
     """Measured over predicted: the 10th and 90th percentile, and the number of measurements."""
 
@@ -43,6 +63,7 @@ class MemoryCalibration:
     cublas_bytes: dict[str, int]
     usable_share: float
     spread: Spread
+    communicator: CommunicatorSize
 
     def context(self, generation: str) -> ContextSize:
         """The context on devices of a generation, or the assumed one without measurements."""
@@ -81,5 +102,11 @@ def _parsed(content: dict[str, Any]) -> MemoryCalibration:
             content["spread"]["p90"],
             content["spread"]["source"],
             content["spread"]["samples"],
+        ),
+        communicator=CommunicatorSize(
+            content["communicator"]["pair_bytes"],
+            content["communicator"]["group_bytes"],
+            content["communicator"]["link_bytes_per_second"],
+            content["communicator"]["source"],
         ),
     )

@@ -9,7 +9,7 @@ for products of m x n x k in tiles of a x b. In the forward pass m is batch time
 channels, k input channels times kernel elements; the gradients permute them. Besides tiles of several sizes,
 3x3 convolutions of stride 1 may run as Winograd F(2x2) in one kernel or F(4x4) in several, with 2.25 and 4
 times fewer multiplications: in FP32 they are faster than the FLOP roofline. Depthwise convolutions are bound
-by memory.
+by memory. PyTorch adds the bias of others in a pass of its own over the result (ATen, Convolution.cpp).
 
 References: A. Lavin, S. Gray, "Fast algorithms for convolutional neural networks", CVPR 2016; S. Chetlur et
 al., "cuDNN: efficient primitives for deep learning", arXiv:1410.0759.
@@ -19,9 +19,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from statistics import fmean
 from typing import Any, ClassVar
 
@@ -33,7 +33,7 @@ from foretrain.facts.sheets import data_root
 from foretrain.prediction.operators import matrix, streaming
 from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
 from foretrain.prediction.operators.bandwidth import DeviceShare, nearest_share
-from foretrain.prediction.operators.listing import Flags, Floats, WorkTable
+from foretrain.prediction.operators.listing import Flags, Floats, WorkTable, table
 from foretrain.prediction.operators.pricing import peak_flop_per_second, peaks
 from foretrain.prediction.operators.products import tf32_reach
 from foretrain.workloads.ops import Direction, Kind
@@ -78,6 +78,7 @@ class Lowered:
     side: Floats
     skipped: Floats
     converts: Flags
+    is_pointwise: Flags
     lane_peak: float
 
     def __len__(self) -> int:
@@ -103,7 +104,9 @@ class ConvolutionConstants:
     `strided_gradient`: share of the zeros between strided gradients that is multiplied (0 none, 1 all).
     `tensor_efficiency`: of tensor cores relative to FP32 lanes. `transform`: traffic of Winograd transforms
     over the compulsory traffic. `conversion`: passes over the operands to convert them to the layout of
-    tensor cores and back, unless they are channels-last. `depthwise_share`: share of the FP32 peak that
+    tensor cores and back, unless they are channels-last; `conversion_launches`: the kernels that do so.
+    `direct`: rate of kernels that read channels-first operands as they are, over that of kernels which need
+    them converted; 0 if the library has none. `depthwise_share`: share of the FP32 peak that
     depthwise kernels reach in half precision. `depthwise_flop_per_cycle`: what one SM does a cycle of a
     depthwise convolution in FP32, which is bound by the instructions that load and address its operands.
     """
@@ -123,6 +126,8 @@ class ConvolutionConstants:
     conversion: float
     depthwise_share: float
     depthwise_flop_per_cycle: float
+    conversion_launches: float = 0.0
+    direct: float = 0.0
 
 
 def _product(works: WorkTable, prefix: str) -> Floats:
@@ -154,7 +159,7 @@ def lower(works: WorkTable, device: Device) -> Lowered:
         skipped=np.where(_to_input(direction, transposed), strides, 1.0),
         patches_2=batch * _patches(works, 2), patches_4=batch * _patches(works, 4),
         in_channels=works.dim("in_channels"), out_channels=works.dim("out_channels"),
-        converts=on_tensor & (elements > 1) & (works.dim("channels_last", 0) == 0),
+        converts=on_tensor & (works.dim("channels_last", 0) == 0), is_pointwise=elements == 1,
         lane_peak=peak_flop_per_second(device, "float32", matrix=False),
     )  # fmt: skip
 
@@ -235,13 +240,18 @@ def convolution_seconds(
     start = known.start_cycles / device.sheet.number("boost_clock_hertz")
     bandwidth = device.memory_bytes_per_second * bandwidth_share
     moving = work.bytes / bandwidth
-    converting = np.where(work.converts, known.conversion * moving, 0.0)
+    # cuDNN multiplies pointwise kernels over channels-first images as they are, at no loss of rate
+    converts = work.converts & (~work.is_pointwise if known.direct == 0 else True)
+    converting = np.where(converts, known.conversion * moving + known.conversion_launches * start, 0.0)
     candidates = []
     product = (work.m, work.n, work.k * work.skipped**known.strided_gradient, work.groups)
     directed = np.array(known.direction_efficiency)[work.direction.astype(int)]
     for tile, efficiency in zip(TILES, known.tile_efficiency, strict=True):
         computing = _computing(work, device, known, product, tile, efficiency, compute_share)
         candidates.append(start + converting + _norm(computing / directed, moving))
+        if known.direct:
+            unconverted = start + _norm(computing / directed / known.direct, moving)
+            candidates.append(np.where(converts, unconverted, np.inf))
     for patches, points, efficiency, launches in (
         (work.patches_2, (work.side + 1) ** 2, known.fused_winograd, 1),
         (work.patches_4, (work.side + 3) ** 2, known.split_winograd, 4),
@@ -286,6 +296,21 @@ def _winograd(
     return np.where(applies, seconds, np.inf)
 
 
+def on_lanes_seconds(works: WorkTable, device: Device) -> Floats:
+    """Seconds of convolutions of FP32 tensors on the FP32 lanes, though TF32 is allowed.
+
+    Libraries take such a kernel where it is faster: in first layers, whose three channels tensor cores pad to
+    eight, on boards whose TF32 peak is little above that of their lanes. Winograd kernels do not count: none
+    was seen where TF32 is allowed.
+    """
+    known = calibration()
+    work = lower(table([replace(each, dtype="float32") for each in works.works]), device)
+    work = replace(work, is_winograd=np.zeros(len(work), bool))
+    shares = np.full(len(work), known.lane_share(device))
+    bandwidth = streaming.calibration().share(device)
+    return convolution_seconds(work, device, known.constants_of(device), shares, bandwidth)
+
+
 def least_seconds(work: Lowered, device: Device) -> Floats:
     """Lower bound of convolutions: the roofline with the FLOP of the fastest Winograd algorithm."""
     saved = np.where(work.is_winograd, (4 * work.side) ** 2 / (work.side + 3) ** 2, 1.0)
@@ -295,11 +320,15 @@ def least_seconds(work: Lowered, device: Device) -> Floats:
 
 @dataclass(frozen=True)
 class Calibration:
-    """The calibration in `data/calibrations/convolution.json`."""
+    """The calibration in `data/calibrations/convolution.json`.
+
+    `older_shares` are those of a generation with other algorithms than all later ones, and its alone.
+    """
 
     constants: ConvolutionConstants
     vendors: Mapping[str, ConvolutionConstants]
     shares: tuple[DeviceShare, ...]
+    older_shares: tuple[DeviceShare, ...]
     tensor_shares: tuple[DeviceShare, ...]
     on_tensor_cores: frozenset[str]
     residuals: Mapping[str, tuple[float, float]]
@@ -318,6 +347,9 @@ class Calibration:
         Without measurements: the geometric mean of the share of similar devices and of the estimate from
         matrix products; on vendors with constants of their own, the share of similar devices.
         """
+        older = [row for row in self.older_shares if devices()[row.device_id].generation == device.generation]
+        if older:
+            return nearest_share(device, older)
         nearest = nearest_share(device, self.shares)
         if device.vendor in self.vendors:
             return nearest
@@ -339,10 +371,11 @@ class Calibration:
 
     def _as_products(self, device: Device, unit: str) -> float:
         """The share of products times the mean ratio of convolutions to products on measured devices."""
-        products = matrix.calibration().units[unit]
-        return products.share(device) * self.over_products(unit, products)
+        products = matrix.calibration()
+        share = partial(products.of_single_kernels().share, unit)
+        return products.sustained(share(device) * self.over_products(unit, share), device, unit)
 
-    def over_products(self, unit: str, products: matrix.Unit) -> float:
+    def over_products(self, unit: str, share: Callable[[Device], float]) -> float:
         """The mean ratio of the shares of convolutions to those of products on measured devices."""
         rows = [
             row
@@ -350,7 +383,7 @@ class Calibration:
             if devices()[row.device_id].vendor not in self.vendors
             and (unit == "lanes" or row.device_id in self.on_tensor_cores)
         ]
-        return math.exp(fmean(math.log(row.share / products.share(devices()[row.device_id])) for row in rows))
+        return math.exp(fmean(math.log(row.share / share(devices()[row.device_id])) for row in rows))
 
 
 @cache
@@ -361,6 +394,7 @@ def calibration() -> Calibration:
         constants=_constants(raw["constants"]),
         vendors={vendor: _constants(each) for vendor, each in raw["vendors"].items()},
         shares=_shares(raw["share_of_peak"]),
+        older_shares=_shares(raw["older_share_of_peak"]),
         tensor_shares=_shares(raw["tensor_share_of_peak"]),
         on_tensor_cores=frozenset(raw["measured_on_tensor_cores"]),
         residuals={split: (each["p10"], each["p90"]) for split, each in raw["residuals"].items()},
@@ -396,6 +430,18 @@ def _constants(raw: Mapping[str, Any]) -> ConvolutionConstants:
     return ConvolutionConstants(**values)
 
 
+def bias_seconds(works: WorkTable, device: Device) -> Floats:
+    """Time of a pass over the result that adds the bias, where a convolution has one.
+
+    Depthwise kernels add it themselves, and TorchInductor in the kernel that reads the result.
+    """
+    results = works.dim("batch") * works.dim("out_channels") * _product(works, "out_")
+    bandwidth = device.memory_bytes_per_second * streaming.calibration().share(device)
+    start = calibration().constants_of(device).start_cycles / device.sheet.number("boost_clock_hertz")
+    has_pass = (works.dim("bias", 0) > 0) & ~lower(works, device).is_depthwise
+    return np.asarray(np.where(has_pass, start + 2 * results * works.item_bytes / bandwidth, 0.0), float)
+
+
 class ConvolutionModel(OperatorModel):
     """Prices convolutions and their gradients."""
 
@@ -411,7 +457,9 @@ class ConvolutionModel(OperatorModel):
             compute = np.where(in_tf32, known.tf32_share(device), compute)
         bandwidth = streaming.calibration().share(device)
         times = convolution_seconds(work, device, known.constants_of(device), compute, bandwidth)
-        return np.maximum(times, least_seconds(work, device))
+        if in_tf32.any():
+            times[in_tf32] = np.minimum(times[in_tf32], on_lanes_seconds(works.rows(in_tf32), device))
+        return np.maximum(times, least_seconds(work, device)) + bias_seconds(works, device)
 
     def confidence(self, kind: Kind, device: Device) -> Confidence:
         """Residuals on measured or other devices."""

@@ -131,10 +131,15 @@ def key(unit: str, device: Device, is_plain: bool) -> str:
     return f"{unit}:{kernels_of(device)}:{'plain' if is_plain else 'layer'}"
 
 
+def correction(forest: Forest, work: Products, device: Device, modelled: Floats) -> Floats:
+    """Measured over modelled seconds, as a forest predicts it."""
+    departure = forest.predict(features(work, device, modelled))
+    return np.asarray(np.exp(np.clip(departure, -BOUND, BOUND)))
+
+
 def apply(forest: Forest, work: Products, device: Device, modelled: Floats) -> Floats:
     """Modelled seconds times the prediction of a forest."""
-    departure = forest.predict(features(work, device, modelled))
-    return np.asarray(modelled * np.exp(np.clip(departure, -BOUND, BOUND)))
+    return modelled * correction(forest, work, device, modelled)
 
 
 @cache

@@ -2,8 +2,8 @@
 
 The achieved share of peak of a device is fitted if it was measured. Otherwise it follows from the device's
 power, adjusted by the shares of devices with the same kernels (compute capability) or of the same generation.
-Where the kernels of a device were measured, they are corrected for (`corrections`). Shares are sustained
-ones: training computes for hours, and boards lower their clock within milliseconds. TF32 runs the kernels of
+Where the kernels of a device were measured, they are corrected for (`corrections`). Benchmarks give the share
+of single kernels; in training, power limits tensor cores to less (`TrainingPower`). TF32 runs the kernels of
 half precision at a lower rate. FP8 times are those of the product alone, without casting its operands.
 """
 
@@ -22,7 +22,7 @@ from foretrain.facts.devices import Device, devices
 from foretrain.facts.sheets import data_root
 from foretrain.prediction.operators import streaming
 from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
-from foretrain.prediction.operators.corrections import Forest, apply, forests, kernels_of
+from foretrain.prediction.operators.corrections import Forest, correction, forests, kernels_of
 from foretrain.prediction.operators.corrections import key as correction_key
 from foretrain.prediction.operators.listing import Floats, WorkTable
 from foretrain.prediction.operators.pricing import roofline_seconds
@@ -30,9 +30,10 @@ from foretrain.prediction.operators.products import (
     PowerLimit,
     ProductConstants,
     Products,
+    TrainingPower,
+    on_device,
     product_seconds,
     products,
-    sustained_share,
     tf32_reach,
     unit_of,
 )
@@ -76,13 +77,28 @@ class Unit:
         """
         if device.id in self.shares:
             return self.shares[device.id] * self._by_power(device, devices().get(device.id, device))
+        known = [devices()[name] for name in self.shares]
+        twins = [each for each in known if kernels_of(each) == kernels_of(device)]
+        if twins:  # the same silicon needs the same energy for a FLOP
+            limit = self.kernels(device).limit
+            likely = [limit.of_twin(device, each, self.shares[each.id], self.name) for each in twins]
+            return float(np.exp(np.mean(np.log(likely))))
         expected = self.expected(device)
-        for same, weight in ((kernels_of, 1.0), (_generation, _SAME_GENERATION)):
-            similar = [devices()[name] for name in self.shares if same(devices()[name]) == same(device)]
-            if similar:
-                ratios = [self.shares[known.id] / self.expected(known) for known in similar]
-                return float(expected * np.exp(weight * np.mean(np.log(ratios))))
-        return expected
+        ratios = [self.shares[e.id] / self.expected(e) for e in known if e.generation == device.generation]
+        return float(expected * np.exp(_SAME_GENERATION * np.mean(np.log(ratios)))) if ratios else expected
+
+    def measured_twin(self, device: Device) -> Device:
+        """The device itself if it was measured, else the measured one with its silicon nearest in size.
+
+        What kernels depart from the model by is asked there: trees know nothing beyond the shares of peak
+        that they have seen.
+        """
+        if device.id in self.shares:
+            return device
+        known = [devices()[name] for name in sorted(self.shares)]
+        twins = [each for each in known if kernels_of(each) == kernels_of(device)]
+        size = device.sheet.number("sm_count")
+        return min(twins, key=lambda twin: abs(twin.sheet.number("sm_count") - size), default=device)
 
     def expected(self, device: Device) -> float:
         """The share that a device sustains within its power."""
@@ -97,15 +113,15 @@ class Unit:
         return replace(self, shares=kept)
 
 
-def _generation(device: Device) -> str:
-    return device.generation
-
-
 @dataclass(frozen=True)
 class Calibration:
-    """The calibration of products in `data/calibrations`, and of memory bandwidth."""
+    """The calibration of products in `data/calibrations`, and of memory bandwidth.
+
+    Without `training`, times are those of single kernels in a benchmark.
+    """
 
     units: Mapping[str, Unit]
+    training: TrainingPower | None
     tf32_flop_per_cycle: float
     residuals: Mapping[str, tuple[float, float]]
     corrections: Mapping[str, Forest]
@@ -113,13 +129,28 @@ class Calibration:
 
     def share(self, unit: str, device: Device) -> float:
         """The share of the peak of a unit that a device sustains."""
-        if unit == "tf32":
-            return self.units["tensor"].share(device) * tf32_reach(device, self.tf32_flop_per_cycle)
-        return self.units[unit].share(device)
+        if unit == "lanes":
+            return self.units[unit].share(device)
+        reach = 1.0
+        if unit == "tf32":  # half the peak at the same power: as much power for the same share
+            unit, reach = "tensor", tf32_reach(device, self.tf32_flop_per_cycle)
+        # A board sold with more watts reaches as much in a benchmark, which ends before power limits it.
+        sold = devices().get(device.id, device)
+        return self.sustained(self.units[unit].share(sold) * reach, device, unit)
+
+    def sustained(self, benchmark_share: float, device: Device, unit: str) -> float:
+        """The share of peak that tensor cores sustain in training, of the one in a benchmark."""
+        if self.training is None or unit == "lanes":
+            return benchmark_share
+        return self.training.sustained(benchmark_share, device, unit)
 
     def constants(self, unit: str, device: Device) -> ProductConstants:
         """The constants of the kernels of a unit of a device."""
         return self.units["tensor" if unit == "tf32" else unit].kernels(device).constants
+
+    def of_single_kernels(self) -> Calibration:
+        """The calibration of kernels in a benchmark, which power does not limit."""
+        return replace(self, training=None)
 
     def is_measured(self, device: Device) -> bool:
         """Whether products were measured on this device."""
@@ -144,7 +175,8 @@ def calibration() -> Calibration:
     """The shipped calibration."""
     raw = json.loads((data_root() / "calibrations" / FILE).read_text(encoding="utf-8"))
     return Calibration(
-        units={name: _unit(name, content, raw["bursts"][name]) for name, content in raw["units"].items()},
+        units={name: _unit(name, content) for name, content in raw["units"].items()},
+        training=_training(raw["training"]),
         tf32_flop_per_cycle=raw["tf32"]["flop_per_cycle"],
         residuals={split: (each["p10"], each["p90"]) for split, each in raw["residuals"].items()},
         corrections=forests(),
@@ -152,17 +184,16 @@ def calibration() -> Calibration:
     )
 
 
-def _unit(name: str, content: Mapping[str, Any], bursts: Mapping[str, Any]) -> Unit:
-    """A unit; shares that were measured in short bursts become those that power sustains."""
+def _training(raw: Mapping[str, Any]) -> TrainingPower:
+    return TrainingPower(raw["joules_per_flop"], raw["decline"], raw["eight_bit"])
+
+
+def _unit(name: str, content: Mapping[str, Any]) -> Unit:
     vendors = {
         vendor: Kernels(_constants(each["constants"]), PowerLimit(**each["power_limit"]))
         for vendor, each in content["vendors"].items()
     }
-    sustained = {
-        each: sustained_share(content["shares"][each], bursts["joules_per_flop"], devices()[each], name)
-        for each in bursts["devices"]
-    }
-    return Unit(name, vendors, content["shares"] | sustained)
+    return Unit(name, vendors, content["shares"])
 
 
 def _constants(raw: Mapping[str, Any]) -> ProductConstants:
@@ -190,15 +221,30 @@ def modelled_seconds(
 def seconds_of(work: Products, units: list[str], device: Device, known: Calibration | None = None) -> Floats:
     """Seconds of products, corrected if kernels of this device and unit were measured.
 
-    A layer without bias takes the faster time of a layer and a plain product.
+    A layer without bias takes the faster time of a layer and a plain product. So do all FP32 layers on
+    kernels after Pascal's that were not measured: only on Pascal is a layer much slower (P100 0.60 of peak,
+    its plain products 0.79; V100 0.87 and 0.72, A100 0.78 and 0.74, T4 0.39 and 0.37, NeuSight).
     """
     known = known or calibration()
     none = np.zeros(len(work), bool)
     seconds = _corrected_seconds(replace(work, is_bare=none), units, device, known)
-    if work.is_bare.any():
-        plain = replace(work, is_plain=work.is_plain | work.is_bare, is_bare=none)
+    is_bare = work.is_bare
+    if correction_key("lanes", device, False) not in known.corrections and _is_after_pascal(device):
+        is_bare = is_bare | (~work.is_plain & (np.array(units) == "lanes"))
+    if is_bare.any():
+        plain = replace(work, is_plain=work.is_plain | is_bare, is_bare=none)
         seconds = np.minimum(seconds, _corrected_seconds(plain, units, device, known))
     return seconds
+
+
+def _is_after_pascal(device: Device) -> bool:
+    if device.vendor != "nvidia" or not device.sheet.has("compute_capability"):
+        return False
+    return int(device.sheet.text("compute_capability").split(".")[0]) >= _VOLTA
+
+
+_VOLTA = 7
+"""The first compute capability after Pascal's."""
 
 
 def _corrected_seconds(work: Products, units: list[str], device: Device, known: Calibration) -> Floats:
@@ -208,7 +254,12 @@ def _corrected_seconds(work: Products, units: list[str], device: Device, known: 
         forest = known.corrections.get(correction_key(name, device, is_plain))
         mine = (names == name) & (work.is_plain == is_plain)
         if forest is not None and mine.any():
-            seconds[mine] = apply(forest, work.at(mine), device, seconds[mine])
+            twin = known.units[name].measured_twin(device)
+            there, modelled = work.at(mine), seconds[mine]
+            if twin is not device:
+                there = on_device(there, twin, name)
+                modelled = modelled_seconds(there, [name] * len(there), twin, known)
+            seconds[mine] *= correction(forest, there, twin, modelled)
     return seconds
 
 

@@ -18,7 +18,7 @@ al., "Forecasting GPU performance for deep learning training and inference", ASP
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -34,6 +34,9 @@ TILES = (
     (64, 64), (128, 32), (32, 128), (32, 32), (16, 32),
 )  # fmt: skip
 """Output tiles of one thread block, rows by columns."""
+WIDE_TILE = (256, 256)
+"""The workhorse of hipBLASLt (MT256x256x64 in the names of its kernels). Constants have an efficiency of it
+after those of `TILES`, or none: NVIDIA's kernels of that width span two SMs."""
 ON_TENSOR_CORES = frozenset({"float16", "bfloat16", "tf32", "float8_e4m3fn"})
 _CHOICE = 16.0
 """Sharpness of the soft minimum over tiles: two equally fast ones count as 4 % faster."""
@@ -73,10 +76,11 @@ class Products:
 class ProductConstants:
     """The fitted constants of one kind of arithmetic unit.
 
-    `tile_efficiency` and `plain_efficiency` have one entry per tile, for linear layers and for products of
-    activations, which use different kernels. `k_start`: cost of filling and draining a tile, as depth.
-    `wave_rounding`: share of the idle part of the last wave that is paid. `least_split`: the shortest part
-    that a long sum is split into. `cache_bytes_per_cycle`: cache bandwidth of one SM.
+    `tile_efficiency` and `plain_efficiency` have one entry per tile (and one of `WIDE_TILE`, where a library
+    has it), for linear layers and for products of activations, which use different kernels. `k_start`: cost
+    of filling and draining a tile, as depth. `wave_rounding`: share of the idle part of the last wave that is
+    paid. `least_split`: the shortest part that a long sum is split into. `cache_bytes_per_cycle`: cache
+    bandwidth of one SM.
     """
 
     start_cycles: float
@@ -89,12 +93,17 @@ class ProductConstants:
 
 
 def products(works: WorkTable, device: Device) -> Products:
-    """The products of linear layers and matrix multiplications."""
+    """The products of linear layers and matrix multiplications.
+
+    Groups split the rows, or, in the gradient of the weights, the dimension summed over.
+    """
+    groups = works.dim("groups")
+    sums = np.array([work.direction is Direction.WEIGHT_GRADIENT for work in works.works], bool)
     return Products(
-        batch=np.maximum(works.dim("batch"), works.dim("groups")),
-        m=np.where(works.dim("groups") > 1, np.ceil(works.dim("m") / works.dim("groups")), works.dim("m")),
+        batch=np.maximum(works.dim("batch"), groups),
+        m=np.where(sums, works.dim("m"), np.ceil(works.dim("m") / groups)),
         n=works.dim("n"),
-        k=works.dim("k"),
+        k=np.where(sums, np.ceil(works.dim("k") / groups), works.dim("k")),
         item_bytes=works.item_bytes,
         bytes=works.bytes,
         flop=works.flop,
@@ -127,7 +136,8 @@ def product_seconds(
     moving = work.bytes / (device.memory_bytes_per_second * bandwidth_share)
     feed_rate = known.cache_bytes_per_cycle * sms * clock
     candidates = []
-    for (a, b), layer, plain in zip(TILES, known.tile_efficiency, known.plain_efficiency, strict=True):
+    tiles = (*TILES, WIDE_TILE)[: len(known.tile_efficiency)]
+    for (a, b), layer, plain in zip(tiles, known.tile_efficiency, known.plain_efficiency, strict=True):
         efficiency = np.where(work.is_plain, plain, np.where(work.is_bare, max(plain, layer), layer))
         rows, columns = np.ceil(work.m / a), np.ceil(work.n / b)
         blocks = rows * columns * work.batch
@@ -186,6 +196,12 @@ def silicon_year(device: Device) -> float:
     return min(own, _silicon_years().get(kernels_of(device), own))
 
 
+def on_device(work: Products, device: Device, unit: str) -> Products:
+    """The same products on another device."""
+    peak = peak_flop_per_second(device, _UNIT_TYPES[unit], matrix=True)
+    return replace(work, peak=np.full(len(work), peak))
+
+
 def headroom(device: Device, unit: str) -> float:
     """Joules available per FLOP at peak: thermal design power / peak."""
     return device.tdp_watts / peak_flop_per_second(device, _UNIT_TYPES[unit], matrix=True)
@@ -211,23 +227,42 @@ class PowerLimit:
         energy = self.joules_per_flop * np.exp(-self.decline * (silicon_year(device) - _YEAR))
         return float(self.ceiling / np.sqrt(1 + (energy / headroom(device, unit)) ** 2))
 
+    def of_twin(self, device: Device, twin: Device, share: float, unit: str) -> float:
+        """The share of a device, of that of another board with its silicon.
 
-def sustained_share(burst_share: float, joules_per_flop: float, device: Device, unit: str) -> float:
-    """The share of peak that power sustains, of the one that short bursts reach.
+        What the twin lacks to the ceiling says how much energy a FLOP needs there. A GeForce board, whose
+        tensor cores run at half rate, has twice the power for a FLOP and comes closer to its peak.
+        """
+        energy = headroom(twin, unit) * np.sqrt(max(self.ceiling / share, 1.0) ** 2 - 1)
+        ceiling = max(self.ceiling, share)
+        return float(ceiling / np.sqrt(1 + (energy / headroom(device, unit)) ** 2))
 
-        share = burst / (1 + (burst · energy / headroom)⁴)^(1/4)
 
-    The clock falls where products at the speed of a burst would take more than the board's power, as they do
-    in training; benchmarks of single kernels end before it does.
+@dataclass(frozen=True)
+class TrainingPower:
+    """The share of peak that training sustains, of the one that benchmarks of single kernels reach.
+
+        share = benchmark / (1 + (benchmark · energy / headroom)⁴)^(1/4)
+        energy = joules_per_flop · exp(-decline (year - 2018)),   FP8: times `eight_bit`
+
+    A benchmark of one kernel ends before the board reaches its power limit, or leaves it idle between calls.
+    Training computes for hours on real values, moves data all the while, and lowers the clock. The energy
+    falls with the year of the silicon; it is fitted to whole steps of many sources.
     """
-    load = burst_share * joules_per_flop / headroom(device, unit)
-    return float(burst_share * (1 + load**_OVERLAP) ** (-1 / _OVERLAP))
 
+    joules_per_flop: float
+    decline: float
+    eight_bit: float
 
-def burst_energy(burst_share: float, sustained: float, device: Device, unit: str) -> float:
-    """The joules of a FLOP that explain a measured pair of shares: the inverse of `sustained_share`."""
-    load = ((burst_share / sustained) ** _OVERLAP - 1) ** (1 / _OVERLAP)
-    return float(load * headroom(device, unit) / burst_share)
+    def joules(self, device: Device, unit: str) -> float:
+        """The energy of a FLOP of a product on a device."""
+        energy = self.joules_per_flop * np.exp(-self.decline * (silicon_year(device) - _YEAR))
+        return float(energy * (self.eight_bit if unit == "fp8" else 1.0))
+
+    def sustained(self, benchmark_share: float, device: Device, unit: str) -> float:
+        """The share of peak in training."""
+        load = benchmark_share * self.joules(device, unit) / headroom(device, unit)
+        return float(benchmark_share * (1 + load**_OVERLAP) ** (-1 / _OVERLAP))
 
 
 _REACH_SHARPNESS = 3.0

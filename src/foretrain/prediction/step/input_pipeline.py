@@ -8,7 +8,8 @@ A loader that prefetches runs the three stages concurrently, ahead of the device
 the input time, which counts only where it exceeds the time of the device. Without prefetching, or without
 loader workers, the stages and the training step run one after the other.
 
-Without a data set, inputs are assumed to be in pinned host memory: only the copy remains.
+Without a data set, inputs are assumed to be in pinned host memory: only the copy remains, which some
+frameworks do within the step.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from foretrain.errors import InvalidRequest, MissingData
 from foretrain.estimates import Estimate, Part, longest, sequence
 from foretrain.facts.datasets import Dataset, Storage, datasets, storages
 from foretrain.facts.devices import Device
+from foretrain.facts.frameworks import PLAIN, frameworks
 from foretrain.facts.links import link
 from foretrain.facts.sheets import data_root, read_toml
 from foretrain.workloads.graph import Graph, Role, cached_on_graph
@@ -97,15 +99,20 @@ def input_pipeline(
             _reading(graph, dataset, storages()[options.storage], readers),
             _decoding(graph, dataset, options),
         ]
+    overlaps = options.overlaps and (dataset is not None or not _copies_in_step(graph))
     taken = [part for part in parts if part is not None and part.value > 0]
     by_name = {part.name: part.value for part in taken}
     return InputPipeline(
         by_name.get(READING, 0.0),
         by_name.get(DECODING, 0.0),
         by_name.get(COPYING, 0.0),
-        options.overlaps,
-        _together([Estimate("s", (part,)) for part in taken], options.overlaps),
+        overlaps,
+        _together([Estimate("s", (part,)) for part in taken], overlaps),
     )
+
+
+def _copies_in_step(graph: Graph) -> bool:
+    return frameworks()[graph.settings.get("framework") or PLAIN].copies_input_in_step
 
 
 def _together(stages: list[Estimate], overlaps: bool) -> Estimate:

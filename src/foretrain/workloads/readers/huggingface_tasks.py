@@ -14,6 +14,7 @@ import torch
 import transformers
 from huggingface_hub.errors import StrictDataclassError
 from torch.nn import functional
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.auto import modeling_auto
 
 from foretrain.errors import InvalidData, InvalidRequest, UnknownName
@@ -272,7 +273,7 @@ def build(name: str, entries: Mapping[str, Any], task: Task, options: BuildOptio
         model: torch.nn.Module = auto.from_config(config, attn_implementation=kind, dtype=torch.float32)
         return model
 
-    model = _created(name, create, "eager" if options.attention == "eager" else "sdpa")
+    model = _created(name, create, options.attention)
     batch = _batch(name, task, model, options)
     first = next(tensor for tensor in tensors_in(list(batch.values())))
     tokens = sum(value.numel() for key, value in batch.items() if _counts(task, key, value))
@@ -339,13 +340,38 @@ def _run_all_layers(config: Any) -> Iterator[str]:
             yield f"all layers run: a {name} of {share:g}, which skips layers at random, is left out"
 
 
+_FUSED = "foretrain_fused"
+
+
+def _fused_attention(
+    module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: Any, **__: Any
+) -> tuple[torch.Tensor, None]:
+    """Fused attention of a model that PyTorch's lacks: sinks or capped scores, by a kernel of its own.
+
+    Such a kernel does the work of a usual one; a window that it skips beyond is not taken into account.
+    """
+    attended = functional.scaled_dot_product_attention(
+        query, key, value, is_causal=getattr(module, "is_causal", True), enable_gqa=True
+    )
+    return attended.transpose(1, 2).contiguous(), None
+
+
+ALL_ATTENTION_FUNCTIONS.register(_FUSED, _fused_attention)
+
+
 def _created(name: str, create: Callable[[str], torch.nn.Module], attention: str) -> torch.nn.Module:
-    """The model with this attention, or with eager attention where it has only that."""
+    """The model with PyTorch's attention, or with eager attention where it has only that.
+
+    `flash`: with a fused kernel, too, where PyTorch's does not suit the model.
+    """
+    kind = attention if attention in ("eager", _FUSED) else "sdpa"
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return module_on_meta(partial(create, attention))
+            return module_on_meta(partial(create, kind))
     except (RuntimeError, TypeError, ValueError, KeyError, AttributeError, ZeroDivisionError) as error:
-        if "scaled_dot_product_attention" in str(error) and attention != "eager":
+        if kind == "sdpa" and "scaled_dot_product_attention" in str(error):
+            return _created(name, create, _FUSED if attention == "flash" else "eager")
+        if kind == _FUSED:  # a model whose attention cannot be chosen
             return _created(name, create, "eager")
         raise InvalidData(name, f"transformers cannot build this model: {error}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -48,12 +49,44 @@ def unknown_names(ops: tuple[Op, ...]) -> tuple[str, ...]:
 def _works(graph: Graph, call: Call, sizes: Sequence[int]) -> tuple[Work, ...]:
     rule = _rules().get(call.name, vector.by_nature)
     works = rule(resolve(graph, call, sizes))
+    if graph.settings.get("compile"):
+        works = tuple(map(_by_inductor, works))
+    passes = frameworks()[graph.settings.get("framework") or PLAIN].filter_passes
+    if passes:
+        works = tuple(each for work in works for each in _with_filter(work, passes))
     precision = graph.settings.get("precision")
     if precision == "tf32":
         return tuple(map(_in_tf32, works))
     if precision == "fp8":
         return tuple(adapted for work in works for adapted in _in_fp8(work, graph, call))
     return works
+
+
+def _by_inductor(work: Work) -> Work:
+    """TorchInductor adds the bias of a convolution in the kernel that reads its result, and writes its own
+    kernels where those of PyTorch loop over samples and channels.
+    """
+    if work.kind not in (Kind.CONVOLUTION, Kind.RESAMPLE) or not work.dims.keys() & _ONLY_EAGER:
+        return work
+    return replace(work, dims={name: size for name, size in work.dims.items() if name not in _ONLY_EAGER})
+
+
+_ONLY_EAGER = {"bias", "loops", "positions"}
+"""Dimensions of convolutions and resampled images that count only in eager steps."""
+
+
+def _with_filter(work: Work, passes: float) -> tuple[Work, ...]:
+    """A dense convolution whose filter is first brought into the library's layout, or its gradient back."""
+    if work.kind is not Kind.CONVOLUTION or work.dims["groups"] > 1:
+        return (work,)
+    elements = work.dims["in_channels"] * work.dims["out_channels"]
+    elements *= math.prod(size for name, size in work.dims.items() if name.startswith("kernel_"))
+    moved = passes * elements * _ITEM_BYTES[work.dtype] / 2
+    dims = {"elements": elements}
+    return Work(Kind.COPY, work.direction, dims, work.dtype, 0.0, moved, moved), work
+
+
+_ITEM_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 
 
 def _in_tf32(work: Work) -> Work:
@@ -69,7 +102,8 @@ def _in_fp8(work: Work, graph: Graph, call: Call) -> tuple[Work, ...]:
     dimension summed over: inputs and weights in the forward pass, gradients in the product of the inputs'
     gradient; the weights' gradient reuses both (NVIDIA Transformer Engine's cast_transpose). A kernel that
     the framework or the compiler has fused writes its results in one byte at once. Transformer Engine casts
-    weights once per step, here with the update, and leaves layers outside the blocks in BF16.
+    weights once per step, here with the update, and leaves layers outside the blocks in BF16; it has FP8
+    products of experts, too (GroupedLinear), which plain PyTorch leaves in BF16.
     """
     own = frameworks()[graph.settings.get("framework") or PLAIN]
     if own.casts_fp8_weights_once and call.name == _COPY_OF_MASTERS and call.phase is Phase.OPTIMIZER:
@@ -77,7 +111,8 @@ def _in_fp8(work: Work, graph: Graph, call: Call) -> tuple[Work, ...]:
         specs = [graph.specs[buffer.spec] for buffer in written if _is_in_block(buffer.name)]
         matrices = sum(spec.elements for spec in specs if len(spec.shape) > 1)
         return (work, replace(_cast(work, matrices), kind=Kind.OPTIMIZER)) if matrices else (work,)
-    if work.kind is not Kind.LINEAR or work.dtype != "bfloat16":
+    is_layer = work.kind is Kind.LINEAR or (own.casts_fp8_weights_once and _is_grouped_layer(work))
+    if not is_layer or work.dtype != "bfloat16":
         return (work,)
     if own.casts_fp8_weights_once and not _is_in_block(call.module):
         return (work,)
@@ -85,6 +120,11 @@ def _in_fp8(work: Work, graph: Graph, call: Call) -> tuple[Work, ...]:
     is_cast = _is_written_in_fp8(graph, call)
     cast = _cast_elements(work, is_cast, own.casts_fp8_weights_once)
     return (*(_cast(work, elements) for elements in cast if elements), product)
+
+
+def _is_grouped_layer(work: Work) -> bool:
+    """Whether a work is a product of the weights of experts."""
+    return "groups" in work.dims and "tokens" in work.dims and work.kind is Kind.MATMUL
 
 
 def _is_in_block(path: str) -> bool:
