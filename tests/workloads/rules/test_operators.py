@@ -53,6 +53,13 @@ def test_convolution_and_its_weight_gradient() -> None:
     assert found[0].dims["in_channels"] == 3
 
 
+def test_a_loss_picks_one_probability_of_each_row() -> None:
+    """Two images of ten classes: a target of 8 bytes and a sector of 32 bytes each; the gradient is whole."""
+    forward, backward = works(graph_of(workload_of(WorkloadRequest("cifar-resnet20", batch=2))), Kind.LOSS)
+    assert forward.read_bytes == 2 * (8 + 32)
+    assert (backward.read_bytes, backward.write_bytes) == (2 * 8, 2 * 10 * 4 + 2 * 32)
+
+
 def test_the_layout_of_images_is_recorded() -> None:
     plain, last = (works(graph("conv", channels_last=flag), Kind.CONVOLUTION) for flag in (False, True))
     assert {work.dims["channels_last"] for work in plain} == {0}
