@@ -42,9 +42,10 @@ validate: setup  ## Accuracy on public measurements (SUITE=name for one; FORETRA
 	$(if $(SUITE),,$(BIN)/python scripts/refresh_offers.py --data $(DATA) --check)
 	$(BIN)/python -m validation $(if $(SUITE),--suite $(SUITE))
 
-spread: setup  ## Fit power in training and intervals anew to SUITE=transfer (run that first)
+spread: setup  ## Fit power in training, intervals and own timings to SUITE=transfer and SUITE=own_timings (run these first)
 	$(BIN)/python -m calibration.steps.training_power build/transfer/steps.csv
 	$(BIN)/python -m calibration.steps.spread build/transfer/residuals.csv
+	$(BIN)/python -m calibration.steps.error_transfer build/own_timings/rows.csv
 
 calibrate: setup  ## Fit the shipped calibrations anew to the public measurements (an hour or two)
 	FORETRAIN_HOME=build/validation $(BIN)/python -m calibration --data $(DATA) --graphs build/timm_graphs

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from foretrain.facts.user_data import write_atomically
 from validation.report import SuiteReport, markdown
-from validation.scatter import draw
+from validation.scatter import draw, draw_reliability
 from validation.targets import Suite, Target, suites
 
 ROOT = Path(__file__).parents[1]
@@ -21,7 +21,7 @@ IMAGES = DOCS / "images" / "accuracy"
 TRANSFER = "transfer"
 """The suite that the overview opens with."""
 _LISTED = 3
-"""Targets of a suite in the overview; its page has all."""
+"""Targets of a suite in the overview, without those that are findings; its page has all."""
 
 _INTRODUCTION = """# Accuracy
 
@@ -62,6 +62,7 @@ def write_report(suite: str, report: SuiteReport) -> None:
     write_atomically(REPORTS / f"{suite}.md", f"{markdown(report).rstrip()}\n")
     IMAGES.mkdir(parents=True, exist_ok=True)
     draw(report, IMAGES / f"{suite}.png")
+    draw_reliability(report, IMAGES / f"{suite}_reliability.png")
     write_pages()
 
 
@@ -126,7 +127,8 @@ def _summary(declared: Sequence[Suite]) -> str:
 
 def _overview_rows(suite: Suite) -> Iterator[str]:
     """The rows of a suite; the first carries its command, with a link to its page."""
-    for number, target in enumerate(suite.targets[:_LISTED]):
+    held_to = [target for target in suite.targets[:_LISTED] if (target.mean, target.median) != (None, None)]
+    for number, target in enumerate(held_to or suite.targets[:1]):
         link = f"[`make validate SUITE={suite.id}`](accuracy/{suite.id}.md)" if number == 0 else ""
         yield f"| {link} | {' | '.join(_cells(target))} |"
 
@@ -136,9 +138,10 @@ def _suite_page(suite: Suite) -> str:
     parts = [f"# {suite.title}\n", f"{suite.about}\n", f"```sh\nmake validate SUITE={suite.id}\n```\n"]
     rows = [f"| {' | '.join(_cells(target))} |" for target in suite.targets]
     parts.append("\n".join([_SUITE_HEADING, *rows]) + "\n")
-    image = IMAGES / f"{suite.id}.png"
-    if image.exists():
-        parts.append(f"![predicted against measured](../images/accuracy/{image.name})\n")
+    for name, shows in (("", "predicted against measured"), ("_reliability", "stated against met")):
+        image = IMAGES / f"{suite.id}{name}.png"
+        if image.exists():
+            parts.append(f"![{shows}](../images/accuracy/{image.name})\n")
     report = REPORTS / f"{suite.id}.md"
     if report.exists():
         body = report.read_text(encoding="utf-8").partition("\n")[2].strip()

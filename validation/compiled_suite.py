@@ -28,13 +28,16 @@ from foretrain.prediction.operators.listing import Listing
 from foretrain.prediction.operators.pricing import price
 from foretrain.workloads.fusion import fused
 from foretrain.workloads.graph import Graph
+from foretrain.workloads.rules import operators
 from validation.report import Case, Metrics, SuiteReport, metrics
 from validation.timm_suite import GRAPHS
 
 FORETRAIN, ROOFLINE = "foretrain", "roofline"
 EVERY = 36
 _LONG = 1e-3
-_SAME = 0.02
+_SAME = 0.002
+_ROUNDED = 6e3
+"""Parameters of one model may differ by a share, and by the rounding of the data set (0.01 M)."""
 _LEVELS = {1: "operators", 2: "chains", 3: "networks"}
 _NOTES = (
     "Targets: timm eager <= 12 %, compiled <= 14 %; KernelBench <= 13 % above 1 ms.",
@@ -79,8 +82,13 @@ def _timm_cases(data: Path) -> Iterator[Case]:
 
 
 def is_same_model(step: TimmStep, graph: Graph) -> bool:
-    """Whether the model that ran has the parameters of the one that was traced (to 2 %)."""
-    return step.parameters is None or abs(graph.parameters / max(step.parameters, 1.0) - 1) < _SAME
+    """Whether the model that ran has the parameters of the one that was traced.
+
+    Merging the branches of a block before it runs removes few parameters (fastvit_mci0: 0.4 %).
+    """
+    if step.parameters is None:
+        return True
+    return abs(graph.parameters - step.parameters) < _ROUNDED + _SAME * step.parameters
 
 
 def timm_case(step: TimmStep, graph: Graph) -> Case:
@@ -122,11 +130,12 @@ def _title(time: Time) -> str:
 
 
 def priced_problem(graph: Graph, is_compiled: bool, device_id: str) -> PricedStep:
-    """A problem of KernelBench on a device, with its convolutions in TF32."""
+    """A problem of KernelBench on a device, with its convolutions in TF32 where it has that."""
     target = device(device_id)
     if is_compiled:
         graph = fused(replace(graph, settings={**graph.settings, "compile": True}))
-    listing = Listing(kernelbench.works_in_tf32(graph))
+    has_tf32 = target.sheet.has("tf32_tensor_flop_per_second")
+    listing = Listing(kernelbench.works_in_tf32(graph) if has_tf32 else operators(graph))
     host = host_model(target)
     priced = price(listing, target, operator_models(target))
     return PricedStep(graph, priced, host.seconds(listing, is_compiled), host)

@@ -68,7 +68,7 @@ def run(data: Path) -> SuiteReport:
     """Ask every run, and count the verdicts by source."""
     judged = [judge(each) for each in (*mpt_runs(data), *layouts(data), *adapters(FIGURES))]
     answered = [each for each in judged if not each.refusal]
-    memory = [_memory_case(each) for each in answered if each.asked.reported_bytes]
+    memory = [memory_case(each) for each in answered if each.asked.reported_bytes]
     return SuiteReport(
         "did_it_run",
         tuple(memory),
@@ -138,6 +138,8 @@ def layout(run: ultrascale.NanotronRun) -> Asked:
     gathered = "sp=keep" if run.pipeline == 1 else "sp"  # nanotron reduces and scatters along the sequence
     divided = f"tp={run.tensor},{gathered}" if run.tensor > 1 else "tp=1"
     strategy = f"{divided},pp={run.pipeline},dp={run.data}"
+    if run.pipeline > 1:
+        strategy += f",layers={'+'.join(map(str, ultrascale.stage_layers(run)))}"
     settings = {
         "model": f"hf:{MODELS / f'nanotron-{run.model.lower()}.json'}",
         "on": ultrascale.HARDWARE + (f":{run.nodes}" if run.nodes > 1 else ""),
@@ -147,7 +149,8 @@ def layout(run: ultrascale.NanotronRun) -> Asked:
         "master_weights": True,
         "gradients": "fp32",
         "optimizer": "adamw-fused",
-        "attention": "flash",
+        "attention": "flash2",
+        "framework": "nanotron",
         "batch": run.micro_batch * run.micro_batches,
         "micro_batches": run.micro_batches,
         "seq_len": ultrascale.SEQ_LEN,
@@ -198,10 +201,11 @@ def _verdicts(answered: Sequence[Judged]) -> dict[str, dict[str, Verdicts]]:
     }
 
 
-def _memory_case(judged: Judged) -> Case:
+def memory_case(judged: Judged) -> Case:
+    """What a framework reports of its own memory, and its tensors and allocator as predicted."""
     assert judged.asked.reported_bytes is not None
-    context = judged.parts.get("framework context", 0.0)
-    predicted = {OURS: judged.peak_bytes - context}
+    outside = sum(judged.parts.get(name, 0.0) for name in ("framework context", "communicators"))
+    predicted = {OURS: judged.peak_bytes - outside}
     return Case(judged.asked.name, judged.asked.name.split(":")[0], judged.asked.reported_bytes, predicted)
 
 

@@ -3,8 +3,8 @@
 * `simumax/*`: 12 layers of Llama-3-70B and 4 of DeepSeek-V2 on 8 B200 under Megatron-LM with Transformer
   Engine: the peak of the memory that PyTorch has allocated, on the rank that needs most. BF16 with FP32
   masters and gradients, distributed optimizer.
-* `sailor/opt350_gh200`: OPT-350M under Megatron-DeepSpeed, tensor parallel 4: the memory that its processes
-  took on a GH200, from below 8 to 33 GB.
+* `sailor/opt350_gh200`: OPT-350M under Megatron-DeepSpeed, tensor parallel 4: `memory.used` of nvidia-smi
+  after the last iteration on the GH200 that had most (sailor's deepspeed/pipe_engine.py), 7 to 33 GB.
 
 Nothing was fitted to any row. Rows that differ in the number of micro-batches alone have the same memory and
 count once. SimuMax's rows are compared with `allocated` memory (all parts but context and allocator cache),
@@ -17,7 +17,9 @@ import csv
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import foretrain as ft
 from validation.report import Case, Metrics, SuiteReport, Table, metrics
@@ -29,10 +31,16 @@ FILES = (
     Path("simumax") / "pp_cp_moe_b200.csv",
     Path("sailor") / "opt350_gh200.csv",
 )
-NOT_ALLOCATED = frozenset({"framework context", "allocator rounding and fragmentation"})
+NOT_ALLOCATED = frozenset({"framework context", "communicators", "allocator rounding and fragmentation"})
 NETWORKS = {"gh200": "infiniband-hdr:4"}
-OPT = {"attn_pdrop": 0.0}
-"""OPT has no dropout of attention weights (config.json of facebook/opt-350m), which GPT-2's default has."""
+OPT = {
+    "vocab_size": 50_688, "activation_function": "relu", "tie_word_embeddings": False,
+    "attn_pdrop": 0.0, "resid_pdrop": 0.0, "embd_pdrop": 0.0,
+}  # fmt: skip
+"""How sailor's OPT differs from GPT-2 (megatron/model/opt_model.py of its Megatron-DeepSpeed): ReLU, no
+dropout anywhere, a head of its own, GPT-2's 50,257 words padded to a multiple of 128 x 4 devices."""
+_BEFORE, _AFTER = 3, 1
+"""Modules of sailor's pipeline beside the layers: a cast, the embedding and a transposition; the head."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +115,16 @@ def _row(line: dict[str, str], source: str) -> Row:
     )
 
 
+def sailor_strategy(strategy: str, layers: int) -> str:
+    """The layout with the layers of every stage: DeepSpeed gives each as many modules (`uniform`)."""
+    stages = int(dict(part.partition("=")[::2] for part in strategy.split(","))["pp"])
+    modules = _BEFORE + layers + _AFTER
+    ends = [modules * stage // stages - _BEFORE for stage in range(1, stages)]
+    bounds = [0, *ends, layers]
+    counts = "+".join(str(end - start) for start, end in pairwise(bounds))
+    return f"{strategy},layers={counts}" if stages > 1 else strategy
+
+
 def _kind(strategy: str) -> str:
     """The axis a layout is about: the rarest of those it uses."""
     for axis, name in (("ep=", "MoE"), ("cp=", "CP"), ("pp=", "PP")):
@@ -117,17 +135,21 @@ def _kind(strategy: str) -> str:
 
 def predicted(row: Row) -> ft.JobPrediction:
     """The prediction of a row."""
-    asked = {} if row.is_allocated else {"network": NETWORKS["gh200"]} if "x" in row.device else {}
+    asked: dict[str, Any] = {"optimizer": "adamw-fused"}
+    strategy = row.strategy
+    if not row.is_allocated:
+        asked |= {"framework": "megatron-deepspeed"}
+        asked |= {"network": NETWORKS["gh200"]} if "x" in row.device else {}
+        strategy = sailor_strategy(row.strategy, json.loads(row.config)["n_layer"])
     answer = ft.predict(
         f"hf:{_config_file(row)}",
         on=row.device,
-        strategy=row.strategy,
+        strategy=strategy,
         global_batch=row.global_batch,
         micro_batches=row.micro_batches,
         seq_len=row.seq_len,
         precision=row.precision,
         attention=row.attention,
-        optimizer="adamw-fused" if row.is_allocated else "adamw",
         advice=False,
         **asked,
     )

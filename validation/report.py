@@ -63,7 +63,10 @@ class Table:
 
 @dataclass(frozen=True)
 class SuiteReport:
-    """The result of one suite. `metrics` and `verdicts` are keyed by the set of cases, then by method."""
+    """The result of one suite. `metrics` and `verdicts` are keyed by the set of cases, then by method.
+
+    `reliability` has probabilities: as stated on average, the share that came true, and of how many.
+    """
 
     suite: str
     cases: tuple[Case, ...]
@@ -71,6 +74,7 @@ class SuiteReport:
     verdicts: Mapping[str, Mapping[str, Verdicts]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     tables: tuple[Table, ...] = ()
+    reliability: tuple[tuple[float, float, int], ...] = ()
 
 
 def metrics(cases: Sequence[Case], method: str, with_interval: bool = False) -> Metrics:

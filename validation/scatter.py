@@ -1,4 +1,4 @@
-"""A plot of a suite: predicted against measured, a point a case, on logarithmic axes."""
+"""Plots of a suite: predicted against measured, a point a case; probabilities against what came true."""
 
 from __future__ import annotations
 
@@ -47,6 +47,21 @@ def draw(report: SuiteReport, path: Path) -> None:
     )  # fmt: skip
     axes.title.set_fontsize(9)
     axes.legend(frameon=False, fontsize=6, markerscale=2, loc="upper left")
+    figure.savefig(path, metadata={"Software": None})
+
+
+def draw_reliability(report: SuiteReport, path: Path) -> None:
+    """Draw probabilities as stated against how often they came true; the area of a point is their number."""
+    if not report.reliability:
+        return
+    stated, met, counts = zip(*report.reliability, strict=True)
+    figure = Figure(figsize=(4.2, 4.0), layout="constrained", dpi=110)
+    axes = figure.add_subplot()
+    axes.plot([0, 1], [0, 1], color="0.2", linewidth=1)
+    axes.plot(stated, met, linewidth=1)
+    axes.scatter(stated, met, s=[120 * count / max(counts) + 8 for count in counts])
+    axes.set(xlabel="stated probability", ylabel="share that came true", title=f"{report.suite}: reliability")
+    axes.title.set_fontsize(9)
     figure.savefig(path, metadata={"Software": None})
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 
 from calibration.steps.spread import Residual, leave_source_out, write_residuals
 from calibration.steps.training_power import TimedStep, write_steps
@@ -21,7 +22,7 @@ from calibration.steps.training_power import leave_source_out as leave_power_out
 
 from foretrain.estimates import Quantiles
 from foretrain.prediction.operators import matrix
-from foretrain.prediction.spread import Spread
+from foretrain.prediction.spread import KnowledgeClass, Spread
 from foretrain.probability import probability_within
 from validation.report import Case, Metrics, SuiteReport, Table, metrics
 from validation.transfer.case import Judged
@@ -73,12 +74,19 @@ def run(data: Path) -> SuiteReport:
     write_residuals(RESIDUALS, residuals)
     spreads = leave_source_out(residuals)
     answered = [each for each in judged if not each.refusal]
+    reliability = _reliability(timed, spreads)
     return SuiteReport(
         "transfer",
         tuple(_case(each, spreads) for each in timed),
         _metrics(answered, timed, spreads),
         notes=_NOTES,
-        tables=(*_splits(timed, spreads), _reliability(timed, spreads), _refusals(judged)),
+        tables=(
+            _widths(timed, spreads),
+            *_splits(timed, spreads),
+            _reliability_table(reliability),
+            _refusals(judged),
+        ),
+        reliability=tuple(reliability.values()),
     )
 
 
@@ -192,32 +200,69 @@ def _splits(timed: Sequence[Judged], spreads: dict[str, Spread]) -> tuple[Table,
     return tuple(tables)
 
 
-def _reliability(timed: Sequence[Judged], spreads: dict[str, Spread]) -> Table:
-    """Of deadlines at multiples of the median, how many were met against the probability stated.
+def _reliability(timed: Sequence[Judged], spreads: dict[str, Spread]) -> dict[int, tuple[float, float, int]]:
+    """By tenth of stated probability: its mean, the share of limits that was met, and how many limits.
 
-    A plan's probability is that of its interval, less what surprises by class of knowledge.
+    Limits are multiples of the predicted time. A plan's probability is that of its interval, less what
+    surprises by class of knowledge.
     """
     bins: dict[int, list[tuple[float, bool]]] = {}
     for each in timed:
         assert each.seconds is not None and each.case.seconds and each.traits is not None
-        bound, unexpected = _interval(each, spreads), spreads[each.case.source].surprise
-        reliable = 1 - unexpected.get(each.traits.known.value, 0.0)
+        bound, spread = _interval(each, spreads), spreads[each.case.source]
+        reliable = 1 - spread.surprise.get(each.traits.known.value, 0.0)
         for multiple in (0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.4, 1.7, 2.0, 3.0):
             limit = multiple * bound.p50
-            stated = reliable * float(probability_within(bound.p10, bound.p50, bound.p90, limit))
+            within = probability_within(bound.p10, bound.p50, bound.p90, limit, spread.within)
+            stated = reliable * float(within)
             bins.setdefault(min(9, int(10 * stated)), []).append((stated, each.case.seconds <= limit))
-    rows = tuple(
-        (
-            f"{10 * place}-{10 * place + 10} %",
-            str(len(pairs)),
-            f"{sum(stated for stated, _ in pairs) / len(pairs):.0%}",
-            f"{sum(met for _, met in pairs) / len(pairs):.0%}",
+    return {
+        place: (
+            sum(stated for stated, _ in pairs) / len(pairs),
+            sum(met for _, met in pairs) / len(pairs),
+            len(pairs),
         )
         for place, pairs in sorted(bins.items())
+    }
+
+
+def _reliability_table(bins: Mapping[int, tuple[float, float, int]]) -> Table:
+    rows = tuple(
+        (f"{10 * place}-{10 * place + 10} %", str(count), f"{stated:.0%}", f"{met:.0%}")
+        for place, (stated, met, count) in bins.items()
     )
     return Table(
         "probabilities of plans: stated against met", ("stated", "limits", "mean stated", "met"), rows
     )
+
+
+def _widths(timed: Sequence[Judged], spreads: dict[str, Spread]) -> Table:
+    """How well intervals are judged together: coverage alone is met by wide ones.
+
+    The interval score of a case is its width and ten times what it is outside, in logarithms of the time.
+    """
+    groups: dict[str, list[Judged]] = {"all": list(timed)}
+    groups |= {name: [each for each in timed if chosen(each)] for name, chosen in _HEADLINES.items()}
+    for known in list(KnowledgeClass)[1:]:
+        groups[known.sentence] = [each for each in timed if each.traits and each.traits.known is known]
+    rows = []
+    for name, members in groups.items():
+        if not members:
+            continue
+        residuals = [residual_of(each) for each in members]
+        logs = [spreads[each.source].logs(each.traits) for each in residuals]
+        pairs = list(zip(residuals, logs, strict=True))
+        inside = [-below <= each.log_ratio <= above for each, (below, above) in pairs]
+        widths = [below + above for below, above in logs]
+        outside = [
+            max(0.0, -below - each.log_ratio, each.log_ratio - above) for each, (below, above) in pairs
+        ]
+        scores = [width + 10 * off for width, off in zip(widths, outside, strict=True)]
+        rows.append(
+            (name, str(len(members)), f"{fmean(inside):.0%}", f"{fmean(widths):.2f}", f"{fmean(scores):.2f}")
+        )
+    headings = ("cases of", "cases", "in interval", "width", "interval score")
+    return Table("80 % intervals by spreads fitted without the source", headings, tuple(rows))
 
 
 def _refusals(judged: Sequence[Judged]) -> Table:

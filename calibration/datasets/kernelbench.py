@@ -12,17 +12,21 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from calibration.datasets.measurements import rows
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.ops import Kind, Op
+from foretrain.workloads.readers._base import ModelSource, digest, versions
 from foretrain.workloads.rules import operators
+from foretrain.workloads.zoo.catalogue import BuildOptions
 
 if TYPE_CHECKING:
     import torch
+
+    from foretrain.workloads.example import Example
 
 _TIMES, _PROBLEMS = Path("kernelbench/times.csv.gz"), Path("kernelbench/problems.csv")
 _REDUCES = frozenset({"mean", "sum", "max", "min", "logsumexp"})
@@ -51,6 +55,22 @@ class Problem:
     def title(self) -> str:
         """The name without its number."""
         return self.name.split("_", 1)[1].rstrip("_")
+
+    @property
+    def batch(self) -> int:
+        """The first side of the first input."""
+        return self.input_shapes[0][0]
+
+    @property
+    def has_batch(self) -> bool:
+        """Whether the first input can have another first side: not if it is a matrix among matrices."""
+        return self.level > 1 or "matri" not in self.title.lower() or "tensor" in self.title
+
+    def at(self, batch: int) -> Problem:
+        """The problem with another batch; inputs of the first one's shape, such as targets, follow it."""
+        first, *others = self.input_shapes
+        follow = [(batch, *shape[1:]) if shape[0] == first[0] else shape for shape in others]
+        return replace(self, input_shapes=((batch, *first[1:]), *follow))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +112,11 @@ def times(data: Path, modes: tuple[str, ...] = (EAGER, COMPILED)) -> Iterator[Ti
             yield Time(key, name, row["host"], row["mode"], float(row["seconds"]))
 
 
-def graph_of(problem: Problem) -> Graph | None:
-    """The forward pass of a problem; None where its description does not say all of it."""
+def example_of(problem: Problem) -> Example | None:
+    """A problem with its inputs; None where its description does not say all of it."""
     import torch
 
     from foretrain.workloads.example import Example
-    from foretrain.workloads.options import StepOptions
-    from foretrain.workloads.tracing.step import trace
 
     with torch.device("meta"):
         module = build(problem)
@@ -107,9 +125,60 @@ def graph_of(problem: Problem) -> Graph | None:
         return None
     if "CrossEntropy" in problem.name:
         inputs = (inputs[0], torch.empty(problem.input_shapes[1], dtype=torch.int64, device="meta"))
-    samples = problem.input_shapes[0][0]
-    example = Example(module, inputs, loss=None, samples=samples)
+    return Example(module, inputs, loss=None, samples=problem.input_shapes[0][0])
+
+
+def graph_of(problem: Problem) -> Graph | None:
+    """The forward pass of a problem; None where its description does not say all of it."""
+    from foretrain.workloads.options import StepOptions
+    from foretrain.workloads.tracing.step import trace
+
+    example = example_of(problem)
+    if example is None:
+        return None
     return trace(example, StepOptions(precision="fp32", optimizer=None, forward_only=True))
+
+
+@dataclass(frozen=True, eq=False)
+class ProblemModel(ModelSource):
+    """A problem with a batch: in training mode also where only the forward pass is asked for."""
+
+    problem: Problem
+    kind: str = field(default="kernelbench", init=False)
+    runs_user_code: bool = field(default=False, init=False)
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """Version and name of the problem."""
+        return f"{self.problem.version} {self.problem.name}"
+
+    def fingerprint(self) -> str:
+        text = json.dumps(
+            [self.problem.key, self.problem.input_shapes, self.problem.constructor, self.problem.sizes]
+        )
+        return digest({"problem": text, "builder": Path(__file__).read_bytes(), **versions("torch", "timm")})
+
+    def example(self, options: BuildOptions) -> Example:
+        import torch
+
+        class Training(torch.nn.Module):
+            """Stays in training mode, as the benchmark leaves it."""
+
+            def __init__(self, inner: torch.nn.Module) -> None:
+                super().__init__()
+                self.inner = inner
+
+            def train(self, mode: bool = True) -> Training:
+                del mode
+                super().train(True)
+                return self
+
+            def forward(self, *inputs: Any) -> Any:
+                return self.inner(*inputs)
+
+        example = example_of(self.problem.at(options.batch or self.problem.batch))
+        assert example is not None, f"{self.name} is not described completely"
+        return replace(example, module=Training(example.module))
 
 
 def works_in_tf32(graph: Graph) -> tuple[Op, ...]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -116,12 +117,23 @@ def stage_starts(run: NanotronRun) -> tuple[str, ...]:
     return tuple(starts)
 
 
+def stage_layers(run: NanotronRun) -> tuple[int, ...]:
+    """Blocks of every pipeline stage; the last stages, which may have head and loss alone, lend one each."""
+    layers = _ARCHITECTURES[run.model]["layers"]
+    starts = [name.partition("blocks.")[2] for name in stage_starts(run)]
+    bounds = [0, *(int(block) if block else layers for block in starts), layers]
+    for stage in range(len(bounds) - 2, 0, -1):
+        bounds[stage] = min(bounds[stage], bounds[stage + 1] - 1)
+    return tuple(end - start for start, end in pairwise(bounds))
+
+
 def can_run(run: NanotronRun) -> bool:
     """Whether nanotron takes the configuration at all.
 
     Every stage needs something to run, and its 1F1B at least one micro-batch less than there are stages.
     """
     return len(stage_starts(run)) == run.pipeline - 1 and run.micro_batches >= run.pipeline - 1
+
 
 
 def width_of(run: NanotronRun) -> int:

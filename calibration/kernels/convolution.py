@@ -212,7 +212,7 @@ def read(data: Path) -> tuple[Measurements, ...]:
     return neusight.read_convolutions(data), trained.where(asked)
 
 
-def _depthwise_rate(measured: Measurements) -> float:
+def depthwise_rate(measured: Measurements) -> float:
     """FLOP a cycle and SM of long depthwise convolutions on FP32 lanes, the median over rows."""
     rates = []
     for part in samples(measured):
@@ -358,8 +358,8 @@ def calibrate(data: Path) -> Mapping[str, Any]:
     seconds = np.concatenate([one.seconds for one in data_sets])
     amd = fit_amd(read_amd(data))
     depthwise = {
-        "nvidia": _depthwise_rate(kernelbench_layers.read_convolutions(data)),
-        "amd": _depthwise_rate(amd_kernels.read_convolutions(data)),
+        "nvidia": depthwise_rate(kernelbench_layers.read_convolutions(data)),
+        "amd": depthwise_rate(amd_kernels.read_convolutions(data)),
     }
     amd_constants = replace(amd["lanes"].constants, depthwise_flop_per_cycle=depthwise["amd"])
     return {

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.datasets import aiconfigurator, cudnn_frontend, neusight
+from calibration.datasets import aiconfigurator, cudnn_frontend, kernelbench_layers, neusight
 from calibration.datasets.measurements import Measurements
 from calibration.files import data_used, spread
+from calibration.kernels.convolution import depthwise_rate
 from calibration.kernels.harness import floors, observed
 from calibration.least_squares import minimise
 from foretrain.facts.devices import Device, device
@@ -151,6 +152,15 @@ def fit_columns(data: Path, constants: StreamConstants) -> StreamConstants:
         )
 
     return at(minimise(residuals, np.log(np.array([_TYPICAL_COLUMN_BYTES]))))
+
+
+def window_elements(data: Path) -> float:
+    """Elements of windows that a multiprocessor reads in a cycle, as depthwise convolutions do.
+
+    Both are plain loops of each thread over its window. A depthwise convolution counts a multiplication and
+    an addition for an element.
+    """
+    return depthwise_rate(kernelbench_layers.read_convolutions(data)) / 2
 
 
 def _sigmoid(x: Floats) -> Floats:
@@ -297,7 +307,9 @@ def calibrate(data: Path) -> Mapping[str, Any]:
         "seen: by shape, unseen: by GPU left out",
         "residuals": residuals,
         "harness_share_before_kernel": list(learned.before),
-        "constants": asdict(fit_columns(data, learned.constants)),
+        "constants": asdict(
+            replace(fit_columns(data, learned.constants), window_elements=window_elements(data))
+        ),
         "delivered_share": dict(learned.shares),
         "corrections": {name: {g: list(p) for g, p in c.items()} for name, c in learned.corrections.items()},
     }

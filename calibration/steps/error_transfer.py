@@ -4,32 +4,34 @@ A source (one harness, its framework, hosts and cluster) stands for a user. The 
 with the covariance of the model, sources are independent, and the variances are those of the largest marginal
 likelihood, with a weak pull of every variance to the same small one where the sources are silent. A source
 counts as `_MOST_ROWS` rows at most, so that no large table decides alone.
+
+    python -m calibration.steps.error_transfer build/own_timings/rows.csv    writes calibrations/transfer.json
+
+The rows are those of `make validate SUITE=own_timings`; `make spread` runs this too.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Sequence
 from dataclasses import asdict, astuple
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from calibration.steps.timed_rows import TimedRow, timed_rows
+from calibration import files
+from calibration.steps.timed_rows import TimedRow, read_rows
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.cost_models.error_model import (
     TERMS,
     StepError,
-    StepKey,
     Variances,
     shared_terms,
 )
-from foretrain.prediction.cost_models.user_timings import FILE as FILE
+from foretrain.prediction.cost_models.user_timings import FILE
 from foretrain.prediction.operators.listing import Floats
 
-CACHE = "timed_rows"
-"""The folder beside the graphs that keeps rows with their predictions; remove it to predict them anew."""
 _WILD = 1.0
 """Errors beyond e to this power are cut to it: the posterior has heavier tails than the fit."""
 _MOST_ROWS = 60.0
@@ -37,12 +39,6 @@ _FEWEST_ROWS = 3
 _PULL, _TYPICAL = 0.02, math.log(0.02)
 _BOUNDS = (math.log(1e-5), math.log(0.5))
 _START = math.log(0.01)
-
-
-def step_error(row: TimedRow) -> StepError:
-    """A row as the model of errors sees it."""
-    key = StepKey(row.model, row.device, row.precision, row.variant)
-    return StepError(key, row.predicted, row.traits, math.log(row.measured / row.predicted))
 
 
 def fit_variances(sources: Sequence[Sequence[StepError]], start: Variances | None = None) -> Variances:
@@ -78,36 +74,31 @@ def _block(steps: Sequence[StepError]) -> tuple[Floats, Floats, float]:
     return terms, ratios, min(1.0, _MOST_ROWS / len(steps))
 
 
-def by_source(rows: Sequence[TimedRow]) -> dict[str, list[StepError]]:
-    """The errors of each source."""
-    sources: dict[str, list[StepError]] = {}
+def by_source(rows: Sequence[TimedRow]) -> dict[str, list[TimedRow]]:
+    """The rows of each source."""
+    sources: dict[str, list[TimedRow]] = {}
     for row in rows:
-        sources.setdefault(row.source, []).append(step_error(row))
-    return sources
+        sources.setdefault(row.source, []).append(row)
+    return dict(sorted(sources.items()))
 
 
-def data_set(source: str) -> str:
-    """The data set of a source: `sia` of each of Sia's clusters."""
-    return source.split()[0]
+def write_variances(rows: Sequence[TimedRow]) -> Path:
+    """Fit and keep the calibration file."""
+    sources = by_source(rows)
+    variances = fit_variances([[row.error for row in members] for members in sources.values()])
+    sets: dict[str, dict[str, int]] = {}
+    for name, members in sources.items():
+        sets.setdefault(members[0].data_set, {})[name] = len(members)
+    return files.write(
+        FILE,
+        {
+            "model": "hierarchical errors of one source",
+            "data": [{"source": name, "steps": steps} for name, steps in sets.items()],
+            "fitted_on": "log(measured / predicted) of whole steps, maximum marginal likelihood",
+            "variance": asdict(variances),
+        },
+    )
 
 
-def _by_data_set(sources: Iterable[str]) -> dict[str, list[str]]:
-    sets: dict[str, list[str]] = {}
-    for source in sorted(sources):
-        sets.setdefault(data_set(source), []).append(source)
-    return sets
-
-
-def calibrate(data: Path, graphs: Path) -> Mapping[str, Any]:
-    """The content of the calibration file."""
-    sources = by_source(timed_rows(data, graphs.parent / CACHE))
-    variances = fit_variances(list(sources.values()))
-    return {
-        "model": "hierarchical errors of one source",
-        "data": [
-            {"source": name, "steps": {setup: len(sources[setup]) for setup in setups}}
-            for name, setups in _by_data_set(sources).items()
-        ],
-        "fitted_on": "log(measured / predicted) of whole steps, maximum marginal likelihood",
-        "variance": asdict(variances),
-    }
+if __name__ == "__main__":
+    sys.stdout.write(f"{write_variances(read_rows(Path(sys.argv[1])))}\n")

@@ -1,13 +1,18 @@
 """Families of curves: they recover their own numbers, shrug off spikes, and stay within bounds."""
 
+import tomllib
+
 import numpy as np
 import pytest
+from calibration.annealing import FILE, multi_power_loss, prior
 
 from foretrain.convergence.curves import Curve, Direction, curve_of, without_spikes
 from foretrain.convergence.families import Family, Span, families
 from foretrain.convergence.families.optimus import Optimus
+from foretrain.convergence.families.plateau import Plateau
 from foretrain.convergence.families.power_law import PowerLaw
 from foretrain.convergence.fitting import condensed, fit
+from foretrain.convergence.rolling import ensemble, quantiles_of
 from foretrain.convergence.schedules import Cosine, Linear
 from foretrain.registry import DuplicateName, Registry
 
@@ -77,3 +82,46 @@ def test_long_logs_are_condensed_evenly_in_the_logarithm() -> None:
 def test_two_families_of_one_name_are_refused() -> None:
     with pytest.raises(DuplicateName):
         Registry("curve family", (Optimus(), Optimus()), name=lambda family: family.name)
+
+
+def test_the_prior_of_annealing_is_that_of_the_published_laws() -> None:
+    known = tomllib.loads(FILE.read_text(encoding="utf-8"))
+    found = prior(known)
+    assert known["prior"]["alpha"] == found["alpha"]
+    assert known["prior"]["gain"] == pytest.approx(found["gain"], abs=5e-5)
+    assert known["prior"]["gain_spread"] == pytest.approx(found["gain_spread"], abs=5e-3)
+
+
+@pytest.mark.parametrize("tail", [0.3, 0.6])
+@pytest.mark.parametrize("model", [0, 1, 2])
+def test_a_decay_that_the_log_has_not_shown_is_foreseen(model: int, tail: float) -> None:
+    """A published law from its first 40 % at a constant rate: within 1.5 %; a power law is far above."""
+    known = tomllib.loads(FILE.read_text(encoding="utf-8"))
+    schedule = Linear(tail)
+    at = np.linspace(1200, known["steps"] - 1, 60).astype(np.int64)
+    rates = known["peak_rate"] * np.maximum(
+        schedule.rate(np.arange(1, known["steps"] + 1) / known["steps"]), 1e-6
+    )
+    losses = multi_power_loss(known["law"][model], rates, 0.0, at)
+    steps = at + 1.0
+    seen = curve_of(steps, losses).until(0.4 * known["steps"])
+    span = Span(seen.last_step, float(known["steps"]), schedule)
+    fitted = ensemble(seen, span)
+    values, weights = fitted.members(steps[-1:])
+    final = quantiles_of(values[:, 0], weights)
+    assert final.p50 == pytest.approx(losses[-1], rel=0.015)
+    assert final.p10 < losses[-1] < final.p90
+    assert fit(seen, PowerLaw(), span).values(steps[-1:])[0] > 1.015 * losses[-1]
+
+
+def test_a_loss_that_goes_to_zero_does_not_follow_the_annealing_law() -> None:
+    """Memorising: the loss halves every 20 steps whatever the rate does."""
+    values = 2.0 * 0.5 ** (STEPS / 20)
+    fitted = ensemble(curve_of(STEPS, values), Span(200.0, 400.0, Linear()))
+    weights = dict(zip([item.family.name for item in fitted.fits], fitted.weights, strict=True))
+    assert weights["annealing"] < 0.01
+
+
+def test_a_flat_end_is_a_plateau() -> None:
+    values = np.maximum(3.0 - 0.1 * STEPS, 1.0)
+    assert fit(curve_of(STEPS, values), Plateau()).values(np.array([1e4]))[0] == pytest.approx(1.0, abs=1e-3)

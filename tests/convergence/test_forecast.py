@@ -17,7 +17,7 @@ from foretrain.convergence.curves import (
 from foretrain.convergence.forecast import ConvergenceRequest, _chance_at, forecast, planned
 from foretrain.convergence.history import History
 from foretrain.convergence.rolling import reaching_steps
-from foretrain.convergence.schedules import Constant, Cosine, Linear, Step, annealing_areas, parse_schedule
+from foretrain.convergence.schedules import Constant, Cosine, Linear, Step, parse_schedule, rate_area
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Quantiles
 
@@ -145,17 +145,19 @@ def test_schedules_by_hand() -> None:
     assert parse_schedule("linear").rate(share).tolist() == [1.0, 0.5, 0.0]
     assert parse_schedule("linear:0.5").rate(share).tolist() == [1.0, 1.0, 0.0]
     assert Cosine().rate(share) == pytest.approx([1.0, 0.5, 0.0])
+    later = np.array([0.5, 0.75, 1.0])
+    assert parse_schedule("linear:0.5:0.1").rate(later) == pytest.approx([1.0, 0.55, 0.1])
+    assert parse_schedule("cosine:0.1").rate(share) == pytest.approx([1.0, 0.55, 0.1])
     assert parse_schedule("step:0.4,0.8").rate(share) == pytest.approx([1.0, 0.1, 0.01])
     assert parse_schedule("step:0.4:0.5") == Step((0.4,), 0.5)
-    for text in ("warm", "step", "linear:2", "step:1.5", "cosine:3"):
+    for text in ("warm", "step", "linear:2", "linear:0.4:1", "step:1.5", "cosine:3"):
         with pytest.raises(InvalidRequest, match="not a schedule"):
             parse_schedule(text)
 
 
 def test_the_area_under_a_linear_rate_is_a_half() -> None:
-    first, second = annealing_areas(Linear(), np.array([0.5, 1.0]))
-    assert first == pytest.approx([0.375, 0.5], abs=1e-3)
-    assert 0 < second[0] < second[1]
+    assert rate_area(Linear(), np.array([0.5, 1.0])) == pytest.approx([0.375, 0.5], abs=1e-3)
+    assert rate_area(Linear(0.5, end=0.2), np.array([0.5, 1.0])) == pytest.approx([0.5, 0.8], abs=1e-3)
 
 
 def test_steps_from_zero_move_up_and_bad_rows_go() -> None:

@@ -142,6 +142,15 @@ def test_a_certain_quantity_is_within_or_not() -> None:
     assert probability_within([1.0], [2.0], [3.0], math.inf).tolist() == [1.0]
 
 
+@pytest.mark.parametrize("within", [0.3, 0.5, 0.7])
+def test_the_share_within_the_prediction_is_met_there_and_the_quantiles_stay(within: float) -> None:
+    limits = (1.0, 2.0, 5.0)
+    chances = [float(probability_within(1.0, 2.0, 5.0, limit, within)) for limit in limits]
+    assert chances == pytest.approx([0.1, within, 0.9], abs=1e-12)
+    nearly = [float(probability_within(1.0, 2.0, 5.0, 2.0 * (1 + off), within)) for off in (-1e-9, 1e-9)]
+    assert nearly == pytest.approx([within, within], abs=1e-6)  # no jump at the prediction
+
+
 def test_quantiles_out_of_order_are_refused() -> None:
     with pytest.raises(InvalidRequest, match="in order"):
         probability_within([3.0], [2.0], [4.0], 1.0)

@@ -21,6 +21,7 @@ from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.program import Program
 
 ON = "gtx1080ti:4"
+MIB = 1 << 20
 
 
 @cache
@@ -45,6 +46,28 @@ def test_more_sharing_needs_less_memory() -> None:
     assert needed("zero3") == needed("fsdp")
     assert needed("ddp") > needed("tp=4")
     assert needed("ddp") > needed("pp=4")
+
+
+def _communicators(strategy: str, on: str, framework: str = "pytorch") -> float:
+    of = workload("gpt2", batch=8, seq_len=64, framework=framework)
+    context = context_on(of, on, strategy=strategy)
+    step = evaluate(context, configured(context, Parallelism(strategy)))
+    return sum(part.value for part in step.memory.estimate.parts if part.name == "communicators")
+
+
+def test_communicators_by_hand() -> None:
+    """688 MiB each among A100 with NVLink (300 GB/s), 544 MiB between two, by bandwidth on other links."""
+    node, nodes = "a100-sxm-80gb:4", "a100-sxm-80gb:4x2"
+    assert _communicators("ddp", "a100-sxm-80gb:1") == 0
+    assert _communicators("ddp", node) == _communicators("fsdp", node) == 688 * MIB
+    assert _communicators("tp=4", node) == 2 * 688 * MIB  # of all devices, and of the tensor-parallel ones
+    assert _communicators("tp=2,dp=2", node) == (688 + 2 * 544) * MIB
+    assert _communicators("tp=4", node, "megatron-deepspeed") == 3 * 688 * MIB
+    assert _communicators("ddp", "h100-sxm:8") == 1.5 * 688 * MIB  # 450 GB/s
+    network = evaluation("ddp", on=nodes).context.environment.network
+    assert network.inter is not None
+    share = network.inter.nominal_bytes_per_second / 4 / 300e9
+    assert _communicators("ddp", nodes) == pytest.approx(688 * MIB * share, rel=1e-6)
 
 
 def test_zero_1_shares_the_optimizers_state() -> None:
@@ -81,11 +104,9 @@ def test_stages_hold_the_micro_batches_in_flight() -> None:
 def test_the_fullest_stage_is_that_with_most_memory() -> None:
     result = evaluation("pp=4", 4)
     stage, memory = result.fullest
-    run = result.step.run
+    run, at = result.step.run, result.context.environment
     each = [
-        fullest_stage((part,), (held,), result.configuration.layout, result.context.environment.device)[
-            1
-        ].bytes
+        fullest_stage((part,), (held,), result.configuration.layout, at.device, at.network)[1].bytes
         for part, held in zip(run.stages, run.in_flight, strict=True)
     ]
     assert memory.bytes == pytest.approx(max(each), rel=0.02)

@@ -6,11 +6,18 @@ import math
 
 import numpy as np
 import pytest
-from calibration.steps.spread import Residual, fit_spread, is_inside, leave_source_out
+from calibration.steps.spread import Residual, fit_spread, is_inside, leave_source_out, unseen_over_seen
 
 from foretrain.estimates import Deviation, Estimate, Part, sequence
 from foretrain.facts.devices import device
-from foretrain.prediction.spread import KnowledgeClass, Spread, StepTraits, knowledge_class
+from foretrain.prediction.spread import (
+    KnowledgeClass,
+    Spread,
+    StepTraits,
+    knowledge_class,
+    shipped_spread,
+)
+from foretrain.serving.wording import probability
 
 KNOWN = StepTraits(KnowledgeClass.DEVICE_AND_PRECISION, "bf16")
 
@@ -62,9 +69,34 @@ def _residuals(wider: float) -> list[Residual]:
     return residuals
 
 
-def test_a_fit_recovers_how_much_wider_many_devices_are() -> None:
-    spread = fit_spread(_residuals(3.0))
-    assert math.exp(spread.weights["several devices"]) == pytest.approx(3.0, rel=0.15)
+def test_a_fit_finds_that_many_devices_are_wider_as_far_as_ten_sources_show() -> None:
+    """Pulled by 10 against five sources on many devices: between no difference and all of ln 6."""
+    weights = [fit_spread(_residuals(wider)).weights["several devices"] for wider in (1.5, 3.0, 6.0)]
+    assert 0 < weights[0] < weights[1] < weights[2] < math.log(6.0)
+
+
+def test_every_source_has_one_vote() -> None:
+    """A source with forty times the cases of the others moves the interval as one of them."""
+    few = [each for each in _residuals(1.0) if each.name == "case 0" or each.source != "source 0"]
+    many = _residuals(1.0)
+    assert fit_spread(few).logs(KNOWN) == pytest.approx(fit_spread(many).logs(KNOWN), rel=0.15)
+
+
+def test_a_gpu_that_no_source_ran_on_is_as_much_wider_as_operators_on_gpus_left_out() -> None:
+    spread = fit_spread(_residuals(1.0))
+    wider = unseen_over_seen()
+    assert wider > 1.2
+    by_class = [spread.logs(StepTraits(known, "bf16"))[1] for known in list(KnowledgeClass)[1:]]
+    expected = [1.0, 1.0, wider, wider**2]
+    assert [width / by_class[0] for width in by_class] == pytest.approx(expected, rel=1e-6)
+
+
+def test_no_plan_on_a_gpu_known_by_its_data_sheet_is_over_99_percent_certain() -> None:
+    for spread in (fit_spread(_residuals(1.0)), shipped_spread()):
+        assert spread is not None
+        most = 1 - spread.surprise[KnowledgeClass.DATA_SHEET.value]
+        assert probability(most) != probability(1.0)
+        assert "over" not in probability(most)
 
 
 def test_less_knowledge_is_never_narrower() -> None:

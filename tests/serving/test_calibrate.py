@@ -54,6 +54,30 @@ def test_the_same_configuration_replaces_and_others_are_added(run_here: Run, tmp
     assert sorted(step.step_seconds for step in measured_steps()) == [0.03, 0.04]
 
 
+def test_a_step_timed_on_several_gpus_takes_its_time_and_moves_others(run_here: Run, tmp_path: Path) -> None:
+    def predicted(*options: str) -> dict[str, Any]:
+        run = run_here("predict", "cifar-resnet20", "--batch", "64", "--no-advice", "--json", *options)
+        assert run.returncode == 0, run.stderr
+        answer: dict[str, Any] = json.loads(run.stdout)
+        return answer
+
+    four, one = ("--on", "v100-sxm2-16gb:4", "--strategy", "zero=1"), ("--on", "v100-sxm2-16gb")
+    before, alone = predicted(*four), predicted(*one)
+    seconds = 1.5 * before["step"]["seconds"]["p50"]
+    header = f"{HEADER},devices,strategy"
+    file = written(tmp_path, f"cifar-resnet20,v100-sxm2-16gb,64,{seconds},4,zero=1", header=header)
+    run = run_here("calibrate", file, "--json")
+    assert (run.returncode, run.stderr) == (0, "")
+    assert json.loads(run.stdout)["steps"][0]["ratio"] == pytest.approx(1.5, rel=1e-3)
+    after = predicted(*four)
+    assert after["step"]["seconds"]["p50"] == pytest.approx(seconds, rel=1e-3)
+    assert sum(part["seconds"] for part in after["step"]["parts"]) == pytest.approx(seconds, rel=1e-3)
+    assert after["knowledge"] == "measured"
+    now = predicted(*one)  # one GPU shares the set-up, not the strategy
+    assert alone["step"]["seconds"]["p50"] < now["step"]["seconds"]["p50"] < seconds
+    assert now["knowledge"] != "measured"
+
+
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [

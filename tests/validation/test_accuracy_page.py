@@ -39,13 +39,14 @@ def test_a_target_is_met_within_its_bounds(
 
 def test_a_row_has_what_target_figures_cases_and_coverage() -> None:
     met = target(0.09, 0.05, Figures(1640, 0.0811, 0.0461, 0.79))
-    suite = Suite("s", "Area", "Title", "About it.", (met, target(None, None, None)))
-    first, second = accuracy_page._overview_rows(suite)
+    finding, not_run = target(None, None, None), target(None, 0.05, None)
+    suite = Suite("s", "Area", "Title", "About it.", (met, finding, not_run))
+    first, second = accuracy_page._overview_rows(suite)  # a finding is on the page of the suite only
     assert first == (
         "| [`make validate SUITE=s`](accuracy/s.md) | what | GPU | 9.0% (5.0%) | 8.11% (4.61%) | 1,640 | 79% "
         "| met |"
     )
-    assert second == "|  | what | GPU | none | not run |  |  |  |"
+    assert second == "|  | what | GPU | (5.0%) | not run |  |  |  |"
 
 
 def test_the_pages_are_up_to_date() -> None:

@@ -235,3 +235,26 @@ def test_transformer_engine_leaves_layers_outside_blocks_in_bf16() -> None:
 def test_the_loss_is_fused_or_not_whatever_the_framework(framework: str, loss: str, kernels: int) -> None:
     graph = executed_fusion(_trace(replace(_OPTIONS, framework=framework, loss=loss))).graph
     assert sum(call.settings.get("part") == "loss" for call in graph.calls) == kernels
+
+
+class EagerAttention(nn.Module):
+    """Scores, scaled and softened, with queries, keys and values in one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        qkv = self.qkv(x)
+        scores = torch.bmm(qkv, qkv.transpose(1, 2)) / WIDTH**0.5
+        return torch.bmm(torch.softmax(scores, dim=-1), qkv)
+
+
+@pytest.mark.parametrize(("precision", "kernels"), [("bf16", 2), ("tf32", 0), ("fp32", 0)])
+def test_megatrons_softmax_is_fused_in_half_precision_alone(precision: str, kernels: int) -> None:
+    model = nn.Sequential(EagerAttention(), EagerAttention())
+    options = StepOptions(precision=precision, framework="megatron-deepspeed", attention="eager")
+    example = Example(model, (torch.zeros(BATCH, TOKENS, WIDTH),), None, samples=BATCH)
+    graph = executed_fusion(trace(example, options)).graph
+    parts = [call.settings.get("part") for call in graph.calls if call.phase is Phase.FORWARD]
+    assert parts.count("softmax") == kernels

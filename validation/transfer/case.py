@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -15,8 +15,10 @@ from foretrain.estimates import Quantiles
 from foretrain.facts.devices import Device
 from foretrain.facts.hardware import hardware
 from foretrain.jobs.predict import JobPrediction
+from foretrain.prediction.cost_models.step_models import CostModel
 from foretrain.prediction.memory.lifetimes import Part as MemoryPart
 from foretrain.prediction.operators.pricing import peak_flop_per_second
+from foretrain.prediction.scenario import Scenario
 from foretrain.prediction.spread import StepTraits
 from foretrain.serving import verbs
 from foretrain.serving.requests import PredictRequest, request_from
@@ -38,8 +40,10 @@ class TransferCase:
 
     `settings` are keywords of `foretrain.predict`; `model` is given where no name of the command line stands
     for it. `seconds` and `memory_bytes` are as measured, `parts_held` names what the measured memory has of
-    the context and the allocator's rest. `parameters` are those a token passes, `tokens` those of a step of
-    all devices: without them the napkin counts the FLOP of the graph. `sets` are the groups with a target.
+    the context, communicators and the allocator's rest, `is_first_stage` that it is of the first stage of a
+    pipeline (compared where that is the fullest). `parameters` are those a token passes, `tokens` those of a
+    step of all devices: without them the napkin counts the FLOP of the graph. `sets` are the groups with a
+    target.
     """
 
     source: str
@@ -54,6 +58,7 @@ class TransferCase:
     tokens: float | None = None
     model: ModelSource | None = None
     parts_held: frozenset[str] = field(default_factory=frozenset)
+    is_first_stage: bool = False
 
     @property
     def device(self) -> Device:
@@ -187,10 +192,18 @@ def _product_seconds(case: TransferCase, answer: JobPrediction) -> float:
 
 def ask(case: TransferCase, **more: Any) -> JobPrediction | Infeasible:
     """The answer of `foretrain.predict`, without advice; rows that repeat a request share its answer."""
-    asked = {**case.settings, "advice": False, **more}
-    if case.model is not None:
-        asked["model"] = case.model.name
-    return _answer(json.dumps(asked), case.model)
+    return _answer(json.dumps(_asked(case, more)), case.model)
+
+
+def _asked(case: TransferCase, more: Mapping[str, Any]) -> dict[str, Any]:
+    model = {} if case.model is None else {"model": case.model.name}
+    return {**case.settings, "advice": False, **more, **model}
+
+
+def scenario_of(case: TransferCase, cost_model: CostModel) -> Scenario:
+    """What `ask` asks for, with a cost model of its own."""
+    request = request_from(PredictRequest, json.loads(json.dumps(_asked(case, {}))))
+    return replace(verbs.scenario(request, source=case.model), cost_model=cost_model)
 
 
 @lru_cache(maxsize=64)
@@ -212,9 +225,12 @@ def napkin_seconds(case: TransferCase, answer: JobPrediction) -> float:
     return flop / (peak * (NAPKIN_CHECKPOINTED_SHARE if checkpointed else NAPKIN_SHARE))
 
 
-def _held(case: TransferCase, answer: JobPrediction) -> Quantiles:
+def _held(case: TransferCase, answer: JobPrediction) -> Quantiles | None:
     """Memory of the fullest device without what the source did not count."""
-    uncounted = {str(MemoryPart.CONTEXT), str(MemoryPart.FRAGMENTATION)} - case.parts_held
+    if case.is_first_stage and answer.parallelism.fullest_stage:
+        return None
+    outside = (MemoryPart.CONTEXT, MemoryPart.COMMUNICATORS, MemoryPart.FRAGMENTATION)
+    uncounted = set(map(str, outside)) - case.parts_held
     less = sum(part.bytes for part in answer.memory.parts if part.name in uncounted)
     held = answer.memory.bytes
     return Quantiles(*(max(0.0, each - less) for each in (held.p10, held.p50, held.p90)))

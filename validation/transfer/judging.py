@@ -27,6 +27,7 @@ SOURCES: Mapping[str, Reader] = {
     "dle": one.dle,
     "sailor_layers": one.sailor_layers,
     "neusight": one.neu_sight,
+    "kernelbench": one.kernel_bench,
 }
 SPLITS = ("precision", "GPU", "generation", "GPUs", "length", "mode", "framework")
 HEADINGS = (

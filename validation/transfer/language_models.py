@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from calibration.datasets import ultrascale, vtrain
-from validation import did_it_run_suite, peft_suite, published_suite
+from validation import did_it_run_suite, layout_memory_suite, peft_suite, published_suite
 from validation.transfer.case import LONG, TransferCase
 
 ROOT = Path(__file__).parents[2]
@@ -44,6 +44,8 @@ _ASKED = (
     "pp", "cp", "vp", "ep",
 )  # fmt: skip
 _REST = "allocator rounding and fragmentation"
+_PROCESS = frozenset(("framework context", "communicators", _REST))
+"""What nvidia-smi counts beside PyTorch's tensors."""
 _LLAMA_405B = {
     "model_type": "llama", "hidden_size": 16_384, "intermediate_size": 53_248, "num_hidden_layers": 126,
     "num_attention_heads": 128, "num_key_value_heads": 8, "vocab_size": 128_256,
@@ -143,7 +145,7 @@ def llm_foundry(data: Path) -> Iterator[TransferCase]:
             yield TransferCase(
                 "llm_foundry",
                 asked.name,
-                {**asked.settings, "attention": "flash1"},  # Triton kernels of 2023
+                {**asked.settings, "attention": "flash1", "framework": "composer"},  # Triton kernels of 2023
                 tokens / rate,
                 sets=(f"MPT {chosen}", *((f"MPT >= 16k {gpu}",) if is_long and not is_fp8 else ())),
                 family="MPT",
@@ -220,21 +222,34 @@ def _bridge_case(row: Mapping[str, str], rate: float, releases: int) -> Transfer
 
 
 def simumax(data: Path) -> Iterator[TransferCase]:
-    """SimuMax's runs of Megatron on eight B200, time and memory."""
+    """SimuMax's runs of Megatron on eight B200, time and memory.
+
+    Its launcher (simu_tools/megatron_scripts) leaves Megatron's `--overlap-grad-reduce` and
+    `--overlap-param-gather` off, as is Megatron's default: gradients are reduced after the last micro-batch.
+    """
     for file in ("llama3_70b_12_layers_b200.csv", "pp_cp_moe_b200.csv"):
         for row in _rows(data / "simumax" / file):
-            strategy = row["strategy"]
-            layout = dict(part.partition("=")[::2] for part in strategy.split(","))
+            layout = dict(part.partition("=")[::2] for part in row["strategy"].split(","))
             kind = next((name for name in ("ep", "cp", "pp", "tp") if name in layout), "tp")
             label = {"ep": "MoE", "cp": "CP", "pp": "PP", "tp": "TP"}[kind]
+            row["strategy"] += ",overlap=no"
             yield _listed_case(row, "simumax", f"SimuMax {label}", "megatron", frozenset())
 
 
 def sailor(data: Path) -> Iterator[TransferCase]:
-    """OPT-350M by Megatron-DeepSpeed on GH200, time and memory."""
+    """OPT-350M by Megatron-DeepSpeed on GH200, time and memory.
+
+    The model, the layers of the stages and the optimizer (DeepSpeed's AdamW is its fused one) are those of
+    sailor's own scripts (third_party/Megatron-DeepSpeed/run.sh); memory is that of nvidia-smi.
+    """
     for row in _rows(data / "sailor" / "opt350_gh200.csv"):
-        held = frozenset((_REST,))
-        yield _listed_case(row, "sailor", "OPT on GH200", "megatron-deepspeed", held)
+        config = json.loads(row["model_config_json"]) | layout_memory_suite.OPT
+        as_run = row | {
+            "model_config_json": json.dumps(config),
+            "strategy": layout_memory_suite.sailor_strategy(row["strategy"], config["n_layer"]),
+            "options": row["options"].replace("adamw", "adamw-fused"),
+        }
+        yield _listed_case(as_run, "sailor", "OPT on GH200", "megatron-deepspeed", _PROCESS)
 
 
 def _listed_case(
@@ -307,6 +322,7 @@ def ultra_scale(data: Path) -> Iterator[TransferCase]:
             parameters=_nanotron_parameters(run.model),
             tokens=float(run.tokens),
             parts_held=frozenset((_REST,)),
+            is_first_stage=True,  # nanotron logs the memory of rank 0
         )  # fmt: skip
 
 

@@ -9,16 +9,19 @@ import csv
 import hashlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from calibration.datasets import lambda_labs, neusight, profet
+from calibration.datasets import kernelbench, lambda_labs, neusight, profet
 from foretrain.facts.devices import device, devices
 from foretrain.workloads.readers import ModelSource
 from validation import mlperf_cases, mlperf_steps
 from validation.transfer.case import TransferCase
 
 BLOCKS = Path(__file__).with_name("models.py")
-TIMM_SHARE, PROFET_EVERY, LAYERS_EVERY = 32, 12, 3
+TIMM_SHARE, PROFET_EVERY, LAYERS_EVERY, PROBLEMS_EVERY = 32, 12, 3, 6
+_LONG_PROBLEM = 0.5e-3
+"""Seconds from which KernelBench's calls are judged: shorter ones show the host, and were in its fit."""
 _TIMM_FILES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "benchmark-train-amp-nchw-pt112-cu113-rtx3090": ("rtx3090", {"attention": "eager"}),
     "benchmark-train-amp-nhwc-pt112-cu113-rtx3090": (
@@ -87,7 +90,7 @@ def timm(data: Path) -> Iterator[TransferCase]:
             batch, size = int(row[f"{mode}_batch_size"]), int(row[f"{mode}_img_size"])
             settings = {
                 "model": f"timm:{row['model']}", "on": gpu, "batch": batch, "image_size": size,
-                "precision": "fp16", **options,
+                "precision": "fp16", "dataset": "synthetic", **options,
                 **({"forward_only": True} if mode == "infer" else {"optimizer": "momentum"}),
             }  # fmt: skip
             yield TransferCase(
@@ -187,6 +190,55 @@ def neu_sight(data: Path) -> Iterator[TransferCase]:
             sets=(f"NeuSight {mode}",),
             family=each.model,
         )
+
+
+def kernel_bench(data: Path) -> Iterator[TransferCase]:
+    """KernelBench eager above half a millisecond: whole networks, and every 6th operator or chain.
+
+    FP32, where PyTorch runs convolutions in TF32; single convolutions and short calls are in shipped fits.
+    """
+    known = {problem.key: problem for problem in kernelbench.problems(data)}
+    seconds: dict[tuple[tuple[str, int, str], str], list[float]] = {}
+    for time in kernelbench.times(data, (kernelbench.EAGER,)):
+        if time.key in known:
+            seconds.setdefault((time.key, time.device_id), []).append(time.seconds)
+    built = {
+        key: problem.has_batch and kernelbench.example_of(problem) is not None
+        for key, problem in known.items()
+    }
+    long = {
+        (key, gpu): median(times)
+        for (key, gpu), times in sorted(seconds.items())
+        if built[key] and median(times) >= _LONG_PROBLEM and not _is_fitted(known[key])
+    }
+    networks = [each for each in long if each[0][1] == _NETWORKS]
+    others = [each for each in long if each[0][1] != _NETWORKS][::PROBLEMS_EVERY]
+    for key, gpu in (*networks, *others):
+        problem = known[key]
+        is_network = problem.level == _NETWORKS
+        has_tf32 = device(gpu).sheet.has("tf32_tensor_flop_per_second")
+        convolves = (is_network and not problem.title.endswith("MLP")) or "conv" in problem.name.lower()
+        what = "networks" if is_network else "operators and chains"
+        yield TransferCase(
+            "kernelbench",
+            f"{problem.name} ({problem.version}) on {gpu}",
+            {
+                "on": gpu, "batch": problem.batch, "forward_only": True, "dataset": "synthetic",
+                "precision": "tf32" if convolves and has_tf32 else "fp32",
+            },
+            long[key, gpu],
+            sets=("KernelBench forward", f"KernelBench forward, {what}"),
+            family=problem.title if is_network else "operators",
+            model=kernelbench.ProblemModel(problem),
+        )  # fmt: skip
+
+
+_NETWORKS = 3
+
+
+def _is_fitted(problem: kernelbench.Problem) -> bool:
+    """Whether calibrations use its long calls: single convolutions are in those of TF32 and depthwise."""
+    return problem.level == 1 and "conv" in problem.name
 
 
 def sailor_layers(data: Path) -> Iterator[TransferCase]:

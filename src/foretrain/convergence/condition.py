@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
-from foretrain.convergence.curves import Curve, trend
+from foretrain.convergence.curves import Curve
 from foretrain.ties import ROUNDING
 
 _HELD_OUT = re.compile(r"val|eval|test|dev|held", re.I)
 _RECENT = 0.75
 """A best value within this last part of the log is no sign of trouble."""
+_WINDOWS = 8
+_LEAST_WINDOW = 3
 _NOISES = 4.0
 _PROGRESS = 0.1
 """How much of the progress made has to be lost before a run is called worse."""
@@ -40,8 +44,10 @@ class Diagnosis:
 def diagnose(curve: Curve) -> Diagnosis:
     """The condition of a run from its log.
 
-    A run is getting worse where its trend has lost more than four times the noise, and a tenth of the
-    progress made, since its best value, and that value is not recent. On held-out data that is overfitting.
+    A run is getting worse where the median of its last window has lost more than four times its noise, and a
+    tenth of the progress made, since the best window, that is not recent, and the last point says the same. A
+    window is an eighth of the log: a few bad epochs in a row, as under a high rate, are no divergence.
+    On held-out data it is called overfitting.
     """
     if curve.diverged_at is not None:
         return Diagnosis(
@@ -51,16 +57,23 @@ def diagnose(curve: Curve) -> Diagnosis:
             f"{curve.best:.4g} before)",
         )
     healthy = Diagnosis(Condition.IMPROVING, curve.last_step, "")
-    smooth = trend(curve)
+    width = max(_LEAST_WINDOW, len(curve) // _WINDOWS)
+    if len(curve) < 2 * width:
+        return healthy
+    smooth = np.median(sliding_window_view(curve.values, width), axis=1)
     falling = curve.direction.sign * smooth
     # of values as good as the best the latest counts: a plateau is no loss
-    place = int(np.flatnonzero(falling <= falling.min() + ROUNDING * np.abs(falling).max())[-1])
-    if place >= _RECENT * (len(falling) - 1):
+    best = int(np.flatnonzero(falling <= falling.min() + ROUNDING * np.abs(falling).max())[-1])
+    place = best + width // 2
+    if place >= _RECENT * (len(curve) - 1):
         return healthy
-    lost = float(falling[-1] - falling[place])
-    noise = 1.4826 * float(np.median(np.abs(curve.values - smooth)))
-    progress = float(falling[0] - falling[place])
-    if lost <= (1 + ROUNDING) * max(_NOISES * noise, _PROGRESS * progress):
+    last = min(float(falling[-1]), curve.direction.sign * float(curve.values[-1]))
+    lost = last - float(falling[best])
+    # from one point to the next: against a running median half of the points would have no noise at all
+    jumps = np.diff(curve.values)
+    noise = 1.4826 * float(np.median(np.abs(jumps - np.median(jumps)))) / math.sqrt(2)
+    progress = float(curve.direction.sign * curve.values[0] - falling[best])
+    if lost <= (1 + ROUNDING) * max(_NOISES * noise / math.sqrt(width), _PROGRESS * progress):
         return healthy
     is_held_out = bool(_HELD_OUT.search(curve.metric))
     condition = Condition.OVERFITTING if is_held_out else Condition.DIVERGING
@@ -68,6 +81,6 @@ def diagnose(curve: Curve) -> Diagnosis:
     return Diagnosis(
         condition,
         since,
-        f"the run is {condition.value}: {curve.metric} was {smooth[place]:.4g} at step {since:,.6g} and has "
+        f"the run is {condition.value}: {curve.metric} was {smooth[best]:.4g} at step {since:,.6g} and has "
         f"become worse since, {smooth[-1]:.4g} now",
     )

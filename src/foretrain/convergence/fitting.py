@@ -11,6 +11,7 @@ orders of magnitude are fitted relative to their size, as on a logarithmic scale
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -31,7 +32,7 @@ _SEGMENTS = 4
 
 @dataclass(frozen=True)
 class Fit:
-    """A family with its numbers: value(k) = sign · (floor + scale · basis(k; shape))."""
+    """A family with its numbers: value(k) = sign · level(k; shape) · (floor + scale · basis(k; shape))."""
 
     family: Family
     shape: Floats
@@ -43,9 +44,10 @@ class Fit:
 
     def values(self, steps: Floats) -> Floats:
         """The curve at these steps."""
-        falling = self.family.basis(np.asarray(steps, float), self.shape[None, :], self.span)[0]
-        values: Floats = self.sign * (self.floor + self.scale * falling)
-        return values
+        steps, shape = np.asarray(steps, float), self.shape[None, :]
+        falling = self.family.basis(steps, shape, self.span)[0]
+        level = self.family.level(steps, shape, self.span)[0]
+        return np.asarray(self.sign * level * (self.floor + self.scale * falling))
 
 
 def condensed(curve: Curve, most: int = _MOST_POINTS) -> Curve:
@@ -87,17 +89,17 @@ def fit(curve: Curve, family: Family, span: Span | None = None) -> Fit:
     sign, lowest = curve.direction.sign, lowest_floor(curve)
     falling = sign * points.values
     unit = 1 / np.abs(falling) if is_relative(curve) else np.ones(len(points))
-    weights = _weights(len(points), family)
+    weights = _weights(points, family)
     shapes = family.shapes()
     low, high = shapes.min(axis=0), shapes.max(axis=0)
     shape = _mean_shape(shapes, np.zeros(len(shapes)))
     for zoom in (0.0, *_ZOOMS):
         tried = np.clip(_round(shape, zoom), low, high) if zoom else shapes
-        bases = family.basis(points.steps, tried, span)
-        losses, _, _ = _solve(bases, falling, weights, unit, lowest, family.has_floor)
-        shape = _mean_shape(tried, losses)
-    bases = family.basis(points.steps, shape[None, :], span)
-    losses, scales, floors = _solve(bases, falling, weights, unit, lowest, family.has_floor)
+        losses, _, _ = _solve(family, tried, points.steps, span, falling, weights, unit, lowest)
+        shape = _mean_shape(tried, losses + family.penalty(tried))
+    losses, scales, floors = _solve(
+        family, shape[None, :], points.steps, span, falling, weights, unit, lowest
+    )
     return Fit(family, shape, float(scales[0]), float(floors[0]), sign, span, float(losses[0]))
 
 
@@ -111,9 +113,10 @@ def _mean_shape(shapes: Floats, losses: Floats) -> Floats:
     return mean
 
 
-def _weights(count: int, family: Family) -> Floats:
+def _weights(points: Curve, family: Family) -> Floats:
+    count = len(points)
     if not family.segment_weights:
-        return np.ones(count)
+        return np.asarray((points.steps / points.last_step) ** family.recency)
     segments = np.minimum(np.arange(count) * _SEGMENTS // max(count, 1), _SEGMENTS - 1)
     return np.asarray(4.0 ** (2.0 * segments))  # sigma / 4^segment: weights are inverse squares
 
@@ -125,29 +128,47 @@ def _round(shape: Floats, zoom: float) -> Floats:
 
 
 def _solve(
-    bases: Floats, falling: Floats, weights: Floats, unit: Floats, lowest: float, has_floor: bool
+    family: Family,
+    shapes: Floats,
+    steps: Floats,
+    span: Span,
+    falling: Floats,
+    weights: Floats,
+    unit: Floats,
+    lowest: float,
 ) -> tuple[Floats, Floats, Floats]:
     """Loss, scale and floor for each shape: least squares, reweighted so that residuals count linearly.
 
     Residuals are measured in `1 / unit`.
     """
-    robust = np.broadcast_to(weights, bases.shape)
+    bases, level = family.basis(steps, shapes, span), family.level(steps, shapes, span)
     spread = float(np.ptp(falling * unit)) or 1.0
+    least = max(_LEAST_NOISE * spread, family.accuracy * float(np.median(np.abs(falling * unit))))
+    flat, unit = falling / level, unit * level
+    robust = np.broadcast_to(weights, bases.shape)
     for _ in range(_ROUNDS + 1):
-        scales, floors, _ = _linear(bases, falling, robust * unit**2, lowest, has_floor)
-        residuals = (falling - floors[:, None] - scales[:, None] * bases) * unit
-        size = np.maximum(1.4826 * np.median(np.abs(residuals), axis=1), _LEAST_NOISE * spread)[:, None]
+        scales, floors, _ = _linear(bases, flat, robust * unit**2, lowest, family.has_floor)
+        residuals = (flat - floors[:, None] - scales[:, None] * bases) * unit
+        size = np.maximum(_sizes(residuals, weights, family), least)[:, None]
         robust = weights / np.sqrt(1 + (residuals / size) ** 2)
-    least = max(_LEAST_NOISE * spread, 1.4826 * float(np.median(np.abs(residuals), axis=1).min()))
+    least = max(least, float(_sizes(residuals, weights, family).min()))
     losses = (weights * 2 * (np.sqrt(1 + (residuals / least) ** 2) - 1)).sum(axis=1)
     return losses, scales, floors
+
+
+def _sizes(residuals: Floats, weights: Floats, family: Family) -> Floats:
+    """The standard deviation of each row's residuals, robust; of late ones where those are fitted."""
+    if family.recency:
+        return np.asarray(math.sqrt(math.pi / 2) * (np.abs(residuals) @ weights) / weights.sum())
+    return np.asarray(1.4826 * np.median(np.abs(residuals), axis=1))
 
 
 def _linear(
     bases: Floats, falling: Floats, weights: Floats, lowest: float, has_floor: bool
 ) -> tuple[Floats, Floats, Floats]:
     """Weighted least squares of scale >= 0 and floor >= lowest, in closed form, for each row."""
-    free = (weights * falling * bases).sum(axis=1) / (weights * bases**2).sum(axis=1)
+    squares = np.maximum((weights * bases**2).sum(axis=1), 1e-300)  # 0 for a plateau
+    free = (weights * falling * bases).sum(axis=1) / squares
     if not has_floor:
         return np.maximum(free, 0.0), np.zeros(len(bases)), free
     total = weights.sum(axis=1)
@@ -159,7 +180,7 @@ def _linear(
     floors = mean_value - scales * mean_basis
     if np.isfinite(lowest):
         bound = floors < lowest
-        held = (weights * (falling - lowest) * bases).sum(axis=1) / (weights * bases**2).sum(axis=1)
+        held = (weights * (falling - lowest) * bases).sum(axis=1) / squares
         scales = np.where(bound, np.maximum(held, 0.0), scales)
         floors = np.where(bound, lowest, floors)
     return scales, floors, free

@@ -3,9 +3,16 @@
 At rolling origins (half, 65 and 80 % of the log) each family is fitted to what came before and held against
 what came after. Weights fall with the fourth power of that error; its growth with the horizon is the spread:
 
-    σ(k)² = noise² + (growth · ln(k / now))²
+    σ(k)² = noise² + (growth · ln(k / now))² + (gain's spread · fall of the rate until k)²
 
 in units of the metric, or relative to its value where the curve is fitted so (`fitting.is_relative`).
+
+A few points ahead say little of that error: it is shrunk towards the mean of all.
+
+Where the schedule of a loss is known, the log so far cannot show what the rest of it brings. As far as the
+annealing law holds (its floor is a large part of the loss, as in training on data that is not repeated; not
+where a loss goes to 0 by memorising), the distance of another family from it at the planned end is an error
+of that family, whatever its error so far.
 """
 
 from __future__ import annotations
@@ -16,8 +23,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrain.convergence.curves import Curve, Floats, smoothed
+from foretrain.convergence.curves import Curve, Direction, Floats, smoothed
 from foretrain.convergence.families import Family, Span, families
+from foretrain.convergence.families.annealing import annealing_prior
 from foretrain.convergence.fitting import Fit, condensed, fit, is_relative, lowest_floor
 from foretrain.estimates import Quantiles
 from foretrain.ties import ROUNDING
@@ -25,6 +33,10 @@ from foretrain.ties import ROUNDING
 _ORIGINS = (0.5, 0.65, 0.8)
 _LEAST_AT_ORIGIN = 3
 _SHARPNESS = 4.0
+_SHRINK = 4.0
+"""Points ahead at which a family's own error counts as much as the (geometric) mean of all."""
+_LAW_HOLDS = (0.2, 0.5)
+"""Floors, as shares of the loss, over which the annealing law begins to hold; published laws: above 0.9."""
 _LEAST_ERROR = 1e-4
 """Errors below this share of a log's range are equally good."""
 _NODES = np.array([-1.645, -1.036, -0.674, -0.385, -0.126, 0.126, 0.385, 0.674, 1.036, 1.645])
@@ -42,16 +54,23 @@ class Ensemble:
     now: float
     bounds: tuple[float, float]
     relative: bool = False
+    gain: float = 0.0
 
     def members(self, steps: Floats) -> tuple[Floats, Floats]:
         """Curves at these steps and their weights: each family at ten levels of its error."""
         middles = np.stack([item.values(steps) for item in self.fits])
         horizon = np.log(np.maximum(np.asarray(steps) / self.now, 1.0))
-        spread = np.sqrt(self.noise**2 + (self.growth * horizon) ** 2)
+        spread = np.sqrt(self.noise**2 + (self.growth * horizon) ** 2 + self._hidden(np.asarray(steps)) ** 2)
         away = _NODES[None, :, None] * spread[None, None, :]
         curves = middles[:, None, :] * np.exp(away) if self.relative else middles[:, None, :] + away
         weights = np.repeat(self.weights / len(_NODES), len(_NODES))
         return np.clip(curves.reshape(-1, len(steps)), *self.bounds), weights
+
+    def _hidden(self, steps: Floats) -> Floats:
+        """How uncertain the gain by the rate's fall until then is."""
+        span = self.fits[0].span
+        fall = np.maximum(span.rate(np.array([self.now])) - span.rate(steps), 0.0)
+        return np.asarray(annealing_prior()["gain_spread"] * self.gain * fall)
 
     @property
     def chief(self) -> Fit:
@@ -62,12 +81,20 @@ class Ensemble:
 def ensemble(curve: Curve, span: Span, chosen: Sequence[Family] = ()) -> Ensemble:
     """Families fitted to the log, weighted by their errors at the rolling origins."""
     points = condensed(curve)
-    tried = tuple(chosen) or applicable(span)
-    fits = tuple(fit(points, family, span) for family in tried)
-    errors, slopes = _rolled(points, span, tried)
     relative = is_relative(points)
+    is_loss = curve.direction is Direction.DOWN and float(curve.values.min()) > 0
+    is_annealed = is_loss and bool(span.planned_steps) and span.schedule is not None
+    gain = annealing_prior()["gain"] if is_annealed else 0.0
+    gain *= 1.0 if relative else abs(float(points.values[-1]))
+    tried = tuple(chosen) or applicable(is_loss, is_annealed)
+    fits = tuple(fit(points, family, span) for family in tried)
+    errors, slopes, ahead = _rolled(points, span, tried)
     whole = 1.0 if relative else float(np.ptp(points.values))
     errors = np.hypot(errors, _LEAST_ERROR * whole)  # on a noiseless log several families make no error
+    logarithms = np.log(errors)
+    errors = np.exp((ahead * logarithms + _SHRINK * logarithms.mean()) / (ahead + _SHRINK))
+    if any(family.needs_schedule for family in tried):
+        errors = np.hypot(errors, _off_the_law(fits, span))
     weights = (errors.min() / errors) ** _SHARPNESS
     weights /= weights.sum()
     unit = np.abs(points.values) if relative else np.ones(len(points))
@@ -75,20 +102,36 @@ def ensemble(curve: Curve, span: Span, chosen: Sequence[Family] = ()) -> Ensembl
     noise = 1.4826 * float(np.median(off)) if len(points) > 4 else 0.0
     lowest = lowest_floor(curve)
     bounds = (lowest, np.inf) if curve.direction.sign > 0 else (-np.inf, -lowest)
-    return Ensemble(fits, weights, noise, float(weights @ slopes), curve.last_step, bounds, relative)
+    # what no family foresaw; what only some did not shows in how far they are apart
+    growth = float(slopes.min())
+    return Ensemble(fits, weights, noise, growth, curve.last_step, bounds, relative, gain)
 
 
-def applicable(span: Span) -> tuple[Family, ...]:
-    """The families that can be used with what is known."""
+def _off_the_law(fits: Sequence[Fit], span: Span) -> Floats:
+    """How far each family ends from the annealing law, as far as that holds."""
+    end = np.array([max(span.planned_steps or span.last_step, span.last_step)])
+    law = next(item for item in fits if item.family.needs_schedule)
+    low, high = _LAW_HOLDS
+    now = float(law.values(np.array([span.last_step]))[0])
+    holds = min(max((law.floor / now - low) / (high - low), 0.0), 1.0)
+    return np.array([holds * abs(float(item.values(end)[0] - law.values(end)[0])) for item in fits])
+
+
+def applicable(is_loss: bool, is_annealed: bool) -> tuple[Family, ...]:
+    """The families that can be used: without a floor only of losses above 0, annealing if that is known."""
     return tuple(
         family
         for family in families().values()
-        if not family.needs_schedule or (span.planned_steps and span.schedule)
+        if (is_loss or family.has_floor) and (is_annealed or not family.needs_schedule)
     )
 
 
-def _rolled(points: Curve, span: Span, tried: Sequence[Family]) -> tuple[Floats, Floats]:
-    """For each family the mean error beyond the origins, and its growth with the logarithm of the horizon."""
+def _rolled(points: Curve, span: Span, tried: Sequence[Family]) -> tuple[Floats, Floats, float]:
+    """For each family the mean error beyond the origins, and its growth with the logarithm of the horizon.
+
+    With them the mean number of points beyond an origin.
+    """
+    counts: list[int] = []
     misses: list[list[float]] = [[] for _ in tried]
     slopes: list[list[float]] = [[] for _ in tried]
     for share in _ORIGINS:
@@ -97,6 +140,7 @@ def _rolled(points: Curve, span: Span, tried: Sequence[Family]) -> tuple[Floats,
         if len(before) < _LEAST_AT_ORIGIN or not beyond.any():
             continue
         horizon = np.log(points.steps[beyond] / before.last_step)
+        counts.append(int(beyond.sum()))
         unit = np.abs(points.values[beyond]) if is_relative(points) else 1.0
         early = Span(before.last_step, span.planned_steps, span.schedule)
         for index, family in enumerate(tried):
@@ -106,10 +150,11 @@ def _rolled(points: Curve, span: Span, tried: Sequence[Family]) -> tuple[Floats,
             slopes[index].append(float(np.sqrt(np.mean(off**2)) / np.mean(horizon)))
     if not misses[0]:
         spread = float(np.ptp(points.values))
-        return np.full(len(tried), spread), np.full(len(tried), spread)
+        return np.full(len(tried), spread), np.full(len(tried), spread), 0.0
     return (
         np.array([float(np.mean(each)) for each in misses]),
         np.array([float(np.sqrt(np.mean(np.square(each)))) for each in slopes]),
+        float(np.mean(counts)),
     )
 
 

@@ -11,7 +11,10 @@ from foretrain.convergence.curves import Floats
 from foretrain.errors import InvalidRequest
 from foretrain.ties import ROUNDING
 
-_FORMS = "constant, linear, linear:0.4 (over the last 40 %), cosine, step:0.5,0.75 or step:0.5,0.75:0.2"
+_FORMS = (
+    "constant, linear, linear:0.4 (over the last 40 %), linear:0.4:0.1 (to a tenth of the peak), cosine, "
+    "cosine:0.1, step:0.5,0.75 or step:0.5,0.75:0.2"
+)
 
 
 class Schedule(ABC):
@@ -36,23 +39,25 @@ class Constant(Schedule):
 
 @dataclass(frozen=True)
 class Linear(Schedule):
-    """η = 1 until 1 - tail, then straight to 0; tail 1 is linear decay from the start."""
+    """η = 1 until 1 - tail, then straight to `end`; tail 1 is linear decay from the start."""
 
     tail: float = 1.0
     name: str = "linear"
+    end: float = 0.0
 
     def rate(self, share: Floats) -> Floats:
-        return np.clip((1 - share) / self.tail, 0.0, 1.0)
+        return self.end + (1 - self.end) * np.clip((1 - share) / self.tail, 0.0, 1.0)
 
 
 @dataclass(frozen=True)
 class Cosine(Schedule):
-    """η = (1 + cos πu) / 2."""
+    """η = end + (1 - end)(1 + cos πu) / 2."""
 
     name: str = "cosine"
+    end: float = 0.0
 
     def rate(self, share: Floats) -> Floats:
-        return 0.5 * (1 + np.cos(np.pi * np.clip(share, 0.0, 1.0)))
+        return self.end + (1 - self.end) * 0.5 * (1 + np.cos(np.pi * np.clip(share, 0.0, 1.0)))
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,7 @@ class Step(Schedule):
 
 
 def parse_schedule(text: str) -> Schedule:
-    """The schedule written as `cosine`, `linear`, `linear:0.4`, `step:0.5,0.75[:0.1]` or `constant`."""
+    """The schedule written as `cosine[:0.1]`, `linear[:0.4[:0.1]]`, `step:0.5,0.75[:0.1]` or `constant`."""
     name, _, rest = text.strip().lower().partition(":")
     try:
         if name == "step" and rest:
@@ -77,35 +82,28 @@ def parse_schedule(text: str) -> Schedule:
             at = tuple(float(drop) for drop in drops.split(","))
             if all(0 < drop < 1 for drop in at):
                 return Step(at, float(factor or 0.1))
-        elif name == "linear" and (not rest or 0 < float(rest) <= 1):
-            return Linear(float(rest or 1.0))
-        elif not rest and name in ("constant", "cosine"):
-            return Constant() if name == "constant" else Cosine()
+        elif name == "linear":
+            tail, _, end = rest.partition(":")
+            if 0 < float(tail or 1.0) <= 1 and 0 <= float(end or 0.0) < 1:
+                return Linear(float(tail or 1.0), end=float(end or 0.0))
+        elif name == "cosine" and 0 <= float(rest or 0.0) < 1:
+            return Cosine(end=float(rest or 0.0))
+        elif name == "constant" and not rest:
+            return Constant()
     except ValueError:
         pass
     raise InvalidRequest(f"{text!r} is not a schedule; write {_FORMS}")
 
 
-def annealing_areas(schedule: Schedule, share: Floats, memory: float = 0.1) -> tuple[Floats, Floats]:
-    """S1 and S2 of Tissue et al. at each share: ∫η du, and the sum of rate drops with momentum.
-
-    S2(u) = ∫ (drop so far, each decaying with e^(-(u-v)/memory)) du, in units of the planned run. Both on a
-    fine even grid, then interpolated; drops only, since rises are warm-up.
-    """
-    count = 1000
-    grid = np.linspace(0.0, max(1.0, float(np.max(share, initial=0.0))), count + 1)
-    spacing = grid[1] - grid[0]
+def rate_area(schedule: Schedule, share: Floats) -> Floats:
+    """S1, the area under the rate up to each share of the run: on a fine even grid, then interpolated."""
+    grid = np.linspace(0.0, max(1.0, float(np.max(share, initial=0.0))), _CELLS + 1)
     rate = schedule.rate(grid)
-    first = np.concatenate([[0.0], np.cumsum(0.5 * (rate[1:] + rate[:-1])) * spacing])
-    drops = np.concatenate([[0.0], np.maximum(rate[:-1] - rate[1:], 0.0)])
-    kept = float(np.exp(-spacing / memory))
-    held = np.empty_like(drops)
-    total = 0.0
-    for index, drop in enumerate(drops):
-        total = total * kept + drop
-        held[index] = total
-    second = np.cumsum(held) * spacing
-    return np.interp(share, grid, first), np.interp(share, grid, second)
+    area = np.concatenate([[0.0], np.cumsum(0.5 * (rate[1:] + rate[:-1])) * (grid[1] - grid[0])])
+    return np.asarray(np.interp(share, grid, area))
+
+
+_CELLS = 1000
 
 
 @dataclass(frozen=True)

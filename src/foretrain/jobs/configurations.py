@@ -41,7 +41,12 @@ from foretrain.prediction.memory.estimate import (
 from foretrain.prediction.operators._base import Knowledge
 from foretrain.prediction.operators.catalogue import DEFAULT
 from foretrain.prediction.search.replicas import sharded_seconds
-from foretrain.prediction.spread import KnowledgeClass, surprise, traits_of
+from foretrain.prediction.spread import (
+    KnowledgeClass,
+    probability_within_prediction,
+    surprise,
+    traits_of,
+)
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.step.parallel import Environment
 from foretrain.prediction.stragglers import default_jitter, slowdown
@@ -94,6 +99,11 @@ class RunConfiguration:
     def reliability(self) -> float:
         """The probability that the step fits into memory and that its interval means anything."""
         return (1 - self.out_of_memory_probability) * (1 - surprise(self.knowledge_class))
+
+    @property
+    def within_prediction(self) -> float:
+        """The probability that the step takes no longer than predicted."""
+        return probability_within_prediction(self.knowledge_class)
 
     @property
     def steps(self) -> int:

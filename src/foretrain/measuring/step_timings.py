@@ -16,7 +16,10 @@ from foretrain.prediction.cost_models.user_timings import Configuration
 from foretrain.workloads.options import ATTENTIONS, PRECISIONS
 
 NEEDED = ("model", "device", "batch", "step_seconds")
-OPTIONAL = ("precision", "seq_len", "image_size", "optimizer", "attention", "channels_last", "compile")
+OPTIONAL = (
+    "precision", "seq_len", "image_size", "optimizer", "attention", "channels_last", "compile", "devices",
+    "strategy", "micro_batches", "framework", "checkpoint_activations",
+)  # fmt: skip
 _YES, _NO = ("1", "true", "yes"), ("0", "false", "no")
 
 
@@ -119,6 +122,15 @@ def _one_of(choices: tuple[str, ...]) -> Callable[[str, str], str]:
     return read
 
 
+def _devices(name: str, text: str) -> str:
+    counts = text.lower().split("x")
+    if len(counts) > 2:
+        raise InvalidRequest(
+            f"{name} {text!r} is neither a number, such as 8, nor per node x nodes, as in 8x2"
+        )
+    return "x".join(str(_count(name, count)) for count in counts)
+
+
 _READERS: Mapping[str, Callable[[str, str], Any]] = {
     "model": lambda _, text: text,
     "device": lambda _, text: device(text).id,
@@ -131,4 +143,9 @@ _READERS: Mapping[str, Callable[[str, str], Any]] = {
     "attention": _one_of(ATTENTIONS),
     "channels_last": _flag,
     "compile": _flag,
+    "devices": _devices,
+    "strategy": lambda _, text: text,
+    "micro_batches": _count,
+    "framework": lambda _, text: text,
+    "checkpoint_activations": _flag,
 }

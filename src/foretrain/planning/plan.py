@@ -201,6 +201,7 @@ def _select_and_verify(
                 [row.time.seconds for row in rows],
                 [row.usd for row in rows],
                 [row.chosen.configuration.reliability for row in rows],
+                [row.chosen.configuration.within_prediction for row in rows],
             ),
             request.limits,
         )

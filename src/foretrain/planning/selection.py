@@ -61,11 +61,15 @@ class Limits:
 
 @dataclass(frozen=True)
 class Numbers:
-    """Time and cost of plans, as columns of p10, p50 and p90, and the probability that each fits."""
+    """Time and cost of plans, as columns of p10, p50 and p90, and the probability that each fits.
+
+    `within` is the probability that a plan takes no longer than predicted.
+    """
 
     seconds: Floats
     usd: Floats
     fitting: Floats
+    within: Floats
 
     @property
     def middle(self) -> tuple[Floats, Floats]:
@@ -74,11 +78,19 @@ class Numbers:
 
 
 def numbers(
-    seconds: Sequence[Quantiles], usd: Sequence[Quantiles], fitting: Sequence[float] | None = None
+    seconds: Sequence[Quantiles],
+    usd: Sequence[Quantiles],
+    fitting: Sequence[float] | None = None,
+    within: Sequence[float] | None = None,
 ) -> Numbers:
     """Quantiles of plans as columns; without `fitting` all plans are certain to fit into memory."""
     times, money = (np.array([(q.p10, q.p50, q.p90) for q in column]) for column in (seconds, usd))
-    return Numbers(times, money, np.ones(len(times)) if fitting is None else np.asarray(fitting, float))
+    return Numbers(
+        times,
+        money,
+        np.ones(len(times)) if fitting is None else np.asarray(fitting, float),
+        np.full(len(times), 0.5) if within is None else np.asarray(within, float),
+    )
 
 
 @dataclass(frozen=True)
@@ -109,7 +121,7 @@ def select(of: Numbers, limits: Limits) -> Selection:
     """The plan to take: the cheapest in time, else the fastest within the budget, else the knee."""
     seconds, usd = of.middle
     in_time, in_budget = (
-        probability_within(column[:, 0], column[:, 1], column[:, 2], limit) * of.fitting
+        probability_within(column[:, 0], column[:, 1], column[:, 2], limit, of.within) * of.fitting
         for column, limit in ((of.seconds, limits.deadline), (of.usd, limits.budget))
     )
     both = probability_of_both(in_time, in_budget)

@@ -7,6 +7,10 @@ from functools import cached_property
 
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Estimate, longest, sequence
+from foretrain.prediction.cost_models.error_model import StepError
+from foretrain.prediction.cost_models.priced_step import narrowed
+from foretrain.prediction.cost_models.step_models import CorrectedCostModel, timing_evidence
+from foretrain.prediction.cost_models.user_timings import corrections_of, priced_error, timings_on_several
 from foretrain.prediction.memory.estimate import (
     MemoryEstimate,
     fullest_stage,
@@ -64,8 +68,8 @@ class Evaluation:
         """The stage whose devices need most memory, and what they need."""
         if self.known_memory is not None:
             return 0, self.known_memory
-        run, device = self.step.run, self.context.environment.device
-        return fullest_stage(run.stages, run.in_flight, self.configuration.layout, device)
+        run, at = self.step.run, self.context.environment
+        return fullest_stage(run.stages, run.in_flight, self.configuration.layout, at.device, at.network)
 
     @property
     def memory(self) -> MemoryEstimate:
@@ -76,9 +80,9 @@ class Evaluation:
     def out_of_memory_probability(self) -> float:
         """The probability that the fullest device runs out of memory."""
         run, stage = self.step.run, self.fullest[0]
-        options = memory_options(run.stages[stage], run.in_flight[stage], self.configuration.layout)
-        device = self.context.environment.device
-        return out_of_memory_probability(self.memory, run.stages[stage].graph, device, options)
+        at, layout = self.context.environment, self.configuration.layout
+        options = memory_options(run.stages[stage], run.in_flight[stage], layout, at.network)
+        return out_of_memory_probability(self.memory, run.stages[stage].graph, at.device, options)
 
     @property
     def throughput(self) -> Throughput:
@@ -110,7 +114,55 @@ def evaluate(
     else:
         step = parameter_server_step(graph, layout, configuration.micro_batches, environment, context.jitter)
     step = calibrated_step(step, graph, configuration.micro_batches, context.hardware, environment)
-    return evaluation_of(context, configuration, graph, step)
+    return _timed(evaluation_of(context, configuration, graph, step))
+
+
+def whole_error(evaluation: Evaluation, model: str) -> StepError:
+    """A step as the model of errors sees it, all devices and micro-batches together."""
+    step, on = evaluation.step, evaluation.context.environment.device
+    if not _is_divided(evaluation.configuration):
+        return priced_error(model, on, step.priced)
+    share = min(1.0, step.run.exposed_seconds / evaluation.seconds) if evaluation.seconds else 0.0
+    axes = [str(axis) for axis, degree in step.layout.degrees.items() if degree > 1]
+    return priced_error(model, on, step.priced, evaluation.seconds, share, axes)
+
+
+def _is_divided(configuration: StepConfiguration) -> bool:
+    return configuration.layout.devices > 1 or configuration.micro_batches > 1
+
+
+def _timed(evaluation: Evaluation) -> Evaluation:
+    """A step on several devices, corrected as a whole where the user timed steps on several.
+
+    Without such timings only its computing is corrected, by the cost model.
+    """
+    context, configuration = evaluation.context, evaluation.configuration
+    environment, model = context.environment, context.environment.model
+    if not (_is_divided(configuration) and isinstance(model, CorrectedCostModel) and timings_on_several()):
+        return evaluation
+    plain = evaluate(
+        replace(context, environment=replace(environment, model=model.inner)), configuration, evaluation.graph
+    )
+    known = corrections_of([whole_error(plain, model.model)], environment.device)
+    if known is None:
+        return evaluation
+    factor, evidence, run = known[0].factor, timing_evidence(known[0]), plain.step.run
+    parts = narrowed([part.scale(factor) for part in plain.step.estimate.parts], evidence)
+    step = replace(
+        plain.step,
+        estimate=Estimate("s", parts),
+        run=replace(
+            run,
+            seconds=run.seconds * factor,
+            phases={phase: seconds * factor for phase, seconds in run.phases.items()},
+            computing_seconds=run.computing_seconds * factor,
+            exposed_seconds=run.exposed_seconds * factor,
+            bubble_seconds=run.bubble_seconds * factor,
+            waiting_seconds=run.waiting_seconds * factor,
+        ),
+        priced=replace(plain.step.priced, evidence=evidence),
+    )
+    return evaluation_of(context, configuration, evaluation.graph, step)
 
 
 def _refuse_impossible(options: StepOptions, configuration: StepConfiguration) -> None:

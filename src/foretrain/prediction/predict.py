@@ -85,6 +85,15 @@ def predict(scenario: Scenario) -> Prediction | Infeasible:
     return replace(answer, notes=(note, *answer.notes))
 
 
+def evaluated(scenario: Scenario) -> Evaluation:
+    """The step of a scenario on equal nodes whose strategy is given, without an answer around it."""
+    hardware = scenario.cluster.groups[0]
+    workload = fixed_precision(on_devices(scenario.workload, (hardware.device,)))
+    model = cost_model(scenario.cost_model, workload)
+    context = step_context(workload, hardware, scenario.parallelism, model, scenario.input)
+    return evaluate(context, configured(context, scenario.parallelism))
+
+
 def _predicted(scenario: Scenario) -> Prediction | Infeasible:
     model = cost_model(scenario.cost_model, scenario.workload)
     if not scenario.cluster.is_homogeneous:
@@ -306,7 +315,7 @@ def _largest_batch(now: Evaluation) -> int:
         return configuration.batch if now.memory.fits else 0
     layout, device = configuration.layout, context.environment.device
     rounds = configuration.micro_batches
-    options = memory_options(now.step.run.stages[0], 1.0, layout)
+    options = memory_options(now.step.run.stages[0], 1.0, layout, context.environment.network)
     is_divided = layout.model_degree * layout.expert > 1
 
     def memory_at(size: int) -> MemoryEstimate:

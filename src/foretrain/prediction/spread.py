@@ -7,7 +7,8 @@ driver without measurements: whole sources differ. `calibrations/spread.json` de
     ln(measured / predicted) in [-σ · below, σ · above] in 80 % of cases,    ln σ = Σ_i weight_i · feature_i
 
 with features of the step: how well the GPU is known, precision, devices, length, options, share of the step
-in which the GPU waits for launches. What is less known is never narrower: those weights are at least 0.
+in which the GPU waits for launches. No feature narrows an interval: all weights but the constant's are at
+least 0.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class StepTraits:
     launch_share: float = 0.0
 
     def features(self) -> dict[str, float]:
-        """The features of ln σ."""
+        """The features of ln σ; `constant` is the first."""
         rank = list(KnowledgeClass).index(self.known)
         return {
             "constant": 1.0,
@@ -145,30 +146,19 @@ def with_spread(estimate: Estimate, step: PricedStep, traits: StepTraits, device
     return estimate if is_known else spread.apply(estimate, traits, evidence.narrowing)
 
 
-NEVER_NARROWER = (
-    "precision not measured",
-    "device not measured",
-    "generation not measured",
-    "several devices",
-    "doublings beyond 8 devices",
-    "long sequences",
-    "compiled",
-    "waiting for launches",
-)
-"""Features whose weight is at least 0: less knowledge or more machinery never narrows an interval."""
-
-
 @dataclass(frozen=True)
 class Spread:
     """The fitted spread. `below` and `above` are distances of p10 and p90 in units of σ.
 
-    `surprise` is the probability, by class of knowledge, that a step is off beyond any quantile stated here.
+    `surprise` is the probability, by class of knowledge, that a step is off beyond any quantile stated here;
+    `within` that it takes no longer than predicted.
     """
 
     weights: Mapping[str, float]
     below: float
     above: float
     surprise: Mapping[str, float]
+    within: float = 0.5
 
     def logs(self, traits: StepTraits) -> tuple[float, float]:
         """Distances of p10 and p90 from the median, in logarithms of the time."""
@@ -190,10 +180,17 @@ def shipped_spread() -> Spread | None:
 
 def read_spread(raw: Mapping[str, Any]) -> Spread:
     """A spread of the content of its file."""
-    return Spread(raw["weights"], float(raw["below"]), float(raw["above"]), raw["surprise"])
+    within = float(raw.get("within", 0.5))
+    return Spread(raw["weights"], float(raw["below"]), float(raw["above"]), raw["surprise"], within)
 
 
 def surprise(known: KnowledgeClass) -> float:
     """The probability that a step is off beyond any stated quantile, for probabilities of plans."""
     spread = shipped_spread()
     return 0.0 if spread is None else float(spread.surprise.get(known.value, 0.0))
+
+
+def probability_within_prediction(known: KnowledgeClass) -> float:
+    """The probability that a step takes no longer than predicted; one half for the user's own runs."""
+    spread = shipped_spread()
+    return 0.5 if spread is None or known is KnowledgeClass.MEASURED else spread.within

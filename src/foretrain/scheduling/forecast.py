@@ -52,7 +52,7 @@ class JobForecast:
     """What is decided and predicted of a job that is active at present.
 
     `configuration` and `nodes` are where it runs from now on; None and empty if it waits. `on_time` is the
-    share of courses in which it keeps its deadline.
+    probability that it keeps its deadline.
     """
 
     job: str
@@ -266,9 +266,17 @@ def _forecast(
         end_seconds=_around(own.end_seconds, [each.end_seconds for each in courses]),
         execution_usd=_around(own.execution_usd, [each.execution_usd for each in courses]),
         tardiness_usd=_around(own.tardiness_usd, [each.tardiness_usd for each in courses]),
-        on_time=sum(each.end_seconds <= job.deadline_seconds for each in courses) / len(courses),
+        on_time=_share_on_time([each.end_seconds <= job.deadline_seconds for each in courses], bool(drawn)),
         reason=reason_of(state, decision, name, own.start_seconds, own.end_seconds, own.started_by),
     )
+
+
+def _share_on_time(kept: list[bool], is_drawn: bool) -> float:
+    """The probability to keep a deadline: of k in n drawn courses (k + 1/2) / (n + 1), Jeffreys' estimate.
+
+    So that twenty courses of twenty, drawn from intervals that may be off themselves, are not certain.
+    """
+    return (sum(kept) + 0.5) / (len(kept) + 1) if is_drawn else float(all(kept))
 
 
 def _around(middle: float, values: list[float]) -> Quantiles:

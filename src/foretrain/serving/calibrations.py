@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from foretrain.measuring.profiling.comparison import Profile
     from foretrain.measuring.step_timings import StepTiming
     from foretrain.prediction.cost_models.calibration_files import CalibrationFile
+    from foretrain.prediction.cost_models.error_model import StepError
     from foretrain.prediction.cost_models.kind_corrections import ProfiledModel
-    from foretrain.prediction.cost_models.priced_step import PricedStep
     from foretrain.prediction.cost_models.user_timings import Configuration, MeasuredStep
     from foretrain.prediction.operators.cpu import CpuCalibration
     from foretrain.store.runs import Run
@@ -145,26 +145,29 @@ def _predicted(timing: StepTiming, file: Path) -> MeasuredStep:
     from foretrain.prediction.cost_models.user_timings import measured_step
 
     try:
-        step = measured_step(timing.configuration, timing.step_seconds, _priced(timing.configuration))
+        step = measured_step(timing.configuration, timing.step_seconds, _uncorrected(timing.configuration))
         check_plausible(step.step_seconds, step.predicted_seconds)
     except ForetrainError as error:
         raise InvalidData(str(file), str(error), timing.row) from error
     return step
 
 
-def _priced(of: Configuration) -> PricedStep:
-    from foretrain.facts.devices import device
+def _uncorrected(of: Configuration) -> StepError:
+    """The step of a configuration, predicted without any measurement of the user."""
     from foretrain.prediction.cost_models.step_models import OperatorCostModel
-    from foretrain.prediction.strategies.mixed_precision import on_devices
-    from foretrain.workloads.requests import WorkloadRequest, workload_of
-    from foretrain.workloads.workload import graph_at
+    from foretrain.prediction.evaluation import whole_error
+    from foretrain.prediction.predict import evaluated
+    from foretrain.serving import verbs
+    from foretrain.serving.requests import PredictRequest, request_from
 
-    request = WorkloadRequest(
-        of.model, of.batch, of.seq_len, of.image_size, of.precision, of.optimizer, of.attention,
-        channels_last=of.channels_last, compile=of.compile,
-    )  # fmt: skip
-    trained = on_devices(workload_of(request), (device(of.device),))
-    return OperatorCostModel().priced(graph_at(trained, of.batch), device(of.device))
+    asked = {**asdict(of), "on": of.device if of.devices == "1" else f"{of.device}:{of.devices}"}
+    for name in ("device", "devices"):
+        del asked[name]
+    request = request_from(
+        PredictRequest, {name: value for name, value in asked.items() if value is not None}
+    )
+    scenario = replace(verbs.scenario(request), cost_model=OperatorCostModel())
+    return whole_error(evaluated(scenario), of.model)
 
 
 @dataclass(frozen=True)

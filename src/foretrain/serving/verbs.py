@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from foretrain.planning.plan import StreamOptions
     from foretrain.planning.rent_or_buy import RentOrBuy
     from foretrain.prediction.cost_models.step_models import CostModel
+    from foretrain.prediction.scenario import Scenario
     from foretrain.prediction.step.input_pipeline import InputOptions
     from foretrain.workloads.readers import ModelSource
     from foretrain.workloads.trace import Trace
@@ -80,17 +81,25 @@ def predict(
     request: PredictRequest, progress: Progress = no_progress, source: ModelSource | None = None
 ) -> JobPrediction | Infeasible:
     """What a training step, and the whole job if its length is given, take on given hardware."""
-    from foretrain.facts.clusters import cluster, with_power_limit
     from foretrain.jobs.predict import predict_job
-    from foretrain.prediction.scenario import Parallelism, Scenario
 
     length, running = _job(request)
+    asked = scenario(request, progress, source)
+    progress("predicting the step")
+    return predict_job(asked, length, running)
+
+
+def scenario(
+    request: PredictRequest, progress: Progress = no_progress, source: ModelSource | None = None
+) -> Scenario:
+    """The training step that a request asks for."""
+    from foretrain.facts.clusters import cluster, with_power_limit
+    from foretrain.prediction.scenario import Parallelism, Scenario
+
     machines, model = with_power_limit(cluster(request.on), request.power_limit), cost_model(request)
     progress("reading the model")
-    trained = workload(request, source)
-    progress("predicting the step")
-    scenario = Scenario(
-        workload=trained,
+    return Scenario(
+        workload=workload(request, source),
         cluster=machines,
         parallelism=Parallelism(
             strategy=request.strategy,
@@ -105,7 +114,6 @@ def predict(
         input=input_options(request),
         advice=request.advice,
     )
-    return predict_job(scenario, length, running)
 
 
 def plan(

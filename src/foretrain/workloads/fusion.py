@@ -49,6 +49,7 @@ _LARGEST_KERNEL = 64
 """Operators of one kernel (`max_fusion_size` of TorchInductor)."""
 _LONGEST_ROW_BYTES = 2**17
 """The longest row that a cache of 50 MB still holds for its second pass, with 300-400 blocks in flight."""
+_SINGLE = ("fp32", "tf32")
 _CONVOLUTION = "aten.convolution"
 _CONVOLUTIONS = frozenset({_CONVOLUTION, "aten.convolution_backward"})
 _CALLS_PER_CONVOLUTION = 300
@@ -111,6 +112,9 @@ def fuses(graph: Graph) -> bool:
 
 def _fused_by_framework(graph: Graph) -> frozenset[str]:
     fused_groups = frameworks()[graph.settings.get("framework") or PLAIN].fused
+    if graph.settings.get("precision") in _SINGLE:
+        # Megatron's kernel takes FP16 and BF16 alone (`FusedScaleMaskSoftmax.is_kernel_available`)
+        fused_groups -= {"softmax"}
     match graph.settings.get("loss"):
         case "fused":
             return fused_groups | {"loss"}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from foretrain.errors import InvalidRequest
+from foretrain.facts.frameworks import frameworks
 from foretrain.workloads.options import HALF_PRECISIONS, OFFLOADS, REAL, StepOptions
 from foretrain.workloads.readers import ModelSource, read_model
 from foretrain.workloads.workload import Workload
@@ -97,10 +98,11 @@ def _step_options(request: WorkloadRequest) -> StepOptions:
     has_optimizer = not (request.forward_only or request.no_optimizer)
     precision = request.precision or _implied_precision(request)
     weights = request.weights or _usual_weights(request, precision)
+    framework = request.framework or DEFAULTS.framework
     return StepOptions(
         precision=precision,
         optimizer=(request.optimizer or DEFAULTS.optimizer) if has_optimizer else None,
-        attention=request.attention or DEFAULTS.attention,
+        attention=request.attention or frameworks()[framework].attention or DEFAULTS.attention,
         channels_last=request.channels_last,
         compile=request.compile,
         checkpoint_activations=request.checkpoint_activations or request.selective_checkpointing,
@@ -113,7 +115,7 @@ def _step_options(request: WorkloadRequest) -> StepOptions:
         master_weights=request.master_weights,
         gradients=request.gradients,
         autocast=True if request.autocast is None and request.lora is not None else request.autocast,
-        framework=request.framework or DEFAULTS.framework,
+        framework=framework,
         loss=request.loss,
     )
 

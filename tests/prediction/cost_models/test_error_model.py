@@ -16,7 +16,6 @@ from foretrain.prediction.cost_models.error_model import (
     TimedErrors,
     UserErrors,
     Variances,
-    cautious_shift,
 )
 from foretrain.prediction.cost_models.user_timings import shipped_variances
 
@@ -35,8 +34,8 @@ def timed(
 
 def test_without_timings_nothing_is_known() -> None:
     posterior = TimedErrors([], Variances(setup=0.02, own=0.01)).posterior(timed("a", "t4", 0.0))
-    assert (posterior.mean, posterior.narrowing) == (0.0, 1.0)
-    assert posterior.variance == pytest.approx(0.03)
+    assert posterior.mean == 0.0
+    assert posterior.variance == posterior.prior_variance == pytest.approx(0.03)
 
 
 def test_the_setup_moves_first_and_is_shrunk() -> None:
@@ -72,21 +71,49 @@ def test_a_timed_configuration_keeps_its_time_whatever_the_ratio() -> None:
 
 
 def test_a_timing_far_off_is_its_own() -> None:
-    """One of ten is off by e²: the others are moved less than by a timing that is off by a fifth."""
+    """One of ten is off by e²: it would make the other nine worse, and moves a new model by less than 1 %."""
     others = [timed(f"m{place}", "t4", 0.02 * (-1) ** place) for place in range(9)]
-
-    def moved(ratio: float) -> float:
-        known = TimedErrors([*others, timed("odd", "t4", ratio)], Variances(setup=0.02, own=0.01))
-        return known.posterior(timed("new", "t4", 0.0)).mean
-
-    assert 0 < moved(2.0) < 2 * moved(0.2)
+    user = UserErrors([*others, timed("odd", "t4", 2.0)], Variances(setup=0.02, own=0.01))
+    assert abs(user.shift(timed("new", "t4", 0.0)).log_factor) < 0.01
 
 
 def test_a_mean_within_its_uncertainty_moves_nothing_and_one_beyond_it_moves_fully() -> None:
-    assert cautious_shift(Posterior(0.0, 0.04, 0.05)) == 0.0
-    assert abs(cautious_shift(Posterior(0.02, 0.04, 0.05))) < 0.001
-    assert cautious_shift(Posterior(-0.5, 0.0025, 0.05)) == pytest.approx(-0.5 * 0.25 / 0.2525)
-    assert cautious_shift(Posterior(0.5, 0.0025, 0.05)) == pytest.approx(0.4975 * 0.25 / 0.2525)
+    assert Posterior(0.0, 0.04, 0.05).cautious_shift == 0.0
+    assert abs(Posterior(0.02, 0.04, 0.05).cautious_shift) < 0.001
+    assert Posterior(-0.5, 0.0025, 0.05).cautious_shift == pytest.approx(-0.5 * 0.25 / 0.2525)
+    assert Posterior(0.5, 0.0025, 0.05).cautious_shift == pytest.approx(0.4975 * 0.25 / 0.2525)
+    assert Posterior(0.5, 0.0025, 0.05, doubt=0.0).cautious_shift == pytest.approx(0.4975)
+
+
+def test_a_step_of_a_program_that_adds_to_every_step_is_seen_in_other_short_ones() -> None:
+    """`length` is -0.5 at 0.1 s / e² and 0.5 at 0.1 s e²: half of either in common, with opposite signs."""
+    short, long = 0.1 * math.exp(-2), 0.1 * math.exp(2)
+    known = TimedErrors([timed("a", "t4", 0.2, short)], Variances(length=0.04, own=0.01))
+    assert known.posterior(timed("b", "l4", 0.0, short)).mean == pytest.approx(0.1)
+    assert known.posterior(timed("b", "l4", 0.0, 0.1)).mean == pytest.approx(0.0)
+    assert known.posterior(timed("b", "l4", 0.0, long)).mean == pytest.approx(-0.1)
+
+
+@pytest.mark.parametrize(
+    ("model", "family"),
+    [("resnet50", "resnet"), ("timm:resnet101d", "resnet"), ("hf:org/Llama-3.json", "llama"), ("7b", "7b")],
+)
+def test_the_family_of_a_model(model: str, family: str) -> None:
+    assert StepKey(model, "t4").family == family
+
+
+def test_timings_left_out_in_closed_form_are_as_if_they_had_not_been_given() -> None:
+    random = np.random.default_rng(5)
+    steps = [timed(f"m{n % 3}", "t4", float(random.normal(0.1, 0.2)), 0.05 + n, host=0.4) for n in range(6)]
+    variances = shipped_variances()
+    without = TimedErrors(steps[2:], variances).posteriors(steps[:2])
+    after = [
+        abs(math.expm1(one.cautious_shift - step.log_ratio))
+        for one, step in zip(without, steps[:2], strict=True)
+    ]
+    before = [abs(math.expm1(-step.log_ratio)) for step in steps[:2]]
+    expected = (sum(before) / 2, sum(after) / 2)
+    assert TimedErrors(steps, variances).errors_left_out([0, 1]) == pytest.approx(expected, rel=1e-9)
 
 
 def test_timings_that_contradict_each_other_are_trusted_less() -> None:
@@ -127,7 +154,7 @@ def test_timings_do_not_hurt_on_average(bias: float, count: int) -> None:
     before = after = 0.0
     for _ in range(40):
         ratios = random.normal(bias, 0.15, count + 20)
-        steps = [timed(f"m{place}", "t4", float(ratio)) for place, ratio in enumerate(ratios)]
+        steps = [timed(chr(97 + place), "t4", float(ratio)) for place, ratio in enumerate(ratios)]
         shifts = UserErrors(steps[:count], shipped_variances()).shifts(steps[count:])
         for step, shift in zip(steps[count:], shifts, strict=True):
             before += abs(math.expm1(-step.log_ratio))

@@ -25,6 +25,7 @@ from foretrain.prediction.cost_models.user_timings import (
     measured_step,
     measured_steps,
     measurements_file,
+    priced_error,
     remember,
 )
 from foretrain.prediction.operators._base import Knowledge
@@ -32,7 +33,7 @@ from foretrain.prediction.operators._base import Knowledge
 STEP = FixedSteps(device_seconds=3.0, waiting_seconds=1.0)
 T4 = device("t4")
 PRICED = STEP.priced(graph("conv"), T4)
-KEPT = measured_step(Configuration("a", "t4", 8), 1.0, PRICED)
+KEPT = measured_step(Configuration("a", "t4", 8), 1.0, priced_error("a", T4, PRICED))
 PRECISION = KEPT.precision
 
 

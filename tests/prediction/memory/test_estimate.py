@@ -14,6 +14,7 @@ from torch import nn
 from foretrain.errors import InvalidRequest
 from foretrain.facts.devices import Device, device
 from foretrain.prediction.memory.calibration import (
+    CommunicatorSize,
     ContextSize,
     MemoryCalibration,
     Spread,
@@ -76,7 +77,8 @@ def a100() -> Device:
 def bare() -> MemoryCalibration:
     """No context, no cuBLAS workspace, no spread: the allocator's memory alone."""
     nothing = ContextSize(0.0, 0.0, memory_calibration().context("ampere").kind, "test")
-    return MemoryCalibration({"any": nothing}, {"any": 0}, 1.0, Spread(1.0, 1.0, "test", 0))
+    buffers = CommunicatorSize(0.0, 0.0, 1.0, "test")
+    return MemoryCalibration({"any": nothing}, {"any": 0}, 1.0, Spread(1.0, 1.0, "test", 0), buffers)
 
 
 def part(memory: MemoryEstimate, wanted: Part) -> float:

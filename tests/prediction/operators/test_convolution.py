@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.support.plain_devices import doubled, plain_device
 
 from foretrain.facts.devices import Device, device, devices
+from foretrain.prediction.operators import streaming
 from foretrain.prediction.operators.bandwidth import DeviceShare
 from foretrain.prediction.operators.convolution import (
     TILES,
@@ -268,3 +269,17 @@ def test_kepler_has_its_own_share_of_peak_and_no_other_generation_has_it() -> No
     assert without.lane_share(device("k80")) > 2 * known.lane_share(device("k80"))
     for name in ("m60", "v100-sxm2-16gb", "h100-sxm", "rtx4090"):
         assert known.lane_share(device(name)) == without.lane_share(device(name))
+
+
+def test_a_bias_is_a_pass_over_the_result_unless_the_kernel_is_depthwise() -> None:
+    v100 = device("v100-sxm2-16gb")
+    bandwidth = v100.memory_bytes_per_second * streaming.calibration().share(v100)
+    start = calibration().constants.start_cycles / v100.sheet.number("boost_clock_hertz")
+    for groups, passes in ((1, 1), (32, 0)):
+        layer = Convolution(4, 32, 32, (8, 8), (3, 3), padding=(1, 1))
+        bare = layer.work(Direction.FORWARD)
+        bare = replace(bare, dims={**bare.dims, "groups": groups})
+        biased = replace(bare, dims={**bare.dims, "bias": 1})
+        without, with_bias = ConvolutionModel().seconds(table([bare, biased]), v100)
+        expected = passes * (start + 2 * 4 * (4 * 32 * 8 * 8) / bandwidth)
+        assert with_bias - without == pytest.approx(expected, abs=1e-12)

@@ -356,3 +356,13 @@ def test_a_device_left_out_is_predicted_from_its_data_sheet() -> None:
     assert not any(":7.0:" in name for name in forgetful.corrections)
     trust = MatrixModel(forgetful).confidence(Kind.LINEAR, target)
     assert trust.knowledge is Knowledge.EXTRAPOLATED
+
+
+def test_a_bias_costs_layers_nothing_on_kernels_after_pascal_that_were_not_measured() -> None:
+    bare = product(1, 1024, 8192, 8192, "float32", True)
+    biased = replace(bare, dims={**bare.dims, "bias": 1})
+    for name in ("h100-sxm", "rtx4090"):
+        without, with_bias = MatrixModel().seconds(table([bare, biased]), device(name))
+        assert with_bias == without
+    without, with_bias = MatrixModel().seconds(table([bare, biased]), device("p100-pcie"))
+    assert with_bias > without

@@ -20,6 +20,7 @@ from foretrain.prediction.operators.streaming import (
     PATTERNS,
     StreamConstants,
     StreamingModel,
+    _threads_per_sm,
     calibration,
     stream_seconds,
     streams,
@@ -212,3 +213,30 @@ def test_sums_over_columns_do_not_use_up_fast_memory() -> None:
     assert slow[0] == free[0]
     assert slow[1] > columns.compulsory_bytes[1] / (sms * clock)
     assert slow[1] == pytest.approx(columns.compulsory_bytes[1] / (sms * clock), rel=0.05)
+
+
+def test_a_norm_of_few_long_rows_takes_the_passes_of_one_block_over_its_row() -> None:
+    """A row of 5,120 in passes of 4 x 128 elements: ten passes, on however many multiprocessors."""
+    constants = replace(IDEAL, chunk_cycles=(7.0,) * len(PATTERNS))
+    work = streamed(Kind.NORMALISATION, rows=2, length=5120)
+    for sms in (1, 16):
+        fast = plain_device(bytes_per_second=1e12, clock_hertz=2.0, sm_count=sms)
+        assert seconds(work, fast, constants) == pytest.approx(10 * 7 / 2)
+
+
+def test_pooling_reads_each_element_of_each_window() -> None:
+    """Six windows of nine elements at three elements a cycle of each of two multiprocessors."""
+    work = Work(Kind.POOLING, Direction.FORWARD, {"kernel": 9, "windows": 6}, "float32", 54.0, 8.0, 8.0)
+    fast = plain_device(bytes_per_second=1e12, clock_hertz=0.5, sm_count=2)
+    assert seconds(work, fast, replace(IDEAL, window_elements=3.0)) == pytest.approx(54 / (2 * 0.5 * 3))
+
+
+def test_resampling_loops_over_samples_and_channels_at_each_position() -> None:
+    """Six turns of half of a norm's two passes; positions beyond the threads in flight take more rounds."""
+    constants = replace(IDEAL, chunk_cycles=(10.0,) * len(PATTERNS))
+    device = plain_device(bytes_per_second=1e12, clock_hertz=2.0)
+    threads = int(_threads_per_sm(device))
+    for positions, rounds in ((1, 1), (3 * threads, 3)):
+        dims = {"elements": 6 * positions, "loops": 6, "positions": positions}
+        work = Work(Kind.RESAMPLE, Direction.FORWARD, dims, "float32", 1.0, 8.0, 8.0)
+        assert seconds(work, device, constants) == pytest.approx(rounds * 6 * 5 / 2)

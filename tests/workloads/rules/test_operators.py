@@ -2,14 +2,21 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
+import torch
 from tests.support.small_models import MODELS, graph
 
 from foretrain.facts.frameworks import frameworks
+from foretrain.prediction.operators.host import in_library
+from foretrain.prediction.operators.listing import listing_of
+from foretrain.workloads.example import Example
 from foretrain.workloads.graph import Graph, Phase
 from foretrain.workloads.ops import Direction, Kind, Work
+from foretrain.workloads.options import StepOptions
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 from foretrain.workloads.rules import operators, unknown_names
+from foretrain.workloads.tracing.step import trace
 from foretrain.workloads.workload import graph_of
 
 
@@ -164,3 +171,32 @@ def test_keras_moves_the_filter_of_each_dense_convolution_and_gradient() -> None
         (Kind.COPY, Direction.WEIGHT_GRADIENT),
     ]
     assert all(work.read_bytes + work.write_bytes == pytest.approx(passes * filter_bytes) for work in more)
+
+
+def test_a_compiled_convolution_has_its_bias_in_the_next_kernel() -> None:
+    plain = graph("conv")
+    compiled = replace(plain, settings={**plain.settings, "compile": True})
+    assert [work.dims.get("bias") for work in works(plain, Kind.CONVOLUTION)] == [1, None]
+    assert not any("bias" in work.dims for work in works(compiled, Kind.CONVOLUTION))
+
+
+def test_a_thread_resamples_one_position_of_all_samples_and_channels_unless_compiled() -> None:
+    class Doubled(torch.nn.Module):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.interpolate(images, scale_factor=2, mode="bilinear")
+
+    example = Example(Doubled(), (torch.empty(4, 3, 7, 5, device="meta"),), loss=None, samples=4)
+    traced = trace(example, StepOptions(precision="fp32", optimizer=None, forward_only=True))
+    (eager,) = works(traced, Kind.RESAMPLE)
+    assert (eager.dims["loops"], eager.dims["positions"]) == (4 * 3, 14 * 10)
+    (compiled,) = works(replace(traced, settings={**traced.settings, "compile": True}), Kind.RESAMPLE)
+    assert "loops" not in compiled.dims
+
+
+def test_a_batch_norm_with_statistics_it_has_is_still_launched_by_a_library() -> None:
+    frozen = graph_of(workload_of(WorkloadRequest("resnet18", batch=2, forward_only=True)))
+    norms = [op.work for op in operators(frozen) if "batch_norm" in op.name]
+    assert norms and all(work.kind is Kind.ELEMENTWISE and work.dims["library"] for work in norms)
+    listing = listing_of(frozen)
+    named = np.array(["batch_norm" in op.name for op in listing.ops])
+    assert in_library(listing)[named].all()

@@ -1,9 +1,10 @@
 """What a family of curves is: a falling function of steps, with shapes to be searched over.
 
-    value(k) = floor + scale · basis(k; shape),    scale >= 0
+    value(k) = level(k; shape) · (floor + scale · basis(k; shape)),    scale >= 0
 
-in the sense that falls as training goes on (accuracies are fitted upside down). Scale and floor follow from
-linear least squares once the shape is chosen, so that a fit is a search over one or two bounded numbers.
+in the sense that falls as training goes on (accuracies are fitted upside down); the level is 1 but under a
+known schedule. Scale and floor follow from linear least squares once the shape is chosen, so that a fit is a
+search over one or two bounded numbers.
 """
 
 from __future__ import annotations
@@ -26,6 +27,12 @@ class Span:
     planned_steps: float | None = None
     schedule: Schedule | None = None
 
+    def rate(self, steps: Floats) -> Floats:
+        """The learning rate at these steps, relative to its peak; 1 where the schedule is not known."""
+        if self.schedule is None or not self.planned_steps:
+            return np.ones(len(steps))
+        return self.schedule.rate(steps / self.planned_steps)
+
 
 class Family(ABC):
     """A form of learning curve."""
@@ -36,6 +43,10 @@ class Family(ABC):
     needs_schedule: ClassVar[bool] = False
     segment_weights: ClassVar[bool] = False
     """Whether later points weigh more, four times for each quarter of the log, as Optimus does."""
+    recency: ClassVar[float] = 0.0
+    """Points weigh as this power of their step: a law of the later part of a run."""
+    accuracy: ClassVar[float] = 0.0
+    """Residuals below this share of the value say nothing: how well the family is known to hold."""
 
     @abstractmethod
     def shapes(self) -> Floats:
@@ -44,6 +55,18 @@ class Family(ABC):
     @abstractmethod
     def basis(self, steps: Floats, shapes: Floats, span: Span) -> Floats:
         """The falling function: shapes x steps."""
+
+    def gain(self, shapes: Floats) -> Floats:
+        """What the full learning rate adds to the value, as a share of it, for each shape."""
+        return np.zeros(len(shapes))
+
+    def level(self, steps: Floats, shapes: Floats, span: Span) -> Floats:
+        """What multiplies the curve, 1 + gain · rate: shapes x steps."""
+        return np.asarray(1 + self.gain(shapes)[:, None] * span.rate(steps)[None, :])
+
+    def penalty(self, shapes: Floats) -> Floats:
+        """What is known of the shapes beforehand: minus twice the logarithm of their prior."""
+        return np.zeros(len(shapes))
 
 
 def mesh(*axes: Floats) -> Floats:

@@ -182,8 +182,8 @@ class GuideSteps:
 
     def _memory_of(self, evaluation: Evaluation) -> MemoryEstimate:
         """Memory of a device. Without sharding, more than two devices need the same as two."""
-        run, device = evaluation.step.run, evaluation.context.environment.device
-        options = memory_options(run.stages[0], run.in_flight[0], evaluation.configuration.layout)
+        run, at, layout = evaluation.step.run, evaluation.context.environment, evaluation.configuration.layout
+        device, options = at.device, memory_options(run.stages[0], run.in_flight[0], layout, at.network)
         if options.zero_stage == 0:
             options = replace(options, data_parallel=min(2, options.data_parallel))
         trained = evaluation.context.workload.options

@@ -100,7 +100,7 @@ def _options(now: Evaluation) -> tuple[Graph, MemoryOptions]:
     """The fullest stage's graph and how it spends memory."""
     run, stage = now.step.run, now.fullest[0]
     return run.stages[stage].graph, memory_options(
-        run.stages[stage], run.in_flight[stage], now.configuration.layout
+        run.stages[stage], run.in_flight[stage], now.configuration.layout, now.context.environment.network
     )
 
 

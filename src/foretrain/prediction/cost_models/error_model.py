@@ -2,38 +2,41 @@
 
 The logarithm of measured over predicted time of a step in one user's hands is a sum of effects,
 
-    r = setup + device + precision + variant + model + combinations of these + Σ_k b_k · x_k + e
+    r = setup + device + precision + variant + family + model + combinations of these + Σ_k b_k · x_k + e
 
 each normal around zero. `setup` is what all steps of a user share: host, framework, cluster, habits. The x_k
 are the shares of the step by part (launches, exchanges, products, convolutions, attention, memory-bound
 operators), so that b_k is the logarithm of a factor on that part: a slow host shows in steps that are bound
-by launches, and is not blamed on the others. e is a configuration's own. The variances are fitted to public
-measurements (`calibrations/transfer.json`) as a source left out would see them.
+by launches, and is not blamed on the others. `length` is the logarithm of the predicted time: what a program
+adds to every step, such as reading the loss, shows in short ones. e is a configuration's own. The variances
+are fitted to public measurements (`calibrations/transfer.json`) as a source left out would see them.
 
 Given timings, the effect on another step is normal too (best linear unbiased prediction),
 
-    mean = kᵀ K⁻¹ r        variance = k** - kᵀ K⁻¹ k
+    mean = kᵀ K⁻¹ r        variance = s · (k** - kᵀ K⁻¹ k)        s = (ν + rᵀ K⁻¹ r) / (ν + n)
 
-Timings far beyond the variances say more about their own configuration than about others: they are cut to 1.5
-deviations, and e has the tails of Student's t with `_FREEDOM` degrees (variances of single timings are raised
-until consistent). Everything is continuous in times and shares.
+where s is by how much all errors of this user are larger than those of others: Student's t with ν = 4.
+Timings beyond 3 deviations, as large as s of the others says, are cut to that. Everything is continuous.
 
 A correction must not hurt, so it is smaller than the mean in three ways:
 
 1. Of a lognormal time, the prediction with the least expected relative error |predicted / measured - 1| is
    exp(mean - variance). The correction is the point nearest to it between none and the mean.
-2. It counts by mean² / (mean² + variance), the share of the expected square that the mean explains: a mean
-   within its own uncertainty of zero moves nothing, one far beyond it moves fully.
-3. It counts as far as it would have lowered the errors of the user's own timings, each left out in turn
-   (`UserErrors`).
+2. It counts by mean² / (mean² + d · variance), the share of the expected square that the mean explains: a
+   mean within its own uncertainty of zero moves little, one far beyond it moves fully. d = (ν + 1) / (ν + n)
+   is 1 for one timing and falls as more say how this user's errors are shared.
+3. It counts by the probability that corrections pay in this user's hands at all: a prior, and by how much the
+   user's own timings are closer when corrected by the others (`UserErrors`).
 
 References: C. R. Henderson, "Best linear unbiased estimation and prediction under a selection model",
-Biometrics 31, 1975. K. Lange et al., "Robust statistical modeling using the t distribution", JASA 84, 1989.
+Biometrics 31, 1975. S. Sundararajan and S. S. Keerthi, "Predictive approaches for choosing hyperparameters
+in Gaussian processes", Neural Computation 13, 2001 (timings left out in closed form).
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, fields
 from typing import Any
@@ -45,19 +48,17 @@ from foretrain.prediction.operators.listing import KINDS, Floats
 from foretrain.workloads.ops import Kind
 
 _FREEDOM = 4.0
-_ROUNDS = 100
-_CONVERGED = 1e-10
 _SAME_SIZE = 1e-3
 """Difference of the logarithms of two predictions within which they are of the same configuration."""
 _OCTAVE = math.log(2.0)
-_MOST_DEVIATIONS = 1.5
+_TYPICAL_SECONDS, _LONGEST_LOG = 0.1, 4.0
+"""`length` is 0 at the first, and -1 and 1 at e to the power of the second below and above it."""
+_MOST_DEVIATIONS = 3.0
 """Timings farther off count as this far for other configurations: a stalled run, or another program."""
-_SHARES = 11
-_ERROR_SCALE = 0.1
-"""Relative error of a timing left out that counts as much as the prior; from 0.05 to 0.2 hardly matters."""
-_FIRST_TRUST_ELSEWHERE, _FIRST_TRUST_IN_MODEL = -0.7, 2.0
-"""Powers of the prior of trust: mean 1/6 for models not timed, 3/4 for those timed. With more for the former,
-one timing of an unusual model would make sources worse that are predicted well (the suite `calibrate`)."""
+_PRIOR_ELSEWHERE, _PRIOR_IN_MODEL = 0.25, 0.4
+"""Probability before any evidence that corrections pay, for models not timed and for those timed. With more,
+one timing of an unusual model makes sources worse that are predicted well (suite `own_timings`)."""
+_AFTER_SOURCE, _LETTERS = re.compile(r".*[:/]"), re.compile(r"[a-z]+")
 _LARGEST_LOG = 50.0
 _LEAST_OWN = 1e-12
 """So that timings of which one is as good as the other have a solution."""
@@ -102,6 +103,13 @@ class StepKey:
     precision: str = ""
     variant: str = ""
 
+    @property
+    def family(self) -> str:
+        """The letters that the name of its model begins with: `resnet` of `timm:resnet101d`."""
+        name = _AFTER_SOURCE.sub("", self.model).lower()
+        letters = _LETTERS.match(name)
+        return letters.group() if letters else name
+
 
 @dataclass(frozen=True, slots=True)
 class StepError:
@@ -122,10 +130,12 @@ class Variances:
     """
 
     setup: float = 0.0
+    length: float = 0.0
     device: float = 0.0
     precision: float = 0.0
     variant: float = 0.0
     device_precision: float = 0.0
+    family: float = 0.0
     model: float = 0.0
     model_device: float = 0.0
     combination: float = 0.0
@@ -146,25 +156,34 @@ SHARED = TERMS[:-1]
 
 @dataclass(frozen=True, eq=False)
 class _Columns:
+    families: np.ndarray[Any, Any]
     models: np.ndarray[Any, Any]
     devices: np.ndarray[Any, Any]
     precisions: np.ndarray[Any, Any]
     variants: np.ndarray[Any, Any]
     sizes: Floats
+    lengths: Floats
     traits: Floats
 
 
 def _columns(steps: Sequence[StepError]) -> _Columns:
+    sizes = np.array([math.log(step.predicted_seconds) for step in steps])
     return _Columns(
+        np.array([step.key.family for step in steps], object),
         np.array([step.key.model for step in steps], object),
         np.array([step.key.device for step in steps], object),
         np.array([step.key.precision for step in steps], object),
         np.array([step.key.variant for step in steps], object),
-        np.array([math.log(step.predicted_seconds) for step in steps]),
+        sizes,
+        _length(sizes),
         np.array([astuple(step.traits) for step in steps], float).reshape(
             len(steps), len(fields(StepTraits))
         ),
     )
+
+
+def _length(log_seconds: Floats) -> Floats:
+    return np.clip((log_seconds - math.log(_TYPICAL_SECONDS)) / _LONGEST_LOG, -1.0, 1.0)
 
 
 def shared_terms(steps: Sequence[StepError], others: Sequence[StepError]) -> Floats:
@@ -179,8 +198,8 @@ def shared_terms(steps: Sequence[StepError], others: Sequence[StepError]) -> Flo
     all_of_it = model * device * precision * variant
     apart = np.abs(a.sizes[:, None] - b.sizes[None, :])
     listed = [
-        np.ones(model.shape), device, precision, variant, device * precision, model, model * device,
-        all_of_it, all_of_it * np.exp(-apart / _OCTAVE),
+        np.ones(model.shape), np.outer(a.lengths, b.lengths), device, precision, variant, device * precision,
+        same(a.families, b.families), model, model * device, all_of_it, all_of_it * np.exp(-apart / _OCTAVE),
         *(a.traits[:, place, None] * b.traits[None, :, place] for place in range(a.traits.shape[1])),
     ]  # fmt: skip
     return np.stack(listed)
@@ -188,8 +207,10 @@ def shared_terms(steps: Sequence[StepError], others: Sequence[StepError]) -> Flo
 
 def own_terms(step: StepError) -> Floats:
     """What a step shares with itself, for each of `SHARED`."""
+    length = float(_length(np.array(math.log(step.predicted_seconds))))
     traits = astuple(step.traits)
-    return np.array([*(1.0 for _ in range(len(SHARED) - len(traits))), *(share**2 for share in traits)])
+    others = len(SHARED) - len(traits) - 2
+    return np.array([1.0, length**2, *(1.0 for _ in range(others)), *(share**2 for share in traits)])
 
 
 def _same_configuration(steps: Sequence[StepError], others: Sequence[StepError]) -> Floats:
@@ -203,16 +224,35 @@ def _same_configuration(steps: Sequence[StepError], others: Sequence[StepError])
 
 @dataclass(frozen=True, slots=True)
 class Posterior:
-    """Mean and variance of log(measured / predicted) of a step; `prior_variance` is that without timings."""
+    """Mean and variance of log(measured / predicted) of a step; `prior_variance` is that without timings.
+
+    `doubt` is d of the module: how far the mean must be beyond its uncertainty to count.
+    """
 
     mean: float
     variance: float
     prior_variance: float
+    doubt: float = 1.0
 
     @property
-    def narrowing(self) -> float:
-        """The width of an interval relative to that without timings."""
-        return math.sqrt(self.variance / self.prior_variance) if self.prior_variance > 0 else 1.0
+    def cautious_shift(self) -> float:
+        """The correction of log(predicted) before it is tested on other timings; see the module."""
+        return float(_cautious(np.array(self.mean), np.array(self.variance), self.doubt))
+
+
+def _cautious(means: Floats, variances: Floats, doubt: float) -> Floats:
+    least_error = np.where(means > 0, np.maximum(0.0, means - variances), means)
+    squares = means * means
+    return np.asarray(least_error * squares / np.maximum(squares + doubt * variances, _LEAST_OWN), float)
+
+
+def _scale(quadratic: Floats, count: int) -> Floats:
+    """By how much errors are larger than expected, where r' K⁻¹ r of `count` timings is `quadratic`."""
+    return np.asarray((_FREEDOM + quadratic) / (_FREEDOM + count), float)
+
+
+def _doubt(count: int) -> float:
+    return (_FREEDOM + 1) / (_FREEDOM + count)
 
 
 class TimedErrors:
@@ -221,80 +261,55 @@ class TimedErrors:
     def __init__(self, timings: Sequence[StepError], variances: Variances) -> None:
         self._timings, self._variances = tuple(timings), variances
         self._shared = np.array(astuple(variances)[:-1])
-        self._between = np.tensordot(self._shared, shared_terms(timings, timings), 1)
+        self._own = max(variances.own, _LEAST_OWN)
+        covariance = np.tensordot(self._shared, shared_terms(timings, timings), 1)
+        covariance += self._own * np.eye(len(self._timings))
+        self._inverse = np.linalg.inv(covariance)
         self._measured = np.array([timing.log_ratio for timing in timings])
-        most = _MOST_DEVIATIONS * np.sqrt(np.diag(self._between) + variances.own)
+        quadratic = float(self._measured @ self._inverse @ self._measured)
+        self._scale = float(_scale(np.array(quadratic), len(self._timings)))
+        own_part = (self._inverse @ self._measured) ** 2 / np.diag(self._inverse)
+        scales = _scale(np.maximum(0.0, quadratic - own_part), len(self._timings) - 1)  # as the others say
+        most = _MOST_DEVIATIONS * np.sqrt(np.diag(covariance) * np.maximum(1.0, scales))
         self._ratios = np.clip(self._measured, -most, most)
-        self._own = self._own_variances()
-        self._scale = self._scale_of_errors()
-
-    def _own_variances(self) -> Floats:
-        """The variance of each timing's own part: raised for those that the others cannot explain.
-
-        Expectation maximisation for Student's t, from the normal model on; the weights are within (0, 1].
-        """
-        own = max(self._variances.own, _LEAST_OWN)
-        each = np.full(len(self._timings), own)
-        for _ in range(_ROUNDS):
-            gain = np.linalg.solve(self._between + np.diag(each), self._between).T
-            off = self._ratios - gain @ self._ratios
-            uncertain = np.diag(self._between - gain @ self._between)
-            squares = off**2 + np.maximum(uncertain, 0.0)
-            new = own * np.maximum(1.0, (_FREEDOM + squares / own) / (_FREEDOM + 1))
-            converged = bool(np.all(np.abs(new / each - 1) < _CONVERGED))
-            each = new
-            if converged:
-                break
-        return each
-
-    def _scale_of_errors(self) -> float:
-        """By how much all variances are larger than expected, as the timings themselves say.
-
-        Some users' errors are larger throughout. With a scale that is inverse chi-squared with `_FREEDOM`
-        degrees, the posterior is Student's t with this factor on its variance.
-        """
-        count = len(self._timings)
-        if not count:
-            return 1.0
-        solved = np.linalg.solve(self._between + np.diag(self._own), self._measured)
-        return (_FREEDOM + float(self._measured @ solved)) / (_FREEDOM + count)
 
     def posteriors(self, steps: Sequence[StepError]) -> list[Posterior]:
         """What the timings say about the errors of steps, each by itself."""
-        priors = [float(self._shared @ own_terms(step)) for step in steps]
+        priors = [float(self._shared @ own_terms(step)) + self._own for step in steps]
         if not self._timings:
-            return [
-                Posterior(0.0, prior + self._variances.own, prior + self._variances.own) for prior in priors
-            ]
+            return [Posterior(0.0, prior, prior) for prior in priors]
         nearness = _same_configuration(steps, self._timings)
-        same = nearness * self._own
-        towards = np.tensordot(self._shared, shared_terms(steps, self._timings), 1) + same
-        weights = np.linalg.solve(self._between + np.diag(self._own), towards.T)
-        own = np.maximum(self._variances.own, same.max(axis=1))
+        towards = np.tensordot(self._shared, shared_terms(steps, self._timings), 1) + nearness * self._own
+        weights = towards @ self._inverse
         nearest, total = nearness.max(axis=1), np.maximum(nearness.sum(axis=1), _LEAST_OWN)
         measured = nearness @ self._measured / total  # of a timed configuration all of it, however far off
-        means = (1 - nearest) * (self._ratios @ weights) + nearest * measured
-        explained = (towards * weights.T).sum(axis=1)
+        means = (1 - nearest) * (weights @ self._ratios) + nearest * measured
+        explained = (towards * weights).sum(axis=1)
+        doubt = _doubt(len(self._timings))
         return [
-            Posterior(
-                float(mean),
-                self._scale * max(0.0, prior + of_its_own - float(known)),
-                prior + self._variances.own,
-            )
-            for mean, prior, of_its_own, known in zip(means, priors, own, explained, strict=True)
+            Posterior(mean, self._scale * max(0.0, prior - known), prior, doubt)
+            for mean, prior, known in zip(means.tolist(), priors, explained.tolist(), strict=True)
         ]
 
     def posterior(self, step: StepError) -> Posterior:
         """What the timings say about the error of a step."""
         return self.posteriors((step,))[0]
 
+    def errors_left_out(self, places: Sequence[int]) -> tuple[float, float]:
+        """Mean relative error of some timings: as predicted, and as corrected by all others.
 
-def cautious_shift(posterior: Posterior) -> float:
-    """The correction of log(predicted) before it is tested on the user's other timings; see the module."""
-    mean, variance = posterior.mean, posterior.variance
-    least_error = max(0.0, mean - variance) if mean > 0 else mean
-    square = mean * mean
-    return least_error * square / (square + variance) if square > 0 else 0.0
+        With P = K⁻¹, timings B differ from what the others say of them by (P_BB)⁻¹ (P r)_B.
+        """
+        inside = np.linalg.inv(self._inverse[np.ix_(places, places)])
+        off = inside @ (self._inverse @ self._ratios)[places]
+        count = len(self._timings) - len(places)
+        quadratic = self._ratios @ self._inverse @ self._ratios - off @ np.linalg.solve(inside, off)
+        variances = _scale(np.maximum(0.0, quadratic), count) * np.diag(inside)
+        shifts = _cautious(self._ratios[places] - off, variances, _doubt(count))
+        ratios = self._measured[places]
+        errors = (np.abs(np.expm1(np.minimum(each - ratios, _LARGEST_LOG))).mean() for each in (0.0, shifts))
+        before, after = (float(each) for each in errors)
+        return before, after
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,35 +329,34 @@ class Shift:
 class UserErrors:
     """All timings of a user: corrections of other steps, trusted as far as they hold on the user's own.
 
-    Trust is the share of a correction that is applied, from 0 to 1. It is the mean of its distribution given
-    how large the errors of the timings are when each is corrected by the others alone:
+    Trust is the probability that corrections pay, and the share of them that is applied. Its logarithmic odds
+    are those of the prior and the gain, over all timings left out in turn, in units of their mean error:
 
-        p(share) ∝ prior(share) · exp(- Σ errors(share) / `_ERROR_SCALE`)
+        ln(trust / (1 - trust)) = ln(prior / (1 - prior)) + Σ (error before - error after) / mean error before
 
     For models that were not timed, whole models are left out; for models that were, single timings of models
-    with several. An average instead of a choice keeps corrections continuous in the times.
+    with several. A probability instead of a choice keeps corrections continuous in the times.
     """
 
     def __init__(self, timings: Sequence[StepError], variances: Variances) -> None:
         self._timings = tuple(timings)
         self._errors = TimedErrors(timings, variances)
-        self._models = frozenset(timing.key.model for timing in timings)
-        by_model = [
-            (
-                [one for one in timings if one.key.model != model],
-                [one for one in timings if one.key.model == model],
-            )
-            for model in sorted(self._models)
-        ]
-        one_by_one = [
-            ([*timings[:place], *timings[place + 1 :]], [timing])
-            for place, timing in enumerate(timings)
-            if sum(other.key.model == timing.key.model for other in timings) > 1
-        ]
-        if len(by_model) == 1:
-            by_model = []
-        self.trust_elsewhere = _trust(by_model, variances, _FIRST_TRUST_ELSEWHERE)
-        self.trust_in_model = _trust(one_by_one, variances, _FIRST_TRUST_IN_MODEL)
+        by_model: dict[str, list[int]] = {}
+        for place, timing in enumerate(timings):
+            by_model.setdefault(timing.key.model, []).append(place)
+        self._models = frozenset(by_model)
+        one_by_one = [[place] for places in by_model.values() if len(places) > 1 for place in places]
+        whole = [by_model[model] for model in sorted(by_model)] if len(by_model) > 1 else []
+        self.trust_elsewhere = self._trust(whole, _PRIOR_ELSEWHERE)
+        self.trust_in_model = self._trust(one_by_one, _PRIOR_IN_MODEL)
+
+    def _trust(self, folds: Sequence[Sequence[int]], prior: float) -> float:
+        errors = [self._errors.errors_left_out(places) for places in folds]
+        before = sum(error for error, _ in errors)
+        if before <= 0:
+            return prior
+        gain = len(errors) * (before - sum(error for _, error in errors)) / before
+        return 1 / (1 + (1 - prior) / prior * math.exp(min(-gain, _LARGEST_LOG)))
 
     def shifts(self, steps: Sequence[StepError]) -> list[Shift]:
         """The corrections of steps; one that was itself timed takes its time."""
@@ -352,9 +366,7 @@ class UserErrors:
         listed = []
         for step, posterior, measured in zip(steps, self._errors.posteriors(steps), same, strict=True):
             trust = self.trust_in_model if step.key.model in self._models else self.trust_elsewhere
-            share = trust + (1 - trust) * measured
-            cautious = measured * posterior.mean + (1 - measured) * cautious_shift(posterior)
-            shift = share * cautious
+            shift = measured * posterior.mean + (1 - measured) * trust * posterior.cautious_shift
             left = posterior.variance + (posterior.mean - shift) ** 2
             listed.append(Shift(shift, math.sqrt(left), math.sqrt(posterior.prior_variance)))
         return listed
@@ -362,20 +374,3 @@ class UserErrors:
     def shift(self, step: StepError) -> Shift:
         """The correction of a step."""
         return self.shifts((step,))[0]
-
-
-def _trust(
-    folds: Sequence[tuple[Sequence[StepError], Sequence[StepError]]], variances: Variances, power: float
-) -> float:
-    """The share of corrections that pays on timings left out; prior(share) ∝ share^power."""
-    shares = np.linspace(0.0, 1.0, _SHARES)
-    log_weights = power * np.log(np.maximum(shares, 1 / _SHARES**2))
-    for known, left_out in folds:
-        shifts = np.array(
-            [cautious_shift(each) for each in TimedErrors(known, variances).posteriors(left_out)]
-        )
-        ratios = np.array([each.log_ratio for each in left_out])
-        errors = np.abs(np.expm1(np.minimum(shares[:, None] * shifts - ratios, _LARGEST_LOG)))
-        log_weights = log_weights - errors.mean(axis=1) / _ERROR_SCALE
-    weights = np.exp(log_weights - log_weights.max())
-    return float(weights @ shares / weights.sum())

@@ -262,11 +262,20 @@ def modelled_share(priced: PricedOps) -> float:
 
 def _launching(listing: Listing, host: HostModel, graph: Graph) -> Floats:
     """Host time of each operator; a captured graph is launched once, with its first operator."""
-    each = host.seconds(listing, bool(graph.settings.get("compile")))
-    each = each * frameworks()[graph.settings.get("framework") or PLAIN].host_factor
+    run_by = frameworks()[graph.settings.get("framework") or PLAIN]
+    each = host.seconds(listing, bool(graph.settings.get("compile")), run_by.python_functions)
+    each = each * (host.framework_factor if run_by.timed_host else run_by.host_factor)
     if graph.settings.get("cuda_graphs") and len(each):
         each = np.append(host.captured_seconds, np.zeros(len(each) - 1))
     return each
+
+
+def exchange_launch_seconds(step: PricedStep) -> float:
+    """Host time of starting one exchange; none if a captured graph holds it."""
+    if step.graph.settings.get("cuda_graphs"):
+        return 0.0
+    is_slow = frameworks()[step.graph.settings.get("framework") or PLAIN].timed_host
+    return step.host.exchange_seconds * (step.host.framework_factor if is_slow else 1.0)
 
 
 def computing_parts(step: PricedStep, seconds: Floats, waiting: float) -> tuple[Part, ...]:
@@ -279,7 +288,7 @@ def computing_parts(step: PricedStep, seconds: Floats, waiting: float) -> tuple[
     parts = [*kind_parts(replace(step.priced, seconds=seconds))]
     if waiting > 0:
         parts.append(waiting_part(waiting, step.host))
-    return tuple(parts) if step.evidence is None else _narrowed(parts, step.evidence)
+    return tuple(parts) if step.evidence is None else narrowed(parts, step.evidence)
 
 
 def kind_parts(priced: PricedOps) -> Iterator[Part]:
@@ -301,7 +310,7 @@ def waiting_part(seconds: float, host: HostModel) -> Part:
     return _with_interval(WAITING, seconds, trust)
 
 
-def _narrowed(parts: Sequence[Part], evidence: TimingEvidence) -> tuple[Part, ...]:
+def narrowed(parts: Sequence[Part], evidence: TimingEvidence) -> tuple[Part, ...]:
     """Intervals by the factor of the evidence, which may widen, or narrowed to the spread of the ratios."""
     factor = evidence.narrowing
     if evidence.spread is not None:

@@ -128,12 +128,13 @@ def _with_both(step: PricedStep, kinds: KindCorrections | None, timing: Correcti
 
 def corrected(step: PricedStep, correction: Correction) -> PricedStep:
     """A step with corrected times and a narrower interval."""
-    evidence = TimingEvidence(
-        correction.basis,
-        Knowledge.MEASURED if correction.is_measured else None,
-        correction.narrowing,
-    )
-    return replace(step.scale(correction.factor), evidence=evidence)
+    return replace(step.scale(correction.factor), evidence=timing_evidence(correction))
+
+
+def timing_evidence(correction: Correction) -> TimingEvidence:
+    """What a correction says of a step."""
+    known = Knowledge.MEASURED if correction.is_measured else None
+    return TimingEvidence(correction.basis, known, correction.narrowing)
 
 
 def cost_model(model: CostModel | str, workload: Workload) -> CostModel:

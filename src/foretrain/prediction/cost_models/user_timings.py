@@ -53,6 +53,21 @@ class Configuration:
     attention: str | None = None
     channels_last: bool = False
     compile: bool = False
+    devices: str = "1"
+    strategy: str | None = None
+    micro_batches: int | None = None
+    framework: str | None = None
+    checkpoint_activations: bool = False
+
+    @property
+    def on(self) -> str:
+        """The hardware as `predict` takes it."""
+        return self.device if self.devices == "1" else f"{self.device}:{self.devices}"
+
+    @property
+    def is_on_several(self) -> bool:
+        """Whether its time is of several devices or micro-batches together."""
+        return self.devices != "1" or (self.micro_batches or 1) > 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,27 +98,34 @@ class MeasuredStep:
         return StepError(key, self.predicted_seconds, self.traits, self.log_ratio)
 
 
-def measured_step(configuration: Configuration, step_seconds: float, priced: PricedStep) -> MeasuredStep:
+def measured_step(configuration: Configuration, step_seconds: float, step: StepError) -> MeasuredStep:
     """A timing beside the prediction of its step."""
+    key = step.key
     return MeasuredStep(
-        configuration,
-        step_seconds,
-        step_estimate(priced).seconds,
-        _precision(priced.graph.settings),
-        _variant(priced.graph.settings),
-        step_traits(priced),
+        configuration, step_seconds, step.predicted_seconds, key.precision, key.variant, step.traits
     )
 
 
-def _precision(settings: Mapping[str, Any]) -> str:
-    return str(settings.get("precision", ""))
+def priced_error(
+    model: str,
+    device: Device,
+    step: PricedStep,
+    seconds: float | None = None,
+    exposed_share: float = 0.0,
+    axes: Sequence[str] = (),
+) -> StepError:
+    """A priced step of a model as the model of errors sees it.
 
-
-def _variant(settings: Mapping[str, Any]) -> str:
-    """The options of a step in one text, and its framework if the step says one."""
+    `seconds` is its prediction if it is a part of a larger step, which waits `exposed_share` of its time for
+    other devices and is divided along `axes`.
+    """
+    settings = step.graph.settings
     chosen = [name for name in _OPTIONS if settings.get(name)]
     framework = settings.get("framework")
-    return ", ".join([*chosen, str(framework)] if framework else chosen)
+    variant = ", ".join([*chosen, *([str(framework)] if framework else []), *axes])
+    key = StepKey(model, device.id, str(settings.get("precision", "")), variant)
+    predicted = step_estimate(step).seconds if seconds is None else seconds
+    return StepError(key, predicted, step_traits(step, exposed_share))
 
 
 def measurements_file() -> Path:
@@ -188,10 +210,22 @@ def shipped_variances() -> Variances:
     return Variances(**raw)
 
 
+def timings_on_several() -> bool:
+    """Whether a stored timing is of several devices or micro-batches."""
+    return any(step.configuration.is_on_several for step in measured_steps())
+
+
 def corrections(
     model: str, device: Device, steps: Sequence[PricedStep], timings: Sequence[MeasuredStep] | None = None
 ) -> list[Correction] | None:
-    """The corrections of priced steps of `model` on `device`; None without timings.
+    """The corrections of priced steps of `model` on one `device`; None without timings."""
+    return corrections_of([priced_error(model, device, step) for step in steps], device, timings)
+
+
+def corrections_of(
+    steps: Sequence[StepError], device: Device, timings: Sequence[MeasuredStep] | None = None
+) -> list[Correction] | None:
+    """The corrections of steps on `device`; None without timings.
 
     `timings` are the stored ones by default. Those of CPUs say nothing about GPUs, and the reverse.
     """
@@ -205,18 +239,9 @@ def corrections(
     )
     if not related or not steps:
         return None
-    errors = [
-        StepError(
-            StepKey(model, device.id, _precision(step.graph.settings), _variant(step.graph.settings)),
-            step_estimate(step).seconds,
-            step_traits(step),
-        )
-        for step in steps
-    ]
     user = _user_errors(related)
     return [
-        _correction(error, shift, user, related)
-        for error, shift in zip(errors, user.shifts(errors), strict=True)
+        _correction(step, shift, user, related) for step, shift in zip(steps, user.shifts(steps), strict=True)
     ]
 
 
@@ -244,5 +269,8 @@ def _correction(
         f"they change the time by {factor - 1:+.1%}, {trust:.0%} trusted"
     )
     again = spreads().noise / shift.prior_deviation  # a step that was timed varies when it is timed again
-    is_measured = any(timing.precision in ("", step.key.precision) for timing in same)
+    is_measured = any(
+        not timing.precision or (timing.precision, timing.variant) == (step.key.precision, step.key.variant)
+        for timing in same
+    )
     return Correction(factor, math.hypot(shift.narrowing, again), is_measured, basis)

@@ -1,6 +1,6 @@
 """Peak memory of one device: the lifetime of every buffer, simulated with PyTorch's caching allocator.
 
-    memory = framework context + peak of the memory reserved by the caching allocator
+    memory = framework context + communicators + peak of the memory reserved by the caching allocator
 
 The first steps of training are simulated; later ones repeat the last of them. In the first step there is no
 optimizer state while activations are allocated and freed; the state is then allocated from cached memory, so
@@ -20,6 +20,8 @@ from foretrain.errors import InvalidRequest
 from foretrain.estimates import Estimate
 from foretrain.estimates import Part as EstimatePart
 from foretrain.facts.devices import Device
+from foretrain.facts.frameworks import PLAIN, frameworks
+from foretrain.prediction.collectives.network import Network
 from foretrain.prediction.memory.allocator import FREE, RELEASE, Event, Footprint, simulate
 from foretrain.prediction.memory.calibration import MemoryCalibration, memory_calibration
 from foretrain.prediction.memory.lifetimes import (
@@ -31,7 +33,7 @@ from foretrain.prediction.memory.lifetimes import (
 )
 from foretrain.prediction.strategies.catalogue import active_strategies
 from foretrain.prediction.strategies.layout import Layout
-from foretrain.prediction.strategies.program import MemoryOptions, Program
+from foretrain.prediction.strategies.program import Axis, MemoryOptions, Program, group_along
 from foretrain.probability import probability_within
 from foretrain.workloads.graph import Graph
 
@@ -70,8 +72,8 @@ class MemoryEstimate:
 class _Steps:
     """The first steps of training on one device, ready to be simulated.
 
-    `outside_bytes` are held outside the allocator of the main stream: the context, what loaders keep, and
-    what exchanges reserve. `capacity_bytes` is what a process can use of the device.
+    `outside_bytes` are held outside the allocator of the main stream: the context, communicators, what
+    loaders keep, and what exchanges reserve. `capacity_bytes` is what a process can use of the device.
     """
 
     lifetimes: TensorLifetimes
@@ -80,11 +82,12 @@ class _Steps:
     exchanged: Footprint
     loader_bytes: int
     context_bytes: float
+    communicator_bytes: int
     capacity_bytes: float
 
     @property
     def outside_bytes(self) -> float:
-        return self.context_bytes + self.exchanged.peak_reserved_bytes
+        return self.context_bytes + self.communicator_bytes + self.exchanged.peak_reserved_bytes
 
 
 def _steps(graph: Graph, device: Device, options: MemoryOptions, calibration: MemoryCalibration) -> _Steps:
@@ -98,6 +101,7 @@ def _steps(graph: Graph, device: Device, options: MemoryOptions, calibration: Me
         exchanged=simulate(_communication_events(lifetimes)),
         loader_bytes=loader,
         context_bytes=context_bytes(graph, device, calibration) + loader,
+        communicator_bytes=options.communicator_bytes if device.kind == "gpu" else 0,
         capacity_bytes=device.memory_bytes * calibration.usable_share,
     )
 
@@ -129,6 +133,7 @@ def estimate_memory(
     paged = steps.lifetimes.paged_bytes
     resident = min(float(paged), max(0.0, capacity - outside - peak.peak_reserved_bytes))
     sizes[Part.OPTIMIZER_STATE] += resident
+    sizes[Part.COMMUNICATORS] = float(steps.communicator_bytes)
     return MemoryEstimate(
         _estimate(sizes, steps.loader_bytes, steps.context_bytes, calibration, device),
         capacity,
@@ -341,10 +346,16 @@ def _loader_bytes(lifetimes: TensorLifetimes, options: MemoryOptions) -> int:
 
 
 def fullest_stage(
-    stages: tuple[Program, ...], in_flight: tuple[float, ...], layout: Layout, device: Device
+    stages: tuple[Program, ...],
+    in_flight: tuple[float, ...],
+    layout: Layout,
+    device: Device,
+    network: Network | None = None,
 ) -> tuple[int, MemoryEstimate]:
     """The stage whose devices need most memory, and what they need."""
-    options = [memory_options(stage, held, layout) for stage, held in zip(stages, in_flight, strict=True)]
+    options = [
+        memory_options(stage, held, layout, network) for stage, held in zip(stages, in_flight, strict=True)
+    ]
     fullest = 0
     if len(stages) > 1:
         alive = [live_bytes(stage.graph, device, each) for stage, each in zip(stages, options, strict=True)]
@@ -352,12 +363,43 @@ def fullest_stage(
     return fullest, estimate_memory(stages[fullest].graph, device, options[fullest])
 
 
-def memory_options(stage: Program, in_flight: float, layout: Layout) -> MemoryOptions:
+def memory_options(
+    stage: Program, in_flight: float, layout: Layout, network: Network | None = None
+) -> MemoryOptions:
     """The memory options of a stage; with several micro-batches, gradients are kept between them."""
-    options = MemoryOptions(keep_gradients=stage.micro_batches > 1, in_flight=in_flight)
+    options = MemoryOptions(
+        keep_gradients=stage.micro_batches > 1,
+        in_flight=in_flight,
+        communicator_bytes=0 if network is None else communicator_bytes(stage.graph, layout, network),
+    )
     for strategy in active_strategies(layout):
         options = strategy.memory(options, stage, layout)
     return options
+
+
+def communicator_bytes(graph: Graph, layout: Layout, network: Network) -> int:
+    """The buffers of NCCL on a device: a communicator of all devices, and as many for each axis as the
+    framework makes.
+
+    Data parallelism alone, sharded or not, uses the communicator of all devices.
+    """
+    degrees = {axis: degree for axis, degree in layout.degrees.items() if degree > 1}
+    if not degrees or layout.is_single_process or layout.servers is not None:
+        return 0
+    groups = [tuple(degrees)]
+    if degrees.keys() - {Axis.DATA, Axis.SHARD}:
+        each = frameworks()[graph.settings.get("framework") or PLAIN].communicators_per_axis
+        groups += [(axis,) for axis in degrees] * each
+    size = memory_calibration().communicator
+    total = 0.0
+    for axes in groups:
+        group = group_along(axes, layout.degrees, network.devices_per_node)
+        if group.nodes == 1 and network.intra is not None:
+            total += size.bytes(group.size, network.intra.nominal_bytes_per_second)
+        elif network.inter is not None:  # the devices of a node share its network cards
+            rate = network.inter.nominal_bytes_per_second / network.devices_per_node
+            total += size.bytes(group.size, rate)
+    return round(total)
 
 
 GraphAt = Callable[[int], Graph]

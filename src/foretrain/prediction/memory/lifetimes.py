@@ -128,6 +128,7 @@ class Part(StrEnum):
     WORKSPACE = "workspace"
     BUCKETS = "communication buckets"
     CONTEXT = "framework context"
+    COMMUNICATORS = "communicators"
     FRAGMENTATION = "allocator rounding and fragmentation"
 
 

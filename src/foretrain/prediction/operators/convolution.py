@@ -9,7 +9,7 @@ for products of m x n x k in tiles of a x b. In the forward pass m is batch time
 channels, k input channels times kernel elements; the gradients permute them. Besides tiles of several sizes,
 3x3 convolutions of stride 1 may run as Winograd F(2x2) in one kernel or F(4x4) in several, with 2.25 and 4
 times fewer multiplications: in FP32 they are faster than the FLOP roofline. Depthwise convolutions are bound
-by memory.
+by memory. PyTorch adds the bias of others in a pass of its own over the result (ATen, Convolution.cpp).
 
 References: A. Lavin, S. Gray, "Fast algorithms for convolutional neural networks", CVPR 2016; S. Chetlur et
 al., "cuDNN: efficient primitives for deep learning", arXiv:1410.0759.
@@ -430,6 +430,18 @@ def _constants(raw: Mapping[str, Any]) -> ConvolutionConstants:
     return ConvolutionConstants(**values)
 
 
+def bias_seconds(works: WorkTable, device: Device) -> Floats:
+    """Time of a pass over the result that adds the bias, where a convolution has one.
+
+    Depthwise kernels add it themselves, and TorchInductor in the kernel that reads the result.
+    """
+    results = works.dim("batch") * works.dim("out_channels") * _product(works, "out_")
+    bandwidth = device.memory_bytes_per_second * streaming.calibration().share(device)
+    start = calibration().constants_of(device).start_cycles / device.sheet.number("boost_clock_hertz")
+    has_pass = (works.dim("bias", 0) > 0) & ~lower(works, device).is_depthwise
+    return np.asarray(np.where(has_pass, start + 2 * results * works.item_bytes / bandwidth, 0.0), float)
+
+
 class ConvolutionModel(OperatorModel):
     """Prices convolutions and their gradients."""
 
@@ -447,7 +459,7 @@ class ConvolutionModel(OperatorModel):
         times = convolution_seconds(work, device, known.constants_of(device), compute, bandwidth)
         if in_tf32.any():
             times[in_tf32] = np.minimum(times[in_tf32], on_lanes_seconds(works.rows(in_tf32), device))
-        return np.maximum(times, least_seconds(work, device))
+        return np.maximum(times, least_seconds(work, device)) + bias_seconds(works, device)
 
     def confidence(self, kind: Kind, device: Device) -> Confidence:
         """Residuals on measured or other devices."""

@@ -10,6 +10,15 @@ is not used up: a third term of the norm,
 
     summing = traffic / (SMs · clock · bytes per cycle)        (norms within rows, backward)
 
+A norm of a few long rows has one block a row, however many multiprocessors are idle: it takes at least the
+passes of a block over its row. Pooling reads every element of every window with an address of its own:
+
+    windows · kernel elements / (SMs · clock · elements per cycle)
+
+Images are resampled by a thread for each position, which loops over samples and channels: small images leave
+most of the device idle, and each turn of the loop waits for memory like a pass of a norm's block (half of the
+cycles of its two passes).
+
 The traffic is the compulsory traffic plus what kernels read again: a row reduced in several passes is read
 again from memory to the extent that the rows in flight exceed the L2 cache, and an operator of several
 kernels writes and reads intermediate results. Efficiencies and cycles are fitted by `calibration.kernels`;
@@ -67,7 +76,8 @@ class Streams:
 
     `reread_bytes` are read again if they miss the cache, which depends on `crowding`, the rows in flight over
     the L2 cache. `turns`: rows over the concurrent blocks of a multiprocessor; `chunks`: passes of a block
-    over its row.
+    over its row. `window_elements`: what the windows of a pooling read, each by itself. `loops`: turns of the
+    loops of a thread that resamples images, one after the other.
     """
 
     launches: Floats
@@ -78,6 +88,8 @@ class Streams:
     chunks: Floats
     pattern: Floats
     sums_columns: Floats
+    window_elements: Floats
+    loops: Floats
 
     def __len__(self) -> int:
         return len(self.launches)
@@ -91,7 +103,8 @@ class StreamConstants:
     per pass of its threads over the row. `crowding_midpoint`, `crowding_sharpness`: rows in flight over L2 at
     which half of a further pass misses the cache, and the steepness there. `overlap`: exponent of the norm of
     moving and turning (1: no overlap; infinite: only the longer counts). `column_bytes`: bytes per cycle that
-    a multiprocessor has in flight where it sums over columns.
+    a multiprocessor has in flight where it sums over columns. `window_elements`: elements of windows that a
+    multiprocessor addresses and reads in a cycle.
     """
 
     start_cycles: float
@@ -102,6 +115,7 @@ class StreamConstants:
     crowding_sharpness: float
     overlap: float
     column_bytes: float = math.inf
+    window_elements: float = math.inf
 
     def corrected(self, correction: Mapping[str, tuple[float, float]]) -> StreamConstants:
         """The constants with a device's own factors of the (moving, turning) times, by group of patterns."""
@@ -199,6 +213,7 @@ def streams(works: WorkTable, device: Device) -> Streams:
     pattern = _pattern(works)
     threads = _threads(works, pattern)
     takes_turns = (pattern > 0) & (works.dim("over_batch", 0) == 0)
+    in_flight = device.sheet.number("sm_count") * _threads_per_sm(device)
     return Streams(
         launches=_launches(works),
         compulsory_bytes=works.bytes + _between_kernels(works),
@@ -208,6 +223,8 @@ def streams(works: WorkTable, device: Device) -> Streams:
         chunks=np.ceil(works.dim("length") / (4 * threads)),
         pattern=pattern,
         sums_columns=((pattern >= _NORM) & takes_turns & _is_backward(works)).astype(float),
+        window_elements=works.dim("windows", 0) * works.dim("kernel", 0),
+        loops=works.dim("loops", 0) * np.maximum(1.0, works.dim("positions", 0) / in_flight),
     )
 
 
@@ -220,10 +237,14 @@ def stream_seconds(columns: Streams, device: Device, share: float, constants: St
     moving = traffic / (device.memory_bytes_per_second * share * np.array(constants.efficiency)[pattern])
     per_row, per_chunk = np.array(constants.row_cycles)[pattern], np.array(constants.chunk_cycles)[pattern]
     turning = columns.turns * (per_row + per_chunk * columns.chunks) / (sms * clock)
+    alone = (columns.turns > 0) & (pattern >= _NORM)
+    turning = np.maximum(turning, alone * per_chunk * columns.chunks / clock)
     summing = columns.sums_columns * traffic / (sms * clock * constants.column_bytes)
+    addressing = columns.window_elements / (sms * clock * constants.window_elements)
+    looping = columns.loops * constants.chunk_cycles[_NORM] / 2 / clock
     p = constants.overlap
-    both: Floats = (moving**p + turning**p + summing**p) ** (1 / p)
-    return columns.launches * constants.start_cycles / clock + both
+    together: Floats = (moving**p + turning**p + summing**p + addressing**p + looping**p) ** (1 / p)
+    return columns.launches * constants.start_cycles / clock + together
 
 
 @dataclass(frozen=True)

@@ -180,6 +180,7 @@ class MemoryOptions:
     gradient bucket (DistributedDataParallel's `bucket_cap_mb`, 25 by default). `in_flight` is the number of
     micro-batches with saved activations at a time, as in a pipeline; `gathered_bytes` are outputs of other
     devices. Under ZeRO, state outside experts is divided over `dense_shards` times as many devices.
+    `communicator_bytes` are the buffers of NCCL, outside PyTorch's allocator.
     """
 
     data_parallel: int = 1
@@ -192,6 +193,7 @@ class MemoryOptions:
     in_flight: float = 1.0
     gathered_bytes: int = 0
     dense_shards: int = 1
+    communicator_bytes: int = 0
 
     def __post_init__(self) -> None:
         if self.data_parallel < 1:

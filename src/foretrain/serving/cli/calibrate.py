@@ -264,7 +264,7 @@ def _show_steps(steps: tuple[MeasuredStep, ...], stored: int) -> None:
     rows = [
         (
             step.configuration.model,
-            step.configuration.device,
+            step.configuration.on,
             str(step.configuration.batch),
             format_duration(step.step_seconds),
             format_duration(step.predicted_seconds),

@@ -122,8 +122,8 @@ class StepFields:
     )
     attention: str | None = option(
         choice(*ATTENTIONS),
-        "Attention kernel: eager, sdpa (default: as PyTorch picks on the GPU), flash1, flash2 (flash), "
-        "flash3 or cudnn.",
+        "Attention kernel: eager, sdpa (default: as PyTorch picks on the GPU, or as `framework` has it), "
+        "flash1, flash2 (flash), flash3 or cudnn.",
         panel=STEP,
     )
     channels_last: bool = option(SWITCH, "Images in NHWC layout.", default=False, panel=STEP)

@@ -49,6 +49,8 @@ def unknown_names(ops: tuple[Op, ...]) -> tuple[str, ...]:
 def _works(graph: Graph, call: Call, sizes: Sequence[int]) -> tuple[Work, ...]:
     rule = _rules().get(call.name, vector.by_nature)
     works = rule(resolve(graph, call, sizes))
+    if graph.settings.get("compile"):
+        works = tuple(map(_by_inductor, works))
     passes = frameworks()[graph.settings.get("framework") or PLAIN].filter_passes
     if passes:
         works = tuple(each for work in works for each in _with_filter(work, passes))
@@ -58,6 +60,19 @@ def _works(graph: Graph, call: Call, sizes: Sequence[int]) -> tuple[Work, ...]:
     if precision == "fp8":
         return tuple(adapted for work in works for adapted in _in_fp8(work, graph, call))
     return works
+
+
+def _by_inductor(work: Work) -> Work:
+    """TorchInductor adds the bias of a convolution in the kernel that reads its result, and writes its own
+    kernels where those of PyTorch loop over samples and channels.
+    """
+    if work.kind not in (Kind.CONVOLUTION, Kind.RESAMPLE) or not work.dims.keys() & _ONLY_EAGER:
+        return work
+    return replace(work, dims={name: size for name, size in work.dims.items() if name not in _ONLY_EAGER})
+
+
+_ONLY_EAGER = {"bias", "loops", "positions"}
+"""Dimensions of convolutions and resampled images that count only in eager steps."""
 
 
 def _with_filter(work: Work, passes: float) -> tuple[Work, ...]:

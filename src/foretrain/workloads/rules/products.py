@@ -144,6 +144,8 @@ def _convolution(site: Site) -> tuple[Work, ...]:
     inputs, weight, output = _batched(site.input(0), site.input(1)), site.input(1), site.output()
     output = _batched(output, weight)
     dims = _dims(site, inputs, weight, output)
+    if len(site.inputs) > 2 and site.inputs[2] is not None:
+        dims["bias"] = 1
     work = Work(
         Kind.CONVOLUTION,
         site.direction,

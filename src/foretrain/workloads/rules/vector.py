@@ -69,6 +69,9 @@ _POOLS = (
     "aten._adaptive_avg_pool3d aten._adaptive_avg_pool3d_backward aten.avg_pool1d "
     "aten.adaptive_avg_pool1d"
 ).split()
+_LOOPING_RESAMPLES = (
+    "aten.upsample_bilinear2d aten.upsample_bicubic2d aten.upsample_linear1d aten.upsample_trilinear3d"
+).split()
 _RESAMPLES = (
     "aten.upsample_nearest2d aten.upsample_nearest2d_backward aten.upsample_bilinear2d "
     "aten.upsample_bilinear2d_backward aten.upsample_bicubic2d aten.upsample_bicubic2d_backward "
@@ -238,7 +241,8 @@ def _norm(site: Site) -> tuple[Work, ...]:
     else:
         length = site.elements // max(1, shape[1] if len(shape) > 1 else 1)
     if _is_frozen(site):
-        return _pointwise(site)
+        (work,) = _pointwise(site)
+        return (replace(work, dims={**work.dims, "library": 1}),)
     flop = 8.0 if "backward" in site.name else 5.0
     rows = site.elements // max(1, length)
     is_batch = int("batch_norm" in site.name)
@@ -254,8 +258,21 @@ def _is_frozen(site: Site) -> bool:
 
 
 def _pool(site: Site) -> tuple[Work, ...]:
+    """A window for each output, forward; as many again where gradients go back through them."""
     kernel = math.prod(site.settings.get("kernel_size") or [1])
-    return _work(site, Kind.POOLING, float(max(1, kernel)), kernel=kernel, channels_last=site.channels_last)
+    windows = min(site.input(0).elements, site.output().elements)
+    dims = {"kernel": kernel, "windows": windows, "channels_last": site.channels_last}
+    return _work(site, Kind.POOLING, float(max(1, kernel)), **dims)
+
+
+def _looping_resample(site: Site) -> tuple[Work, ...]:
+    """A thread for each position of an output image loops over all samples and channels, unless these are
+    last in memory (PyTorch, UpSampleBilinear2d.cu and its relatives).
+    """
+    if site.channels_last:
+        return _work(site, Kind.RESAMPLE, 4.0)
+    batch, channels, *image = site.output().shape
+    return _work(site, Kind.RESAMPLE, 4.0, loops=batch * channels, positions=math.prod(image))
 
 
 def _fused_kernel(site: Site) -> tuple[Work, ...]:
@@ -347,6 +364,7 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(_SOFTMAXES, _softmax),
     **dict.fromkeys(_POOLS, _pool),
     **dict.fromkeys(_RESAMPLES, lambda site: _work(site, Kind.RESAMPLE, 4.0)),
+    **dict.fromkeys(_LOOPING_RESAMPLES, _looping_resample),
     **dict.fromkeys(_DROPOUTS, lambda site: _work(site, Kind.DROPOUT, 2.0)),
     **dict.fromkeys(_RANDOMS, lambda site: _work(site, Kind.RANDOM, 10.0)),
     **dict.fromkeys(_SORTS, lambda site: _work(site, Kind.SORT, 10.0)),
