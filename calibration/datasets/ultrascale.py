@@ -135,7 +135,6 @@ def can_run(run: NanotronRun) -> bool:
     return len(stage_starts(run)) == run.pipeline - 1 and run.micro_batches >= run.pipeline - 1
 
 
-
 def width_of(run: NanotronRun) -> int:
     """The width of the model's blocks."""
     return int(_ARCHITECTURES[run.model]["width"])
