@@ -258,3 +258,22 @@ def test_megatrons_softmax_is_fused_in_half_precision_alone(precision: str, kern
     graph = executed_fusion(trace(example, options)).graph
     parts = [call.settings.get("part") for call in graph.calls if call.phase is Phase.FORWARD]
     assert parts.count("softmax") == kernels
+
+
+class _MaskedInPlace(nn.Module):
+    """As Megatron masks scores without its kernel: in place, on a view."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = torch.bmm(x, x.transpose(1, 2)).view(BATCH, 1, TOKENS, TOKENS)
+        hides = torch.ones(TOKENS, TOKENS, dtype=torch.bool, device=x.device)
+        result: Tensor = scores.masked_fill_(hides, -1e4).softmax(-1).view(BATCH, TOKENS, TOKENS) @ x
+        return result
+
+
+def test_what_the_engine_copies_to_mask_a_view_in_place_is_no_kernel_of_the_framework() -> None:
+    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), _MaskedInPlace())
+    example = Example(model, (torch.zeros(BATCH, TOKENS, WIDTH),), torch.mean, BATCH)
+    options = StepOptions(precision="fp32", framework="megatron-deepspeed")
+    run = executed_fusion(trace(example, options)).graph
+    outside = Counter(call.name for call in run.calls if call.phase is Phase.BACKWARD and not call.module)
+    assert outside["aten.copy_"] >= 2 and outside["aten.clone"] >= 1 and outside["aten.masked_fill"] == 1

@@ -326,7 +326,9 @@ class _Scopes:
             return "loss"
         if scope in self._attentions:
             return "softmax" if Kind.SOFTMAX in kinds else "rope"
-        return "activation" if scope in self._feeds else "residual"
+        if scope in self._feeds:
+            return "activation"
+        return "residual" if scope else "outside"  # of no module: the engine's own copies of gradients
 
 
 def _is_norm(kind: str) -> bool:

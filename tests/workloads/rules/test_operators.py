@@ -11,7 +11,7 @@ from foretrain.facts.frameworks import frameworks
 from foretrain.prediction.operators.host import in_library
 from foretrain.prediction.operators.listing import listing_of
 from foretrain.workloads.example import Example
-from foretrain.workloads.graph import Graph, Phase
+from foretrain.workloads.graph import Buffer, Call, Graph, Phase, Role, Spec
 from foretrain.workloads.ops import Direction, Kind, Work
 from foretrain.workloads.options import StepOptions
 from foretrain.workloads.requests import WorkloadRequest, workload_of
@@ -91,6 +91,14 @@ def test_an_lstm_by_hand() -> None:
 def test_views_cost_nothing() -> None:
     for work in works(graph("blocks"), Kind.VIEW):
         assert (work.flop, work.read_bytes, work.write_bytes, work.kernels) == (0, 0, 0, 0)
+
+
+def test_a_copy_into_a_tensor_does_not_read_what_it_overwrites() -> None:
+    specs = (Spec((10,), "float32"), Spec((10,), "float16"))
+    buffers = tuple(Buffer(index, -1, 1, Role.ACTIVATION, "") for index in range(2))
+    call = Call("aten.copy_", Phase.FORWARD, "", (0, 1), (0,), (0, 1), (0,), {})
+    (op,) = operators(Graph(specs, (call,), buffers, (), 1, 1, 0, {}))
+    assert (op.work.read_bytes, op.work.write_bytes) == (20, 40)
 
 
 def test_adam_reads_and_writes_its_state() -> None:

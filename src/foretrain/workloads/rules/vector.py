@@ -24,7 +24,7 @@ _FILLS = (
     "aten.scalar_tensor aten.tril_indices aten.fill aten._efficientzerotensor"
 ).split()
 _COPIES = (
-    "aten.clone aten.copy_ aten._to_copy aten.copy aten.cat aten.stack aten.constant_pad_nd aten.roll "
+    "aten.clone aten._to_copy aten.copy aten.cat aten.stack aten.constant_pad_nd aten.roll "
     "aten.flip aten.repeat aten.slice_backward aten.select_backward aten.slice_scatter "
     "aten.select_scatter aten.diagonal_backward aten.unfold_backward aten.reflection_pad2d "
     "aten.reflection_pad2d_backward aten.replication_pad2d aten.replication_pad2d_backward "
@@ -142,6 +142,12 @@ def _fill(site: Site) -> tuple[Work, ...]:
 
 def _copy(site: Site) -> tuple[Work, ...]:
     return _work(site, Kind.COPY, 0.0)
+
+
+def _overwrite(site: Site) -> tuple[Work, ...]:
+    """A copy into a tensor, whose old values it does not read."""
+    (work,) = _copy(site)
+    return (replace(work, read_bytes=min(work.read_bytes, site.input(1).bytes)),)
 
 
 def _gather(site: Site) -> tuple[Work, ...]:
@@ -357,6 +363,7 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(_NO_KERNEL, _nothing),
     **dict.fromkeys(_FILLS, _fill),
     **dict.fromkeys(_COPIES, _copy),
+    "aten.copy_": _overwrite,
     **dict.fromkeys(_GATHERS, _gather),
     **dict.fromkeys(_SCATTERS, _scatter),
     **dict.fromkeys(_REDUCTIONS, _reduction),
