@@ -70,6 +70,13 @@ def test_communicators_by_hand() -> None:
     assert _communicators("ddp", nodes) == pytest.approx(688 * MIB * share, rel=1e-6)
 
 
+def test_blocks_between_embedding_and_loss_keep_their_inputs_under_megatron() -> None:
+    """GPT-2 adds positions in the module of its loss: what lies between is no part of the loss."""
+    parts = evaluation("tp=4", batch=32, model="gpt2", on="a100-sxm-80gb:4").memory.estimate.parts
+    held = sum(part.value for part in parts if part.name == "saved activations")
+    assert held >= 12 * (32 * 64 * 768 * 4) / 4  # each of 12 blocks, FP32, tokens divided by 4
+
+
 def test_zero_1_shares_the_optimizers_state() -> None:
     """Adam's two moments, 8 bytes a parameter: three quarters of them leave the device."""
     held = {

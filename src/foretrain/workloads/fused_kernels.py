@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from foretrain.workloads.graph import NO_TENSOR, Call, Graph, Nature, Phase, Role
@@ -302,6 +302,10 @@ class _Scopes:
         self._attentions = of_kind[Kind.ATTENTION] | (of_kind[Kind.SOFTMAX] & of_kind[Kind.MATMUL])
         self._losses = of_kind[Kind.LOSS]
         self._feeds = (of_kind[Kind.LINEAR] | of_kind[Kind.MATMUL]) - self._attentions
+        products = (index for index, op in kinds.items() if op.work.kind in (Kind.LINEAR, Kind.MATMUL))
+        self._head = max(
+            (index for index in products if graph.calls[index].phase is Phase.FORWARD), default=-1
+        )
 
     @property
     def has_attention(self) -> bool:
@@ -317,12 +321,19 @@ class _Scopes:
         """Whether the loss is computed in a module: labels are prepared between its operators."""
         return scope in self._losses
 
-    def part(self, scope: str, calls: Iterable[int]) -> str:
+    def _is_after_head(self, calls: Collection[int]) -> bool:
+        """Whether calls of the forward pass follow its last product: what a model adds to its embeddings, or
+        to their gradients, may be computed in the module of the loss, too."""
+        return min(calls) > self._head and all(
+            self._graph.calls[each].phase is Phase.FORWARD for each in calls
+        )
+
+    def part(self, scope: str, calls: Collection[int]) -> str:
         """The group that a run of calls belongs to."""
         kinds = {self._kinds[index].work.kind for index in calls if index in self._kinds}
         if _is_norm(self._types.get(scope, "")) or Kind.NORMALISATION in kinds:
             return "norm"
-        if Kind.LOSS in kinds or scope in self._losses:
+        if Kind.LOSS in kinds or (scope in self._losses and self._is_after_head(calls)):
             return "loss"
         if scope in self._attentions:
             return "softmax" if Kind.SOFTMAX in kinds else "rope"
