@@ -36,9 +36,10 @@ _NOTES = (
     "Short logs: later records evaluate every 250 steps, so a quarter of a run is one to three points. "
     "Families of curves need four points; foretrain with history needs two.",
     "Interval: the errors of the nearest runs when predicted from other records.",
-    "Track left out: no history; the planned end and the schedule (nanogpt_schedules.toml) are known. Exponent "
-    "and gain by annealing have the prior of published laws (annealing.toml), fitted on none of these runs; the "
-    "form, its weights of late steps and the floor from which it holds were chosen with these runs in view.",
+    "Track left out: no history; the planned end and the schedule (nanogpt_schedules.toml) are known. "
+    "Exponent and gain by annealing have the prior of published laws (annealing.toml), fitted on none of "
+    "these runs; the form, its weights of late steps and the floor from which it holds were chosen with them "
+    "in view.",
 )
 
 
