@@ -37,8 +37,8 @@ _NOTES = (
     "Families of curves need four points; foretrain with history needs two.",
     "Interval: the errors of the nearest runs when predicted from other records.",
     "Track left out: no history; the planned end and the schedule (nanogpt_schedules.toml) are known. "
-    "Exponent and gain by annealing have the prior of published laws (annealing.toml), fitted on none of these "
-    "runs; the form, its weights of late steps and the floor from which it holds were chosen with these runs "
+    "Exponent and gain by annealing have the prior of published laws (annealing.toml), fitted on none of "
+    "these runs; the form, its weights of late steps and the floor from which it holds were chosen with them "
     "in view.",
 )
 

@@ -103,7 +103,7 @@ def test_a_decay_that_the_log_has_not_shown_is_foreseen(model: int, tail: float)
         schedule.rate(np.arange(1, known["steps"] + 1) / known["steps"]), 1e-6
     )
     losses = multi_power_loss(known["law"][model], rates, 0.0, at)
-    steps = at + 1.0
+    steps = at.astype(np.float64) + 1
     seen = curve_of(steps, losses).until(0.4 * known["steps"])
     span = Span(seen.last_step, float(known["steps"]), schedule)
     fitted = ensemble(seen, span)

@@ -93,7 +93,7 @@ def fit(curve: Curve, family: Family, span: Span | None = None) -> Fit:
     shapes = family.shapes()
     low, high = shapes.min(axis=0), shapes.max(axis=0)
     shape = _mean_shape(shapes, np.zeros(len(shapes)))
-    for zoom in (0.0, *_ZOOMS):
+    for zoom in (0.0, *_ZOOMS) if len(shapes) > 1 else ():
         tried = np.clip(_round(shape, zoom), low, high) if zoom else shapes
         losses, _, _ = _solve(family, tried, points.steps, span, falling, weights, unit, lowest)
         shape = _mean_shape(tried, losses + family.penalty(tried))

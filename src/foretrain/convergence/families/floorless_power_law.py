@@ -38,7 +38,7 @@ class LocalPowerLaw(Family):
 
     def shapes(self) -> Floats:
         """The exponent; larger than that of whole logs."""
-        return np.geomspace(0.005, 8.0, 60)[:, None]
+        return np.geomspace(0.005, 8.0, 32)[:, None]
 
     def basis(self, steps: Floats, shapes: Floats, span: Span) -> Floats:
         return _power(steps, shapes, span)
