@@ -52,7 +52,10 @@ _DLE_MODELS = {
 
 
 def lambda_(data: Path) -> Iterator[TransferCase]:
-    """Lambda's runs of tasks with a graph: ResNet-50, BERT on SQuAD and NCF, batch published."""
+    """Lambda's runs of tasks with a graph: ResNet-50, BERT on SQuAD and NCF, batch published.
+
+    BERT as NVIDIA's run_squad.py has it: in FP16 Apex O2 (half weights with FP32 masters) and FusedAdam.
+    """
     for run in lambda_labs.read(data).runs:
         if run.task not in lambda_labs.TASKS or not run.batch_known:
             continue
@@ -64,6 +67,8 @@ def lambda_(data: Path) -> Iterator[TransferCase]:
         if run.task.startswith("bert"):
             model = lambda_labs.SquadBert(run.task)
             settings |= {"seq_len": 384, "attention": "eager", "optimizer": "adam"}
+            if precision == "fp16":
+                settings |= {"optimizer": "adamw-fused", "master_weights": True}
         else:
             optimizer = "momentum" if run.task == "resnet50" else "adam"
             settings |= {"model": run.task, "optimizer": optimizer}
