@@ -11,7 +11,7 @@ from typing import Any
 from calibration import files, scaling
 from calibration.collectives import jitter, links
 from calibration.kernels import attention, convolution, per_layer, products, recurrent, streaming
-from calibration.steps import data_parallel, few_timings, host, mixed_precision
+from calibration.steps import data_parallel, few_timings, framework_host, host, mixed_precision
 
 Calibrate = Callable[[Path, Path], Mapping[str, Any]]
 
@@ -32,6 +32,7 @@ CALIBRATIONS: Mapping[str, Calibrate] = {
     jitter.FILE: _from_data(jitter.calibrate),
     scaling.FILE: _from_data(scaling.calibrate),
     host.FILE: host.calibrate,
+    framework_host.FILE: framework_host.calibrate,
     mixed_precision.FILE: mixed_precision.calibrate,
     few_timings.FILE: _from_data(few_timings.calibrate),
     data_parallel.FILE: _from_data(data_parallel.calibrate),

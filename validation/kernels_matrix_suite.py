@@ -48,6 +48,13 @@ _NOTES = (
     "optimistic; the start of a kernel is the median of all four GPUs of aiconfigurator, the one left out "
     "included.",
     "Recurrent layers of a GPU left out still use the share of peak its plain products showed.",
+    "FP8 of 100 GFLOP and more: the B200 left out comes out 20-25 % too slow, the L40S up to 40 % too fast. "
+    "Tiles over two SMs and power are the likely reasons; neither was tested.",
+    "TF32 convolutions: first layers run on FP32 lanes where these are faster, on Ada and GA102 20-30 % too "
+    "fast here.",
+    "Attention, GPU left out: the kernels of one compute capability say little about another's. GB200 and "
+    "GB300 come out 15 % too fast and too slow by each other: Blackwell Ultra computes exponentials twice as "
+    "fast (NVIDIA), which the model does not know. Where version 3 is left out, cuDNN's kernel stands in.",
     "Products inside one layer: other timings, on GPUs the fit saw; many of their shapes are in the fit too.",
 )
 

@@ -5,8 +5,8 @@
 The last two are the loop's own: copying the batch to the device, and zeroing and adding up gradients one
 parameter at a time. Every machine has its own speed and its own error of the kernels' times; what an operator
 costs relative to another is the same everywhere. KernelBench's machines have the newest software: their
-geometric mean is what is shipped, their spread is the interval. Backward passes were timed on older machines
-(ryujaehun) alone.
+geometric mean is what is shipped; the spread of all machines is the interval. Backward passes were timed on
+older machines (ryujaehun) alone.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def fit(timed: Sequence[Launches]) -> Mapping[str, Any]:
     typical = float(np.exp(np.mean(np.log(newest))))
     cost = {f"{name}_seconds": float(np.exp(x)) * typical for name, x in zip(_START, best, strict=False)}
     cost.pop("parameter_seconds")
-    p10, p90 = np.quantile(np.array(newest) / typical, [0.1, 0.9])
+    p10, p90 = np.quantile(speeds / typical, [0.1, 0.9])
     return {
         "source": f"calibrations/{FILE}",
         "data": [

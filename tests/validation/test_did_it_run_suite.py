@@ -54,7 +54,7 @@ def test_a_layout_of_nanotron_as_a_request() -> None:
     run = NanotronRun("8B", 2, 2, 2, 4, 1, 1, 16, None, None)
     asked = layout(run)
     assert not asked.ran
-    assert asked.settings["strategy"] == "tp=4,sp,pp=2,dp=2,layers=18+14,zero=1"
+    assert asked.settings["strategy"] == "tp=4,sp,pp=2,dp=2,layers=18+14,zero=1"  # a head of 2.2 blocks
     assert (asked.settings["on"], asked.settings["batch"]) == ("aws:p5.48xlarge:2", 16)
 
 

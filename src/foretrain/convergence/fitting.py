@@ -11,6 +11,7 @@ orders of magnitude are fitted relative to their size, as on a logarithmic scale
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -148,11 +149,18 @@ def _solve(
     for _ in range(_ROUNDS + 1):
         scales, floors, _ = _linear(bases, flat, robust * unit**2, lowest, family.has_floor)
         residuals = (flat - floors[:, None] - scales[:, None] * bases) * unit
-        size = np.maximum(1.4826 * np.median(np.abs(residuals), axis=1), least)[:, None]
+        size = np.maximum(_sizes(residuals, weights, family), least)[:, None]
         robust = weights / np.sqrt(1 + (residuals / size) ** 2)
-    least = max(least, 1.4826 * float(np.median(np.abs(residuals), axis=1).min()))
+    least = max(least, float(_sizes(residuals, weights, family).min()))
     losses = (weights * 2 * (np.sqrt(1 + (residuals / least) ** 2) - 1)).sum(axis=1)
     return losses, scales, floors
+
+
+def _sizes(residuals: Floats, weights: Floats, family: Family) -> Floats:
+    """The standard deviation of each row's residuals, robust; of late ones where those are fitted."""
+    if family.recency:
+        return np.asarray(math.sqrt(math.pi / 2) * (np.abs(residuals) @ weights) / weights.sum())
+    return np.asarray(1.4826 * np.median(np.abs(residuals), axis=1))
 
 
 def _linear(

@@ -82,15 +82,18 @@ def ensemble(curve: Curve, span: Span, chosen: Sequence[Family] = ()) -> Ensembl
     """Families fitted to the log, weighted by their errors at the rolling origins."""
     points = condensed(curve)
     relative = is_relative(points)
-    gain = annealing_gain(curve, span) * (1.0 if relative else abs(float(points.values[-1])))
-    tried = tuple(chosen) or applicable(gain > 0)
+    is_loss = curve.direction is Direction.DOWN and float(curve.values.min()) > 0
+    is_annealed = is_loss and bool(span.planned_steps) and span.schedule is not None
+    gain = annealing_prior()["gain"] if is_annealed else 0.0
+    gain *= 1.0 if relative else abs(float(points.values[-1]))
+    tried = tuple(chosen) or applicable(is_loss, is_annealed)
     fits = tuple(fit(points, family, span) for family in tried)
     errors, slopes, ahead = _rolled(points, span, tried)
     whole = 1.0 if relative else float(np.ptp(points.values))
     errors = np.hypot(errors, _LEAST_ERROR * whole)  # on a noiseless log several families make no error
     logarithms = np.log(errors)
     errors = np.exp((ahead * logarithms + _SHRINK * logarithms.mean()) / (ahead + _SHRINK))
-    if gain > 0:
+    if any(family.needs_schedule for family in tried):
         errors = np.hypot(errors, _off_the_law(fits, span))
     weights = (errors.min() / errors) ** _SHARPNESS
     weights /= weights.sum()
@@ -99,17 +102,9 @@ def ensemble(curve: Curve, span: Span, chosen: Sequence[Family] = ()) -> Ensembl
     noise = 1.4826 * float(np.median(off)) if len(points) > 4 else 0.0
     lowest = lowest_floor(curve)
     bounds = (lowest, np.inf) if curve.direction.sign > 0 else (-np.inf, -lowest)
-    growth = float(weights @ slopes)
+    # what no family foresaw; what only some did not shows in how far they are apart
+    growth = float(slopes.min())
     return Ensemble(fits, weights, noise, growth, curve.last_step, bounds, relative, gain)
-
-
-def annealing_gain(curve: Curve, span: Span) -> float:
-    """What a full decay of the rate is known to bring, as a share of the loss; 0 where that is not known.
-
-    Known of losses, which fall and stay above 0, under a given schedule.
-    """
-    is_loss = curve.direction is Direction.DOWN and float(curve.values.min()) > 0
-    return annealing_prior()["gain"] if is_loss and span.planned_steps and span.schedule else 0.0
 
 
 def _off_the_law(fits: Sequence[Fit], span: Span) -> Floats:
@@ -122,9 +117,13 @@ def _off_the_law(fits: Sequence[Fit], span: Span) -> Floats:
     return np.array([holds * abs(float(item.values(end)[0] - law.values(end)[0])) for item in fits])
 
 
-def applicable(is_annealed: bool) -> tuple[Family, ...]:
-    """The families that can be used with what is known."""
-    return tuple(family for family in families().values() if is_annealed or not family.needs_schedule)
+def applicable(is_loss: bool, is_annealed: bool) -> tuple[Family, ...]:
+    """The families that can be used: without a floor only of losses above 0, annealing if that is known."""
+    return tuple(
+        family
+        for family in families().values()
+        if (is_loss or family.has_floor) and (is_annealed or not family.needs_schedule)
+    )
 
 
 def _rolled(points: Curve, span: Span, tried: Sequence[Family]) -> tuple[Floats, Floats, float]:

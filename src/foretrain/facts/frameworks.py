@@ -29,12 +29,15 @@ class Framework:
     `recomputes_whole_blocks` is False where a checkpointed block stops as soon as it has what the backward
     pass needs, as `torch.utils.checkpoint` does. `sequence_parallel`: tensor parallelism divides operators
     between layers by tokens. `casts_fp8_weights_once`: FP8 copies of weights are made once per step, not for
-    every micro-batch; `fuses_fp8_casts`: norms and activations write their results in FP8. `host_factor` is
-    host time per launch over that of plain PyTorch. `copies_input_in_step`: inputs that no loader prefetches
-    are copied to the device within the step. `filter_passes`: the bytes moved, in sizes of the filter, to
-    bring it into the library's layout for each dense convolution and gradient. `communicators_per_axis` are
-    the NCCL communicators it makes for every axis of a layout. `attention` is its default of that option,
-    "" as PyTorch.
+    every micro-batch; `fuses_fp8_casts`: norms and activations write their results in FP8. `timed_host`: its
+    launches were timed and are slower than plain PyTorch's; `host_factor` is host time per launch over that
+    of plain PyTorch where no step was timed. `python_functions`: its layers are autograd functions in Python,
+    backward passes included. `waits_for_batches`: the host copies each micro-batch, or its sizes, in a call
+    that waits for the device. `copies_input_in_step`: inputs that no loader prefetches are copied to the
+    device within the step. `filter_passes`: the bytes moved, in sizes of the filter, to bring it into the
+    library's layout for each dense convolution and gradient. `communicators_per_axis` are the NCCL
+    communicators it makes for every axis of a layout. `attention` is its default of that option, "" as
+    PyTorch.
     """
 
     name: str
@@ -50,6 +53,9 @@ class Framework:
     host_factor: float
     copies_input_in_step: bool
     filter_passes: float
+    timed_host: bool
+    python_functions: bool
+    waits_for_batches: bool
     attention: str
     communicators_per_axis: int
     source: str
@@ -85,9 +91,12 @@ def _framework(name: str, row: dict[str, Any]) -> Framework:
         sequence_parallel=row["sequence_parallel"],
         casts_fp8_weights_once=row["casts_fp8_weights_once"],
         fuses_fp8_casts=row["fuses_fp8_casts"],
-        host_factor=float(row["host_factor"]),
+        host_factor=float(row.get("host_factor", 1.0)),
         copies_input_in_step=row.get("copies_input_in_step", False),
         filter_passes=float(row.get("filter_passes", 0.0)),
+        timed_host=row.get("timed_host", False),
+        python_functions=row.get("python_functions", False),
+        waits_for_batches=row.get("waits_for_batches", False),
         attention=row["attention"],
         communicators_per_axis=row.get("communicators_per_axis", 1),
         source=row["source"],

@@ -21,7 +21,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from foretrain.workloads.graph import Call, Graph, Nature, Phase, Role
+from foretrain.workloads.graph import NO_TENSOR, Call, Graph, Nature, Phase, Role
 from foretrain.workloads.ops import Direction, Kind, Op
 from foretrain.workloads.rematerialisation import Rematerialisation, rematerialisation
 
@@ -39,6 +39,7 @@ _ALSO_POINTWISE = frozenset(
 """Operators beside the pointwise kinds that a kernel of one of these groups computes in passing."""
 _OPERANDS = {"aten.mm": 2, "aten.addmm": 3}
 """Products that can be joined, with their tensor arguments."""
+_HALF = frozenset({"float16", "bfloat16"})
 _WEIGHTS = (Role.PARAMETER, Role.CAST_WEIGHT)
 
 Exchanges = Sequence[tuple[int, int]]
@@ -265,8 +266,16 @@ class _Run:
     def kernels(self, fused: frozenset[str]) -> Iterator[_Kernel]:
         """The kernel of the run, if its group is one of `fused`."""
         own = [index for index in self._calls if self._graph.calls[index].nature is not Nature.VIEW]
-        if len(own) > 1 and (part := self._scopes.part(self._scope, own)) in fused:
+        if len(own) < 2 or (part := self._scopes.part(self._scope, own)) not in fused:
+            return
+        if part != "softmax" or _is_half(self._graph, own[0]):
             yield _Kernel(self._calls[: self._calls.index(own[-1]) + 1], own[-1], part)
+
+
+def _is_half(graph: Graph, call: int) -> bool:
+    """Whether a call reads half precision: Megatron's kernel of mask and softmax takes nothing else."""
+    specs = (spec for spec in graph.calls[call].inputs if spec != NO_TENSOR)
+    return any(graph.specs[spec].dtype in _HALF for spec in specs)
 
 
 def _is_pointwise(call: Call, op: Op | None) -> bool:

@@ -8,10 +8,15 @@ from tests.support.small_models import graph
 
 from foretrain.errors import MissingData
 from foretrain.facts.devices import Device, device
-from foretrain.prediction.cost_models.priced_step import WAITING, estimate_step
+from foretrain.prediction.cost_models.priced_step import (
+    WAITING,
+    estimate_step,
+    exchange_launch_seconds,
+    price_step,
+)
 from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
-from foretrain.prediction.operators.host import HostModel
-from foretrain.prediction.operators.listing import Floats, WorkTable
+from foretrain.prediction.operators.host import HostModel, host_model
+from foretrain.prediction.operators.listing import Floats, Listing, WorkTable
 from foretrain.workloads.graph import Phase
 from foretrain.workloads.ops import Kind
 from foretrain.workloads.rules import operators
@@ -106,3 +111,37 @@ def test_waiting_for_every_step_is_never_quicker() -> None:
 def test_a_kind_without_a_model_is_an_error() -> None:
     with pytest.raises(MissingData, match="no operator model prices"):
         estimate_step(MLP, T4, [], QUICK)
+
+
+BY_KIND = replace(QUICK, forward_seconds=1.0, library_seconds=10.0, backward_seconds=100.0)
+
+
+def test_recomputation_is_launched_like_a_forward_pass() -> None:
+    listing = Listing(operators(graph("mlp", optimizer="sgd")))
+    again = Listing(tuple(op._replace(phase=Phase.BACKWARD, recomputed=True) for op in listing.ops))
+    forward = [op.phase is Phase.FORWARD for op in listing.ops]
+    launched, repeated = (BY_KIND.seconds(each, compiled=False)[forward] for each in (listing, again))
+    assert launched.tolist() == repeated.tolist()
+    assert launched.sum() == 2 * 11 + 3  # two linear layers of a library, three other kernels
+
+
+def test_autograd_functions_in_python_launch_the_backward_passes_of_layers_like_forward_ones() -> None:
+    listing = Listing(operators(MLP))
+    plain, python = (BY_KIND.seconds(listing, compiled=False, in_python=each) for each in (False, True))
+    is_layer = [op.phase is Phase.BACKWARD and op.work.kind is Kind.LINEAR for op in listing.ops]
+    assert set(plain[is_layer]) == {100.0} and set(python[is_layer]) == {11.0}
+    assert plain[np.invert(is_layer)].tolist() == python[np.invert(is_layer)].tolist()
+
+
+def test_research_frameworks_launch_slower_by_what_was_timed() -> None:
+    slow = replace(SLOW, framework_factor=3.0)
+    timed = replace(MLP, settings={**MLP.settings, "framework": "nanotron"})
+    plain, theirs = (estimate_step(each, T4, [OneSecondEach()], slow) for each in (MLP, timed))
+    assert theirs.host_seconds == pytest.approx(3 * plain.host_seconds)
+    assert exchange_launch_seconds(price_step(timed, T4, [OneSecondEach()], slow)) == 30.0
+    assert exchange_launch_seconds(price_step(MLP, T4, [OneSecondEach()], slow)) == 10.0
+
+
+def test_the_shipped_factor_is_that_of_the_hosts_of_a_gpu_or_of_all() -> None:
+    assert 2 < host_model(device("a100-sxm-80gb")).framework_factor < 3.5
+    assert host_model(T4).framework_factor == host_model(device("l4")).framework_factor > 2

@@ -8,7 +8,7 @@ from tests.support.scenarios import context_on, workload
 from foretrain.errors import InvalidRequest
 from foretrain.facts.devices import device
 from foretrain.prediction.evaluation import Evaluation, evaluate
-from foretrain.prediction.memory.calibration import memory_calibration
+from foretrain.prediction.memory.calibration import memory_calibration, spread_between
 from foretrain.prediction.memory.estimate import chance_to_exceed
 from foretrain.prediction.predict import configured
 from foretrain.prediction.scenario import Parallelism
@@ -97,3 +97,9 @@ def test_released_gradients_are_for_one_device() -> None:
     with pytest.raises(InvalidRequest, match="for one device"):
         _evaluated(on="a100-sxm-80gb:4", gradient_release=True)
     assert _evaluated(gradient_release=True).memory.bytes < _evaluated().memory.bytes
+
+
+def test_every_source_counts_once_in_the_spread_of_memory() -> None:
+    spread = spread_between([(0.5, 2.0, 1), (0.5, 8.0, 99)], "test")
+    assert (spread.p10, spread.p90) == pytest.approx((0.5, 4.0))
+    assert spread.samples == 100

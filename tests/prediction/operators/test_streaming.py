@@ -70,6 +70,12 @@ def test_softmax_backward_passes_a_product_between_its_two_kernels() -> None:
     assert seconds(work, plain_device()) == pytest.approx(2 * 3 * 32 * 4)  # two reads and a write, twice
 
 
+def test_the_gradient_of_a_log_softmax_needs_no_product() -> None:
+    work = streamed(Kind.SOFTMAX, rows=1, length=32, direction=Direction.BACKWARD)
+    work = replace(work, dims={**work.dims, "of_log": 1})
+    assert seconds(work, plain_device()) == pytest.approx(3 * 32 * 4)  # two reads and a write
+
+
 def test_short_softmax_reads_once_and_long_softmax_again_what_leaves_the_cache() -> None:
     device = plain_device(l2_bytes=1e9)
     short, long = streamed(Kind.SOFTMAX, 1, 1024), streamed(Kind.SOFTMAX, 1, 2048)

@@ -9,9 +9,12 @@ from hypothesis import strategies as st
 from tests.support.hand_made_steps import by_bytes, environment, exchange, gpt2, graph, program, times
 
 from foretrain.errors import InvalidRequest
+from foretrain.facts.devices import device
 from foretrain.prediction.collectives._base import Verb
 from foretrain.prediction.cost_models.priced_step import CallTimes, call_times
+from foretrain.prediction.operators.products import has_static_products
 from foretrain.prediction.step.compose import (
+    Contention,
     all_exchange_seconds,
     compose,
     exchange_count,
@@ -43,6 +46,33 @@ def test_an_exchange_with_time_to_spare_is_hidden() -> None:
     run = compose(program("ffbo", exchange(0, 3, 5.0)), times(1, 2, 3, 4), by_bytes)
     assert run.seconds == 10
     assert run.exposed_seconds == 0
+
+
+@pytest.mark.parametrize(("product", "lost"), [(8.0, 5.0), (5.0, 5.0), (4.0, 4.0), (2.0, 2.5), (0.1, 2.5)])
+def test_products_of_fixed_tiles_gain_nothing_from_overlap(product: float, lost: float) -> None:
+    """A product waits until a shorter collective (5 s) ends; during a longer one it takes twice as long."""
+    hidden = program("ffbo", exchange(0, 3, 5.0))
+    run = compose(hidden, times(1, 2, 3, 4), by_bytes, Contention(1.0, product))
+    assert run.seconds == 10 + lost
+    assert run.exposed_seconds == lost
+    half = compose(hidden, times(1, 2, 3, 4), by_bytes, Contention(0.5, product))
+    assert half.seconds == 10 + lost / 2
+    one = passes(hidden, times(1, 2, 3, 4), by_bytes, Contention(1.0, product))
+    assert one.forward + one.backward == pytest.approx(6 + lost)
+
+
+def test_contention_takes_no_more_than_there_is() -> None:
+    exposed = program("ffbo", exchange(0, 1, 5.0, Axis.TENSOR))
+    assert compose(exposed, times(1, 2, 3, 4), by_bytes, Contention(1.0, 1.0)).seconds == 15
+    launched = CallTimes(np.array([1.0, 2, 3, 4]), np.array([4.0, 4, 4, 4]))
+    run = compose(program("ffbo", exchange(0, 3, 5.0)), launched, by_bytes, Contention(1.0, 8.0))
+    assert run.seconds == pytest.approx(16)
+    assert run.seconds == pytest.approx(run.computing_seconds + run.exposed_seconds + run.waiting_seconds)
+
+
+def test_products_are_static_on_hopper_alone() -> None:
+    names = ("a100-sxm-80gb", "h100-sxm", "h200-sxm", "gh200", "b200", "mi300x")
+    assert [has_static_products(device(name)) for name in names] == [False, True, True, True, False, False]
 
 
 def test_an_exchange_before_everything_delays_everything() -> None:

@@ -10,10 +10,10 @@ from foretrain.prediction.strategies.program import Axis, Exchange, Program, Whe
 from foretrain.workloads.graph import Call, Graph, Phase
 
 
-def _program(*exchanges: Exchange, micro_batches: int = 1) -> Program:
+def _program(*exchanges: Exchange, micro_batches: int = 1, framework: str = "pytorch") -> Program:
     phases = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
     calls = tuple(Call("aten.relu", phase, "", (), (), (), (), {}) for phase in phases)
-    graph = Graph((), calls, (), (), 1, 1, 0, {})
+    graph = Graph((), calls, (), (), 1, 1, 0, {"framework": framework})
     return Program(graph, tuple(exchanges), micro_batches=micro_batches)
 
 
@@ -34,6 +34,17 @@ def test_a_fast_host_costs_nothing() -> None:
     run = compose(_program(REDUCTION, micro_batches=4), _times((3, 5, 1), (1, 1, 1)), lambda _: 10.0)
     assert run.seconds == 4 * 8 + 1 + 10
     assert run.waiting_seconds == 0
+
+
+@pytest.mark.parametrize(("framework", "seconds"), [("pytorch", 25), ("nanotron", 4 * (3 + 5) + 1)])
+def test_a_host_that_waits_at_every_micro_batch_starts_it_with_an_idle_device(
+    framework: str, seconds: float
+) -> None:
+    """Forward 1 s of kernels, 3 s of launches; backward 5 and 2: else the host runs ahead."""
+    of = _program(micro_batches=4, framework=framework)
+    run = compose(of, _times((1, 5, 1), (3, 2, 1)), lambda _: 0.0)
+    assert run.seconds == pytest.approx(seconds)
+    assert run.waiting_seconds == pytest.approx(seconds - 25)
 
 
 def test_each_pass_of_a_stage_takes_at_least_its_own_launches() -> None:

@@ -10,9 +10,15 @@ from tests.support.hand_made_steps import environment, gpt2, graph, parallel_ste
 
 from foretrain.facts.hardware import hardware
 from foretrain.prediction.collectives.network import with_factor
-from foretrain.prediction.cost_models.priced_step import step_estimate
-from foretrain.prediction.step.parallel import BUBBLE, EXPOSED, OVERLAPPED, parallel_step
-from foretrain.prediction.strategies.catalogue import layout_of
+from foretrain.prediction.cost_models.priced_step import call_times, step_estimate
+from foretrain.prediction.step.parallel import (
+    BUBBLE,
+    EXPOSED,
+    OVERLAPPED,
+    parallel_step,
+    with_launched_exchanges,
+)
+from foretrain.prediction.strategies.catalogue import divided, layout_of
 from foretrain.prediction.strategies.gradients import parameter_bytes
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.program import Axis
@@ -138,3 +144,16 @@ def test_devices_of_a_layout_are_all_of_the_hardware() -> None:
     assert hardware(ON).devices == layout_of("ddp", 4, 4).devices
     strategy = "tp=2,sp=no,pp=2"
     assert parallel_step_on(gpt2(), strategy, ON).layout == Layout(strategy, tensor=2, pipeline=2)
+
+
+def test_the_host_starts_every_exchange_of_divided_layers() -> None:
+    """GPT-2 of 12 blocks: two sums in each forward pass and two in each backward pass, and those around."""
+    at = environment("a100-sxm-80gb:8")
+    whole = divided(gpt2(), layout_of("tp=2,sp=no", 2, 8))
+    step = at.model.priced(whole.graph, at.device)
+    plain = call_times(step)
+    launched = with_launched_exchanges(plain, whole, step)
+    added = launched.host - plain.host
+    assert added.sum() == pytest.approx(len(whole.exchanges) * step.host.exchange_seconds)
+    assert len(whole.exchanges) >= 4 * 12
+    assert launched.device.tolist() == plain.device.tolist()

@@ -2,11 +2,14 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from tests.support.small_models import MODELS, graph
 
 from foretrain.facts.frameworks import frameworks
+from foretrain.prediction.operators.host import in_library
+from foretrain.prediction.operators.listing import listing_of
 from foretrain.workloads.example import Example
 from foretrain.workloads.graph import Graph, Phase
 from foretrain.workloads.ops import Direction, Kind, Work
@@ -48,6 +51,13 @@ def test_convolution_and_its_weight_gradient() -> None:
     ]
     assert found[0].dims["kernel_height"] == 3
     assert found[0].dims["in_channels"] == 3
+
+
+def test_a_loss_picks_one_probability_of_each_row() -> None:
+    """Two images of ten classes: a target of 8 bytes and a sector of 32 bytes each; the gradient is whole."""
+    forward, backward = works(graph_of(workload_of(WorkloadRequest("cifar-resnet20", batch=2))), Kind.LOSS)
+    assert forward.read_bytes == 2 * (8 + 32)
+    assert (backward.read_bytes, backward.write_bytes) == (2 * 8, 2 * 10 * 4 + 2 * 32)
 
 
 def test_the_layout_of_images_is_recorded() -> None:
@@ -181,3 +191,12 @@ def test_a_thread_resamples_one_position_of_all_samples_and_channels_unless_comp
     assert (eager.dims["loops"], eager.dims["positions"]) == (4 * 3, 14 * 10)
     (compiled,) = works(replace(traced, settings={**traced.settings, "compile": True}), Kind.RESAMPLE)
     assert "loops" not in compiled.dims
+
+
+def test_a_batch_norm_with_statistics_it_has_is_still_launched_by_a_library() -> None:
+    frozen = graph_of(workload_of(WorkloadRequest("resnet18", batch=2, forward_only=True)))
+    norms = [op.work for op in operators(frozen) if "batch_norm" in op.name]
+    assert norms and all(work.kind is Kind.ELEMENTWISE and work.dims["library"] for work in norms)
+    listing = listing_of(frozen)
+    named = np.array(["batch_norm" in op.name for op in listing.ops])
+    assert in_library(listing)[named].all()

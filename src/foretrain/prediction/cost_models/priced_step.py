@@ -262,11 +262,20 @@ def modelled_share(priced: PricedOps) -> float:
 
 def _launching(listing: Listing, host: HostModel, graph: Graph) -> Floats:
     """Host time of each operator; a captured graph is launched once, with its first operator."""
-    each = host.seconds(listing, bool(graph.settings.get("compile")))
-    each = each * frameworks()[graph.settings.get("framework") or PLAIN].host_factor
+    run_by = frameworks()[graph.settings.get("framework") or PLAIN]
+    each = host.seconds(listing, bool(graph.settings.get("compile")), run_by.python_functions)
+    each = each * (host.framework_factor if run_by.timed_host else run_by.host_factor)
     if graph.settings.get("cuda_graphs") and len(each):
         each = np.append(host.captured_seconds, np.zeros(len(each) - 1))
     return each
+
+
+def exchange_launch_seconds(step: PricedStep) -> float:
+    """Host time of starting one exchange; none if a captured graph holds it."""
+    if step.graph.settings.get("cuda_graphs"):
+        return 0.0
+    is_slow = frameworks()[step.graph.settings.get("framework") or PLAIN].timed_host
+    return step.host.exchange_seconds * (step.host.framework_factor if is_slow else 1.0)
 
 
 def computing_parts(step: PricedStep, seconds: Floats, waiting: float) -> tuple[Part, ...]:

@@ -104,7 +104,7 @@ def _best_counts(nodes: _Nodes) -> Counts | None:
     approximate = {
         counts: batch.approximate_seconds(nodes.selected(counts), nodes.network(counts))
         for counts in _selections(nodes)
-        if batch.can_divide(nodes.selected(counts))
+        if batch.can_divide(nodes.selected(counts), nodes.network(counts))
     }
     if not approximate:
         return None
@@ -144,7 +144,7 @@ def _subsets(nodes: _Nodes) -> Iterator[Counts]:
 def _infeasible(nodes: _Nodes) -> Infeasible:
     """The global batch exceeds the memory of all nodes, or is below the minimum of any node."""
     batch = nodes.batch
-    capacity = batch.capacity(nodes.groups)
+    capacity = batch.capacity(nodes.groups, nodes.network(nodes.all))
     if capacity < batch.samples:
         more = f"use a global batch of at most {capacity}" if capacity else "shard the model over equal nodes"
         return Infeasible(
@@ -190,7 +190,7 @@ def split_step(scenario: Scenario, model: CostModel) -> SplitStep | Infeasible:
     return SplitStep(
         division=best,
         report=report,
-        largest_batch=nodes.batch.largest(best.fullest.context.hardware, best.devices),
+        largest_batch=nodes.batch.largest(best.fullest.context.hardware, best.devices, best.network),
         advice=advice(comparison) if scenario.advice else (),
         notes=(_WEIGHTS,) if len(set(chain(*best.batches))) > 1 else (),
     )
@@ -236,7 +236,7 @@ def _excluded(nodes: _Nodes, counts: Counts) -> Iterator[str]:
 
 def _too_small(nodes: _Nodes) -> Iterator[str]:
     for label, group in zip(nodes.labels, nodes.groups, strict=True):
-        if nodes.batch.largest(group, 2) < nodes.batch.min_batch:
+        if nodes.batch.largest(group, 2, nodes.network(nodes.all)) < nodes.batch.min_batch:
             yield label
 
 
@@ -245,7 +245,7 @@ def _full(nodes: _Nodes, counts: Counts, best: Division) -> Iterator[str]:
     labels = [label for label, count in zip(nodes.labels, counts, strict=True) if count]
     for label, given, evaluation in zip(labels, best.batches, best.evaluations, strict=True):
         group = evaluation.context.hardware
-        is_full = max(given) == nodes.batch.largest(group, best.devices)
+        is_full = max(given) == nodes.batch.largest(group, best.devices, best.network)
         if is_full and len(best.groups) > 1 and evaluation.seconds < _EARLY * best.seconds:
             yield label
 
@@ -268,6 +268,8 @@ def _shares(nodes: _Nodes, counts: Counts, best: Division) -> Iterator[GroupShar
             knowledge=None if evaluation is None else evaluation.step.priced.knowledge,
             memory_bytes=None if evaluation is None else evaluation.memory.bytes,
             capacity_bytes=capacity if evaluation is None else evaluation.memory.capacity_bytes,
-            largest_batch=nodes.batch.largest(group, max(2, best.devices)),
+            largest_batch=nodes.batch.largest(
+                group, max(2, best.devices), best.network if count else nodes.network(nodes.all)
+            ),
             fits=evaluation is None or evaluation.memory.fits,
         )

@@ -27,7 +27,7 @@ from foretrain.prediction.cost_models.priced_step import PricedStep
 from foretrain.prediction.cost_models.step_models import CostModel
 from foretrain.prediction.evaluation import Evaluation, evaluation_of
 from foretrain.prediction.heterogeneous.batch_split import Worker, balanced_batches
-from foretrain.prediction.memory.estimate import estimate_memory, largest_batch
+from foretrain.prediction.memory.estimate import communicator_bytes, estimate_memory, largest_batch
 from foretrain.prediction.scenario import StepConfiguration, StepContext
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.step.parallel import Environment, parallel_step
@@ -160,41 +160,44 @@ class GlobalBatch:
         return cache(lambda batch: graph_at(self.workload, batch))
 
     @cached_property
-    def _largest(self) -> Callable[[Device, bool], int]:
+    def _largest(self) -> Callable[[Device, bool, int], int]:
         @cache
-        def largest(device: Device, is_parallel: bool) -> int:
-            options = MemoryOptions(data_parallel=2 if is_parallel else 1)
+        def largest(device: Device, is_parallel: bool, communicators: int) -> int:
+            replicas = 2 if is_parallel else 1
+            options = MemoryOptions(data_parallel=replicas, communicator_bytes=communicators)
             if estimate_memory(self._graph(self.samples), device, options).fits:
                 return self.samples
             return largest_batch(self._graph, device, options, self.samples)
 
         return largest
 
-    def largest(self, group: Hardware, devices: int) -> int:
+    def largest(self, group: Hardware, devices: int, network: Network) -> int:
         """The largest batch, up to the global one, that fits a device of a group in a step of `devices`."""
-        return self._largest(group.device, devices > 1)
+        layout = layout_of(DDP, devices, network.devices_per_node)
+        communicators = communicator_bytes(self._graph(self.min_batch), layout, network)
+        return self._largest(group.device, devices > 1, communicators)
 
-    def capacity(self, groups: Sequence[Hardware]) -> int:
+    def capacity(self, groups: Sequence[Hardware], network: Network) -> int:
         """Samples that fit the memory of all devices of some groups."""
         devices = sum(group.devices for group in groups)
-        return sum(group.devices * self.largest(group, devices) for group in groups)
+        return sum(group.devices * self.largest(group, devices, network) for group in groups)
 
     def minimum(self, groups: Sequence[Hardware]) -> int:
         """Sum of the minimum batches of all devices of some groups."""
         return sum(group.devices for group in groups) * self.min_batch
 
-    def can_divide(self, groups: Sequence[Hardware]) -> bool:
+    def can_divide(self, groups: Sequence[Hardware], network: Network) -> bool:
         """Whether minimum batches and memory allow all of these groups to take part."""
         devices = sum(group.devices for group in groups)
-        is_minimum_held = all(self.largest(group, devices) >= self.min_batch for group in groups)
-        return is_minimum_held and self.minimum(groups) <= self.samples <= self.capacity(groups)
+        is_minimum_held = all(self.largest(group, devices, network) >= self.min_batch for group in groups)
+        return is_minimum_held and self.minimum(groups) <= self.samples <= self.capacity(groups, network)
 
     def approximate_seconds(self, groups: Groups, network: Network) -> float:
         """Approximate step time of the fastest division, to compare groups; infinite if there is none."""
-        if not self.can_divide(groups):
+        if not self.can_divide(groups, network):
             return float("inf")
         curves = self._curves(groups, network)
-        batches = self._balanced(groups, curves)
+        batches = self._balanced(groups, curves, network)
         return max(curve(max(given)) for curve, given in zip(curves, _by_group(groups, batches), strict=True))
 
     def fastest(self, groups: Groups, network: Network) -> Division | None:
@@ -202,12 +205,12 @@ class GlobalBatch:
 
         The step times of the resulting batches are added to the curves until the division no longer changes.
         """
-        if not self.can_divide(groups):
+        if not self.can_divide(groups, network):
             return None
         curves = self._curves(groups, network)
         best: Division | None = None
         for _ in range(_MAX_ROUNDS):
-            division = self.division(groups, self._balanced(groups, curves), network)
+            division = self.division(groups, self._balanced(groups, curves, network), network)
             if best is None or division.seconds < best.seconds:
                 best = division
             most = [max(given) for given in division.batches]
@@ -262,7 +265,7 @@ class GlobalBatch:
                 _Curve(
                     {
                         batch: self._evaluation(groups, group, batch, network).seconds
-                        for batch in _geometric(self.min_batch, self.largest(group, devices))
+                        for batch in _geometric(self.min_batch, self.largest(group, devices, network))
                     }
                 )
                 for group in groups
@@ -270,10 +273,10 @@ class GlobalBatch:
 
         return curves
 
-    def _balanced(self, groups: Groups, curves: Sequence[_Curve]) -> tuple[int, ...]:
+    def _balanced(self, groups: Groups, curves: Sequence[_Curve], network: Network) -> tuple[int, ...]:
         devices = sum(group.devices for group in groups)
         workers = [
-            Worker(group.name, curve, self.largest(group, devices), self.min_batch)
+            Worker(group.name, curve, self.largest(group, devices, network), self.min_batch)
             for group, curve in zip(groups, curves, strict=True)
             for _ in range(group.devices)
         ]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from statistics import geometric_mean
 from typing import Any
 
 from foretrain.errors import InvalidData
@@ -47,7 +49,11 @@ class CommunicatorSize:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Measured over predicted: the 10th and 90th percentile, and the number of measurements."""
+    """Measured over predicted: the 10th and 90th percentile, and the number of measurements.
+
+    Geometric means of the quantiles of sources, each of which counts once: a run that is asked about is of a
+    framework and a harness of its own.
+    """
 
     p10: float
     p90: float
@@ -97,11 +103,9 @@ def _parsed(content: dict[str, Any]) -> MemoryCalibration:
         },
         cublas_bytes={generation: entry["bytes"] for generation, entry in content["cublas"].items()},
         usable_share=content["usable"]["share"],
-        spread=Spread(
-            content["spread"]["p10"],
-            content["spread"]["p90"],
+        spread=spread_between(
+            [(row["p10"], row["p90"], row["samples"]) for row in content["spread"]["sources"]],
             content["spread"]["source"],
-            content["spread"]["samples"],
         ),
         communicator=CommunicatorSize(
             content["communicator"]["pair_bytes"],
@@ -110,3 +114,9 @@ def _parsed(content: dict[str, Any]) -> MemoryCalibration:
             content["communicator"]["source"],
         ),
     )
+
+
+def spread_between(sources: Sequence[tuple[float, float, int]], source: str) -> Spread:
+    """The spread of a source never seen, from the quantiles and sample sizes of others."""
+    low, high, samples = zip(*sources, strict=True)
+    return Spread(geometric_mean(low), geometric_mean(high), source, sum(samples))

@@ -3,13 +3,16 @@
 Eager PyTorch spends microseconds of CPU time on every operator, more on those that a library runs (cuDNN,
 cuBLAS: descriptors, heuristics, workspaces). A compiled step enters each compiled graph once (guards,
 wrapper, allocations) and launches fewer kernels. A captured graph is replayed by one call. The constants are
-fitted to measured steps with many small kernels; machines differ by a factor of four.
+fitted to measured steps with many small kernels; machines differ by a factor of four. Research frameworks
+take several times as long per launch as plain PyTorch: modules with hooks, autograd functions in Python,
+process groups and random states looked up around every layer. That factor is fitted, too; it is that of the
+hosts that a GPU was timed with, or of all.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import Any
 
@@ -23,6 +26,7 @@ from foretrain.workloads.graph import Phase
 from foretrain.workloads.ops import MATRIX_KINDS, Kind
 
 FILE = "host.json"
+FRAMEWORK_FILE = "framework_host.json"
 
 
 _IN_LIBRARIES = MATRIX_KINDS | {Kind.NORMALISATION}
@@ -35,6 +39,7 @@ class HostModel:
     Eager: per operator by phase, and in addition per forward operator of a library. Compiled: per entry of a
     graph (one forward, one backward), per kernel, and in addition per operator of a library. Captured: per
     replay. `p10` and `p90` are quantiles of measured / predicted; `source` names the calibration.
+    `framework_factor` is the time of a launch by a research framework over that by plain PyTorch.
     """
 
     forward_seconds: float
@@ -48,9 +53,14 @@ class HostModel:
     p10: float
     p90: float
     source: str
+    framework_factor: float = 1.0
 
-    def seconds(self, listing: Listing, compiled: bool) -> Floats:
-        """Host time of each operator; a view has none."""
+    def seconds(self, listing: Listing, compiled: bool, in_python: bool = False) -> Floats:
+        """Host time of each operator; a view has none.
+
+        What a checkpointed block recomputes is launched like a forward pass. `in_python`: layers are autograd
+        functions written in Python, so that the interpreter also launches their backward passes.
+        """
         if compiled:
             return self._compiled_seconds(listing)
         of_phase = {
@@ -59,9 +69,17 @@ class HostModel:
             Phase.OPTIMIZER: self.optimizer_seconds,
         }
         each = np.array([of_phase[phase] for phase in PHASES])[listing.phases]
-        in_forward = listing.phases == PHASES.index(Phase.FORWARD)
-        each = each + self.library_seconds * (in_library(listing) & in_forward)
+        by_library = in_library(listing)
+        as_forward = (listing.phases == PHASES.index(Phase.FORWARD)) | listing.is_recomputed
+        if in_python:
+            as_forward |= of_layers(listing) & (listing.phases == PHASES.index(Phase.BACKWARD))
+        each = np.where(as_forward, self.forward_seconds + self.library_seconds * by_library, each)
         return np.where(listing.kernels > 0, each, 0.0)
+
+    @property
+    def exchange_seconds(self) -> float:
+        """Host time of starting an exchange: a call of a library, as a forward operator of one."""
+        return self.forward_seconds + self.library_seconds
 
     def _compiled_seconds(self, listing: Listing) -> Floats:
         """The optimizer's operators are launched as in an eager step, each over many tensors."""
@@ -76,23 +94,37 @@ class HostModel:
         return seconds
 
 
+def of_layers(listing: Listing) -> Flags:
+    """Whether each operator is that of a linear layer or a norm."""
+    return np.isin(listing.kinds, [KINDS.index(kind) for kind in (Kind.LINEAR, Kind.NORMALISATION)])
+
+
 def in_library(listing: Listing) -> Flags:
-    """Whether a library runs each operator."""
-    return np.isin(listing.kinds, [KINDS.index(kind) for kind in _IN_LIBRARIES])
+    """Whether a library runs each operator; also a batch norm that only scales and shifts."""
+    by_kind = np.isin(listing.kinds, [KINDS.index(kind) for kind in _IN_LIBRARIES])
+    return np.asarray(by_kind | (listing.per_op(listing.works.dim("library", 0)) > 0), bool)
 
 
 def host_model(device: Device) -> HostModel:
-    """The calibrated host; the same for all devices."""
-    del device
-    return _calibrated()
+    """The calibrated host; the same for all devices but for the frameworks' factor."""
+    content = _content(FRAMEWORK_FILE)
+    factor = content["devices"].get(device.id, content["factor"])
+    return replace(_calibrated(), framework_factor=factor)
 
 
 @cache
 def _calibrated() -> HostModel:
-    file = data_root() / "calibrations" / FILE
+    content = _content(FILE)
+    known = [field.name for field in fields(HostModel) if field.name != "framework_factor"]
+    return HostModel(**{name: content[name] for name in known})
+
+
+@cache
+def _content(name: str) -> dict[str, Any]:
+    file = data_root() / "calibrations" / name
     if not file.is_file():
         raise MissingData(
-            f"the calibration of the host is missing (calibrations/{FILE}); cost_model roofline needs none"
+            f"the calibration of the host is missing (calibrations/{name}); cost_model roofline needs none"
         )
     content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return HostModel(**{field.name: content[field.name] for field in fields(HostModel)})
+    return content

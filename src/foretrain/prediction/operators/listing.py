@@ -227,6 +227,11 @@ class Listing:
         return np.array([place[op.phase] for op in self.ops], np.int64)
 
     @cached_property
+    def is_recomputed(self) -> Flags:
+        """Whether each operator repeats a forward one in the backward pass."""
+        return np.array([op.recomputed for op in self.ops], bool)
+
+    @cached_property
     def kinds(self) -> Integers:
         """Indices into `KINDS`."""
         place = {kind: index for index, kind in enumerate(KINDS)}

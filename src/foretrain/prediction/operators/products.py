@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretrain.facts.devices import Device, devices
+from foretrain.facts.sheets import data_root, read_toml
 from foretrain.prediction.operators.listing import Flags, Floats, WorkTable
 from foretrain.prediction.operators.pricing import peak_flop_per_second, peaks
 from foretrain.workloads.ops import Direction, Kind
@@ -174,6 +175,17 @@ _UNIT_TYPES = {"lanes": "float32", "tensor": "float16", "tf32": "tf32", "fp8": "
 def kernels_of(device: Device) -> str:
     """An identifier of the kernels of a device: its compute capability, or its id if that is unknown."""
     return device.sheet.text("compute_capability") if device.sheet.has("compute_capability") else device.id
+
+
+@cache
+def _static_products() -> frozenset[str]:
+    table = read_toml(data_root() / "calibrations" / "occupancy.toml")["static_products"]
+    return frozenset(table["capabilities"])
+
+
+def has_static_products(device: Device) -> bool:
+    """Whether products divide their tiles between the multiprocessors of a device before they start."""
+    return kernels_of(device) in _static_products()
 
 
 @cache

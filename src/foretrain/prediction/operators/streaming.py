@@ -171,9 +171,11 @@ def _crowding(works: WorkTable, device: Device, pattern: Floats) -> Floats:
 def _rereads(works: WorkTable, pattern: Floats) -> Floats:
     """Bytes read again without a cache: the operands of a norm once, those of a long softmax twice.
 
-    Softmax backward sums in its second kernel, which reads two of its three tensors again.
+    Softmax backward sums in its second kernel, which reads two of its three tensors again; that of a
+    logarithm sums the gradient, one of its two.
     """
-    of_softmax = np.where(_is_backward(works), works.read_bytes, 2 * works.read_bytes)
+    backward = np.where(works.dim("of_log", 0) > 0, works.read_bytes / 2, works.read_bytes)
+    of_softmax = np.where(_is_backward(works), backward, 2 * works.read_bytes)
     is_long = (pattern == _LONG) | (pattern == _LONG + 1)
     return np.where(pattern >= _NORM, works.read_bytes, np.where(is_long, of_softmax, 0.0))
 
@@ -185,12 +187,13 @@ def _is_backward(works: WorkTable) -> Flags:
 def _between_kernels(works: WorkTable) -> Floats:
     """Bytes exchanged between the kernels of one operator, or read again by a second kernel.
 
-    Softmax backward first multiplies gradient and result into a third tensor, then reads it with the result
-    (PyTorch, SoftMax.cu); norms within a row read both operands again for the gradients of scale and shift
-    (layer_norm_kernel.cu); a radix sort moves all data once per byte of its keys.
+    Softmax backward first multiplies gradient and result into a third tensor, then reads it with the result;
+    that of a logarithm does not (PyTorch, SoftMax.cu). Norms within a row read both operands again for the
+    gradients of scale and shift (layer_norm_kernel.cu); a radix sort moves all data once per byte of
+    its keys.
     """
     backward, within_row = _is_backward(works), works.dim("over_batch", 0) == 0
-    softmax_backward = works.where(frozenset({Kind.SOFTMAX})) & backward
+    softmax_backward = works.where(frozenset({Kind.SOFTMAX})) & backward & (works.dim("of_log", 0) == 0)
     norm_backward = works.where(frozenset({Kind.NORMALISATION})) & backward & within_row
     again = np.where(softmax_backward, works.bytes, np.where(norm_backward, works.read_bytes, 0.0))
     return again + np.where(works.where(frozenset({Kind.SORT})), (works.item_bytes - 1) * works.bytes, 0.0)

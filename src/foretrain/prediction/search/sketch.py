@@ -21,7 +21,7 @@ from foretrain.prediction.memory.calibration import memory_calibration
 from foretrain.prediction.memory.estimate import context_bytes
 from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.search.blocks import Blocks
-from foretrain.prediction.step.parallel import Environment, exchange_costs
+from foretrain.prediction.step.parallel import Environment, exchange_costs, with_launched_exchanges
 from foretrain.prediction.strategies.catalogue import divided, replication
 from foretrain.prediction.strategies.gradients import BUCKET_BYTES, optimizer_start
 from foretrain.prediction.strategies.layout import Layout
@@ -107,7 +107,7 @@ def block_costs(blocks: Blocks, graph: Graph, layout: Layout, at: Environment) -
     program = divided(graph, layout)
     graph = program.graph
     step = at.model.priced(graph, at.device)
-    times = call_times(step)
+    times = with_launched_exchanges(call_times(step), program, step)
     chain = chain_of(graph, times.device.tolist())
     position = position_of_every_call(graph)
     kinds, kind_of_call = len(blocks.counts), blocks.kinds_of_calls(graph)

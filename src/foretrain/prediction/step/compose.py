@@ -9,20 +9,27 @@ all work of the device:
     step = max(timeline of device and exchanges of every micro-batch, Σ launches) + remaining exchanges
 
 In that case the waits of the device are distributed over its calls in proportion to their launch times. The
-stages of a pipeline wait for each other, so each pass of a stage takes at least its own launches.
+stages of a pipeline wait for each other, so each pass of a stage takes at least its own launches. So does
+each pass of a framework that copies every micro-batch to the device and waits for it: the host starts every
+forward pass with an idle device.
+
+Collectives run on multiprocessors, too. Where products divide their tiles between all multiprocessors
+beforehand (`Contention`), the blocks that a collective keeps out start when it ends: the overlap of the two
+gains nothing, or half if the collective is much longer than a product.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from foretrain.facts.frameworks import PLAIN, frameworks
 from foretrain.prediction.cost_models.priced_step import CallTimes
 from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.strategies.gradients import forward_end, optimizer_start
@@ -79,6 +86,35 @@ def _span(graph: Graph) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Contention:
+    """Products whose blocks wait for the multiprocessors that a collective holds.
+
+    A product of g seconds that starts during a collective of c seconds more ends min(c, g) later: its last
+    blocks start when the collective, or the first blocks, have ended. Over a collective that is longer than
+    two products each of them takes twice its time, so
+
+        lost = c · share of products · max(min(1, g / c), 1/2)
+
+    `product_share`: share of computing time in such products; `product_seconds`: the mean time of one.
+
+    Reference: NVIDIA, CUTLASS documentation, "Blackwell cluster launch control" (static schedulers).
+    """
+
+    product_share: float
+    product_seconds: float
+
+    def lost(self, hidden_seconds: float, mean_seconds: float) -> float:
+        """Seconds lost of the overlap of collectives that take `mean_seconds` each."""
+        if hidden_seconds <= 0 or mean_seconds <= 0:
+            return 0.0
+        kept_out = max(min(1.0, self.product_seconds / mean_seconds), 0.5)
+        return hidden_seconds * self.product_share * kept_out
+
+
+NO_CONTENTION = Contention(0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
 class Passes:
     """Seconds of one micro-batch on one stage of a pipeline, including the exchanges it waits for.
 
@@ -94,11 +130,16 @@ class Passes:
     update_waiting: float = 0.0
 
 
-def compose(program: Program, times: CallTimes, exchange_seconds: ExchangeSeconds) -> ComposedStep:
+def compose(
+    program: Program,
+    times: CallTimes,
+    exchange_seconds: ExchangeSeconds,
+    contention: Contention = NO_CONTENTION,
+) -> ComposedStep:
     """The step of a program without pipeline stages."""
     segments = _Segments(program, times, exchange_seconds)
     run, seconds = segments.step(program.micro_batches)
-    launching = per_step(times.host, program)
+    launching = _launched_seconds(program, times, exchange_seconds)
     computing = per_step(times.device, program)
     _, repeated = segments.step(program.micro_batches, exchanges=_EVERY)
     waiting = max(0.0, launching - repeated)
@@ -110,6 +151,10 @@ def compose(program: Program, times: CallTimes, exchange_seconds: ExchangeSecond
     if waiting > 0:  # what the solver left over is waiting for launches, not for exchanges
         exposed = min(exposed, all_exchange_seconds(program, exchange_seconds))
         waiting = max(0.0, seconds - computing - exposed)
+    whole = all_exchange_seconds(program, exchange_seconds)
+    lost = contention.lost(whole - exposed, _mean_seconds(program, whole))
+    absorbed = min(lost, waiting)  # a device that waits for launches has time to spare
+    seconds, exposed, waiting = seconds + lost - absorbed, exposed + lost, waiting - absorbed
     prepared = min(exposed, _host_seconds(program))
     return ComposedStep(
         seconds=seconds,
@@ -123,7 +168,21 @@ def compose(program: Program, times: CallTimes, exchange_seconds: ExchangeSecond
     )
 
 
-def passes(program: Program, times: CallTimes, exchange_seconds: ExchangeSeconds) -> Passes:
+def _launched_seconds(program: Program, times: CallTimes, exchange_seconds: ExchangeSeconds) -> float:
+    """The shortest step that the host allows."""
+    launching = per_step(times.host, program)
+    if not frameworks()[program.graph.settings.get("framework") or PLAIN].waits_for_batches:
+        return launching
+    each = passes(program, times, exchange_seconds)
+    return max(launching, program.micro_batches * (each.forward + each.backward) + each.optimizer)
+
+
+def passes(
+    program: Program,
+    times: CallTimes,
+    exchange_seconds: ExchangeSeconds,
+    contention: Contention = NO_CONTENTION,
+) -> Passes:
     """The passes of one micro-batch through a stage."""
     segments = _Segments(program, times, exchange_seconds)
     middle, last = segments.timeline(1, exchanges=_EVERY), segments.timeline(1)
@@ -131,13 +190,19 @@ def passes(program: Program, times: CallTimes, exchange_seconds: ExchangeSeconds
     body = max(forward, _end(middle, Phase.BACKWARD), _busiest_lane(middle))
     start, updating = forward_end(program.graph), optimizer_start(program.graph)
     optimizer = float(times.device[updating:].sum())
+    tail = max(0.0, last.seconds - body - optimizer)
+    every = tuple(each for each in program.exchanges if each.when is When.EVERY)
+    repeated = replace(program, exchanges=every, micro_batches=1)
+    whole = all_exchange_seconds(repeated, exchange_seconds)
+    hidden = whole - (body - float(times.device[:updating].sum()))
+    body += contention.lost(hidden, _mean_seconds(repeated, whole))
     launched = float(times.host[:start].sum()), float(times.host[start:updating].sum())
     paced = max(forward, launched[0]), max(body - forward, launched[1])
     updated = max(optimizer, float(times.host[updating:].sum()))
     return Passes(
         forward=paced[0],
         backward=paced[1],
-        tail=max(0.0, last.seconds - body - optimizer),
+        tail=tail,
         optimizer=updated,
         waiting=sum(paced) - body,
         update_waiting=updated - optimizer,
@@ -158,6 +223,12 @@ def _busiest_lane(run: Timeline) -> float:
 def all_exchange_seconds(program: Program, exchange_seconds: ExchangeSeconds) -> float:
     """Total time of all exchanges of a step, exposed or not."""
     return sum(exchange_seconds(each) * exchange_count(each, program) for each in program.exchanges)
+
+
+def _mean_seconds(program: Program, whole: float) -> float:
+    """The mean time of the exchanges of a step that take `whole` seconds together."""
+    count = sum(exchange_count(each, program) for each in program.exchanges)
+    return whole / count if count else 0.0
 
 
 def _host_seconds(program: Program) -> float:

@@ -29,19 +29,28 @@ from foretrain.prediction.cost_models.priced_step import (
     PricedStep,
     call_times,
     computing_parts,
+    exchange_launch_seconds,
     launched_phases,
     modelled_share,
 )
 from foretrain.prediction.cost_models.step_models import CostModel
-from foretrain.prediction.step.compose import ComposedStep, compose, exchange_count
+from foretrain.prediction.operators.products import has_static_products
+from foretrain.prediction.step.compose import (
+    NO_CONTENTION,
+    ComposedStep,
+    Contention,
+    compose,
+    exchange_count,
+)
 from foretrain.prediction.step.pipeline import compose_pipeline
 from foretrain.prediction.strategies.catalogue import divided, replication
 from foretrain.prediction.strategies.gradients import optimizer_start
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.pipeline.pipeline import MemoryBudget, Pipeline, StageLayers
-from foretrain.prediction.strategies.program import Axis, Exchange, Program, group_along, neighbours
+from foretrain.prediction.strategies.program import Axis, Exchange, Program, When, group_along, neighbours
 from foretrain.prediction.strategies.sharded import with_sharded_optimizer
 from foretrain.workloads.graph import Graph
+from foretrain.workloads.ops import Kind
 from foretrain.workloads.rules import unknown_names
 
 EXPOSED = "exposed communication"
@@ -134,8 +143,17 @@ def parallel_step(graph: Graph, layout: Layout, micro_batches: int, at: Environm
         )
     whole = replace(divided(graph, layout), micro_batches=micro_batches)
     step = at.model.priced(whole.graph, at.device)
-    times = replication(layout).call_times(call_times(step), whole, layout)
+    times = with_launched_exchanges(call_times(step), whole, step)
+    times = replication(layout).call_times(times, whole, layout)
     return composed_step(whole, step, _with_sharded_update(times, whole, layout, at), layout, at)
+
+
+def with_launched_exchanges(times: CallTimes, program: Program, step: PricedStep) -> CallTimes:
+    """Call times with the host time of starting the exchanges of divided layers, after their calls."""
+    host = times.host.copy()
+    started = [max(0, each.after) for each in program.exchanges if each.when is When.EVERY]
+    np.add.at(host, started, exchange_launch_seconds(step))
+    return CallTimes(times.device, host)
 
 
 def _with_sharded_update(times: CallTimes, program: Program, layout: Layout, at: Environment) -> CallTimes:
@@ -164,7 +182,7 @@ def composed_step(
         return costs(exchange).seconds + exchange.host_seconds
 
     if layout.pipeline == 1:
-        run = compose(strategy.replicate(whole, layout), times, seconds)
+        run = compose(strategy.replicate(whole, layout), times, seconds, contention_of(step, at.device))
         if layout.devices == 1 and whole.micro_batches == 1:
             run = replace(run, phases=launched_phases(step))
     else:
@@ -179,6 +197,7 @@ def composed_step(
             budget,
             pipeline,
             StageLayers(layout.stage_layers, layout.balances_stages),
+            contention_of(step, at.device),
         )
     traffic = tuple(_traffic(run.stages[run.busiest], costs, layout, at))
     return ParallelStep(
@@ -189,6 +208,22 @@ def composed_step(
         priced=step,
         notes=whole.notes,
     )
+
+
+def contention_of(step: PricedStep, device: Device) -> Contention:
+    """The contention of products and collectives for the multiprocessors of a device."""
+    if not has_static_products(device) or step.is_whole:
+        return NO_CONTENTION
+    listing = step.priced.listing
+    body = np.asarray(listing.calls) < optimizer_start(step.graph)
+    products = body & (listing.per_op(listing.works.where(_PRODUCTS).astype(float)) > 0)
+    if not products.any():
+        return NO_CONTENTION
+    seconds = float(step.priced.seconds[products].sum())
+    return Contention(seconds / float(step.priced.seconds[body].sum()), seconds / int(products.sum()))
+
+
+_PRODUCTS = frozenset({Kind.LINEAR, Kind.MATMUL})
 
 
 Costs = Callable[[Exchange], CollectiveCost]

@@ -17,7 +17,9 @@ from foretrain.prediction.collectives._base import Verb
 from foretrain.prediction.cost_models.priced_step import CallTimes
 from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.step.compose import (
+    NO_CONTENTION,
     ComposedStep,
+    Contention,
     ExchangeSeconds,
     Passes,
     passes,
@@ -60,6 +62,7 @@ def compose_pipeline(
     budget: MemoryBudget | None = None,
     cutting: Pipeline | None = None,
     layers: StageLayers = EVEN,
+    contention: Contention = NO_CONTENTION,
 ) -> ComposedStep:
     """The step of a program cut into stages; `shape` is the schedule's name, stages and chunks.
 
@@ -71,7 +74,7 @@ def compose_pipeline(
         cutting = pipelined(whole, times.device, order, link_of(exchange_seconds), budget, layers)
     else:
         cutting = cutting.under(order)
-    costs = _part_costs(cutting, times, replicated, exchange_seconds)
+    costs = _part_costs(cutting, times, replicated, exchange_seconds, contention)
     transfers = [exchange_seconds(send(size, 0)) for size in cutting.cut_bytes]
     forward = [each.forward for each in costs.passes]
     backward = [each.backward for each in costs.passes]
@@ -155,12 +158,16 @@ class _PartCosts:
 
 
 def _part_costs(
-    cutting: Pipeline, times: CallTimes, replicated: Replicated, exchange_seconds: ExchangeSeconds
+    cutting: Pipeline,
+    times: CallTimes,
+    replicated: Replicated,
+    exchange_seconds: ExchangeSeconds,
+    contention: Contention,
 ) -> _PartCosts:
     each, spent_by_phase = [], []
     for part, share in zip(cutting.parts, cutting.update_shares, strict=True):
         program, spent = replicated(part.program), _of_part(times, part, share)
-        each.append(passes(program, spent, exchange_seconds))
+        each.append(passes(program, spent, exchange_seconds, contention))
         spent_by_phase.append(phase_seconds(spent, program))
     device, host = (np.array(column) for column in zip(*spent_by_phase, strict=True))
     return _PartCosts(cutting, tuple(each), device, host)

@@ -92,8 +92,10 @@ _SORTS = (
     "aten.sort aten.topk aten.argsort aten.kthvalue aten.unique aten._unique2 aten.msort aten.nonzero"
 ).split()
 _SCANS = ("aten.cumsum aten.cumprod aten.cummax aten.cummin aten.logcumsumexp aten.cumsum_").split()
+_PICKS_TARGETS = (
+    "aten.nll_loss_forward aten.nll_loss_backward aten.nll_loss2d_forward aten.nll_loss2d_backward"
+).split()
 _LOSSES = (
-    "aten.nll_loss_forward aten.nll_loss_backward aten.nll_loss2d_forward aten.nll_loss2d_backward "
     "aten._ctc_loss aten._ctc_loss_backward aten.multi_margin_loss aten.multilabel_margin_loss_forward"
 ).split()
 _OTHER_POINTWISE = (
@@ -212,7 +214,22 @@ def _reduction(site: Site) -> tuple[Work, ...]:
 def _softmax(site: Site) -> tuple[Work, ...]:
     shape = site.input(0).shape or (1,)
     length = shape[site.settings.get("dim", -1)]
-    return _work(site, Kind.SOFTMAX, 5.0, rows=site.elements // max(1, length), length=length)
+    rows, of_log = site.elements // max(1, length), int("log_softmax" in site.name)
+    return _work(site, Kind.SOFTMAX, 5.0, rows=rows, length=length, of_log=of_log)
+
+
+_SECTOR_BYTES = 32
+"""The least that a GPU reads from memory or writes to it."""
+
+
+def _target_loss(site: Site) -> tuple[Work, ...]:
+    """Reads one probability of each row; backward writes zeros, and one gradient of each row."""
+    targets = next(spec for spec in site.inputs if spec is not None and "int" in spec.dtype)
+    picked = float(_SECTOR_BYTES * targets.elements)
+    is_backward = "backward" in site.name
+    (work,) = _work(site, Kind.LOSS, 1.0)
+    read = targets.bytes + (0.0 if is_backward else picked)
+    return (replace(work, read_bytes=read, write_bytes=site.write_bytes + (picked if is_backward else 0.0)),)
 
 
 def _norm(site: Site) -> tuple[Work, ...]:
@@ -224,7 +241,8 @@ def _norm(site: Site) -> tuple[Work, ...]:
     else:
         length = site.elements // max(1, shape[1] if len(shape) > 1 else 1)
     if _is_frozen(site):
-        return _pointwise(site)
+        (work,) = _pointwise(site)
+        return (replace(work, dims={**work.dims, "library": 1}),)
     flop = 8.0 if "backward" in site.name else 5.0
     rows = site.elements // max(1, length)
     is_batch = int("batch_norm" in site.name)
@@ -351,6 +369,7 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(_RANDOMS, lambda site: _work(site, Kind.RANDOM, 10.0)),
     **dict.fromkeys(_SORTS, lambda site: _work(site, Kind.SORT, 10.0)),
     **dict.fromkeys(_SCANS, lambda site: _work(site, Kind.SCAN, 1.0)),
+    **dict.fromkeys(_PICKS_TARGETS, _target_loss),
     **dict.fromkeys(_LOSSES, lambda site: _work(site, Kind.LOSS, 1.0)),
     **dict.fromkeys(_OTHER_POINTWISE, _pointwise),
     **dict.fromkeys(("aten._fused_adam_", "aten._fused_adamw_"), _fused_adam),

@@ -112,4 +112,5 @@ def test_layers_that_do_not_sum_up_are_refused() -> None:
 def test_stages_may_be_balanced_by_time() -> None:
     """The head of GPT-2 on a short sequence takes as long as several blocks."""
     last = stages_of("pp=4,layers=balanced")[-1]
-    assert int(last.split(" to ")[0].rpartition(".")[2] or 12) > 9
+    first_block = last.split(" to ")[0].removeprefix("blocks.")
+    assert first_block == "no block" or int(first_block) > 9  # the head may be a stage of its own
