@@ -154,7 +154,8 @@ def _row(case: TransferCase) -> TimedRow | None:
     step, bounds = whole_error(evaluation, str(name).rsplit("/", 1)[-1]), evaluation.total.quantiles
     source = SETUPS[case.source](case) if case.source in SETUPS else case.source
     batch = evaluation.configuration.global_batch
-    return timed_row(source, step, case.seconds, bounds.p10, bounds.p90, batch, case.devices)
+    own = step.predicted_seconds / evaluation.seconds  # without input that the step waits for
+    return timed_row(source, step, case.seconds, own * bounds.p10, own * bounds.p90, batch, case.devices)
 
 
 def judge(sources: Mapping[str, Sequence[TimedRow]]) -> list[Judged]:

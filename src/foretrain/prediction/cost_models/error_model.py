@@ -16,7 +16,7 @@ Given timings, the effect on another step is normal too (best linear unbiased pr
     mean = kᵀ K⁻¹ r        variance = s · (k** - kᵀ K⁻¹ k)        s = (ν + rᵀ K⁻¹ r) / (ν + n)
 
 where s is by how much all errors of this user are larger than those of others: Student's t with ν = 4.
-Timings beyond 3 deviations, as large as s of the others says, are cut to that. Everything is continuous.
+Timings beyond 1.5 deviations, as large as s of the others says, are cut to that. Everything is continuous.
 
 A correction must not hurt, so it is smaller than the mean in three ways:
 
@@ -53,7 +53,7 @@ _SAME_SIZE = 1e-3
 _OCTAVE = math.log(2.0)
 _TYPICAL_SECONDS, _LONGEST_LOG = 0.1, 4.0
 """`length` is 0 at the first, and -1 and 1 at e to the power of the second below and above it."""
-_MOST_DEVIATIONS = 3.0
+_MOST_DEVIATIONS = 1.5
 """Timings farther off count as this far for other configurations: a stalled run, or another program."""
 _PRIOR_ELSEWHERE, _PRIOR_IN_MODEL = 0.25, 0.4
 """Probability before any evidence that corrections pay, for models not timed and for those timed. With more,
