@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.support.plain_devices import doubled, plain_device
 
 from foretrain.facts.devices import Device, device, devices
-from foretrain.prediction.operators import streaming
+from foretrain.prediction.operators import matrix, streaming
 from foretrain.prediction.operators.bandwidth import DeviceShare
 from foretrain.prediction.operators.convolution import (
     TILES,
@@ -27,6 +27,7 @@ from foretrain.prediction.operators.convolution import (
     share_by_rate,
 )
 from foretrain.prediction.operators.listing import table
+from foretrain.prediction.operators.products import tf32_reach
 from foretrain.workloads.ops import Direction, Work
 
 GPUS = tuple(item for item in devices().values() if item.kind == "gpu")
@@ -283,3 +284,12 @@ def test_a_bias_is_a_pass_over_the_result_unless_the_kernel_is_depthwise() -> No
         without, with_bias = ConvolutionModel().seconds(table([bare, biased]), v100)
         expected = passes * (start + 2 * 4 * (4 * 32 * 8 * 8) / bandwidth)
         assert with_bias - without == pytest.approx(expected, abs=1e-12)
+
+
+def test_power_limits_what_tf32_kernels_reach_not_the_limit_of_half_precision_again() -> None:
+    """On H100, whose power limits half precision, TF32 loses less by it than half precision does."""
+    known, h100 = calibration(), device("h100-sxm")
+    reach = tf32_reach(h100, matrix.calibration().tf32_flop_per_cycle)
+    assert reach < 0.7
+    assert known.tf32_share(h100) > 1.1 * known.tensor_share(h100) * reach
+    assert known.tf32_share(h100) < known.tensor_share(h100)

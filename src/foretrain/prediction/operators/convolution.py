@@ -366,14 +366,24 @@ class Calibration:
         return self._as_products(device, "tensor")
 
     def tf32_share(self, device: Device) -> float:
-        """The share of its TF32 peak that a device achieves: that of half precision times TF32's reach."""
-        return self.tensor_share(device) * tf32_reach(device, matrix.calibration().tf32_flop_per_cycle)
+        """The share of its TF32 peak that a device achieves: that of half precision times TF32's reach.
 
-    def _as_products(self, device: Device, unit: str) -> float:
-        """The share of products times the mean ratio of convolutions to products on measured devices."""
+        Power limits what kernels reach: those that reach less need less of it.
+        """
+        reach = tf32_reach(device, matrix.calibration().tf32_flop_per_cycle)
+        if device.id in self.on_tensor_cores or device.vendor in self.vendors:
+            return self.tensor_share(device) * reach
+        return self._as_products(device, "tensor", reach)
+
+    def _as_products(self, device: Device, unit: str, reach: float = 1.0) -> float:
+        """The share of products times the mean ratio of convolutions to products on measured devices.
+
+        `reach` is the part of it that kernels of another type reach.
+        """
         products = matrix.calibration()
         share = partial(products.of_single_kernels().share, unit)
-        return products.sustained(share(device) * self.over_products(unit, share), device, unit)
+        single = share(device) * self.over_products(unit, share) * reach
+        return products.sustained(single, device, unit)
 
     def over_products(self, unit: str, share: Callable[[Device], float]) -> float:
         """The mean ratio of the shares of convolutions to those of products on measured devices."""
