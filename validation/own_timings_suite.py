@@ -56,7 +56,7 @@ _DRAWS = {1: 60, 3: 40, 10: 20}
 """The fewer timings, the more one draw differs from the next."""
 _FEWEST_LEFT = 3
 _P90 = 1.2815515655446004
-_TOLERANCE = 0.01
+_TOLERANCE = 0.001
 """Of the error before: what counts as not worse. A mean over random draws has an error itself."""
 _NOTES = (
     "Target: never worse than no timings, every source, 1, 3 and 10 timings; with 10 the error of the median "

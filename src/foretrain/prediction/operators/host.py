@@ -107,20 +107,21 @@ def in_library(listing: Listing) -> Flags:
 
 def host_model(device: Device) -> HostModel:
     """The calibrated host; the same for all devices but for the frameworks' factor."""
-    content = _content(FRAMEWORK_FILE)
+    content = calibrated_content(FRAMEWORK_FILE)
     factor = content["devices"].get(device.id, content["factor"])
     return replace(_calibrated(), framework_factor=factor)
 
 
 @cache
 def _calibrated() -> HostModel:
-    content = _content(FILE)
+    content = calibrated_content(FILE)
     known = [field.name for field in fields(HostModel) if field.name != "framework_factor"]
     return HostModel(**{name: content[name] for name in known})
 
 
 @cache
-def _content(name: str) -> dict[str, Any]:
+def calibrated_content(name: str) -> dict[str, Any]:
+    """The content of a calibration file of the host, as all predictions of this process share it."""
     file = data_root() / "calibrations" / name
     if not file.is_file():
         raise MissingData(
