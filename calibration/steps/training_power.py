@@ -5,7 +5,7 @@ A step of which `product_seconds` are products on tensor cores takes, with other
     predicted(x) = predicted + product_seconds · (share / share(x) - 1)
 
 where share is the one it was predicted with. Minimised is the soft absolute value of ln(measured / predicted)
-over steps of which products are at least half; every source weighs as much as the square root of its steps.
+over steps of which products are at least 60 %; every source weighs as much as the square root of its steps.
 Three constants are fitted to about ten sources. A source is judged by constants fitted without it, and
 without sources of the same harness.
 
@@ -31,11 +31,11 @@ from foretrain.prediction.operators import matrix
 from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.operators.products import TrainingPower
 
-_LEAST_SHARE = 0.5
+_LEAST_SHARE = 0.6
 """Of a step in products: below, other parts decide."""
 _LIKELY = TrainingPower(joules_per_flop=1.8e-12, decline=0.12, eight_bit=0.5)
 """Where the search starts, and what it is held near: half the energy in six years, or at half the bits."""
-_PULL = (0.05, 0.5, 0.2)
+_PULL = (0.05, 0.5, 1.0)
 _SCALE = 0.05
 SAME_HARNESS = (frozenset({"llm_foundry", "published"}),)
 """Sources that share a harness: the published throughputs have other rows of llm-foundry."""
