@@ -61,8 +61,9 @@ _NOTES = (
     "Megatron-Bridge that differ in nothing but the release are one case; NVFP4, Nemotron 3 and DeepSeek-V4 "
     "are not asked. Of the ultra-scale playbook, at most 16 nodes with tensor parallelism on a node.",
     "Two things are fitted to whole steps of these sources, and every source is judged by a fit without it: "
-    "the energy of products in training (ADR 24; three constants) and the host's pace under Megatron-DeepSpeed "
-    "and nanotron. Their forms, and requests that say how a source ran, were found with these rows in view.",
+    "the energy of products in training (ADR 24; three constants) and the host's pace under "
+    "Megatron-DeepSpeed and nanotron. Their forms, and requests that say how a source ran, were found with "
+    "these rows in view.",
     *(f"Not in the headline: {name}, {why}." for name, why in IN_FITS.items()),
 )
 

@@ -25,12 +25,14 @@ from foretrain.facts.providers import providers
 from foretrain.jobs.batch_limits import BatchLimits
 from foretrain.jobs.job import JobOptions, evaluated_each_epoch, job_of
 from foretrain.jobs.length import LengthRequest, length_of
+from foretrain.jobs.step_table import network_on
 from foretrain.planning.frontier import Frontier, Plan
 from foretrain.planning.machines import MachinesRequest
 from foretrain.planning.plan import PlanRequest, StreamOptions, plan
 from foretrain.planning.selection import Limits, Verdict
-from foretrain.prediction.memory.estimate import estimate_memory
+from foretrain.prediction.memory.estimate import communicator_bytes, estimate_memory
 from foretrain.prediction.step.input_pipeline import InputOptions
+from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.units import DAY, HOUR
 from foretrain.workloads.workload import Workload, graph_at
@@ -127,10 +129,14 @@ def test_the_front_of_all_offers_holds_in_full(imagenet: Frontier) -> None:
     of = workload("resnet50", "fp16")
     for each in imagenet.on_front():
         configuration = each.configuration
-        options = MemoryOptions(data_parallel=each.devices, keep_gradients=configuration.micro_batches > 1)
-        estimate = estimate_memory(
-            graph_at(of, configuration.batch // configuration.micro_batches), each.hardware.device, options
+        graph, on = graph_at(of, configuration.batch // configuration.micro_batches), each.hardware
+        layout = layout_of("ddp", on.devices, on.devices_per_node)
+        options = MemoryOptions(
+            data_parallel=each.devices,
+            keep_gradients=configuration.micro_batches > 1,
+            communicator_bytes=communicator_bytes(graph, layout, network_on(on)),
         )
+        estimate = estimate_memory(graph, on.device, options)
         assert estimate.fits
         assert configuration.memory_bytes == pytest.approx(estimate.bytes, rel=0.02)
     check_step(imagenet.plans[imagenet.front[0]], of)

@@ -14,11 +14,13 @@ from foretrain.jobs.configurations import configuration_space
 from foretrain.jobs.device_memory import DeviceMemory, capacity_bytes
 from foretrain.jobs.job import JobOptions
 from foretrain.jobs.length import LengthRequest, length_of
+from foretrain.jobs.step_table import network_on
 from foretrain.planning.machines import Machines, MachinesRequest, enumerate_machines
 from foretrain.planning.table import JobConditions, evaluate, verify
 from foretrain.prediction.cost_models.step_models import OperatorCostModel
-from foretrain.prediction.memory.estimate import estimate_memory
+from foretrain.prediction.memory.estimate import communicator_bytes, estimate_memory
 from foretrain.prediction.step.input_pipeline import InputOptions
+from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.workloads.workload import graph_at
 
@@ -44,7 +46,10 @@ def test_activations_are_recomputed_where_the_estimate_fits_but_the_simulation_d
     simulated = estimate_memory(graph_at(GPT2, BATCH), on, options).bytes
     assert estimate < simulated
     share = capacity_bytes(on) / on.memory_bytes
-    machine = eight_with((estimate * 1.001) / share)
+    offered = eight_with(on.memory_bytes).hardware
+    layout = layout_of("zero2", offered.devices, offered.devices_per_node)
+    communicators = communicator_bytes(graph_at(GPT2, BATCH), layout, network_on(offered))
+    machine = eight_with((estimate * 1.001 + communicators) / share)
     length = length_of(LengthRequest(steps=1000))
     assert length is not None
     space = configuration_space(

@@ -35,6 +35,7 @@ from foretrain.jobs.step_table import StepTable, network_on, on_device, step_tab
 from foretrain.prediction.cost_models.step_models import CostModel, cost_model
 from foretrain.prediction.memory.estimate import (
     chance_to_exceed,
+    communicator_bytes,
     estimate_memory,
     out_of_memory_probability,
 )
@@ -227,7 +228,13 @@ class ConfigurationSpace:
         """The least memory the smallest batch needs on each device."""
         stage = max(ZERO_STAGES.values()) if hardware.devices > 1 else 0
         table = self.sharding.table if stage else self.table
-        return table.memory.bytes(table.batches[0], stage, hardware.devices, False, hardware.device)
+        least = table.memory.bytes(table.batches[0], stage, hardware.devices, False, hardware.device)
+        return least + self.communicator_bytes(hardware)
+
+    def communicator_bytes(self, hardware: Hardware) -> int:
+        """The buffers of NCCL on a device under data parallelism."""
+        layout = layout_of("ddp", hardware.devices, hardware.devices_per_node)
+        return communicator_bytes(self.table.graph(self.table.batches[0]), layout, network_on(hardware))
 
 
 def configuration_space(
@@ -398,6 +405,7 @@ def _candidate(
     steps = space.steps_at(batch * micro_batches * devices).quantiles.p50
     stage = ZERO_STAGES.get(strategy, 0)
     memory = space.table.memory.bytes(batch, stage, devices, micro_batches > 1, hardware.device)
+    memory += space.communicator_bytes(hardware)
     return Candidate(strategy, batch, micro_batches, devices, seconds, steps * seconds, memory)
 
 
@@ -478,11 +486,15 @@ def _with_memory(
     """Plain data parallelism, whose time is exact, with its memory simulated."""
     estimate, table = _estimated(space, hardware, candidate), space.table
     device, devices, accumulates = hardware.device, hardware.devices, candidate.micro_batches > 1
+    communicators = space.communicator_bytes(hardware)
     if candidate.memory_bytes < _NEAR_CAPACITY * capacity_bytes(device):
         memory_bytes = table.memory.simulated(candidate.micro_batch, devices, accumulates, device)
+        memory_bytes += communicators
         chance = chance_to_exceed(capacity_bytes(device), memory_bytes)
         return replace(estimate, memory_bytes=memory_bytes, out_of_memory_probability=chance)
-    options = MemoryOptions(data_parallel=devices, keep_gradients=accumulates)
+    options = MemoryOptions(
+        data_parallel=devices, keep_gradients=accumulates, communicator_bytes=communicators
+    )
     graph = table.graph(candidate.micro_batch)
     memory = estimate_memory(graph, device, options)
     if not memory.fits:

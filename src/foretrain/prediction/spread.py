@@ -25,7 +25,7 @@ from foretrain.estimates import Estimate
 from foretrain.facts.devices import Device, devices
 from foretrain.facts.sheets import data_root
 from foretrain.prediction.cost_models.priced_step import PricedStep
-from foretrain.prediction.operators import matrix
+from foretrain.prediction.operators import matrix, mixed_precision
 from foretrain.prediction.operators._base import Knowledge
 from foretrain.prediction.operators.products import unit_of
 from foretrain.workloads.graph import Graph
@@ -63,17 +63,21 @@ _SENTENCES = {
 
 
 def knowledge_class(device: Device, precision: str) -> KnowledgeClass:
-    """What the shipped calibrations know of a device in a precision, by its matrix products."""
+    """What the shipped calibrations know of a device in a precision.
+
+    Matrix products were measured on it, or whole steps in half precision (`mixed_precision`).
+    """
     unit = unit_of(_DTYPES.get(precision, "float32"))
     return _class_of(device.id, device.family, device.vendor, device.generation, unit)
 
 
 @cache
 def _class_of(device_id: str, family: str, vendor: str, generation: str, unit: str) -> KnowledgeClass:
-    units = matrix.calibration().units
-    if unit in units and device_id in units[unit].shares:
+    measured = {name: set(each.shares) for name, each in matrix.calibration().units.items()}
+    measured["tensor"] |= mixed_precision.calibration().devices
+    if device_id in measured.get(unit, ()):
         return KnowledgeClass.DEVICE_AND_PRECISION
-    known = [devices()[name] for each in units.values() for name in each.shares if name in devices()]
+    known = [devices()[name] for each in measured.values() for name in sorted(each) if name in devices()]
     if any(other.family == family for other in known):
         return KnowledgeClass.DEVICE
     same = ((other.vendor, other.generation) == (vendor, generation) for other in known)

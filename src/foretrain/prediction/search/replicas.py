@@ -29,8 +29,9 @@ from foretrain.prediction.cost_models.priced_step import PricedStep, call_times,
 from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.search.sketch import exposed_seconds
 from foretrain.prediction.spread import traits_of, with_spread
+from foretrain.prediction.step.compose import Contention
 from foretrain.prediction.step.input_pipeline import InputPipeline
-from foretrain.prediction.step.parallel import EXPOSED, Environment
+from foretrain.prediction.step.parallel import EXPOSED, Environment, contention_of
 from foretrain.prediction.stragglers import with_slowest
 from foretrain.prediction.strategies.catalogue import replication
 from foretrain.prediction.strategies.gradients import (
@@ -98,6 +99,11 @@ class ReplicaStep:
     """Launch time of the forward pass of a micro-batch."""
     ready: tuple[Floats, Floats]
 
+    @cached_property
+    def contention(self) -> Contention:
+        """Of products and collectives for multiprocessors."""
+        return contention_of(self.step, self.device)
+
     @property
     def body(self) -> float:
         """Device time of one micro-batch."""
@@ -113,7 +119,23 @@ class ReplicaStep:
         after = np.array([each.after for each in reductions])
         ready = self.ready[0][:, None] + wait * self.ready[1][:, None]
         ends = np.maximum(body, (after[:, :, None] + ready).max(axis=1, initial=0.0))
-        return np.asarray((micro_batches - 1) * body + ends + update, float)
+        seconds = np.asarray((micro_batches - 1) * body + ends + update, float)
+        return seconds + self._lost_seconds(reductions, ends - body, micro_batches)
+
+    def _lost_seconds(self, reductions: Sequence[Reduction], exposed: Floats, rounds: Integers) -> Floats:
+        """What reductions beside products cost on multiprocessors that both need, as `step.compose` has it.
+
+        A device that waits for launches has that time to spare.
+        """
+        lost = np.zeros_like(exposed)
+        if not self.contention.product_share:
+            return lost
+        spare = np.maximum(0.0, rounds * self.host[0] + self.host[1] - rounds * self.body - self.update)
+        for row, each in enumerate(reductions):
+            whole, count = float(each.seconds.sum()), len(each.seconds)
+            for column, waited in enumerate(exposed[row].tolist()):
+                lost[row, column] = self.contention.lost(whole - waited, whole / count if count else 0.0)
+        return np.asarray(np.maximum(0.0, lost - spare), float)
 
     def forward_seconds(self, micro_batches: int) -> float:
         """Forward passes of a step, including their waits for launches."""

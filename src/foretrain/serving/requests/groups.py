@@ -170,8 +170,9 @@ class StepFields:
     )
     framework: str | None = option(
         TEXT,
-        "pytorch, megatron, deepspeed, hf-trainer, torchtitan or nemo: fused kernels, launch pace, "
-        "recomputation (default: megatron with tp, pp, cp or ep, else pytorch).",
+        "pytorch, megatron, nemo, deepspeed, megatron-deepspeed, nanotron, composer, hf-trainer, torchtitan "
+        "or keras: fused kernels, launch pace, recomputation (default: megatron with tp, pp, cp or ep, else "
+        "pytorch).",
         panel=STEP,
         metavar="NAME",
     )
