@@ -27,7 +27,8 @@ class Figures:
 class Target:
     """The bound on one method on one set of cases, and its latest figures; None for a suite not run.
 
-    `left_out` names what no fit saw. A target without `mean` and `median` reports a finding.
+    `left_out` names what no fit saw. A target without `mean` and `median` reports a finding. `why` is the
+    reason looked for, and what was tried, where a target is missed.
     """
 
     suite: str
@@ -37,6 +38,7 @@ class Target:
     method: str
     mean: float | None = None
     median: float | None = None
+    why: str = ""
     figures: Figures | None = None
 
     @property

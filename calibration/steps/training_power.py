@@ -29,7 +29,8 @@ from calibration.least_squares import minimise
 from foretrain.facts.devices import device
 from foretrain.prediction.operators import matrix
 from foretrain.prediction.operators.listing import Floats
-from foretrain.prediction.operators.products import TrainingPower
+from foretrain.prediction.operators.mixed_precision import GRAPHICS
+from foretrain.prediction.operators.products import TrainingPower, kernels_of
 
 _LEAST_SHARE = 0.6
 """Of a step in products: below, other parts decide."""
@@ -59,6 +60,8 @@ class TimedStep:
 
     def _factor(self, power: TrainingPower, known: matrix.Calibration) -> float:
         board = device(self.device)
+        if kernels_of(board) in GRAPHICS and self.unit == "tensor":
+            return 1.0  # their power is that of `mixed_precision`
         return known.share(self.unit, board) / replace(known, training=power).share(self.unit, board)
 
     @property

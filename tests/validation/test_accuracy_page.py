@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def target(mean: float | None, median: float | None, figures: Figures | None) -> Target:
-    return Target("s", "what", "GPU", "all", "foretrain", mean, median, figures)
+    return Target("s", "what", "GPU", "all", "foretrain", mean, median, figures=figures)
 
 
 @pytest.mark.parametrize(

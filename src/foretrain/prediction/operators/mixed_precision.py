@@ -139,10 +139,10 @@ def power_factors(
     """
     if kernels_of(device) not in GRAPHICS:
         return np.ones(len(listing.kinds))
-    unit = matrix.calibration().units[_UNIT]
-    own = unit.share(device) / sustained_share(device, joules_per_flop)
+    products = matrix.calibration()
+    own = products.share(_UNIT, device) / sustained_share(device, joules_per_flop)
     fitted = [devices()[name] for name in sorted(fitted_on)]
-    others = [unit.share(other) / sustained_share(other, joules_per_flop) for other in fitted]
+    others = [products.share(_UNIT, other) / sustained_share(other, joules_per_flop) for other in fitted]
     factor = float(own / np.exp(np.mean(np.log(others))))
     names, places = listing.classes
     on_lanes = np.array([*("depthwise" in name for name in names), True])[places]  # they use no tensor cores
