@@ -18,6 +18,7 @@ def test_every_framework_names_a_source() -> None:
 def test_plain_pytorch_fuses_nothing_and_stops_recomputation_early() -> None:
     plain = frameworks()[PLAIN]
     assert not plain.fused and not plain.recomputes_whole_blocks and not plain.timed_host
+    assert plain.host_factor == 1.0 and not plain.timed_host
 
 
 def test_aliases_lead_to_the_framework_and_others_to_near_names() -> None:
