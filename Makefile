@@ -7,10 +7,12 @@ SUITE ?=
 DATA ?= $(or $(FORETRAIN_DATA),../shared/datasets)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test tools coverage lint validate spread calibrate bench docs clean
+# Tests start many processes: without bytecode each of them compiles the package again.
+unexport PYTHONDONTWRITEBYTECODE
+.PHONY: help setup demo test test-all long tools coverage lint validate spread calibrate bench docs clean
 
 help:  ## List the commands
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -29,8 +31,15 @@ lint: setup  ## Lint, format check, plain English, types, layer contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: lint tools  ## Everything CI checks
-	sh scripts/in_mount_namespace.sh $(BIN)/pytest -n 2
+PYTEST := sh scripts/in_mount_namespace.sh $(BIN)/pytest -n 2 --dist worksteal
+
+test: lint tools  ## Lint, then every test but the long ones
+	$(PYTEST) -m "not long"
+
+test-all: test long  ## `make test`, then `make long`: everything CI checks
+
+long: setup tools  ## The tests that `make test` leaves out (tests/long.yaml lists them)
+	$(PYTEST) -m long
 
 tools:  ## Install what the tests run besides Python: a browser, fonts, iproute2, PostgreSQL, Slurm (as root on Debian)
 	@sh scripts/install_test_tools.sh

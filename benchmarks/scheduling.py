@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from benchmarks.timing import benchmark
-from foretrain.scheduling.generators.families import families
+from foretrain.scheduling.generators import families
 from foretrain.scheduling.policies.catalogue import policies
 from foretrain.scheduling.state import JobState, State
 

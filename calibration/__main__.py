@@ -1,4 +1,7 @@
-"""Fit the shipped calibrations anew: python -m calibration --data DIR --graphs DIR [NAME ...]."""
+"""Fit the shipped calibrations anew: python -m calibration --data DIR --graphs DIR [NAME ...].
+
+Without names, all of them, and then what they would be without each source that is judged.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from calibration import files, scaling
+from calibration import files, left_out, scaling
 from calibration.collectives import jitter, links
 from calibration.kernels import attention, convolution, per_layer, products, recurrent, streaming
 from calibration.steps import data_parallel, few_timings, framework_host, host, mixed_precision
+from foretrain.facts.calibrations import forget_constants
 
 Calibrate = Callable[[Path, Path], Mapping[str, Any]]
 
@@ -52,13 +56,24 @@ def main() -> None:
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help=f"which of {', '.join(CALIBRATIONS)}; all by default"
     )
+    parser.add_argument(
+        "--without", action="append", choices=list(left_out.LEFT_OUT),
+        help="what calibrations would be without a source; shipped ones stay; may be repeated",
+    )  # fmt: skip
     arguments = parser.parse_args()
+    if arguments.names and arguments.without:
+        parser.error("--without changes no calibration: it takes no names")
     unknown = [name for name in arguments.names if name not in CALIBRATIONS]
     if unknown:
         parser.error(f"unknown calibration {', '.join(unknown)}; known: {', '.join(CALIBRATIONS)}")
-    for name in arguments.names or CALIBRATIONS:
+    every = not arguments.names and not arguments.without
+    for name in CALIBRATIONS if every else arguments.names:
         file = files.write(name, CALIBRATIONS[name](arguments.data, arguments.graphs))
+        forget_constants()
         logging.info("%s: %d bytes", file.name, file.stat().st_size)
+    for source in left_out.LEFT_OUT if every else arguments.without or ():
+        file = left_out.write(source, arguments.data, arguments.graphs)
+        logging.info("without %s: %d bytes", source, file.stat().st_size)
 
 
 if __name__ == "__main__":

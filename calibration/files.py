@@ -57,15 +57,16 @@ def write(name: str, content: Mapping[str, Any]) -> Path:
     """Write a calibration as text, with its format and the software that made it."""
     header = {"format": FORMAT, "software": {"python": platform.python_version(), "numpy": np.__version__}}
     file = folder() / name
-    file.write_text(json.dumps(_rounded({**header, **content}), indent=1) + "\n", encoding="utf-8")
+    file.write_text(json.dumps(rounded({**header, **content}), indent=1) + "\n", encoding="utf-8")
     return file
 
 
-def _rounded(value: Any) -> Any:
+def rounded(value: Any) -> Any:
+    """A content with all its numbers as a calibration states them."""
     if isinstance(value, float):
         return float(f"{value:.{_DIGITS}g}")
     if isinstance(value, Mapping):
-        return {key: _rounded(item) for key, item in value.items()}
+        return {key: rounded(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_rounded(item) for item in value]
+        return [rounded(item) for item in value]
     return value

@@ -31,10 +31,9 @@ from foretrain.learning.scaling.configurations import (
     reference_batch,
     spread,
 )
-from foretrain.learning.scaling.fitting import Prior, fit
+from foretrain.learning.scaling.fitting import FILE as FILE
+from foretrain.learning.scaling.fitting import Prior, fit, wide_prior
 from foretrain.learning.scaling.forms import LEVEL, LEVEL_DEVIATION, Form, form
-from foretrain.learning.scaling.prior import FILE as FILE
-from foretrain.learning.scaling.prior import wide_prior
 from foretrain.prediction.operators.listing import Floats
 
 LEARNED = ("physical",)

@@ -9,12 +9,26 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from foretrain.facts.devices import devices, measured_devices_dir
 from foretrain.measuring import stopwatch, this_machine
 from foretrain.serving.cli import main
 
 Evaluation = subprocess.CompletedProcess[str]
+LONG_TESTS = Path(__file__).parent / "long.yaml"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests that `long.yaml` lists."""
+    reasons = yaml.safe_load(LONG_TESTS.read_text("utf-8"))
+    for item in items:
+        listed = reasons.get(item.path.relative_to(config.rootpath).as_posix(), {})
+        name = item.nodeid.partition("::")[2]
+        for test in (name, name.partition("[")[0]):
+            if test in listed:
+                item.add_marker(pytest.mark.long(listed[test]))
+                break
 
 
 @pytest.fixture(autouse=True)

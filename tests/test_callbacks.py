@@ -10,8 +10,7 @@ import pytest
 
 import foretrain
 from foretrain import InvalidRequest, UnknownName, callbacks
-from foretrain.measuring.watching.hooked_steps import HookReader
-from foretrain.measuring.watching.step_hook import CHANNEL_VARIABLE
+from foretrain.measuring.watching.step_files import CHANNEL_VARIABLE, HookReader
 
 HUGGING_FACE = """
 import sys; sys.path.insert(0, {examples!r})

@@ -30,7 +30,7 @@ from foretrain.learning.cpu import calibrate
 from foretrain.learning.regression.layers import learn_layers
 from foretrain.learning.regression.learn import learn
 from foretrain.learning.regression.table import Sample, read_table, sample_of
-from foretrain.learning.regression.techniques.catalogue import techniques
+from foretrain.learning.regression.techniques._base import techniques
 from foretrain.learning.scaling.answer import ScalingRequest, predict_scaling
 from foretrain.learning.scaling.configurations import read_configurations, read_timings
 from foretrain.learning.user_calibration.fitting import fit_constants
@@ -334,7 +334,7 @@ def test_a_cpu_calibrated_by_its_operators() -> None:
 
 def test_corrections_by_own_timings() -> None:
     sizes, predicted, timed = (8.0, 16.0, 64.0), (0.1, 0.19, 0.7), (0.13, 0.2, 0.8)
-    variances = Variances(device=0.02, model=0.02, model_device=0.01, own=0.005)
+    variances = Variances(setup=0.01, device_precision=0.02, model=0.02, similar=0.01, own=0.005)
     not_timed, as_timed = StepError(StepKey("b", "y"), 0.1), StepError(StepKey("a", "x"), 0.1)
     asked = (not_timed, as_timed, replace(as_timed, predicted_seconds=0.3))
 

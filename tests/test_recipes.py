@@ -188,9 +188,9 @@ def test_a_policy_is_one_file(folder: Path) -> None:
     workshop, (conformance,) = cook("A policy", folder)
     assert "passed" in workshop.run(conformance)
     costs = workshop.python(
-        "from foretrain.scheduling.generators.families import families\n"
+        "from foretrain.scheduling.generators import families\n"
         "from foretrain.scheduling.policies.catalogue import policies\n"
-        "from foretrain.scheduling.simulation.engine import simulate\n"
+        "from foretrain.scheduling.simulation import simulate\n"
         "problem = families()['low'].problem(nodes=3, seed=1)\n"
         "for name in ('most-valuable', 'fifo'):\n"
         "    print(simulate(problem, policies()[name]).total_usd)"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from foretrain.answers import Infeasible
-from foretrain.facts.clusters import cluster
+from foretrain.facts.hardware import cluster
 from foretrain.prediction.resources.bursts import Pattern
 from foretrain.prediction.resources.consumption import (
     METRICS,

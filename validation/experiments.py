@@ -17,7 +17,7 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from foretrain.learning.resources.targets import steady_window
+from foretrain.learning.resources.samples import steady_window
 from foretrain.prediction.resources.bursts import bursts_of, within
 from foretrain.store.exchange.parquet_files import read_parquet
 from foretrain.store.runs import Resource, Run

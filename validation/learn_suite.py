@@ -17,10 +17,9 @@ import numpy as np
 from calibration.steps.profet_pricing import GPUS
 
 from foretrain.errors import ForetrainError
-from foretrain.learning.regression.splits import Fold, folds
+from foretrain.learning.regression.selection import Fold, folds
 from foretrain.learning.regression.table import Sample, sample_of, table_of
-from foretrain.learning.regression.techniques._base import Parameters
-from foretrain.learning.regression.techniques.catalogue import techniques
+from foretrain.learning.regression.techniques._base import Parameters, techniques
 from foretrain.learning.regression.terms import FIGURES
 from foretrain.prediction.operators.listing import Flags, Floats
 from validation.learn_layers import layer_sets, profile_cases

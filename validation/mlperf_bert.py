@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from foretrain.workloads.zoo.encoders import Bert, BertConfig
+from foretrain.workloads.zoo.transformers import Bert, BertConfig
 
 _FACTS = tomllib.loads((Path(__file__).parent / "mlperf_facts.toml").read_text(encoding="utf-8"))["bert"]
 _LARGE = BertConfig(layers=24, width=1024, heads=16, hidden=4096)

@@ -21,7 +21,7 @@ from foretrain.errors import ForetrainError
 from foretrain.estimates import Quantiles
 from foretrain.facts.devices import device
 from foretrain.learning.regression.table import sample_of, table_of
-from foretrain.learning.regression.techniques.catalogue import techniques
+from foretrain.learning.regression.techniques._base import techniques
 from foretrain.prediction.operators.listing import Flags, Floats
 from validation.report import Case, Metrics, SuiteReport, metrics
 from validation.splitting import by_group, intervals, leave_out, worst

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from foretrain.learning.resources.targets import steady_window
+from foretrain.learning.resources.samples import steady_window
 from foretrain.prediction.resources.bursts import bursts_of, within
 from foretrain.store.exchange.parquet_files import read_parquet
 from foretrain.store.runs import NODE, Resource, Run

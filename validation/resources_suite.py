@@ -15,11 +15,13 @@ import numpy as np
 from foretrain.estimates import Quantiles
 from foretrain.learning.resources.learn import LeftOut, fold_constants, predict_left_out
 from foretrain.learning.resources.options import InspectorOptions, TrainingOptions
-from foretrain.learning.resources.samples import ResourceSample, UnusedRun, resource_samples
-from foretrain.learning.resources.targets import (
+from foretrain.learning.resources.samples import (
     METRICS,
     RESOURCES,
     TARGETS,
+    ResourceSample,
+    UnusedRun,
+    resource_samples,
     sample_interval_seconds,
     steady_window,
     timeline_figures,

@@ -11,9 +11,8 @@ from calibration.scaling import NOISE, Job, Population, learn_population
 
 from foretrain.estimates import Quantiles
 from foretrain.learning.scaling.configurations import Configuration, Timing, columns, reference_batch
-from foretrain.learning.scaling.fitting import Prior, fit, leave_out, step_seconds
+from foretrain.learning.scaling.fitting import Prior, fit, leave_out, step_seconds, wide_prior
 from foretrain.learning.scaling.forms import FORMS, Form, form
-from foretrain.learning.scaling.prior import wide_prior
 from validation.report import Case, Metrics, metrics
 
 HERE = "foretrain, other models of the cluster known"

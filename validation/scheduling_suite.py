@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foretrain.scheduling.bound import lower_bound_usd
-from foretrain.scheduling.generators.families import families
+from foretrain.scheduling.generators import families
 from foretrain.scheduling.policies.catalogue import policies
 from foretrain.scheduling.policies.milp import Milp
 from foretrain.scheduling.problem import Problem
-from foretrain.scheduling.simulation.engine import simulate
+from foretrain.scheduling.simulation import simulate
 from validation.report import Case, Metrics, SuiteReport, Verdicts, metrics, quantile
 from validation.scheduling_optimum import optimal_usd
 from validation.scheduling_tiny import tiny_problems

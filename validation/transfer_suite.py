@@ -1,8 +1,9 @@
 """Steps of other sources (data sets, harnesses, frameworks, clusters), no row of which was in any fit.
 
 The headline of the accuracy page. Every case is one call of `foretrain.predict`; beside it stand a napkin (a
-fixed share of peak) and the roofline. Intervals are those of a spread between sources that was fitted without
-the source judged. Also writes `build/transfer/residuals.csv`, from which the shipped spread is fitted.
+fixed share of peak) and the roofline. Calibrations that have rows of a source are fitted without it where it
+is judged (`calibration.left_out`), so are power in training and the spread between sources. Also writes
+`build/transfer/residuals.csv`, from which the shipped spread is fitted.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
 
+from calibration.left_out import substitutes, without
 from calibration.steps.spread import Residual, leave_source_out, write_residuals
 from calibration.steps.training_power import TimedStep, write_steps
 from calibration.steps.training_power import leave_source_out as leave_power_out
@@ -34,13 +36,6 @@ STEPS = RESIDUALS.with_name("steps.csv")
 SAMPLE, SAMPLES = 24, {"llm_foundry": 36, "lambda": 36, "timm": 48, "published": 57}
 """Cases of a source, evenly over its table; `python -m validation.transfer --sample 0` predicts all."""
 _PROCESSES = 2
-IN_FITS = {
-    "MPT >= 16k": "the rates of its attention kernels (flash1) come from nine of these rows",
-    "neusight": "its single operators are in the fits of products and streaming",
-    "timm training torch 1.12, rtx3090": "in the fit of mixed precision",
-    "timm forward torch 2.4, rtx3090": "in the fit of mixed precision",
-}
-"""Sources, or sets of them, in a shipped fit: reported, but not in the headline."""
 ONE, MANY = "a step on one GPU", "a step on many GPUs"
 _HEADLINES: dict[str, Callable[[Judged], bool]] = {
     ONE: lambda each: each.case.devices == 1 and not each.case.is_forward,
@@ -60,20 +55,20 @@ _NOTES = (
     "Large tables are sampled evenly over their rows, models of timm by a hash of their name. Rows of "
     "Megatron-Bridge that differ in nothing but the release are one case; NVFP4, Nemotron 3 and DeepSeek-V4 "
     "are not asked. Of the ultra-scale playbook, at most 16 nodes with tensor parallelism on a node.",
-    "Two things are fitted to whole steps of these sources, and every source is judged by a fit without it: "
-    "the energy of products in training (ADR 24; three constants) and the host's pace under "
-    "Megatron-DeepSpeed and nanotron. Their forms, and requests that say how a source ran, were found with "
+    "Every source is judged by fits without it. Fitted to whole steps of these sources are the energy of "
+    "products in training (ADR 24; three constants), hosts under Megatron-DeepSpeed and nanotron, "
+    "the kernels of FlashAttention 1 and factors of half precision; to other rows of them what the table of "
+    "left-out sources lists. The forms of models, and requests that say how a source ran, were found with "
     "these rows in view.",
-    *(f"Not in the headline: {name}, {why}." for name, why in IN_FITS.items()),
 )
 
 
 def run(data: Path) -> SuiteReport:
     """Predict all sources; fit the spread without each."""
     with ProcessPoolExecutor(_PROCESSES) as pool:
-        judged = [each for part in pool.map(partial(_judge_source, data=data), SOURCES) for each in part]
-    judged = _without_own_source(judged)
-    timed = [each for each in judged if each.seconds and each.case.seconds and not _in_fit(each)]
+        parts = dict(zip(SOURCES, pool.map(partial(_judge_source, data=data), SOURCES), strict=True))
+    judged = _without_own_source([each for part in parts.values() for each in part.left_out])
+    timed = [each for each in judged if each.seconds and each.case.seconds]
     residuals = [residual_of(each) for each in timed]
     write_residuals(RESIDUALS, residuals)
     spreads = leave_source_out(residuals)
@@ -85,6 +80,7 @@ def run(data: Path) -> SuiteReport:
         _metrics(answered, timed, spreads),
         notes=_NOTES,
         tables=(
+            _left_out(parts),
             _widths(timed, spreads),
             *_splits(timed, spreads),
             _reliability_table(reliability),
@@ -96,15 +92,18 @@ def run(data: Path) -> SuiteReport:
 
 def _without_own_source(judged: Sequence[Judged]) -> list[Judged]:
     """Each case as predicted with an energy of products in training that was fitted without its source."""
-    steps = [timed_step(each) for each in judged if each.seconds and each.case.seconds and not _in_fit(each)]
+    steps = [timed_step(each) for each in judged if each.seconds and each.case.seconds]
     steps = [step for step in steps if step.product_seconds > 0]
     write_steps(STEPS, steps)
-    known = matrix.calibration()
-    powers = leave_power_out(steps, known)
+    powers, known = leave_power_out(steps, matrix.calibration()), {}
+    for source in powers:
+        with without(source):
+            known[source] = matrix.calibration()
     results = []
     for each in judged:
-        if each.seconds and each.case.seconds and each.product_seconds and each.case.source in powers:
-            factor = timed_step(each).predicted(powers[each.case.source], known) / each.seconds.p50
+        source = each.case.source
+        if each.seconds and each.case.seconds and each.product_seconds and source in powers:
+            factor = timed_step(each).predicted(powers[source], known[source]) / each.seconds.p50
             bound = each.seconds
             scaled = Quantiles(factor * bound.p10, factor * bound.p50, factor * bound.p90)
             results.append(replace(each, seconds=scaled))
@@ -123,10 +122,35 @@ def timed_step(each: Judged) -> TimedStep:
     )  # fmt: skip
 
 
-def _judge_source(source: str, data: Path) -> list[Judged]:
-    judged = judge_all(cases_of(source, data, SAMPLES.get(source, SAMPLE)))
+@dataclass(frozen=True)
+class _JudgedSource:
+    """The cases of a source by calibrations without it; and as shipped, where these differ."""
+
+    left_out: Sequence[Judged]
+    shipped: Sequence[Judged]
+
+
+def _judge_source(source: str, data: Path) -> _JudgedSource:
+    cases = cases_of(source, data, SAMPLES.get(source, SAMPLE))
+    judged = judge_all(cases)
+    shipped = judge_all(cases, with_roofline=False, is_left_out=False) if substitutes(source) else []
     sys.stderr.write(f"{source}: {len(judged)} cases\n")
-    return judged
+    return _JudgedSource(judged, shipped)
+
+
+def _left_out(parts: Mapping[str, _JudgedSource]) -> Table:
+    """What was left out of what, and what that did to the error."""
+    rows = []
+    for source, part in parts.items():
+        errors = [f"{_mean_error(judged):.1%}" for judged in (part.shipped, part.left_out) if part.shipped]
+        for file, substitute in substitutes(source).items():
+            rows.append((source, file, substitute.constants, substitute.instead, *errors))
+    headings = ("source", "left out of", "what", "in its place", "error as shipped", "error without")
+    return Table("sources left out of calibrations; power in training as shipped", headings, tuple(rows))
+
+
+def _mean_error(judged: Sequence[Judged]) -> float:
+    return fmean(abs(each.error) for each in judged if each.seconds and each.case.seconds)
 
 
 def residual_of(each: Judged) -> Residual:
@@ -136,15 +160,9 @@ def residual_of(each: Judged) -> Residual:
     return Residual(each.case.source, each.case.name, ratio, each.traits)
 
 
-def _in_fit(each: Judged) -> bool:
-    return each.case.source in IN_FITS or any(name in IN_FITS for name in each.case.sets)
-
-
 def _interval(each: Judged, spreads: dict[str, Spread]) -> Quantiles:
-    """The interval by a spread fitted without the source; for sources in fits that of the prediction."""
+    """The interval by a spread fitted without the source."""
     assert each.seconds is not None and each.traits is not None
-    if each.case.source not in spreads:
-        return each.seconds
     below, above = spreads[each.case.source].logs(each.traits)
     middle = each.seconds.p50
     return Quantiles(middle * math.exp(-below), middle, middle * math.exp(above))
@@ -200,7 +218,7 @@ def _splits(timed: Sequence[Judged], spreads: dict[str, Spread]) -> tuple[Table,
                  *(f"{by_method[m].mean:.1%}" if m in by_method else "" for m in (NAPKIN, ROOFLINE)))
             )  # fmt: skip
         headings = (trait, "cases", "mean", "median", "bias", "in interval", NAPKIN, ROOFLINE)
-        tables.append(Table(f"by {trait}, sources in fits left out", headings, tuple(rows)))
+        tables.append(Table(f"by {trait}", headings, tuple(rows)))
     return tuple(tables)
 
 

@@ -54,12 +54,12 @@ def exponents(waits: Sequence[Waiting]) -> Mapping[str, float]:
     return {name: max(0.0, median(values)) for name, values in each.items()}
 
 
-def corpus(data: Path) -> Mapping[str, tuple[Block, ...]]:
+def corpus(data: Path, with_vtrain: bool = True) -> Mapping[str, tuple[Block, ...]]:
     """All blocks of measurements, by technology."""
     nccl = aiconfigurator.read_collectives(data)
     by_switch = [time for time in nccl if time.topology != HOST_BRIDGE]
     by_bridge = [time for time in nccl if time.topology == HOST_BRIDGE]
-    swept = powers_of_two(vtrain.read_all_reduces(data), _MIB)
+    swept = powers_of_two(vtrain.read_all_reduces(data), _MIB) if with_vtrain else ()
     return {
         NVLINK: blocks([*by_switch, *swept]),
         PCIE: blocks([*by_bridge, *deepbench.read_all_reduces(data)]),
@@ -122,21 +122,37 @@ def calibrate(data: Path) -> Mapping[str, Any]:
     by_kind = corpus(data)
     waiting = sia.read_waiting(data)
     machines = exponents(waiting)
-    parts = {kind: learn(part, kind, machines) for kind, part in by_kind.items()}
-    network = network_like(parts[PCIE].behaviours[PCIE], parts[NVLINK].behaviours[NVLINK])
-    every = merged([*parts.values(), Calibration({NETWORK: network}, {})])
+    every = _learned(by_kind, machines)
     seen = {kind: _spread(part, {block.device_id: every for block in part}) for kind, part in by_kind.items()}
     unseen = _spread(by_kind[NVLINK], left_out(by_kind[NVLINK], NVLINK, machines))
-    bridges = {**machines, "l40s": parts[PCIE].links["pcie4-x16"].contention[HOST_BRIDGE]}
+    bridges = {**machines, "l40s": every.links["pcie4-x16"].contention[HOST_BRIDGE]}
     return {
         "data": _data(by_kind, len(waiting)),
         "host_bridges": bridges,
-        "technologies": {name: asdict(value) for name, value in every.behaviours.items()},
-        "links": {name: asdict(value) for name, value in every.links.items()},
+        **_entries(every),
         "spread": {
             "measured": seen,
             "unmeasured": {NVLINK: unseen, PCIE: unseen_spread(bridges), NETWORK: unseen},
         },
+    }
+
+
+def without_vtrain(data: Path) -> Mapping[str, Any]:
+    """The entries without vTrain: NVLink by aiconfigurator alone, which has the A100 but no V100."""
+    return _entries(_learned(corpus(data, with_vtrain=False), exponents(sia.read_waiting(data))))
+
+
+def _learned(by_kind: Mapping[str, Sequence[Block]], machines: Mapping[str, float]) -> Calibration:
+    """All technologies."""
+    parts = {kind: learn(part, kind, machines) for kind, part in by_kind.items()}
+    network = network_like(parts[PCIE].behaviours[PCIE], parts[NVLINK].behaviours[NVLINK])
+    return merged([*parts.values(), Calibration({NETWORK: network}, {})])
+
+
+def _entries(learned: Calibration) -> dict[str, Any]:
+    return {
+        "technologies": {name: asdict(value) for name, value in learned.behaviours.items()},
+        "links": {name: asdict(value) for name, value in learned.links.items()},
     }
 
 

@@ -207,7 +207,7 @@ class SquadBert(ModelSource):
     def example(self, options: BuildOptions) -> Example:
         import torch
 
-        from foretrain.workloads.zoo.encoders import bert
+        from foretrain.workloads.zoo.transformers import bert
 
         sizes = Sizes(options.batch or 1, options.seq_len or _BERT_TOKENS, attention=options.attention)
         with torch.device("meta"):

@@ -51,7 +51,7 @@ def _traced(model: Transformer, batch: int) -> Graph:
 
     from foretrain.workloads.tracing.step import trace
 
-    build = getattr(importlib.import_module("foretrain.workloads.zoo.decoders"), model.builder)
+    build = getattr(importlib.import_module("foretrain.workloads.zoo.transformers"), model.builder)
     attention = model.options.attention
     with torch.device("meta"):
         example = build(Sizes(batch, model.seq_len, attention=attention), **model.config)  # type: ignore[arg-type]

@@ -36,6 +36,7 @@ from calibration.datasets.measurements import Measurements
 from calibration.files import HeldOut, data_used
 from calibration.kernels.harness import observed
 from calibration.least_squares import minimise
+from foretrain.facts.calibrations import calibration_content
 from foretrain.facts.devices import Device, device
 from foretrain.prediction.operators import streaming
 from foretrain.prediction.operators.bandwidth import DeviceShare, nearest_share
@@ -56,6 +57,8 @@ DEPTHWISE_SHARE = 0.15
 """Assumed for half precision, of which whole steps correct it: no public measurement was found."""
 _LONG_DEPTHWISE = 100e-6
 """Seconds from which depthwise convolutions show the rate of their kernel."""
+UNMEASURED_DEPTHWISE_RATE = DEPTHWISE_SHARE * 2 * 128
+"""FLOP a cycle and SM without KernelBench: the share assumed for half precision, of 128 lanes."""
 _LIKELY_DEPTHWISE = 8.0
 """FLOP a cycle and SM of depthwise kernels while fitting dense ones, which have none."""
 _HOST_SHOWS = frozenset({"neusight", amd_kernels.MIOPEN})
@@ -343,6 +346,12 @@ def older_shares(data: Path, learned: ConvolutionFit) -> dict[str, float]:
             slow = [slowness(name, share) for share in tried.tolist()]
             shares[name] = float(np.interp(usual, slow, tried))
     return shares
+
+
+def without_kernelbench() -> Mapping[str, Any]:
+    """The entries without KernelBench, the one source of depthwise convolutions on NVIDIA's GPUs."""
+    known = calibration_content(FILE)["constants"]
+    return {"constants": {**known, "depthwise_flop_per_cycle": UNMEASURED_DEPTHWISE_RATE}}
 
 
 def _keep(part: Sample, chosen: np.ndarray[Any, Any]) -> Sample:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -24,6 +23,7 @@ from calibration.kernels.products_fit import (
     samples,
     thinned,
 )
+from foretrain.facts.calibrations import calibration_content
 from foretrain.facts.devices import Device
 from foretrain.prediction.operators import streaming
 from foretrain.prediction.operators.corrections import FILE as TREES_FILE
@@ -230,22 +230,42 @@ def calibrate(data: Path) -> Mapping[str, Any]:
         "tf32": tf32.calibrate(data, learned["tensor"].unit),
         "training": _training(),
         "casts_in_fp8_times": {name: asdict(cast) for name, cast in learned["fp8"].casts.items()},
-        "units": {
-            name: {
-                "vendors": {
-                    vendor: {"constants": asdict(each.constants), "power_limit": asdict(each.limit)}
-                    for vendor, each in fitted.unit.vendors.items()
-                },
-                "shares": dict(fitted.unit.shares),
-            }
-            for name, fitted in learned.items()
+        "corrected": list(CORRECTED),
+        "units": {name: _unit(fitted) for name, fitted in learned.items()},
+    }
+
+
+def without_kernelbench() -> Mapping[str, Any]:
+    """The entries without KernelBench, the one source of TF32 kernels: fed as well as half precision's."""
+    return {"tf32": {"flop_per_cycle": tf32.NO_LIMIT}}
+
+
+def without_neusight(data: Path) -> Mapping[str, Any]:
+    """The entries without NeuSight: DeepBench, of which else only shares are used, has FP32 products, too.
+
+    They are too few for corrections.
+    """
+    known = corpus(data)
+    parts = known.extra["lanes"]
+    own = [part for part in parts if part.device.vendor == "nvidia"]
+    learned = fit("lanes", own, known.start_cycles, [part for part in parts if part not in own])
+    corrected = [name for name in CORRECTED if name != "lanes"]
+    return {"corrected": corrected, "units": {**calibration_content(FILE)["units"], "lanes": _unit(learned)}}
+
+
+def _unit(fitted: ProductFit) -> dict[str, Any]:
+    return {
+        "vendors": {
+            vendor: {"constants": asdict(each.constants), "power_limit": asdict(each.limit)}
+            for vendor, each in fitted.unit.vendors.items()
         },
+        "shares": dict(fitted.unit.shares),
     }
 
 
 def _training() -> dict[str, Any]:
     """The energy of a FLOP in training, as shipped: `calibration.steps.training_power` fits it to steps."""
-    shipped: dict[str, Any] = json.loads((folder() / FILE).read_text(encoding="utf-8"))["training"]
+    shipped: dict[str, Any] = calibration_content(FILE)["training"]
     return shipped
 
 

@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from calibration.datasets import aiconfigurator, cudnn_frontend, kernelbench_layers, neusight
 from calibration.datasets.measurements import Measurements
 from calibration.files import data_used, spread
-from calibration.kernels.convolution import depthwise_rate
+from calibration.kernels.convolution import UNMEASURED_DEPTHWISE_RATE, depthwise_rate
 from calibration.kernels.harness import floors, observed
 from calibration.least_squares import minimise
+from foretrain.facts.calibrations import calibration_content, calibrations_instead
 from foretrain.facts.devices import Device, device
 from foretrain.prediction.operators.bandwidth import DeviceShare, nearest_share, published
 from foretrain.prediction.operators.listing import Floats
@@ -110,9 +111,8 @@ def samples(measurements: Measurements) -> tuple[Sample, ...]:
 
 def fit(parts: Sequence[Sample], start_cycles: float, correct: bool = True) -> StreamFit:
     """Everything from the samples of the devices given."""
-    bare = (1.0,) * len(PATTERNS), (0.0,) * len(PATTERNS), (0.0,) * len(PATTERNS)
-    nothing = StreamConstants(start_cycles, *bare, 1.0, 1.0, 2.0)
-    fitted = _fit_shares(parts, StreamFit(nothing, {}, (0.5,) * len(_HARNESSES), {}, {}))
+    start = StreamFit(_without_rows(start_cycles), {}, (0.5,) * len(_HARNESSES), {}, {})
+    fitted = _fit_shares(parts, start)
     fitted = _fit_rows(parts, fitted)
     if not correct:
         return fitted
@@ -161,6 +161,30 @@ def window_elements(data: Path) -> float:
     an addition for an element.
     """
     return depthwise_rate(kernelbench_layers.read_convolutions(data)) / 2
+
+
+def without_kernelbench() -> Mapping[str, Any]:
+    """The entries without KernelBench: windows are read at the rate assumed of depthwise kernels."""
+    known = calibration_content(FILE)["constants"]
+    return {"constants": {**known, "window_elements": UNMEASURED_DEPTHWISE_RATE / 2}}
+
+
+def without_neusight(data: Path) -> Mapping[str, Any]:
+    """The entries without NeuSight: kernels move bytes at published bandwidths, and rows cost nothing.
+
+    Nothing else that was measured has elementwise kernels and softmax by shape.
+    """
+    none: dict[str, Any] = {"delivered_share": {}, "corrections": {}}
+    with calibrations_instead({FILE: none}):
+        known = calibration().constants
+        constants = fit_columns(data, _without_rows(known.start_cycles))
+    return {**none, "constants": asdict(replace(constants, window_elements=known.window_elements))}
+
+
+def _without_rows(start_cycles: float) -> StreamConstants:
+    """Constants of kernels that only move bytes."""
+    bare = (1.0,) * len(PATTERNS), (0.0,) * len(PATTERNS), (0.0,) * len(PATTERNS)
+    return StreamConstants(start_cycles, *bare, 1.0, 1.0, 2.0)
 
 
 def _sigmoid(x: Floats) -> Floats:

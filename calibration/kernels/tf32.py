@@ -24,6 +24,8 @@ from foretrain.prediction.operators.matrix import Unit
 from foretrain.prediction.operators.products import tf32_reach
 
 _TRIED = np.exp(np.linspace(np.log(256.0), np.log(8192.0), 61))
+NO_LIMIT = 1e9
+"""FLOP a cycle of kernels that feed tensor cores as fast as those of half precision."""
 _WORDS = ("standard_2D", "standard_1D", "transposed_2D__", "pointwise")
 _WITHOUT_KERNELS = frozenset({"b200"})
 

@@ -1,9 +1,10 @@
 """How errors transfer within a source: variances of `cost_models.error_model`, fitted to public measurements.
 
-A source (one harness, its framework, hosts and cluster) stands for a user. The errors of a source are normal
-with the covariance of the model, sources are independent, and the variances are those of the largest marginal
-likelihood, with a weak pull of every variance to the same small one where the sources are silent. A source
-counts as `_MOST_ROWS` rows at most, so that no large table decides alone.
+A source (one harness, its framework, hosts and cluster) stands for a user. The errors of a source have the
+covariance of the model times a scale of the source (Student's t, as in the model), sources are independent,
+and the variances are those of the largest marginal likelihood, with a pull of every variance to the same
+small one where the sources say little. A source counts as `_MOST_ROWS` rows at most, so that no large table
+decides alone.
 
     python -m calibration.steps.error_transfer build/own_timings/rows.csv    writes calibrations/transfer.json
 
@@ -24,6 +25,7 @@ from calibration import files
 from calibration.steps.timed_rows import TimedRow, read_rows
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.cost_models.error_model import (
+    FREEDOM,
     TERMS,
     StepError,
     Variances,
@@ -36,7 +38,7 @@ _WILD = 1.0
 """Errors beyond e to this power are cut to it: the posterior has heavier tails than the fit."""
 _MOST_ROWS = 60.0
 _FEWEST_ROWS = 3
-_PULL, _TYPICAL = 0.02, math.log(0.02)
+_PULL, _TYPICAL = 0.5, math.log(0.02)
 _BOUNDS = (math.log(1e-5), math.log(0.5))
 _START = math.log(0.01)
 
@@ -57,8 +59,10 @@ def fit_variances(sources: Sequence[Sequence[StepError]], start: Variances | Non
             covariance = np.tensordot(variances, terms, 1)
             inverse = np.linalg.inv(covariance)
             solved = inverse @ ratios
-            total += weight * 0.5 * float(ratios @ solved + np.linalg.slogdet(covariance)[1])
-            change = inverse - np.outer(solved, solved)
+            quadratic, freedom = float(ratios @ solved), FREEDOM + len(ratios)
+            size = freedom * math.log1p(quadratic / FREEDOM) + float(np.linalg.slogdet(covariance)[1])
+            total += weight * 0.5 * size
+            change = inverse - freedom / (FREEDOM + quadratic) * np.outer(solved, solved)
             slope = slope + weight * 0.5 * variances * (terms * change).sum(axis=(1, 2))
         return total, slope
 

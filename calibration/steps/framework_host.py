@@ -6,7 +6,7 @@ Megatron-DeepSpeed and nanotron wrap every layer in modules with hooks, autograd
 process groups and random states; small micro-batches under tensor parallelism show nothing else. A pass
 counts where the device is busy for less than `_MOST_BUSY` of it. Hosts differ by a factor of two. A GPU gets
 the geometric mean of the hosts it was timed in (boards of one kind share a platform: the GH200's is always
-Grace), others that of all hosts. `without` has what each source would get from the other sources.
+Grace), others that of all hosts.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Paced:
 
 def calibrate(data: Path, graphs: Path) -> Mapping[str, Any]:
     """The factor of every host, and their geometric mean."""
-    paced = [*_sailor(data, graphs), *_vtrain(data, graphs), *_ultrascale(data, graphs)]
+    paced = _paced(data, graphs)
     sources = sorted({each.source for each in paced})
     return {
         "data": [
@@ -66,8 +66,16 @@ def calibrate(data: Path, graphs: Path) -> Mapping[str, Any]:
         ],
         **_fitted(paced),
         "hosts": _factors(paced),
-        "without": {source: _fitted([each for each in paced if each.source != source]) for source in sources},
     }
+
+
+def without(source: str, data: Path, graphs: Path) -> Mapping[str, Any]:
+    """The entries without a source."""
+    return _fitted([each for each in _paced(data, graphs) if each.source != source])
+
+
+def _paced(data: Path, graphs: Path) -> list[Paced]:
+    return [*_sailor(data, graphs), *_vtrain(data, graphs), *_ultrascale(data, graphs)]
 
 
 def _fitted(paced: Sequence[Paced]) -> dict[str, Any]:

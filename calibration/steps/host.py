@@ -71,6 +71,13 @@ def calibrate(data: Path, graphs: Path) -> Mapping[str, Any]:
     return fit([*_torchvision(data), *_kernelbench(data)])
 
 
+def without_kernelbench(data: Path) -> Mapping[str, Any]:
+    """The entries without KernelBench: older machines alone, and compiled steps as the search starts with."""
+    known = [f"{name}_seconds" for name in (*_START, "optimizer") if name != "parameter"]
+    fitted = fit([*_torchvision(data)])
+    return {name: fitted[name] for name in (*known, "p10", "p90")}
+
+
 def fit(timed: Sequence[Launches]) -> Mapping[str, Any]:
     """The constants of the host from timed steps."""
     machines = sorted({row.host for row in timed})
@@ -85,7 +92,7 @@ def fit(timed: Sequence[Launches]) -> Mapping[str, Any]:
     best = minimise(lambda x: np.append(errors(x), _pull(x, machines)), start, scale=0.1)
     speeds = np.exp(_speeds(best, machines))
     newest = [speed for name, speed in zip(machines, speeds, strict=True) if name.startswith(_NEWEST)]
-    typical = float(np.exp(np.mean(np.log(newest))))
+    typical = float(np.exp(np.mean(np.log(newest or speeds))))
     cost = {f"{name}_seconds": float(np.exp(x)) * typical for name, x in zip(_START, best, strict=False)}
     cost.pop("parameter_seconds")
     p10, p90 = np.quantile(speeds / typical, [0.1, 0.9])

@@ -174,6 +174,11 @@ def priced(data: Path, graphs: Path) -> ClassTimes:
     return class_times(steps(data), graphs, (FITTED,), joules_per_flop())
 
 
+def without_timm() -> Mapping[str, Any]:
+    """The entries without timm, the one source of steps by class: every kernel as it was measured alone."""
+    return {"factors": {}, "products": 1.0, "classes": [], "devices": [], "trees": None}
+
+
 def calibrate(data: Path, graphs: Path) -> Mapping[str, Any]:
     """Fit, and keep the trees; the content of the calibration file."""
     times = priced(data, graphs)

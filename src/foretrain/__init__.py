@@ -66,13 +66,12 @@ if TYPE_CHECKING:
         UnknownName,
     )
     from foretrain.estimates import Estimate, Part, Quantiles
-    from foretrain.facts.clusters import Cluster
     from foretrain.facts.devices import Device, device, devices
     from foretrain.facts.explanation import Explanation, explain
-    from foretrain.facts.hardware import Hardware
+    from foretrain.facts.hardware import Cluster, Hardware
     from foretrain.facts.offers import Offer, OfferQuery
     from foretrain.facts.offers import search as search_offers
-    from foretrain.jobs.epoch import Epoch
+    from foretrain.jobs.epochs import Epoch
     from foretrain.jobs.job import Job
     from foretrain.jobs.predict import JobPrediction
     from foretrain.learning.regression.cost_model import price_jobs
@@ -80,14 +79,13 @@ if TYPE_CHECKING:
     from foretrain.learning.regression.model import LearnedModel
     from foretrain.learning.regression.model import load as load_model
     from foretrain.learning.scaling.answer import ScalingAnswer
-    from foretrain.measuring.watching.step_hook import step, timed_input
+    from foretrain.measuring.watching.step_files import step, timed_input
     from foretrain.planning.frontier import Frontier, Plan
     from foretrain.planning.guide.guide import Guide
     from foretrain.planning.rent_or_buy import RentOrBuy
     from foretrain.planning.speedup import TimeAndCost, speedup_per_fold_of_cost
     from foretrain.prediction.answer import Prediction
-    from foretrain.scheduling.accounting import Outcome
-    from foretrain.scheduling.comparison import Comparison
+    from foretrain.scheduling.accounting import Comparison, Outcome
     from foretrain.scheduling.forecast import Schedule
     from foretrain.serving.python import (
         converge,
@@ -115,7 +113,7 @@ if TYPE_CHECKING:
         SimulateRequest,
         TraceRequest,
     )
-    from foretrain.workloads.trace import Trace
+    from foretrain.workloads.summary import Trace
     from foretrain.workloads.workload import Workload
 
 __version__ = "0.1.0"
@@ -196,8 +194,8 @@ _HOMES = {
     "plan": "foretrain.serving.python.plan",
     "trace": "foretrain.serving.python.trace",
     "guide": "foretrain.serving.python.guide",
-    "step": "foretrain.measuring.watching.step_hook.step",
-    "timed_input": "foretrain.measuring.watching.step_hook.timed_input",
+    "step": "foretrain.measuring.watching.step_files.step",
+    "timed_input": "foretrain.measuring.watching.step_files.timed_input",
     "converge": "foretrain.serving.python.converge",
     "learn": "foretrain.serving.python.learn",
     "LearnAnswer": "foretrain.learning.regression.learn.LearnAnswer",
@@ -214,7 +212,7 @@ _HOMES = {
     "ScheduleRequest": "foretrain.serving.requests.ScheduleRequest",
     "RunRequest": "foretrain.serving.requests.RunRequest",
     "Outcome": "foretrain.scheduling.accounting.Outcome",
-    "Comparison": "foretrain.scheduling.comparison.Comparison",
+    "Comparison": "foretrain.scheduling.accounting.Comparison",
     "Schedule": "foretrain.scheduling.forecast.Schedule",
     "RealRun": "foretrain.backends.answer.RealRun",
     "PredictRequest": "foretrain.serving.requests.PredictRequest",
@@ -228,7 +226,7 @@ _HOMES = {
     "Prediction": "foretrain.prediction.answer.Prediction",
     "Frontier": "foretrain.planning.frontier.Frontier",
     "Plan": "foretrain.planning.frontier.Plan",
-    "Trace": "foretrain.workloads.trace.Trace",
+    "Trace": "foretrain.workloads.summary.Trace",
     "Guide": "foretrain.planning.guide.guide.Guide",
     "Convergence": "foretrain.convergence.forecast.Convergence",
     "ScalingAnswer": "foretrain.learning.scaling.answer.ScalingAnswer",
@@ -236,9 +234,9 @@ _HOMES = {
     "Answer": "foretrain.answers.Answer",
     "Infeasible": "foretrain.answers.Infeasible",
     "Job": "foretrain.jobs.job.Job",
-    "Epoch": "foretrain.jobs.epoch.Epoch",
+    "Epoch": "foretrain.jobs.epochs.Epoch",
     "Workload": "foretrain.workloads.workload.Workload",
-    "Cluster": "foretrain.facts.clusters.Cluster",
+    "Cluster": "foretrain.facts.hardware.Cluster",
     "Hardware": "foretrain.facts.hardware.Hardware",
     "Estimate": "foretrain.estimates.Estimate",
     "Part": "foretrain.estimates.Part",

@@ -1,6 +1,6 @@
-"""What every answer of the public verbs offers: plain data for scripts, text, a table for notebooks.
+"""What every answer of the public verbs offers: plain data for scripts, text, HTML for notebooks.
 
-The texts are those of the command line, which lies above: it registers them with `write_answers_with`.
+Text and HTML are those of the views, which lie above: `render_answers_with` registers them.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from typing import Any, final
 
 from foretrain.encoding import encode, to_json
 
-_writers: list[Callable[[Answer], str | None]] = []
+Renderer = Callable[["Answer"], str | None]
+_renderers: dict[str, Renderer] = {}
 
 
-def write_answers_with(writer: Callable[[Answer], str | None]) -> None:
-    """Let `str(answer)` be what `writer` returns; None where it has no text for an answer."""
-    _writers[:] = [writer]
+def render_answers_with(text: Renderer, html: Renderer) -> None:
+    """Let `str(answer)` be what `text` returns and notebooks show `html`; None where there is no view."""
+    _renderers.update(text=text, html=html)
 
 
 class Answer(ABC):
@@ -35,11 +36,12 @@ class Answer(ABC):
 
     def __str__(self) -> str:
         """What the command line prints, without colours; without a command line, the main figures."""
-        for writer in _writers:
-            text = writer(self)
-            if text is not None:
-                return text
-        return "\n".join(f"{name}: {value}" for name, value in self.summary())
+        text = self._rendered("text")
+        return "\n".join(f"{name}: {value}" for name, value in self.summary()) if text is None else text
+
+    def _rendered(self, form: str) -> str | None:
+        render = _renderers.get(form)
+        return None if render is None else render(self)
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
@@ -56,7 +58,10 @@ class Answer(ABC):
 
     @final
     def _repr_html_(self) -> str:
-        """The summary as an HTML table, as notebooks show it."""
+        """What notebooks show: the page of the answer; without a view, the main figures as a table."""
+        page = self._rendered("html")
+        if page is not None:
+            return page
         rows = "".join(
             f'<tr><th style="text-align:left">{escape(name)}</th>'
             f'<td style="text-align:left">{escape(value)}</td></tr>'

@@ -10,7 +10,7 @@ from tests.support.real_schedules import real_backend
 
 from foretrain.backends.backend import RealBackend
 from foretrain.scheduling.problem import Problem
-from foretrain.scheduling.simulation.engine import Simulation
+from foretrain.scheduling.simulation import Simulation
 from foretrain.testing import BackendSuite
 
 

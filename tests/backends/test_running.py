@@ -13,7 +13,7 @@ from foretrain.backends.executors.catalogue import connect, executors
 from foretrain.backends.run import run_schedule
 from foretrain.errors import InvalidRequest, UnknownName
 from foretrain.scheduling.accounting import JobStatus
-from foretrain.scheduling.policies.fifo import Fifo
+from foretrain.scheduling.policies.rules import Fifo
 from foretrain.scheduling.problem import Problem
 
 ENDING = Command("{python} -I -S -c 'print(1)'")

@@ -8,9 +8,7 @@ from calibration.annealing import FILE, multi_power_loss, prior
 
 from foretrain.convergence.curves import Curve, Direction, curve_of, without_spikes
 from foretrain.convergence.families import Family, Span, families
-from foretrain.convergence.families.optimus import Optimus
-from foretrain.convergence.families.plateau import Plateau
-from foretrain.convergence.families.power_law import PowerLaw
+from foretrain.convergence.families.laws import Optimus, Plateau, PowerLaw
 from foretrain.convergence.fitting import condensed, fit
 from foretrain.convergence.rolling import ensemble, quantiles_of
 from foretrain.convergence.schedules import Cosine, Linear

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretrain.errors import InvalidRequest
-from foretrain.facts.billing import UNKNOWN_TERMS, BillingTerms, billed_seconds, billed_usd
-from foretrain.facts.providers import providers
+from foretrain.facts.providers import UNKNOWN_TERMS, BillingTerms, billed_seconds, billed_usd, providers
 from foretrain.facts.sheets import Kind
 from foretrain.units import HOUR
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from foretrain.errors import InvalidData, InvalidRequest, MissingData
-from foretrain.facts.clusters import Cluster, cluster, with_power_limit
-from foretrain.facts.hardware import hardware
+from foretrain.facts.hardware import Cluster, cluster, hardware, with_power_limit
 
 
 def written(folder: Path, text: str) -> str:

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretrain.errors import InvalidRequest, UnknownName
-from foretrain.facts.energy import cloud_regions, co2_kg, energy_kwh, grid_intensity, grids, pue, pues
 from foretrain.facts.providers import providers
+from foretrain.facts.running import cloud_regions, co2_kg, energy_kwh, grid_intensity, grids, pue, pues
 from foretrain.facts.sheets import data_root, read_toml
 
 SOURCES = set(read_toml(data_root() / "sources.toml"))

@@ -1,28 +1,47 @@
-"""Record the golden numbers anew: `python -m tests.golden.record [NAME...]`.
+"""Record the golden numbers anew: `python -m tests.golden.record [--json FOLDER] [NAME...]`.
 
 Without names, all requests. What changes is printed; nothing is printed for what stays within 1e-12.
 Recorded numbers change only in a commit that names the defect it fixes (see README.md).
+With `--json` nothing is recorded: what each request prints is written into the folder, to compare bytes.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
-import sys
 import tempfile
 import time
 import warnings
+from pathlib import Path
 
-from tests.golden.recording import Answer, answer, differences, read_golden, report, requests, write_golden
+from tests.golden.recording import (
+    Answer,
+    Request,
+    answer,
+    differences,
+    printed_json,
+    read_golden,
+    report,
+    requests,
+    write_golden,
+)
 
 SHOWN = 8
 
 
-def record(names: tuple[str, ...]) -> int:
+def write_json(folder: Path, names: list[str]) -> int:
+    """Write what the named requests, or all, print into a folder; the number of files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    chosen = [request for request in _listed(names) if not names or request.name in names]
+    for request in chosen:
+        exit_code, text = printed_json(request)
+        (folder / f"{request.name}.json").write_text(text or f"exit code {exit_code}\n", "utf-8")
+    return len(chosen)
+
+
+def record(names: list[str]) -> int:
     """Record the named requests, or all, and print what changed; the number of changed requests."""
-    listed = requests()
-    unknown = sorted(set(names) - {request.name for request in listed})
-    if unknown:
-        raise SystemExit(f"requests.yaml has no {', '.join(unknown)}")
+    listed = _listed(names)
     changed = 0
     for group in dict.fromkeys(request.group for request in listed):
         golden = read_golden(group)
@@ -40,6 +59,14 @@ def record(names: tuple[str, ...]) -> int:
     return changed
 
 
+def _listed(names: list[str]) -> tuple[Request, ...]:
+    listed = requests()
+    unknown = sorted(set(names) - {request.name for request in listed})
+    if unknown:
+        raise SystemExit(f"requests.yaml has no {', '.join(unknown)}")
+    return listed
+
+
 def _report(name: str, golden: Answer | None, now: Answer, seconds: float) -> bool:
     keys = len(now.numbers) + len(now.advice)
     summary = f"{name}: exit {now.exit_code}, {keys} keys, {seconds:.1f} s"
@@ -55,6 +82,13 @@ def _report(name: str, golden: Answer | None, now: Answer, seconds: float) -> bo
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
+    parser = argparse.ArgumentParser(prog="python -m tests.golden.record", description=__doc__)
+    parser.add_argument("--json", type=Path, metavar="FOLDER", help="write what is printed, record nothing")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="requests; all if none is named")
+    given = parser.parse_args()
     with tempfile.TemporaryDirectory() as home:
         os.environ["FORETRAIN_HOME"] = home
-        print(f"{record(tuple(sys.argv[1:]))} changed")  # noqa: T201 - a command prints
+        if given.json:
+            print(f"{write_json(given.json, given.names)} files")  # noqa: T201 - a command prints
+        else:
+            print(f"{record(given.names)} changed")  # noqa: T201 - a command prints

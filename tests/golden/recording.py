@@ -12,7 +12,6 @@ import contextlib
 import io
 import json
 import math
-import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,12 +36,12 @@ Numbers = dict[str, Value]
 
 ENUMERATIONS = frozenset(
     "algorithm attention axes best_value cheapest device direction family fastest form generation hardware "
-    "instance kind knowledge layout machine metric optimizer paced_by placement precision provider region "
+    "instance kind knowledge layout machine metric optimizer placement precision provider region "
     "strategy tier unit vendor verb".split()
 )
 """The keys whose texts are recorded. All other texts are prose or names, and may be reworded."""
 
-UNORDERED_LISTS = frozenset("exchanges excluded hidden_parts left_out parts uncertainty".split())
+UNORDERED_LISTS = frozenset("exchanges excluded hidden_parts parts uncertainty".split())
 """Lists of named parts: each column is sorted in descending order."""
 
 UNNAMED_MAPPINGS = frozenset("bytes_by_kind neighbours network parameters weights".split())
@@ -54,13 +53,13 @@ ECHOED = frozenset({"log"})
 ADVICE = (
     "bottleneck.advice",
     "memory.advice",
-    "spread.families",
-    "spread.fitting",
-    "spread.runners_up",
-    "spread.scaling",
-    "spread.searched",
+    "parallelism.families",
+    "parallelism.fitting",
+    "parallelism.runners_up",
+    "parallelism.scaling",
+    "parallelism.searched",
 )
-"""What other configurations would do. It is recorded in a section of its own."""
+"""What other configurations would do. It is recorded and reported in a section of its own."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +83,12 @@ class Answer:
     exit_code: int
     numbers: Numbers = field(default_factory=dict)
     advice: Numbers = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, exit_code: int, numbers: Numbers) -> Answer:
+        """All numbers of a request, the advice apart."""
+        advice = {key: value for key, value in numbers.items() if key.startswith(ADVICE)}
+        return cls(exit_code, {key: numbers[key] for key in numbers if key not in advice}, advice)
 
     def sections(self) -> dict[str, Numbers]:
         """The numbers by section."""
@@ -121,7 +126,13 @@ def requests() -> tuple[Request, ...]:
 
 
 def answer(request: Request) -> Answer:
-    """Run a request in this process, in the folder of its input files."""
+    """Run a request in this process and reduce its answer to numbers."""
+    exit_code, text = printed_json(request)
+    return Answer.of(exit_code, flatten(json.loads(text)) if text else {})
+
+
+def printed_json(request: Request) -> tuple[int, str]:
+    """The exit code of a request, and what it prints in the folder of its input files."""
     printed, complaint = io.StringIO(), io.StringIO()
     exit_code: object = 0
     with (
@@ -135,13 +146,9 @@ def answer(request: Request) -> Answer:
             exit_code = leaving.code
     assert isinstance(exit_code, int), f"{request.name}: exit code {exit_code!r}"
     text = printed.getvalue()
-    if exit_code and not text:
-        return Answer(exit_code)
-    if not text:
+    if not exit_code and not text:
         raise AssertionError(f"{request.name} printed nothing: {complaint.getvalue()}")
-    numbers = flatten(json.loads(text))
-    advice = {key: value for key, value in numbers.items() if key.startswith(ADVICE)}
-    return Answer(exit_code, {key: numbers[key] for key in numbers if key not in advice}, advice)
+    return exit_code, text
 
 
 def flatten(answer: object) -> Numbers:
@@ -205,11 +212,6 @@ def _descending(value: Scalar) -> tuple[int, float, str]:
     if value is None:
         return 2, 0.0, ""
     return (1, 0.0, value) if isinstance(value, str) else (0, -float(value), "")
-
-
-def tolerance() -> float:
-    """The relative tolerance: what FORETRAIN_GOLDEN_TOLERANCE holds, or 1e-6."""
-    return float(os.environ.get("FORETRAIN_GOLDEN_TOLERANCE", RELATIVE_TOLERANCE))
 
 
 def differences(golden: Answer, now: Answer, relative_tolerance: float) -> list[Difference]:
@@ -280,7 +282,7 @@ def read_golden(group: str) -> dict[str, Answer]:
         return {}
     entries: dict[str, dict[str, Any]] = json.loads(file.read_text("utf-8"))
     return {
-        name: Answer(entry["exit"], entry.get("numbers", {}), entry.get("advice", {}))
+        name: Answer.of(entry["exit"], entry.get("numbers", {}) | entry.get("advice", {}))
         for name, entry in entries.items()
     }
 

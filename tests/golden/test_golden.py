@@ -16,7 +16,6 @@ from tests.golden.recording import (
     read_golden,
     report,
     requests,
-    tolerance,
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
@@ -36,14 +35,14 @@ def own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("request_", requests(), ids=lambda request: request.name)
-def test_numbers_are_as_recorded(request_: Request) -> None:
+def test_numbers_are_as_recorded(request_: Request, golden_tolerance: float) -> None:
     golden = recorded(request_.group).get(request_.name)
     assert golden is not None, f"not recorded: python -m tests.golden.record {request_.name}"
-    _compare(request_, golden, answer(request_))
+    _compare(request_, golden, answer(request_), golden_tolerance)
 
 
-def _compare(request: Request, golden: Answer, now: Answer) -> None:
-    found = differences(golden, now, tolerance())
+def _compare(request: Request, golden: Answer, now: Answer, tolerance: float) -> None:
+    found = differences(golden, now, tolerance)
     if found:
         pytest.fail("\n".join([f"foretrain {request.command}", *report(found, SHOWN)]), pytrace=False)
 

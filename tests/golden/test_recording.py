@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Iterator
 
 import pytest
-from tests.golden.recording import Answer, differences, flatten, report
+from tests.golden.recording import (
+    ADVICE,
+    ECHOED,
+    ENUMERATIONS,
+    UNNAMED_MAPPINGS,
+    UNORDERED_LISTS,
+    Answer,
+    Value,
+    differences,
+    flatten,
+    printed_json,
+    read_golden,
+    report,
+    requests,
+)
 
 PARTS = [{"name": "a", "seconds": 1}, {"name": "b", "seconds": 2}]
 STEP = {"step": {"seconds": {"p50": 0.5}, "parts": PARTS}}
@@ -70,3 +86,27 @@ def test_advice_is_reported_apart() -> None:
     golden, now = Answer(0, {"a": 1.0}, {"gain": 1.0}), Answer(0, {"a": 1.1}, {"gain": 3.0})
     lines = report(differences(golden, now, 1e-6), 5)
     assert [lines[0], lines[2]] == ["numbers: 1 difference", "advice: 1 difference"]
+
+
+def recorded_values() -> Iterator[tuple[str, Value]]:
+    for group in {request.group for request in requests()}:
+        for golden in read_golden(group).values():
+            yield from (golden.numbers | golden.advice).items()
+
+
+def test_every_listed_key_is_in_an_answer() -> None:
+    paths = dict(recorded_values())
+    names = {name for path in paths for name in path.split(".")}
+    texts = {path.split(".")[-1].rstrip("[]") for path, value in recorded_values() if "str" in _types(value)}
+    assert texts >= ENUMERATIONS
+    assert names >= {f"{name}[]" for name in UNORDERED_LISTS | UNNAMED_MAPPINGS}
+    assert [part for part in ADVICE if not any(path.startswith(part) for path in paths)] == []
+
+
+def test_every_echoed_key_is_in_an_answer() -> None:
+    converge = next(request for request in requests() if request.command.startswith("converge "))
+    assert json.loads(printed_json(converge)[1]).keys() >= ECHOED
+
+
+def _types(value: Value) -> set[str]:
+    return {type(each).__name__ for each in (value if isinstance(value, list) else [value])}

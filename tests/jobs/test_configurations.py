@@ -14,7 +14,7 @@ from tests.support.smaller_devices import with_memory
 
 from foretrain.answers import Infeasible
 from foretrain.facts.hardware import Hardware, hardware
-from foretrain.jobs.batch_limits import BatchLimits
+from foretrain.jobs.batch_limits import BatchLimits, capacity_bytes
 from foretrain.jobs.configurations import (
     Candidate,
     ConfigurationSpace,
@@ -26,7 +26,6 @@ from foretrain.jobs.configurations import (
     configure,
     verify,
 )
-from foretrain.jobs.device_memory import capacity_bytes
 from foretrain.jobs.job import job
 from foretrain.jobs.length import LengthRequest, length_of
 from foretrain.prediction.cost_models.step_models import OperatorCostModel

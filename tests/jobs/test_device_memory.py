@@ -9,7 +9,7 @@ from tests.support.planned import workload
 from tests.support.shared_home import own_home
 
 from foretrain.facts.devices import device
-from foretrain.jobs.device_memory import DeviceMemory, capacity_bytes
+from foretrain.jobs.batch_limits import DeviceMemory, capacity_bytes
 from foretrain.prediction.memory.estimate import MemoryEstimate, estimate_memory
 from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.workloads.workload import graph_at

@@ -7,8 +7,8 @@ import pytest
 
 from foretrain.errors import InvalidRequest, UnknownName
 from foretrain.estimates import Part, Quantiles
-from foretrain.facts.billing import BillingTerms
 from foretrain.facts.hardware import hardware
+from foretrain.facts.providers import BillingTerms
 from foretrain.facts.running import CHECKPOINT_FIXED, POWER, default
 from foretrain.facts.sheets import Kind
 from foretrain.jobs.bill import Price, price_of

@@ -10,7 +10,7 @@ from foretrain.convergence import from_log
 from foretrain.convergence.from_log import LogRequest, converge
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Quantiles
-from foretrain.jobs.epochs_by_batch import parse_batch_point
+from foretrain.jobs.epochs import parse_batch_point
 from foretrain.jobs.length import (
     KnownLength,
     Length,

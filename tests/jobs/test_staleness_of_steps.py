@@ -6,7 +6,7 @@ import pytest
 from tests.support.scenarios import predicted
 
 from foretrain.estimates import Quantiles
-from foretrain.jobs.epoch import epoch_of
+from foretrain.jobs.epochs import epoch_of
 from foretrain.jobs.job import Steps
 from foretrain.jobs.length import with_staleness
 from foretrain.workloads.requests import WorkloadRequest, workload_of

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from foretrain.errors import InvalidRequest
-from foretrain.facts.billing import UNKNOWN_TERMS
+from foretrain.facts.providers import UNKNOWN_TERMS
 from foretrain.jobs.stages import progress_step_seconds, where_it_flattens
 from foretrain.planning.two_phases.phases import PhasedJob, Runner, cheapest_in_phases
 

@@ -5,12 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from foretrain.measuring import environment
-from foretrain.measuring.environment import device_id, this_environment
+from foretrain.measuring import this_machine
+from foretrain.measuring.this_machine import device_id, this_environment
 
 
 def test_a_machine_without_gpu_is_the_device_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(environment, "open_gpus", lambda: None)
+    monkeypatch.setattr(this_machine, "open_gpus", lambda: None)
     this = this_environment()
     assert (this.device, this.devices_per_node, this.nodes) == ("here", 1, 1)
     assert this.cores == len(os.sched_getaffinity(0)) and this.memory_bytes > 2**20
@@ -23,7 +23,7 @@ def test_a_machine_with_gpus_is_named_after_them(monkeypatch: pytest.MonkeyPatch
     gpus = SimpleNamespace(
         names=lambda: ("NVIDIA A100-SXM4-40GB",) * 8, driver=lambda: "550.54", close=lambda: closed.append(1)
     )
-    monkeypatch.setattr(environment, "open_gpus", lambda: gpus)
+    monkeypatch.setattr(this_machine, "open_gpus", lambda: gpus)
     this = this_environment(nodes=2)
     assert (this.device, this.device_name) == ("a100-sxm-40gb", "NVIDIA A100-SXM4-40GB")
     assert (this.devices_per_node, this.nodes, this.driver) == (8, 2, "550.54")

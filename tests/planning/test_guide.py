@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from itertools import combinations, pairwise
+from itertools import pairwise
 
 import pytest
 from tests.support.calibrated_cpu import CALIBRATION
@@ -215,24 +215,30 @@ def test_the_seeds_surprise_one_gpu_trains_mnist_fastest_and_eight_slowest() -> 
     assert only(found).summary.verdict.startswith("one rtx2080ti, do not add any")
 
 
-@pytest.mark.parametrize("batch", [32, 128])
-def test_the_seeds_table_of_prices_is_within_the_intervals(batch: int) -> None:
-    """Table I: 87, 55 and 48 s an epoch for 0.01088, 0.01375 and 0.01947 USD.
+def test_the_seeds_table_of_prices_orders_the_machines_equally() -> None:
+    """Table I: 87, 55 and 48 s an epoch for 0.01088, 0.01375 and 0.01947 USD; Δ is best for two K80.
 
-    The order of the times is the table's. A P100 costs as much an epoch as the K80s or less: the table does
-    not name its network, and K80s are slower beside a P100 in 109 steps of PROFET than in it.
+    The table does not name its network. The text after it counts epochs of "ResNet 50", which on CIFAR is
+    the deepest of the usual family: 56 layers in Keras's example, at Keras's batch of 32. A P100 less than
+    twice as fast as a K80 is waiting for its host, which is so here for Keras and small batches alone.
     """
     names = ("gcp:attached-1xK80", "gcp:attached-2xK80", "gcp:attached-1xP100")
-    found = guide_of("cifar-resnet20", on=names, batches=(batch,), samples=50_000)
+    network = workload("cifar-resnet56", framework="keras")
+    found = guide(GuideRequest((network,), machines_named(names), (32,), 50_000))
     assert [machine.usd_per_hour for machine in found.machines] == [0.45, 0.90, 1.46]
-    cells = [figures(found, name, batch) for name in names]
+    cells = [figures(found, name, 32) for name in names]
+    for cell, seconds, usd in zip(cells, (87, 55, 48), (0.01088, 0.01375, 0.01947), strict=True):
+        assert cell.epoch is not None and cell.usd_per_epoch is not None
+        assert cell.epoch.seconds.p10 < seconds < cell.epoch.seconds.p90
+        assert cell.epoch.seconds.p50 == pytest.approx(seconds, rel=0.25)
+        assert cell.usd_per_epoch.p50 == pytest.approx(usd, rel=0.25)
     times = [each.epoch.seconds.p50 for each in cells if each.epoch]
-    costs = [each.usd_per_epoch for each in cells if each.usd_per_epoch]
-    assert times == sorted(times, reverse=True) and len(times) == 3
-    assert len(costs) == 3
-    assert all(less.p10 < more.p90 for less, more in combinations(costs, 2))
+    costs = [each.usd_per_epoch.p50 for each in cells if each.usd_per_epoch]
+    assert times == sorted(times, reverse=True)
+    assert costs == sorted(costs)
     (pick,) = only(found).summary.picks
-    assert pick.fastest == 2
+    assert (pick.fastest, pick.cheapest, pick.best_value) == (2, 0, 1)
+    assert only(found).summary.verdict == "best value: gcp:attached-2xK80 at batch 32"
 
 
 def test_picks_are_the_least_of_each_batch() -> None:

@@ -22,8 +22,8 @@ from foretrain.jobs.configurations import (
 from foretrain.jobs.length import LengthRequest, length_of
 from foretrain.planning.launch_files.catalogue import launch_plan
 from foretrain.planning.machines import Machines, MachinesRequest, Shape, enumerate_machines
-from foretrain.planning.model_parallel import search_layouts
 from foretrain.planning.plan import plan
+from foretrain.planning.table import search_layouts
 from foretrain.prediction.cost_models.step_models import OperatorCostModel
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.strategies.catalogue import plan_words

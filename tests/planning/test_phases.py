@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from foretrain.convergence.curves import Floats
 from foretrain.errors import InvalidRequest
-from foretrain.facts.billing import BillingTerms, billed_seconds
+from foretrain.facts.providers import BillingTerms, billed_seconds
 from foretrain.facts.sheets import Kind
 from foretrain.jobs.bill import billed_seconds_each
 from foretrain.planning.two_phases import switching

@@ -19,9 +19,8 @@ from foretrain.answers import Infeasible
 from foretrain.convergence.from_log import LogRequest
 from foretrain.errors import InvalidRequest, UnknownName
 from foretrain.estimates import Quantiles
-from foretrain.facts.billing import billed_seconds
 from foretrain.facts.offers import OfferQuery, offers_named, search
-from foretrain.facts.providers import providers
+from foretrain.facts.providers import billed_seconds, providers
 from foretrain.jobs.batch_limits import BatchLimits
 from foretrain.jobs.job import JobOptions, evaluated_each_epoch, job_of
 from foretrain.jobs.length import LengthRequest, length_of

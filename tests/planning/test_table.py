@@ -9,9 +9,8 @@ from tests.support.shared_home import own_home
 from tests.support.smaller_devices import with_memory
 
 from foretrain.facts.hardware import hardware
-from foretrain.jobs.batch_limits import BatchLimits
+from foretrain.jobs.batch_limits import BatchLimits, DeviceMemory, capacity_bytes
 from foretrain.jobs.configurations import configuration_space
-from foretrain.jobs.device_memory import DeviceMemory, capacity_bytes
 from foretrain.jobs.job import JobOptions
 from foretrain.jobs.length import LengthRequest, length_of
 from foretrain.jobs.step_table import network_on

@@ -17,7 +17,7 @@ from foretrain.prediction.spread import (
     knowledge_class,
     shipped_spread,
 )
-from foretrain.serving.wording import probability
+from foretrain.serving.views.wording import probability
 
 KNOWN = StepTraits(KnowledgeClass.DEVICE_AND_PRECISION, "bf16")
 

@@ -7,11 +7,11 @@ from tests.support.tiny_schedules import tiny_problem
 from validation.scheduling_optimum import optimal_usd
 
 from foretrain.scheduling.bound import lower_bound_usd
-from foretrain.scheduling.generators.families import families
+from foretrain.scheduling.generators import families
 from foretrain.scheduling.loop import Step
 from foretrain.scheduling.policies.catalogue import policies
 from foretrain.scheduling.problem import Configuration, Fleet, Job, NodeGroup, NodeType, Problem, elastic
-from foretrain.scheduling.simulation.engine import simulate
+from foretrain.scheduling.simulation import simulate
 
 ONE = NodeType(name="one", gpu="k80", gpus=1, usd_per_hour=3600)  # 1 USD per second
 TWO = NodeType(name="two", gpu="k80", gpus=2, usd_per_hour=7200)

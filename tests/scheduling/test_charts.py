@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from foretrain.scheduling import charts
 from foretrain.scheduling.accounting import Outcome
 from foretrain.scheduling.charts import Bar, gantt, over_time
-from foretrain.scheduling.generators.families import families
+from foretrain.scheduling.generators import families
 from foretrain.scheduling.policies.catalogue import policies
-from foretrain.scheduling.policies.fifo import Fifo
+from foretrain.scheduling.policies.rules import Fifo
 from foretrain.scheduling.problem import Configuration, Job, NodeType, Problem, elastic
-from foretrain.scheduling.simulation.engine import simulate
+from foretrain.scheduling.simulation import simulate
 
 NODE = NodeType(name="one", gpu="k80", gpus=1, usd_per_hour=3600)
 

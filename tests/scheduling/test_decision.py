@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 import pytest
 
 from foretrain.scheduling.decision import Decision, NodeLoad, violations
-from foretrain.scheduling.generators.families import families
-from foretrain.scheduling.loop import InvalidDecision
-from foretrain.scheduling.policies.greedy import Greedy
-from foretrain.scheduling.policy import Policy
+from foretrain.scheduling.generators import families
+from foretrain.scheduling.loop import InvalidDecision, Policy
+from foretrain.scheduling.policies.search import Greedy
 from foretrain.scheduling.problem import Configuration, Job, NodeType, Switching, elastic
-from foretrain.scheduling.simulation.engine import Simulation, simulate
+from foretrain.scheduling.simulation import Simulation, simulate
 from foretrain.scheduling.state import JobState, NodeState, Running, State
 
 FOUR = NodeType(name="four", gpu="k80", gpus=4, usd_per_hour=2.25)

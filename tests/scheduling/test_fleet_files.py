@@ -11,7 +11,7 @@ from foretrain.errors import InvalidData, MissingData
 from foretrain.facts.offers import offer_named
 from foretrain.scheduling.fleet_files import FleetFile, read_fleet
 from foretrain.scheduling.problem import Market, NodeGroup
-from foretrain.scheduling.simulation.disturbances import PriceChange
+from foretrain.scheduling.simulation import PriceChange
 
 
 def fleet(folder: Path, text: str) -> FleetFile:

@@ -9,11 +9,9 @@ import pytest
 
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Quantiles
-from foretrain.scheduling.files import JobEntry, JobTimes, RunningOn, job_from
+from foretrain.scheduling.files import JobEntry, JobTimes, RunningOn, job_from, present_state
 from foretrain.scheduling.forecast import Schedule, schedule, what_if
-from foretrain.scheduling.policies.fifo import Fifo
-from foretrain.scheduling.policies.fifo_packed import FifoPacked
-from foretrain.scheduling.present import present_state
+from foretrain.scheduling.policies.rules import Fifo, FifoPacked
 from foretrain.scheduling.problem import Caps, Configuration, NodeType, Problem, elastic
 from foretrain.scheduling.state import State
 

@@ -12,7 +12,7 @@ from foretrain.scheduling.accounting import JobStatus
 from foretrain.scheduling.philly import read_trace, trace_fleet, trace_problem
 from foretrain.scheduling.policies.catalogue import policies
 from foretrain.scheduling.problem import Configuration
-from foretrain.scheduling.simulation.engine import simulate
+from foretrain.scheduling.simulation import simulate
 
 ROWS = """timestamp,duration,num_gpus,gpu_time,cluster
 2017-10-09 07:00:00,2951.0,1,2951.0,x

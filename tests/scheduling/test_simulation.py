@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from foretrain.scheduling.accounting import JobStatus
-from foretrain.scheduling.policies.fifo import Fifo
+from foretrain.scheduling.policies.rules import Fifo
 from foretrain.scheduling.problem import Caps, Configuration, Job, NodeType, Problem, elastic
-from foretrain.scheduling.simulation.engine import simulate
+from foretrain.scheduling.simulation import simulate
 from foretrain.scheduling.state import MONTH
 
 NODE = NodeType(name="one", gpu="k80", gpus=1, usd_per_hour=3600)

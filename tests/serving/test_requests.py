@@ -40,6 +40,7 @@ EVERYTHING = {
     "schedule": "cosine", "history": "/runs", "epochs_at": ["32=1", "64=2"], "critical_batch": 5.0,
     "reference_batch": 6, "startup": "60s", "checkpoint_every": "61s", "checkpoint_rate": 1e9,
     "eval_samples": 7, "power_limit": 60.0, "framework": "megatron", "loss": "fused",
+    "fp8_scaling": "current", "software_year": 2024,
     "eval_every": 8, "spot": True, "interruptions_per_day": 0.5, "usd_per_hour": 3.0, "region": "FRA",
     "advice": False,
 }  # fmt: skip

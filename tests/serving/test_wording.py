@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from foretrain.serving.wording import SPACE, amount, between, percent, probability, sentence
+from foretrain.serving.views.wording import SPACE, amount, between, percent, probability, sentence
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ from tests.support.runs import assert_same, plain_run, whole_run
 from foretrain.errors import BackendFailed, InvalidData, InvalidRequest, MissingData
 from foretrain.store import RunQuery, open_store
 from foretrain.store.exchange import export_runs, import_runs, parquet_files
-from foretrain.store.exchange.json_files import read_json, write_json
 from foretrain.store.exchange.parquet_files import read_parquet, write_parquet
+from foretrain.store.exchange.plain import read_json, write_json
 from foretrain.store.runs import Environment, Resource, Run, Series, Status
 
 

@@ -9,8 +9,7 @@ from functools import cache
 from tests.support.scenarios import predicted
 
 from foretrain.estimates import Quantiles
-from foretrain.facts.billing import BillingTerms
-from foretrain.facts.providers import providers
+from foretrain.facts.providers import BillingTerms, providers
 from foretrain.jobs.configurations import RunConfiguration
 from foretrain.jobs.job import Job, Steps, job_of
 from foretrain.planning.frontier import Exclusion, Frontier, Plan, TwoPhases

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from foretrain.facts.clusters import Cluster, cluster
-from foretrain.facts.hardware import Hardware, hardware
+from foretrain.facts.hardware import Cluster, Hardware, cluster, hardware
 from foretrain.prediction.answer import Prediction
 from foretrain.prediction.cost_models.step_models import CostModel, OperatorCostModel
 from foretrain.prediction.operators.catalogue import DEFAULT

@@ -19,7 +19,7 @@ from tests.support.real_schedules import QUICK, commands, problem
 
 from foretrain.backends import attempts, backend
 from foretrain.backends.run import run_schedule
-from foretrain.scheduling.policies.fifo import Fifo
+from foretrain.scheduling.policies.rules import Fifo
 
 POINTS = ("intended", "launched", "stored", "noticed")
 

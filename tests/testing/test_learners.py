@@ -10,7 +10,7 @@ import pytest
 from tests.support.timing_tables import jobs, sample
 
 from foretrain.learning.regression.model import Evidence, LearnedModel, load, save
-from foretrain.learning.regression.techniques.catalogue import techniques
+from foretrain.learning.regression.techniques._base import techniques
 from foretrain.prediction.operators.listing import Floats
 from foretrain.testing import LearnerSuite
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from validation.resources_data import DATA, burst_rows, run_rows
 
-from foretrain.learning.resources.targets import steady_window
+from foretrain.learning.resources.samples import steady_window
 from foretrain.measuring.campaigns.campaign import read_campaign
 from foretrain.measuring.campaigns.trials import trials_of
 from foretrain.store.exchange.parquet_files import read_parquet

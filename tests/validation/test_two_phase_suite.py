@@ -14,8 +14,8 @@ from validation.two_phase_curves import Curve, critical_batches, stages_of, top_
 from validation.two_phase_suite import _figures, _outcomes, _run_on, deadlines
 
 from foretrain.convergence.curves import Direction, curve_of
-from foretrain.facts.billing import BillingTerms
 from foretrain.facts.offers import offer_named
+from foretrain.facts.providers import BillingTerms
 from foretrain.facts.sheets import Kind
 from foretrain.planning.two_phases.phases import (
     HandOver,

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from foretrain.errors import InvalidRequest
+from foretrain.prediction.strategies.catalogue import layout_of
+from foretrain.prediction.strategies.mixed_precision import under
 from foretrain.workloads.ops import ATTENTION_GENERATIONS, Kind
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 from foretrain.workloads.rules import operators
-from foretrain.workloads.workload import graph_at, graph_of
+from foretrain.workloads.workload import description, graph_at, graph_of
 
 
 def _generations(attention: str, precision: str = "bf16") -> set[str]:
@@ -42,3 +44,49 @@ def test_the_kernel_stays_at_another_batch() -> None:
 def test_a_model_without_attention_has_no_kernel_to_choose() -> None:
     with pytest.raises(InvalidRequest, match="has no attention of a kind to choose"):
         graph_of(workload_of(WorkloadRequest("cifar-resnet20", batch=2, attention="flash2")))
+
+
+@pytest.mark.parametrize(
+    ("year", "given", "framework", "attention"),
+    [
+        (None, None, None, "sdpa"),
+        (2022, None, None, "eager"),
+        (2023, None, None, "flash1"),
+        (2025, "sdpa", None, "flash2"),
+        (2022, "flash", None, "flash1"),
+        (2024, "flash", None, "flash2"),
+        (2023, "cudnn", None, "cudnn"),  # a kernel that is named stays
+        (2024, None, "megatron", "sdpa"),  # Transformer Engine: cuDNN on Hopper, FlashAttention 2 before
+        (2026, None, "nanotron", "flash2"),  # brings its own
+    ],
+)
+def test_the_year_of_the_software_decides_what_is_not_named(
+    year: int | None, given: str | None, framework: str | None, attention: str
+) -> None:
+    workload = workload_of(
+        WorkloadRequest("gpt2-small", software_year=year, attention=given, framework=framework)
+    )
+    assert workload.options.attention == workload.sizes.attention == attention
+    assert description(workload, 1, 1).get("software_year") == year
+
+
+def test_a_layout_of_megatron_has_the_attention_of_its_library() -> None:
+    """Plain PyTorch of 2024 calls FlashAttention 2 everywhere, Transformer Engine lets the GPU decide."""
+    asked = workload_of(WorkloadRequest("gpt2-small", precision="bf16", software_year=2024))
+    divided, whole = (under(asked, layout_of(name, 8, 8)) for name in ("tp=2,dp=4", "ddp"))
+    assert divided.options.attention == divided.sizes.attention == "sdpa"
+    assert whole.options.attention == whole.sizes.attention == "flash2"
+    named = workload_of(WorkloadRequest("gpt2-small", software_year=2024, attention="flash1"))
+    assert under(named, layout_of("tp=2,dp=4", 8, 8)).options.attention == "flash1"
+
+
+def test_a_year_changes_nothing_of_models_without_attention() -> None:
+    for year in (2022, 2023):
+        workload = workload_of(WorkloadRequest("cifar-resnet20", batch=2, software_year=year))
+        now = workload_of(WorkloadRequest("cifar-resnet20", batch=2))
+        assert graph_of(workload).calls == graph_of(now).calls
+
+
+def test_there_was_no_flash_attention_before_2022() -> None:
+    with pytest.raises(InvalidRequest, match="no flash attention in 2021; give `attention` eager"):
+        workload_of(WorkloadRequest("gpt2-small", software_year=2021, attention="flash"))

@@ -38,6 +38,9 @@ def main() -> None:
     parser.add_argument("--match", default="", help="only cases whose name has this text")
     parser.add_argument("--roofline", action="store_true", help="the roofline's error too: twice the time")
     parser.add_argument("--splits", action="store_true", help="tables by precision, GPU, generation, ...")
+    parser.add_argument(
+        "--shipped", action="store_true", help="with the shipped calibrations, whatever they are fitted to"
+    )
     parser.add_argument("--csv", type=Path, help="write a row for each case")
     parser.add_argument(
         "--data", type=Path, default=Path(os.environ.get("FORETRAIN_DATA", "../shared/datasets"))
@@ -50,7 +53,7 @@ def main() -> None:
         cases = [
             each for each in cases_of(source, chosen.data, chosen.sample or None) if chosen.match in each.name
         ]
-        judged = judge_all(cases, chosen.roofline)
+        judged = judge_all(cases, chosen.roofline, not chosen.shipped)
         everything += judged
         answered = [each for each in judged if not each.refusal]
         _say(f"\n## {source}: {len(answered)} of {len(judged)} in {time.perf_counter() - start:.0f} s")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import nullcontext
+from itertools import groupby
 from pathlib import Path
 
-from foretrain.prediction.operators.host import FRAMEWORK_FILE, calibrated_content
+from calibration.left_out import without
+
 from validation.transfer import language_models as many
 from validation.transfer import one_gpu as one
 from validation.transfer.case import Judged, TransferCase, judge
@@ -48,32 +50,14 @@ def cases_of(source: str, data: Path, sample: int | None = None, match: str = ""
 def judge_all(
     cases: Sequence[TransferCase],
     with_roofline: bool = True,
-    progress: Callable[[Judged], None] | None = None,
+    is_left_out: bool = True,
 ) -> list[Judged]:
-    """Predict cases in order, each with a pace of research frameworks fitted without its source."""
+    """Predict cases in order, each with calibrations that no row of its source is in, or the shipped ones."""
     judged = []
-    for case in cases:
-        with _without_host_of(case.source):
-            judged.append(judge(case, with_roofline))
-        if progress:
-            progress(judged[-1])
+    for source, group in groupby(cases, key=lambda case: case.source):
+        with without(source) if is_left_out else nullcontext():
+            judged += [judge(case, with_roofline) for case in group]
     return judged
-
-
-@contextmanager
-def _without_host_of(source: str) -> Iterator[None]:
-    """The launches of research frameworks as timed by the other sources."""
-    content = calibrated_content(FRAMEWORK_FILE)
-    others = content["without"].get(source.removesuffix("_layers"))
-    if others is None:
-        yield
-        return
-    shipped = {name: content[name] for name in others}
-    content.update(others)
-    try:
-        yield
-    finally:
-        content.update(shipped)
 
 
 def figures(judged: Sequence[Judged]) -> tuple[str, ...]:

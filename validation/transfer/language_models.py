@@ -43,6 +43,7 @@ _ASKED = (
     "device", "task", "model", "precision", "gpus", "global_batch", "micro_batch", "seq_len", "fsdp", "tp",
     "pp", "cp", "vp", "ep",
 )  # fmt: skip
+_BRIDGE_SCALINGS = {"FP8-CS": "current", "FP8-MX": "block"}
 _REST = "allocator rounding and fragmentation"
 _PROCESS = frozenset(("framework context", "communicators", _REST))
 """What nvidia-smi counts beside PyTorch's tensors."""
@@ -201,6 +202,8 @@ def _bridge_case(row: Mapping[str, str], rate: float, releases: int) -> Transfer
         **(LORA if is_lora else MEGATRON),
         "framework": "megatron",
     }
+    if precision == "fp8":
+        settings["fp8_scaling"] = _BRIDGE_SCALINGS[row["precision"]]
     if gpus > node:
         settings["network"] = f"infiniband-ndr:{node}"
     is_sparse = "num_experts_per_tok" in config

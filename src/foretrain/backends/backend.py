@@ -39,9 +39,8 @@ from foretrain.backends.records import (
 from foretrain.backends.slots import SlotForecast, compared, slot_forecast
 from foretrain.errors import BackendFailed, InvalidRequest
 from foretrain.scheduling.accounting import Outcome, decision_times
-from foretrain.scheduling.decision import Decision, NodeLoad
+from foretrain.scheduling.decision import Decision, NodeLoad, goes_on, nodes_by_job, place_loads
 from foretrain.scheduling.loop import Backend, Event, EventKind
-from foretrain.scheduling.placement import goes_on, nodes_of, placed
 from foretrain.scheduling.problem import Configuration, Job, Problem, runnable
 from foretrain.scheduling.state import JobState, Running, State, month_of
 from foretrain.store.schedules import ScheduleStore, StoredSchedule
@@ -127,8 +126,8 @@ class RealBackend(Backend):
         """Stop jobs with a checkpoint, switch nodes, start jobs, and note what that should cost."""
         decision_seconds = self._clock.now() - self._now
         slot_start, before = self._now, self.state()
-        loads = placed(before, decision)
-        where = nodes_of(loads)
+        loads = place_loads(before, decision)
+        where = nodes_by_job(loads)
         stops = [
             name
             for name, job in before.jobs.items()

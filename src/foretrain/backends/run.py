@@ -14,10 +14,9 @@ from foretrain.backends.executors.catalogue import connect
 from foretrain.backends.records import digest, new_head
 from foretrain.errors import InvalidRequest
 from foretrain.facts.user_data import user_data_dir
-from foretrain.scheduling.loop import Step, drive
-from foretrain.scheduling.policy import Policy
+from foretrain.scheduling.loop import Policy, Step, drive
 from foretrain.scheduling.problem import Problem
-from foretrain.scheduling.simulation.engine import simulate
+from foretrain.scheduling.simulation import simulate
 from foretrain.store.locks import held
 from foretrain.store.schedules import ScheduleStore, StoredSchedule, open_schedules
 

@@ -21,7 +21,7 @@ from foretrain.answers import Answer
 from foretrain.convergence.condition import Condition, Diagnosis, diagnose
 from foretrain.convergence.curves import LEAST_POINTS, Curve, Direction, Floats, Target, without_spikes
 from foretrain.convergence.families import Span
-from foretrain.convergence.families.power_law import PowerLaw
+from foretrain.convergence.families.laws import PowerLaw
 from foretrain.convergence.fitting import fit, lowest_floor
 from foretrain.convergence.history import Guesses, History, Timeline, guesses, nearest, value_quantiles
 from foretrain.convergence.rolling import Ensemble, ensemble, quantiles_of, reaching_steps

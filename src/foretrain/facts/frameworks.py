@@ -29,7 +29,8 @@ class Framework:
     `recomputes_whole_blocks` is False where a checkpointed block stops as soon as it has what the backward
     pass needs, as `torch.utils.checkpoint` does. `sequence_parallel`: tensor parallelism divides operators
     between layers by tokens. `casts_fp8_weights_once`: FP8 copies of weights are made once per step, not for
-    every micro-batch; `fuses_fp8_casts`: norms and activations write their results in FP8. `timed_host`: its
+    every micro-batch; `fuses_fp8_casts`: norms and activations write their results in FP8; `fp8_scaling` its
+    default of that option. `timed_host`: its
     launches were timed and are slower than plain PyTorch's; `host_factor` is host time per launch over that
     of plain PyTorch where no step was timed. `python_functions`: its layers are autograd functions in Python,
     backward passes included. `waits_for_batches`: the host copies each micro-batch, or its sizes, in a call
@@ -37,7 +38,7 @@ class Framework:
     device within the step. `filter_passes`: the bytes moved, in sizes of the filter, to bring it into the
     library's layout for each dense convolution and gradient. `communicators_per_axis` are the NCCL
     communicators it makes for every axis of a layout. `attention` is its default of that option, "" as
-    PyTorch.
+    `attention_library` has it (`attention_in`).
     """
 
     name: str
@@ -50,6 +51,7 @@ class Framework:
     sequence_parallel: bool
     casts_fp8_weights_once: bool
     fuses_fp8_casts: bool
+    fp8_scaling: str
     host_factor: float
     copies_input_in_step: bool
     filter_passes: float
@@ -57,6 +59,7 @@ class Framework:
     python_functions: bool
     waits_for_batches: bool
     attention: str
+    attention_library: str
     communicators_per_axis: int
     source: str
     note: str
@@ -76,6 +79,17 @@ def frameworks() -> Registry[Framework]:
     )
 
 
+def attention_in(library: str, year: int) -> str:
+    """The kernel of attention that a library calls by default in a year: `eager` before it had fused ones,
+    `sdpa` where the GPU decides.
+
+    `data/frameworks/attention.toml` has the releases. The libraries are pytorch, transformer-engine and
+    flash-attn.
+    """
+    rows = read_toml(data_root() / "frameworks" / "attention.toml")[library]
+    return next((str(row["kernel"]) for row in reversed(rows) if row["from"] <= year), "eager")
+
+
 def _framework(name: str, row: dict[str, Any]) -> Framework:
     unknown = sorted(set(row["fused"]) - set(FUSIONS))
     if unknown:
@@ -91,6 +105,7 @@ def _framework(name: str, row: dict[str, Any]) -> Framework:
         sequence_parallel=row["sequence_parallel"],
         casts_fp8_weights_once=row["casts_fp8_weights_once"],
         fuses_fp8_casts=row["fuses_fp8_casts"],
+        fp8_scaling=row.get("fp8_scaling", "delayed"),
         host_factor=float(row.get("host_factor", 1.0)),
         copies_input_in_step=row.get("copies_input_in_step", False),
         filter_passes=float(row.get("filter_passes", 0.0)),
@@ -98,6 +113,7 @@ def _framework(name: str, row: dict[str, Any]) -> Framework:
         python_functions=row.get("python_functions", False),
         waits_for_batches=row.get("waits_for_batches", False),
         attention=row["attention"],
+        attention_library=row.get("attention_library", "pytorch"),
         communicators_per_axis=row.get("communicators_per_axis", 1),
         source=row["source"],
         note=row.get("note", ""),

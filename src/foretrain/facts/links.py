@@ -19,7 +19,8 @@ from functools import cache
 from statistics import fmean
 
 from foretrain.errors import UnknownName
-from foretrain.facts.sheets import Kind, Sheet, data_root, read_entries, read_toml
+from foretrain.facts.calibrations import calibration_content
+from foretrain.facts.sheets import Kind, Sheet, data_root, read_entries
 from foretrain.registry import Registry
 from foretrain.units import UnitError, parse_bandwidth
 
@@ -30,7 +31,7 @@ _INSIDE_NODES = frozenset({"pcie", "nvlink", "nvswitch"})
 @cache
 def planned_share() -> float:
     """The share of nominal that NCCL plans with on links it has no rate of."""
-    planned = read_toml(data_root() / "calibrations" / "links.toml")["planned"]
+    planned = calibration_content("links.toml")["planned"]
     return float(planned["share_of_nominal"])
 
 

@@ -1,15 +1,35 @@
-"""Which batch sizes may be chosen: the limits of the request, and the sizes to compare within them."""
+"""Which batch sizes may be chosen: the limits of the request, and the sizes to compare within them.
+
+Memory of one device at many batch sizes and degrees of sharding, from a few simulations.
+
+What the allocator reserves depends on the device only through the cuBLAS workspace and the framework context,
+so each batch is simulated once. Of powers of two every other one is simulated; the others are interpolated.
+What sharding saves hardly depends on the batch and follows a + b / n in the number of devices n: two
+simulations of a stage at the smallest batch give both coefficients. One device has no buckets; micro-batches
+keep their gradients.
+
+Validity: near the limit of a device, ZeRO was 10 % below to 15 % above `memory.estimate_memory` for
+ResNet-50, BERT-large, ViT-L and GPT-2, and 26 % below to 17 % above it for GPT-2 XL; without sharding 3 %
+below to 15 % above. Plans that are named in an answer are verified with `estimate_memory`; a configuration
+that is wrongly estimated as too large is not reconsidered.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import count, takewhile
 
 from foretrain.errors import InvalidRequest
+from foretrain.facts.devices import Device
 from foretrain.facts.running import LARGEST_BATCH, LARGEST_BATCH_TOKENS, default
-from foretrain.workloads.graph import Graph
+from foretrain.prediction.memory.calibration import memory_calibration
+from foretrain.prediction.memory.estimate import context_bytes, estimate_memory
+from foretrain.prediction.memory.lifetimes import first_products
+from foretrain.prediction.strategies.program import MemoryOptions
+from foretrain.workloads.graph import Graph, Role
 from foretrain.workloads.workload import BATCHES, Workload, graph_at
 
 
@@ -127,3 +147,82 @@ def largest_batch(workload: Workload, epoch_samples: int | None = None) -> int:
     else:
         tried = int(default(LARGEST_BATCH).quantiles.p50)
     return tried if epoch_samples is None else min(tried, epoch_samples)
+
+
+_FEW, _MANY = 2, 64
+
+
+class DeviceMemory:
+    """Memory of batches of one workload on any device; each simulation runs once."""
+
+    def __init__(self, graph_at: Callable[[int], Graph], reference: Device, smallest: int) -> None:
+        self._graph_at = graph_at
+        self.reference = reference
+        self.smallest = smallest
+        self._reserved = cache(self._simulated)
+        self._contexts: dict[str, float] = {}
+        self._exactly: dict[tuple[int, bool, bool, int], float] = {}
+        graph = graph_at(smallest)
+        self._handles = len(first_products(graph))
+        self._gradients = sum(
+            graph.buffer_bytes(index)
+            for index, buffer in enumerate(graph.buffers)
+            if buffer.role is Role.GRADIENT
+        )
+
+    def bytes(self, batch: int, zero_stage: int, devices: int, accumulates: bool, on: Device) -> float:
+        """Memory of a micro-batch on one of `devices` devices; `accumulates` keeps gradients between them."""
+        needed = self._plain(batch) - (self._gradients if devices == 1 else 0)
+        if zero_stage and devices > 1:
+            needed -= self._saved(zero_stage, devices)
+        if accumulates:
+            needed += self._gradients / (devices if zero_stage > 1 else 1)
+        known = memory_calibration()
+        workspace = known.cublas_workspace_bytes(on.generation)
+        workspace -= known.cublas_workspace_bytes(self.reference.generation)
+        return needed + self._handles * workspace + self._context(on)
+
+    def simulated(self, batch: int, devices: int, accumulates: bool, on: Device) -> float:
+        """The memory without sharding, simulated with the workspaces of this device."""
+        known = memory_calibration()
+        workspace = known.cublas_workspace_bytes(on.generation)
+        is_as_reference = workspace == known.cublas_workspace_bytes(self.reference.generation)
+        if is_as_reference and devices > 1 and not accumulates:
+            return self._reserved(batch, 0, _FEW) + self._context(on)
+        key = batch, devices > 1, accumulates, workspace
+        if key not in self._exactly:
+            options = MemoryOptions(data_parallel=min(devices, _FEW), keep_gradients=accumulates)
+            estimate = estimate_memory(self._graph_at(batch), on, options)
+            self._exactly[key] = estimate.bytes - self._context(on)
+        return self._exactly[key] + self._context(on)
+
+    def _plain(self, batch: int) -> float:
+        """Memory of a batch without sharding; of powers of two every other one is simulated."""
+        times = batch // self.smallest
+        is_between = batch == times * self.smallest and times.bit_count() == 1 and times.bit_length() % 2 == 0
+        if not is_between:
+            return self._reserved(batch, 0, _FEW)
+        half, twice = self._reserved(batch // 2, 0, _FEW), self._reserved(2 * batch, 0, _FEW)
+        return half + (twice - half) / 3  # b lies a third of the way from b / 2 to 2 b
+
+    def _saved(self, zero_stage: int, devices: int) -> float:
+        """What sharding saves, interpolated between few and many devices."""
+        few, many = (self._reserved(self.smallest, zero_stage, count) for count in (_FEW, _MANY))
+        per_share = (few - many) / (1 / _FEW - 1 / _MANY)
+        return self._reserved(self.smallest, 0, _FEW) - many - per_share * (1 / devices - 1 / _MANY)
+
+    def _context(self, on: Device) -> float:
+        if on.id not in self._contexts:
+            graph = self._graph_at(self.smallest)
+            self._contexts[on.id] = context_bytes(graph, on, memory_calibration())
+        return self._contexts[on.id]
+
+    def _simulated(self, batch: int, zero_stage: int, devices: int) -> float:
+        options = MemoryOptions(data_parallel=devices, zero_stage=zero_stage)
+        estimate = estimate_memory(self._graph_at(batch), self.reference, options)
+        return estimate.bytes - self._context(self.reference)
+
+
+def capacity_bytes(on: Device) -> float:
+    """The memory of a device that a job can use."""
+    return on.memory_bytes * memory_calibration().usable_share

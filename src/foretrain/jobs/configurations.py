@@ -27,8 +27,7 @@ from foretrain.errors import ForetrainError, InvalidRequest
 from foretrain.estimates import Quantiles
 from foretrain.facts.devices import Device
 from foretrain.facts.hardware import Hardware
-from foretrain.jobs.batch_limits import BatchLimits, largest_batch
-from foretrain.jobs.device_memory import capacity_bytes
+from foretrain.jobs.batch_limits import BatchLimits, capacity_bytes, largest_batch
 from foretrain.jobs.job import Steps, StepSummary
 from foretrain.jobs.length import Length
 from foretrain.jobs.step_table import StepTable, network_on, on_device, step_table, with_weights_stored
@@ -41,7 +40,7 @@ from foretrain.prediction.memory.estimate import (
 )
 from foretrain.prediction.operators._base import Knowledge
 from foretrain.prediction.operators.catalogue import DEFAULT
-from foretrain.prediction.search.replicas import sharded_seconds
+from foretrain.prediction.search.sketch import sharded_seconds
 from foretrain.prediction.spread import (
     KnowledgeClass,
     probability_within_prediction,

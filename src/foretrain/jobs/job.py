@@ -19,8 +19,7 @@ from foretrain.estimates import Estimate, Part, Quantiles
 from foretrain.facts.hardware import Hardware
 from foretrain.facts.running import CHECKPOINT_FIXED, CHECKPOINT_RATE, STARTUP, default
 from foretrain.facts.sheets import Kind
-from foretrain.jobs.bill import Price, price_of_all
-from foretrain.jobs.energy import Energy, energy_of_all
+from foretrain.jobs.bill import Energy, Price, energy_of_all, price_of_all
 from foretrain.jobs.interruptions import Interrupted, best_interval, interrupted, interruptions, losses
 from foretrain.prediction.answer import Prediction
 

@@ -22,7 +22,7 @@ import numpy as np
 from foretrain.convergence.batch_size import KIND, penalty_of
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Quantiles
-from foretrain.jobs.epochs_by_batch import (
+from foretrain.jobs.epochs import (
     BatchPoint,
     CriticalBatch,
     EpochsByBatch,

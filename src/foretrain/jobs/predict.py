@@ -7,7 +7,7 @@ from typing import Any
 
 from foretrain.answers import Infeasible
 from foretrain.encoding import encode
-from foretrain.jobs.epoch import Epoch, epoch_of
+from foretrain.jobs.epochs import Epoch, epoch_of
 from foretrain.jobs.job import Job, JobOptions, evaluated_each_epoch, job_of
 from foretrain.jobs.length import LengthRequest, steps_of, with_staleness
 from foretrain.prediction.answer import Prediction

@@ -14,11 +14,10 @@ from itertools import takewhile
 
 from foretrain.facts.devices import Device
 from foretrain.facts.hardware import Hardware
-from foretrain.jobs.batch_limits import BatchLimits, smallest_batch
-from foretrain.jobs.device_memory import DeviceMemory, capacity_bytes
+from foretrain.jobs.batch_limits import BatchLimits, DeviceMemory, capacity_bytes, smallest_batch
 from foretrain.prediction.collectives.network import Network, network_of
 from foretrain.prediction.cost_models.step_models import CostModel
-from foretrain.prediction.search.replicas import (
+from foretrain.prediction.search.sketch import (
     Reduction,
     ReplicaStep,
     gradient_buckets,

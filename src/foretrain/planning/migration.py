@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from foretrain.facts.billing import BillingTerms
+from foretrain.facts.providers import BillingTerms
 from foretrain.facts.running import CHECKPOINT_FIXED, CHECKPOINT_RATE, STARTUP, default
 from foretrain.jobs.job import JobOptions
 from foretrain.planning.frontier import Plan, TwoPhases

@@ -35,9 +35,8 @@ from foretrain.planning.machines import (
     enumerate_machines,
     exclusions,
 )
-from foretrain.planning.model_parallel import search_layouts
 from foretrain.planning.selection import Limits, Selection, numbers, reasons, select
-from foretrain.planning.table import JobConditions, PlanTable, evaluate, plan_table, verify
+from foretrain.planning.table import JobConditions, PlanTable, evaluate, plan_table, search_layouts, verify
 from foretrain.prediction.cost_models.step_models import CostModel, cost_model
 from foretrain.prediction.operators.catalogue import DEFAULT
 from foretrain.prediction.step.input_pipeline import InputOptions
@@ -284,7 +283,7 @@ def _frontier(
 
 def _predicted(request: PlanRequest, reported: Plan) -> Prediction:
     """The full prediction of the reported plan's step."""
-    from foretrain.facts.clusters import Cluster
+    from foretrain.facts.hardware import Cluster
     from foretrain.prediction.predict import predict
     from foretrain.prediction.scenario import Parallelism, Scenario
 

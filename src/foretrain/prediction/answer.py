@@ -8,11 +8,11 @@ from typing import Any
 from foretrain.answers import Answer
 from foretrain.encoding import encode
 from foretrain.estimates import Part, Quantiles
-from foretrain.facts.clusters import Cluster
+from foretrain.facts.hardware import Cluster
 from foretrain.prediction.advice.bottleneck import Bottleneck
 from foretrain.prediction.advice.remedies import MemoryRemedy
 from foretrain.prediction.advice.scaling_curve import ScalingCurve
-from foretrain.prediction.heterogeneous.report import BatchSplit
+from foretrain.prediction.heterogeneous.division import BatchSplit
 from foretrain.prediction.memory.estimate import MemoryEstimate
 from foretrain.prediction.operators._base import Knowledge
 from foretrain.prediction.spread import KnowledgeClass

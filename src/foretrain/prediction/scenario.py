@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from foretrain.errors import InvalidRequest
-from foretrain.facts.clusters import Cluster
 from foretrain.facts.devices import Device
-from foretrain.facts.hardware import Hardware
+from foretrain.facts.hardware import Cluster, Hardware
 from foretrain.prediction.collectives.network import network_of
 from foretrain.prediction.cost_models.step_models import CostModel
 from foretrain.prediction.operators.catalogue import DEFAULT

@@ -13,7 +13,6 @@ least 0.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,8 +21,8 @@ from functools import cache
 from typing import Any
 
 from foretrain.estimates import Estimate
+from foretrain.facts.calibrations import calibration_content, shipped_calibration
 from foretrain.facts.devices import Device, devices
-from foretrain.facts.sheets import data_root
 from foretrain.prediction.cost_models.priced_step import PricedStep
 from foretrain.prediction.operators import matrix, mixed_precision
 from foretrain.prediction.operators._base import Knowledge
@@ -178,8 +177,7 @@ class Spread:
 @cache
 def shipped_spread() -> Spread | None:
     """The spread of `calibrations/spread.json`; None where it was not fitted."""
-    file = data_root() / "calibrations" / FILE
-    return read_spread(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else None
+    return read_spread(calibration_content(FILE)) if shipped_calibration(FILE).is_file() else None
 
 
 def read_spread(raw: Mapping[str, Any]) -> Spread:

@@ -33,7 +33,6 @@ T_K → K E[X] / n. Reference: D. Cox, "Renewal Theory", 1962, chapters 3 and 6 
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -45,8 +44,8 @@ from numpy.typing import NDArray
 
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Estimate, Part
+from foretrain.facts.calibrations import calibration_content
 from foretrain.facts.devices import Device
-from foretrain.facts.sheets import data_root
 
 Floats = NDArray[np.float64]
 
@@ -310,7 +309,7 @@ def default_jitter(device: Device) -> float:
 
 @cache
 def _fitted() -> float:
-    raw = json.loads((data_root() / "calibrations" / FILE).read_text(encoding="utf-8"))
+    raw = calibration_content(FILE)
     return float(raw["coefficient_of_variation"])
 
 

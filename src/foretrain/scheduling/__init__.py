@@ -5,10 +5,12 @@ One loop drives simulation and reality (`loop`):
     while backend.next_event() is not None:
         backend.apply(policy.decide(backend.state()))
 
-- `problem`: jobs, node types and the fleet; `files` reads them, `job_times` predicts how long jobs take.
-- `state`: what a policy sees at an event; `decision`: what it returns, and the check of it.
-- `placement`: which node takes which load, so that as few jobs as possible move.
-- `policies/`: one file each, found by the registry.
-- `simulation/`: the backend that jumps from event to event. Real ones are in `foretrain.backends`.
-- `accounting`: the bill of a run, and the answer of `simulate` and `run`.
+- `problem`: jobs, node types and the fleet; `files` and `fleet_files` read them, `philly` replays a trace,
+  `generators` draws them; `job_times` predicts how long jobs take.
+- `state`: what a policy sees at an event; `decision`: what it returns, the check of it, and which node takes
+  which load, so that as few jobs as possible move.
+- `options`: where each job may run, for how long and for how much; `packing`: which jobs share a node.
+- `policies/`: found by the registry. `price`, `milp` and `auto` look ahead with `plans` and `outlook`.
+- `simulation`: the backend that jumps from event to event. Real ones are in `foretrain.backends`.
+- `accounting`: the bill of a run, and the answer of `simulate` and `run`; `forecast`: that of `schedule`.
 """

@@ -236,3 +236,33 @@ class Outcome(Answer):
 def _mean(values: Iterable[float]) -> float:
     listed = list(values)
     return sum(listed) / len(listed) if listed else 0.0
+
+
+@dataclass(frozen=True)
+class Comparison(Answer):
+    """The outcomes of policies in the order they were asked for; `bound_usd` is of the problem."""
+
+    outcomes: tuple[Outcome, ...]
+    bound_usd: float | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def best(self) -> Outcome:
+        """The outcome that costs least; the first of equal ones."""
+        return min(self.outcomes, key=lambda each: each.total_usd)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Each outcome as `simulate --json` prints it alone."""
+        return {
+            "best": self.best.policy,
+            "bound_usd": self.bound_usd,
+            "outcomes": [each.to_dict() for each in self.outcomes],
+            "notes": list(self.notes),
+        }
+
+    def summary(self) -> tuple[tuple[str, str], ...]:
+        """The cost under each policy."""
+        return tuple(
+            (each.policy, f"{format_money(each.total_usd)}, {each.late_jobs} jobs late")
+            for each in self.outcomes
+        )

@@ -39,7 +39,7 @@ from foretrain.facts.running import SPOT_INTERRUPTIONS, STARTUP, default
 from foretrain.jobs.bill import offer_in
 from foretrain.scheduling.files import NAME
 from foretrain.scheduling.problem import Caps, Fleet, Market, NodeGroup, NodeType
-from foretrain.scheduling.simulation.disturbances import PriceChange
+from foretrain.scheduling.simulation import PriceChange
 from foretrain.units import DAY, HOUR
 
 _EXAMPLE = "{max_nodes: 5, node_types: {NC6: {gpu: k80, gpus: 1, usd_per_hour: 0.56}}}"

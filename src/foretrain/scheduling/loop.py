@@ -1,4 +1,8 @@
-"""One loop for simulation and reality: an event, a state, a decision."""
+"""One loop for simulation and reality: a backend reports an event and its state, a policy decides.
+
+while backend.next_event() is not None:
+    backend.apply(policy.decide(backend.state()))
+"""
 
 from __future__ import annotations
 
@@ -7,14 +11,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
 from foretrain.errors import ForetrainError
 from foretrain.scheduling.decision import Decision, violations
 from foretrain.scheduling.state import State
-
-if TYPE_CHECKING:
-    from foretrain.scheduling.policy import Policy
 
 
 class EventKind(Enum):
@@ -56,6 +57,23 @@ class Backend(ABC):
     @abstractmethod
     def apply(self, decision: Decision) -> None:
         """Carry out a decision: start, stop, move and resize jobs, switch nodes on and off."""
+
+
+class Policy(ABC):
+    """Decides which jobs run where. Final classes are frozen dataclasses whose fields are its parameters.
+
+    `decide` depends on the state and these parameters alone (a random one has a `seed`), so that the same
+    question has the same answer, in a simulation as in life. `forecast_by` names a quicker policy that stands
+    for a slow one in forecasts of many decisions.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    forecast_by: ClassVar[str] = ""
+
+    @abstractmethod
+    def decide(self, state: State) -> Decision:
+        """What runs from now on."""
 
 
 class InvalidDecision(ForetrainError):

@@ -10,7 +10,7 @@ second of lateness costs. The mapping to a problem:
   classes by GPU time are those of Pollux (Qiao et al., OSDI 2021); which model stands for each is our choice.
   These models scale badly, so a job never gets much faster than it was.
 - jobs on more GPUs than a node has span the whole nodes they need, at the trace's duration alone.
-- deadline and weight: drawn by seed as in the generated families (`generators.families`).
+- deadline and weight: drawn by seed as in the generated families (`generators`).
 
 Jobs are read and drawn in order of submission.
 """
@@ -29,9 +29,7 @@ from pathlib import Path
 import numpy as np
 
 from foretrain.errors import InvalidData, InvalidRequest, MissingData
-from foretrain.scheduling.generators.families import SLACK, WEIGHT_USD_PER_SECOND
-from foretrain.scheduling.generators.fleets import study_types
-from foretrain.scheduling.generators.job_kinds import table_times
+from foretrain.scheduling.generators import SLACK, WEIGHT_USD_PER_SECOND, study_types, table_times
 from foretrain.scheduling.problem import Configuration, Fleet, Job, NodeGroup, NodeType, Problem
 from foretrain.units import HOUR
 

@@ -191,6 +191,10 @@ class Job:
                     f"job {self.name!r} takes {seconds} s on {configuration}; give seconds above 0"
                 )
 
+    def __hash__(self) -> int:
+        """By name and submission, which distinguish jobs: `seconds` has no hash."""
+        return hash((self.name, self.submit_seconds))
+
     @property
     def fastest_seconds(self) -> float:
         """The shortest time on any configuration."""

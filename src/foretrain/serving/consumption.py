@@ -14,9 +14,8 @@ from foretrain.serving.requests.resources import CHANGES
 from foretrain.serving.verbs import Progress, input_options, no_progress, workload
 
 if TYPE_CHECKING:
-    from foretrain.prediction.resources.consumption import Consumption
-    from foretrain.prediction.resources.pair_answer import PairAnswer
-    from foretrain.prediction.resources.what_if import ConsumptionAnswer
+    from foretrain.prediction.resources.consumption import Consumption, ConsumptionAnswer
+    from foretrain.prediction.resources.pairing import PairAnswer
     from foretrain.prediction.scenario import Scenario
     from foretrain.workloads.readers import ModelSource
 
@@ -25,7 +24,7 @@ def resources(
     request: ResourcesRequest, progress: Progress = no_progress, source: ModelSource | None = None
 ) -> ConsumptionAnswer | Infeasible:
     """Bursts and idle gaps of a step, and with each change that is asked for."""
-    from foretrain.prediction.resources.what_if import ConsumptionAnswer, WhatIf
+    from foretrain.prediction.resources.consumption import ConsumptionAnswer, WhatIf
 
     changed = [*_changed(request)]
     base = _consumption(request, progress, source)
@@ -38,7 +37,7 @@ def resources(
 def pair(request: PairRequest, progress: Progress = no_progress) -> PairAnswer | Infeasible:
     """Whether two jobs share a device and a link well."""
     from foretrain.prediction.resources.consumption import pace_of
-    from foretrain.prediction.resources.pair_answer import pair_answer
+    from foretrain.prediction.resources.pairing import pair_answer
 
     if len(request.models) != 2:
         raise InvalidRequest(f"`pair` compares two models, got {len(request.models)}: write A B")
@@ -73,7 +72,7 @@ def _consumption(
 
 
 def _scenario(request: ResourcesRequest, source: ModelSource | None = None) -> Scenario:
-    from foretrain.facts.clusters import cluster
+    from foretrain.facts.hardware import cluster
     from foretrain.prediction.scenario import Parallelism, Scenario
 
     return Scenario(

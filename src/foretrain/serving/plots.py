@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     from foretrain.measuring.watching.report import Report
     from foretrain.planning.rent_or_buy import RentOrBuy
     from foretrain.prediction.advice.scaling_curve import ScalingCurve
-    from foretrain.prediction.resources.consumption import Consumption
-    from foretrain.prediction.resources.pair_answer import PairAnswer
-    from foretrain.prediction.resources.what_if import ConsumptionAnswer
+    from foretrain.prediction.resources.consumption import Consumption, ConsumptionAnswer
+    from foretrain.prediction.resources.pairing import PairAnswer
     from foretrain.store.runs import Resource
 
 FORMATS = (".png", ".svg", ".pdf")

@@ -74,7 +74,7 @@ def described(cells: Mapping[str, str]) -> tuple[dict[str, Any], Environment]:
 
 def hardware_of(on: str) -> Environment:
     """What `on` names; a name that foretrain does not know stays a name."""
-    from foretrain.facts.clusters import cluster
+    from foretrain.facts.hardware import cluster
 
     try:
         machines = cluster(on)

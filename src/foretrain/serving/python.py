@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from foretrain.decoding import options
 from foretrain.errors import InvalidRequest
-from foretrain.serving import answer_text, schedules, verbs
+from foretrain.serving import rendering, schedules, verbs
 from foretrain.serving.requests import (
     ConvergeRequest,
     GuideRequest,
@@ -46,13 +46,12 @@ if TYPE_CHECKING:
     from foretrain.planning.frontier import Frontier
     from foretrain.planning.guide.guide import Guide
     from foretrain.planning.rent_or_buy import RentOrBuy
-    from foretrain.scheduling.accounting import Outcome
-    from foretrain.scheduling.comparison import Comparison
+    from foretrain.scheduling.accounting import Comparison, Outcome
     from foretrain.scheduling.forecast import Schedule
     from foretrain.workloads.readers import ModelSource
-    from foretrain.workloads.trace import Trace
+    from foretrain.workloads.summary import Trace
 
-answer_text.register()
+rendering.register()
 
 R = TypeVar("R", bound=Request)
 Verb = TypeVar("Verb", bound=Callable[..., Any])
@@ -237,7 +236,7 @@ def _with_source(
         if inputs is not None or loss is not None:
             raise InvalidRequest("`inputs` and `loss` belong to a module; models by name have their own")
         return _request(cls, model, options, "model"), None
-    from foretrain.workloads.readers.live_module import live_module
+    from foretrain.workloads.readers.python_file import live_module
 
     source = live_module(model, inputs, loss)
     return _request(cls, source.name, options, "model"), source

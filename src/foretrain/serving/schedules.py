@@ -23,16 +23,14 @@ from foretrain.serving.verbs import Progress, no_progress
 if TYPE_CHECKING:
     from foretrain.backends.answer import RealRun
     from foretrain.backends.commands import Command
-    from foretrain.scheduling.accounting import Outcome
-    from foretrain.scheduling.comparison import Comparison
+    from foretrain.scheduling.accounting import Comparison, Outcome
     from foretrain.scheduling.files import JobEntry, JobFile, JobTimes
     from foretrain.scheduling.fleet_files import FleetFile
     from foretrain.scheduling.forecast import Schedule
     from foretrain.scheduling.job_times import Training
-    from foretrain.scheduling.loop import Step
-    from foretrain.scheduling.policy import Policy
+    from foretrain.scheduling.loop import Policy, Step
     from foretrain.scheduling.problem import Problem
-    from foretrain.scheduling.simulation.disturbances import Disturbances, PriceChange
+    from foretrain.scheduling.simulation import Disturbances, PriceChange
 
 ALL = "all"
 _NODES = 5
@@ -54,7 +52,7 @@ class Asked:
 
 def simulate(request: SimulateRequest, progress: Progress = no_progress) -> Outcome | Comparison:
     """The whole horizon of a problem under one policy, or under several for comparison."""
-    from foretrain.scheduling.comparison import Comparison
+    from foretrain.scheduling.accounting import Comparison
 
     policies = _policies(request.policy, request.seed)
     asked = _asked(request, progress)
@@ -69,7 +67,7 @@ def simulate(request: SimulateRequest, progress: Progress = no_progress) -> Outc
 def _simulated(
     request: SimulateRequest, asked: Asked, policy: Policy, bound: float | None, notes: tuple[str, ...]
 ) -> Outcome:
-    from foretrain.scheduling.simulation.engine import simulate as core
+    from foretrain.scheduling.simulation import simulate as core
 
     every = math.inf if request.every is None else request.every
     if every <= 0:
@@ -86,7 +84,7 @@ def _simulated(
 
 
 def _disturbances(request: SimulateRequest, asked: Asked) -> Disturbances:
-    from foretrain.scheduling.simulation.disturbances import Disturbances
+    from foretrain.scheduling.simulation import Disturbances
 
     return Disturbances(
         seed=request.seed,
@@ -181,8 +179,8 @@ def _decided(
     now: float,
     progress: Progress,
 ) -> Schedule:
+    from foretrain.scheduling.files import present_state
     from foretrain.scheduling.forecast import schedule as core
-    from foretrain.scheduling.present import present_state
 
     asked = asked_of(jobs, fleet, request.times, progress)
     try:
@@ -286,7 +284,7 @@ def _asked(request: SimulateRequest, progress: Progress) -> Asked:
 
 
 def _generated(request: SimulateRequest) -> Asked:
-    from foretrain.scheduling.generators.families import families
+    from foretrain.scheduling.generators import families
 
     assert request.generate is not None
     if request.cluster is not None or request.times is not None:

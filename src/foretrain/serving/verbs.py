@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from foretrain.prediction.scenario import Scenario
     from foretrain.prediction.step.input_pipeline import InputOptions
     from foretrain.workloads.readers import ModelSource
-    from foretrain.workloads.trace import Trace
+    from foretrain.workloads.summary import Trace
     from foretrain.workloads.workload import Workload
 
 Progress = Callable[[str], None]
@@ -67,8 +67,7 @@ def trace(
     request: TraceRequest, progress: Progress = no_progress, source: ModelSource | None = None
 ) -> Trace:
     """What a training step consists of."""
-    from foretrain.workloads.summary import summarise
-    from foretrain.workloads.trace import Trace
+    from foretrain.workloads.summary import Trace, summarise
     from foretrain.workloads.workload import graph_of
 
     progress("reading the model")
@@ -93,7 +92,7 @@ def scenario(
     request: PredictRequest, progress: Progress = no_progress, source: ModelSource | None = None
 ) -> Scenario:
     """The training step that a request asks for."""
-    from foretrain.facts.clusters import cluster, with_power_limit
+    from foretrain.facts.hardware import cluster, with_power_limit
     from foretrain.prediction.scenario import Parallelism, Scenario
 
     machines, model = with_power_limit(cluster(request.on), request.power_limit), cost_model(request)
@@ -228,7 +227,7 @@ def scaling(request: ScalingRequest, progress: Progress = no_progress) -> Scalin
 def _with_prediction(problem: Any, request: ScalingRequest, progress: Progress) -> Any:
     """The same with a prediction from model and hardware as the prior."""
     from foretrain.facts.hardware import hardware
-    from foretrain.learning.scaling.from_hardware import PredictedJob
+    from foretrain.learning.scaling.configurations import PredictedJob
     from foretrain.prediction.scenario import Parallelism
 
     if request.workload is None or request.on is None:
@@ -273,8 +272,7 @@ def learn(
 
 
 def _learning_table(request: LearnRequest) -> tuple[Table, str | None]:
-    from foretrain.learning.regression.from_runs import STEP_SECONDS, table_of_runs
-    from foretrain.learning.regression.table import read_table
+    from foretrain.learning.regression.table import STEP_SECONDS, read_table, table_of_runs
     from foretrain.store import open_store
     from foretrain.store.queries import parse_query
 
@@ -421,7 +419,7 @@ def _job(request: PredictRequest) -> tuple[LengthRequest, JobOptions]:
 
 def job_length(request: LengthFields) -> LengthRequest:
     """What a request says of a job's length, whether that is enough or not."""
-    from foretrain.jobs.epochs_by_batch import parse_batch_point
+    from foretrain.jobs.epochs import parse_batch_point
     from foretrain.jobs.length import LengthRequest
 
     return LengthRequest(

@@ -14,9 +14,8 @@ import pytest
 
 from foretrain.scheduling.accounting import JobStatus, Outcome
 from foretrain.scheduling.decision import Decision, NodeLoad
-from foretrain.scheduling.loop import Backend, Event, EventKind, Step, drive
-from foretrain.scheduling.policies.fifo import Fifo
-from foretrain.scheduling.policy import Policy
+from foretrain.scheduling.loop import Backend, Event, EventKind, Policy, Step, drive
+from foretrain.scheduling.policies.rules import Fifo
 from foretrain.scheduling.problem import Configuration, Job, NodeType, Problem, Switching, elastic
 from foretrain.scheduling.state import State
 

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from foretrain.scheduling.accounting import JobStatus
 from foretrain.scheduling.decision import Decision, violations
-from foretrain.scheduling.policy import Policy
+from foretrain.scheduling.loop import Policy
 from foretrain.scheduling.problem import (
     Configuration,
     Fleet,
@@ -22,8 +22,7 @@ from foretrain.scheduling.problem import (
     Switching,
     elastic,
 )
-from foretrain.scheduling.simulation.disturbances import Disturbances
-from foretrain.scheduling.simulation.engine import simulate
+from foretrain.scheduling.simulation import Disturbances, simulate
 from foretrain.scheduling.state import JobState, NodeState, Running, State
 from foretrain.testing.scheduling_states import random_problem, random_state
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from foretrain.errors import InvalidRequest
-from foretrain.facts.frameworks import PLAIN, frameworks
+from foretrain.facts.frameworks import PLAIN, attention_in, frameworks
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8")
 HALF_PRECISIONS = ("fp16", "bf16")
@@ -14,6 +14,7 @@ ATTENTIONS = ("eager", "sdpa", "flash", "flash1", "flash2", "flash3", "cudnn")
 ATTENTION_KERNELS = {name: name for name in ATTENTIONS[3:]} | {"flash": "flash2"}
 """The words that name a kernel of fused attention; `sdpa` is the one that PyTorch picks on the GPU."""
 LOSSES = ("eager", "fused")
+FP8_SCALINGS = ("delayed", "current", "block")
 OFFLOADS = ("optimizer", "parameters", "activations")
 REAL = "real"
 TRACES = ("meta", REAL)
@@ -52,7 +53,9 @@ class StepOptions:
     replays the step as one captured graph, so that the host launches once. `framework` sets which kernels are
     fused, whether recomputation stops early, and how fast operators are launched (`facts.frameworks`).
     `loss` fused computes softmax, loss and gradient from half-precision logits without storing probabilities;
-    None is as usual with the framework.
+    None is as usual with the framework. `fp8_scaling` is how values are scaled into FP8 (`rules.fp8`): by the
+    maxima of earlier steps, of the whole tensor, or of blocks. `software_year` is that of the libraries, from
+    which `usual_attention` follows; None is the present.
     """
 
     precision: str = "fp32"
@@ -73,13 +76,11 @@ class StepOptions:
     half_outputs: bool = False
     framework: str = PLAIN
     loss: str | None = None
+    fp8_scaling: str | None = None
+    software_year: int | None = None
 
     def __post_init__(self) -> None:
-        _one_of("precision", self.precision, PRECISIONS)
-        _one_of("weights", self.weights, WEIGHTS)
-        _one_of("attention", self.attention, ATTENTIONS)
-        if self.loss is not None:
-            _one_of("loss", self.loss, LOSSES)
+        self._check_choices()
         object.__setattr__(self, "framework", frameworks()[self.framework].name)
         if self.weights != "fp32" and self.precision not in (self.weights, "fp8"):
             raise InvalidRequest(
@@ -115,6 +116,20 @@ class StepOptions:
                 "activation checkpointing recomputes for the backward pass; leave it out with `forward_only`"
             )
 
+    def _check_choices(self) -> None:
+        _one_of("precision", self.precision, PRECISIONS)
+        _one_of("weights", self.weights, WEIGHTS)
+        _one_of("attention", self.attention, ATTENTIONS)
+        if self.loss is not None:
+            _one_of("loss", self.loss, LOSSES)
+        if self.fp8_scaling is not None:
+            _one_of("fp8_scaling", self.fp8_scaling, FP8_SCALINGS)
+            if self.precision != "fp8":
+                raise InvalidRequest(
+                    f"`fp8_scaling` {self.fp8_scaling} is for `precision` fp8, not {self.precision}; "
+                    "give fp8 or leave it out"
+                )
+
     @property
     def casts(self) -> bool:
         """Whether autocast is on."""
@@ -124,6 +139,23 @@ class StepOptions:
     def adds_up_in_fp32(self) -> bool:
         """Whether half-precision gradients are added up in lasting FP32 buffers."""
         return self.master_weights and self.gradients == "fp32"
+
+
+def usual_attention(asked: str | None, framework: str, year: int | None) -> str:
+    """The attention of a step: as asked, or as is usual with the framework, in the software of a year.
+
+    A kernel that was named stays; `sdpa` and `flash` are what PyTorch, Transformer Engine and the package
+    flash-attn made of them in that year.
+    """
+    own = frameworks()[framework]
+    kind = asked or own.attention or "sdpa"
+    if year is None or kind not in ("sdpa", "flash"):
+        return kind
+    library = "flash-attn" if kind == "flash" else own.attention_library
+    kernel = attention_in(library, year)
+    if kind == "flash" and kernel == "eager":
+        raise InvalidRequest(f"there was no flash attention in {year}; give `attention` eager")
+    return kernel
 
 
 def is_paged(optimizer: str | None) -> bool:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from foretrain.errors import InvalidRequest
-from foretrain.facts.frameworks import frameworks
-from foretrain.workloads.options import HALF_PRECISIONS, OFFLOADS, REAL, StepOptions
+from foretrain.workloads.options import HALF_PRECISIONS, OFFLOADS, REAL, StepOptions, usual_attention
 from foretrain.workloads.readers import ModelSource, read_model
 from foretrain.workloads.workload import Workload
 from foretrain.workloads.zoo import BuildOptions
@@ -48,6 +47,8 @@ class WorkloadRequest:
     autocast: bool | None = None
     framework: str | None = None
     loss: str | None = None
+    fp8_scaling: str | None = None
+    software_year: int | None = None
     forward_only: bool = False
     no_optimizer: bool = False
     trace: str | None = None
@@ -64,7 +65,7 @@ def workload_of(request: WorkloadRequest, source: ModelSource | None = None) -> 
     """The workload of a request; `source` is the model where it is not to be read from its name."""
     if source is None:
         source = read_model(request.model, allow_user_code=request.allow_user_code)
-    options = _step_options(request)
+    options = _step_options(request, source.has_attention)
     is_real = request.trace == REAL
     if is_real and not source.has_data:
         raise InvalidRequest(
@@ -92,17 +93,22 @@ def _left_open(request: WorkloadRequest) -> Iterator[str]:
         yield "framework"
     if request.optimizer is None:
         yield "optimizer"
+    if request.attention is None:
+        yield "attention"
 
 
-def _step_options(request: WorkloadRequest) -> StepOptions:
+def _step_options(request: WorkloadRequest, has_attention: bool) -> StepOptions:
     has_optimizer = not (request.forward_only or request.no_optimizer)
     precision = request.precision or _implied_precision(request)
     weights = request.weights or _usual_weights(request, precision)
     framework = request.framework or DEFAULTS.framework
+    is_usual = request.attention is None and not has_attention
     return StepOptions(
         precision=precision,
         optimizer=(request.optimizer or DEFAULTS.optimizer) if has_optimizer else None,
-        attention=request.attention or frameworks()[framework].attention or DEFAULTS.attention,
+        attention=DEFAULTS.attention
+        if is_usual
+        else usual_attention(request.attention, framework, request.software_year),
         channels_last=request.channels_last,
         compile=request.compile,
         checkpoint_activations=request.checkpoint_activations or request.selective_checkpointing,
@@ -117,6 +123,8 @@ def _step_options(request: WorkloadRequest) -> StepOptions:
         autocast=True if request.autocast is None and request.lora is not None else request.autocast,
         framework=framework,
         loss=request.loss,
+        fp8_scaling=request.fp8_scaling,
+        software_year=request.software_year,
     )
 
 

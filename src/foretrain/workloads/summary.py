@@ -1,14 +1,22 @@
-"""What a trace says at a glance: parameters, FLOP, bytes, by phase, by kind and by layer."""
+"""What a trace says at a glance: parameters, FLOP, bytes, by phase, by kind and by layer.
+
+`Trace` is the answer of the verb `trace`.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
+from foretrain.answers import Answer
+from foretrain.encoding import encode
+from foretrain.units import format_bytes, format_flop
 from foretrain.workloads.graph import Graph, Phase, Role
 from foretrain.workloads.ops import MATRIX_KINDS, Kind, Op
 from foretrain.workloads.rules import operators, unknown_names
+from foretrain.workloads.workload import Workload, description
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,3 +145,37 @@ def _layers(graph: Graph, ops: Iterable[Op]) -> tuple[LayerSummary, ...]:
         )
         for path in ordered
     )
+
+
+@dataclass(frozen=True)
+class Trace(Answer):
+    """A workload and the summary of its step; `with_layers` adds the table of layers to `to_dict`."""
+
+    workload: Workload
+    step: TraceSummary
+    with_layers: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer as plain data."""
+        step = self.step
+        encoded: dict[str, Any] = encode(step)
+        if not self.with_layers:
+            encoded.pop("layers")
+        encoded["flop"] = {
+            "forward": step.forward.flop,
+            "backward": step.backward.flop,
+            "forward_backward": step.forward_backward_flop,
+        }
+        encoded["coverage"] = {"unmodelled": encoded.pop("unknown")}
+        return {"workload": description(self.workload, step.samples, step.tokens), **encoded}
+
+    def summary(self) -> tuple[tuple[str, str], ...]:
+        """Parameters, FLOP and bytes."""
+        step = self.step
+        return (
+            ("model", self.workload.source.name),
+            ("samples", f"{step.samples:,}"),
+            ("parameters", f"{step.parameters:,}"),
+            ("forward + backward", format_flop(step.forward_backward_flop)),
+            ("saved activations", format_bytes(step.activation_bytes)),
+        )

@@ -61,9 +61,19 @@ def description(workload: Workload, samples: int, tokens: int) -> dict[str, Any]
         "source": workload.source.kind,
         "batch": samples,
         "tokens": tokens,
-        **encode(workload.options),
+        **_encoded(workload.options),
         "lora": encode(workload.lora),
     }
+
+
+def _encoded(options: StepOptions) -> dict[str, Any]:
+    """Options as plain data; `fp8_scaling` belongs to FP8, `software_year` to those who ask for one."""
+    encoded: dict[str, Any] = encode(options)
+    if options.precision != "fp8":
+        del encoded["fp8_scaling"]
+    if options.software_year is None:
+        del encoded["software_year"]
+    return encoded
 
 
 @dataclass(frozen=True)
@@ -101,6 +111,9 @@ def _graph_of(entry: _Entry) -> Graph:
     if entry.workload.options.precision == "fp16":
         twin = in_bf16(entry.workload)
         return in_fp16(_graph_of(_Entry(_key(twin, "graph"), twin)))
+    if entry.workload.options.fp8_scaling is not None:
+        twin = without_scaling(entry.workload)
+        return scaled_as(_graph_of(_Entry(_key(twin, "graph"), twin)), entry.workload)
     if entry.workload.options.attention in ATTENTION_KERNELS:
         for twin in _torch_twins(entry.workload):
             graph = _graph_of(_Entry(_key(twin, "graph"), twin))
@@ -159,6 +172,9 @@ def record_family(workload: Workload, seq_lens: tuple[int, int] | None = None) -
     if workload.options.precision == "fp16":
         twin = record_family(in_bf16(workload), seq_lens)
         return None if twin is None else _family_in_fp16(twin)
+    if workload.options.fp8_scaling is not None:
+        twin = record_family(without_scaling(workload), seq_lens)
+        return None if twin is None else replace(twin, graph=scaled_as(twin.graph, workload))
     if workload.options.attention in ATTENTION_KERNELS:
         for each in _torch_twins(workload):
             twin = record_family(each, seq_lens)
@@ -211,6 +227,16 @@ def in_fp16(graph: Graph) -> Graph:
     return replace(graph, specs=_specs_in_fp16(graph.specs), settings=settings)
 
 
+def without_scaling(workload: Workload) -> Workload:
+    """A workload with its framework's scaling of FP8: the same calls as with every other."""
+    return replace(workload, options=replace(workload.options, fp8_scaling=None))
+
+
+def scaled_as(graph: Graph, workload: Workload) -> Graph:
+    """A graph that was recorded without a scaling of FP8, with that of a workload."""
+    return replace(graph, settings={**graph.settings, "fp8_scaling": workload.options.fp8_scaling})
+
+
 def with_torch_attention(workload: Workload) -> Workload:
     """A workload with the attention that PyTorch picks, whose calls are those of every fused kernel."""
     return replace(
@@ -238,6 +264,8 @@ def with_attention_kernel(graph: Graph, workload: Workload) -> Graph:
     """
     kernel = ATTENTION_KERNELS[workload.options.attention]
     if not any("attention" in call.name or "bmm" in call.name for call in graph.calls):
+        if "attention" in workload.left_open:  # the kernel of a framework or year, which was not asked for
+            return graph
         raise InvalidRequest(
             f"{workload.source.name} has no attention of a kind to choose; leave out attention "
             f"{workload.options.attention!r}"
@@ -271,11 +299,15 @@ def _key(workload: Workload, what: str, seq_lens: tuple[int, int] | None = None)
         sizes.pop("batch")
         if seq_lens:
             sizes["seq_len"] = seq_lens
+    options = asdict(workload.options)
+    del options["software_year"]  # `attention` has what follows from it
+    if options["fp8_scaling"] is None:
+        del options["fp8_scaling"]
     return cache.key(
         what=what,
         source=workload.source.fingerprint(),
         sizes=sizes,
-        options=asdict(workload.options),
+        options=options,
         inference=workload.options.forward_only,
         lora=None if workload.lora is None else asdict(workload.lora),
     )

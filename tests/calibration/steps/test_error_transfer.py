@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from calibration.steps.error_transfer import fit_variances
@@ -36,15 +38,15 @@ def drawn(sources: int, variances: Variances) -> list[list[StepError]]:
 
 
 def test_the_variances_the_errors_were_drawn_with_are_found() -> None:
-    true = Variances(setup=0.02, device=0.01, model=0.015, host=0.04, own=0.005)
+    true = Variances(setup=0.02, device_precision=0.01, model=0.015, host=0.04, own=0.005)
     found = fit_variances(drawn(120, true))
-    one_precision_and_variant = found.setup + found.precision + found.variant
-    assert one_precision_and_variant == pytest.approx(0.02, rel=0.35)
-    assert found.device + found.device_precision == pytest.approx(0.01, rel=0.35)
+    length = (math.log(1.0 / 0.1) / 4.0) ** 2  # all steps take a second
+    one_of_each = found.setup + found.variant + found.family + length * found.length
+    assert one_of_each == pytest.approx(0.02, rel=0.35)
+    assert found.device_precision == pytest.approx(0.01, rel=0.35)
     assert found.model == pytest.approx(0.015, rel=0.25)
     assert found.host == pytest.approx(0.04, rel=0.4)
-    rest = found.own + found.size + found.combination + found.model_device
-    assert rest == pytest.approx(0.005, rel=0.25)
+    assert found.own == pytest.approx(0.005, rel=0.25)
 
 
 def test_a_change_in_the_last_digits_changes_no_variance() -> None:

@@ -13,13 +13,17 @@ from tests.support.timing_tables import jobs, per_batch, sample
 
 from foretrain.errors import InvalidRequest, MissingData, UnknownName
 from foretrain.learning.regression.columns import Schema
-from foretrain.learning.regression.from_runs import table_of_runs
 from foretrain.learning.regression.learn import learn
-from foretrain.learning.regression.selection import conformal_factors, judge
-from foretrain.learning.regression.splits import EXTRAPOLATIONS, folds, inner_folds, possible_splits
-from foretrain.learning.regression.table import Sample, sample_of
-from foretrain.learning.regression.techniques._base import Parameters, Predictor, Technique
-from foretrain.learning.regression.techniques.catalogue import techniques
+from foretrain.learning.regression.selection import (
+    EXTRAPOLATIONS,
+    conformal_factors,
+    folds,
+    inner_folds,
+    judge,
+    possible_splits,
+)
+from foretrain.learning.regression.table import Sample, sample_of, table_of_runs
+from foretrain.learning.regression.techniques._base import Parameters, Predictor, Technique, techniques
 from foretrain.store.runs import Environment, PredictionMade, Run, Status, StepSummary
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from foretrain.learning.regression.stepwise import select
+from foretrain.learning.regression.terms import select
 
 RANDOM = np.random.default_rng(7)
 COLUMNS = RANDOM.normal(size=(60, 8))

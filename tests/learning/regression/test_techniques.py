@@ -13,9 +13,8 @@ from tests.support.timing_tables import BATCHES, jobs, per_batch, sample
 
 from foretrain.learning.regression.columns import Feature, Schema
 from foretrain.learning.regression.table import Sample
-from foretrain.learning.regression.techniques import boosting
-from foretrain.learning.regression.techniques._base import LinearPredictor
-from foretrain.learning.regression.techniques.catalogue import techniques
+from foretrain.learning.regression.techniques import trees
+from foretrain.learning.regression.techniques._base import LinearPredictor, techniques
 from foretrain.learning.regression.terms import Term, candidates, matrix, powers_of
 
 
@@ -190,7 +189,7 @@ def test_a_machine_without_openmp(monkeypatch: pytest.MonkeyPatch, brings_openmp
             raise OSError("libgomp.so.1: cannot open shared object file")
         return ModuleType(name)
 
-    monkeypatch.setattr(boosting, "import_module", importing)
-    lacking = boosting.Boosting().lacks(Schema(()))
+    monkeypatch.setattr(trees, "import_module", importing)
+    lacking = trees.Boosting().lacks(Schema(()))
     assert attempts == ["lightgbm", "lightgbm"]
     assert lacking == "" if brings_openmp else "apt-get install libgomp1" in lacking

@@ -5,7 +5,7 @@ from validation.campaign_suite import machine_of_the_campaign
 
 from foretrain.answers import Infeasible
 from foretrain.errors import InvalidRequest
-from foretrain.facts.clusters import cluster
+from foretrain.facts.hardware import cluster
 from foretrain.learning.resources.choice import consumption
 from foretrain.prediction.resources.consumption import INSPECTOR, TIMELINE, Consumption
 from foretrain.prediction.scenario import Parallelism, Scenario

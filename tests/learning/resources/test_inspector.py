@@ -20,8 +20,7 @@ from foretrain.learning.resources.options import (
     InspectorOptions,
     TrainingOptions,
 )
-from foretrain.learning.resources.samples import ResourceSample
-from foretrain.learning.resources.targets import RESOURCES, TARGETS
+from foretrain.learning.resources.samples import RESOURCES, TARGETS, ResourceSample
 from foretrain.learning.resources.training import folds_of, predicted, train_member
 from foretrain.store.runs import Floats, Resource
 

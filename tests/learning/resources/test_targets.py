@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from foretrain.learning.resources.targets import (
+from foretrain.learning.resources.samples import (
     METRICS,
     RESOURCES,
     TARGETS,
@@ -11,7 +11,7 @@ from foretrain.learning.resources.targets import (
     sample_interval_seconds,
     timeline_figures,
 )
-from foretrain.prediction.resources.signals import constant, stacked
+from foretrain.prediction.resources.bursts import constant, stacked
 from foretrain.prediction.resources.worker_cycle import WorkerCycle
 from foretrain.store.runs import Resource, Run
 

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from foretrain.learning.scaling.answer import suggest
 from foretrain.learning.scaling.configurations import (
     Columns,
     Configuration,
@@ -13,10 +14,18 @@ from foretrain.learning.scaling.configurations import (
     columns,
     parse_placement,
 )
-from foretrain.learning.scaling.fitting import P90, Prior, fit, jacobian, leave_out, step_seconds
+from foretrain.learning.scaling.fitting import (
+    P90,
+    Prior,
+    fit,
+    form_prior,
+    jacobian,
+    leave_out,
+    prior_from_prediction,
+    step_seconds,
+    wide_prior,
+)
 from foretrain.learning.scaling.forms import FORMS, LEVEL_DEVIATION, Form, form
-from foretrain.learning.scaling.prior import form_prior, prior_from_prediction, wide_prior
-from foretrain.learning.scaling.suggestion import suggest
 from foretrain.prediction.operators.listing import Floats
 
 BATCHES = (8, 32, 128)

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from foretrain.measuring.campaigns.commands import run_command
-from foretrain.measuring.campaigns.local import LocalRunner
+from foretrain.measuring.campaigns.local import LocalRunner, run_command
 from foretrain.measuring.campaigns.trials import Trial
 from foretrain.measuring.namespaces import named, why_not
 from foretrain.store import RunQuery, open_store
@@ -110,7 +109,7 @@ CAMPAIGN = """
 import sys
 from pathlib import Path
 from foretrain.measuring.campaigns.campaign import Campaign, ModelEntry
-from foretrain.measuring.campaigns.commands import run_command
+from foretrain.measuring.campaigns.local import run_command
 from foretrain.measuring.campaigns.local import LocalRunner
 from foretrain.measuring.campaigns.running import run_campaign
 from foretrain.store import open_store

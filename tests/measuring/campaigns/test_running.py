@@ -14,11 +14,8 @@ import pytest
 
 from foretrain.errors import InvalidRequest
 from foretrain.measuring.campaigns.campaign import Campaign, ModelEntry
-from foretrain.measuring.campaigns.forecast import Forecast
-from foretrain.measuring.campaigns.lock import campaign_lock
-from foretrain.measuring.campaigns.outcome import Outcome, Runner
-from foretrain.measuring.campaigns.running import Progress, run_campaign
-from foretrain.measuring.campaigns.trials import Trial, trials_of
+from foretrain.measuring.campaigns.running import Forecast, Progress, campaign_lock, run_campaign
+from foretrain.measuring.campaigns.trials import Outcome, Runner, Trial, trials_of
 from foretrain.store import RunQuery, open_store
 from foretrain.store.database import Store
 from foretrain.store.runs import Environment, PredictionMade, Status, WorkerSteps
@@ -141,7 +138,7 @@ def test_the_forecast_learns_the_overhead_and_stands_in_for_the_unpredicted() ->
 
 HOLDER = """
 import sys, time
-from foretrain.measuring.campaigns.lock import campaign_lock
+from foretrain.measuring.campaigns.running import campaign_lock
 with campaign_lock("fake", "somewhere"):
     print("locked", flush=True)
     time.sleep(60)

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from foretrain.measuring.watching.progress import LineCutter, ProgressLog
-from foretrain.measuring.watching.step_sources._base import Observation
-from foretrain.measuring.watching.step_sources.catalogue import parsers
+from foretrain.measuring.watching.step_sources._base import Observation, parsers
 
 
 def read(line: str) -> tuple[str, Observation] | None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from foretrain.measuring.watching.summary import summarise, warm_up_steps
+from foretrain.measuring.watching.report import summarise, warm_up_steps
 from foretrain.store.runs import WorkerSteps
 
 

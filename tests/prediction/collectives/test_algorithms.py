@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from foretrain.prediction.collectives._base import Medium, carried_seconds
 from foretrain.prediction.collectives.algorithms import (
     best_pieces,
     can_sum,
@@ -25,7 +26,6 @@ from foretrain.prediction.collectives.algorithms import (
     two_tier_all_to_all_seconds,
     two_tier_server_seconds,
 )
-from foretrain.prediction.collectives.medium import Medium, carried_seconds
 
 
 def medium(rate: float = 1.0, step: float = 0.0, **other: float) -> Medium:

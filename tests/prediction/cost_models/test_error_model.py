@@ -53,7 +53,7 @@ def test_more_timings_are_shrunk_less() -> None:
 
 
 def test_a_precision_is_not_blamed_for_another() -> None:
-    known = TimedErrors([timed("a", "t4", 0.2, precision="fp32")], Variances(precision=0.03, own=0.01))
+    known = TimedErrors([timed("a", "t4", 0.2, precision="fp32")], Variances(device_precision=0.03, own=0.01))
     assert known.posterior(timed("b", "t4", 0.0, precision="fp32")).mean == pytest.approx(0.15)
     assert known.posterior(timed("b", "t4", 0.0, precision="fp16")).mean == 0.0
 
@@ -82,7 +82,9 @@ def test_a_mean_within_its_uncertainty_moves_nothing_and_one_beyond_it_moves_ful
     assert abs(Posterior(0.02, 0.04, 0.05).cautious_shift) < 0.001
     assert Posterior(-0.5, 0.0025, 0.05).cautious_shift == pytest.approx(-0.5 * 0.25 / 0.2525)
     assert Posterior(0.5, 0.0025, 0.05).cautious_shift == pytest.approx(0.4975 * 0.25 / 0.2525)
-    assert Posterior(0.5, 0.0025, 0.05, doubt=0.0).cautious_shift == pytest.approx(0.4975)
+    assert Posterior(0.5, 0.0025, 0.05, timings=10).cautious_shift == pytest.approx(0.4975, rel=1e-3)
+    assert Posterior(0.02, 0.04, 0.05, timings=10).cautious_shift == 0.0
+    assert Posterior(-0.02, 0.04, 0.05, timings=10).cautious_shift == pytest.approx(-0.01)
 
 
 def test_a_step_of_a_program_that_adds_to_every_step_is_seen_in_other_short_ones() -> None:
@@ -103,17 +105,16 @@ def test_the_family_of_a_model(model: str, family: str) -> None:
 
 
 def test_timings_left_out_in_closed_form_are_as_if_they_had_not_been_given() -> None:
+    """Timings of which none is odd: an odd one is moved by what all others say."""
     random = np.random.default_rng(5)
-    steps = [timed(f"m{n % 3}", "t4", float(random.normal(0.1, 0.2)), 0.05 + n, host=0.4) for n in range(6)]
+    steps = [timed(f"m{n % 3}", "t4", float(random.normal(0.1, 0.05)), 0.05 + n, host=0.4) for n in range(6)]
     variances = shipped_variances()
-    without = TimedErrors(steps[2:], variances).posteriors(steps[:2])
-    after = [
-        abs(math.expm1(one.cautious_shift - step.log_ratio))
-        for one, step in zip(without, steps[:2], strict=True)
-    ]
-    before = [abs(math.expm1(-step.log_ratio)) for step in steps[:2]]
-    expected = (sum(before) / 2, sum(after) / 2)
-    assert TimedErrors(steps, variances).errors_left_out([0, 1]) == pytest.approx(expected, rel=1e-9)
+    before, after = TimedErrors(steps, variances).errors_left_out()
+    for place, step in enumerate(steps):
+        others = TimedErrors([*steps[:place], *steps[place + 1 :]], variances)
+        shift = others.posterior(step).cautious_shift
+        assert before[place] == pytest.approx(abs(math.expm1(-step.log_ratio)), rel=1e-9)
+        assert after[place] == pytest.approx(abs(math.expm1(shift - step.log_ratio)), rel=1e-9)
 
 
 def test_timings_that_contradict_each_other_are_trusted_less() -> None:
@@ -121,7 +122,28 @@ def test_timings_that_contradict_each_other_are_trusted_less() -> None:
     differ = UserErrors(
         [timed(f"m{place}", "t4", 0.5 * (-1) ** place) for place in range(4)], shipped_variances()
     )
-    assert differ.trust_elsewhere < 0.25 < agree.trust_elsewhere
+    alone = UserErrors([timed("m0", "t4", 0.5)], shipped_variances())
+    assert differ.trust_elsewhere < alone.trust_elsewhere < 0.1
+    assert agree.trust_elsewhere > 0.25
+
+
+def test_timings_far_off_that_agree_are_not_odd() -> None:
+    """Nine of ten took three times as long: a new step of that user will too."""
+    user = UserErrors(
+        [*(timed(f"m{place}", "t4", 1.1) for place in range(9)), timed("odd", "t4", 0.0)],
+        Variances(setup=0.02, own=0.01),
+    )
+    assert user.shift(timed("new", "t4", 0.0)).log_factor > 0.8
+
+
+def test_steps_that_spend_their_time_on_the_same_parts_share_an_error() -> None:
+    """Shares 0.2 apart share exp(-1/2) of the effect, times e apart exp(-1/3)."""
+    known = TimedErrors([timed("a", "t4", 0.2, 1.0, host=0.5)], Variances(similar=0.03, own=0.01))
+    assert known.posterior(timed("b", "l4", 0.0, 1.0, host=0.5)).mean == pytest.approx(0.15)
+    assert known.posterior(timed("b", "l4", 0.0, 1.0, host=0.7)).mean == pytest.approx(0.15 * math.exp(-0.5))
+    assert known.posterior(timed("b", "l4", 0.0, math.e, host=0.5)).mean == pytest.approx(
+        0.15 * math.exp(-1 / 3)
+    )
 
 
 def test_corrections_are_continuous_in_times_shares_and_sizes() -> None:

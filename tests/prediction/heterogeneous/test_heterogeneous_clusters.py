@@ -13,16 +13,14 @@ from tests.support.scenarios import workload as zoo_workload
 
 from foretrain.answers import Infeasible
 from foretrain.errors import InvalidRequest
-from foretrain.facts.clusters import Cluster
-from foretrain.facts.clusters import cluster as cluster_of
 from foretrain.facts.devices import Device, device
-from foretrain.facts.hardware import Hardware, hardware
+from foretrain.facts.hardware import Cluster, Hardware, hardware
+from foretrain.facts.hardware import cluster as cluster_of
 from foretrain.facts.sheets import Sheet
 from foretrain.prediction.answer import Prediction
 from foretrain.prediction.collectives.network import network_among
 from foretrain.prediction.cost_models.step_models import OperatorCostModel
-from foretrain.prediction.heterogeneous.division import CachedCostModel, GlobalBatch
-from foretrain.prediction.heterogeneous.report import BatchSplit
+from foretrain.prediction.heterogeneous.division import BatchSplit, CachedCostModel, GlobalBatch
 from foretrain.prediction.predict import predict
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.workloads.workload import Workload

@@ -3,7 +3,7 @@
 import pytest
 
 from foretrain.answers import Infeasible
-from foretrain.facts.clusters import cluster
+from foretrain.facts.hardware import cluster
 from foretrain.prediction.evaluation import Evaluation
 from foretrain.prediction.resources.bursts import Pattern
 from foretrain.prediction.resources.consumption import (

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from foretrain.prediction.resources.bursts import Signal, constant, stacked
 from foretrain.prediction.resources.pairing import pairing
-from foretrain.prediction.resources.signals import Signal, constant, stacked
 from foretrain.prediction.resources.worker_cycle import WorkerCycle
 from foretrain.store.runs import Resource
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from foretrain.prediction.resources.signals import Signal, constant, stacked
+from foretrain.prediction.resources.bursts import Signal, constant, stacked
 from foretrain.store.runs import Resource
 
 

@@ -12,7 +12,7 @@ from foretrain.facts.hardware import hardware
 from foretrain.prediction.cost_models.step_models import OperatorCostModel
 from foretrain.prediction.evaluation import Evaluation, evaluate
 from foretrain.prediction.scenario import StepConfiguration
-from foretrain.prediction.search.replicas import (
+from foretrain.prediction.search.sketch import (
     Reduction,
     ReplicaStep,
     gradient_buckets,

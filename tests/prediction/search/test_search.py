@@ -17,9 +17,8 @@ from foretrain.errors import InvalidRequest
 from foretrain.facts.hardware import hardware
 from foretrain.prediction.evaluation import Evaluation, evaluate
 from foretrain.prediction.scenario import StepConfiguration, StepContext
-from foretrain.prediction.search.blocks import AFTER, BEFORE, blocks_of
 from foretrain.prediction.search.search import RETURNED, Ranking, search
-from foretrain.prediction.search.sketch import block_costs, sketch
+from foretrain.prediction.search.sketch import AFTER, BEFORE, block_costs, blocks_of, sketch
 from foretrain.prediction.step.parallel import parallel_step
 from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.prediction.strategies.layout import Layout

@@ -17,7 +17,7 @@ def test_adding_up_divided_gradients_needs_no_exchange(sequence: bool, in_each_l
     import torch
 
     from foretrain.workloads.tracing.step import trace
-    from foretrain.workloads.zoo.decoders import llama
+    from foretrain.workloads.zoo.transformers import llama
 
     def exchanges(layers: int) -> tuple[int, Counter[Role]]:
         shape = {"width": 64, "hidden": 128, "heads": 4, "kv_heads": 4, "vocabulary": 128}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from foretrain.facts.clusters import cluster
+from foretrain.facts.hardware import cluster
 from foretrain.prediction.answer import Prediction
 from foretrain.prediction.predict import predict
 from foretrain.prediction.scenario import Parallelism, Scenario

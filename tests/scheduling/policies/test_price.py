@@ -8,18 +8,17 @@ from dataclasses import replace
 
 import pytest
 
-from foretrain.scheduling.generators.families import families
-from foretrain.scheduling.outlook.selection import room_of, selected
-from foretrain.scheduling.outlook.view import Settings, view_of
-from foretrain.scheduling.policies._output import without_output
+from foretrain.scheduling.generators import families
+from foretrain.scheduling.loop import Policy
+from foretrain.scheduling.outlook import Settings, view_of
+from foretrain.scheduling.packing import room_of
 from foretrain.scheduling.policies.auto import Auto, Effort, rollout_usd
-from foretrain.scheduling.policies.edf_packed import EdfPacked
-from foretrain.scheduling.policies.greedy import Greedy
-from foretrain.scheduling.policies.milp import Milp, first_step_usd, solve
-from foretrain.scheduling.policies.price import Price
-from foretrain.scheduling.policy import Policy
+from foretrain.scheduling.policies.milp import Milp, first_step_usd, solve, without_output
+from foretrain.scheduling.policies.price import Price, select
+from foretrain.scheduling.policies.rules import EdfPacked
+from foretrain.scheduling.policies.search import Greedy
 from foretrain.scheduling.problem import Configuration, Job, NodeType, Problem, elastic
-from foretrain.scheduling.simulation.engine import Simulation, simulate
+from foretrain.scheduling.simulation import Simulation, simulate
 from foretrain.scheduling.state import JobState, State
 
 ONE = NodeType(name="one", gpu="k80", gpus=1, usd_per_hour=3600)
@@ -92,7 +91,7 @@ def test_milp_is_not_worse_than_its_start_under_its_objective(family: str) -> No
     state = crowded(family, 3)
     view = view_of(state, Settings())
     room = room_of(state, view.places)
-    start = selected(view.values, view.table, view.places, room)
+    start = select(view.values, view.table, view.places, room)
     found, note = solve(view, room, 200)
     assert found is not None
     assert note.startswith("gap 0.0")

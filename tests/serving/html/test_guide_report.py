@@ -10,8 +10,8 @@ from tests.support.browser import FONTS, opened_browser
 
 from foretrain.planning.guide.guide import Guide, GuideRequest, guide
 from foretrain.planning.guide.machines import machines_named
-from foretrain.serving.guide_views import NAMES, best_cells, value, views, written
 from foretrain.serving.html.guide_report import guide_report
+from foretrain.serving.views.guide import NAMES, best_cells, faces, value, written
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 
 
@@ -36,7 +36,7 @@ def test_sections_tables_and_reasons(small: Guide) -> None:
 
 
 def test_the_fastest_of_each_batch_is_outlined(small: Guide) -> None:
-    (time,) = views(small, ("time",))
+    (time,) = faces(small, ("time",))
     for model in small.models:
         best = best_cells(time, model)
         assert {batch for _, batch in best} == set(small.batches)
@@ -51,7 +51,7 @@ def test_the_fastest_of_each_batch_is_outlined(small: Guide) -> None:
 def test_what_stands_in_the_cells(small: Guide) -> None:
     model = small.models[0]
     bound, one, two, three, unpriced = (row[0] for row in model.cells)
-    shown = {view.name: view for view in views(small, NAMES)}
+    shown = {view.name: view for view in faces(small, NAMES)}
     assert written(shown["time"], bound).startswith(">")
     assert written(shown["throughput"], bound).startswith("<")
     assert written(shown["verdict"], bound) == "CPU"
@@ -62,7 +62,7 @@ def test_what_stands_in_the_cells(small: Guide) -> None:
 
 
 def test_tiny_costs_are_shown_for_a_thousand_epochs(small: Guide) -> None:
-    (cost,) = views(small, ("cost",))
+    (cost,) = faces(small, ("cost",))
     figures = small.models[0].cells[1][2].figures
     assert figures is not None and figures.usd_per_epoch is not None
     assert figures.usd_per_epoch.p50 < 1e-4

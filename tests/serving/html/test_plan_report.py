@@ -13,7 +13,7 @@ from foretrain.planning.selection import Reason, Verdict
 from foretrain.serving.html.charts import Standing
 from foretrain.serving.html.plan_front import front_info
 from foretrain.serving.html.plan_report import plan_report
-from foretrain.serving.plan_words import why_lost
+from foretrain.serving.views.plan import why_lost
 from foretrain.units import HOUR, format_duration, format_money
 
 HEADINGS = re.compile("<h2>(.*?)</h2>")

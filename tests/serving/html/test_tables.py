@@ -77,7 +77,7 @@ def test_a_map_of_nothing_still_shows_the_reason() -> None:
 
 @pytest.mark.parametrize("number", range(SHADES))
 def test_text_can_be_read_on_every_shade_and_shades_grow_darker(number: int) -> None:
-    style = files("foretrain.serving.html").joinpath("page.css").read_text()
+    style = files("foretrain.serving.rendering").joinpath("page.css").read_text()
     shades = [background(style, place) for place in range(SHADES)]
     assert shades == sorted(shades, reverse=True)
     is_light_text = re.search(rf"\.heat \.h{number}[ ,]", style) is not None

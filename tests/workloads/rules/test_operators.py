@@ -124,42 +124,6 @@ def test_tf32_changes_arithmetic_but_not_traffic() -> None:
     assert {w.dtype for w in works(fast, Kind.OPTIMIZER)} == {"float32"}
 
 
-def test_fp8_linears_read_half_of_bf16_after_a_cast() -> None:
-    half, eighth = graph("mlp", precision="bf16"), graph("mlp", precision="fp8")
-    for two_bytes, one_byte in zip(works(half, Kind.LINEAR), works(eighth, Kind.LINEAR), strict=True):
-        assert one_byte.dtype == "float8_e4m3fn"
-        assert one_byte.read_bytes == two_bytes.read_bytes / 2
-    assert len(works(eighth, Kind.COPY)) > len(works(half, Kind.COPY))
-
-
-def test_fp8_casts_every_tensor_once() -> None:
-    """Inputs and weights forward, gradients backward: each read in two bytes, written twice in one."""
-    half, eighth = graph("mlp", precision="bf16"), graph("mlp", precision="fp8")
-    more = sum(w.read_bytes for w in works(eighth, Kind.COPY)) - sum(
-        w.read_bytes for w in works(half, Kind.COPY)
-    )
-    expected = 0
-    for work in works(eighth, Kind.LINEAR):
-        tokens, into, out = (work.dims[name] for name in ("tokens", "in", "out"))
-        if work.direction is Direction.FORWARD:
-            expected += tokens * into + into * out
-        elif work.direction is Direction.INPUT_GRADIENT:
-            expected += tokens * out
-    assert more == 2 * expected
-
-
-def test_fp8_in_fused_code_casts_weights_only() -> None:
-    """What computes activations writes them in one byte at once."""
-    half, fused = (graph("mlp", precision=precision, compile=True) for precision in ("bf16", "fp8"))
-    more = len(works(fused, Kind.COPY)) - len(works(half, Kind.COPY))
-    forward = [work for work in works(fused, Kind.LINEAR) if work.direction is Direction.FORWARD]
-    assert more == len(forward)
-    read = sum(w.read_bytes for w in works(fused, Kind.COPY)) - sum(
-        w.read_bytes for w in works(half, Kind.COPY)
-    )
-    assert read == 2 * sum(work.dims["in"] * work.dims["out"] for work in forward)
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_work_grows_with_the_batch(name: str) -> None:
     small, large = operators(graph(name, 4)), operators(graph(name, 8))

@@ -10,7 +10,7 @@ import torch
 from foretrain.errors import InvalidRequest
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.options import StepOptions
-from foretrain.workloads.readers.live_module import live_module
+from foretrain.workloads.readers.python_file import live_module
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 from foretrain.workloads.rules import operators, unknown_names
 from foretrain.workloads.tracing.step import trace

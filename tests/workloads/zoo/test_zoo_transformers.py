@@ -10,7 +10,6 @@ from torch import Tensor
 
 from foretrain.workloads.example import Example
 from foretrain.workloads.zoo import AttentionKind, BuildOptions, Sizes, build
-from foretrain.workloads.zoo.decoders import gpt, llama
 from foretrain.workloads.zoo.encoder_decoders import (
     RelativeBias,
     SwitchFeedForward,
@@ -19,8 +18,8 @@ from foretrain.workloads.zoo.encoder_decoders import (
     t5,
     transformer,
 )
-from foretrain.workloads.zoo.encoders import bert, vit
 from foretrain.workloads.zoo.layers import Attention, ComposedGelu, causal_bias, rotary_angles, rotate
+from foretrain.workloads.zoo.transformers import bert, gpt, llama, vit
 
 VOCABULARY = 11
 SMALL: dict[str, Any] = {"layers": 2, "width": 16, "heads": 4, "hidden": 24, "vocabulary": VOCABULARY}

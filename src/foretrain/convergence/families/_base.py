@@ -5,18 +5,22 @@
 in the sense that falls as training goes on (accuracies are fitted upside down); the level is 1 but under a
 known schedule. Scale and floor follow from linear least squares once the shape is chosen, so that a fit is a
 search over one or two bounded numbers.
+
+Every `Family` in the modules of this package is found by `families`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cache
 from typing import ClassVar
 
 import numpy as np
 
 from foretrain.convergence.curves import Floats
 from foretrain.convergence.schedules import Schedule
+from foretrain.registry import Registry, discovered
 
 
 @dataclass(frozen=True)
@@ -72,3 +76,11 @@ class Family(ABC):
 def mesh(*axes: Floats) -> Floats:
     """All combinations of the axes' values, one row each."""
     return np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")], axis=1)
+
+
+@cache
+def families() -> Registry[Family]:
+    """The families, by name."""
+    known = tuple(discovered(__name__, Family))  # type: ignore[type-abstract]
+    hint = f"Known: {', '.join(family.name for family in known)}"
+    return Registry("curve family", known, name=lambda family: family.name, hint=hint)

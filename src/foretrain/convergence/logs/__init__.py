@@ -8,9 +8,8 @@ from pathlib import Path
 
 from foretrain.convergence.curves import LEAST_POINTS, Curve, Direction
 from foretrain.convergence.logs._base import Log, LogReader
-from foretrain.convergence.logs.csv_logs import CsvLog, KerasCsv
-from foretrain.convergence.logs.json_logs import JsonLines, TrainerState
 from foretrain.convergence.logs.tensorboard import TensorBoard
+from foretrain.convergence.logs.text_logs import CsvLog, JsonLines, KerasCsv, TrainerState
 from foretrain.errors import ForetrainError, InvalidRequest, MissingData
 from foretrain.registry import Registry
 

@@ -25,10 +25,9 @@ from foretrain.learning.regression.columns import (
 )
 from foretrain.learning.regression.learn import LEAST_TO_CHOOSE, fitted
 from foretrain.learning.regression.model import Evidence, LearnedModel, is_model_file, load
-from foretrain.learning.regression.selection import judge
-from foretrain.learning.regression.splits import RANDOM
+from foretrain.learning.regression.selection import RANDOM, judge
 from foretrain.learning.regression.table import Table, read_table, sample_of
-from foretrain.learning.regression.techniques.catalogue import techniques
+from foretrain.learning.regression.techniques._base import techniques
 from foretrain.prediction.cost_models.priced_step import PricedStep, step_estimate
 from foretrain.prediction.cost_models.step_models import CostModel, OperatorCostModel
 from foretrain.prediction.operators._base import Confidence, Knowledge

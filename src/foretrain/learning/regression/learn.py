@@ -12,11 +12,17 @@ from foretrain.answers import Answer
 from foretrain.encoding import encode
 from foretrain.errors import InvalidRequest
 from foretrain.learning.regression.model import Evidence, LearnedModel
-from foretrain.learning.regression.selection import Judged, conformal_factors, judge
-from foretrain.learning.regression.splits import ALL, RANDOM, folds, possible_splits
+from foretrain.learning.regression.selection import (
+    ALL,
+    RANDOM,
+    Judged,
+    conformal_factors,
+    folds,
+    judge,
+    possible_splits,
+)
 from foretrain.learning.regression.table import Sample
-from foretrain.learning.regression.techniques._base import Parameters, Technique
-from foretrain.learning.regression.techniques.catalogue import techniques
+from foretrain.learning.regression.techniques._base import Parameters, Technique, techniques
 
 Progress = Callable[[str], None]
 LEAST_TO_CHOOSE = 5

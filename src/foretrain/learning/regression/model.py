@@ -16,8 +16,7 @@ from foretrain.errors import InvalidData, MissingData
 from foretrain.estimates import Quantiles
 from foretrain.facts.user_data import write_atomically
 from foretrain.learning.regression.columns import DEVICE, Feature, Schema, device_figures
-from foretrain.learning.regression.techniques._base import Parameters, Predictor
-from foretrain.learning.regression.techniques.catalogue import techniques
+from foretrain.learning.regression.techniques._base import Parameters, Predictor, techniques
 
 FORMAT, VERSION = "foretrain-regression", 1
 

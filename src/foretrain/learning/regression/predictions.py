@@ -71,7 +71,7 @@ def predicted_seconds(
 
 
 def _on_many(workload: Workload, hardware: str) -> float:
-    from foretrain.facts.clusters import cluster
+    from foretrain.facts.hardware import cluster
     from foretrain.prediction.predict import predict
     from foretrain.prediction.scenario import Scenario
 

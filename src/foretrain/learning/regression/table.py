@@ -3,6 +3,8 @@
 Columns are numbers if every cell is one. What a regression would only stumble over is refused with the rows
 named: missing values, text among numbers, a target that is constant or not above 0, too few rows, and columns
 that were measured together with the target (a throughput, the time of the epoch) and so give it away.
+
+Stored runs as a table to learn from: their settings and environment, the step time as the target.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from foretrain.learning.regression.columns import (
     with_device_figures,
 )
 from foretrain.prediction.operators.listing import Floats
+from foretrain.store.runs import Run, Status
 from foretrain.ties import round_digits
 
 LEAST_CONFIGURATIONS = 3
@@ -350,3 +353,35 @@ def _medians(sample: Sample) -> Sample:
     measured = np.array([median(groups[place]) for place in range(len(different))])
     note = f"{sample.timings} rows are {len(different)} configurations: repeats are reduced to their median"
     return replace(sample, rows=different, measured=measured, notes=(*sample.notes, note))
+
+
+STEP_SECONDS = "step_seconds"
+RUN_SECONDS = "run_seconds"
+
+
+def table_of_runs(runs: Sequence[Run], source: str, target: str = STEP_SECONDS) -> Table:
+    """A row for every completed run with step times; settings that only some runs have are left out."""
+    rows = [_row(run, target) for run in runs if run.status is Status.COMPLETED and run.summary is not None]
+    if not rows:
+        raise MissingData(
+            f"{source}: none of the {len(runs)} runs is completed and has step times; `foretrain measure` "
+            "and `foretrain campaign` store some"
+        )
+    common = [name for name in rows[0] if all(row.get(name) is not None for row in rows)]
+    return table_of([{name: row[name] for name in common} for row in rows], source)
+
+
+def _row(run: Run, target: str) -> dict[str, Any]:
+    assert run.summary is not None, "checked by the caller"
+    environment = run.environment
+    measured = run.seconds if target == RUN_SECONDS else run.summary.seconds
+    setting = {name: value for name, value in run.setting.items() if isinstance(value, str | int | float)}
+    setting.pop("on", None)
+    return {
+        **setting,
+        DEVICE: environment.device,
+        GPUS: environment.devices_per_node * environment.nodes,
+        "nodes": environment.nodes,
+        PREDICTED: None if run.prediction is None else run.prediction.p50_seconds,
+        target: measured,
+    }

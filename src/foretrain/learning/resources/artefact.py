@@ -20,8 +20,7 @@ from foretrain.errors import InvalidData, MissingData
 from foretrain.facts.user_data import user_data_dir, write_atomically
 from foretrain.learning.resources.inputs import NODE_FEATURES, OTHER_FEATURES, Scaling
 from foretrain.learning.resources.options import InspectorOptions, need_torch_geometric
-from foretrain.learning.resources.samples import SETTING
-from foretrain.learning.resources.targets import TARGETS
+from foretrain.learning.resources.samples import SETTING, TARGETS
 from foretrain.prediction.step.cpu_workers import CONSTANTS, WorkerConstants
 from foretrain.store.runs import Floats
 

@@ -10,8 +10,7 @@ from foretrain.answers import Infeasible
 from foretrain.errors import ForetrainError, InvalidRequest
 from foretrain.learning.resources.artefact import SHIPPED, Inspector, load, own_file
 from foretrain.learning.resources.inputs import table_of
-from foretrain.learning.resources.samples import WorkerScene, scene_of
-from foretrain.learning.resources.targets import METRICS, RESOURCES
+from foretrain.learning.resources.samples import METRICS, RESOURCES, WorkerScene, scene_of
 from foretrain.prediction.evaluation import Evaluation
 from foretrain.prediction.resources.bursts import Pattern
 from foretrain.prediction.resources.consumption import (

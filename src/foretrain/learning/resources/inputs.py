@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretrain.learning.resources.options import InspectorOptions, need_torch_geometric
-from foretrain.learning.resources.samples import SETTING, WorkerScene
-from foretrain.learning.resources.targets import RESOURCES, TARGETS
+from foretrain.learning.resources.samples import RESOURCES, SETTING, TARGETS, WorkerScene
 from foretrain.prediction.step.cpu_workers import WorkerConstants
 from foretrain.store.runs import Floats
 from foretrain.workloads.graph import Graph, Nature, cached_on_graph

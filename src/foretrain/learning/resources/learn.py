@@ -17,8 +17,7 @@ from foretrain.errors import InvalidRequest
 from foretrain.learning.resources.artefact import Inspector, StrategyErrors
 from foretrain.learning.resources.inputs import Table, table_of
 from foretrain.learning.resources.options import InspectorOptions, TrainingOptions, need_torch_geometric
-from foretrain.learning.resources.samples import ResourceSample
-from foretrain.learning.resources.targets import METRICS, RESOURCES, TARGETS
+from foretrain.learning.resources.samples import METRICS, RESOURCES, TARGETS, ResourceSample
 from foretrain.learning.resources.training import Member, folds_of, predicted, train_member
 from foretrain.learning.user_calibration.fitting import fit_constants
 from foretrain.learning.user_calibration.samples import RunSample

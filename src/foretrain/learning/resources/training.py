@@ -26,7 +26,7 @@ from foretrain.learning.resources.inputs import (
     tensors_of,
 )
 from foretrain.learning.resources.options import InspectorOptions, TrainingOptions, need_torch_geometric
-from foretrain.learning.resources.targets import TARGETS
+from foretrain.learning.resources.samples import TARGETS
 from foretrain.store.runs import Floats
 
 if TYPE_CHECKING:

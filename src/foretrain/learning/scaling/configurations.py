@@ -5,6 +5,8 @@
     4+4,32,0.162                          2,8,32,0.162
 
 `batch` is per device. Where only the number of devices is given, they are distributed evenly over the nodes.
+
+What a prediction from model and hardware says of a job's placements, to be corrected by its timings.
 """
 
 from __future__ import annotations
@@ -12,14 +14,21 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
 from foretrain.errors import ForetrainError, InvalidData, InvalidRequest, MissingData, nearest
+from foretrain.facts.hardware import Hardware
+from foretrain.prediction.cost_models.step_models import OperatorCostModel
+from foretrain.prediction.evaluation import Evaluation, evaluate
 from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.predict import configured
+from foretrain.prediction.scenario import Parallelism, step_context
+from foretrain.prediction.step.input_pipeline import InputOptions
+from foretrain.workloads.workload import Workload
 
 _MOST = 1_000_000
 Row = TypeVar("Row")
@@ -240,3 +249,52 @@ def reference_batch(configurations: Sequence[Configuration]) -> float:
     """The middle of a job's batch sizes on a scale of ratios: what all shares of a form refer to."""
     batches = [item.batch for item in configurations]
     return math.sqrt(min(batches) * max(batches))
+
+
+_DEVIATIONS = 2.563
+"""Between the 10th and the 90th percentile of a normal distribution lie this many standard deviations."""
+
+
+@dataclass(frozen=True)
+class PredictedJob:
+    """A workload on hardware, whose nodes are filled as a placement says; uneven ones as their fullest."""
+
+    workload: Workload
+    hardware: Hardware
+    parallelism: Parallelism
+
+    @property
+    def devices_per_node(self) -> int:
+        """What a full node holds."""
+        return self.hardware.node.devices if self.hardware.node else self.hardware.devices_per_node
+
+    def seconds(self, placement: Placement, batch: int) -> float:
+        """A step of `batch` samples for each device."""
+        return self._outcome(placement, batch).seconds
+
+    def error(self, configurations: Sequence[Configuration]) -> float:
+        """Standard deviation of the predictions' errors, in logarithms: the widest of some intervals."""
+        widest = 0.0
+        for each in configurations:
+            total = self._outcome(each.placement, each.batch).total.quantiles
+            widest = max(widest, math.log(total.p90 / max(total.p10, total.p50 / 10)) / _DEVIATIONS)
+        return widest
+
+    def _outcome(self, placement: Placement, batch: int) -> Evaluation:
+        hardware = self._filled(placement)
+        workload = self.workload.at(batch=batch)
+        even = replace(
+            self.parallelism, jitter=self.parallelism.jitter or 0.0
+        )  # timings show how uneven they are
+        context = step_context(workload, hardware, even, OperatorCostModel(), InputOptions())
+        return evaluate(context, configured(context, self.parallelism))
+
+    def _filled(self, placement: Placement) -> Hardware:
+        hardware, most = self.hardware, self.devices_per_node
+        if placement.fullest > most:
+            raise InvalidRequest(
+                f"placement {placement} has {placement.fullest} devices on a node, {hardware.name} {most}; "
+                f"give `on` with at least {placement.fullest} per node"
+            )
+        name = f"{hardware.device.id}:{placement.fullest}x{placement.nodes}"
+        return replace(hardware, name=name, devices_per_node=placement.fullest, nodes=placement.nodes)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from foretrain.errors import ForetrainError, InvalidRequest
-from foretrain.facts.clusters import cluster
+from foretrain.facts.hardware import cluster
 from foretrain.learning.user_calibration.plausibility import check_plausible
 from foretrain.prediction.cost_models.step_models import cost_model
 from foretrain.prediction.operators.catalogue import DEFAULT

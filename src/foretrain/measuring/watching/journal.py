@@ -19,7 +19,7 @@ import numpy as np
 
 from foretrain.errors import BackendFailed, InvalidData
 from foretrain.facts.user_data import user_data_dir
-from foretrain.measuring.watching.hooked_steps import HOOK_SOURCE, MarkLog, StepMarks, hooked_steps
+from foretrain.measuring.watching.step_files import HOOK_SOURCE, MarkLog, StepMarks, hooked_steps
 from foretrain.store.runs import Environment, Floats, PredictionMade, Resource, Series, Status, WorkerSteps
 
 _SUFFIX = ".jsonl"

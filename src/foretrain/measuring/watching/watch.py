@@ -14,26 +14,26 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from foretrain.measuring.environment import this_environment
+from foretrain.measuring.this_machine import this_environment
 from foretrain.measuring.watching.command import (
     CommandNotStarted,
     RunningCommand,
     exit_code_of,
     forwarded_signals,
 )
-from foretrain.measuring.watching.hooked_steps import (
+from foretrain.measuring.watching.journal import Gathered, Journal, RunEnd, RunHead, journal_file
+from foretrain.measuring.watching.progress import LineCutter, ProgressLog
+from foretrain.measuring.watching.report import summarise
+from foretrain.measuring.watching.samplers import INTERVAL_SECONDS, Sampler
+from foretrain.measuring.watching.step_files import (
+    CHANNEL_VARIABLE,
     HOOK_SOURCE,
     HookReader,
     MarkLog,
     StepMarks,
     hooked_steps,
 )
-from foretrain.measuring.watching.journal import Gathered, Journal, RunEnd, RunHead, journal_file
-from foretrain.measuring.watching.progress import LineCutter, ProgressLog
-from foretrain.measuring.watching.samplers import INTERVAL_SECONDS, Sampler
-from foretrain.measuring.watching.step_hook import CHANNEL_VARIABLE
-from foretrain.measuring.watching.step_sources.catalogue import parsers
-from foretrain.measuring.watching.summary import summarise
+from foretrain.measuring.watching.step_sources._base import parsers
 from foretrain.store.runs import NODE, PredictionMade, Run, Status, WorkerSteps, new_run_id
 
 WATCHED_VARIABLE = "FORETRAIN_RUN"

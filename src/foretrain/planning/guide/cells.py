@@ -16,7 +16,7 @@ from enum import StrEnum
 from foretrain.errors import InvalidRequest, MissingData
 from foretrain.estimates import Quantiles
 from foretrain.facts.hardware import Hardware
-from foretrain.jobs.epoch import Epoch, epoch_in_steps
+from foretrain.jobs.epochs import Epoch, epoch_in_steps
 from foretrain.planning.guide.machines import Machine
 from foretrain.planning.speedup import (
     TimeAndCost,

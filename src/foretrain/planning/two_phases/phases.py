@@ -30,7 +30,7 @@ from numpy.typing import ArrayLike
 
 from foretrain.convergence.curves import Floats
 from foretrain.errors import InvalidRequest
-from foretrain.facts.billing import BillingTerms, billed_seconds, billed_usd
+from foretrain.facts.providers import BillingTerms, billed_seconds, billed_usd
 from foretrain.planning.selection import cheapest_within, fastest_within
 from foretrain.planning.two_phases.switching import Lines, Switch, cheapest_switch, fastest_switch
 from foretrain.units import HOUR

@@ -58,8 +58,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from foretrain.prediction.collectives._base import FloatArray
-from foretrain.prediction.collectives.medium import Medium, carried_seconds, handed_over_seconds
+from foretrain.prediction.collectives._base import FloatArray, Medium, carried_seconds, handed_over_seconds
 
 
 def ring_all_reduce_seconds(message_bytes: FloatArray, members: int, medium: Medium) -> FloatArray:

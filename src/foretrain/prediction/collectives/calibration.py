@@ -7,15 +7,14 @@ technology.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from statistics import fmean, quantiles
 from typing import Any
 
+from foretrain.facts.calibrations import calibration_content
 from foretrain.facts.links import topologies
-from foretrain.facts.sheets import data_root
 
 FILE = "collectives.json"
 NVLINK, PCIE, NETWORK = "nvlink", "pcie", "network"
@@ -116,7 +115,7 @@ def unseen_spread(machines: Mapping[Any, float]) -> dict[str, float]:
 @cache
 def calibration() -> Calibration:
     """The calibration that ships with the package."""
-    return read(json.loads((data_root() / "calibrations" / FILE).read_text(encoding="utf-8")))
+    return read(calibration_content(FILE))
 
 
 def read(content: Mapping[str, Any]) -> Calibration:

@@ -2,31 +2,32 @@
 
 The logarithm of measured over predicted time of a step in one user's hands is a sum of effects,
 
-    r = setup + device + precision + variant + family + model + combinations of these + Σ_k b_k · x_k + e
+    r = setup + variant + device and precision + family + model + similar + Σ_k b_k · x_k + e
 
 each normal around zero. `setup` is what all steps of a user share: host, framework, cluster, habits. The x_k
-are the shares of the step by part (launches, exchanges, products, convolutions, attention, memory-bound
-operators), so that b_k is the logarithm of a factor on that part: a slow host shows in steps that are bound
-by launches, and is not blamed on the others. `length` is the logarithm of the predicted time: what a program
-adds to every step, such as reading the loss, shows in short ones. e is a configuration's own. The variances
-are fitted to public measurements (`calibrations/transfer.json`) as a source left out would see them.
+are the shares of the step spent in launches, exchanges and memory-bound operators, so that b_k is the
+logarithm of a factor on that part: a slow host shows in steps that are bound by launches, and is not blamed
+on the others. `length` is the logarithm of the predicted time: what a program adds to every step, such as
+reading the loss, shows in short ones. `similar` is of steps that spend their time on the same parts and take
+about as long: it fades as their shares and lengths differ. e is a configuration's own. The variances are
+fitted to public measurements (`calibrations/transfer.json`) as a source left out would see them.
 
 Given timings, the effect on another step is normal too (best linear unbiased prediction),
 
     mean = kᵀ K⁻¹ r        variance = s · (k** - kᵀ K⁻¹ k)        s = (ν + rᵀ K⁻¹ r) / (ν + n)
 
 where s is by how much all errors of this user are larger than those of others: Student's t with ν = 4.
-Timings beyond 1.5 deviations, as large as s of the others says, are cut to that. Everything is continuous.
+A timing farther than 3 deviations from what the user's other timings say of it is moved to that distance:
+one odd timing counts little, and several that agree count fully however far off. Everything is continuous.
 
 A correction must not hurt, so it is smaller than the mean in three ways:
 
 1. Of a lognormal time, the prediction with the least expected relative error |predicted / measured - 1| is
    exp(mean - variance). The correction is the point nearest to it between none and the mean.
-2. It counts by mean² / (mean² + d · variance), the share of the expected square that the mean explains: a
-   mean within its own uncertainty of zero moves little, one far beyond it moves fully. d = (ν + 1) / (ν + n)
-   is 1 for one timing and falls as more say how this user's errors are shared.
-3. It counts by the probability that corrections pay in this user's hands at all: a prior, and by how much the
-   user's own timings are closer when corrected by the others (`UserErrors`).
+2. It counts by mean² / (mean² + variance / n²), n timings: with few of them, a mean within its own
+   uncertainty of zero moves little, one far beyond it moves fully.
+3. It counts by the probability that corrections pay in this user's hands at all: a small prior, and by how
+   surely the user's own timings are closer when corrected by the others (`UserErrors`).
 
 References: C. R. Henderson, "Best linear unbiased estimation and prediction under a selection model",
 Biometrics 31, 1975. S. Sundararajan and S. S. Keerthi, "Predictive approaches for choosing hyperparameters
@@ -47,17 +48,23 @@ from foretrain.prediction.cost_models.priced_step import PricedStep
 from foretrain.prediction.operators.listing import KINDS, Floats
 from foretrain.workloads.ops import Kind
 
-_FREEDOM = 4.0
+FREEDOM = 4.0
+"""ν of Student's t: how far the scales of users' errors differ."""
 _SAME_SIZE = 1e-3
 """Difference of the logarithms of two predictions within which they are of the same configuration."""
 _OCTAVE = math.log(2.0)
 _TYPICAL_SECONDS, _LONGEST_LOG = 0.1, 4.0
 """`length` is 0 at the first, and -1 and 1 at e to the power of the second below and above it."""
-_MOST_DEVIATIONS = 1.5
-"""Timings farther off count as this far for other configurations: a stalled run, or another program."""
-_PRIOR_ELSEWHERE, _PRIOR_IN_MODEL = 0.25, 0.4
+_SHARES_APART, _LOG_SECONDS_APART = 0.2, 3.0
+"""Differences of the shares, and of the logarithms of the times, over which `similar` fades."""
+_MOST_DEVIATIONS = 3.0
+"""Timings farther from what the others say count as this far: a stalled run, or another program."""
+_PRIOR_ELSEWHERE, _PRIOR_IN_MODEL = 0.07, 0.15
 """Probability before any evidence that corrections pay, for models not timed and for those timed. With more,
 one timing of an unusual model makes sources worse that are predicted well (suite `own_timings`)."""
+_WEIGHT_OF_EVIDENCE, _DOUBTFUL_GAIN = 5.0, 2.0
+"""Of `UserErrors`. Of a small grid these two, the priors and `_MOST_DEVIATIONS` have the least error on
+public sources and add least to any; with a data set left out the choice is the same for 11 of 16."""
 _AFTER_SOURCE, _LETTERS = re.compile(r".*[:/]"), re.compile(r"[a-z]+")
 _LARGEST_LOG = 50.0
 _LEAST_OWN = 1e-12
@@ -123,28 +130,20 @@ class StepError:
 
 @dataclass(frozen=True, slots=True)
 class Variances:
-    """Variances of the effects on log(measured / predicted); those from `host` on are of factors of parts.
+    """Variances of the effects on log(measured / predicted); `own` is of a configuration, shared by no other.
 
-    `combination` is of model, device, precision and variant together; `size` of the same at another size of
-    the step, where it decays by e with each octave of the predicted time. `own` is of a configuration.
+    Those of `host`, `network` and `memory_bound` are of factors on these parts of the step.
     """
 
     setup: float = 0.0
     length: float = 0.0
-    device: float = 0.0
-    precision: float = 0.0
     variant: float = 0.0
     device_precision: float = 0.0
     family: float = 0.0
     model: float = 0.0
-    model_device: float = 0.0
-    combination: float = 0.0
-    size: float = 0.0
+    similar: float = 0.0
     host: float = 0.0
     network: float = 0.0
-    products: float = 0.0
-    convolutions: float = 0.0
-    attention: float = 0.0
     memory_bound: float = 0.0
     own: float = 0.0
 
@@ -152,6 +151,10 @@ class Variances:
 TERMS = tuple(each.name for each in fields(Variances))
 SHARED = TERMS[:-1]
 """All but `own`, which no other configuration shares."""
+_PARTS = tuple(
+    place for place, each in enumerate(fields(StepTraits)) if each.name in ("host", "network", "memory_bound")
+)
+"""Traits that have a factor of their own; the others count in `similar`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,24 +196,20 @@ def shared_terms(steps: Sequence[StepError], others: Sequence[StepError]) -> Flo
     def same(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> Floats:
         return np.asarray(one[:, None] == other[None, :], float)
 
-    model, device = same(a.models, b.models), same(a.devices, b.devices)
-    precision, variant = same(a.precisions, b.precisions), same(a.variants, b.variants)
-    all_of_it = model * device * precision * variant
-    apart = np.abs(a.sizes[:, None] - b.sizes[None, :])
+    lengths = np.abs(a.sizes[:, None] - b.sizes[None, :]) / _LOG_SECONDS_APART
+    shares = ((a.traits[:, None] - b.traits[None, :]) ** 2).sum(axis=2) / (2 * _SHARES_APART**2)
     listed = [
-        np.ones(model.shape), np.outer(a.lengths, b.lengths), device, precision, variant, device * precision,
-        same(a.families, b.families), model, model * device, all_of_it, all_of_it * np.exp(-apart / _OCTAVE),
-        *(a.traits[:, place, None] * b.traits[None, :, place] for place in range(a.traits.shape[1])),
+        np.ones(lengths.shape), np.outer(a.lengths, b.lengths), same(a.variants, b.variants),
+        same(a.devices, b.devices) * same(a.precisions, b.precisions), same(a.families, b.families),
+        same(a.models, b.models), np.exp(-lengths - shares),
+        *(np.outer(a.traits[:, part], b.traits[:, part]) for part in _PARTS),
     ]  # fmt: skip
     return np.stack(listed)
 
 
 def own_terms(step: StepError) -> Floats:
     """What a step shares with itself, for each of `SHARED`."""
-    length = float(_length(np.array(math.log(step.predicted_seconds))))
-    traits = astuple(step.traits)
-    others = len(SHARED) - len(traits) - 2
-    return np.array([1.0, length**2, *(1.0 for _ in range(others)), *(share**2 for share in traits)])
+    return shared_terms((step,), (step,))[:, 0, 0]
 
 
 def _same_configuration(steps: Sequence[StepError], others: Sequence[StepError]) -> Floats:
@@ -224,54 +223,55 @@ def _same_configuration(steps: Sequence[StepError], others: Sequence[StepError])
 
 @dataclass(frozen=True, slots=True)
 class Posterior:
-    """Mean and variance of log(measured / predicted) of a step; `prior_variance` is that without timings.
-
-    `doubt` is d of the module: how far the mean must be beyond its uncertainty to count.
-    """
+    """Mean and variance of log(measured / predicted) of a step; `prior_variance` is that without timings."""
 
     mean: float
     variance: float
     prior_variance: float
-    doubt: float = 1.0
+    timings: int = 1
 
     @property
     def cautious_shift(self) -> float:
         """The correction of log(predicted) before it is tested on other timings; see the module."""
-        return float(_cautious(np.array(self.mean), np.array(self.variance), self.doubt))
+        return float(_cautious(np.array(self.mean), np.array(self.variance), self.timings))
 
 
-def _cautious(means: Floats, variances: Floats, doubt: float) -> Floats:
+def _cautious(means: Floats, variances: Floats, count: int) -> Floats:
     least_error = np.where(means > 0, np.maximum(0.0, means - variances), means)
     squares = means * means
-    return np.asarray(least_error * squares / np.maximum(squares + doubt * variances, _LEAST_OWN), float)
+    return np.asarray(least_error * squares / np.maximum(squares + variances / count**2, _LEAST_OWN), float)
 
 
 def _scale(quadratic: Floats, count: int) -> Floats:
     """By how much errors are larger than expected, where r' K⁻¹ r of `count` timings is `quadratic`."""
-    return np.asarray((_FREEDOM + quadratic) / (_FREEDOM + count), float)
-
-
-def _doubt(count: int) -> float:
-    return (_FREEDOM + 1) / (_FREEDOM + count)
+    return np.asarray((FREEDOM + np.maximum(0.0, quadratic)) / (FREEDOM + count), float)
 
 
 class TimedErrors:
-    """Timings of one user, with what they say about any other step."""
+    """Timings of one user, with what they say about any other step.
+
+    With P = K⁻¹, a timing differs from what the others say of it by (P r)_i / P_ii, of variance 1 / P_ii.
+    """
 
     def __init__(self, timings: Sequence[StepError], variances: Variances) -> None:
-        self._timings, self._variances = tuple(timings), variances
+        self._timings = tuple(timings)
         self._shared = np.array(astuple(variances)[:-1])
         self._own = max(variances.own, _LEAST_OWN)
         covariance = np.tensordot(self._shared, shared_terms(timings, timings), 1)
         covariance += self._own * np.eye(len(self._timings))
         self._inverse = np.linalg.inv(covariance)
         self._measured = np.array([timing.log_ratio for timing in timings])
-        quadratic = float(self._measured @ self._inverse @ self._measured)
-        self._scale = float(_scale(np.array(quadratic), len(self._timings)))
-        own_part = (self._inverse @ self._measured) ** 2 / np.diag(self._inverse)
-        scales = _scale(np.maximum(0.0, quadratic - own_part), len(self._timings) - 1)  # as the others say
-        most = _MOST_DEVIATIONS * np.sqrt(np.diag(covariance) * np.maximum(1.0, scales))
-        self._ratios = np.clip(self._measured, -most, most)
+        off, deviations = self._off_the_others(self._measured)
+        most = _MOST_DEVIATIONS * deviations
+        self._ratios = self._measured - off + np.clip(off, -most, most)
+
+    def _off_the_others(self, ratios: Floats) -> tuple[Floats, Floats]:
+        """By how much each timing differs from what the others say of it, and the deviation of that."""
+        variances = 1 / np.diag(self._inverse)
+        solved = self._inverse @ ratios
+        off = solved * variances
+        scales = _scale(ratios @ solved - solved * off, len(self._timings) - 1)  # as the others say
+        return off, np.sqrt(variances * scales)
 
     def posteriors(self, steps: Sequence[StepError]) -> list[Posterior]:
         """What the timings say about the errors of steps, each by itself."""
@@ -285,9 +285,10 @@ class TimedErrors:
         measured = nearness @ self._measured / total  # of a timed configuration all of it, however far off
         means = (1 - nearest) * (weights @ self._ratios) + nearest * measured
         explained = (towards * weights).sum(axis=1)
-        doubt = _doubt(len(self._timings))
+        count = len(self._timings)
+        scale = float(_scale(self._ratios @ self._inverse @ self._ratios, count))
         return [
-            Posterior(mean, self._scale * max(0.0, prior - known), prior, doubt)
+            Posterior(mean, scale * max(0.0, prior - known), prior, count)
             for mean, prior, known in zip(means.tolist(), priors, explained.tolist(), strict=True)
         ]
 
@@ -295,20 +296,13 @@ class TimedErrors:
         """What the timings say about the error of a step."""
         return self.posteriors((step,))[0]
 
-    def errors_left_out(self, places: Sequence[int]) -> tuple[float, float]:
-        """Mean relative error of some timings: as predicted, and as corrected by all others.
-
-        With P = K⁻¹, timings B differ from what the others say of them by (P_BB)⁻¹ (P r)_B.
-        """
-        inside = np.linalg.inv(self._inverse[np.ix_(places, places)])
-        off = inside @ (self._inverse @ self._ratios)[places]
-        count = len(self._timings) - len(places)
-        quadratic = self._ratios @ self._inverse @ self._ratios - off @ np.linalg.solve(inside, off)
-        variances = _scale(np.maximum(0.0, quadratic), count) * np.diag(inside)
-        shifts = _cautious(self._ratios[places] - off, variances, _doubt(count))
-        ratios = self._measured[places]
-        errors = (np.abs(np.expm1(np.minimum(each - ratios, _LARGEST_LOG))).mean() for each in (0.0, shifts))
-        before, after = (float(each) for each in errors)
+    def errors_left_out(self) -> tuple[Floats, Floats]:
+        """Relative errors of the timings, two or more: as predicted, and each as corrected by the others."""
+        off, deviations = self._off_the_others(self._ratios)
+        shifts = _cautious(self._ratios - off, deviations**2, len(self._timings) - 1)
+        before, after = (
+            np.abs(np.expm1(np.minimum(each - self._measured, _LARGEST_LOG))) for each in (0.0, shifts)
+        )
         return before, after
 
 
@@ -329,34 +323,30 @@ class Shift:
 class UserErrors:
     """All timings of a user: corrections of other steps, trusted as far as they hold on the user's own.
 
-    Trust is the probability that corrections pay, and the share of them that is applied. Its logarithmic odds
-    are those of the prior and the gain, over all timings left out in turn, in units of their mean error:
+    Trust is the probability that corrections pay, and the share of them that is applied. With g_i the gain of
+    a timing when corrected by the others, error before - error after, and m the mean error before,
 
-        ln(trust / (1 - trust)) = ln(prior / (1 - prior)) + Σ (error before - error after) / mean error before
+        ln(trust / (1 - trust)) = ln(prior / (1 - prior)) + 5 Σ g_i / √(Σ g_i² + (2 m)²)
 
-    For models that were not timed, whole models are left out; for models that were, single timings of models
-    with several. A probability instead of a choice keeps corrections continuous in the times.
+    Gains count by how uniform they are, so that a large one of a single timing is no evidence, and two or
+    three can say little. A probability instead of a choice keeps corrections continuous in the times.
     """
 
     def __init__(self, timings: Sequence[StepError], variances: Variances) -> None:
         self._timings = tuple(timings)
         self._errors = TimedErrors(timings, variances)
-        by_model: dict[str, list[int]] = {}
-        for place, timing in enumerate(timings):
-            by_model.setdefault(timing.key.model, []).append(place)
-        self._models = frozenset(by_model)
-        one_by_one = [[place] for places in by_model.values() if len(places) > 1 for place in places]
-        whole = [by_model[model] for model in sorted(by_model)] if len(by_model) > 1 else []
-        self.trust_elsewhere = self._trust(whole, _PRIOR_ELSEWHERE)
-        self.trust_in_model = self._trust(one_by_one, _PRIOR_IN_MODEL)
+        self._models = frozenset(timing.key.model for timing in timings)
+        evidence = self._evidence()
+        self.trust_elsewhere = _probability(_PRIOR_ELSEWHERE, evidence)
+        self.trust_in_model = _probability(_PRIOR_IN_MODEL, evidence)
 
-    def _trust(self, folds: Sequence[Sequence[int]], prior: float) -> float:
-        errors = [self._errors.errors_left_out(places) for places in folds]
-        before = sum(error for error, _ in errors)
-        if before <= 0:
-            return prior
-        gain = len(errors) * (before - sum(error for _, error in errors)) / before
-        return 1 / (1 + (1 - prior) / prior * math.exp(min(-gain, _LARGEST_LOG)))
+    def _evidence(self) -> float:
+        if len(self._timings) < 2:
+            return 0.0
+        before, after = self._errors.errors_left_out()
+        gains = before - after
+        size = math.sqrt(float(gains @ gains) + (_DOUBTFUL_GAIN * float(before.mean())) ** 2)
+        return _WEIGHT_OF_EVIDENCE * float(gains.sum()) / size if size > 0 else 0.0
 
     def shifts(self, steps: Sequence[StepError]) -> list[Shift]:
         """The corrections of steps; one that was itself timed takes its time."""
@@ -374,3 +364,7 @@ class UserErrors:
     def shift(self, step: StepError) -> Shift:
         """The correction of a step."""
         return self.shifts((step,))[0]
+
+
+def _probability(prior: float, evidence: float) -> float:
+    return 1 / (1 + (1 - prior) / prior * math.exp(-evidence))

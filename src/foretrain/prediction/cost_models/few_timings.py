@@ -15,7 +15,6 @@ Reference: Gaussian-process regression, C. E. Rasmussen and C. K. I. Williams, M
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ import numpy as np
 
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Quantiles
-from foretrain.facts.sheets import data_root
+from foretrain.facts.calibrations import calibration_content
 from foretrain.prediction.operators.listing import Floats
 
 FILE = "few_timings.json"
@@ -61,7 +60,7 @@ class Spreads:
 @cache
 def spreads() -> Spreads:
     """The shipped calibration."""
-    raw = json.loads((data_root() / "calibrations" / FILE).read_text(encoding="utf-8"))
+    raw = calibration_content(FILE)
     return Spreads(**raw["spreads"])
 
 

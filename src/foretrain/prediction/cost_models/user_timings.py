@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from foretrain.errors import InvalidData
+from foretrain.facts.calibrations import calibration_content
 from foretrain.facts.devices import Device, devices
-from foretrain.facts.sheets import data_root
 from foretrain.facts.user_data import user_data_dir, write_atomically
 from foretrain.prediction.cost_models.error_model import (
     Shift,
@@ -206,7 +206,7 @@ class Correction:
 @cache
 def shipped_variances() -> Variances:
     """The variances fitted to public steps."""
-    raw = json.loads((data_root() / "calibrations" / FILE).read_text(encoding="utf-8"))["variance"]
+    raw = calibration_content(FILE)["variance"]
     return Variances(**raw)
 
 

@@ -8,6 +8,8 @@ when the last device is ready. Each device's step is composed with the exchanges
 Batches are chosen such that all devices finish together (`heterogeneous.batch_split`). The times step_i(b)
 are predicted at a few batch sizes and interpolated linearly; the sizes that result are then predicted and
 added until the division no longer changes.
+
+How the batch of a step is split over the groups of a heterogeneous cluster, as it is answered.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from foretrain.prediction.cost_models.step_models import CostModel
 from foretrain.prediction.evaluation import Evaluation, evaluation_of
 from foretrain.prediction.heterogeneous.batch_split import Worker, balanced_batches
 from foretrain.prediction.memory.estimate import communicator_bytes, estimate_memory, largest_batch
+from foretrain.prediction.operators._base import Knowledge
 from foretrain.prediction.scenario import StepConfiguration, StepContext
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.step.parallel import Environment, parallel_step
@@ -320,3 +323,44 @@ def _geometric(least: int, most: int) -> Iterator[int]:
 def _by_group(groups: Sequence[Hardware], batches: Sequence[int]) -> tuple[tuple[int, ...], ...]:
     remaining = iter(batches)
     return tuple(tuple(islice(remaining, group.devices)) for group in groups)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupShare:
+    """What one group of equal nodes does in a step.
+
+    `nodes_used` of its `nodes` take part; `batches` are those of their devices. `seconds` is the step of the
+    device with most samples if it waited for no slower one, `computing_seconds` what of it is not
+    communication. `largest_batch` is what its memory holds, at most the global batch. An excluded group has
+    no batches, times or memory.
+    """
+
+    group: str
+    device: str
+    devices_per_node: int
+    nodes: int
+    nodes_used: int
+    batches: tuple[int, ...]
+    samples: int
+    seconds: float | None
+    computing_seconds: float | None
+    knowledge: Knowledge | None
+    memory_bytes: float | None
+    capacity_bytes: float
+    largest_batch: int
+    fits: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSplit:
+    """The samples of each group, which groups are excluded, and whether the slow ones help.
+
+    `pacing_device` is the device all others wait for.
+    """
+
+    global_batch: int
+    min_batch: int
+    shares: tuple[GroupShare, ...]
+    excluded: tuple[str, ...]
+    pacing_device: str
+    verdict: str

@@ -9,7 +9,8 @@ from statistics import geometric_mean
 from typing import Any
 
 from foretrain.errors import InvalidData
-from foretrain.facts.sheets import Kind, data_root, read_toml
+from foretrain.facts.calibrations import calibration_content
+from foretrain.facts.sheets import Kind
 
 _FILE = "memory.toml"
 
@@ -83,7 +84,7 @@ class MemoryCalibration:
 @cache
 def memory_calibration() -> MemoryCalibration:
     """The shipped calibration."""
-    content = read_toml(data_root() / "calibrations" / _FILE)
+    content = calibration_content(_FILE)
     try:
         return _parsed(content)
     except (KeyError, TypeError, ValueError) as error:

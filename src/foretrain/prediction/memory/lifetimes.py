@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from foretrain.prediction.strategies.division.optimizer_states import owners_of_states
+from foretrain.prediction.strategies.division.shapes import owners_of_states
 from foretrain.prediction.strategies.gradients import is_of_expert
 from foretrain.prediction.strategies.program import MemoryOptions, unit_of
 from foretrain.prediction.strategies.sharded import gathered_units

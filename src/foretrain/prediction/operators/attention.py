@@ -28,7 +28,6 @@ J. Shah et al., "FlashAttention-3", 2024; PyTorch, `check_prefer_cudnn_attention
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -36,8 +35,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from foretrain.facts.calibrations import calibration_content
 from foretrain.facts.devices import Device
-from foretrain.facts.sheets import data_root
 from foretrain.prediction.operators import streaming
 from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
 from foretrain.prediction.operators.listing import Flags, Floats, WorkTable
@@ -183,7 +182,7 @@ def _capability(device: Device) -> str:
 @cache
 def calibration() -> Calibration:
     """The shipped calibration."""
-    raw = json.loads((data_root() / "calibrations" / FILE).read_text(encoding="utf-8"))
+    raw = calibration_content(FILE)
 
     def kernels(table: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, AttentionKernel]]:
         fields = AttentionKernel.__dataclass_fields__

@@ -14,8 +14,8 @@ from functools import cache
 from statistics import fmean
 
 from foretrain.errors import MissingData
+from foretrain.facts.calibrations import calibration_content
 from foretrain.facts.devices import Device, device, devices
-from foretrain.facts.sheets import data_root, read_toml
 
 FILE = "bandwidth.toml"
 
@@ -32,7 +32,7 @@ class DeviceShare:
 @cache
 def published() -> tuple[DeviceShare, ...]:
     """Published bandwidths as shares of nominal bandwidth; the mean of copy and triad."""
-    rows = read_toml(data_root() / "calibrations" / FILE)["measured"]
+    rows = calibration_content(FILE)["measured"]
     shares = []
     for row in rows:
         known = device(row["device"])

@@ -17,7 +17,6 @@ al., "cuDNN: efficient primitives for deep learning", arXiv:1410.0759.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
@@ -28,8 +27,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from foretrain.facts.calibrations import calibration_content
 from foretrain.facts.devices import Device, devices
-from foretrain.facts.sheets import data_root
 from foretrain.prediction.operators import matrix, streaming
 from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
 from foretrain.prediction.operators.bandwidth import DeviceShare, nearest_share
@@ -399,7 +398,7 @@ class Calibration:
 @cache
 def calibration() -> Calibration:
     """The shipped calibration."""
-    raw = json.loads((data_root() / "calibrations" / FILE).read_text(encoding="utf-8"))
+    raw = calibration_content(FILE)
     return Calibration(
         constants=_constants(raw["constants"]),
         vendors={vendor: _constants(each) for vendor, each in raw["vendors"].items()},

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from foretrain.facts.calibrations import calibration_arrays
 from foretrain.facts.devices import Device
-from foretrain.facts.sheets import data_root
 from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.operators.products import TILES, Products
 from foretrain.prediction.operators.products import kernels_of as kernels_of
@@ -145,7 +145,6 @@ def apply(forest: Forest, work: Products, device: Device, modelled: Floats) -> F
 @cache
 def forests() -> Mapping[str, Forest]:
     """The shipped corrections, by `key`."""
-    with (data_root() / "calibrations" / FILE).open("rb") as file, np.load(file) as arrays:
-        loaded = {name: arrays[name] for name in arrays.files}
+    loaded = calibration_arrays(FILE)
     prefixes = sorted({name.rsplit("/", 1)[0] for name in loaded})
     return {prefix: stored(loaded, prefix + "/") for prefix in prefixes}

@@ -11,16 +11,14 @@ hosts that a GPU was timed with, or of all.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from foretrain.errors import MissingData
+from foretrain.facts.calibrations import calibration_content
 from foretrain.facts.devices import Device
-from foretrain.facts.sheets import data_root
 from foretrain.prediction.operators.listing import KINDS, PHASES, Flags, Floats, Listing
 from foretrain.workloads.graph import Phase
 from foretrain.workloads.ops import MATRIX_KINDS, Kind
@@ -107,25 +105,18 @@ def in_library(listing: Listing) -> Flags:
 
 def host_model(device: Device) -> HostModel:
     """The calibrated host; the same for all devices but for the frameworks' factor."""
-    content = calibrated_content(FRAMEWORK_FILE)
+    content = _framework()
     factor = content["devices"].get(device.id, content["factor"])
     return replace(_calibrated(), framework_factor=factor)
 
 
 @cache
 def _calibrated() -> HostModel:
-    content = calibrated_content(FILE)
+    content = calibration_content(FILE)
     known = [field.name for field in fields(HostModel) if field.name != "framework_factor"]
     return HostModel(**{name: content[name] for name in known})
 
 
 @cache
-def calibrated_content(name: str) -> dict[str, Any]:
-    """The content of a calibration file of the host, as all predictions of this process share it."""
-    file = data_root() / "calibrations" / name
-    if not file.is_file():
-        raise MissingData(
-            f"the calibration of the host is missing (calibrations/{name}); cost_model roofline needs none"
-        )
-    content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return content
+def _framework() -> dict[str, Any]:
+    return calibration_content(FRAMEWORK_FILE)

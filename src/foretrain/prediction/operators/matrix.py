@@ -4,13 +4,13 @@ The achieved share of peak of a device is fitted if it was measured. Otherwise i
 power, adjusted by the shares of devices with the same kernels (compute capability) or of the same generation.
 Where the kernels of a device were measured, they are corrected for (`corrections`). Benchmarks give the share
 of single kernels; in training, power limits tensor cores to less (`TrainingPower`). TF32 runs the kernels of
-half precision at a lower rate. FP8 times are those of the product alone, without casting its operands.
+half precision at a lower rate. FP8 times are those of the product alone, without casting its operands; with
+scales for blocks they are longer by a measured factor.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -18,12 +18,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from foretrain.facts.calibrations import calibration_content
 from foretrain.facts.devices import Device, devices
-from foretrain.facts.sheets import data_root
 from foretrain.prediction.operators import streaming
 from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
 from foretrain.prediction.operators.corrections import Forest, correction, forests, kernels_of
 from foretrain.prediction.operators.corrections import key as correction_key
+from foretrain.prediction.operators.fp8 import block_slowdown
 from foretrain.prediction.operators.listing import Floats, WorkTable
 from foretrain.prediction.operators.pricing import roofline_seconds
 from foretrain.prediction.operators.products import (
@@ -38,6 +39,7 @@ from foretrain.prediction.operators.products import (
     unit_of,
 )
 from foretrain.workloads.ops import Kind
+from foretrain.workloads.rules.fp8 import SCALED_BLOCKS
 
 FILE = "products.json"
 _VENDOR = "nvidia"
@@ -173,13 +175,15 @@ class Calibration:
 @cache
 def calibration() -> Calibration:
     """The shipped calibration."""
-    raw = json.loads((data_root() / "calibrations" / FILE).read_text(encoding="utf-8"))
+    raw = calibration_content(FILE)
     return Calibration(
         units={name: _unit(name, content) for name, content in raw["units"].items()},
         training=_training(raw["training"]),
         tf32_flop_per_cycle=raw["tf32"]["flop_per_cycle"],
         residuals={split: (each["p10"], each["p90"]) for split, each in raw["residuals"].items()},
-        corrections=forests(),
+        corrections={
+            key: forest for key, forest in forests().items() if key.split(":")[0] in raw["corrected"]
+        },
         memory=streaming.calibration(),
     )
 
@@ -283,6 +287,7 @@ class MatrixModel(OperatorModel):
         """Device seconds of each work."""
         units = [unit_of(work.dtype) for work in works.works]
         times = seconds_of(products(works, device), units, device, self._known)
+        times = np.where(works.dim(SCALED_BLOCKS, 0) > 0, times * block_slowdown(device), times)
         return np.maximum(times, roofline_seconds(works, device))
 
     def confidence(self, kind: Kind, device: Device) -> Confidence:

@@ -25,15 +25,14 @@ with one energy a FLOP, that of a measured board, and the headroom as in `produc
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
 
+from foretrain.facts.calibrations import calibration_arrays, calibration_content
 from foretrain.facts.devices import Device, devices
-from foretrain.facts.sheets import data_root
 from foretrain.prediction.operators import matrix
 from foretrain.prediction.operators._base import Confidence, Knowledge
 from foretrain.prediction.operators.corrections import Forest, kernels_of, stored
@@ -66,7 +65,8 @@ _OF_VISION = ("convolution", "batch normalisation", "pooling", "resample")
 class Calibration:
     """The calibration: `factors` by kernel class, `products` their mean over products.
 
-    `classes` are the features of the trees; `seen` and `unseen` the quantiles of measured / predicted.
+    `classes` are the features of the trees, if there are any; `seen` and `unseen` the quantiles of measured /
+    predicted.
     """
 
     factors: Mapping[str, float]
@@ -75,7 +75,7 @@ class Calibration:
     devices: frozenset[str]
     seen: tuple[float, float]
     unseen: tuple[float, float]
-    forest: Forest
+    forest: Forest | None
     joules_per_flop: float
 
     def factor(self, kind: Kind, class_name: str, is_measured: bool) -> float:
@@ -100,7 +100,7 @@ def corrected(priced: PricedOps, device: Device, is_eager: bool = True) -> Price
     known = calibration()
     least = np.maximum(priced.computing, priced.moving)
     seconds = np.maximum(priced.seconds * factors(priced, device, known), least)
-    if is_eager:
+    if is_eager and known.forest is not None:
         step = known.forest.predict(features(priced, seconds, known.classes)[None, :])[0]
         step = float(np.clip(step, -BOUND, BOUND)) * step_weight(priced, seconds, device, known)
         seconds = np.maximum(seconds * np.exp(step * _is_correctable(priced, device)), least)
@@ -135,7 +135,8 @@ def power_factors(
 ) -> Floats:
     """Time of products and convolutions over what the modelled share of a board's peak says; else 1.
 
-    The share of a board for graphics follows from that of the boards of the fit and from the power of both.
+    The share of a board for graphics follows from that of the boards of the fit and from the power of both;
+    without any, from its power alone.
     """
     if kernels_of(device) not in GRAPHICS:
         return np.ones(len(listing.kinds))
@@ -143,7 +144,7 @@ def power_factors(
     own = products.share(_UNIT, device) / sustained_share(device, joules_per_flop)
     fitted = [devices()[name] for name in sorted(fitted_on)]
     others = [products.share(_UNIT, other) / sustained_share(other, joules_per_flop) for other in fitted]
-    factor = float(own / np.exp(np.mean(np.log(others))))
+    factor = float(own / np.exp(np.mean(np.log(others)))) if others else own
     names, places = listing.classes
     on_lanes = np.array([*("depthwise" in name for name in names), True])[places]  # they use no tensor cores
     is_clocked = np.isin(listing.kinds, [KINDS.index(kind) for kind in _CLOCKED]) & ~on_lanes
@@ -227,10 +228,7 @@ def _is_measured(device: Device) -> bool:
 @cache
 def calibration() -> Calibration:
     """The shipped calibration."""
-    folder = data_root() / "calibrations"
-    raw = json.loads((folder / FILE).read_text(encoding="utf-8"))
-    with (folder / TREES).open("rb") as file, np.load(file) as arrays:
-        forest = stored({name: arrays[name] for name in arrays.files}, "")
+    raw = calibration_content(FILE)
     seen, unseen = raw["residuals"]["seen"], raw["residuals"]["unseen"]
     return Calibration(
         factors=raw["factors"],
@@ -240,5 +238,5 @@ def calibration() -> Calibration:
         joules_per_flop=raw["joules_per_flop"],
         seen=(seen["p10"], seen["p90"]),
         unseen=(unseen["p10"], unseen["p90"]),
-        forest=forest,
+        forest=stored(calibration_arrays(raw["trees"]), "") if raw["trees"] else None,
     )

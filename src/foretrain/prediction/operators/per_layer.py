@@ -34,7 +34,6 @@ applications", SBAC-PAD 2018.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -43,8 +42,8 @@ from typing import ClassVar
 import numpy as np
 
 from foretrain.errors import MissingData
+from foretrain.facts.calibrations import calibration_content
 from foretrain.facts.devices import Device, family
-from foretrain.facts.sheets import data_root
 from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
 from foretrain.prediction.operators.convolution import least_seconds, lower
 from foretrain.prediction.operators.listing import Flags, Floats, WorkTable, table
@@ -266,7 +265,7 @@ class Calibration:
 @cache
 def calibration() -> Calibration:
     """The shipped calibration."""
-    raw = json.loads((data_root() / "calibrations" / FILE).read_text(encoding="utf-8"))
+    raw = calibration_content(FILE)
     by_device = {
         device_id: {
             layer: Line(line["start_seconds"], line["seconds_per_operation"]) for layer, line in lines.items()

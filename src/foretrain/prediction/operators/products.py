@@ -24,8 +24,8 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from foretrain.facts.calibrations import calibration_content
 from foretrain.facts.devices import Device, devices
-from foretrain.facts.sheets import data_root, read_toml
 from foretrain.prediction.operators.listing import Flags, Floats, WorkTable
 from foretrain.prediction.operators.pricing import peak_flop_per_second, peaks
 from foretrain.workloads.ops import Direction, Kind
@@ -179,7 +179,7 @@ def kernels_of(device: Device) -> str:
 
 @cache
 def _static_products() -> frozenset[str]:
-    table = read_toml(data_root() / "calibrations" / "occupancy.toml")["static_products"]
+    table = calibration_content("occupancy.toml")["static_products"]
     return frozenset(table["capabilities"])
 
 

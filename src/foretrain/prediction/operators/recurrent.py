@@ -14,7 +14,6 @@ GPUs", arXiv:1604.01946.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -22,8 +21,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from foretrain.facts.calibrations import calibration_content
 from foretrain.facts.devices import Device, devices
-from foretrain.facts.sheets import data_root
 from foretrain.prediction.operators import matrix
 from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
 from foretrain.prediction.operators.listing import Floats, WorkTable
@@ -132,7 +131,7 @@ def _years(generation: str) -> list[float]:
 @cache
 def calibration() -> Calibration:
     """The shipped calibration."""
-    raw = json.loads((data_root() / "calibrations" / FILE).read_text(encoding="utf-8"))
+    raw = calibration_content(FILE)
     return Calibration(
         {
             unit: {generation: RecurrentConstants(**fit) for generation, fit in by_generation.items()}

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import ClassVar
 
+from foretrain.facts.calibrations import calibration_content
 from foretrain.facts.devices import Device
-from foretrain.facts.sheets import data_root, read_toml
 from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
 from foretrain.prediction.operators.listing import Floats, WorkTable
 from foretrain.prediction.operators.pricing import roofline_seconds
@@ -19,7 +19,7 @@ FILE = "roofline.toml"
 @cache
 def _interval() -> Mapping[str, float]:
     """The assumed interval of times relative to the bound."""
-    interval: Mapping[str, float] = read_toml(data_root() / "calibrations" / FILE)["interval"]
+    interval: Mapping[str, float] = calibration_content(FILE)["interval"]
     return interval
 
 

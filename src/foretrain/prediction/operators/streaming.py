@@ -28,7 +28,6 @@ own ratio of rows in flight to cache.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -37,10 +36,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from foretrain.facts.calibrations import calibration_content
 from foretrain.facts.devices import Device, devices
-from foretrain.facts.sheets import data_root, read_toml
 from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
 from foretrain.prediction.operators.bandwidth import DeviceShare, nearest_share, published
+from foretrain.prediction.operators.fp8 import without_transposes
 from foretrain.prediction.operators.listing import Flags, Floats, WorkTable
 from foretrain.prediction.operators.pricing import roofline_seconds
 from foretrain.workloads.ops import Direction, Kind
@@ -140,7 +140,7 @@ def _pattern(works: WorkTable) -> Floats:
 
 @cache
 def _occupancy() -> Mapping[str, int]:
-    table: Mapping[str, int] = read_toml(data_root() / "calibrations" / "occupancy.toml")["threads_per_sm"]
+    table: Mapping[str, int] = calibration_content("occupancy.toml")["threads_per_sm"]
     return table
 
 
@@ -279,7 +279,7 @@ class Calibration:
 @cache
 def calibration() -> Calibration:
     """The shipped calibration."""
-    raw = json.loads((data_root() / "calibrations" / FILE).read_text(encoding="utf-8"))
+    raw = calibration_content(FILE)
     constants: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in raw["constants"].items()
     }
@@ -315,7 +315,7 @@ class StreamingModel(OperatorModel):
 
     def seconds(self, works: WorkTable, device: Device) -> Floats:
         """Device seconds of each work; 0 for a view."""
-        known = self._known
+        known, works = self._known, without_transposes(works, device)
         times = stream_seconds(
             streams(works, device), device, known.share(device), known.constants_of(device)
         )

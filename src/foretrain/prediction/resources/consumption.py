@@ -3,6 +3,8 @@
 Bursts are bursts in the predicted signals by the definition that measured ones are (`bursts`), sampled as a
 monitor would: 50 times in a cycle or, to compare with a monitor, in its interval. Durations are as uncertain
 as the step; rates on the network as the exchanges; no interval is known for levels of computing and memory.
+
+The consumption of a step, and that of the same step with one change at a time.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from foretrain.answers import Answer, Infeasible
 from foretrain.encoding import encode
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Quantiles
-from foretrain.facts.clusters import Cluster
+from foretrain.facts.hardware import Cluster
 from foretrain.prediction.cost_models.step_models import cost_model
 from foretrain.prediction.evaluation import Evaluation, evaluate
 from foretrain.prediction.heterogeneous.choice import split_step
@@ -214,3 +216,45 @@ def _figures(bursts: Bursts, pace: Evaluation) -> ResourceBursts:
         idle_duration=durations[1],
         idle_amount=bursts.idle_amount,
     )
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """A change (`gpu=rtx2080ti`) and what is predicted with it."""
+
+    change: str
+    answer: Consumption | Infeasible
+
+
+@dataclass(frozen=True)
+class ConsumptionAnswer(Answer):
+    """What `resources` answers."""
+
+    consumption: Consumption
+    what_if: tuple[WhatIf, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer as plain data; each change has all keys of the base."""
+        changed = [
+            {
+                "change": each.change,
+                **(
+                    {"infeasible": str(each.answer)}
+                    if isinstance(each.answer, Infeasible)
+                    else each.answer.to_dict()
+                ),
+            }
+            for each in self.what_if
+        ]
+        return {**self.consumption.to_dict(), "what_if": changed}
+
+    def summary(self) -> tuple[tuple[str, str], ...]:
+        """The base, and the computing of each change."""
+        changes = tuple(
+            (
+                each.change,
+                str(each.answer) if isinstance(each.answer, Infeasible) else words(each.answer.resources[0]),
+            )
+            for each in self.what_if
+        )
+        return (*self.consumption.summary(), *changes)

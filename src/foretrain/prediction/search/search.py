@@ -21,8 +21,7 @@ from foretrain.answers import Infeasible
 from foretrain.errors import ForetrainError, InvalidRequest
 from foretrain.prediction.evaluation import Evaluation, evaluate
 from foretrain.prediction.scenario import StepConfiguration, StepContext
-from foretrain.prediction.search.blocks import Blocks, blocks_of
-from foretrain.prediction.search.sketch import BlockCosts, Sketch, block_costs, sketch
+from foretrain.prediction.search.sketch import BlockCosts, Blocks, Sketch, block_costs, blocks_of, sketch
 from foretrain.prediction.strategies._base import MixedPrecision
 from foretrain.prediction.strategies.catalogue import replication, strategies
 from foretrain.prediction.strategies.context import feasible_context_degrees

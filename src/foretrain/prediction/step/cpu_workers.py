@@ -25,14 +25,13 @@ Reference for the queueing network: M. Reiser, S. Lavenberg, J. ACM 27 (2), 1980
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 
 import numpy as np
 
-from foretrain.facts.sheets import data_root
+from foretrain.facts.calibrations import calibration_content
 from foretrain.prediction.collectives._base import Verb
 from foretrain.prediction.cost_models.priced_step import PricedStep, call_times
 from foretrain.prediction.operators.cpu import MMAP_THRESHOLD_BYTES
@@ -151,7 +150,7 @@ class Prior:
 @cache
 def prior() -> Prior:
     """What ships with the package."""
-    raw = tomllib.loads((data_root() / "calibrations" / FILE).read_text(encoding="utf-8"))
+    raw = calibration_content(FILE)
     return Prior(
         constants=WorkerConstants(**raw["constants"]),
         spread=WorkerConstants(**raw["spread"]),

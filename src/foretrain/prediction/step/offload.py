@@ -19,9 +19,9 @@ from functools import cache
 from typing import Any
 
 from foretrain.estimates import Estimate, Part
+from foretrain.facts.calibrations import calibration_content
 from foretrain.facts.devices import Device
 from foretrain.facts.hardware import Hardware
-from foretrain.facts.sheets import data_root, read_toml
 from foretrain.prediction.memory.lifetimes import saved_bytes
 from foretrain.prediction.step.compose import ComposedStep
 from foretrain.prediction.step.input_pipeline import host_link
@@ -97,4 +97,4 @@ def _part(name: str, kind: str, seconds: float, source: str) -> Part:
 
 @cache
 def _facts() -> dict[str, Any]:
-    return read_toml(data_root() / "calibrations" / "offload.toml")
+    return calibration_content("offload.toml")

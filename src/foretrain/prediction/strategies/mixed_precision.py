@@ -12,15 +12,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import TYPE_CHECKING, cast
 
 from foretrain.facts.devices import Device
 from foretrain.facts.frameworks import PLAIN, frameworks
 from foretrain.prediction.strategies._base import MixedPrecision
 from foretrain.prediction.strategies.catalogue import active_strategies
 from foretrain.prediction.strategies.layout import Layout
+from foretrain.workloads.options import usual_attention
 from foretrain.workloads.workload import Workload
 
+if TYPE_CHECKING:
+    from foretrain.workloads.zoo import AttentionKind
+
 PRECISION, WEIGHTS, FRAMEWORK, OPTIMIZER = "precision", "weights", "framework", "optimizer"
+ATTENTION = "attention"
 MEGATRON = "megatron"
 _HALF = {"bf16": "bf16", "fp16": "fp16", "fp8": "bf16"}
 """What weights are in where products are computed in half precision or FP8."""
@@ -73,11 +79,26 @@ def in_framework(workload: Workload, how: MixedPrecision) -> Workload:
     options = workload.options
     if FRAMEWORK in workload.left_open:
         usual = MEGATRON if how is MixedPrecision.FP32_GRADIENTS else PLAIN
-        return replace(workload, options=replace(options, framework=usual))
+        return _with_attention(replace(workload, options=replace(options, framework=usual)))
     own = frameworks()[options.framework].optimizer
     if own is None or OPTIMIZER not in workload.left_open or options.optimizer is None or options.offload:
         return workload
     return replace(workload, options=replace(options, optimizer=own))
+
+
+def _with_attention(workload: Workload) -> Workload:
+    """The workload with the attention of its framework in the year of its software, unless that was given."""
+    options = workload.options
+    if options.software_year is None or ATTENTION not in workload.left_open:
+        return workload
+    if not workload.source.has_attention:
+        return workload
+    attention = usual_attention(None, options.framework, options.software_year)
+    return replace(
+        workload,
+        sizes=replace(workload.sizes, attention=cast("AttentionKind", attention)),
+        options=replace(options, attention=attention),
+    )
 
 
 def stored_as(workload: Workload, how: MixedPrecision) -> Workload:

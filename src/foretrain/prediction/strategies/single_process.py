@@ -12,14 +12,13 @@ copies every module for every device, which takes a time c per parameter:
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
 
 from foretrain.errors import InvalidRequest
-from foretrain.facts.sheets import data_root
+from foretrain.facts.calibrations import calibration_content
 from foretrain.prediction.collectives._base import Verb
 from foretrain.prediction.cost_models.priced_step import CallTimes
 from foretrain.prediction.strategies._base import Strategy
@@ -42,7 +41,7 @@ class Replication:
 @cache
 def replication() -> Replication:
     """The shipped calibration."""
-    content = json.loads((data_root() / "calibrations" / FILE).read_text(encoding="utf-8"))
+    content = calibration_content(FILE)
     return Replication(content["seconds_per_parameter"], content["source"])
 
 

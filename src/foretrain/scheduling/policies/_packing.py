@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from foretrain.scheduling.decision import Decision, NodeLoad, fixed_jobs
-from foretrain.scheduling.policies._choices import choices_of
+from foretrain.scheduling.decision import Decision, NodeLoad
+from foretrain.scheduling.options import options_of
 from foretrain.scheduling.problem import Configuration
 from foretrain.scheduling.state import Running, State
 
@@ -45,7 +45,7 @@ class Packing:
         self.chosen: dict[str, Configuration] = {}
         self.free_nodes = sum(self._free_nodes)
         self._idle_gpus = 0
-        self._keep(fixed_jobs(state) if staying is None else staying)
+        self._keep(state.fixed if staying is None else staying)
 
     def _keep(self, running: Mapping[str, Running]) -> None:
         at: dict[int, _Node] = {}
@@ -200,7 +200,7 @@ class Packing:
         if times is None:
             times = self._times[name] = {
                 (each.node_type, each.gpus, each.nodes): seconds
-                for each, seconds, _, _ in choices_of(self._state, self._state.jobs[name])
+                for each, seconds, _, _ in options_of(self._state, self._state.jobs[name])
             }
         return times
 

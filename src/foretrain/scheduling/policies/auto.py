@@ -6,14 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from foretrain.scheduling.decision import Decision
-from foretrain.scheduling.outlook.plans import Detail
-from foretrain.scheduling.outlook.view import Settings, view_of
-from foretrain.scheduling.policies.greedy import Greedy
+from foretrain.scheduling.loop import Policy
+from foretrain.scheduling.outlook import Settings, view_of
+from foretrain.scheduling.plans import Detail
 from foretrain.scheduling.policies.milp import Milp
-from foretrain.scheduling.policies.path_relinking import PathRelinking
 from foretrain.scheduling.policies.price import Price
-from foretrain.scheduling.policy import Policy
-from foretrain.scheduling.simulation.engine import Simulation
+from foretrain.scheduling.policies.search import Greedy, PathRelinking
+from foretrain.scheduling.simulation import Simulation
 from foretrain.scheduling.state import State
 
 _COARSE = Settings(detail=Detail(periods=8, deadline_starts=1, changes=2, places=8), steps=25)

@@ -5,17 +5,15 @@ from __future__ import annotations
 from functools import cache
 
 from foretrain.registry import Registry, discovered
-from foretrain.scheduling.policy import Policy
-
-DEFAULT = "auto"
+from foretrain.scheduling.loop import Policy
 
 
 @cache
 def policies() -> Registry[Policy]:
-    """All policies by name."""
+    """All policies, in order of their names."""
     return Registry(
         "policy",
-        discovered(__name__, Policy),  # type: ignore[type-abstract]
+        sorted(discovered(__name__, Policy), key=lambda each: each.name),  # type: ignore[type-abstract]
         name=lambda each: each.name,
         hint="List them with `foretrain simulate --help`.",
     )

@@ -4,19 +4,22 @@ on.
 
 from __future__ import annotations
 
+import ctypes
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from foretrain.scheduling.decision import Decision, NodeLoad
-from foretrain.scheduling.outlook.options import Floats, Integers, Places
-from foretrain.scheduling.outlook.packing import packed
-from foretrain.scheduling.outlook.selection import Room, room_of, selected
-from foretrain.scheduling.outlook.view import Settings, View, view_of
-from foretrain.scheduling.policies._output import without_output
-from foretrain.scheduling.policies.price import decision_of
-from foretrain.scheduling.policy import Policy
+from foretrain.scheduling.loop import Policy
+from foretrain.scheduling.options import Floats, Integers, Places
+from foretrain.scheduling.outlook import Settings, View, view_of
+from foretrain.scheduling.packing import Room, pack, room_of
+from foretrain.scheduling.policies.price import decision_of, select
 from foretrain.scheduling.state import State
 
 
@@ -52,7 +55,7 @@ class Milp(Policy):
             return Decision()
         view = view_of(state, self.settings)
         room = room_of(state, view.places)
-        start = selected(view.values, view.table, view.places, room)
+        start = select(view.values, view.table, view.places, room)
         if len(view.table.names) > self.most_jobs:
             note = f"milp: {len(view.table.names)} jobs, more than {self.most_jobs}: selection by prices"
             return decision_of(state, view, start, (note,))
@@ -70,7 +73,7 @@ class Milp(Policy):
 
 def first_step_usd(state: State, view: View, choice: Integers) -> float:
     """The objective: cost of all jobs after the first period, and of the nodes that are on during it."""
-    packing = packed(state, view.places, chosen_places(view, choice))
+    packing = pack(state, view.places, chosen_places(view, choice))
     left_out = set(packing.left_out)
     rest, wait = _rest(view), _wait(view)
     jobs = sum(
@@ -194,3 +197,37 @@ def _room_taken(gpus: Integers, sizes: tuple[int, ...]) -> Floats:
     if sizes[0] > 1:
         return gpus.astype(float)
     return np.array([min(size for size in sizes if size >= each) for each in gpus.tolist()], dtype=float)
+
+
+_STANDARD_OUTPUT = 1
+
+
+@contextmanager
+def without_output() -> Iterator[None]:
+    """Send what is written to the file descriptor of standard output to nowhere.
+
+    HiGHS prints a line when it repairs a solution, whatever its options say. C buffers its output, so the
+    buffer is emptied before the descriptor is given back. A process without standard output is left as it is.
+    """
+    sys.stdout.flush()
+    try:
+        kept = os.dup(_STANDARD_OUTPUT)
+    except OSError:
+        yield
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    _flush()
+    os.dup2(nowhere, _STANDARD_OUTPUT)
+    try:
+        yield
+    finally:
+        _flush()
+        os.dup2(kept, _STANDARD_OUTPUT)
+        os.close(kept)
+        os.close(nowhere)
+
+
+def _flush() -> None:
+    """Empty the buffers of the C library, where it can be loaded without a name."""
+    if os.name == "posix":
+        ctypes.CDLL(None).fflush(None)

@@ -1,20 +1,29 @@
-"""Prices of node time: every job follows its cheapest plan, at prices at which all plans fit."""
+"""Prices of node time: every job follows its cheapest plan, at prices at which all plans fit.
+
+Which jobs run now: every job takes the place with the least cost of its rest plus ν · nodes used, or waits.
+ν, one for each group of nodes, is the lowest price at which the choices fit; then jobs that gain most take
+what room is left.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from foretrain.scheduling.decision import Decision
-from foretrain.scheduling.outlook.options import Integers, Kind
-from foretrain.scheduling.outlook.packing import packed
-from foretrain.scheduling.outlook.selection import room_of, selected
-from foretrain.scheduling.outlook.view import Settings, View, view_of
-from foretrain.scheduling.policy import Policy
+from foretrain.scheduling.loop import Policy
+from foretrain.scheduling.options import Floats, Integers, Kind, Places, Table
+from foretrain.scheduling.outlook import Settings, Values, View, view_of
+from foretrain.scheduling.packing import Room, pack, room_of
 from foretrain.scheduling.state import State
 from foretrain.units import format_duration, format_money
+
+_HALVINGS = 24
+_ROUNDS = 4
+_MOST_TRIES = 300
 
 
 @dataclass(frozen=True)
@@ -34,7 +43,7 @@ class Price(Policy):
         if not state.jobs:
             return Decision()
         view = view_of(state, self.settings)
-        choice = selected(view.values, view.table, view.places, room_of(state, view.places))
+        choice = select(view.values, view.table, view.places, room_of(state, view.places))
         return decision_of(state, view, choice)
 
 
@@ -59,7 +68,7 @@ def decision_of(state: State, view: View, choice: Integers, notes: tuple[str, ..
                     moves.append((float(gain), more))
         return moves
 
-    packing = packed(state, places, chosen, wider)
+    packing = pack(state, places, chosen, wider)
     return Decision(
         packing.loads, wake_at=_wake_at(state, view, choice), notes=notes, reasons=_reasons(view, choice)
     )
@@ -94,3 +103,102 @@ def _reasons(view: View, choice: Integers) -> dict[str, str]:
         else:
             reasons[name] = f"waits: starting in {later} costs {format_money(-gain)} less"
     return reasons
+
+
+# ---------------------------------------------------------------- selection
+
+
+def select(values: Values, table: Table, places: Places, room: Room) -> Integers:
+    """The position of each active job's place, -1 if it waits."""
+    active = len(table.names)
+    useful = table.useful[:active]
+    fixed = table.fixed[:active]
+    padded = np.maximum(useful, 0)
+    fraction = values.nodes
+    group = places.group[padded]
+    costs = np.concatenate([values.run, values.wait[:, None]], axis=1)
+    never = ~np.isfinite(costs).any(axis=1)
+    costs[never, -1] = 0.0
+    costs[fixed, -1] = np.inf
+
+    def choice_at(price: Floats) -> Integers:
+        with np.errstate(invalid="ignore"):
+            total = costs.copy()
+            total[:, :-1] += price[group] * fraction
+        return np.asarray(total.argmin(axis=1))
+
+    def counts_of(choice: Integers) -> Integers:
+        moving = (choice < useful.shape[1]) & ~fixed
+        return np.bincount(useful[moving, choice[moving]], minlength=len(places))
+
+    price = _fitting_price(lambda nu: room.needed(counts_of(choice_at(nu))), room)
+    choice = choice_at(price)
+    counts = counts_of(choice)
+    _fill(costs, choice, counts, useful, fixed, fraction, room)
+    return np.where(choice == useful.shape[1], -1, choice)
+
+
+def _fitting_price(needed: Callable[[Floats], Integers], room: Room) -> Floats:
+    """The lowest price of each group at which its nodes suffice."""
+    price = np.zeros(len(room.available))
+    for _ in range(1 if len(price) == 1 else 2):
+        for group in range(len(price)):
+            price[group] = 0.0
+            if needed(price)[group] <= room.available[group]:
+                continue
+            low, high = 0.0, 1e-3
+            while high < 1e12:
+                price[group] = high
+                if needed(price)[group] <= room.available[group]:
+                    break
+                low, high = high, high * 4
+            for _ in range(_HALVINGS):
+                price[group] = (low + high) / 2
+                if needed(price)[group] <= room.available[group]:
+                    high = price[group]
+                else:
+                    low = price[group]
+            price[group] = high
+    return price
+
+
+def _fill(
+    costs: Floats,
+    choice: Integers,
+    counts: Integers,
+    useful: Integers,
+    fixed: NDArray[np.bool_],
+    fraction: Floats,
+    room: Room,
+) -> None:
+    """Let jobs that gain most for the nodes they use take the room that is left."""
+    width = useful.shape[1]
+    rows = np.arange(len(choice))
+    for _ in range(_ROUNDS):
+        now = costs[rows, choice]
+        used = np.where(choice < width, fraction[rows, np.minimum(choice, width - 1)], 0.0)
+        with np.errstate(invalid="ignore"):
+            gain = np.where(np.isinf(now)[:, None], 0.0, now[:, None] - costs[:, :width])
+        gain[fixed] = 0.0
+        score = np.where(gain > 1e-9, gain / np.maximum(fraction - used[:, None], 1e-3), 0.0)
+        order = np.argsort(-score, axis=None, kind="stable")[: min(_MOST_TRIES, np.count_nonzero(score > 0))]
+        moved: set[int] = set()
+        for row, column in zip(*np.unravel_index(order, score.shape), strict=True):
+            if int(row) not in moved and _takes(int(row), int(column), choice, counts, useful, room):
+                moved.add(int(row))
+        if not moved:
+            return
+
+
+def _takes(row: int, column: int, choice: Integers, counts: Integers, useful: Integers, room: Room) -> bool:
+    """Move a job to another place if that fits."""
+    before = choice[row]
+    trial = counts.copy()
+    if before < useful.shape[1]:
+        trial[useful[row, before]] -= 1
+    trial[useful[row, column]] += 1
+    if not room.fits(trial):
+        return False
+    counts[:] = trial
+    choice[row] = column
+    return True

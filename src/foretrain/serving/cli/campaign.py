@@ -17,9 +17,8 @@ from foretrain.serving.requests.groups import STORED
 
 if TYPE_CHECKING:
     from foretrain.measuring.campaigns.campaign import Campaign
-    from foretrain.measuring.campaigns.outcome import Runner
     from foretrain.measuring.campaigns.running import CampaignResult, Progress
-    from foretrain.measuring.campaigns.trials import Trial
+    from foretrain.measuring.campaigns.trials import Runner, Trial
     from foretrain.store.database import Store
     from foretrain.store.runs import PredictionMade, Run
 
@@ -119,8 +118,7 @@ COMMAND = Command(
 def _runner(place: str | None, campaign: Campaign) -> Callable[[], Runner]:
     """What runs the trials."""
     if place is None:
-        from foretrain.measuring.campaigns.commands import run_command
-        from foretrain.measuring.campaigns.local import LocalRunner
+        from foretrain.measuring.campaigns.local import LocalRunner, run_command
 
         return lambda: LocalRunner(run_command)
     from foretrain.measuring.campaigns.on_ray import RayRunner

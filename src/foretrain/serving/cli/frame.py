@@ -20,7 +20,7 @@ from foretrain.decoding import SWITCH, Option, decode, option, options
 from foretrain.errors import ForetrainError, InvalidData
 from foretrain.serving.cli.completion import COMPLETERS, Completer, choices
 from foretrain.serving.requests import COMMON, OUTPUT, PANELS, Request, request_from
-from foretrain.serving.wording import as_flags, flag
+from foretrain.serving.views.wording import as_flags, flag
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,19 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from foretrain.decoding import FILE, choice, option, texts
 from foretrain.serving.cli.frame import Command, CommandFamily, Output, check_file
 from foretrain.serving.cli.learn_resources import RESOURCES_COMMAND, RESOURCES_SUMMARY
 from foretrain.serving.requests import OUTPUT, LearnRequest, Request
-
-if TYPE_CHECKING:
-    from foretrain.learning.regression.layers import LayersAnswer
-    from foretrain.learning.regression.learn import LearnAnswer
-
-_WORST = 3
-_LONGEST_FORMULA = 300
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +28,7 @@ def run(request: LearnRequest, output: LearnOutput) -> None:
     from foretrain.errors import InvalidRequest
     from foretrain.learning.regression.model import is_model_file, save
     from foretrain.serving import verbs
-    from foretrain.serving.cli.terminal import print_json, spinner
+    from foretrain.serving.cli.terminal import print_answer, spinner
 
     check_file("--save", output.save)
     if output.save is not None and not is_model_file(output.save):
@@ -53,78 +45,9 @@ def run(request: LearnRequest, output: LearnOutput) -> None:
         from foretrain.serving.plots import draw_residuals
 
         draw_residuals(answer, output.plot)
-    if output.json:
-        print_json(answer.to_dict())
-    else:
-        show(answer, output)
-
-
-def show(answer: LearnAnswer, output: LearnOutput | None = None) -> None:
-    """Print the model and its errors, and the files written."""
-    from foretrain.serving.cli.terminal import Column, print_line, print_notes, print_table
-
-    rows = f"{answer.timings} rows" if answer.timings == answer.configurations else (
-        f"{answer.timings} rows of {answer.configurations} configurations")  # fmt: skip
-    print_line(f"{answer.target} from {', '.join(answer.features)} ({rows})", "bold")
-    for split in answer.splits:
-        print_line(f"Left out, {split}: {answer.left_out[split]}")
-    print_line()
-    columns = [Column("technique"), Column("training", right=True)]
-    columns += [Column(split, right=True) for split in answer.splits]
-    columns += [Column("median", right=True, expendable=2), Column("p90", right=True, expendable=2)]
-    columns.append(Column("parameters", expendable=1))
-    first = answer.splits[0]
-    print_table(
-        columns,
-        [
-            (
-                ranked.technique,
-                _percent(ranked.errors[first].selection),
-                *(_percent(ranked.errors[split].mean) for split in answer.splits),
-                _percent(ranked.errors[first].median),
-                _percent(ranked.errors[first].p90),
-                ", ".join(f"{name} {_short(value)}" for name, value in ranked.parameters.items()),
-            )
-            for ranked in answer.ranking
-        ],
-        title="Mean error on the rows left out, ranked by the error inside the training rows",
-    )
-    print_line()
-    model = answer.model
-    print_line(
-        f"Chosen: {answer.best.technique} ({answer.best.about}); 80 % interval {model.p10:.2f} to "
-        f"{model.p90:.2f} of the prediction"
-    )
-    if model.formula:
-        cut = model.formula[:_LONGEST_FORMULA]
-        print_line(cut + (" ..." if len(model.formula) > len(cut) else ""))
-    _show_worst(answer)
-    notes = [f"{name} takes no part: it needs {reason}" for name, reason in answer.skipped.items()]
-    print_notes((*notes, *answer.notes))
-    written = output or LearnOutput()
-    for what, file in (("Model", written.save), ("Plot", written.plot)):
-        if file is not None:
-            print_line(f"{what}: {file}")
-
-
-def _show_worst(answer: LearnAnswer) -> None:
-    from foretrain.serving.cli.terminal import print_line
-
-    worst = sorted(answer.held_out, key=lambda row: -abs(row.predicted / row.measured - 1))[:_WORST]
-    for row in worst:
-        described = ", ".join(f"{name} {_short(value)}" for name, value in row.row.items())
-        print_line(
-            f"Largest error: {described}: measured {row.measured:.4g}, predicted {row.predicted:.4g} "
-            f"({row.predicted / row.measured - 1:+.0%})"
-        )
-
-
-def _percent(value: float) -> str:
-    return f"{value:.1%}" if value < 10 else "> 1000%"
-
-
-def _short(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    written = {"Model": output.save, "Plot": output.plot}
+    lines = [f"{what}: {file}" for what, file in written.items() if file is not None]
+    print_answer(answer, output.json, lines)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,44 +78,13 @@ class LayersRequest(Request):
 def run_layers(request: LayersRequest, output: Output) -> None:
     """Fit the lines of all profiles, predict the others, print."""
     from foretrain.learning.regression.layers import learn_layers, read_profile
-    from foretrain.serving.cli.terminal import print_json
+    from foretrain.serving.cli.terminal import print_answer
 
     fitted, others = (
         [read_profile(Path(file)) for file in files] for files in (request.profiles, request.predict)
     )
     answer = learn_layers(fitted, others, request.complexity)
-    if output.json:
-        print_json(answer.to_dict())
-    else:
-        show_layers(answer)
-
-
-def show_layers(answer: LayersAnswer) -> None:
-    from foretrain.serving.cli.terminal import Column, print_line, print_table
-    from foretrain.units import format_duration
-
-    print_line(
-        f"t = b0 + b1 · c for each type of layer on {answer.device}, from {', '.join(answer.fitted)}", "bold"
-    )
-    print_table(
-        [Column("layer"), Column("layers", right=True), Column("b0", right=True),
-         Column(f"b1 per {answer.unit}", right=True)],
-        [
-            (name, str(line.layers), format_duration(line.start_seconds), f"{line.slope * answer.scale:.3g}")
-            for name, line in answer.lines.items()
-        ],
-    )  # fmt: skip
-    print_line()
-    print_table(
-        [Column("model"), Column("batch", right=True), Column("measured", right=True),
-         Column("predicted", right=True), Column("error", right=True), Column("fitted to")],
-        [
-            (row.model, str(row.batch), format_duration(row.measured_seconds),
-             format_duration(row.predicted_seconds), f"{row.error:+.1%}",
-             "this model" if row.is_fitted else "others")
-            for row in answer.predictions
-        ],
-    )  # fmt: skip
+    print_answer(answer, output.json)
 
 
 COMMAND = CommandFamily(

@@ -87,8 +87,7 @@ def learn_from(
     from foretrain.learning.resources.artefact import SHIPPED, load
     from foretrain.learning.resources.learn import learn
     from foretrain.learning.resources.options import InspectorOptions, TrainingOptions
-    from foretrain.learning.resources.samples import resource_samples
-    from foretrain.learning.resources.targets import sample_interval_seconds
+    from foretrain.learning.resources.samples import resource_samples, sample_interval_seconds
 
     progress("reading the runs")
     samples, unused = resource_samples(runs, lambda model: progress(f"predicting {model}"))
@@ -137,7 +136,7 @@ def _runs(request: LearnResourcesRequest) -> list[Run]:
 
 def _plain(learned: Learned, unused: dict[str, int], written: tuple[Path, Path]) -> dict[str, Any]:
     from foretrain.encoding import encode
-    from foretrain.learning.resources.targets import RESOURCES
+    from foretrain.learning.resources.samples import RESOURCES
 
     left_out = learned.left_out
     methods = {"inspector": left_out.inspector, "timeline": left_out.timeline, "mean": left_out.mean}
@@ -157,7 +156,7 @@ def _plain(learned: Learned, unused: dict[str, int], written: tuple[Path, Path])
 
 
 def _show(learned: Learned, unused: dict[str, int]) -> None:
-    from foretrain.learning.resources.targets import RESOURCES
+    from foretrain.learning.resources.samples import RESOURCES
     from foretrain.serving.cli.terminal import Column, print_line, print_table
 
     left_out = learned.left_out

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 def run(request: ModelsRequest, output: Output) -> None:
     """List the zoo and the forms of a model. Nothing here needs torch."""
-    from foretrain.serving.cli.terminal import print_json
+    from foretrain.serving.cli.terminal import print_json, print_page
+    from foretrain.serving.views.facts import models_page
     from foretrain.workloads.readers import ACCEPTED
     from foretrain.workloads.zoo.catalogue import listed
 
@@ -22,7 +23,7 @@ def run(request: ModelsRequest, output: Output) -> None:
         forms = [{"form": form, "accepts": what} for form, what in ACCEPTED.items()]
         print_json({"models": [_as_object(entry) for entry in entries], "forms": forms})
     else:
-        _show(entries)
+        print_page(models_page(entries, dict(list(ACCEPTED.items())[1:])))  # the first form is the zoo
 
 
 COMMAND = Command(
@@ -48,36 +49,3 @@ def _as_object(entry: ZooEntry) -> dict[str, Any]:
         "defaults": {size: extent.default for size, extent in sizes.items() if extent is not None},
         "reference": entry.reference,
     }
-
-
-def _show(entries: tuple[ZooEntry, ...]) -> None:
-    from foretrain.serving.cli.terminal import Column, print_line, print_table
-    from foretrain.workloads.readers import ACCEPTED
-
-    rows = [
-        (
-            entry.name,
-            "-" if entry.parameters is None else f"{entry.parameters:,}",
-            entry.task.replace("-", " "),
-            _input(entry),
-        )
-        for entry in entries
-    ]
-    columns = [
-        Column("model", style="bold"),
-        Column("parameters", right=True),
-        Column("task"),
-        Column("default input"),
-    ]
-    print_table(columns, rows)
-    print_line(f"{len(entries)} models of the zoo. Parameters as published; - where no count was published.")
-    print_line()
-    print_table([Column("also a model", style="bold"), Column("what it is")], list(ACCEPTED.items())[1:])
-
-
-def _input(entry: ZooEntry) -> str:
-    if entry.seq_len is not None:
-        return f"{entry.seq_len.default:,} tokens"
-    if entry.image_size is not None:
-        return f"{entry.image_size.default} x {entry.image_size.default} pixels"
-    return "-"

@@ -2,25 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from foretrain.serving.cli.frame import Command, Output
-from foretrain.serving.cli.schedule_text import show_outcome
-from foretrain.serving.cli.terminal import (
-    Column,
-    as_far_as_it_is_read,
-    print_json,
-    print_line,
-    print_table,
-    spinner,
-)
+from foretrain.serving.cli.terminal import as_far_as_it_is_read, print_answer, spinner
 from foretrain.serving.requests import RunRequest
-from foretrain.units import format_duration, format_money
-
-if TYPE_CHECKING:
-    from foretrain.backends.answer import RealRun
-
-_MOST_SLOTS = 40
 
 
 def run(request: RunRequest, output: Output) -> None:
@@ -30,10 +14,7 @@ def run(request: RunRequest, output: Output) -> None:
     with spinner(f"Running {request.name}") as progress:
         answer = schedules.run(request, progress)
     with as_far_as_it_is_read():
-        if output.json:
-            print_json(answer.to_dict())
-        else:
-            show(answer)
+        print_answer(answer, output.json)
 
 
 COMMAND = Command(
@@ -49,40 +30,3 @@ COMMAND = Command(
         "foretrain run jobs.csv --cluster cluster.yaml --backend ray --name nightly --folder /shared/nightly",
     ),
 )
-
-
-def show(answer: RealRun) -> None:
-    """What became of the jobs, and the slots before the end of each."""
-    show_outcome(answer.outcome)
-    print_line()
-    _show_slots(answer)
-
-
-def _show_slots(answer: RealRun) -> None:
-    print_table(
-        [
-            Column("slot", right=True),
-            Column("starts", right=True),
-            Column("after", least=12),
-            Column("forecast", right=True),
-            Column("billed", right=True),
-        ],
-        [
-            (
-                str(number),
-                format_duration(slot.start_seconds),
-                f"{slot.event} {slot.subject}".strip(),
-                format_money(slot.forecast_usd),
-                format_money(slot.billed_usd),
-            )
-            for number, slot in list(enumerate(answer.slots, 1))[:_MOST_SLOTS]
-        ],
-        "Forecast against bill, from one decision to the next",
-    )
-    if len(answer.slots) > _MOST_SLOTS:
-        print_line(f"and {len(answer.slots) - _MOST_SLOTS} more (all: --json)", "dim")
-    print_line(
-        f"Together: {format_money(answer.forecast_usd)} forecast, {format_money(answer.billed_usd)} billed, "
-        f"{answer.difference:+.2%}",
-        "bold",
-    )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from foretrain.serving.cli.terminal import Column, print_line, print_table
-from foretrain.serving.wording import between, percent
+from foretrain.serving.views.wording import between, percent
 from foretrain.store.runs import NODE, UNITS, Resource
 from foretrain.units import format_bandwidth, format_bytes, format_duration
 

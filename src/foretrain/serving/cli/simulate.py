@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING
 
 from foretrain.decoding import FILE, option
 from foretrain.serving.cli.frame import Command, Output, check_file, command_line, write_file
-from foretrain.serving.cli.schedule_text import show_comparison, show_decisions, show_outcome
-from foretrain.serving.cli.terminal import as_far_as_it_is_read, print_json, print_line, print_notes, spinner
+from foretrain.serving.cli.terminal import as_far_as_it_is_read, print_answer, spinner
 from foretrain.serving.requests import OUTPUT, SimulateRequest
 
 if TYPE_CHECKING:
-    from foretrain.scheduling.accounting import Outcome
-    from foretrain.scheduling.comparison import Comparison
+    from foretrain.scheduling.accounting import Comparison, Outcome
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,12 +32,7 @@ def run(request: SimulateRequest, output: SimulateOutput) -> None:
         answer = schedules.simulate(request, progress)
     written = _write_files(answer, output)
     with as_far_as_it_is_read():
-        if output.json:
-            print_json(answer.to_dict())
-        else:
-            show(answer)
-            for text in written:
-                print_line(text, "green")
+        print_answer(answer, output.json, written)
 
 
 def _check_files(output: SimulateOutput) -> None:
@@ -62,7 +55,7 @@ def _write_files(answer: Outcome | Comparison, output: SimulateOutput) -> list[s
         write_file("--html", output.html, schedule_report(answer, command_line(), date.today().isoformat()))
         lines.append(f"Report: {output.html}")
     if output.plot is not None:
-        from foretrain.scheduling.comparison import Comparison
+        from foretrain.scheduling.accounting import Comparison
         from foretrain.serving.schedule_plots import draw_schedule
 
         draw_schedule(answer.best if isinstance(answer, Comparison) else answer, output.plot)
@@ -84,18 +77,3 @@ COMMAND = Command(
         "foretrain simulate --generate mixed --nodes 5 --seed 1 --policy all",
     ),
 )
-
-
-def show(answer: Outcome | Comparison) -> None:
-    """Print the outcome of one policy, or of several side by side."""
-    from foretrain.scheduling.comparison import Comparison
-
-    if isinstance(answer, Comparison):
-        show_comparison(answer)
-        shown = answer.best
-        print_line()
-    else:
-        shown = answer
-    show_outcome(shown)
-    print_notes(answer.notes)
-    show_decisions(answer.outcomes if isinstance(answer, Comparison) else (answer,))

@@ -14,9 +14,10 @@ from typing import Any
 
 import click
 
-from foretrain.answers import Infeasible
+from foretrain.answers import Answer, Infeasible
 from foretrain.encoding import to_json
-from foretrain.serving.wording import as_flags
+from foretrain.serving.views.blocks import Page
+from foretrain.serving.views.wording import as_flags
 
 _GAP = 2
 """Spaces between the columns of a table."""
@@ -55,6 +56,29 @@ def print_infeasible(answer: Infeasible, as_json: bool) -> None:
         print_json(answer.to_dict())
     else:
         print_line(as_flags(str(answer)), "bold red")
+
+
+def print_answer(answer: Answer, as_json: bool, files: Sequence[str] = (), **options: Any) -> None:
+    """An answer as JSON, or as its page and a line about each of the `files` written.
+
+    `options` are those of the answer's view.
+    """
+    if as_json:
+        print_json(answer.to_dict())
+        return
+    from foretrain.serving.rendering.terminal import print_line, print_page
+    from foretrain.serving.views import page_of
+
+    print_page(page_of(answer, **options))
+    for line in files:
+        print_line(line, "green")
+
+
+def print_page(page: Page) -> None:
+    """A page on standard output."""
+    from foretrain.serving.rendering import terminal
+
+    terminal.print_page(page)
 
 
 def print_notes(notes: Iterable[str], indent: str = "") -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from foretrain.serving.html.page import Markup, element, join
 from foretrain.serving.html.tables import Cell, Column, table
-from foretrain.serving.wording import percent
+from foretrain.serving.views.wording import percent
 
 COLOURS = 8
 """Classes `c1` to `c8` of the style sheet, distinguishable with any colour vision; the last is grey."""

@@ -8,10 +8,10 @@ from foretrain.facts.sheets import sources
 from foretrain.planning.guide.cells import Cell
 from foretrain.planning.guide.guide import Guide, ModelGuide
 from foretrain.planning.guide.machines import Machine
-from foretrain.serving.guide_views import View, best_cells, has_prices, picks, value, views, written
 from foretrain.serving.html.page import Markup, code, definitions, link, notes, page, paragraph, section
 from foretrain.serving.html.tables import Column, HeatCell, HeatMap, heat_map, table
-from foretrain.serving.wording import between, sentence
+from foretrain.serving.views.guide import Face, _has_prices, _picks, best_cells, faces, value, written
+from foretrain.serving.views.wording import between, sentence
 from foretrain.units import format_duration, format_money
 
 _SHOWN = ("time", "cost", "speedup", "value", "memory", "verdict")
@@ -52,23 +52,28 @@ def _opening(guide: Guide) -> tuple[str, ...]:
 
 
 def _model_section(guide: Guide, model: ModelGuide) -> Markup:
-    shown = [view for view in views(guide, _SHOWN) if view.name != "cost" or has_prices(guide)]
+    shown = [view for view in faces(guide, _SHOWN) if view.name != "cost" or _has_prices(guide)]
     kinds = [kind.sentence for kind in model.summary.kinds if kind.sentence != model.summary.verdict]
     return section(
         model.name,
         notes([sentence(kind) for kind in kinds]),
-        _picks(guide, model),
+        _picks_table(guide, model),
         *(_heat_map(guide, model, view) for view in shown),
     )
 
 
-def _picks(guide: Guide, model: ModelGuide) -> Markup:
-    heads, *rows = picks(guide, model)
-    columns = [Column("global batch", right=True), *map(Column, heads[1:])]
-    return table(columns, rows, label=f"What to take for {model.name}", class_="slim")
+def _picks_table(guide: Guide, model: ModelGuide) -> Markup:
+    picked = _picks(guide, model)
+    columns = [Column("global batch", right=True), *(Column(each.title) for each in picked.columns[1:])]
+    return table(
+        columns,
+        [tuple(map(str, row)) for row in picked.rows],
+        label=f"What to take for {model.name}",
+        class_="slim",
+    )
 
 
-def _heat_map(guide: Guide, model: ModelGuide, view: View) -> Markup:
+def _heat_map(guide: Guide, model: ModelGuide, view: Face) -> Markup:
     best = best_cells(view, model)
     return heat_map(
         HeatMap(
@@ -86,7 +91,7 @@ def _heat_map(guide: Guide, model: ModelGuide, view: View) -> Markup:
     )
 
 
-def _heat_cell(view: View, cell: Cell, best: frozenset[tuple[int, int]]) -> HeatCell:
+def _heat_cell(view: Face, cell: Cell, best: frozenset[tuple[int, int]]) -> HeatCell:
     number = value(view, cell)
     if number is None:
         return HeatCell(None, reason=cell.reason or view.missing)

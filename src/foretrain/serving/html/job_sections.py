@@ -13,7 +13,7 @@ from foretrain.serving.html.charts import LineChart, Point, Series, line_chart
 from foretrain.serving.html.page import Markup, paragraph, section
 from foretrain.serving.html.scales import Axis, Quantity
 from foretrain.serving.html.tables import Cell, Column, table
-from foretrain.serving.wording import between, percent, sentence
+from foretrain.serving.views.wording import between, percent, sentence
 from foretrain.units import format_bytes, format_duration
 
 _HARDLY = 0.05

@@ -12,7 +12,7 @@ from functools import cache
 from html import escape
 from importlib.resources import files
 
-from foretrain.serving.wording import SPACE, as_flags
+from foretrain.serving.views.wording import SPACE, as_flags
 
 _VOID = frozenset({"meta", "br", "col", "wbr"})
 
@@ -158,4 +158,4 @@ def link(text: str, address: str) -> Markup:
 
 @cache
 def _asset(name: str) -> Markup:
-    return Markup(files("foretrain.serving.html").joinpath(name).read_text(encoding="utf-8"))
+    return Markup(files("foretrain.serving.rendering").joinpath(name).read_text(encoding="utf-8"))

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from foretrain.planning.frontier import Exclusion, Frontier, Plan
 from foretrain.planning.selection import Verdict
-from foretrain.serving import plan_words as words
 from foretrain.serving.html.charts import Dot, Limit, Scatter, Standing, scatter
 from foretrain.serving.html.page import Markup, paragraph, section
 from foretrain.serving.html.scales import Axis, Quantity
 from foretrain.serving.html.tables import Cell, Column, table
-from foretrain.serving.wording import SPACE, amount, as_flags, probability
+from foretrain.serving.views import plan as words
+from foretrain.serving.views.wording import SPACE, amount, as_flags, probability
 from foretrain.units import format_duration, format_money
 
 _SHORT = 6
@@ -56,7 +56,7 @@ def _legend(frontier: Frontier) -> tuple[tuple[Standing, str], ...]:
 
 def _dot(frontier: Frontier, index: int, plan: Plan, number: int | None) -> Dot:
     seconds, usd = plan.seconds, plan.usd
-    name = words.machines(plan)
+    name = words.machines_of(plan)
     tip = f"{name}: {format_duration(seconds.p50)}, {format_money(usd.p50)}"
     if index == frontier.reported:
         labels = (name,) if number is None else (f"{number} · {name}", str(number))
@@ -149,7 +149,7 @@ def _front_row(frontier: Frontier, index: int, rank: int, limited: bool) -> tupl
     chance = (Cell(probability(plan.both), plan.both),) if limited else ()
     return (
         Cell(f"✓{SPACE}{number}".strip() if index == frontier.chosen else number, sort_by=rank),
-        Cell(words.machines(plan), minor=" · ".join((words.renting(plan), *tags))),
+        Cell(words.machines_of(plan), minor=" · ".join((words.renting(plan), *tags))),
         Cell(words.gpus(plan), minor=_way(plan)),
         words.where(plan) or "–",
         Cell(words.batch(plan), plan.configuration.global_batch, minor=words.batch_parts(plan)),
@@ -163,7 +163,7 @@ def _front_row(frontier: Frontier, index: int, rank: int, limited: bool) -> tupl
 def _loser_row(frontier: Frontier, index: int) -> tuple[Cell | str, ...]:
     plan = frontier.plans[index]
     return (
-        Cell(words.machines(plan), minor=words.renting(plan)),
+        Cell(words.machines_of(plan), minor=words.renting(plan)),
         words.gpus(plan),
         words.where(plan) or "–",
         *_time_and_money(plan, with_intervals=False),

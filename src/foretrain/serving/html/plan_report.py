@@ -11,7 +11,6 @@ from foretrain.facts.sheets import Source, sources
 from foretrain.planning.frontier import Frontier, TwoPhases
 from foretrain.planning.job_stream import JobStream
 from foretrain.prediction.answer import Prediction
-from foretrain.serving import plan_words as words
 from foretrain.serving.html.job_sections import job_section, memory_section, scaling_section, step_section
 from foretrain.serving.html.page import (
     KeyFigure,
@@ -30,7 +29,8 @@ from foretrain.serving.html.page import (
 )
 from foretrain.serving.html.plan_front import exclusions_section, front_chart, front_section, losers_section
 from foretrain.serving.html.tables import Cell, Column, table
-from foretrain.serving.wording import SPACE, amount, between, percent, probability, sentence, together
+from foretrain.serving.views import plan as words
+from foretrain.serving.views.wording import SPACE, amount, between, percent, probability, sentence, together
 from foretrain.units import format_bytes, format_duration, format_money
 
 
@@ -69,13 +69,13 @@ def _answer(frontier: Frontier) -> Markup:
     region = words.where(plan)
     where = (" in ", element("span", region, class_="keep")) if region else ()
     kind = "spot" if plan.spot else "on demand"
-    what = (element("strong", words.machines(plan)), f" ({words.gpus(plan)}) {kind}", *where)
+    what = (element("strong", words.machines_of(plan)), f" ({words.gpus(plan)}) {kind}", *where)
     seconds, usd = plan.seconds, plan.usd
     outcome = (
         f": {frontier.model} trains in {together(format_duration(seconds.p50))} "
         f"({between(format_duration(seconds.p10), format_duration(seconds.p90))}) for "
         f"{format_money(usd.p50)} ({format_money(usd.p10)} to {format_money(usd.p90)}). "
-        f"{words.limits(frontier, plan)}"
+        f"{words._limits(frontier, plan)}"
     )
     if frontier.meets_limits:
         return paragraph("Rent ", *what, outcome, class_="lead")
@@ -135,7 +135,7 @@ def two_phases_section(two: TwoPhases | None) -> Markup:
     rows = [
         (
             name,
-            Cell(words.machines(plan), minor=words.renting(plan)),
+            Cell(words.machines_of(plan), minor=words.renting(plan)),
             words.gpus(plan),
             f"{percent(phase.first_step / whole)} – {percent(phase.last_step / whole)}",
             format_duration(phase.seconds),
@@ -151,7 +151,7 @@ def two_phases_section(two: TwoPhases | None) -> Markup:
     return section(
         "In two phases",
         paragraph(
-            f"Moving from {words.machines(two.first)} to {words.machines(two.second)} after "
+            f"Moving from {words.machines_of(two.first)} to {words.machines_of(two.second)} after "
             f"{percent(two.switch_share)} of the training {_gain(two)} against the best single plan."
             f"{_bend(two)}{f' {sentence(two.note)}' if two.note else ''}"
         ),

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from foretrain.scheduling.accounting import JobOutcome, Outcome
+from foretrain.scheduling.accounting import Comparison, JobOutcome, Outcome
 from foretrain.scheduling.charts import OverTime, gantt, over_time
-from foretrain.scheduling.comparison import Comparison
 from foretrain.serving.html.charts import LineChart, Point, Series, line_chart
 from foretrain.serving.html.gantt import gantt_figure
 from foretrain.serving.html.page import (
@@ -22,7 +21,7 @@ from foretrain.serving.html.page import (
 )
 from foretrain.serving.html.scales import Axis, Quantity
 from foretrain.serving.html.tables import Cell, Column, table
-from foretrain.serving.wording import sentence, together
+from foretrain.serving.views.wording import sentence, together
 from foretrain.units import format_duration, format_money
 
 _MOST_JOBS = 1_000

@@ -19,7 +19,7 @@ from foretrain.decoding import (
     texts,
     whole_number,
 )
-from foretrain.workloads.options import ATTENTIONS, LOSSES, PRECISIONS, WEIGHTS
+from foretrain.workloads.options import ATTENTIONS, FP8_SCALINGS, LOSSES, PRECISIONS, WEIGHTS
 from foretrain.workloads.options import TRACES as TRACE_KINDS
 
 COMMON = "Common options"
@@ -126,6 +126,12 @@ class StepFields:
         "flash1, flash2 (flash), flash3 or cudnn.",
         panel=STEP,
     )
+    software_year: int | None = option(
+        whole_number(2016, 2100),
+        "Year of the libraries, which decides what `attention` sdpa and flash are (default: the newest).",
+        panel=STEP,
+        metavar="YEAR",
+    )
     channels_last: bool = option(SWITCH, "Images in NHWC layout.", default=False, panel=STEP)
     compile: bool = option(SWITCH, "Run the step as torch.compile does.", default=False, panel=STEP)
     cuda_graphs: bool = option(
@@ -180,6 +186,12 @@ class StepFields:
         choice(*LOSSES),
         "Cross entropy: eager, or fused into one kernel (default: as usual with `framework`).",
         panel=STEP,
+    )
+    fp8_scaling: str | None = option(
+        choice(*FP8_SCALINGS),
+        "Scales of FP8 values: delayed (from earlier steps), current (of each tensor) or block (of 128 "
+        "elements, MXFP8's 32 on Blackwell; default: as usual with `framework`).",
+        panel=MEMORY,
     )
     lora: str | None = option(
         TEXT,

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from foretrain.errors import InvalidRequest, MissingData
 from foretrain.store.exchange.csv_files import DescriptionReader, read_csv, write_csv
-from foretrain.store.exchange.json_files import read_json, write_json
 from foretrain.store.exchange.parquet_files import read_parquet, write_parquet
+from foretrain.store.exchange.plain import read_json, write_json
 from foretrain.store.queries import RunQuery
 from foretrain.store.runs import Run
 

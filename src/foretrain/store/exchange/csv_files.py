@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from foretrain.errors import ForetrainError, InvalidData
-from foretrain.store.exchange.whole_files import written_whole
+from foretrain.store.exchange.plain import written_whole
 from foretrain.store.runs import Environment, PredictionMade, Run, Status, StepSummary
 
 _FIRST = ("model", "on", "batch")

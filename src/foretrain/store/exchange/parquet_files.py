@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from foretrain.errors import InvalidData, MissingData
-from foretrain.store.exchange.plain import Malformed, plain, run_from
-from foretrain.store.exchange.whole_files import written_whole
+from foretrain.store.exchange.plain import Malformed, plain, run_from, written_whole
 from foretrain.store.runs import Run
 
 FORMAT = b"foretrain runs 1"

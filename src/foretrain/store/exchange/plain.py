@@ -1,16 +1,26 @@
-"""A run as plain data, as JSON and Parquet files hold it, and back with every field checked."""
+"""A run as plain data, as JSON and Parquet files hold it, and back with every field checked.
+
+Files that appear when they are complete.
+
+Runs as JSON: `{"format": ..., "runs": [...]}` with every field of a run.
+"""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
 from foretrain.encoding import encode
+from foretrain.errors import BackendFailed, InvalidData
 from foretrain.store.runs import (
     Environment,
     Floats,
@@ -236,3 +246,53 @@ def _series(row: Reader) -> Series:
 def _shown(value: Any) -> str:
     text = repr(value)
     return "missing" if value is None else text if len(text) < 60 else f"{text[:57]}..."
+
+
+@contextmanager
+def written_whole(file: Path) -> Iterator[Path]:
+    """A path to write to; it takes the place of `file` at the end, and is removed if something fails."""
+    try:
+        with tempfile.TemporaryDirectory(dir=file.absolute().parent, prefix=f".{file.name}.") as folder:
+            partial = Path(folder) / file.name
+            yield partial
+            partial.replace(file)
+    except OSError as error:
+        raise BackendFailed(f"{file} cannot be written: {error.strerror or error}") from error
+
+
+FORMAT = "foretrain runs 1"
+
+
+def write_json(file: Path, chunks: Iterator[list[Run]]) -> int:
+    """Write runs; returns their number."""
+    count = 0
+    with written_whole(file) as partial, partial.open("w", encoding="utf-8") as stream:
+        stream.write(f'{{"format": "{FORMAT}", "runs": [')
+        for chunk in chunks:
+            for run in chunk:
+                stream.write(",\n" if count else "\n")
+                stream.write(json.dumps(plain(run), allow_nan=False, default=str))
+                count += 1
+        stream.write("\n]}\n")
+    return count
+
+
+def read_json(file: Path) -> list[Run]:
+    """The runs of a file."""
+    try:
+        content = json.loads(file.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise InvalidData(
+            str(file), f"is not JSON ({error}); `foretrain runs export` writes such files"
+        ) from error
+    if not isinstance(content, dict) or not isinstance(content.get("runs"), list):
+        raise InvalidData(str(file), "has no list `runs`; `foretrain runs export` writes such files")
+    if content.get("format") != FORMAT:
+        raise InvalidData(str(file), f"is of format {content.get('format')!r}; this version reads {FORMAT!r}")
+    runs = []
+    for place, row in enumerate(content["runs"], 1):
+        try:
+            runs.append(run_from(row))
+        except Malformed as error:
+            raise InvalidData(str(file), str(error), place) from error
+    return runs

@@ -57,6 +57,7 @@ class ZooModel(ModelSource):
 
     name: str
     entry: str
+    has_attention: bool = True
     kind: str = field(default="zoo", init=False)
     runs_user_code: bool = field(default=False, init=False)
 
@@ -89,7 +90,7 @@ def read_model(model: str, *, allow_user_code: bool = True) -> ModelSource:
             "or give a zoo name, a timm or torchvision name, or an ONNX file"
         )
     if text in zoo():
-        return ZooModel(text, zoo()[text].name)
+        return ZooModel(text, zoo()[text].name, zoo()[text].attention)
     prefix, colon, _ = text.partition(":")
     if colon and prefix in _BY_PREFIX:
         return _BY_PREFIX[prefix](text)

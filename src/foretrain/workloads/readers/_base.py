@@ -30,7 +30,8 @@ class ModelSource(ABC):
 
     `name` is what the user wrote, `kind` the sort of source, and `runs_user_code` says whether building the
     model runs code the user handed in, which a server must refuse. Graphs of a source that `is_kept` are
-    stored for other processes. One that `has_data` can make a real example.
+    stored for other processes. One that `has_data` can make a real example; one that is known to have no
+    attention of a kind to choose says so in `has_attention`.
     """
 
     name: str
@@ -38,6 +39,7 @@ class ModelSource(ABC):
     runs_user_code: bool
     is_kept: bool = True
     has_data: bool = False
+    has_attention: bool = True
 
     @abstractmethod
     def fingerprint(self) -> str:

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from foretrain.errors import InvalidRequest
 from foretrain.workloads.example import Example, Loss
-from foretrain.workloads.tracing.nested import tensors_in
+from foretrain.workloads.tracing.real_values import tensors_in
 
 
 def batch_of(inputs: tuple[Any, ...], name: str) -> int:

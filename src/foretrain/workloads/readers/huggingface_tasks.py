@@ -22,7 +22,7 @@ from foretrain.workloads.example import Example
 from foretrain.workloads.readers import huggingface_batches as batches
 from foretrain.workloads.readers._base import module_on_meta, refuse_size
 from foretrain.workloads.tracing.known_values import KnownValues
-from foretrain.workloads.tracing.nested import tensors_in
+from foretrain.workloads.tracing.real_values import tensors_in
 from foretrain.workloads.tracing.selective_scan import selective_scan
 from foretrain.workloads.zoo.catalogue import BuildOptions
 

@@ -31,10 +31,9 @@ from foretrain.workloads.options import StepOptions
 from foretrain.workloads.tracing import whole_step
 from foretrain.workloads.tracing.fused import ensure_shapes
 from foretrain.workloads.tracing.known_values import with_value
-from foretrain.workloads.tracing.nested import map_tensors, tensors_in
 from foretrain.workloads.tracing.optimizers import MasterOptimizer, cast_floats, own_state
 from foretrain.workloads.tracing.optimizers import optimizer as build_optimizer
-from foretrain.workloads.tracing.real_values import RealValues
+from foretrain.workloads.tracing.real_values import RealValues, map_tensors, tensors_in
 from foretrain.workloads.tracing.reality import Reality
 from foretrain.workloads.tracing.recorder import ModuleStack, Recorder
 

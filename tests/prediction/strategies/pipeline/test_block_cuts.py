@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from foretrain.errors import InvalidRequest
-from foretrain.facts.clusters import cluster
+from foretrain.facts.hardware import cluster
 from foretrain.prediction.answer import Prediction
 from foretrain.prediction.predict import predict
 from foretrain.prediction.scenario import Parallelism, Scenario

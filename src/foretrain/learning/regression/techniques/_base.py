@@ -3,6 +3,8 @@
 A predictor holds numbers only, and predicts with numpy (LightGBM: with its own library) from them. The one
 that was just fitted and the one that was read from a file are the same object, so a saved model predicts
 exactly as the one that was judged, whatever version of scikit-learn is installed.
+
+Every `Technique` in the modules of this package is found by name.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -18,6 +21,7 @@ from foretrain.learning.regression.columns import Schema
 from foretrain.learning.regression.table import Sample
 from foretrain.learning.regression.terms import Term, formatted, matrix, term_from
 from foretrain.prediction.operators.listing import Floats
+from foretrain.registry import Registry, discovered
 
 Parameters = Mapping[str, float | int | str]
 
@@ -116,3 +120,11 @@ def floats(values: Sequence[Any]) -> tuple[float, ...]:
     if not np.isfinite(numbers).all():
         raise ValueError("numbers that are not finite")
     return numbers
+
+
+@cache
+def techniques() -> Registry[Technique]:
+    """Every technique defined beside this file."""
+    known = tuple(discovered(__name__, Technique))  # type: ignore[type-abstract]
+    return Registry("technique", known, name=lambda each: each.name, hint="Known: " + ", ".join(
+        sorted(each.name for each in known)))  # fmt: skip

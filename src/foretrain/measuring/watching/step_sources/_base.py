@@ -1,9 +1,15 @@
-"""A parser of printed progress: one line in, what it says about steps out."""
+"""A parser of printed progress: one line in, what it says about steps out.
+
+A new parser is a class in a module beside this one; it is found by its name.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cache
+
+from foretrain.registry import Registry, discovered
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,3 +44,10 @@ class ProgressParser(ABC):
     @abstractmethod
     def read(self, line: str) -> Observation | None:
         """What the line says, or None where it is of another kind."""
+
+
+@cache
+def parsers() -> Registry[ProgressParser]:
+    """The parsers; bars come before printed lines, in the order of their files."""
+    listed = discovered(__name__, ProgressParser)  # type: ignore[type-abstract]
+    return Registry("step source", listed, name=lambda parser: parser.name)

@@ -14,14 +14,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from foretrain.prediction.strategies.division.optimizer_states import owners_of_states, updated
 from foretrain.prediction.strategies.division.shapes import (
     WHOLE,
     Shape,
     outer_at,
+    owners_of_states,
     relocated,
     same_axis,
     size_at,
+    updated,
 )
 from foretrain.workloads.fused_kernels import FUSED
 from foretrain.workloads.graph import ITEM_BYTES, NO_TENSOR, Call, Graph, Nature, Phase, Role

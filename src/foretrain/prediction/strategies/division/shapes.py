@@ -4,6 +4,8 @@ A divided tensor is described by one number, `outer`: the product of the sizes t
 axis. Unlike the number of an axis it is invariant under views: (2, 1024, 768) divided by width and its view
 (2048, 12, 64) divided by heads both have 2048; (2, 12, 64, 64) divided by heads and its view (24, 64, 64)
 both have 2. 0 (`WHOLE`) is a tensor that is not divided.
+
+The parameter of each optimizer state, and the tensors of each update.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-from foretrain.workloads.graph import Spec
+from foretrain.workloads.graph import NO_TENSOR, Call, Graph, Role, Spec
 
 WHOLE = 0
 
@@ -160,3 +162,22 @@ def _kept(before: Shape, after: Shape, axis: int) -> int:
     if axis < len(after) and after[:axis] == before[:axis] and after[axis] == before[axis]:
         return axis
     return axis - 1 if after[axis - 1] == before[axis] else -1
+
+
+def owners_of_states(graph: Graph) -> dict[int, int]:
+    """The parameter of each state: the one with the same name."""
+    parameters = {b.name: index for index, b in enumerate(graph.buffers) if b.role is Role.PARAMETER}
+    return {
+        index: parameters[buffer.name]
+        for index, buffer in enumerate(graph.buffers)
+        if buffer.role is Role.OPTIMIZER_STATE and buffer.name in parameters
+    }
+
+
+def updated(call: Call) -> list[int]:
+    """The buffer of each tensor of an optimizer's call (-1: none). A list that occurs twice, such as
+    gradients to be squared, is the last."""
+    inputs, reads = call.inputs, call.reads
+    extra = len(inputs) - inputs.count(NO_TENSOR) - len(reads)
+    buffers = iter([*reads, *reads[len(reads) - extra :]] if 0 < extra <= len(reads) else reads)
+    return [-1 if spec == NO_TENSOR else next(buffers, -1) for spec in inputs]

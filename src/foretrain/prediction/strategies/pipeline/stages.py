@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from foretrain.prediction.strategies.division.optimizer_states import owners_of_states, updated
+from foretrain.prediction.strategies.division.shapes import owners_of_states, updated
 from foretrain.prediction.strategies.program import Program
 from foretrain.workloads.graph import Buffer, Call, Graph, Phase, Role
 

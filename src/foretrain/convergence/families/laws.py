@@ -1,0 +1,156 @@
+"""Laws that a falling curve may follow: powers, exponentials, Optimus, and no change at all.
+
+Reference of Optimus: Y. Peng et al., "Optimus: An Efficient Dynamic Resource Scheduler for Deep Learning
+Clusters", EuroSys 2018, section 3.1; the weights are those of its published code.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from foretrain.convergence.curves import Floats
+from foretrain.convergence.families._base import Family, Span, mesh
+
+
+class Exponential(Family):
+    """a e^(-k/τ) + c: linear convergence, as of a strongly convex loss."""
+
+    name = "exponential"
+    equation = "a exp(-k/tau) + c"
+
+    def shapes(self) -> Floats:
+        """The time constant, from a fiftieth of the log to ten times it."""
+        return np.geomspace(0.02, 10.0, 48)[:, None]
+
+    def basis(self, steps: Floats, shapes: Floats, span: Span) -> Floats:
+        return np.exp(-steps[None, :] / (shapes * span.last_step))
+
+
+def _power(steps: Floats, shapes: Floats, span: Span) -> Floats:
+    falling: Floats = (steps[None, :] / span.last_step) ** -shapes
+    return falling
+
+
+class FloorlessPowerLaw(Family):
+    """a k^-α: a straight line in logarithms."""
+
+    name = "power-law-floorless"
+    equation = "a k^-alpha"
+    has_floor = False
+
+    def shapes(self) -> Floats:
+        """The exponent alone."""
+        return np.geomspace(0.005, 2.0, 60)[:, None]
+
+    def basis(self, steps: Floats, shapes: Floats, span: Span) -> Floats:
+        return _power(steps, shapes, span)
+
+
+class LocalPowerLaw(Family):
+    """The same of about the last fifth of the log: losses that go to 0 by memorising bend down ever more."""
+
+    name = "power-law-local"
+    equation = "a k^-alpha, weights k^8"
+    has_floor = False
+    recency = 8.0
+
+    def shapes(self) -> Floats:
+        """The exponent; larger than that of whole logs."""
+        return np.geomspace(0.005, 8.0, 32)[:, None]
+
+    def basis(self, steps: Floats, shapes: Floats, span: Span) -> Floats:
+        return _power(steps, shapes, span)
+
+
+class LogPower(Family):
+    """a ln(e + k/s)^-α + c (the logarithmic power form of T. Domhan et al., IJCAI 2015, in falling sense)."""
+
+    name = "log-power"
+    equation = "a ln(e + k/s)^-alpha + c"
+
+    def shapes(self) -> Floats:
+        """Exponent and the step at which the logarithm begins to bite."""
+        return mesh(np.geomspace(0.25, 4.0, 10), np.array([0.003, 0.01, 0.03, 0.1, 0.3]))
+
+    def basis(self, steps: Floats, shapes: Floats, span: Span) -> Floats:
+        return np.log(np.e + steps[None, :] / (shapes[:, 1:2] * span.last_step)) ** -shapes[:, :1]
+
+
+def _offsets() -> Floats:
+    """b1/b0, from a thousandth of the log to thirty times it."""
+    return np.geomspace(1e-3, 30.0, 60)[:, None]
+
+
+def _inverse(steps: Floats, shapes: Floats, span: Span) -> Floats:
+    falling: Floats = 1.0 / (steps[None, :] / span.last_step + shapes)
+    return falling
+
+
+class Optimus(Family):
+    """1 / (b0 k + b1) + b2, with scale = 1/b0 and offset = b1/b0."""
+
+    name = "optimus"
+    equation = "1/(b0 k + b1) + b2"
+
+    def shapes(self) -> Floats:
+        return _offsets()
+
+    def basis(self, steps: Floats, shapes: Floats, span: Span) -> Floats:
+        return _inverse(steps, shapes, span)
+
+
+class WeightedOptimus(Family):
+    """The same; later points count more, four times for each quarter of the log."""
+
+    name = "optimus-weighted"
+    equation = "1/(b0 k + b1) + b2, weights 4^segment"
+    segment_weights = True
+
+    def shapes(self) -> Floats:
+        return _offsets()
+
+    def basis(self, steps: Floats, shapes: Floats, span: Span) -> Floats:
+        return _inverse(steps, shapes, span)
+
+
+class Plateau(Family):
+    """c, the level of about the last tenth of the log: what a run that has converged, or overfits, keeps."""
+
+    name = "plateau"
+    equation = "c"
+    recency = 20.0
+
+    def shapes(self) -> Floats:
+        return np.ones((1, 1))
+
+    def basis(self, steps: Floats, shapes: Floats, span: Span) -> Floats:
+        return 0.0 * shapes * (steps[None, :] / span.last_step)
+
+
+class PowerLaw(Family):
+    """a (k + s)^-α + c (J. Hestness et al., arXiv:1712.00409, over steps instead of samples)."""
+
+    name = "power-law"
+    equation = "a (k + s)^-alpha + c"
+
+    def shapes(self) -> Floats:
+        """Exponent 0.1 to 2 and offset, from nothing to a third of the log."""
+        return mesh(np.geomspace(0.1, 2.0, 14), np.array([0.0, 0.01, 0.05, 0.3]))
+
+    def basis(self, steps: Floats, shapes: Floats, span: Span) -> Floats:
+        relative = steps[None, :] / span.last_step + shapes[:, 1:2]
+        return relative ** -shapes[:, :1]
+
+
+class StretchedExponential(Family):
+    """a e^(-(k/τ)^β) + c with β below 1: many time scales at once (Weibull's form)."""
+
+    name = "stretched-exponential"
+    equation = "a exp(-(k/tau)^beta) + c"
+
+    def shapes(self) -> Floats:
+        """Time constant and stretch."""
+        return mesh(np.geomspace(0.01, 10.0, 16), np.array([0.25, 0.4, 0.55, 0.7, 0.85]))
+
+    def basis(self, steps: Floats, shapes: Floats, span: Span) -> Floats:
+        return np.exp(-((steps[None, :] / (shapes[:, :1] * span.last_step)) ** shapes[:, 1:2]))

@@ -1,0 +1,73 @@
+"""The shipped calibrations: constants fitted to measurements, and others in their place for a while.
+
+A prediction with other constants is how a source is judged that must not be in any fit. Functions that keep
+their results (`functools.cache`) keep what constants led to, so all of them forget when constants change; but
+for those of facts and workloads, which know no calibration.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from functools import _lru_cache_wrapper
+from importlib.resources.abc import Traversable
+from typing import TYPE_CHECKING, Any
+
+from foretrain.facts.sheets import data_root, read_toml
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_WITHOUT_CONSTANTS = ("foretrain.facts.", "foretrain.workloads.")
+_instead: dict[str, Mapping[str, Any]] = {}
+
+
+def shipped_calibration(name: str) -> Traversable:
+    """A shipped calibration, which may not exist."""
+    return data_root() / "calibrations" / name
+
+
+def calibration_content(name: str) -> dict[str, Any]:
+    """The content of a calibration (JSON or TOML), with the entries that stand in for shipped ones."""
+    file = shipped_calibration(name)
+    content: dict[str, Any] = (
+        read_toml(file) if name.endswith(".toml") else json.loads(file.read_text(encoding="utf-8"))
+    )
+    return {**content, **_instead.get(name, {})}
+
+
+def calibration_arrays(name: str) -> dict[str, NDArray[Any]]:
+    """The arrays of a shipped calibration."""
+    import numpy as np
+
+    with shipped_calibration(name).open("rb") as file, np.load(file) as arrays:
+        return {each: arrays[each] for each in arrays.files}
+
+
+@contextmanager
+def calibrations_instead(contents: Mapping[str, Mapping[str, Any]]) -> Iterator[None]:
+    """Predictions with other entries of some calibrations, by file: each replaces the shipped one whole.
+
+    Not for several threads at once: all of a process see the same constants.
+    """
+    before = dict(_instead)
+    _instead.update({name: {**before.get(name, {}), **entries} for name, entries in contents.items()})
+    forget_constants()
+    try:
+        yield
+    finally:
+        _instead.clear()
+        _instead.update(before)
+        forget_constants()
+
+
+def forget_constants(packages: Collection[str] = ("foretrain",)) -> None:
+    """Empty the caches of loaded modules that may hold results of calibrations."""
+    for name, module in list(sys.modules.items()):
+        if name.split(".")[0] not in packages or name.startswith(_WITHOUT_CONSTANTS):
+            continue
+        for value in list(vars(module).values()):
+            if isinstance(value, _lru_cache_wrapper) and not value.__module__.startswith(_WITHOUT_CONSTANTS):
+                value.cache_clear()

@@ -1,0 +1,144 @@
+"""Epochs: what one takes, and how many a target needs as the batch grows."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from foretrain.convergence.batch_size import BatchSizeLaw, fit_batch_size_law
+from foretrain.errors import InvalidRequest
+from foretrain.estimates import Quantiles
+from foretrain.prediction.answer import Prediction
+
+BatchPoint = tuple[int, float]
+"""A global batch, and the epochs it takes to the target."""
+_CHECKED_FROM = 3
+
+
+class EpochsByBatch(ABC):
+    """Epochs at one batch against epochs at another."""
+
+    @property
+    @abstractmethod
+    def source(self) -> str:
+        """The source, as part of a sentence."""
+
+    @property
+    @abstractmethod
+    def known_batches(self) -> tuple[float, ...]:
+        """The batches it was fitted to, ascending; empty if nothing was fitted."""
+
+    @abstractmethod
+    def growth(self, batch: float, reference: float) -> Quantiles:
+        """E(batch) / E(reference)."""
+
+    def notes_at(self, *batches: float) -> tuple[str, ...]:
+        """Caveats at these batches: extrapolation, or too few known batches."""
+        known = self.known_batches
+        if not known:
+            return ()
+        notes = [
+            f"batch {batch:,.0f} is outside the known batches ({known[0]:,.0f} to {known[-1]:,.0f}): epochs "
+            "are extrapolated, and the interval covers less often"
+            for batch in batches
+            if not known[0] <= batch <= known[-1]
+        ]
+        if len(known) < _CHECKED_FROM:
+            notes.append("two batch sizes leave no residual: a third would narrow the interval")
+        return tuple(notes)
+
+
+@dataclass(frozen=True, slots=True)
+class CriticalBatch(EpochsByBatch):
+    """E(B) = E_min (1 + B / B_crit): S. McCandlish et al., arXiv:1812.06162.
+
+    Holds for one target and a learning rate tuned at each batch. The critical batch is exact, as given.
+    """
+
+    batch: float
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.batch) and self.batch > 0):
+            raise InvalidRequest(f"`critical_batch` must be finite and above 0, got {self.batch:g}")
+
+    @property
+    def source(self) -> str:
+        """The critical batch."""
+        return f"a critical batch of {self.batch:,.0f}"
+
+    @property
+    def known_batches(self) -> tuple[float, ...]:
+        """Empty: nothing was fitted."""
+        return ()
+
+    def growth(self, batch: float, reference: float) -> Quantiles:
+        """(1 + B / B_crit) / (1 + B_0 / B_crit)."""
+        ratio = (self.batch + batch) / (self.batch + reference)
+        return Quantiles(ratio, ratio, ratio)
+
+
+@dataclass(frozen=True, slots=True)
+class FittedEpochs(EpochsByBatch):
+    """The law through measured points; its interval is that of leave-one-out prediction."""
+
+    law: BatchSizeLaw
+
+    @property
+    def source(self) -> str:
+        """The points."""
+        return f"the epochs at {len(self.law.batches)} batch sizes"
+
+    @property
+    def known_batches(self) -> tuple[float, ...]:
+        """Those of the points."""
+        return self.law.batches
+
+    def growth(self, batch: float, reference: float) -> Quantiles:
+        """The law at one batch over its median at the other; 1 where they are the same."""
+        if batch == reference:
+            return Quantiles(1.0, 1.0, 1.0)
+        return self.law.epochs_at(batch).scale(1 / self.law.epochs_at(reference).p50)
+
+
+def fitted_epochs(points: Iterable[BatchPoint]) -> FittedEpochs:
+    """The law through (batch, epochs) points, two or more."""
+    listed = tuple(points)
+    return FittedEpochs(fit_batch_size_law([batch for batch, _ in listed], [epochs for _, epochs in listed]))
+
+
+def parse_batch_point(text: str) -> BatchPoint:
+    """BATCH=EPOCHS, as a user writes it."""
+    batch, _, epochs = text.partition("=")
+    try:
+        point = int(batch), float(epochs)
+    except ValueError:
+        raise InvalidRequest(f"{text!r} is not BATCH=EPOCHS, e.g. 4096=64") from None
+    if point[0] < 1 or not (math.isfinite(point[1]) and point[1] > 0):
+        raise InvalidRequest(f"{text!r}: the batch must be at least 1 and the epochs finite and above 0")
+    return point
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """The steps of an epoch, their time, and the bytes of all messages between devices."""
+
+    samples: int
+    steps: int
+    seconds: Quantiles
+    moved_bytes: float
+
+
+def epoch_of(prediction: Prediction, samples: int) -> Epoch:
+    """An epoch of `samples`; the last step may be smaller and counts as a whole one."""
+    moved = prediction.parallelism.moved_bytes
+    return epoch_in_steps(samples, prediction.update_batch, prediction.step.seconds, moved)
+
+
+def epoch_in_steps(samples: int, global_batch: int, step: Quantiles, moved_bytes: float) -> Epoch:
+    """An epoch of steps of `global_batch` samples."""
+    if samples < 1:
+        raise InvalidRequest(f"`samples` must be at least 1, got {samples}")
+    steps = math.ceil(samples / global_batch)
+    return Epoch(samples, steps, step.scale(steps), moved_bytes * steps)

@@ -1,0 +1,351 @@
+"""Random scheduling problems by seed, as in the published studies: `families` names them.
+
+    problem = families()["exponential"].problem(nodes=5, seed=1)
+
+    jobs                10 per node
+    deadline            submission + U(1, 3) · fastest time on the fleet
+    weight              2 · U(0.0015, 0.0075) USD per second of lateness
+
+Utilisation is the share of the fleet's GPUs that jobs keep busy at their most efficient width: low 0.3,
+high 1.1, mixed alternates between 0.3 and 1.0.
+"""
+
+from __future__ import annotations
+
+import csv
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+import numpy as np
+
+from foretrain.errors import InvalidRequest
+from foretrain.estimates import Quantiles
+from foretrain.facts.offers import shipped_offers
+from foretrain.registry import Registry
+from foretrain.scheduling.problem import (
+    Configuration,
+    Fleet,
+    Job,
+    Market,
+    NodeGroup,
+    NodeType,
+    Problem,
+    elastic,
+)
+
+# ---------------------------------------------------------------- when jobs are submitted
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What the jobs of a problem ask of a fleet: the least GPU-seconds of each, in order of submission.
+
+    The least GPU-seconds are those of the configuration with the fewest, usually one GPU.
+    """
+
+    gpu_seconds: tuple[float, ...]
+    fleet: Fleet
+
+
+class Arrivals(ABC):
+    """Draws the times between submissions."""
+
+    @abstractmethod
+    def gaps(self, demand: Demand, random: np.random.Generator) -> Sequence[float]:
+        """Seconds before each submission."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoissonGaps(Arrivals):
+    """Whole seconds between submissions with a Poisson distribution, as in the seed (means 30 s and 45 s)."""
+
+    mean_seconds: float
+
+    def gaps(self, demand: Demand, random: np.random.Generator) -> Sequence[float]:
+        """Independent of jobs and fleet."""
+        return [float(each) for each in random.poisson(self.mean_seconds, len(demand.gpu_seconds))]
+
+
+@dataclass(frozen=True, slots=True)
+class ExponentialGaps(Arrivals):
+    """Exponential times between submissions with mean `node_seconds` / nodes."""
+
+    node_seconds: float
+
+    def gaps(self, demand: Demand, random: np.random.Generator) -> Sequence[float]:
+        """More nodes, more jobs per hour."""
+        mean = self.node_seconds / demand.fleet.nodes
+        return [float(each) for each in random.exponential(mean, len(demand.gpu_seconds))]
+
+
+@dataclass(frozen=True, slots=True)
+class UtilisationGaps(Arrivals):
+    """Exponential times between submissions at which jobs keep a share of all GPUs busy.
+
+    With `u` the share and jobs at their most efficient width,
+
+        mean gap = mean GPU-seconds of a job / (u · GPUs of the fleet)
+
+    Several shares alternate, each for as many jobs as there are nodes. Jobs that hurry to meet their deadline
+    use more GPU-seconds than at their most efficient width, so contention sets in well below 1.
+    """
+
+    shares: tuple[float, ...]
+
+    def gaps(self, demand: Demand, random: np.random.Generator) -> Sequence[float]:
+        """Blocks of jobs, each with its own mean."""
+        mean_work = sum(demand.gpu_seconds) / max(1, len(demand.gpu_seconds))
+        unit = random.exponential(1.0, len(demand.gpu_seconds))
+        return [
+            float(draw) * mean_work / (self._share(position, demand.fleet.nodes) * demand.fleet.most_gpus)
+            for position, draw in enumerate(unit)
+        ]
+
+    def _share(self, position: int, block: int) -> float:
+        return self.shares[position // block % len(self.shares)]
+
+
+# ---------------------------------------------------------------- how long they take
+
+
+JOB_TABLE = ("JJ1", "JJ2", "JJ3", "JJ4", "JJ5", "JJ6")
+_STAND_INS = {"JJ3": "JJ2", "JJ6": "JJ5"}
+"""Jobs that differ in their framework alone from the one whose times they have."""
+
+
+@dataclass(frozen=True)
+class Times:
+    """How long one job takes by GPU and number of GPUs, and how sure that is."""
+
+    name: str
+    seconds: Mapping[tuple[str, int], float]
+    spread: Quantiles
+
+    def on(self, fleet: Fleet) -> dict[Configuration, float]:
+        """Times on every node type and number of GPUs of a fleet."""
+        return {
+            Configuration(node_type.name, gpus): self.seconds[node_type.gpu, gpus]
+            for node_type in fleet.types.values()
+            for gpus in range(1, node_type.gpus + 1)
+            if (node_type.gpu, gpus) in self.seconds
+        }
+
+
+class JobKind(ABC):
+    """Draws the times of jobs."""
+
+    @abstractmethod
+    def draw(self, random: np.random.Generator) -> Times:
+        """The times of one job."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableJobs(JobKind):
+    """A job of the table (`JOB_TABLE`), its epochs multiplied by a factor uniform in `factors`.
+
+    1 is the table as it is. A training of 90 epochs on all of ImageNet is 296 times JJ5. These jobs scale
+    badly: on 8 GPUs hardly more than three times as fast as on one.
+    """
+
+    factors: tuple[float, float]
+
+    def draw(self, random: np.random.Generator) -> Times:
+        """Any job of the table with the same probability."""
+        name = JOB_TABLE[int(random.integers(len(JOB_TABLE)))]
+        factor = float(random.uniform(*self.factors))
+        one = table_times()[_STAND_INS.get(name, name)]
+        return Times(name, {key: factor * seconds for key, seconds in one.seconds.items()}, one.spread)
+
+
+@dataclass(frozen=True, slots=True)
+class AmdahlJobs(JobKind):
+    """Synthetic jobs that scale well, by Amdahl's law with a small serial share s:
+
+        seconds(g) = one · (s + (1 - s) / g)
+
+    `one_gpu_seconds` (on a K80), `serial_shares` and the time on an M60 relative to a K80 are uniform.
+    """
+
+    one_gpu_seconds: tuple[float, float]
+    serial_shares: tuple[float, float] = (0.01, 0.05)
+    m60_over_k80: tuple[float, float] = (0.8, 1.25)
+    most_gpus: int = 8
+
+    def draw(self, random: np.random.Generator) -> Times:
+        """Times on K80 and M60."""
+        one = float(random.uniform(*self.one_gpu_seconds))
+        serial = float(random.uniform(*self.serial_shares))
+        relative = {"k80": 1.0, "m60": float(random.uniform(*self.m60_over_k80))}
+        seconds = {
+            (gpu, gpus): one * ratio * (serial + (1 - serial) / gpus)
+            for gpu, ratio in relative.items()
+            for gpus in range(1, self.most_gpus + 1)
+        }
+        return Times("amdahl", seconds, Quantiles(1.0, 1.0, 1.0))
+
+
+@cache
+def table_times() -> dict[str, Times]:
+    """The times of the job table: `data/zoo_job_times.csv`, written by `scripts/scheduling_job_times.py`.
+
+    They are foretrain's own predictions for the zoo's models. The spread of a job is that of its first row.
+    """
+    file = files("foretrain.scheduling") / "data" / "zoo_job_times.csv"
+    with file.open(encoding="utf-8") as lines:
+        rows = list(csv.DictReader(lines))
+    times: dict[str, dict[tuple[str, int], float]] = {}
+    spreads: dict[str, Quantiles] = {}
+    for row in rows:
+        p10, p50, p90 = (float(row[quantile]) for quantile in ("p10", "p50", "p90"))
+        times.setdefault(row["job"], {})[row["device"], int(row["gpus"])] = p50
+        spreads.setdefault(row["job"], Quantiles(p10 / p50, 1.0, p90 / p50))
+    return {job: Times(job, seconds, spreads[job]) for job, seconds in times.items()}
+
+
+# ---------------------------------------------------------------- where they may run
+
+
+_STUDY = "polimi-gpu-cost"
+
+
+@cache
+def study_types() -> dict[str, NodeType]:
+    """The study's machines by name: NC6 to NC24X (K80), NV6 to NV24X (M60), server-1 to server-3 (in-house).
+
+    NC24X and NV24X are 8-GPU nodes of the study. Its in-house servers have a cost per hour too.
+    """
+    return {
+        each.name: each
+        for each in (
+            NodeType(
+                name=offer.instance.removeprefix("Standard_"),
+                gpu=offer.device or offer.family,
+                gpus=offer.count,
+                usd_per_hour=offer.usd_per_hour,
+                market=Market.OWNED if offer.provider == "in-house" else Market.ON_DEMAND,
+            )
+            for offer in shipped_offers()
+            if offer.source == _STUDY
+        )
+    }
+
+
+def cloud(nodes: int) -> Fleet:
+    """Up to `nodes` nodes, each any of the eight cloud types."""
+    return elastic(_cloud_types(), nodes)
+
+
+def hybrid(nodes: int) -> Fleet:
+    """The three in-house servers, once for every four nodes (at least once), beside `nodes` cloud nodes."""
+    cloud_types = {each.name: each for each in _cloud_types()}
+    servers = {name: each for name, each in study_types().items() if each.market is Market.OWNED}
+    of_each = max(1, nodes // 4)
+    groups = (NodeGroup(nodes, tuple(cloud_types)), *(NodeGroup(of_each, (name,)) for name in servers))
+    return Fleet({**cloud_types, **servers}, groups)
+
+
+def owned(nodes: int) -> Fleet:
+    """An owned heterogeneous cluster: nodes of 8 GTX 1080 Ti, 4 K80 and 4 M60, in turn.
+
+    The costs of K80 and M60 nodes are those of the cloud types of that size.
+    """
+    names = ("server-2", "NC24", "NV24")
+    counts = [len(range(first, nodes, len(names))) for first in range(len(names))]
+    groups = tuple(NodeGroup(count, (name,)) for name, count in zip(names, counts, strict=True) if count)
+    return Fleet({name: study_types()[name] for name in names}, groups)
+
+
+def _cloud_types() -> list[NodeType]:
+    return [each for each in study_types().values() if each.market is Market.ON_DEMAND]
+
+
+# ---------------------------------------------------------------- families
+
+
+JOBS_PER_NODE = 10
+SLACK = (1.0, 3.0)
+WEIGHT_USD_PER_SECOND = (2 * 0.0015, 2 * 0.0075)
+
+
+@dataclass(frozen=True)
+class Family:
+    """A family of problems: when jobs come, how long they take, and the fleet."""
+
+    name: str
+    summary: str
+    arrivals: Arrivals
+    jobs: JobKind
+    fleet: Callable[[int], Fleet] = cloud
+
+    def problem(self, nodes: int, seed: int = 0, jobs_per_node: float = JOBS_PER_NODE) -> Problem:
+        """One problem; the same for the same arguments."""
+        if nodes < 1 or jobs_per_node < 0:
+            raise InvalidRequest(
+                f"{nodes} `nodes` with {jobs_per_node} `jobs_per_node`: give at least 1 node"
+            )
+        random = np.random.default_rng([seed, nodes, *self.name.encode()])
+        fleet = self.fleet(nodes)
+        times = [self.jobs.draw(random) for _ in range(round(nodes * jobs_per_node))]
+        demand = Demand(tuple(_least_gpu_seconds(each, fleet) for each in times), fleet)
+        submissions = np.cumsum(self.arrivals.gaps(demand, random))
+        return Problem(
+            tuple(
+                _job(number, each, float(submission), fleet, random)
+                for number, (each, submission) in enumerate(zip(times, submissions, strict=True), start=1)
+            ),
+            fleet,
+        )
+
+
+def _job(number: int, times: Times, submit: float, fleet: Fleet, random: np.random.Generator) -> Job:
+    seconds = times.on(fleet)
+    return Job(
+        name=f"{number:04d}-{times.name}",
+        submit_seconds=submit,
+        deadline_seconds=submit + float(random.uniform(*SLACK)) * min(seconds.values()),
+        weight_usd_per_second=float(random.uniform(*WEIGHT_USD_PER_SECOND)),
+        seconds=seconds,
+        spread=times.spread,
+    )
+
+
+def _least_gpu_seconds(times: Times, fleet: Fleet) -> float:
+    return min(each.gpus * seconds for each, seconds in times.on(fleet).items())
+
+
+_ARRIVALS: dict[str, tuple[str, Arrivals]] = {
+    "poisson-30": ("Poisson gaps of mean 30 s", PoissonGaps(30)),
+    "poisson-45": ("Poisson gaps of mean 45 s", PoissonGaps(45)),
+    "exponential": ("exponential gaps of mean 30,000 s / nodes", ExponentialGaps(30_000)),
+    "low": ("utilisation 0.3", UtilisationGaps((0.3,))),
+    "high": ("utilisation 1.1", UtilisationGaps((1.1,))),
+    "mixed": ("utilisation alternating between 0.3 and 1.0", UtilisationGaps((0.3, 1.0))),
+}
+_SHORT = (1.0, 1.0)
+_LONG = (10.0, 200.0)
+_SHORT_SECONDS = (1e3, 6e3)
+_LONG_SECONDS = (5e4, 5e5)
+
+
+def _families() -> Iterator[Family]:
+    for name, (when, arrivals) in _ARRIVALS.items():
+        is_short = isinstance(arrivals, PoissonGaps)
+        table = TableJobs(_SHORT if is_short else _LONG)
+        amdahl = AmdahlJobs(_SHORT_SECONDS if is_short else _LONG_SECONDS)
+        yield Family(name, f"Jobs of the seed's table, {when}.", arrivals, table)
+        yield Family(f"{name}-scaling", f"Jobs that scale well, {when}.", arrivals, amdahl)
+    when, arrivals = _ARRIVALS["mixed"]
+    table = TableJobs(_LONG)
+    yield Family("hybrid", f"In-house servers and cloud nodes, {when}.", arrivals, table, hybrid)
+    yield Family("owned", f"An owned heterogeneous cluster, {when}.", arrivals, table, owned)
+
+
+@cache
+def families() -> Registry[Family]:
+    """All families by name."""
+    known = tuple(_families())
+    hint = f"Known: {', '.join(each.name for each in known)}"
+    return Registry("family of problems", known, name=lambda each: each.name, hint=hint)

@@ -1,0 +1,302 @@
+"""Ways to run each job to its end: on one place; on two, one after the other; at once or later.
+
+With work W (a share of the job), full times T₁ and T₂ on two places and D seconds to the deadline, a job that
+changes from the first to the second after x seconds ends exactly at its deadline if
+
+    x / T₁ + (D - x) / T₂ = W.
+
+Other changes happen at the ends of periods. A plan costs its nodes (without idle GPUs) and its lateness; its
+use of node time is counted by group and period.
+
+Prices of node time, μ for each group of nodes and period, are those at which the cheapest plans of all jobs
+fit into the nodes. They maximise the dual of the plan selection problem
+
+    Σ_jobs min_plans (cost + Σ μ · node seconds) - Σ μ · capacity,
+
+by steps along its subgradient, demand minus capacity, with steps that shrink.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretrain.scheduling.options import Floats, Integers, Places, Table
+
+_ALMOST = 1e-9
+_NOW = np.zeros(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """How many plans are considered: periods, starts with a change at the deadline, ends of periods at which
+    a job that starts now may change, and places of each job.
+    """
+
+    periods: int = 12
+    deadline_starts: int = 4
+    changes: int = 4
+    places: int = 12
+
+
+@dataclass(frozen=True, eq=False)
+class Plans:
+    """Plans of all jobs (rows; infinite cost where one is impossible).
+
+    Plans of a column start on the same useful place, at `position` (-1: they wait).
+    `node_seconds[job, plan, group·period]` counts the nodes used; `change` is when a plan first does
+    something else than now (starts, or changes its place).
+    """
+
+    cost: Floats
+    position: Integers
+    change: Floats
+    node_seconds: Floats
+    periods: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class _Useful:
+    """Times of each job on its useful places; infinite where there are fewer."""
+
+    table: Table
+    seconds: Floats
+    overhead: Floats
+    later: Floats
+    switch: Floats
+    work: Floats
+    deadline: Floats
+
+    def starts(self, times: Floats) -> Floats:
+        """Starts of every job at some times."""
+        return np.broadcast_to(times, (len(self.work), len(times)))
+
+
+@dataclass(frozen=True, eq=False)
+class _Block:
+    """Plans of one shape: first place from `start` to `middle`, second place until `end`.
+
+    Arrays over jobs and plans; `one` and `two` are positions among the useful places.
+    """
+
+    one: Integers
+    two: Integers
+    start: Floats
+    middle: Floats
+    end: Floats
+    valid: NDArray[np.bool_]
+    now: bool
+
+
+def plans_of(table: Table, places: Places, groups: int, periods: Floats, detail: Detail) -> Plans:
+    """All plans; `periods` are the ends of the periods, of which the last never ends."""
+    index = np.maximum(table.useful, 0)
+    seconds = np.take_along_axis(table.seconds, index, axis=1)
+    useful = _Useful(
+        table,
+        np.where(table.useful >= 0, seconds, math.inf),
+        np.take_along_axis(table.overhead, index, axis=1),
+        np.take_along_axis(table.later, index, axis=1),
+        np.take_along_axis(table.switch, index, axis=1),
+        table.work[:, None],
+        table.deadline[:, None],
+    )
+    ends = periods[:-1]
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        blocks = [
+            _single(useful, useful.starts(_NOW), now=True),
+            _single(useful, useful.starts(ends), now=False),
+            _just_in_time(useful, float(ends[0])),
+            _change_at_deadline(useful, useful.starts(_NOW), now=True),
+            _change_at_deadline(useful, useful.starts(_spread(ends, detail.deadline_starts)), now=False),
+            _change_at(useful, _spread(ends, detail.changes)),
+        ]
+        parts = [_priced(block, useful, places, groups, periods) for block in blocks]
+    return Plans(
+        cost=np.concatenate([part.cost for part in parts], axis=1),
+        position=np.concatenate([part.position for part in parts]),
+        change=np.concatenate([part.change for part in parts], axis=1),
+        node_seconds=np.concatenate([part.node_seconds for part in parts], axis=1),
+        periods=periods,
+    )
+
+
+def _spread(values: Floats, count: int) -> Floats:
+    """Some of the values, the early ones more densely."""
+    if len(values) <= count:
+        return values
+    chosen = np.unique(np.round(np.linspace(0, 1, count) ** 1.5 * (len(values) - 1)).astype(np.int64))
+    return np.asarray(values[chosen])
+
+
+def _every(starts: int, positions: Integers) -> Integers:
+    """Positions for every start, start by start."""
+    return np.tile(positions, starts)
+
+
+def _single(useful: _Useful, starts: Floats, now: bool) -> _Block:
+    width = useful.seconds.shape[1]
+    one = _every(starts.shape[1], np.arange(width))
+    start = np.repeat(starts, width, axis=1)
+    return _run(useful, one, start, now)
+
+
+def _run(useful: _Useful, one: Integers, start: Floats, now: bool) -> _Block:
+    """Run on one place from `start` to the end."""
+    overhead = (useful.overhead if now else useful.later)[:, one]
+    end = start + overhead + useful.work * useful.seconds[:, one]
+    return _Block(one, one, start, end, end, np.isfinite(end), now)
+
+
+def _just_in_time(useful: _Useful, earliest: float) -> _Block:
+    """Wait, then run on one place so that the job ends at its deadline."""
+    latest = useful.deadline - useful.later - useful.work * useful.seconds
+    waits = np.isfinite(latest) & (latest > earliest)
+    block = _run(useful, np.arange(latest.shape[1]), np.where(waits, latest, 0.0), now=False)
+    return replace(block, valid=block.valid & waits)
+
+
+def _pairs(useful: _Useful, starts: int) -> tuple[Integers, Integers]:
+    """Positions of every ordered pair of different useful places, for every start."""
+    one, two = np.nonzero(~np.eye(useful.seconds.shape[1], dtype=bool))
+    return _every(starts, one), _every(starts, two)
+
+
+def _change_at_deadline(useful: _Useful, starts: Floats, now: bool) -> _Block:
+    one, two = _pairs(useful, starts.shape[1])
+    start = np.repeat(starts, len(one) // starts.shape[1], axis=1)
+    before = (useful.overhead if now else useful.later)[:, one]
+    left = useful.deadline - start - before - useful.switch[:, two]
+    first, second = 1 / useful.seconds[:, one], 1 / useful.seconds[:, two]
+    x = (useful.work - left * second) / (first - second)
+    exist = (first > 0) & (second > 0)
+    valid = exist & np.isfinite(x) & (x > _ALMOST) & (x < left - _ALMOST)
+    end = np.broadcast_to(useful.deadline, x.shape)
+    return _Block(one, two, start, start + before + x, end, valid, now)
+
+
+def _change_at(useful: _Useful, times: Floats) -> _Block:
+    """Start now and change the place at given times."""
+    one, two = _pairs(useful, len(times))
+    at = np.repeat(times, len(one) // max(len(times), 1))
+    before = useful.overhead[:, one]
+    left = useful.work - (at - before) / useful.seconds[:, one]
+    end = at + useful.switch[:, two] + left * useful.seconds[:, two]
+    exist = np.isfinite(useful.seconds[:, one]) & np.isfinite(end)
+    start, middle = np.zeros(before.shape), np.broadcast_to(at, before.shape)
+    return _Block(one, two, start, middle, end, exist & (left > _ALMOST) & (at > before), now=True)
+
+
+def _priced(block: _Block, useful: _Useful, places: Places, groups: int, periods: Floats) -> Plans:
+    valid = block.valid
+    start, middle, end = (np.where(valid, each, 0.0) for each in (block.start, block.middle, block.end))
+    index = np.maximum(useful.table.useful, 0)
+    first, second = index[:, block.one], index[:, block.two]
+    changes = block.two is not block.one
+    usd = places.usd[first] * (middle - start)
+    if changes:
+        usd += places.usd[second] * (end - middle)
+    late = np.maximum(0.0, end - useful.deadline)
+    with np.errstate(invalid="ignore"):
+        lateness = np.where(late > 0, useful.table.weight[:, None] * late, 0.0)
+    cost = np.where(valid, usd + lateness, math.inf)
+    node_seconds = _used(first, start, middle, places, groups, periods)
+    if changes:
+        node_seconds += _used(second, middle, end, places, groups, periods)
+    change = (middle if changes else np.full(cost.shape, math.inf)) if block.now else start
+    return Plans(
+        cost=cost,
+        position=block.one if block.now else np.full(len(block.one), -1, dtype=np.int64),
+        change=np.where(valid, change, math.inf),
+        node_seconds=node_seconds,
+        periods=periods,
+    )
+
+
+def _used(
+    place: Integers, start: Floats, end: Floats, places: Places, groups: int, periods: Floats
+) -> Floats:
+    """Node-seconds by group and period."""
+    used = _overlaps(start, end, periods)
+    used *= places.fraction[place][..., None]
+    if groups == 1:
+        return used
+    of_group = places.group[place][..., None] == np.arange(groups)
+    by_group: Floats = of_group[..., None] * used[..., None, :]
+    return by_group.reshape(*place.shape, groups * len(periods))
+
+
+def _overlaps(start: Floats, end: Floats, periods: Floats) -> Floats:
+    """Seconds of each interval in each period: differences of the time covered up to each end."""
+    covered = np.minimum(end[..., None], periods) - start[..., None]
+    np.maximum(covered, 0.0, out=covered)
+    covered[..., 1:] -= covered[..., :-1].copy()
+    return covered
+
+
+# ---------------------------------------------------------------- prices
+
+
+@dataclass(frozen=True, eq=False)
+class Prices:
+    """USD per node-second by group and period, the value of the dual there, and whether plans did not fit
+    without.
+
+    `dual` counts what plans cost in truth: prices above the floor cancel out, the floor itself is left out.
+    """
+
+    usd: Floats
+    dual: float
+    is_scarce: bool
+
+
+def prices_of(plans: Plans, capacity: Floats, floors: tuple[Floats, Floats], steps: int) -> Prices:
+    """Prices that are never below a floor; `capacity` in node-seconds, infinite in the last period.
+
+    The first of the floors holds if all plans fit at it, else the second.
+    """
+    limited = np.isfinite(capacity)
+    room = np.where(limited, capacity, 1.0)
+    market = _Market(plans, np.where(limited, capacity, 0.0))
+    dual, demand, _ = market.at(floors[0], floors[0])
+    if not (demand > capacity).any():
+        return Prices(floors[0], dual, False)
+    floor = floors[1]
+    prices, averaged = floor.copy(), np.zeros_like(floor)
+    best = Prices(prices, -np.inf, True)
+    scale = 0.0
+    for step in range(steps):
+        dual, demand, cost = market.at(prices, floor)
+        if dual > best.dual:
+            best = Prices(prices, dual, True)
+        scale = scale or cost / max(float(demand.sum()), 1e-9)
+        excess = np.where(limited, demand / room - 1.0, 0.0)
+        move = scale / (1.0 + step / 8.0)
+        prices = np.maximum(floor, prices + move * np.clip(excess, -1.0, 1.0))
+        if 2 * step >= steps:
+            averaged += prices / (steps - (steps + 1) // 2)
+    dual = market.at(averaged, floor)[0]
+    return Prices(averaged, dual, True) if dual > best.dual else best
+
+
+@dataclass(frozen=True, eq=False)
+class _Market:
+    """The cheapest plans at given prices."""
+
+    plans: Plans
+    capacity: Floats
+
+    def at(self, prices: Floats, floor: Floats) -> tuple[float, Floats, float]:
+        """The dual without the floor, the demand, and the cost of the cheapest plans."""
+        total = self.plans.cost + self.plans.node_seconds @ prices
+        choice = total.argmin(axis=1)
+        rows = np.arange(len(choice))
+        used = self.plans.node_seconds[rows, choice]
+        cost = self.plans.cost[rows, choice]
+        cost = np.where(np.isfinite(cost), cost, 0.0)
+        demand = used.sum(axis=0)
+        dual = float(cost.sum() + (prices - floor) @ (demand - self.capacity))
+        return dual, demand, float(cost.sum())

@@ -1,0 +1,44 @@
+"""Views: each answer as a page of blocks, the same for a terminal, a pipe, a notebook and a report.
+
+A view is a pure function of an answer, in the file of its verb. `page_of` finds it by the answer's class; the
+files of views are imported when they are needed.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from foretrain.answers import Answer
+    from foretrain.serving.views.blocks import Page
+
+VIEWS: Mapping[str, str] = {
+    "Comparison": "schedule.comparison_page",
+    "ConsumptionAnswer": "resources.resources_page",
+    "Convergence": "learn.converge_page",
+    "Frontier": "plan.plan_page",
+    "Guide": "guide.guide_page",
+    "Infeasible": "predict.infeasible_page",
+    "JobPrediction": "predict.predict_page",
+    "LayersAnswer": "learn.layers_page",
+    "LearnAnswer": "learn.learn_page",
+    "Outcome": "schedule.outcome_page",
+    "PairAnswer": "resources.pair_page",
+    "RealRun": "schedule.run_page",
+    "RentOrBuy": "plan.rent_or_buy_page",
+    "ScalingAnswer": "learn.scaling_page",
+    "Schedule": "schedule.schedule_page",
+    "Trace": "resources.trace_page",
+}
+"""The view of an answer by the answer's class: a file of this folder and its function."""
+
+
+def page_of(answer: Answer, **options: Any) -> Page:
+    """The page of an answer; `options` are those of its view, as `why` of a plan."""
+    module, _, function = VIEWS[type(answer).__name__].partition(".")
+    page: Page = getattr(importlib.import_module(f"foretrain.serving.views.{module}"), function)(
+        answer, **options
+    )
+    return page
