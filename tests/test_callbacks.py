@@ -10,7 +10,8 @@ import pytest
 
 import foretrain
 from foretrain import InvalidRequest, UnknownName, callbacks
-from foretrain.measuring.watching.step_files import CHANNEL_VARIABLE, HookReader
+from foretrain.measuring.watching.step_files import HookReader
+from foretrain.measuring.watching.step_hook import CHANNEL_VARIABLE
 
 HUGGING_FACE = """
 import sys; sys.path.insert(0, {examples!r})

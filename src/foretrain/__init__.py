@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     from foretrain.learning.regression.model import LearnedModel
     from foretrain.learning.regression.model import load as load_model
     from foretrain.learning.scaling.answer import ScalingAnswer
-    from foretrain.measuring.watching.step_files import step, timed_input
+    from foretrain.measuring.watching.step_hook import step, timed_input
     from foretrain.planning.frontier import Frontier, Plan
     from foretrain.planning.guide.guide import Guide
     from foretrain.planning.rent_or_buy import RentOrBuy
@@ -194,8 +194,8 @@ _HOMES = {
     "plan": "foretrain.serving.python.plan",
     "trace": "foretrain.serving.python.trace",
     "guide": "foretrain.serving.python.guide",
-    "step": "foretrain.measuring.watching.step_files.step",
-    "timed_input": "foretrain.measuring.watching.step_files.timed_input",
+    "step": "foretrain.measuring.watching.step_hook.step",
+    "timed_input": "foretrain.measuring.watching.step_hook.timed_input",
     "converge": "foretrain.serving.python.converge",
     "learn": "foretrain.serving.python.learn",
     "LearnAnswer": "foretrain.learning.regression.learn.LearnAnswer",

@@ -8,14 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from foretrain.measuring.watching.step_files import (
-    CHANNEL_VARIABLE,
-    RECORD,
-    HookReader,
-    MarkLog,
-    file_name,
-    hooked_steps,
-)
+from foretrain.measuring.watching.step_files import HookReader, MarkLog, hooked_steps
+from foretrain.measuring.watching.step_hook import CHANNEL_VARIABLE, RECORD, file_name
 from foretrain.store.runs import WorkerSteps
 
 

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from foretrain.measuring.watching.step_files import step
+from foretrain.measuring.watching.step_hook import step
 from foretrain.units import format_duration, format_money
 
 _RECENT_STEPS = 101
