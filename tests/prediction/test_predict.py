@@ -14,8 +14,8 @@ from foretrain.prediction.advice.bottleneck import Limit
 from foretrain.prediction.answer import Prediction, StepAnswer
 from foretrain.prediction.cost_models.step_models import CostModel, OperatorCostModel
 from foretrain.prediction.evaluation import evaluate
-from foretrain.prediction.operators._base import Knowledge
 from foretrain.prediction.operators.host import HostModel
+from foretrain.prediction.operators.pricing import Knowledge
 from foretrain.prediction.predict import configured
 from foretrain.prediction.scenario import Parallelism
 from foretrain.prediction.step.input_pipeline import InputOptions

@@ -38,8 +38,7 @@ from foretrain.prediction.memory.estimate import (
     estimate_memory,
     out_of_memory_probability,
 )
-from foretrain.prediction.operators._base import Knowledge
-from foretrain.prediction.operators.catalogue import DEFAULT
+from foretrain.prediction.operators.pricing import DEFAULT, Knowledge
 from foretrain.prediction.search.sketch import sharded_seconds
 from foretrain.prediction.spread import (
     KnowledgeClass,

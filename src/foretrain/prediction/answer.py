@@ -14,7 +14,7 @@ from foretrain.prediction.advice.remedies import MemoryRemedy
 from foretrain.prediction.advice.scaling_curve import ScalingCurve
 from foretrain.prediction.heterogeneous.division import BatchSplit
 from foretrain.prediction.memory.estimate import MemoryEstimate
-from foretrain.prediction.operators._base import Knowledge
+from foretrain.prediction.operators.pricing import Knowledge
 from foretrain.prediction.spread import KnowledgeClass
 from foretrain.prediction.step.parallel import Traffic
 from foretrain.prediction.step.throughput import Throughput

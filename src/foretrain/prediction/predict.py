@@ -39,8 +39,7 @@ from foretrain.prediction.memory.estimate import (
     largest_batch,
     memory_options,
 )
-from foretrain.prediction.operators._base import Knowledge
-from foretrain.prediction.operators.catalogue import only_precision
+from foretrain.prediction.operators.pricing import Knowledge, only_precision
 from foretrain.prediction.scenario import (
     Parallelism,
     Scenario,

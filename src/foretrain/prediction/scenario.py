@@ -9,7 +9,7 @@ from foretrain.facts.devices import Device
 from foretrain.facts.hardware import Cluster, Hardware
 from foretrain.prediction.collectives.network import network_of
 from foretrain.prediction.cost_models.step_models import CostModel
-from foretrain.prediction.operators.catalogue import DEFAULT
+from foretrain.prediction.operators.pricing import DEFAULT
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.step.parallel import Environment
 from foretrain.prediction.stragglers import default_jitter

@@ -25,8 +25,8 @@ from foretrain.facts.calibrations import calibration_content, shipped_calibratio
 from foretrain.facts.devices import Device, devices
 from foretrain.prediction.cost_models.priced_step import PricedStep
 from foretrain.prediction.operators import matrix, mixed_precision
-from foretrain.prediction.operators._base import Knowledge
-from foretrain.prediction.operators.products import unit_of
+from foretrain.prediction.operators.matrix import unit_of
+from foretrain.prediction.operators.pricing import Knowledge
 from foretrain.workloads.graph import Graph
 
 FILE = "spread.json"

@@ -74,7 +74,7 @@ def traced_profile(
     from foretrain.measuring.profiling.comparison import compare
     from foretrain.measuring.profiling.kineto import read_trace
     from foretrain.prediction.cost_models.step_models import cost_model
-    from foretrain.prediction.operators.catalogue import DEFAULT
+    from foretrain.prediction.operators.pricing import DEFAULT
     from foretrain.workloads.workload import graph_of
 
     progress("reading the trace")

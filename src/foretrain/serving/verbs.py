@@ -367,7 +367,7 @@ def input_options(request: InputFields) -> InputOptions:
 
 def cost_model(request: PredictRequest | PredictedJob) -> CostModel | str:
     """The cost model by name, or fitted to the user's own timings."""
-    from foretrain.prediction.operators.catalogue import CHOICES
+    from foretrain.prediction.operators.pricing import CHOICES
 
     name, timings = request.cost_model, request.timings
     if name in CHOICES:
@@ -390,7 +390,7 @@ def _fitted(request: PredictRequest | PredictedJob, file: str) -> CostModel:
     from pathlib import Path
 
     from foretrain.learning.regression.cost_model import learned_steps
-    from foretrain.prediction.operators.catalogue import CHOICES
+    from foretrain.prediction.operators.pricing import CHOICES
 
     path = Path(file).expanduser()
     if not path.suffix and not path.exists():

@@ -17,7 +17,7 @@ from foretrain.prediction.cost_models.user_timings import (
     priced_error,
     remember,
 )
-from foretrain.prediction.operators._base import Knowledge
+from foretrain.prediction.operators.pricing import Knowledge
 from foretrain.workloads.workload import graph_at
 
 MODEL = "cifar-resnet20"

@@ -14,9 +14,9 @@ from foretrain.prediction.cost_models.priced_step import (
     exchange_launch_seconds,
     price_step,
 )
-from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
 from foretrain.prediction.operators.host import HostModel, host_model
 from foretrain.prediction.operators.listing import Floats, Listing, WorkTable
+from foretrain.prediction.operators.pricing import Confidence, Knowledge, OperatorModel
 from foretrain.workloads.graph import Phase
 from foretrain.workloads.ops import Kind
 from foretrain.workloads.rules import operators

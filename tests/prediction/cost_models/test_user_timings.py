@@ -28,7 +28,7 @@ from foretrain.prediction.cost_models.user_timings import (
     priced_error,
     remember,
 )
-from foretrain.prediction.operators._base import Knowledge
+from foretrain.prediction.operators.pricing import Knowledge
 
 STEP = FixedSteps(device_seconds=3.0, waiting_seconds=1.0)
 T4 = device("t4")

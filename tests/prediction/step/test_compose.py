@@ -12,7 +12,7 @@ from foretrain.errors import InvalidRequest
 from foretrain.facts.devices import device
 from foretrain.prediction.collectives._base import Verb
 from foretrain.prediction.cost_models.priced_step import CallTimes, call_times
-from foretrain.prediction.operators.products import has_static_products
+from foretrain.prediction.operators.matrix import has_static_products
 from foretrain.prediction.step.compose import (
     Contention,
     all_exchange_seconds,

@@ -29,7 +29,7 @@ from foretrain.prediction.advice.bottleneck import Limit, bottleneck
 from foretrain.prediction.cost_models.step_models import CostModel
 from foretrain.prediction.evaluation import Evaluation, evaluate
 from foretrain.prediction.memory.estimate import MemoryEstimate, estimate_memory, memory_options
-from foretrain.prediction.operators._base import Knowledge
+from foretrain.prediction.operators.pricing import Knowledge
 from foretrain.prediction.scenario import Parallelism, StepConfiguration, StepContext, step_context
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.strategies.catalogue import AUTO, layout_of, words

@@ -29,8 +29,7 @@ from foretrain.planning.guide.machines import Machine, default_machines, one_of
 from foretrain.planning.guide.summary import Kind, Summary, summarise
 from foretrain.prediction.cost_models.step_models import CostModel, OperatorCostModel, cost_model
 from foretrain.prediction.memory.estimate import LARGEST
-from foretrain.prediction.operators.catalogue import DEFAULT
-from foretrain.prediction.operators.roofline import RooflineModel
+from foretrain.prediction.operators.pricing import DEFAULT, RooflineModel
 from foretrain.prediction.strategies.mixed_precision import PRECISION, usual_precision
 from foretrain.workloads.workload import Workload
 

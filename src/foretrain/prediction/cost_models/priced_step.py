@@ -24,11 +24,10 @@ from numpy.typing import NDArray
 from foretrain.estimates import Estimate, Part
 from foretrain.facts.devices import Device
 from foretrain.facts.frameworks import PLAIN, frameworks
-from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
 from foretrain.prediction.operators.host import HostModel
 from foretrain.prediction.operators.listing import KINDS, PHASES, Floats, Listing, listing_of
 from foretrain.prediction.operators.mixed_precision import Correction
-from foretrain.prediction.operators.pricing import PricedOps, price_all
+from foretrain.prediction.operators.pricing import Confidence, Knowledge, OperatorModel, PricedOps, price_all
 from foretrain.workloads.graph import Graph, Phase
 from foretrain.workloads.ops import Kind
 from foretrain.workloads.rules import unknown_names

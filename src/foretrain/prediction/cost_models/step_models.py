@@ -22,9 +22,8 @@ from foretrain.prediction.cost_models.priced_step import (
 )
 from foretrain.prediction.cost_models.user_timings import Correction, corrections
 from foretrain.prediction.operators import mixed_precision
-from foretrain.prediction.operators._base import Knowledge
-from foretrain.prediction.operators.catalogue import DEFAULT, operator_models
 from foretrain.prediction.operators.host import HostModel, host_model
+from foretrain.prediction.operators.pricing import DEFAULT, Knowledge, operator_models
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.workload import Workload
 
@@ -72,7 +71,7 @@ class CostModel(ABC):
 
 @dataclass(frozen=True)
 class OperatorCostModel(CostModel):
-    """Operators priced by the models of a name in `operators.catalogue`, launched by a host.
+    """Operators priced by the models of a name in `operators.pricing`, launched by a host.
 
     `host` None: the calibrated host for the default models on a GPU. Other models are used as published,
     without a host; on a CPU the call is part of the price of an operator.

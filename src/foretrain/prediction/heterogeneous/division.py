@@ -30,7 +30,7 @@ from foretrain.prediction.cost_models.step_models import CostModel
 from foretrain.prediction.evaluation import Evaluation, evaluation_of
 from foretrain.prediction.heterogeneous.batch_split import Worker, balanced_batches
 from foretrain.prediction.memory.estimate import communicator_bytes, estimate_memory, largest_batch
-from foretrain.prediction.operators._base import Knowledge
+from foretrain.prediction.operators.pricing import Knowledge
 from foretrain.prediction.scenario import StepConfiguration, StepContext
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.step.parallel import Environment, parallel_step

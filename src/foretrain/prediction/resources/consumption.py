@@ -21,7 +21,7 @@ from foretrain.facts.hardware import Cluster
 from foretrain.prediction.cost_models.step_models import cost_model
 from foretrain.prediction.evaluation import Evaluation, evaluate
 from foretrain.prediction.heterogeneous.choice import split_step
-from foretrain.prediction.operators._base import Knowledge
+from foretrain.prediction.operators.pricing import Knowledge
 from foretrain.prediction.predict import configured
 from foretrain.prediction.resources.bursts import Bursts, Pattern, bursts_of
 from foretrain.prediction.resources.worker_cycle import WorkerCycle, worker_cycle

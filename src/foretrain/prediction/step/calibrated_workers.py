@@ -26,7 +26,7 @@ from foretrain.prediction.cost_models.calibration_files import (
 )
 from foretrain.prediction.cost_models.priced_step import TimingEvidence
 from foretrain.prediction.cost_models.step_models import CorrectedCostModel, OperatorCostModel
-from foretrain.prediction.operators._base import Knowledge
+from foretrain.prediction.operators.pricing import Knowledge
 from foretrain.prediction.step.cpu_workers import (
     CONSTANTS,
     WorkerConstants,

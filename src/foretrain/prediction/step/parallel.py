@@ -34,7 +34,7 @@ from foretrain.prediction.cost_models.priced_step import (
     modelled_share,
 )
 from foretrain.prediction.cost_models.step_models import CostModel
-from foretrain.prediction.operators.products import has_static_products
+from foretrain.prediction.operators.matrix import has_static_products
 from foretrain.prediction.step.compose import (
     NO_CONTENTION,
     ComposedStep,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from foretrain.facts.devices import Device
-from foretrain.prediction.operators.pricing import peak_flop_per_second
+from foretrain.prediction.operators.listing import peak_flop_per_second
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.ops import MATRIX_KINDS
 from foretrain.workloads.rules import operators
