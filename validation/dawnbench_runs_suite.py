@@ -17,9 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from foretrain.estimates import Quantiles
-from foretrain.prediction.cost_models.step_models import OperatorCostModel
-from foretrain.prediction.evaluation import Evaluation, evaluate
-from foretrain.prediction.scenario import Parallelism, StepConfiguration, step_context
+from foretrain.prediction.cost_models import OperatorCostModel
+from foretrain.prediction.scenario import Evaluation, Parallelism, StepConfiguration, evaluate, step_context
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.units import HOUR

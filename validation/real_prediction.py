@@ -18,7 +18,7 @@ import numpy as np
 
 from foretrain.measuring import distributed_trials
 from foretrain.prediction.collectives._base import Verb
-from foretrain.prediction.cost_models.priced_step import CallTimes
+from foretrain.prediction.cost_models import CallTimes
 from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.step.compose import compose
 from foretrain.prediction.step.shared_cores import simulate_on_cores

@@ -11,8 +11,7 @@ from calibration.frameworks import LayoutParts, StageParts, summed
 
 from foretrain.facts.devices import Device
 from foretrain.prediction.collectives.network import Network
-from foretrain.prediction.cost_models.priced_step import CallTimes, PricedStep, call_times
-from foretrain.prediction.cost_models.step_models import CostModel
+from foretrain.prediction.cost_models import CallTimes, CostModel, PricedStep, call_times
 from foretrain.prediction.memory.estimate import MemoryEstimate, fullest_stage
 from foretrain.prediction.operators.listing import Flags, Floats
 from foretrain.prediction.step.parallel import (

@@ -19,7 +19,7 @@ from calibration.frameworks import Framework, LayoutParts, fit_framework, step_s
 from foretrain.facts.hardware import hardware
 from foretrain.prediction.collectives import network_of
 from foretrain.prediction.collectives.network import Network
-from foretrain.prediction.cost_models.step_models import OperatorCostModel
+from foretrain.prediction.cost_models import OperatorCostModel
 from foretrain.prediction.operators.listing import Flags, Floats
 from foretrain.prediction.strategies.layout import Layout
 from validation.report import Case, Metrics, SuiteReport, metrics

@@ -19,7 +19,7 @@ from calibration.datasets.ryujaehun import SmallStep
 from foretrain.facts.devices import device
 from foretrain.facts.hardware import hardware
 from foretrain.prediction.collectives import network_of
-from foretrain.prediction.cost_models.step_models import OperatorCostModel
+from foretrain.prediction.cost_models import OperatorCostModel
 from foretrain.prediction.step.parallel import Environment, parallel_step
 from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.prediction.strategies.gradients import parameter_bytes

@@ -10,8 +10,7 @@ import numpy as np
 from foretrain.facts.hardware import hardware
 from foretrain.prediction.collectives._base import Verb
 from foretrain.prediction.collectives.network import network_of
-from foretrain.prediction.cost_models.priced_step import CallTimes
-from foretrain.prediction.cost_models.step_models import OperatorCostModel
+from foretrain.prediction.cost_models import CallTimes, OperatorCostModel
 from foretrain.prediction.step.parallel import Environment, ParallelStep, parallel_step
 from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.prediction.strategies.program import Axis, Exchange, Program, When

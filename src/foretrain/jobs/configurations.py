@@ -31,7 +31,8 @@ from foretrain.jobs.batch_limits import BatchLimits, capacity_bytes, largest_bat
 from foretrain.jobs.job import Steps, StepSummary
 from foretrain.jobs.length import Length
 from foretrain.jobs.step_table import StepTable, network_on, on_device, step_table, with_weights_stored
-from foretrain.prediction.cost_models.step_models import CostModel, cost_model
+from foretrain.prediction.corrections.apply import cost_model
+from foretrain.prediction.cost_models import CostModel
 from foretrain.prediction.memory.estimate import (
     chance_to_exceed,
     communicator_bytes,
@@ -60,7 +61,7 @@ from foretrain.workloads.graph import Phase, checkpoint_bytes
 from foretrain.workloads.workload import Workload
 
 if TYPE_CHECKING:
-    from foretrain.prediction.evaluation import Evaluation
+    from foretrain.prediction.scenario import Evaluation
 
 PLAIN = "ddp"
 _EQUAL = 0.02
@@ -502,8 +503,7 @@ def _with_memory(
 
 
 def _evaluated(table: StepTable, hardware: Hardware, candidate: Candidate) -> Evaluation | None:
-    from foretrain.prediction.evaluation import evaluate
-    from foretrain.prediction.scenario import Parallelism, StepConfiguration, step_context
+    from foretrain.prediction.scenario import Parallelism, StepConfiguration, evaluate, step_context
 
     parallelism = Parallelism(links=hardware.links, network=hardware.network)
     context = step_context(table.workload, hardware, parallelism, table.cost_model, table.input)

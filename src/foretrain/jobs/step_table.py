@@ -16,7 +16,7 @@ from foretrain.facts.devices import Device
 from foretrain.facts.hardware import Hardware
 from foretrain.jobs.batch_limits import BatchLimits, DeviceMemory, capacity_bytes, smallest_batch
 from foretrain.prediction.collectives.network import Network, network_of
-from foretrain.prediction.cost_models.step_models import CostModel
+from foretrain.prediction.cost_models import CostModel
 from foretrain.prediction.search.sketch import (
     Reduction,
     ReplicaStep,

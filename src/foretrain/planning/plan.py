@@ -37,7 +37,8 @@ from foretrain.planning.machines import (
 )
 from foretrain.planning.selection import Limits, Selection, numbers, reasons, select
 from foretrain.planning.table import JobConditions, PlanTable, evaluate, plan_table, search_layouts, verify
-from foretrain.prediction.cost_models.step_models import CostModel, cost_model
+from foretrain.prediction.corrections.apply import cost_model
+from foretrain.prediction.cost_models import CostModel
 from foretrain.prediction.operators.pricing import DEFAULT
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.strategies.catalogue import plan_words

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from foretrain.planning.guide.guide import Guide
     from foretrain.planning.plan import StreamOptions
     from foretrain.planning.rent_or_buy import RentOrBuy
-    from foretrain.prediction.cost_models.step_models import CostModel
+    from foretrain.prediction.cost_models import CostModel
     from foretrain.prediction.scenario import Scenario
     from foretrain.prediction.step.input_pipeline import InputOptions
     from foretrain.workloads.readers import ModelSource

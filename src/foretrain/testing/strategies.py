@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from foretrain.prediction.collectives._base import Verb
-from foretrain.prediction.cost_models.priced_step import CallTimes
+from foretrain.prediction.cost_models import CallTimes
 from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.step.compose import compose
 from foretrain.prediction.strategies._base import Shards, Strategy

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from foretrain.facts.devices import device
-from foretrain.prediction.cost_models.step_models import OperatorCostModel
+from foretrain.prediction.cost_models import OperatorCostModel
 from foretrain.prediction.operators.listing import (
     KINDS,
     PHASES,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from foretrain.facts.devices import device
-from foretrain.prediction.cost_models.step_models import OperatorCostModel
+from foretrain.prediction.cost_models import OperatorCostModel
 from foretrain.prediction.operators.listing import listing_of
 from foretrain.prediction.operators.matrix import headroom
 from foretrain.prediction.operators.mixed_precision import (

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from tests.support.scenarios import context_on
 
 from foretrain.facts.hardware import hardware
-from foretrain.prediction.cost_models.step_models import OperatorCostModel
-from foretrain.prediction.evaluation import Evaluation, evaluate
-from foretrain.prediction.scenario import StepConfiguration
+from foretrain.prediction.cost_models import OperatorCostModel
+from foretrain.prediction.scenario import Evaluation, StepConfiguration, evaluate
 from foretrain.prediction.search.sketch import (
     Reduction,
     ReplicaStep,

@@ -11,7 +11,7 @@ from tests.support.hand_made_steps import by_bytes, environment, exchange, gpt2,
 from foretrain.errors import InvalidRequest
 from foretrain.facts.devices import device
 from foretrain.prediction.collectives._base import Verb
-from foretrain.prediction.cost_models.priced_step import CallTimes, call_times
+from foretrain.prediction.cost_models import CallTimes, call_times
 from foretrain.prediction.operators.matrix import has_static_products
 from foretrain.prediction.step.compose import (
     Contention,

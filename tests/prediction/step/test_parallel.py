@@ -10,7 +10,7 @@ from tests.support.hand_made_steps import environment, gpt2, graph, parallel_ste
 
 from foretrain.facts.hardware import hardware
 from foretrain.prediction.collectives.network import with_factor
-from foretrain.prediction.cost_models.priced_step import call_times, step_estimate
+from foretrain.prediction.cost_models import call_times, step_estimate
 from foretrain.prediction.step.parallel import (
     BUBBLE,
     EXPOSED,

@@ -9,7 +9,7 @@ from tests.support.hand_made_steps import environment, graph
 
 from foretrain.prediction.collectives._base import Collective, Group, Verb
 from foretrain.prediction.collectives.catalogue import collective_cost
-from foretrain.prediction.cost_models.priced_step import call_times
+from foretrain.prediction.cost_models import call_times
 from foretrain.prediction.step.parallel import ParallelStep, parallel_step
 from foretrain.prediction.step.parameter_servers import NOTE, parameter_server_step
 from foretrain.prediction.strategies.catalogue import layout_of

@@ -7,7 +7,7 @@ import pytest
 from tests.support.hand_made_steps import environment, graph, parallel_step_on
 
 from foretrain.prediction.collectives._base import Verb
-from foretrain.prediction.cost_models.priced_step import call_times
+from foretrain.prediction.cost_models import call_times
 from foretrain.prediction.memory.estimate import memory_options
 from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.prediction.strategies.gradients import optimizer_start, parameter_bytes

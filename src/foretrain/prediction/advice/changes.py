@@ -18,8 +18,7 @@ from foretrain.facts.hardware import Hardware
 from foretrain.facts.nodes import nodes
 from foretrain.prediction.advice.scaling_curve import over, with_devices
 from foretrain.prediction.collectives.network import network_of, with_factor
-from foretrain.prediction.evaluation import Evaluation, evaluate
-from foretrain.prediction.scenario import StepContext
+from foretrain.prediction.scenario import Evaluation, StepContext, evaluate
 from foretrain.prediction.step.input_pipeline import STORAGE, InputOptions
 from foretrain.workloads.fusion import unfused
 from foretrain.workloads.graph import Graph

@@ -25,13 +25,11 @@ from foretrain.estimates import Estimate, longest
 from foretrain.facts.devices import Device
 from foretrain.facts.hardware import Hardware
 from foretrain.prediction.collectives.network import Network
-from foretrain.prediction.cost_models.priced_step import PricedStep
-from foretrain.prediction.cost_models.step_models import CostModel
-from foretrain.prediction.evaluation import Evaluation, evaluation_of
+from foretrain.prediction.cost_models import CostModel, PricedStep
 from foretrain.prediction.heterogeneous.batch_split import Worker, balanced_batches
 from foretrain.prediction.memory.estimate import communicator_bytes, estimate_memory, largest_batch
 from foretrain.prediction.operators.pricing import Knowledge
-from foretrain.prediction.scenario import StepConfiguration, StepContext
+from foretrain.prediction.scenario import Evaluation, StepConfiguration, StepContext, evaluation_of
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.step.parallel import Environment, parallel_step
 from foretrain.prediction.step.throughput import Throughput, model_flop, peak

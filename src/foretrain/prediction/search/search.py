@@ -19,8 +19,7 @@ from itertools import product
 
 from foretrain.answers import Infeasible
 from foretrain.errors import ForetrainError, InvalidRequest
-from foretrain.prediction.evaluation import Evaluation, evaluate
-from foretrain.prediction.scenario import StepConfiguration, StepContext
+from foretrain.prediction.scenario import Evaluation, StepConfiguration, StepContext, evaluate
 from foretrain.prediction.search.sketch import BlockCosts, Blocks, Sketch, block_costs, blocks_of, sketch
 from foretrain.prediction.strategies._base import MixedPrecision
 from foretrain.prediction.strategies.catalogue import replication, strategies

@@ -15,7 +15,7 @@ reduce in the group. One stream reduces the buckets in order, so
 
 If launches take longer than all work of the device, the waits of its calls are proportional to their launch
 times, as in `step.compose`; the results agree with its timelines. Sharded steps (ZeRO, FSDP) are sketched
-from the same totals by how much their exchanges exceed computing; `evaluation.evaluate` is exact.
+from the same totals by how much their exchanges exceed computing; `scenario.evaluate` is exact.
 
 A model as a sequence of blocks, most of which are identical.
 
@@ -40,7 +40,7 @@ from foretrain.facts.hardware import Hardware
 from foretrain.prediction.collectives._base import Collective, CollectiveCost, Verb
 from foretrain.prediction.collectives.catalogue import collective_cost, collective_seconds
 from foretrain.prediction.collectives.network import Network
-from foretrain.prediction.cost_models.priced_step import PricedStep, call_times, kind_parts, waiting_part
+from foretrain.prediction.cost_models import PricedStep, call_times, kind_parts, waiting_part
 from foretrain.prediction.memory.calibration import memory_calibration
 from foretrain.prediction.memory.estimate import context_bytes
 from foretrain.prediction.operators.listing import Floats

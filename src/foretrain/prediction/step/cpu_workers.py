@@ -33,7 +33,7 @@ import numpy as np
 
 from foretrain.facts.calibrations import calibration_content
 from foretrain.prediction.collectives._base import Verb
-from foretrain.prediction.cost_models.priced_step import PricedStep, call_times
+from foretrain.prediction.cost_models import PricedStep, call_times
 from foretrain.prediction.operators.cpu import MMAP_THRESHOLD_BYTES
 from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.strategies.catalogue import replication

@@ -24,8 +24,9 @@ from foretrain.facts.devices import Device
 from foretrain.prediction.collectives._base import Collective, CollectiveCost, Group, Verb
 from foretrain.prediction.collectives.catalogue import collective_cost
 from foretrain.prediction.collectives.network import Network
-from foretrain.prediction.cost_models.priced_step import (
+from foretrain.prediction.cost_models import (
     CallTimes,
+    CostModel,
     PricedStep,
     call_times,
     computing_parts,
@@ -33,7 +34,6 @@ from foretrain.prediction.cost_models.priced_step import (
     launched_phases,
     modelled_share,
 )
-from foretrain.prediction.cost_models.step_models import CostModel
 from foretrain.prediction.operators.matrix import has_static_products
 from foretrain.prediction.step.compose import (
     NO_CONTENTION,

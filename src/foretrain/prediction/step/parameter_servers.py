@@ -12,7 +12,7 @@ from dataclasses import replace
 from foretrain.estimates import Estimate, Part
 from foretrain.prediction.collectives._base import Collective, CollectiveCost, Group, Verb
 from foretrain.prediction.collectives.catalogue import collective_cost
-from foretrain.prediction.cost_models.priced_step import call_times
+from foretrain.prediction.cost_models import call_times
 from foretrain.prediction.step.parallel import EXPOSED, Environment, ParallelStep, Traffic, parallel_step
 from foretrain.prediction.stragglers import WorkerTimes
 from foretrain.prediction.strategies.catalogue import replication

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretrain.prediction.collectives._base import Verb
-from foretrain.prediction.cost_models.priced_step import CallTimes
+from foretrain.prediction.cost_models import CallTimes
 from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.step.compose import (
     NO_CONTENTION,

@@ -20,7 +20,7 @@ from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.strategies.program import Axis, MemoryOptions, Program
 
 if TYPE_CHECKING:
-    from foretrain.prediction.cost_models.priced_step import CallTimes
+    from foretrain.prediction.cost_models import CallTimes
     from foretrain.prediction.stragglers import WorkerTimes
     from foretrain.prediction.strategies.layout import Layout, PsUpdate
 

@@ -20,7 +20,7 @@ import numpy as np
 from foretrain.errors import InvalidRequest
 from foretrain.facts.calibrations import calibration_content
 from foretrain.prediction.collectives._base import Verb
-from foretrain.prediction.cost_models.priced_step import CallTimes
+from foretrain.prediction.cost_models import CallTimes
 from foretrain.prediction.strategies._base import Strategy
 from foretrain.prediction.strategies.gradients import gradients, optimizer_start, parameter_bytes
 from foretrain.prediction.strategies.layout import Layout

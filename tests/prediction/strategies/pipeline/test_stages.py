@@ -11,7 +11,7 @@ from tests.support.divided_graphs import matrix_flop
 from tests.support.hand_made_steps import environment, gpt2, graph
 
 from foretrain.errors import InvalidRequest
-from foretrain.prediction.cost_models.priced_step import call_times
+from foretrain.prediction.cost_models import call_times
 from foretrain.prediction.strategies.gradients import gradients
 from foretrain.prediction.strategies.pipeline.cuts import Link
 from foretrain.prediction.strategies.pipeline.pipeline import Pipeline, pipelined

@@ -1,4 +1,8 @@
-"""A training step on one device: priced operators, launched in order by a host.
+"""Cost models: a training step on one device, its operators priced and launched in order by a host.
+
+`predict` takes a cost model by name or as an object. `OperatorCostModel` prices the operators one by one.
+Others predict whole steps only, such as a regression on a user's own timings; they are defined where they
+are fitted. The user's own profiles and timings correct the default model (`corrections`).
 
 The parts of the estimate are the device time of every kind of operator in every phase, and the time that the
 device waits for launches; they sum to the step.
@@ -14,9 +18,11 @@ waits for every step (to read the loss or to time it) starts each step with an i
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import ClassVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,13 +30,42 @@ from numpy.typing import NDArray
 from foretrain.estimates import Estimate, Part
 from foretrain.facts.devices import Device
 from foretrain.facts.frameworks import PLAIN, frameworks
-from foretrain.prediction.operators.host import HostModel
+from foretrain.prediction.operators import mixed_precision
+from foretrain.prediction.operators.host import HostModel, host_model
 from foretrain.prediction.operators.listing import KINDS, PHASES, Floats, Listing, listing_of
-from foretrain.prediction.operators.mixed_precision import Correction
-from foretrain.prediction.operators.pricing import Confidence, Knowledge, OperatorModel, PricedOps, price_all
+from foretrain.prediction.operators.pricing import (
+    DEFAULT,
+    Confidence,
+    Knowledge,
+    OperatorModel,
+    PricedOps,
+    operator_models,
+    price_all,
+)
 from foretrain.workloads.graph import Graph, Phase
 from foretrain.workloads.ops import Kind
 from foretrain.workloads.rules import unknown_names
+
+WAITING = "waiting for launches"
+WHOLE = "whole step"
+_SMALL = 0.1
+"""Share of the roofline below which an operator is bound by its start-up."""
+_P90_SCORE = 1.2816
+"""Standard deviations from the median to the 90th percentile of a normal distribution."""
+NO_HOST = HostModel(
+    forward_seconds=0.0,
+    library_seconds=0.0,
+    backward_seconds=0.0,
+    optimizer_seconds=0.0,
+    compiled_call_seconds=0.0,
+    compiled_kernel_seconds=0.0,
+    compiled_library_seconds=0.0,
+    captured_seconds=0.0,
+    p10=1.0,
+    p90=1.0,
+    source="none",
+)
+"""A host without launch overhead, for models that do not model it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,12 +107,6 @@ def steady_step(host: Floats, device: Floats) -> Execution:
 def _execution(ends: Floats, device: Floats) -> Execution:
     waits = np.diff(ends, prepend=0.0) - device
     return Execution(ends, np.maximum(waits, 0.0))
-
-
-WAITING = "waiting for launches"
-WHOLE = "whole step"
-_SMALL = 0.1
-"""Share of the roofline below which an operator is bound by its start-up."""
 
 
 class Binding(StrEnum):
@@ -195,7 +224,7 @@ def price_step(
     device: Device,
     models: Sequence[OperatorModel],
     host: HostModel,
-    correction: Correction | None = None,
+    correction: mixed_precision.Correction | None = None,
 ) -> PricedStep:
     """Price the operators of a step and apply a correction."""
     return price_steps((graph,), device, models, host, (correction,))[0]
@@ -206,7 +235,7 @@ def price_steps(
     device: Device,
     models: Sequence[OperatorModel],
     host: HostModel,
-    corrections: Sequence[Correction | None],
+    corrections: Sequence[mixed_precision.Correction | None],
 ) -> tuple[PricedStep, ...]:
     """Several steps on one device, priced together."""
     listings = [listing_of(graph) for graph in graphs]
@@ -223,7 +252,7 @@ def estimate_step(
     models: Sequence[OperatorModel],
     host: HostModel,
     synchronised: bool = False,
-    correction: Correction | None = None,
+    correction: mixed_precision.Correction | None = None,
 ) -> StepEstimate:
     """The time of one training step of `graph` on `device`."""
     return step_estimate(price_step(graph, device, models, host, correction), synchronised)
@@ -322,10 +351,6 @@ def narrowed(parts: Sequence[Part], evidence: TimingEvidence) -> tuple[Part, ...
     )
 
 
-_P90_SCORE = 1.2816
-"""Standard deviations from the median to the 90th percentile of a normal distribution."""
-
-
 def _knowledge(priced: PricedOps) -> Knowledge:
     """The knowledge of the least known kind of operator."""
     known = {trust.knowledge for trust in priced.confidence.values()}
@@ -360,3 +385,55 @@ def _phases(listing: Listing, run: Execution) -> dict[Phase, float]:
         phases[phase] = max(0.0, end - before)
         before = max(before, end)
     return phases
+
+
+class CostModel(ABC):
+    """Estimates the time of one training step on one device.
+
+    `knows_operators` False: only whole steps on one device can be predicted, not parallel ones.
+    """
+
+    knows_operators: ClassVar[bool] = True
+
+    @abstractmethod
+    def priced_all(self, graphs: Sequence[Graph], device: Device) -> tuple[PricedStep, ...]:
+        """The operators of steps with their times.
+
+        Steps that differ only in their batch are priced much faster together than one by one.
+        """
+
+    @final
+    def priced(self, graph: Graph, device: Device) -> PricedStep:
+        """The operators of one step with their times."""
+        return self.priced_all((graph,), device)[0]
+
+    @final
+    def estimate(self, graph: Graph, device: Device) -> StepEstimate:
+        """The time of a step."""
+        return step_estimate(self.priced(graph, device))
+
+
+@dataclass(frozen=True)
+class OperatorCostModel(CostModel):
+    """Operators priced by the models of a name in `operators.pricing`, launched by a host.
+
+    `host` None: the calibrated host for the default models on a GPU. Other models are used as published,
+    without a host; on a CPU the call is part of the price of an operator.
+    """
+
+    choice: str = DEFAULT
+    host: HostModel | None = None
+
+    def priced_all(self, graphs: Sequence[Graph], device: Device) -> tuple[PricedStep, ...]:
+        """The operators of steps with their times."""
+        models = operator_models(device, self.choice)
+        is_corrected = self.choice == DEFAULT
+        corrections = [
+            mixed_precision.correction(graph, device) if is_corrected else None for graph in graphs
+        ]
+        steps = price_steps(graphs, device, models, self.host or self._host(device), corrections)
+        return tuple(replace(step, is_shipped=is_corrected) for step in steps)
+
+    def _host(self, device: Device) -> HostModel:
+        is_launched = self.choice == DEFAULT and device.kind != "cpu"
+        return host_model(device) if is_launched else NO_HOST
