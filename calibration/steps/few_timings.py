@@ -24,8 +24,10 @@ from calibration.steps.generation_speed import generation_speed
 from calibration.steps.keras_harness import fit_harness
 from calibration.steps.profet_pricing import GPUS, PricedStep, measured, priced_steps, table
 from foretrain.facts.devices import device
-from foretrain.prediction.corrections.error_model import SizeSpreads, TimedSize, correct_at_size
+from foretrain.prediction.corrections.error_model import SIZES_FILE, SizeSpreads, TimedSize, correct_at_size
 from foretrain.prediction.operators.listing import Floats
+
+FILE = SIZES_FILE
 
 KNOWN_UP_TO = 64
 _LEVEL, _NOISE = 0.3, 0.013
