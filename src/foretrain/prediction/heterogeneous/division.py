@@ -27,7 +27,7 @@ from foretrain.facts.hardware import Hardware
 from foretrain.prediction.collectives.network import Network
 from foretrain.prediction.cost_models import CostModel, PricedStep
 from foretrain.prediction.heterogeneous.batch_split import Worker, balanced_batches
-from foretrain.prediction.memory.estimate import communicator_bytes, estimate_memory, largest_batch
+from foretrain.prediction.memory.estimate import communicator_bytes, fits_memory, largest_batch
 from foretrain.prediction.operators.pricing import Knowledge
 from foretrain.prediction.scenario import Evaluation, StepConfiguration, StepContext, evaluation_of
 from foretrain.prediction.step.input_pipeline import InputOptions
@@ -166,7 +166,7 @@ class GlobalBatch:
         def largest(device: Device, is_parallel: bool, communicators: int) -> int:
             replicas = 2 if is_parallel else 1
             options = MemoryOptions(data_parallel=replicas, communicator_bytes=communicators)
-            if estimate_memory(self._graph(self.samples), device, options).fits:
+            if fits_memory(self._graph(self.samples), device, options):
                 return self.samples
             return largest_batch(self._graph, device, options, self.samples)
 

@@ -22,7 +22,14 @@ from foretrain.estimates import Part as EstimatePart
 from foretrain.facts.devices import Device
 from foretrain.facts.frameworks import PLAIN, frameworks
 from foretrain.prediction.collectives.network import Network
-from foretrain.prediction.memory.allocator import FREE, RELEASE, Event, Footprint, simulate
+from foretrain.prediction.memory.allocator import (
+    FREE,
+    RELEASE,
+    Event,
+    Footprint,
+    peak_requested_bytes,
+    simulate,
+)
 from foretrain.prediction.memory.calibration import MemoryCalibration, memory_calibration
 from foretrain.prediction.memory.lifetimes import (
     Allocation,
@@ -68,6 +75,9 @@ class MemoryEstimate:
         return self.estimate.value
 
 
+_NO_EXCHANGES = Footprint(0, 0, {})
+
+
 @dataclass(frozen=True, eq=False)
 class _Steps:
     """The first steps of training on one device, ready to be simulated.
@@ -98,7 +108,7 @@ def _steps(graph: Graph, device: Device, options: MemoryOptions, calibration: Me
         lifetimes=lifetimes,
         events=events,
         part_of=part_of,
-        exchanged=simulate(_communication_events(lifetimes)),
+        exchanged=simulate(_communication_events(lifetimes)) if lifetimes.communication else _NO_EXCHANGES,
         loader_bytes=loader,
         context_bytes=context_bytes(graph, device, calibration) + loader,
         communicator_bytes=options.communicator_bytes if device.kind == "gpu" else 0,
@@ -119,7 +129,7 @@ def estimate_memory(
     peak = simulate(steps.events)
     least, most = outside + peak.peak_allocated_bytes, outside + peak.peak_reserved_bytes
     fits = most <= capacity
-    if not fits and least <= capacity:
+    if not fits and peak_requested_bytes(steps.events) <= capacity - outside:
         tight = simulate(steps.events, capacity - outside)
         fits = tight.failed_at is None
         peak = tight if fits else peak
@@ -143,6 +153,13 @@ def estimate_memory(
         most,
         paged - resident,
     )
+
+
+def fits_memory(graph: Graph, device: Device, options: MemoryOptions | None = None) -> bool:
+    """Whether a step runs in the memory of a device: that of `estimate_memory`, in at most one simulation."""
+    steps = _steps(graph, device, options or MemoryOptions(), memory_calibration())
+    room = steps.capacity_bytes - steps.outside_bytes
+    return peak_requested_bytes(steps.events) <= room and simulate(steps.events, room).failed_at is None
 
 
 def out_of_memory_probability(
@@ -427,7 +444,7 @@ def largest_batch(
 
     @cache
     def fits(batch: int) -> bool:
-        return estimate_memory(graph_at(batch), device, options).fits
+        return fits_memory(graph_at(batch), device, options)
 
     high = 1 << (min(start, most).bit_length() - 1)
     while high > 1 and not fits(high):
