@@ -13,7 +13,7 @@ from foretrain.prediction.cost_models import OperatorCostModel
 from foretrain.prediction.scenario import Parallelism, StepConfiguration, StepContext, evaluate, step_context
 from foretrain.prediction.search.search import Ranking, search
 from foretrain.prediction.step.input_pipeline import InputOptions
-from foretrain.prediction.strategies.catalogue import layout_of
+from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 
 _GLOBAL_BATCH = 1024

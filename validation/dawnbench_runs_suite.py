@@ -20,7 +20,7 @@ from foretrain.estimates import Quantiles
 from foretrain.prediction.cost_models import OperatorCostModel
 from foretrain.prediction.scenario import Evaluation, Parallelism, StepConfiguration, evaluate, step_context
 from foretrain.prediction.step.input_pipeline import InputOptions
-from foretrain.prediction.strategies.catalogue import layout_of
+from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.units import HOUR
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 from validation.dawnbench_entries import (

@@ -21,7 +21,7 @@ from calibration.datasets.sia import CLUSTERS, SiaStep
 from foretrain.facts.devices import device
 from foretrain.prediction.cost_models import OperatorCostModel, call_times
 from foretrain.prediction.operators.listing import Flags, Floats
-from foretrain.prediction.strategies.gradients import bucketed, gradients, optimizer_start
+from foretrain.prediction.strategies.program import bucketed, gradients, optimizer_start
 
 Names = NDArray[np.str_]
 Counts = NDArray[np.int64]

@@ -26,7 +26,7 @@ from foretrain.planning.plan import plan
 from foretrain.planning.table import search_layouts
 from foretrain.prediction.cost_models import OperatorCostModel
 from foretrain.prediction.step.input_pipeline import InputOptions
-from foretrain.prediction.strategies.catalogue import plan_words
+from foretrain.prediction.strategies.strategy import plan_words
 from foretrain.units import GIB, HOUR
 
 __all__ = ("own_home",)

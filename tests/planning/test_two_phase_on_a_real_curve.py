@@ -32,7 +32,7 @@ from foretrain.prediction.corrections.apply import cost_model
 from foretrain.prediction.operators.pricing import DEFAULT
 from foretrain.prediction.scenario import Parallelism, StepConfiguration, evaluate, step_context
 from foretrain.prediction.step.input_pipeline import InputOptions
-from foretrain.prediction.strategies.catalogue import layout_of
+from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.workloads.graph import state_bytes
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 

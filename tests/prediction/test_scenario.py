@@ -15,9 +15,9 @@ from foretrain.prediction.memory.estimate import fullest_stage, memory_options
 from foretrain.prediction.predict import configured
 from foretrain.prediction.scenario import Evaluation, Parallelism, StepConfiguration, evaluate
 from foretrain.prediction.stragglers import SLOWEST, expected_maximum
-from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.program import Program
+from foretrain.prediction.strategies.strategy import layout_of
 
 ON = "gtx1080ti:4"
 MIB = 1 << 20

@@ -50,12 +50,11 @@ from foretrain.prediction.spread import (
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.step.parallel import Environment
 from foretrain.prediction.stragglers import default_jitter, slowdown
-from foretrain.prediction.strategies._base import MixedPrecision
-from foretrain.prediction.strategies.catalogue import layout_of, plan_words, shards_state
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.mixed_precision import fixed_precision
 from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.prediction.strategies.sharded import STAGES as ZERO_STAGES
+from foretrain.prediction.strategies.strategy import MixedPrecision, layout_of, plan_words, shards_state
 from foretrain.units import format_bytes
 from foretrain.workloads.graph import Phase, checkpoint_bytes
 from foretrain.workloads.workload import Workload

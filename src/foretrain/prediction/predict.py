@@ -51,8 +51,8 @@ from foretrain.prediction.scenario import (
 )
 from foretrain.prediction.search.search import Ranking, search
 from foretrain.prediction.spread import KnowledgeClass
-from foretrain.prediction.strategies.catalogue import AUTO, layout_of
 from foretrain.prediction.strategies.mixed_precision import PRECISION, WEIGHTS, fixed_precision, on_devices
+from foretrain.prediction.strategies.strategy import AUTO, layout_of
 from foretrain.prediction.timeline import COMPUTE
 from foretrain.workloads.graph import Phase, checkpoint_bytes
 from foretrain.workloads.workload import graph_at
@@ -163,10 +163,10 @@ def _answer(scenario: Scenario, now: Evaluation, ranking: Ranking | None = None)
     changes: tuple[Advice, ...] = ()
     scaling: ScalingCurve | None = None
     if scenario.advice:
-        fitting = remedies(now, largest)
         if now.memory.fits:
             changes = advice(now, is_batch_fixed, largest)
         else:  # remedies have no gain: there is no step that fits to compare them with
+            fitting = remedies(now, largest)
             changes = tuple(Advice(each.change, None, None, None, each.bytes, each.fits) for each in fitting)
         scaling = curve_of(now, is_batch_fixed) if now.configuration.layout.devices > 1 else None
     memory, limit = _memory(now, largest, fitting), bottleneck(now, changes, scaling)

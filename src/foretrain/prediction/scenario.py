@@ -25,22 +25,27 @@ from foretrain.prediction.memory.estimate import (
     memory_options,
     out_of_memory_probability,
 )
+from foretrain.prediction.operators.listing import peak_flop_per_second
 from foretrain.prediction.operators.pricing import DEFAULT
 from foretrain.prediction.spread import KnowledgeClass, StepTraits, traits_of, with_spread
 from foretrain.prediction.step.input_pipeline import InputOptions, InputPipeline, input_pipeline
 from foretrain.prediction.step.offload import offload_estimate, paging_estimate
 from foretrain.prediction.step.parallel import Environment, ParallelStep, parallel_step
 from foretrain.prediction.step.parameter_servers import parameter_server_step
-from foretrain.prediction.step.throughput import Throughput, model_flop, peak
 from foretrain.prediction.stragglers import default_jitter, with_slowest
-from foretrain.prediction.strategies.catalogue import AUTO, strategy_of
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.mixed_precision import on_devices, under
+from foretrain.prediction.strategies.strategy import AUTO, strategy_of
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.offload import PARAMETERS
+from foretrain.workloads.ops import MATRIX_KINDS
 from foretrain.workloads.options import StepOptions, is_paged
+from foretrain.workloads.rules import operators
 from foretrain.workloads.workload import Workload, graph_at, graph_of
 
+_DTYPES = {
+    "fp32": "float32", "tf32": "tf32", "fp16": "float16", "bf16": "bfloat16", "fp8": "float8_e4m3fn",
+}  # fmt: skip
 _SHARDS_PARAMETERS = 3
 """The ZeRO stage that shards parameters."""
 
@@ -133,6 +138,19 @@ class StepConfiguration:
         return self.batch * self.layout.contributions
 
 
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """Work per second. `tokens_per_second` is None for models without tokens.
+
+    `mfu` is model FLOP utilisation: the FLOP/s of matrix products, convolutions, attention and recurrent
+    layers, without recomputation, over the dense peak of all devices at the precision of the workload.
+    """
+
+    samples_per_second: float
+    tokens_per_second: float | None
+    mfu: float
+
+
 @dataclass(frozen=True, eq=False)
 class Evaluation:
     """An evaluated configuration. `graph` is one micro-batch of the whole model.
@@ -188,7 +206,7 @@ class Evaluation:
     def throughput(self) -> Throughput:
         """Work per second of all devices together; MFU is of their joint peak."""
         rounds = self.configuration.micro_batches * self.configuration.layout.contributions
-        joint = peak(self.graph, self.context.environment.device) * self.configuration.layout.devices
+        joint = peak_of(self.graph, self.context.environment.device) * self.configuration.layout.devices
         return Throughput(
             self.samples_per_second,
             self.graph.tokens * rounds / self.seconds if self.graph.tokens else None,
@@ -289,6 +307,18 @@ def evaluate(
     return _with_timings(evaluation_of(context, configuration, graph, step))
 
 
+def model_flop(graph: Graph) -> float:
+    """FLOP of a step that count for MFU: no recomputation, no elementwise operators."""
+    counted = (op for op in operators(graph) if op.work.kind in MATRIX_KINDS and not op.recomputed)
+    return sum(op.work.flop for op in counted)
+
+
+def peak_of(graph: Graph, device: Device) -> float:
+    """The device's dense peak at the precision of a graph."""
+    dtype = _DTYPES[str(graph.settings.get("precision", "fp32"))]
+    return peak_flop_per_second(device, dtype, matrix=True)
+
+
 def whole_error(evaluation: Evaluation, model: str) -> StepError:
     """A step as the model of errors sees it, all devices and micro-batches together."""
     step, on = evaluation.step, evaluation.context.environment.device
@@ -346,9 +376,9 @@ def evaluation_of(
     total = with_spread(step.estimate, step.priced, traits, device)
     if layout.servers is None and not step.includes_waits:  # servers have waited already
         total = with_slowest(total, layout.devices, context.jitter)
-    copies = offload_estimate(step.run, layout, configuration.micro_batches, context.hardware, device)
-    if copies.parts:
-        total = sequence((total, copies))
+    if graph.settings.get("offload"):
+        copies = offload_estimate(step.run, layout, configuration.micro_batches, context.hardware, device)
+        total = sequence((total, copies)) if copies.parts else total
     if loading.estimate.parts:
         total = longest(total, loading.estimate) if loading.overlaps else sequence((total, loading.estimate))
     evaluation = Evaluation(configuration, graph, step, loading, total, context)

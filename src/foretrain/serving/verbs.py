@@ -157,7 +157,7 @@ def plan(
 
 def plan_strategies(names: tuple[str, ...]) -> tuple[str, ...]:
     """Strategies as `plan` compares them."""
-    from foretrain.prediction.strategies.catalogue import AUTO, plan_words
+    from foretrain.prediction.strategies.strategy import AUTO, plan_words
 
     if names == (AUTO,):
         return plan_words()

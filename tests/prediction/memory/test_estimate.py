@@ -16,14 +16,17 @@ from foretrain.errors import InvalidRequest
 from foretrain.facts.devices import Device, device
 from foretrain.prediction.memory import estimate
 from foretrain.prediction.memory.allocator import Event, Footprint, simulate
-from foretrain.prediction.memory.calibration import (
+from foretrain.prediction.memory.estimate import (
     CommunicatorSize,
     ContextSize,
     MemoryCalibration,
+    MemoryEstimate,
     Spread,
+    estimate_memory,
+    fits_memory,
+    largest_batch,
     memory_calibration,
 )
-from foretrain.prediction.memory.estimate import MemoryEstimate, estimate_memory, fits_memory, largest_batch
 from foretrain.prediction.memory.lifetimes import Part, convolution_workspaces, tuned_calls
 from foretrain.prediction.strategies.program import MemoryOptions, unit_of
 from foretrain.prediction.strategies.sharded import gathered_units

@@ -15,7 +15,7 @@ from foretrain.prediction.resources.consumption import (
 )
 from foretrain.prediction.resources.worker_cycle import worker_cycle
 from foretrain.prediction.scenario import Evaluation, Parallelism, Scenario
-from foretrain.prediction.strategies.gradients import gradients
+from foretrain.prediction.strategies.program import gradients
 from foretrain.store.runs import Resource
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 

@@ -20,7 +20,7 @@ from foretrain.prediction.search.sketch import (
 )
 from foretrain.prediction.step.input_pipeline import InputOptions, input_pipeline
 from foretrain.prediction.stragglers import default_jitter
-from foretrain.prediction.strategies.catalogue import layout_of
+from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.workloads.graph import Phase
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 from foretrain.workloads.workload import Workload, graph_at

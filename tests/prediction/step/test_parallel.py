@@ -18,10 +18,9 @@ from foretrain.prediction.step.parallel import (
     parallel_step,
     with_launched_exchanges,
 )
-from foretrain.prediction.strategies.catalogue import divided, layout_of
-from foretrain.prediction.strategies.gradients import parameter_bytes
 from foretrain.prediction.strategies.layout import Layout
-from foretrain.prediction.strategies.program import Axis
+from foretrain.prediction.strategies.program import Axis, parameter_bytes
+from foretrain.prediction.strategies.strategy import divided, layout_of
 from foretrain.workloads.graph import Phase
 
 ON = "a100-pcie-40gb:4"

@@ -18,7 +18,7 @@ from foretrain.prediction.operators.pricing import DEFAULT
 from foretrain.prediction.scenario import Parallelism, default_batch, step_context
 from foretrain.prediction.step.cpu_workers import WorkerStep, prior, worker_time
 from foretrain.prediction.step.input_pipeline import InputOptions
-from foretrain.prediction.strategies.catalogue import layout_of
+from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.store.runs import Run, Status
 from foretrain.workloads.requests import WorkloadRequest, workload_of
 from foretrain.workloads.workload import graph_at

@@ -38,9 +38,9 @@ from foretrain.prediction.scenario import (
     step_context,
 )
 from foretrain.prediction.step.input_pipeline import InputOptions
-from foretrain.prediction.strategies.catalogue import AUTO, layout_of, words
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.mixed_precision import under
+from foretrain.prediction.strategies.strategy import AUTO, layout_of, words
 from foretrain.units import HOUR, format_bytes
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.options import StepOptions

@@ -166,7 +166,7 @@ class Variances:
     own: float = 0.0
 
 
-TERMS = tuple(each.name for each in fields(Variances))
+TERMS = tuple(Variances.__dataclass_fields__)
 SHARED = TERMS[:-1]
 """All but `own`, which no other configuration shares."""
 _PARTS = tuple(

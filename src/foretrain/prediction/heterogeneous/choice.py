@@ -28,7 +28,7 @@ from foretrain.prediction.heterogeneous.division import (
     GroupShare,
 )
 from foretrain.prediction.scenario import Parallelism, Scenario, global_batch
-from foretrain.prediction.strategies.catalogue import AUTO
+from foretrain.prediction.strategies.strategy import AUTO
 from foretrain.units import format_duration
 
 _FEW_GROUPS = 3

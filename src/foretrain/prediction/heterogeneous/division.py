@@ -29,12 +29,19 @@ from foretrain.prediction.cost_models import CostModel, PricedStep
 from foretrain.prediction.heterogeneous.batch_split import Worker, balanced_batches
 from foretrain.prediction.memory.estimate import communicator_bytes, fits_memory, largest_batch
 from foretrain.prediction.operators.pricing import Knowledge
-from foretrain.prediction.scenario import Evaluation, StepConfiguration, StepContext, evaluation_of
+from foretrain.prediction.scenario import (
+    Evaluation,
+    StepConfiguration,
+    StepContext,
+    Throughput,
+    evaluation_of,
+    model_flop,
+    peak_of,
+)
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.step.parallel import Environment, parallel_step
-from foretrain.prediction.step.throughput import Throughput, model_flop, peak
-from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.prediction.strategies.program import MemoryOptions
+from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.workload import Workload, graph_at
 
@@ -105,7 +112,7 @@ class Division:
         """Work per second; MFU relates to the joint peak of the devices that take part."""
         graph = self.pace.graph
         rounds = self.global_batch / graph.batch / self.seconds
-        joint = sum(peak(graph, group.device) * group.devices for group in self.groups)
+        joint = sum(peak_of(graph, group.device) * group.devices for group in self.groups)
         return Throughput(
             self.samples_per_second,
             graph.tokens * rounds if graph.tokens else None,

@@ -26,7 +26,7 @@ from foretrain.prediction.resources.bursts import Bursts, Pattern, bursts_of
 from foretrain.prediction.resources.worker_cycle import WorkerCycle, worker_cycle
 from foretrain.prediction.scenario import Evaluation, Scenario, evaluate, global_batch, step_context
 from foretrain.prediction.search.search import search
-from foretrain.prediction.strategies.catalogue import AUTO
+from foretrain.prediction.strategies.strategy import AUTO
 from foretrain.store.runs import UNITS, Resource
 from foretrain.units import format_duration
 from foretrain.workloads.workload import Workload

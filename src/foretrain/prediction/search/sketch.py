@@ -37,12 +37,16 @@ from numpy.typing import NDArray
 from foretrain.estimates import Estimate, Part, longest, sequence
 from foretrain.facts.devices import Device
 from foretrain.facts.hardware import Hardware
-from foretrain.prediction.collectives._base import Collective, CollectiveCost, Verb
-from foretrain.prediction.collectives.catalogue import collective_cost, collective_seconds
+from foretrain.prediction.collectives.costs import (
+    Collective,
+    CollectiveCost,
+    Verb,
+    collective_cost,
+    collective_seconds,
+)
 from foretrain.prediction.collectives.network import Network
 from foretrain.prediction.cost_models import PricedStep, call_times, kind_parts, waiting_part
-from foretrain.prediction.memory.calibration import memory_calibration
-from foretrain.prediction.memory.estimate import context_bytes
+from foretrain.prediction.memory.estimate import context_bytes, memory_calibration
 from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.spread import traits_of, with_spread
 from foretrain.prediction.step.compose import Contention
@@ -55,16 +59,6 @@ from foretrain.prediction.step.parallel import (
     with_launched_exchanges,
 )
 from foretrain.prediction.stragglers import with_slowest
-from foretrain.prediction.strategies.catalogue import divided, replication
-from foretrain.prediction.strategies.gradients import (
-    BUCKET_BYTES,
-    Bucket,
-    bucketed,
-    forward_end,
-    gradients,
-    optimizer_start,
-    parameter_bytes,
-)
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.pipeline.cuts import (
     UNLIMITED,
@@ -79,8 +73,22 @@ from foretrain.prediction.strategies.pipeline.cuts import (
     position_of_every_call,
 )
 from foretrain.prediction.strategies.pipeline.stages import stage_programs
-from foretrain.prediction.strategies.program import Axis, Program, group_along, neighbours, unit_of
+from foretrain.prediction.strategies.program import (
+    BUCKET_BYTES,
+    Axis,
+    Bucket,
+    Program,
+    bucketed,
+    forward_end,
+    gradients,
+    group_along,
+    neighbours,
+    optimizer_start,
+    parameter_bytes,
+    unit_of,
+)
 from foretrain.prediction.strategies.sharded import item_bytes
+from foretrain.prediction.strategies.strategy import divided, replication
 from foretrain.workloads.graph import Graph, Phase, Role
 
 BEFORE, AFTER = "(start)", "(end)"

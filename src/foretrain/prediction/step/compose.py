@@ -32,8 +32,14 @@ from numpy.typing import NDArray
 from foretrain.facts.frameworks import PLAIN, frameworks
 from foretrain.prediction.cost_models import CallTimes
 from foretrain.prediction.operators.listing import Floats
-from foretrain.prediction.strategies.gradients import forward_end, optimizer_start
-from foretrain.prediction.strategies.program import Exchange, Program, When, unit_of
+from foretrain.prediction.strategies.program import (
+    Exchange,
+    Program,
+    When,
+    forward_end,
+    optimizer_start,
+    unit_of,
+)
 from foretrain.prediction.timeline import COMPUTE, Stream, Task, Timeline, simulate
 from foretrain.workloads.graph import Graph, Phase
 

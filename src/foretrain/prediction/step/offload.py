@@ -25,9 +25,9 @@ from foretrain.facts.hardware import Hardware
 from foretrain.prediction.memory.lifetimes import saved_bytes
 from foretrain.prediction.step.compose import ComposedStep
 from foretrain.prediction.step.input_pipeline import host_link
-from foretrain.prediction.strategies.catalogue import replication
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.sharded import gathered_units
+from foretrain.prediction.strategies.strategy import replication
 from foretrain.workloads.graph import OFFLOADED_STATE, Graph, Phase, Role
 from foretrain.workloads.offload import ACTIVATIONS, OPTIMIZER, PARAMETERS, is_offloaded
 

@@ -21,8 +21,7 @@ import numpy as np
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Estimate, Part
 from foretrain.facts.devices import Device
-from foretrain.prediction.collectives._base import Collective, CollectiveCost, Group, Verb
-from foretrain.prediction.collectives.catalogue import collective_cost
+from foretrain.prediction.collectives.costs import Collective, CollectiveCost, Group, Verb, collective_cost
 from foretrain.prediction.collectives.network import Network
 from foretrain.prediction.cost_models import (
     CallTimes,
@@ -43,12 +42,19 @@ from foretrain.prediction.step.compose import (
     exchange_count,
 )
 from foretrain.prediction.step.pipeline import compose_pipeline
-from foretrain.prediction.strategies.catalogue import divided, replication
-from foretrain.prediction.strategies.gradients import optimizer_start
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.pipeline.pipeline import MemoryBudget, Pipeline, StageLayers
-from foretrain.prediction.strategies.program import Axis, Exchange, Program, When, group_along, neighbours
+from foretrain.prediction.strategies.program import (
+    Axis,
+    Exchange,
+    Program,
+    When,
+    group_along,
+    neighbours,
+    optimizer_start,
+)
 from foretrain.prediction.strategies.sharded import with_sharded_optimizer
+from foretrain.prediction.strategies.strategy import divided, replication
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.ops import Kind
 from foretrain.workloads.rules import unknown_names

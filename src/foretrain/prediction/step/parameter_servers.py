@@ -10,15 +10,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from foretrain.estimates import Estimate, Part
-from foretrain.prediction.collectives._base import Collective, CollectiveCost, Group, Verb
-from foretrain.prediction.collectives.catalogue import collective_cost
+from foretrain.prediction.collectives.costs import Collective, CollectiveCost, Group, Verb, collective_cost
 from foretrain.prediction.cost_models import call_times
 from foretrain.prediction.step.parallel import EXPOSED, Environment, ParallelStep, Traffic, parallel_step
 from foretrain.prediction.stragglers import WorkerTimes
-from foretrain.prediction.strategies.catalogue import replication
-from foretrain.prediction.strategies.gradients import gradients, optimizer_start
 from foretrain.prediction.strategies.layout import Layout, PsUpdate
-from foretrain.prediction.strategies.program import Axis
+from foretrain.prediction.strategies.program import Axis, gradients, optimizer_start
+from foretrain.prediction.strategies.strategy import replication
 from foretrain.workloads.graph import Graph
 
 NOTE = "assumes that servers update parameters as fast as a worker's device"
