@@ -35,6 +35,11 @@ def amount(value: float) -> str:
     return f"{value:,.{min(digits, 6)}f}"
 
 
+def expected_interruptions(count: float) -> str:
+    """`2.22 interruptions expected`; below one in a hundred runs, none is."""
+    return "no interruption expected" if count < 0.01 else f"{amount(count)} interruptions expected"
+
+
 def probability(share: float) -> str:
     """`93 %`; nothing is certain, so never 0 or 100."""
     if share >= _ALMOST:
