@@ -21,8 +21,8 @@ def run(request: ResourcesRequest, output: ResourcesOutput) -> None:
     """Print the four resources, and the table of changes."""
     from foretrain.answers import Infeasible
     from foretrain.serving.cli.terminal import print_answer, spinner
-    from foretrain.serving.consumption import resources
     from foretrain.serving.plots import check_format, draw_consumption
+    from foretrain.serving.verbs.consumption import resources
 
     if output.plot is not None:
         check_format(output.plot)
@@ -40,9 +40,9 @@ COMMAND = Command(
     ResourcesRequest,
     ResourcesOutput,
     run,
-    details="Burst amount, burst duration and idle duration of computing, memory, network transmit and "
-    "receive of one worker, from the timeline of the step or by the Inspector, a graph network trained on "
-    "measured runs.",
+    details="Reports burst amount, burst duration and idle duration of compute, memory, network transmit and "
+    "network receive for one worker. Derived from the timeline of the step, or predicted by the "
+    "Inspector, a graph network trained on measured runs.",
     examples=(
         "foretrain resources resnet50 --on v100-sxm2-16gb:1x2 --network ethernet-10g --strategy ps-sync",
         "foretrain resources resnet50 --on v100-sxm2-16gb --what-if gpu=rtx2080ti --what-if batch=64",
