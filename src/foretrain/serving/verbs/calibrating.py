@@ -156,6 +156,7 @@ def _uncorrected(of: Configuration) -> StepError:
     """The step of a configuration, predicted without any measurement of the user."""
     from foretrain.prediction.cost_models import OperatorCostModel
     from foretrain.prediction.predict import evaluated
+    from foretrain.prediction.scenario import whole_error
     from foretrain.serving.requests import PredictRequest, request_from
     from foretrain.serving.verbs.predicting import scenario
 
