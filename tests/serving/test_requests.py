@@ -24,7 +24,7 @@ from foretrain.serving.requests import (
     request_from,
     workload_file_values,
 )
-from foretrain.serving.verbs import workload
+from foretrain.serving.verbs.predicting import workload
 from foretrain.workloads.requests import workload_of
 
 EVERYTHING = {
