@@ -66,7 +66,7 @@ class ModelOption:
 class BatchOption:
     """The batch of each device."""
 
-    batch: int | None = option(whole_number(1, MOST_SAMPLES), "Samples per device and step.", panel=STEP)
+    batch: int | None = option(whole_number(1, MOST_SAMPLES), "Batch size per device.", panel=STEP)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,9 @@ class SampleOptions:
     """Sizes of a sample."""
 
     seq_len: int | None = option(whole_number(1, MOST_TOKENS), "Tokens per sample.", panel=STEP)
-    image_size: int | None = option(whole_number(1, MOST_PIXELS), "Pixels along each side.", panel=STEP)
+    image_size: int | None = option(
+        whole_number(1, MOST_PIXELS), "Image height and width in pixels.", panel=STEP
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,86 +100,93 @@ class StepOptions:
 
     precision: str | None = option(
         choice(*PRECISIONS),
-        "fp32, tf32, fp16 or bf16 (mixed precision), fp8 (default: the usual one of the device).",
+        "Numeric precision: fp32, tf32, fp16 or bf16 (mixed precision) or fp8 (default: device default).",
         panel=MEMORY,
     )
     optimizer: str | None = option(
         TEXT,
-        "sgd, momentum, adam, adamw (default), muon, lion, adafactor, adamw-8bit, paged-adamw ...",
+        "Optimizer: sgd, momentum, adam, adamw (default), muon, lion, adafactor, adamw-8bit, paged-adamw ...",
         panel=STEP,
         complete="optimizer",
         metavar="NAME",
     )
     attention: str | None = option(
         choice(*ATTENTIONS),
-        "Attention kernel: eager, sdpa (default: as PyTorch picks on the GPU, or as `framework` has it), "
-        "flash1, flash2 (flash), flash3 or cudnn.",
+        "Attention kernel: eager, sdpa, flash1, flash2 (flash), flash3 or cudnn (default: `framework` "
+        "default, else the kernel PyTorch selects on the GPU).",
         panel=STEP,
     )
-    channels_last: bool = option(SWITCH, "Images in NHWC layout.", default=False, panel=STEP)
-    compile: bool = option(SWITCH, "Run the step as torch.compile does.", default=False, panel=STEP)
+    channels_last: bool = option(
+        SWITCH, "Store images in NHWC (channels-last) memory format.", default=False, panel=STEP
+    )
+    compile: bool = option(SWITCH, "Compile the model with torch.compile.", default=False, panel=STEP)
     checkpoint_activations: bool = option(
-        SWITCH, "Recompute activations in the backward pass.", default=False, panel=MEMORY
+        SWITCH, "Recompute activations during the backward pass.", default=False, panel=MEMORY
     )
     selective_checkpointing: bool = option(
-        SWITCH, "Recompute all but products and attention.", default=False, panel=MEMORY
+        SWITCH,
+        "Recompute activations except those of matrix products and attention.",
+        default=False,
+        panel=MEMORY,
     )
     gradient_release: bool = option(
         SWITCH,
-        "Apply and free each gradient in the backward pass, as soon as it is complete.",
+        "Apply and free each gradient during the backward pass, as soon as it is complete.",
         default=False,
         panel=MEMORY,
     )
     offload: tuple[str, ...] = option(
         texts(),
-        "What host memory holds: optimizer (which then runs there), parameters, activations.",
+        "State to offload to host memory: optimizer (the update then runs on the CPU), parameters, "
+        "activations.",
         default=(),
         panel=MEMORY,
         metavar="NAME[,NAME]",
     )
     cuda_graphs: bool = option(
-        SWITCH, "Replay the step as one captured CUDA graph.", default=False, panel=STEP
+        SWITCH, "Capture the step as a CUDA graph and replay it.", default=False, panel=STEP
     )
     weights: str | None = option(
         choice(*WEIGHTS),
-        "Precision of stored weights (default: as usual with the strategy: fp32 with ddp; half with `lora`, "
-        "`master_weights`, zero, fsdp and degrees).",
+        "Precision of stored weights (default: fp32 for ddp; half for `lora`, `master_weights`, ZeRO, FSDP "
+        "and model-parallel strategies).",
         panel=MEMORY,
     )
     master_weights: bool = option(
         SWITCH,
-        "FP32 copies of half-precision weights in the optimizer (Megatron).",
+        "Keep FP32 copies of half-precision weights in the optimizer (Megatron).",
         default=False,
         panel=MEMORY,
     )
     gradients: str | None = option(
-        choice(*WEIGHTS), "Precision gradients are added up in (default: that of `weights`).", panel=MEMORY
+        choice(*WEIGHTS), "Precision of gradient accumulation (default: that of `weights`).", panel=MEMORY
     )
     autocast: bool | None = option(
-        SWITCH, "Cast from call to call (default, unless all weights are converted).", panel=MEMORY
+        SWITCH, "Use autocast (default, unless all weights are converted).", panel=MEMORY
     )
     framework: str | None = option(
         TEXT,
-        "pytorch, megatron, nemo, deepspeed, megatron-deepspeed, nanotron, composer, hf-trainer, torchtitan "
-        "or keras: fused kernels, launch pace, recomputation (default: megatron with tp, pp, cp or ep, else "
-        "pytorch).",
+        "Training framework: pytorch, megatron, nemo, deepspeed, megatron-deepspeed, nanotron, composer, "
+        "hf-trainer, torchtitan or keras. Sets fused kernels, launch overhead and recomputation (default: "
+        "megatron with tp, pp, cp or ep, else pytorch).",
         panel=STEP,
         metavar="NAME",
     )
     loss: str | None = option(
         choice(*LOSSES),
-        "Cross entropy: eager, or fused into one kernel (default: as usual with `framework`).",
+        "Cross-entropy loss: eager, or fused into one kernel (default: `framework` default).",
         panel=STEP,
     )
     fp8_scaling: str | None = option(
         choice(*FP8_SCALINGS),
-        "Scales of FP8 values: delayed (from earlier steps), current (of each tensor) or block (of 128 "
-        "elements, MXFP8's 32 on Blackwell; default: as usual with `framework`).",
+        "FP8 scaling: delayed (from earlier steps), current (per tensor) or block (per 128 elements; "
+        "MXFP8, per 32, on Blackwell) (default: `framework` default).",
         panel=MEMORY,
     )
     software_year: int | None = option(
         whole_number(2016, 2100),
-        "Year of the libraries, which decides what `attention` sdpa and flash are (default: the newest).",
+        "Release year of PyTorch and its libraries; selects the kernels behind `attention` sdpa and flash "
+        "(default: latest).",
         panel=STEP,
         metavar="YEAR",
     )
@@ -200,8 +209,8 @@ class TrainingOptions(SampleOptions, StepOptions):
 class PhaseOptions:
     """Which parts of a training step are left out."""
 
-    forward_only: bool = option(SWITCH, "No backward pass, no optimizer.", default=False, panel=STEP)
-    no_optimizer: bool = option(SWITCH, "No optimizer step.", default=False, panel=STEP)
+    forward_only: bool = option(SWITCH, "Run the forward pass only.", default=False, panel=STEP)
+    no_optimizer: bool = option(SWITCH, "Skip the optimizer step.", default=False, panel=STEP)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,7 +219,8 @@ class WorkloadRequest(ModelOption, BatchOption, TrainingOptions, PhaseOptions):
 
     trace: str | None = option(
         choice(*TRACES),
-        "meta (default): shapes only; real: run on this CPU with the example inputs.",
+        "How to trace the model: meta (default), shapes only; real, run it on this CPU with the example "
+        "inputs.",
         panel=MODEL,
     )
 

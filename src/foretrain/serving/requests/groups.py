@@ -55,10 +55,10 @@ class BatchDivisionFields:
     """The batch of all devices, and the parts it is trained in."""
 
     global_batch: int | None = option(
-        whole_number(1, MOST_SAMPLES), "Samples of a step on all devices, in place of `batch`.", panel=STEP
+        whole_number(1, MOST_SAMPLES), "Batch size across all devices; replaces `batch`.", panel=STEP
     )
     micro_batches: int | None = option(
-        whole_number(1), "Equal parts in which each replica trains its batch.", panel=STEP
+        whole_number(1), "Micro-batches per step and replica (gradient accumulation or pipeline).", panel=STEP
     )
 
 
@@ -68,7 +68,7 @@ class NetworkFields:
 
     links: str | None = option(
         TEXT,
-        "Links inside a node, e.g. nvlink2:6 or pcie4-x16@TOPOLOGY (pcie-switch, two-bridges, host-memory, "
+        "Links within a node, e.g. nvlink2:6 or pcie4-x16@TOPOLOGY (pcie-switch, two-bridges, host-memory, "
         "host-bridge).",
         panel=MACHINES,
         complete="link",
@@ -89,7 +89,7 @@ class InputFields:
 
     dataset: str | None = option(
         TEXT,
-        "Also read and decode imagenet-jpeg, cifar10, mnist, tokens or synthetic.",
+        "Include data loading from this data set: imagenet-jpeg, cifar10, mnist, tokens or synthetic.",
         panel=INPUT,
         metavar="NAME",
     )
@@ -98,13 +98,13 @@ class InputFields:
     )
     loader_workers: int = option(
         whole_number(0),
-        "Processes that load samples; 0 loads in the training process.",
+        "Number of data-loading processes; 0 loads in the training process.",
         default=4,
         panel=INPUT,
     )
     prefetch: bool = option(
         SWITCH,
-        "Whether loading overlaps training.",
+        "Overlap data loading with training.",
         default=True,
         panel=INPUT,
         flags=("--prefetch/--no-overlap",),
@@ -115,39 +115,39 @@ class InputFields:
 class LengthFields:
     """How long a job is."""
 
-    samples: int | None = option(whole_number(1), "Samples of an epoch.", panel=LENGTH)
-    epochs: float | None = option(number(above=0), "Epochs of the whole job, with `samples`.", panel=LENGTH)
-    steps: int | None = option(whole_number(1), "Steps of the whole job.", panel=LENGTH)
+    samples: int | None = option(whole_number(1), "Samples per epoch.", panel=LENGTH)
+    epochs: float | None = option(number(above=0), "Number of epochs; requires `samples`.", panel=LENGTH)
+    steps: int | None = option(whole_number(1), "Number of training steps.", panel=LENGTH)
     target: str | None = option(
         TEXT,
-        "METRIC=VALUE at which the job ends, extrapolated from `log`.",
+        "Train until METRIC reaches VALUE, extrapolated from `log`.",
         panel=LENGTH,
         metavar="METRIC=VALUE",
     )
-    log: Path | None = option(
-        FILE, "Training log from which the steps to `target` are predicted.", panel=LENGTH
-    )
+    log: Path | None = option(FILE, "Training log used to predict the steps to `target`.", panel=LENGTH)
     planned_steps: float | None = option(
-        number(above=0), "Length of the run that wrote `log`, in its own unit.", panel=LENGTH
+        number(above=0), "Planned length of the run that wrote `log`, in the unit of the log.", panel=LENGTH
     )
     schedule: str | None = option(
         TEXT, "Learning-rate schedule of `log`: linear, cosine, step:0.5,0.75 ...", panel=LENGTH
     )
     history: Path | None = option(
-        FILE, "Folder of earlier logs of the same task and metric.", panel=LENGTH, metavar="FOLDER"
+        FILE, "Folder with logs of earlier runs of the same task and metric.", panel=LENGTH, metavar="FOLDER"
     )
     epochs_at: tuple[str, ...] = option(
         texts("BATCH=EPOCHS, once for each batch"),
-        "Epochs to target at a global batch, for two or more; in place of `epochs`.",
+        "Epochs to target at a given global batch size, for two or more of them; replaces `epochs`.",
         default=(),
         panel=LENGTH,
         metavar="BATCH=EPOCHS",
     )
     critical_batch: float | None = option(
-        number(above=0), "Global batch that needs twice the minimum of epochs.", panel=LENGTH
+        number(above=0),
+        "Critical batch size: the global batch that needs twice the minimum number of epochs.",
+        panel=LENGTH,
     )
     reference_batch: int | None = option(
-        whole_number(1), "Global batch at which `epochs`, `steps` or `log` hold.", panel=LENGTH
+        whole_number(1), "Global batch size for which `epochs`, `steps` or `log` are given.", panel=LENGTH
     )
 
 
@@ -162,13 +162,14 @@ class JobFields:
     checkpoint_rate: float | None = option(
         BANDWIDTH, "Write bandwidth of checkpoints, e.g. 1GB/s.", panel=JOB
     )
-    eval_samples: int | None = option(whole_number(1), "Samples of each evaluation.", panel=JOB)
+    eval_samples: int | None = option(whole_number(1), "Samples per evaluation.", panel=JOB)
     eval_every: int | None = option(
-        whole_number(1), "Steps between evaluations (default: an epoch, or the whole job).", panel=JOB
+        whole_number(1), "Steps between evaluations (default: one epoch, or the whole job).", panel=JOB
     )
     spot: bool = option(
-        SWITCH, "Spot machines: their price and their interruptions.", default=False, panel=MONEY_AND_ENERGY
+        SWITCH,
+        "Use spot machines, with spot prices and interruptions.",
+        default=False,
+        panel=MONEY_AND_ENERGY,
     )
-    interruptions_per_day: float | None = option(
-        number(0), "Interruptions of each machine per day, spot or not.", panel=JOB
-    )
+    interruptions_per_day: float | None = option(number(0), "Interruptions per machine and day.", panel=JOB)
