@@ -20,7 +20,8 @@ from foretrain.prediction.cost_models import OperatorCostModel
 from foretrain.prediction.scenario import Evaluation, Parallelism, StepConfiguration, evaluate, step_context
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.strategies.strategy import layout_of
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import WorkloadRequest
+from foretrain.workloads.requests import workload_of
 from foretrain.workloads.workload import Workload, graph_at
 from validation.mlperf_cases import BERT, RESNET, Submission, facts
 

@@ -29,7 +29,8 @@ from foretrain.prediction.cost_models import CallTimes, OperatorCostModel, call_
 from foretrain.prediction.step.parallel import with_launched_exchanges
 from foretrain.prediction.strategies.program import Program, forward_end, optimizer_start
 from foretrain.prediction.strategies.strategy import divided, layout_of
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import WorkloadRequest
+from foretrain.workloads.requests import workload_of
 from foretrain.workloads.workload import graph_of
 
 FILE = "framework_host.json"

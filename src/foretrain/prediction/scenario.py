@@ -39,7 +39,7 @@ from foretrain.prediction.strategies.strategy import AUTO, strategy_of
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.offload import PARAMETERS
 from foretrain.workloads.ops import MATRIX_KINDS
-from foretrain.workloads.options import StepOptions, is_paged
+from foretrain.workloads.options import ResolvedOptions, is_paged
 from foretrain.workloads.rules import operators
 from foretrain.workloads.workload import Workload, graph_at, graph_of
 
@@ -349,7 +349,7 @@ def _with_timings(evaluation: Evaluation) -> Evaluation:
     return evaluation if step is None else evaluation_of(context, configuration, evaluation.graph, step)
 
 
-def _refuse_impossible(options: StepOptions, configuration: StepConfiguration) -> None:
+def _refuse_impossible(options: ResolvedOptions, configuration: StepConfiguration) -> None:
     """Raise `InvalidRequest` where gradients or parameters would have to stay that options give away."""
     layout = configuration.layout
     if options.gradient_release and layout.devices > 1:

@@ -21,7 +21,8 @@ from foretrain.prediction.operators.mixed_precision import (
 from foretrain.prediction.operators.pricing import Knowledge, PricedOps, operator_models, price
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.ops import Kind
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import WorkloadRequest
+from foretrain.workloads.requests import workload_of
 from foretrain.workloads.rules import operators
 from foretrain.workloads.workload import graph_of
 

@@ -17,7 +17,8 @@ from foretrain.facts.devices import device
 from foretrain.learning.regression.columns import BATCH, DEVICE, GPUS, MODEL, PREDICTED, role_of
 from foretrain.learning.regression.table import Table
 from foretrain.prediction.cost_models import OperatorCostModel, step_estimate
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import WorkloadRequest
+from foretrain.workloads.requests import workload_of
 from foretrain.workloads.workload import Workload, graph_at
 
 _OPTIONS = frozenset(each.name for each in fields(WorkloadRequest)) - {"model", "batch"}

@@ -43,7 +43,7 @@ from foretrain.prediction.strategies.mixed_precision import under
 from foretrain.prediction.strategies.strategy import AUTO, layout_of, words
 from foretrain.units import HOUR, format_bytes
 from foretrain.workloads.graph import Graph
-from foretrain.workloads.options import StepOptions
+from foretrain.workloads.options import ResolvedOptions
 from foretrain.workloads.workload import Workload, graph_at
 
 MILLION = 1_000_000
@@ -174,7 +174,7 @@ class GuideSteps:
     """Steps of one workload in any configuration; graphs and memory are computed once."""
 
     workload: Workload
-    graphs: dict[tuple[StepOptions, int], Graph] = field(default_factory=dict)
+    graphs: dict[tuple[ResolvedOptions, int], Graph] = field(default_factory=dict)
     memory: dict[Hashable, MemoryEstimate] = field(default_factory=dict)
 
     def evaluation(self, context: StepContext, configuration: StepConfiguration) -> Evaluation:
