@@ -20,6 +20,7 @@ from foretrain.prediction.strategies.pipeline.cuts import (
     given_bounds,
     merged,
 )
+from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of
 
