@@ -22,8 +22,7 @@ from calibration.datasets import kernelbench, ryujaehun
 from calibration.datasets.ryujaehun import SmallStep
 from calibration.least_squares import minimise
 from foretrain.facts.devices import device
-from foretrain.prediction.cost_models import ends_in_order
-from foretrain.prediction.operators.host import in_library
+from foretrain.prediction.operators.host import ends_in_order, in_library
 from foretrain.prediction.operators.listing import PHASES, Floats, Listing
 from foretrain.prediction.operators.pricing import operator_models, price
 from foretrain.workloads.fusion import fuse

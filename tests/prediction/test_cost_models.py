@@ -1,4 +1,4 @@
-"""A step on one device, composed by hand: host and device in order, one second per kernel."""
+"""A step on one device, composed by hand: one second per kernel, on a host that is quick or slow."""
 
 from __future__ import annotations
 
@@ -6,22 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.support.small_models import graph
 
 from foretrain.errors import MissingData
 from foretrain.facts.devices import Device, device
-from foretrain.prediction.cost_models import (
-    WAITING,
-    ends_in_order,
-    estimate_step,
-    exchange_launch_seconds,
-    price_step,
-    steady_step,
-    synchronised_step,
+from foretrain.prediction.cost_models import WAITING, estimate_step, exchange_launch_seconds, price_step
+from foretrain.prediction.operators.host import (
+    HostModel,
+    host_model,
 )
-from foretrain.prediction.operators.host import HostModel, host_model
 from foretrain.prediction.operators.listing import Floats, Listing, WorkTable
 from foretrain.prediction.operators.pricing import Confidence, Knowledge, OperatorModel
 from foretrain.workloads.graph import Phase
@@ -152,56 +145,3 @@ def test_research_frameworks_launch_slower_by_what_was_timed() -> None:
 def test_the_shipped_factor_is_that_of_the_hosts_of_a_gpu_or_of_all() -> None:
     assert 2 < host_model(device("a100-sxm-80gb")).framework_factor < 3.5
     assert host_model(T4).framework_factor == host_model(device("l4")).framework_factor > 2
-
-
-def test_a_slow_device_hides_the_host() -> None:
-    execution = steady_step(np.array([1.0, 1.0]), np.array([5.0, 5.0]))
-    assert execution.seconds == 10
-    assert execution.waits.tolist() == [0, 0]
-
-
-def test_a_slow_host_sets_the_pace() -> None:
-    execution = steady_step(np.array([5.0, 5.0]), np.array([1.0, 2.0]))
-    assert execution.seconds == 10
-    assert execution.waits.sum() == 7
-
-
-def test_one_long_kernel_lets_the_host_catch_up() -> None:
-    # launches at 1, 2, 3; kernels 4, 0.1, 0.1: 1-5, 5-5.1, 5.1-5.2
-    assert np.allclose(ends_in_order(np.ones(3), np.array([4.0, 0.1, 0.1])), [5.0, 5.1, 5.2])
-
-
-def test_nothing_takes_no_time() -> None:
-    assert steady_step(np.zeros(0), np.zeros(0)).seconds == 0
-
-
-times = st.lists(st.tuples(st.floats(0, 10), st.floats(0, 10)), min_size=1, max_size=30)
-
-
-@given(times)
-def test_the_longer_of_host_and_device_sets_the_pace(
-    pairs: list[tuple[float, float]],
-) -> None:
-    host, device = np.array(pairs).T
-    longer = max(host.sum(), device.sum())
-    assert np.isclose(steady_step(host, device).seconds, longer, atol=1e-7)
-    assert longer - 1e-7 <= synchronised_step(host, device).seconds <= host.sum() + device.sum() + 1e-7
-
-
-@given(times)
-def test_work_and_waiting_make_up_the_step(pairs: list[tuple[float, float]]) -> None:
-    host, device = np.array(pairs).T
-    for execution in (steady_step(host, device), synchronised_step(host, device)):
-        assert np.isclose(execution.waits.sum() + device.sum(), execution.seconds, atol=1e-7)
-
-
-@given(times)
-def test_the_closed_form_is_the_recursion(pairs: list[tuple[float, float]]) -> None:
-    host, device = np.array(pairs).T
-    launched = end = 0.0
-    expected = []
-    for launch, run in pairs:
-        launched += launch
-        end = max(end, launched) + run
-        expected.append(end)
-    assert np.allclose(ends_in_order(host, device), expected)

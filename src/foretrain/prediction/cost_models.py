@@ -5,15 +5,7 @@ Others predict whole steps only, such as a regression on a user's own timings; t
 are fitted. The user's own profiles and timings correct the default model (`corrections`).
 
 The parts of the estimate are the device time of every kind of operator in every phase, and the time that the
-device waits for launches; they sum to the step.
-
-Kernels run in order on the device, each after the host has launched it:
-
-    launched_i = launched_{i-1} + host_i            end_i = max(end_{i-1}, launched_i) + device_i
-
-If kernels are shorter than launches, the device waits for the host: the step is launch-bound. A host that
-does not wait for the end of a step runs ahead, and a steady step takes max(Σ host, Σ device). A loop that
-waits for every step (to read the loss or to time it) starts each step with an idle device.
+device waits for launches (`operators.host`); they sum to the step.
 """
 
 from __future__ import annotations
@@ -31,7 +23,13 @@ from foretrain.estimates import Estimate, Part
 from foretrain.facts.devices import Device
 from foretrain.facts.frameworks import PLAIN, frameworks
 from foretrain.prediction.operators import mixed_precision
-from foretrain.prediction.operators.host import HostModel, host_model
+from foretrain.prediction.operators.host import (
+    Execution,
+    HostModel,
+    host_model,
+    steady_step,
+    synchronised_step,
+)
 from foretrain.prediction.operators.listing import KINDS, PHASES, Floats, Listing, listing_of
 from foretrain.prediction.operators.pricing import (
     DEFAULT,
@@ -66,47 +64,6 @@ NO_HOST = HostModel(
     source="none",
 )
 """A host without launch overhead, for models that do not model it."""
-
-
-@dataclass(frozen=True, eq=False)
-class Execution:
-    """End of each operator of a step on the device, and the wait of the device before it."""
-
-    ends: Floats
-    waits: Floats
-
-    @property
-    def seconds(self) -> float:
-        """Time between the ends of consecutive steps."""
-        return float(self.ends[-1]) if len(self.ends) else 0.0
-
-
-def ends_in_order(host: Floats, device: Floats) -> Floats:
-    """End times of operators launched in order from time 0: the recursion above in closed form."""
-    busy = np.cumsum(device)
-    return busy + np.maximum.accumulate(np.cumsum(host) - (busy - device))
-
-
-def synchronised_step(host: Floats, device: Floats) -> Execution:
-    """A step of a loop that waits for every step: it starts with an idle device."""
-    return _execution(ends_in_order(host, device), device)
-
-
-def steady_step(host: Floats, device: Floats) -> Execution:
-    """A steady step of a loop that never waits, timed from the end of the previous step.
-
-    With a slower device the host is far ahead, and the device never waits. With a slower host the device
-    catches up in every step, so the second of two steps equals all later ones.
-    """
-    if device.sum() >= host.sum():
-        return Execution(np.cumsum(device), np.zeros(len(device)))
-    ends = ends_in_order(np.tile(host, 2), np.tile(device, 2))
-    return _execution(ends[len(host) :] - ends[len(host) - 1], device)
-
-
-def _execution(ends: Floats, device: Floats) -> Execution:
-    waits = np.diff(ends, prepend=0.0) - device
-    return Execution(ends, np.maximum(waits, 0.0))
 
 
 class Binding(StrEnum):
@@ -312,7 +269,8 @@ def computing_parts(step: PricedStep, seconds: Floats, waiting: float) -> tuple[
     `seconds` are the times of the operators for all micro-batches of a step.
     """
     if step.whole is not None:
-        return (_with_interval(WHOLE, float(seconds.sum()), step.whole),)
+        whole = step.whole
+        return (Part.within(WHOLE, float(seconds.sum()), whole.source, whole.p10, whole.p90),)
     parts = [*kind_parts(replace(step.priced, seconds=seconds))]
     if waiting > 0:
         parts.append(waiting_part(waiting, step.host))
@@ -329,13 +287,13 @@ def kind_parts(priced: PricedOps) -> Iterator[Part]:
         phase, kind = PHASES[place // len(KINDS)], KINDS[place % len(KINDS)]
         if totals[place] > 0:
             name = f"{phase} {kind}" if kind is not Kind.OPTIMIZER else f"{phase} update"
-            yield _with_interval(name, float(totals[place]), priced.confidence[kind])
+            trust = priced.confidence[kind]
+            yield Part.within(name, float(totals[place]), trust.source, trust.p10, trust.p90)
 
 
 def waiting_part(seconds: float, host: HostModel) -> Part:
     """The time a device waits for launches."""
-    trust = Confidence(Knowledge.CALIBRATED, host.p10, host.p90, host.source)
-    return _with_interval(WAITING, seconds, trust)
+    return Part.within(WAITING, seconds, host.source, host.p10, host.p90)
 
 
 def narrowed(parts: Sequence[Part], evidence: TimingEvidence) -> tuple[Part, ...]:
@@ -369,11 +327,6 @@ def binding(step: PricedStep) -> dict[Binding, float]:
         Binding.BANDWIDTH: float(priced.seconds[~by_arithmetic & ~small].sum()),
         Binding.SIZE: float(priced.seconds[small].sum()),
     }
-
-
-def _with_interval(name: str, seconds: float, trust: Confidence) -> Part:
-    below = seconds * min(max(1 - trust.p10, 0.0), 1.0)
-    return Part(name, seconds, trust.source, below, seconds * max(trust.p90 - 1, 0.0))
 
 
 def _phases(listing: Listing, run: Execution) -> dict[Phase, float]:

@@ -376,13 +376,7 @@ def _estimate(
     return Estimate(
         "bytes",
         tuple(
-            EstimatePart(
-                part.value,
-                size,
-                source,
-                below=size * max(0.0, 1 - spread.p10),
-                above=size * max(0.0, spread.p90 - 1),
-            )
+            EstimatePart.within(part.value, size, source, spread.p10, spread.p90)
             for part, size in sizes.items()
             if size > 0
         ),

@@ -47,6 +47,7 @@ from foretrain.prediction.collectives.costs import (
 from foretrain.prediction.collectives.network import Network
 from foretrain.prediction.cost_models import PricedStep, call_times, kind_parts, waiting_part
 from foretrain.prediction.memory.estimate import context_bytes, memory_calibration
+from foretrain.prediction.operators.host import waits_per_launch
 from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.spread import traits_of, with_spread
 from foretrain.prediction.step.compose import Contention
@@ -496,9 +497,7 @@ class ReplicaStep:
     def _wait_per_launch(self, micro_batches: Integers) -> Floats:
         """Seconds the device waits per second of launches, for each number of micro-batches."""
         launching = micro_batches * self.host[0] + self.host[1]
-        busy = micro_batches * self.body + self.update
-        safe = np.where(launching > 0, launching, 1.0)
-        return np.asarray(np.maximum(0.0, launching - busy) / safe, float)
+        return waits_per_launch(launching, micro_batches * self.body + self.update)
 
     def estimate(
         self, group: Reduction, micro_batches: int, loading: InputPipeline | None, jitter: float = 0.0
@@ -511,8 +510,7 @@ class ReplicaStep:
         parts = [*self._computing_parts(micro_batches)]
         if exposed > 0:
             cost = group.cost
-            below = exposed * min(max(1 - cost.p10, 0.0), 1.0)
-            parts.append(Part(EXPOSED, exposed, cost.source, below, exposed * max(cost.p90 - 1, 0.0)))
+            parts.append(Part.within(EXPOSED, exposed, cost.source, cost.p10, cost.p90))
         if waiting > 0:
             parts.append(waiting_part(waiting, self.step.host))
         plain = Estimate("s", tuple(parts))

@@ -92,7 +92,7 @@ def _update(graph: Graph, shards: int, hardware: Hardware, layout: Layout) -> Pa
 
 def _part(name: str, kind: str, seconds: float, source: str) -> Part:
     spread = _facts()[kind]
-    return Part(name, seconds, source, seconds * (1 - spread["p10"]), seconds * (spread["p90"] - 1))
+    return Part.within(name, seconds, source, spread["p10"], spread["p90"])
 
 
 @cache

@@ -269,16 +269,12 @@ def _waits(run: ComposedStep, traffic: tuple[Traffic, ...]) -> Iterator[Part]:
     communication = sum(each.seconds for each in traffic)
     if communication > 0:
         longest = max(traffic, key=lambda each: each.seconds)
-        yield _exchange_part(EXPOSED, run.exposed_seconds, longest)
-        hidden = _exchange_part(OVERLAPPED, max(0.0, communication - run.exposed_seconds), longest)
+        trust = longest.source, longest.p10, longest.p90
+        yield Part.within(EXPOSED, run.exposed_seconds, *trust)
+        hidden = Part.within(OVERLAPPED, max(0.0, communication - run.exposed_seconds), *trust)
         yield replace(hidden, hidden=True)
     if run.bubble_seconds > 0:
         yield Part(BUBBLE, run.bubble_seconds, "pipeline schedule")
-
-
-def _exchange_part(name: str, seconds: float, longest: Traffic) -> Part:
-    below = seconds * min(max(1 - longest.p10, 0.0), 1.0)
-    return Part(name, seconds, longest.source, below, seconds * max(longest.p90 - 1, 0.0))
 
 
 _PURPOSES = {

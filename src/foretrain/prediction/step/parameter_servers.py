@@ -73,8 +73,8 @@ def _between_updates(
 ) -> ParallelStep:
     """A worker's step scaled to the time between updates."""
     share, waits = update.waiting_seconds / alone.seconds, update.exchange_seconds
-    below, above = waits * min(1.0, max(0.0, 1 - message.p10)), waits * max(0.0, message.p90 - 1)
-    parts = tuple(part.scale(share) for part in alone.estimate.parts)
+    parts = [part.scale(share) for part in alone.estimate.parts]
+    parts.append(Part.within(EXPOSED, waits, message.source, message.p10, message.p90))
     run = replace(
         alone.run,
         seconds=update.seconds_per_update,
@@ -86,7 +86,7 @@ def _between_updates(
     return replace(
         alone,
         layout=layout,
-        estimate=Estimate("s", (*parts, Part(EXPOSED, waits, message.source, below, above))),
+        estimate=Estimate("s", tuple(parts)),
         run=run,
         traffic=traffic,
         notes=(*alone.notes, NOTE),
