@@ -22,7 +22,8 @@ def run(request: PairRequest, output: PairOutput) -> None:
     from foretrain.answers import Infeasible
     from foretrain.serving.cli.terminal import print_answer, spinner
     from foretrain.serving.consumption import pair
-    from foretrain.serving.plots import check_format, draw_pair
+    from foretrain.serving.rendering.charts import check_format, save_chart
+    from foretrain.serving.views.charts import pair_chart
 
     if output.plot is not None:
         check_format(output.plot)
@@ -32,7 +33,7 @@ def run(request: PairRequest, output: PairOutput) -> None:
         print_answer(answer, output.json)
         return
     if output.plot is not None:
-        draw_pair(answer, output.plot)
+        save_chart(pair_chart(answer), output.plot)
     print_answer(answer, output.json)
 
 
