@@ -229,8 +229,8 @@ def test_perfect_scaling_is_a_dashed_line_without_points() -> None:
 
 def test_a_schedule_is_bars_over_lines_of_the_same_time() -> None:
     drawing = wide(schedule_chart(two_jobs()))
-    said = [mark.get("aria-label") for mark in drawing.iter("path") if mark.get("aria-label")]
-    assert said == ["a: 1 GPU on one, 0 us to 10.0 s", "b: 1 GPU on one, 10.0 s to 20.0 s, ends late"]
+    spoken = [mark.get("aria-label") for mark in drawing.iter("path") if mark.get("aria-label")]
+    assert spoken == ["a: 1 GPU on one, 0 us to 10.0 s", "b: 1 GPU on one, 10.0 s to 20.0 s, ends late"]
     written = [text for text, _ in texts(drawing)]
     assert {"node 0 · one", "a", "b", "GPUs", "jobs waiting", "cost so far"} <= set(written)
     assert written.count("10 s") == 1, "the axis of time is labelled once"
