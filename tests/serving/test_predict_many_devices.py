@@ -140,7 +140,7 @@ def test_text_of_stages_and_servers(run_here: Run) -> None:
         (("--jitter", "2"), "jitter must be at least 0 and below 1"),
         (("--links", "carrier-pigeon"), "carrier-pigeon"),
         (("--on", "t4", "--links", "nvlink3"), "has no effect: t4 has one device per node"),
-        (("--network", "ethernet-10g"), "is one node; give several, such as"),
+        (("--network", "ethernet-10g"), "is one node; use several, such as"),
         (("--timeline", "/nowhere/step.json"), "there is no folder"),
         (("--strategy", "pp=4,chunks=2", "--micro-batches", "2"), "got 2; use 4, or schedule 1f1b"),
     ],
