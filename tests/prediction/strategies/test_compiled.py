@@ -16,7 +16,8 @@ from foretrain.prediction.strategies.program import Axis, Program
 from foretrain.workloads.fused_kernels import FUSED
 from foretrain.workloads.fusion import ExecutedGraph
 from foretrain.workloads.graph import Role
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import WorkloadRequest
+from foretrain.workloads.requests import workload_of
 from foretrain.workloads.workload import executed_graph, executed_graph_at
 
 ON = "a100-sxm-80gb:4"
