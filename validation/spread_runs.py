@@ -32,6 +32,7 @@ from foretrain.prediction.strategies.pipeline.schedules import peak_in_flight
 from foretrain.prediction.strategies.program import Axis, Program, When, optimizer_start, parameter_bytes
 from foretrain.prediction.strategies.sharded import with_sharded_optimizer
 from foretrain.prediction.strategies.strategy import divided, replication
+from foretrain.workloads.fusion import ExecutedGraph
 from foretrain.workloads.graph import Graph, Phase
 from foretrain.workloads.ops import MATRIX_KINDS
 
@@ -122,7 +123,7 @@ class Bench:
         """The program of a micro-batch, divided and priced."""
         key = (run.model, run.layout.tensor, run.layout.sequence_parallel, run.batch)
         if key != self._key or self._divided is None:
-            whole = divided(graph_at(run.model, run.batch), run.layout)
+            whole = divided(ExecutedGraph(graph_at(run.model, run.batch)), run.layout)
             step = self._model.priced(whole.graph, self._device)
             self._key, self._divided = key, Divided(whole, step, call_times(step), {}, {})
         return self._divided

@@ -36,12 +36,13 @@ from foretrain.prediction.stragglers import default_jitter, with_slowest
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.mixed_precision import on_devices, under
 from foretrain.prediction.strategies.strategy import AUTO, strategy_of
+from foretrain.workloads.fusion import ExecutedGraph
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.offload import PARAMETERS
 from foretrain.workloads.ops import MATRIX_KINDS
 from foretrain.workloads.options import ResolvedOptions, is_paged
 from foretrain.workloads.rules import operators
-from foretrain.workloads.workload import Workload, graph_at, graph_of
+from foretrain.workloads.workload import Workload, executed_graph_at, graph_of
 
 _DTYPES = {
     "fp32": "float32", "tf32": "tf32", "fp16": "float16", "bf16": "bfloat16", "fp8": "float8_e4m3fn",
@@ -153,18 +154,23 @@ class Throughput:
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """An evaluated configuration. `graph` is one micro-batch of the whole model.
+    """An evaluated configuration. `executed` is one micro-batch of the whole model.
 
     `known_memory`, if given, is the memory of a device of the only stage, which is then not simulated again.
     """
 
     configuration: StepConfiguration
-    graph: Graph
+    executed: ExecutedGraph
     step: ParallelStep
     input: InputPipeline
     total: Estimate
     context: StepContext
     known_memory: MemoryEstimate | None = None
+
+    @property
+    def graph(self) -> Graph:
+        """One micro-batch of the whole model, as it runs on one device."""
+        return self.executed.graph
 
     @property
     def seconds(self) -> float:
@@ -287,12 +293,13 @@ def _disagreement(batch: int, count: int, unit: str, global_batch: int) -> str:
 
 
 def evaluate(
-    context: StepContext, configuration: StepConfiguration, graph: Graph | None = None
+    context: StepContext, configuration: StepConfiguration, executed: ExecutedGraph | None = None
 ) -> Evaluation:
-    """The step of a workload in one configuration; `graph`, if given, is its micro-batch."""
+    """The step of a workload in one configuration; `executed`, if given, is its micro-batch."""
     context = replace(context, workload=under(context.workload, configuration.layout))
     _refuse_impossible(context.workload.options, configuration)
-    graph = graph or graph_at(context.workload, configuration.micro_batch)
+    executed = executed or executed_graph_at(context.workload, configuration.micro_batch)
+    graph = executed.graph
     layout, environment = configuration.layout, context.environment
     if graph.settings.get("whole_step") and (layout.devices > 1 or configuration.micro_batches > 1):
         raise InvalidRequest(
@@ -300,11 +307,13 @@ def evaluate(
             f"{layout.name} on {layout.devices} devices in {configuration.micro_batches} micro-batches"
         )
     if layout.servers is None:
-        step = parallel_step(graph, layout, configuration.micro_batches, environment)
+        step = parallel_step(executed, layout, configuration.micro_batches, environment)
     else:
-        step = parameter_server_step(graph, layout, configuration.micro_batches, environment, context.jitter)
+        step = parameter_server_step(
+            executed, layout, configuration.micro_batches, environment, context.jitter
+        )
     step = correct_workers(step, graph, configuration.micro_batches, context.hardware, environment)
-    return _with_timings(evaluation_of(context, configuration, graph, step))
+    return _with_timings(evaluation_of(context, configuration, executed, step))
 
 
 def model_flop(graph: Graph) -> float:
@@ -342,11 +351,10 @@ def _with_timings(evaluation: Evaluation) -> Evaluation:
     environment, model = context.environment, context.environment.model
     if not (_is_divided(configuration) and isinstance(model, CorrectedCostModel) and timings_on_several()):
         return evaluation
-    plain = evaluate(
-        replace(context, environment=replace(environment, model=model.inner)), configuration, evaluation.graph
-    )
+    uncorrected = replace(context, environment=replace(environment, model=model.inner))
+    plain = evaluate(uncorrected, configuration, evaluation.executed)
     step = with_timings(plain.step, whole_error(plain, model.model), environment.device)
-    return evaluation if step is None else evaluation_of(context, configuration, evaluation.graph, step)
+    return evaluation if step is None else evaluation_of(context, configuration, evaluation.executed, step)
 
 
 def _refuse_impossible(options: ResolvedOptions, configuration: StepConfiguration) -> None:
@@ -363,13 +371,13 @@ def _refuse_impossible(options: ResolvedOptions, configuration: StepConfiguratio
 
 
 def evaluation_of(
-    context: StepContext, configuration: StepConfiguration, graph: Graph, step: ParallelStep
+    context: StepContext, configuration: StepConfiguration, executed: ExecutedGraph, step: ParallelStep
 ) -> Evaluation:
     """A step with its input and the wait for the slowest device.
 
     step = max(computing, input) where loading overlaps training, their sum where it does not.
     """
-    layout, device = configuration.layout, context.environment.device
+    graph, layout, device = executed.graph, configuration.layout, context.environment.device
     readers = min(context.hardware.devices_per_node, layout.devices)  # they read from one storage
     loading = input_pipeline(graph, device, context.input, readers=readers).times(configuration.micro_batches)
     traits = _error_traits(context, configuration, graph, step)
@@ -381,7 +389,7 @@ def evaluation_of(
         total = sequence((total, copies)) if copies.parts else total
     if loading.estimate.parts:
         total = longest(total, loading.estimate) if loading.overlaps else sequence((total, loading.estimate))
-    evaluation = Evaluation(configuration, graph, step, loading, total, context)
+    evaluation = Evaluation(configuration, executed, step, loading, total, context)
     if not is_paged(context.workload.options.optimizer):
         return evaluation
     paging = paging_estimate(evaluation.memory.paged_out_bytes, device)

@@ -28,6 +28,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from foretrain.facts.calibrations import calibration_content
 from foretrain.facts.devices import Device
@@ -134,10 +135,10 @@ def _framework() -> dict[str, Any]:
     return calibration_content(FRAMEWORK_FILE)
 
 
-def waits_per_launch(launching: Floats | float, busy: Floats | float) -> Floats:
+def waits_per_launch(launching: ArrayLike, busy: ArrayLike) -> Floats:
     """Seconds that a device waits for each second of launches, where the host runs ahead."""
     launched = np.asarray(launching, float)
-    late = np.maximum(0.0, launched - busy)
+    late = np.maximum(0.0, launched - np.asarray(busy, float))
     return np.asarray(late / np.where(launched > 0, launched, 1.0), float)
 
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from foretrain.errors import MissingData
 from foretrain.facts.devices import Device
-from foretrain.workloads.graph import ITEM_BYTES, Graph, Phase, cached_on_graph
+from foretrain.workloads.graph import ITEM_BYTES, Graph, Phase, once_per_graph
 from foretrain.workloads.ops import MATRIX_KINDS, Direction, Kind, Op, Work
 from foretrain.workloads.rules import operators
 
@@ -301,9 +301,10 @@ class Listing:
         return np.asarray(self.kinds == KINDS.index(Kind.UNKNOWN), bool)
 
 
+@once_per_graph
 def listing_of(graph: Graph) -> Listing:
-    """The operators of a graph; cached with the graph."""
-    return cached_on_graph(graph, "listing", lambda it: Listing(operators(it)))
+    """The operators of a graph, listed once per graph."""
+    return Listing(operators(graph))
 
 
 @lru_cache(maxsize=8)

@@ -23,8 +23,8 @@ from typing import NamedTuple
 
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.collectives.costs import Group, Verb
-from foretrain.workloads.fusion import executed_fusion, fused, fuses, is_fused
-from foretrain.workloads.graph import Graph, Phase, Role, cached_on_graph
+from foretrain.workloads.fusion import executed_fusion, fuses
+from foretrain.workloads.graph import Graph, Phase, Role, once_per_graph
 
 
 class Axis(StrEnum):
@@ -119,12 +119,9 @@ class Program:
 
 def compiled(program: Program) -> Program:
     """The program with the fused kernels of its compiler or framework; no kernel spans an exchange."""
-    graph = program.graph
-    if not fuses(graph) or is_fused(graph):
+    if not fuses(program.graph):
         return program
-    if not program.exchanges:
-        return replace(program, graph=fused(graph))
-    result = executed_fusion(graph, [(each.after, each.before) for each in program.exchanges])
+    result = executed_fusion(program.graph, [(each.after, each.before) for each in program.exchanges])
     exchanges = tuple(
         exchange._replace(
             after=result.place[exchange.after] if exchange.after >= 0 else exchange.after,
@@ -267,22 +264,16 @@ def bucketed(
         yield Bucket(elements, size, last.ready)
 
 
+@once_per_graph
 def optimizer_start(graph: Graph) -> int:
     """The first call of the optimizer, or the number of calls without one."""
-    return cached_on_graph(graph, "optimizer_start", _first_update)
-
-
-def _first_update(graph: Graph) -> int:
     calls = enumerate(graph.calls)
     return next((index for index, call in calls if call.phase is Phase.OPTIMIZER), len(graph.calls))
 
 
+@once_per_graph
 def forward_end(graph: Graph) -> int:
     """The first call after the forward pass."""
-    return cached_on_graph(graph, "forward_end", _first_after_forward)
-
-
-def _first_after_forward(graph: Graph) -> int:
     calls = enumerate(graph.calls)
     return next((index for index, call in calls if call.phase is not Phase.FORWARD), len(graph.calls))
 

@@ -26,8 +26,7 @@ from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.program import Axis, MemoryOptions, Program, compiled
 from foretrain.registry import Registry, discovered
-from foretrain.workloads.fusion import unfused
-from foretrain.workloads.graph import Graph
+from foretrain.workloads.fusion import ExecutedGraph
 
 if TYPE_CHECKING:
     from foretrain.prediction.cost_models import CallTimes
@@ -35,9 +34,6 @@ if TYPE_CHECKING:
     from foretrain.prediction.strategies.layout import PsUpdate
 
 AUTO = "auto"
-TORCHRUN_BASED = frozenset({"torchrun", "slurm", "skypilot", "ray"})
-"""Launchers that start one process per device with torchrun's environment."""
-
 ExchangeSeconds = Callable[[Verb, Floats, tuple[Axis, ...]], Floats]
 """Seconds of exchanges by verb, bytes and axes; messages are sent in buckets."""
 
@@ -69,15 +65,16 @@ class Strategy(ABC):
     """A strategy to parallelise a training step. Methods that are not overridden change nothing.
 
     `name` is its key in the registry, `words` are single words that select it, `keys` are its keys in a list
-    of degrees, and `form` is how help texts show it. `launchers` can start it. `plan_words` are the texts
-    that `plan` compares. `has_jitter` is whether its devices wait for the slowest of them.
+    of degrees, and `form` is how help texts show it. `launchers` are the launch targets that can start it,
+    None for all of them. `plan_words` are the texts that `plan` compares. `has_jitter` is whether its devices
+    wait for the slowest of them.
     """
 
     name: ClassVar[str]
     words: ClassVar[tuple[str, ...]] = ()
     keys: ClassVar[tuple[str, ...]] = ()
     form: ClassVar[str]
-    launchers: ClassVar[frozenset[str]] = TORCHRUN_BASED
+    launchers: ClassVar[frozenset[str] | None] = None
     plan_words: ClassVar[tuple[str, ...]] = ()
     has_jitter: ClassVar[bool] = True
     axis: ClassVar[Axis | None] = None
@@ -258,15 +255,15 @@ def layout_of(text: str, devices: int, devices_per_node: int) -> Layout:
     return layout
 
 
-def divided(graph: Graph, layout: Layout) -> Program:
+def divided(step: ExecutedGraph, layout: Layout) -> Program:
     """The program of one device with divided layers, compiled if the workload is.
 
     Fused kernels hide the dimensions they work on, so the graph is divided first and fused afterwards.
     """
-    whole = program = Program(unfused(graph))
+    whole = program = Program(step.source)
     for each in active_strategies(layout):
         program = each.divide(program, layout)
-    return compiled(Program(graph) if program is whole else program)
+    return Program(step.graph) if program is whole else compiled(program)
 
 
 def _unknown(text: str) -> str:
