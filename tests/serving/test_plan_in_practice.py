@@ -14,7 +14,7 @@ import pytest
 from tests.support.shared_home import own_home
 
 from foretrain.facts.offers import all_offers
-from foretrain.serving.verbs import region_names
+from foretrain.serving.verbs.predicting import region_names
 
 __all__ = ("own_home",)
 

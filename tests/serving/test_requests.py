@@ -24,7 +24,7 @@ from foretrain.serving.requests import (
     request_from,
     workload_file_values,
 )
-from foretrain.serving.verbs import workload
+from foretrain.serving.verbs.predicting import workload
 
 EVERYTHING = {
     "on": "t4:2", "batch": 4, "global_batch": 8, "micro_batches": 2, "seq_len": 128, "image_size": 32,

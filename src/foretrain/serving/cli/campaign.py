@@ -90,7 +90,7 @@ def _interruption_explained(name: str, store: Store) -> Iterator[None]:
 def _predicted(setting: dict[str, Any], reasons: Counter[str]) -> PredictionMade | None:
     """What is predicted of a setting; where nothing can be, the reason is counted."""
     from foretrain.errors import ForetrainError
-    from foretrain.serving.predictions import predicted
+    from foretrain.serving.verbs.run_predictions import predicted
     from foretrain.units import UnitError
 
     try:

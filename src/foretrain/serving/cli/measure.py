@@ -158,7 +158,7 @@ def _predicted(request: MeasureRequest) -> PredictionMade | None:
     if request.model is None or request.on is None:
         return None
     from foretrain.serving.cli.terminal import spinner
-    from foretrain.serving.predictions import predicted
+    from foretrain.serving.verbs.run_predictions import predicted
 
     with spinner(f"Predicting {request.model}"):
         return predicted({name: value for name, value in request.setting.items() if name != "steps"})

@@ -21,8 +21,8 @@ def run(request: PairRequest, output: PairOutput) -> None:
     """Print slowdowns and verdict."""
     from foretrain.answers import Infeasible
     from foretrain.serving.cli.terminal import print_answer, spinner
-    from foretrain.serving.consumption import pair
     from foretrain.serving.plots import check_format, draw_pair
+    from foretrain.serving.verbs.consumption import pair
 
     if output.plot is not None:
         check_format(output.plot)

@@ -53,7 +53,7 @@ class ProfileOutput(Output):
 def run(request: ProfileRequest, output: ProfileOutput) -> None:
     """Measure or read, compare, print."""
     from foretrain.serving.cli.terminal import print_json, spinner
-    from foretrain.serving.profiles import ProfileSource, profile
+    from foretrain.serving.verbs.profiling import ProfileSource, profile
 
     with spinner(f"Profiling {request.model}") as progress:
         answer = profile(

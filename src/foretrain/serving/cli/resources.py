@@ -21,8 +21,8 @@ def run(request: ResourcesRequest, output: ResourcesOutput) -> None:
     """Print the four resources, and the table of changes."""
     from foretrain.answers import Infeasible
     from foretrain.serving.cli.terminal import print_answer, spinner
-    from foretrain.serving.consumption import resources
     from foretrain.serving.plots import check_format, draw_consumption
+    from foretrain.serving.verbs.consumption import resources
 
     if output.plot is not None:
         check_format(output.plot)

@@ -9,10 +9,10 @@ from foretrain.serving.requests import RunRequest
 
 def run(request: RunRequest, output: Output) -> None:
     """Run all jobs, then print what became of them."""
-    from foretrain.serving import schedules
+    from foretrain.serving import verbs
 
     with spinner(f"Running {request.name}") as progress:
-        answer = schedules.run(request, progress)
+        answer = verbs.run(request, progress)
     with as_far_as_it_is_read():
         print_answer(answer, output.json)
 

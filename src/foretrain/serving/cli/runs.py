@@ -255,7 +255,7 @@ def export(request: ExportRequest, output: Output) -> None:
 def import_file(request: ImportRequest, output: Output) -> None:
     """Add the runs of a file to the store."""
     from foretrain.serving.cli.terminal import print_json, print_line, spinner
-    from foretrain.serving.predictions import described
+    from foretrain.serving.verbs.run_predictions import described
     from foretrain.store import open_store
     from foretrain.store.exchange import import_runs
 

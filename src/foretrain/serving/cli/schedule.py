@@ -22,10 +22,10 @@ class ScheduleOutput(Output):
 
 def run(request: ScheduleRequest, output: ScheduleOutput) -> None:
     """Decide, forecast and print."""
-    from foretrain.serving import schedules
+    from foretrain.serving import verbs
 
     with spinner("Scheduling") as progress:
-        answer = schedules.schedule(request, progress)
+        answer = verbs.schedule(request, progress)
     with as_far_as_it_is_read():
         print_answer(answer, output.json, explain=output.explain)
 

@@ -25,11 +25,11 @@ class SimulateOutput(Output):
 
 def run(request: SimulateRequest, output: SimulateOutput) -> None:
     """Simulate, write the files asked for, and print."""
-    from foretrain.serving import schedules
+    from foretrain.serving import verbs
 
     _check_files(output)
     with spinner("Simulating") as progress:
-        answer = schedules.simulate(request, progress)
+        answer = verbs.simulate(request, progress)
     written = _write_files(answer, output)
     with as_far_as_it_is_read():
         print_answer(answer, output.json, written)

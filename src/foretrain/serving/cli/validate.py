@@ -125,7 +125,7 @@ class _Predictor:
 
 
 def _predicted(setting: Mapping[str, object]) -> tuple[PredictionMade | None, str]:
-    from foretrain.serving.predictions import predicted
+    from foretrain.serving.verbs.run_predictions import predicted
 
     try:
         return predicted(setting), ""

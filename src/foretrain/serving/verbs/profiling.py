@@ -44,7 +44,7 @@ def profile(
     request: ModelField, source: ProfileSource, progress: Callable[[str], None] = lambda _: None
 ) -> Profile:
     """Measured times of a model's operators and layers beside the predicted ones."""
-    from foretrain.serving.verbs import workload
+    from foretrain.serving.verbs.predicting import workload
 
     progress("reading the model")
     trained = workload(request, trace=None)  # its own `trace` is a file
