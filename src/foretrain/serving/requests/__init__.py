@@ -35,6 +35,7 @@ from foretrain.serving.requests.groups import (
     JobFields,
     LengthFields,
     ModelField,
+    NetworkFields,
     Request,
     StepFields,
 )
@@ -60,6 +61,7 @@ __all__ = [
     "MeasureRequest",
     "ModelField",
     "ModelsRequest",
+    "NetworkFields",
     "OffersRequest",
     "PairRequest",
     "PlanRequest",
