@@ -371,10 +371,10 @@ def _complaint(declared: Option, value: Any, why: str = "") -> str:
 
 
 def read_mapping(path: Path, what: str, example: str) -> dict[str, Any]:
-    """The `key: value` lines of a YAML file; `what` it is and the least `example` of one are for errors."""
+    """The `key: value` lines of a YAML file; `what` it is and a minimal `example` are for errors."""
     if not path.is_file():
         problem = "is a folder" if path.is_dir() else "does not exist"
-        raise MissingData(f"the {what} {str(path)!r} {problem}; the least of one is `{example}`")
+        raise MissingData(f"the {what} {str(path)!r} {problem}; minimal example: `{example}`")
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as reason:

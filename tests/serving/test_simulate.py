@@ -268,7 +268,7 @@ def test_the_default_of_repair_may_be_typed(run_here: Run, tmp_path: Path) -> No
     assert run_here("simulate", *written(tmp_path), "--policy", "fifo", "--repair", default).returncode == 0
 
 
-def test_files_of_hardware_and_of_fleets_are_told_apart(run_here: Run, tmp_path: Path) -> None:
+def test_errors_distinguish_files_of_hardware_and_of_fleets(run_here: Run, tmp_path: Path) -> None:
     jobs, _, fleet, _, times = written(tmp_path)
     hardware = tmp_path / "hardware.yaml"
     hardware.write_text("nodes: [{device: t4, devices: 4, count: 2}]\nnetwork: ethernet-25g\n")

@@ -17,7 +17,7 @@ FEW = MachinesRequest(gpus=("t4", "v100", "a10g"), clouds=("aws", "gcp"), most_d
 
 
 def workload(model: str = "mnist-cnn", precision: str | None = "fp32") -> Workload:
-    """A model of the zoo, in FP32 unless another precision is given; None is the usual one of each device."""
+    """A model of the zoo, in FP32 unless another precision is given; None is the device default."""
     return workload_of(WorkloadRequest(model, precision=precision))
 
 

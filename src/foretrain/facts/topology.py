@@ -1,7 +1,7 @@
 """How the GPUs and network cards of one machine are joined, as `nvidia-smi topo -m` prints it.
 
 From a file (`read_topology`), or from the driver of the present machine (`ask_driver`). `links_among` is what
-predictions take from it: the links between some of its GPUs, in the words of `--links`.
+predictions take from it: the links between some of its GPUs, in the words of `links`.
 
 The matrix names, for each pair, the worst part of the best path between them:
 
@@ -244,7 +244,7 @@ def _check_symmetric(
 
 
 def links_among(machine: Topology, device: Device, devices: int | None = None) -> str:
-    """The links between the first `devices` GPUs (all, if None), in the words of `--links`.
+    """The links between the first `devices` GPUs (all, if None), in the words of `links`.
 
     - More NVLinks between every two GPUs than a GPU has for each of the others: a switch (`nvswitch2`).
     - NVLink to some GPUs, and over them to all: a mesh, written pair by pair (`nvlink2@0-1:1,0-2:2,...`).

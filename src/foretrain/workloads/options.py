@@ -40,7 +40,7 @@ class StepOptions:
     `master_weights` are FP32 copies in the optimizer alone; `gradients` "fp32" adds gradients up in FP32
     there. The outputs of a converted module are cast to FP32 before the loss, as by Megatron and Apex;
     `half_outputs` leaves them to the loss as they are, as FSDP and DeepSpeed do. `autocast` casts what is not
-    in `precision` from call to call: by default where weights are FP32.
+    in `precision` in each call: by default where weights are FP32.
 
     `checkpoint_activations` recomputes blocks in the backward pass, `selective_checkpointing` all of them but
     products and attention. `gradient_release` updates each parameter when its gradient is complete, in the

@@ -38,8 +38,8 @@ _STORED = ("precision", "weights", "gradients")
 class Workload:
     """A model as it will be trained on one device.
 
-    `left_open` names options that were not given: `precision` is then the usual one of the device, `weights`
-    the usual way to store weights of the strategy (`prediction.strategies.mixed_precision`).
+    `left_open` names options that were not given: `precision` is then the device default, `weights`
+    the default of the strategy (`prediction.strategies.mixed_precision`).
     """
 
     source: ModelSource

@@ -552,13 +552,14 @@ COMMAND = CommandFamily(
         "list": ("List all calibrations.", Command(ListRequest, Output, run_list)),
         "show": ("Show a calibration and what it was fitted on.", Command(NameRequest, Output, run_show)),
         "forget": (
-            "Remove a calibration: predictions are as before it.",
+            "Remove a calibration and its effect on predictions.",
             Command(NameRequest, Output, run_forget),
         ),
         "export": ("Write a calibration to a portable file.", Command(ExportRequest, Output, run_export)),
         "import": ("Validate and store a calibration file.", Command(ImportRequest, Output, run_import)),
     },
-    "What is learned is kept in your own folder and corrects later predictions of the same model or device.",
+    "Calibrations are stored in your data directory and correct later predictions for the same model or "
+    "device.",
     Command(
         CalibrateRequest,
         Output,

@@ -196,12 +196,12 @@ RESOURCES_COMMAND = Command(
     LearnResourcesRequest,
     Output,
     run,
-    details="Trains a graph network that corrects the bursts of the timeline by measured ones: an ensemble, "
-    "with its accuracy on whole models left out. `foretrain resources` then uses it where it is better.",
+    details="Trains an ensemble of graph networks on measured bursts and validates it on held-out models. "
+    "`foretrain resources` then uses it where it is more accurate than the timeline.",
     examples=(
         "foretrain learn resources",
         "foretrain learn resources --runs runs.parquet --out mine.json",
         "foretrain learn resources --strategy ps-async --start shipped --out async.json",
     ),
 )
-RESOURCES_SUMMARY = "Train the Inspector, which predicts bursts and idle gaps, on your own runs."
+RESOURCES_SUMMARY = "Train the Inspector, which predicts bursts and idle gaps, on your runs."

@@ -69,8 +69,8 @@ COMMAND = Command(
     ProfileRequest,
     ProfileOutput,
     run,
-    "Runs the model for a few seconds under torch.profiler, or reads a trace that torch.profiler exported on "
-    "another machine, and prints measured and predicted times side by side.",
+    "Runs the model under torch.profiler for a few seconds, or reads a trace exported by torch.profiler on "
+    "another machine. Prints measured and predicted times side by side.",
     (
         "foretrain profile resnet18 --here --batch 4 --image-size 64",
         "foretrain profile model.py:build --here",

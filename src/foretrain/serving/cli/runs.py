@@ -326,7 +326,7 @@ _COMMANDS: Mapping[str, tuple[str, Command]] = {
         ),
     ),
     "show": (
-        "Show a run: steps, resources, prediction beside measurement.",
+        "Show a run: steps, resources, prediction and measurement.",
         Command(ShowRequest, Output, show_run, examples=("foretrain runs show 3f2a",)),
     ),
     "compare": (

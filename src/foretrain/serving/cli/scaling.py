@@ -35,9 +35,9 @@ COMMAND = Command(
     ScalingRequest,
     ScalingOutput,
     run,
-    "Fits compute and synchronisation to the timings, predicts the step time of other placements and batch "
-    "sizes (per device), and names the configuration to time next. One timing is enough: the rest comes from "
-    "other jobs.",
+    "Fits compute and synchronisation times, predicts the step time of other placements and batch sizes "
+    "(per device), and suggests which configuration to time next. One timing is enough; timings of other "
+    "jobs serve as a prior.",
     (
         "foretrain scaling timings.csv",
         "foretrain scaling timings.csv --at configs.csv --form all --plot scaling.png",

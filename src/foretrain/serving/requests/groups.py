@@ -74,7 +74,7 @@ def strategy_help() -> str:
     """How strategies are written, as their registry lists them."""
     from foretrain.prediction.strategies.catalogue import forms
 
-    return f"{forms()}."
+    return f"Parallel strategy: {forms()}."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +99,7 @@ class ModelField:
 class BatchField:
     """The batch of each device."""
 
-    batch: int | None = option(whole_number(1, MOST_SAMPLES), "Samples per device and step.", panel=STEP)
+    batch: int | None = option(whole_number(1, MOST_SAMPLES), "Batch size per device.", panel=STEP)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,90 +107,99 @@ class StepFields:
     """Sizes of a sample, and how a training step is run."""
 
     seq_len: int | None = option(whole_number(1, MOST_TOKENS), "Tokens per sample.", panel=STEP)
-    image_size: int | None = option(whole_number(1, MOST_PIXELS), "Pixels along each side.", panel=STEP)
+    image_size: int | None = option(
+        whole_number(1, MOST_PIXELS), "Image height and width in pixels.", panel=STEP
+    )
     precision: str | None = option(
         choice(*PRECISIONS),
-        "fp32, tf32, fp16 or bf16 (mixed precision), fp8 (default: the usual one of the device).",
+        "Numeric precision: fp32, tf32, fp16 or bf16 (mixed precision) or fp8 (default: device default).",
         panel=MEMORY,
     )
     optimizer: str | None = option(
         TEXT,
-        "sgd, momentum, adam, adamw (default), muon, lion, adafactor, adamw-8bit, paged-adamw ...",
+        "Optimizer: sgd, momentum, adam, adamw (default), muon, lion, adafactor, adamw-8bit, paged-adamw ...",
         panel=STEP,
         complete="optimizer",
         metavar="NAME",
     )
     attention: str | None = option(
         choice(*ATTENTIONS),
-        "Attention kernel: eager, sdpa (default: as PyTorch picks on the GPU, or as `framework` has it), "
-        "flash1, flash2 (flash), flash3 or cudnn.",
+        "Attention kernel: eager, sdpa, flash1, flash2 (flash), flash3 or cudnn (default: `framework` "
+        "default, else the kernel PyTorch selects on the GPU).",
         panel=STEP,
     )
     software_year: int | None = option(
         whole_number(2016, 2100),
-        "Year of the libraries, which decides what `attention` sdpa and flash are (default: the newest).",
+        "Release year of PyTorch and its libraries; selects the kernels behind `attention` sdpa and flash "
+        "(default: latest).",
         panel=STEP,
         metavar="YEAR",
     )
-    channels_last: bool = option(SWITCH, "Images in NHWC layout.", default=False, panel=STEP)
-    compile: bool = option(SWITCH, "Run the step as torch.compile does.", default=False, panel=STEP)
+    channels_last: bool = option(
+        SWITCH, "Store images in NHWC (channels-last) memory format.", default=False, panel=STEP
+    )
+    compile: bool = option(SWITCH, "Compile the model with torch.compile.", default=False, panel=STEP)
     cuda_graphs: bool = option(
-        SWITCH, "Replay the step as one captured CUDA graph.", default=False, panel=STEP
+        SWITCH, "Capture the step as a CUDA graph and replay it.", default=False, panel=STEP
     )
     checkpoint_activations: bool = option(
-        SWITCH, "Recompute activations in the backward pass.", default=False, panel=MEMORY
+        SWITCH, "Recompute activations during the backward pass.", default=False, panel=MEMORY
     )
     selective_checkpointing: bool = option(
-        SWITCH, "Recompute all but products and attention.", default=False, panel=MEMORY
+        SWITCH,
+        "Recompute activations except those of matrix products and attention.",
+        default=False,
+        panel=MEMORY,
     )
     gradient_release: bool = option(
         SWITCH,
-        "Apply and free each gradient in the backward pass, as soon as it is complete.",
+        "Apply and free each gradient during the backward pass, as soon as it is complete.",
         default=False,
         panel=MEMORY,
     )
     offload: tuple[str, ...] = option(
         texts(),
-        "What host memory holds: optimizer (which then runs there), parameters, activations.",
+        "State to offload to host memory: optimizer (the update then runs on the CPU), parameters, "
+        "activations.",
         default=(),
         panel=MEMORY,
         metavar="NAME[,NAME]",
     )
     weights: str | None = option(
         choice(*WEIGHTS),
-        "Precision of stored weights (default: as usual with the strategy: fp32 with ddp; half with `lora`, "
-        "`master_weights`, zero, fsdp and degrees).",
+        "Precision of stored weights (default: fp32 for ddp; half for `lora`, `master_weights`, ZeRO, FSDP "
+        "and model-parallel strategies).",
         panel=MEMORY,
     )
     master_weights: bool = option(
         SWITCH,
-        "FP32 copies of half-precision weights in the optimizer (Megatron).",
+        "Keep FP32 copies of half-precision weights in the optimizer (Megatron).",
         default=False,
         panel=MEMORY,
     )
     gradients: str | None = option(
-        choice(*WEIGHTS), "Precision gradients are added up in (default: that of `weights`).", panel=MEMORY
+        choice(*WEIGHTS), "Precision of gradient accumulation (default: that of `weights`).", panel=MEMORY
     )
     autocast: bool | None = option(
-        SWITCH, "Cast from call to call (default, unless all weights are converted).", panel=MEMORY
+        SWITCH, "Use autocast (default, unless all weights are converted).", panel=MEMORY
     )
     framework: str | None = option(
         TEXT,
-        "pytorch, megatron, nemo, deepspeed, megatron-deepspeed, nanotron, composer, hf-trainer, torchtitan "
-        "or keras: fused kernels, launch pace, recomputation (default: megatron with tp, pp, cp or ep, else "
-        "pytorch).",
+        "Training framework: pytorch, megatron, nemo, deepspeed, megatron-deepspeed, nanotron, composer, "
+        "hf-trainer, torchtitan or keras. Sets fused kernels, launch overhead and recomputation (default: "
+        "megatron with tp, pp, cp or ep, else pytorch).",
         panel=STEP,
         metavar="NAME",
     )
     loss: str | None = option(
         choice(*LOSSES),
-        "Cross entropy: eager, or fused into one kernel (default: as usual with `framework`).",
+        "Cross-entropy loss: eager, or fused into one kernel (default: `framework` default).",
         panel=STEP,
     )
     fp8_scaling: str | None = option(
         choice(*FP8_SCALINGS),
-        "Scales of FP8 values: delayed (from earlier steps), current (of each tensor) or block (of 128 "
-        "elements, MXFP8's 32 on Blackwell; default: as usual with `framework`).",
+        "FP8 scaling: delayed (from earlier steps), current (per tensor) or block (per 128 elements; "
+        "MXFP8, per 32, on Blackwell) (default: `framework` default).",
         panel=MEMORY,
     )
     lora: str | None = option(
@@ -208,7 +217,8 @@ class TraceField:
 
     trace: str | None = option(
         choice(*TRACE_KINDS),
-        "meta (default): shapes only; real: run on this CPU with the example inputs.",
+        "How to trace the model: meta (default), shapes only; real, run it on this CPU with the example "
+        "inputs.",
         panel=MODEL,
     )
 
@@ -217,8 +227,8 @@ class TraceField:
 class PhaseFields:
     """Which parts of a training step are left out."""
 
-    forward_only: bool = option(SWITCH, "No backward pass, no optimizer.", default=False, panel=STEP)
-    no_optimizer: bool = option(SWITCH, "No optimizer step.", default=False, panel=STEP)
+    forward_only: bool = option(SWITCH, "Run the forward pass only.", default=False, panel=STEP)
+    no_optimizer: bool = option(SWITCH, "Skip the optimizer step.", default=False, panel=STEP)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,10 +236,10 @@ class BatchDivisionFields:
     """The batch of all devices, and the parts it is trained in."""
 
     global_batch: int | None = option(
-        whole_number(1, MOST_SAMPLES), "Samples of a step on all devices, in place of `batch`.", panel=STEP
+        whole_number(1, MOST_SAMPLES), "Batch size across all devices; replaces `batch`.", panel=STEP
     )
     micro_batches: int | None = option(
-        whole_number(1), "Equal parts in which each replica trains its batch.", panel=STEP
+        whole_number(1), "Micro-batches per step and replica (gradient accumulation or pipeline).", panel=STEP
     )
 
 
@@ -239,7 +249,7 @@ class NetworkFields:
 
     links: str | None = option(
         TEXT,
-        "Links inside a node, e.g. nvlink2:6 or pcie4-x16@TOPOLOGY (pcie-switch, two-bridges, host-memory, "
+        "Links within a node, e.g. nvlink2:6 or pcie4-x16@TOPOLOGY (pcie-switch, two-bridges, host-memory, "
         "host-bridge).",
         panel=MACHINES,
         complete="link",
@@ -266,7 +276,7 @@ class InputFields:
 
     dataset: str | None = option(
         TEXT,
-        "Also read and decode imagenet-jpeg, cifar10, mnist, tokens or synthetic.",
+        "Include data loading from this data set: imagenet-jpeg, cifar10, mnist, tokens or synthetic.",
         panel=INPUT,
         metavar="NAME",
     )
@@ -275,13 +285,13 @@ class InputFields:
     )
     loader_workers: int = option(
         whole_number(0),
-        "Processes that load samples; 0 loads in the training process.",
+        "Number of data-loading processes; 0 loads in the training process.",
         default=4,
         panel=INPUT,
     )
     prefetch: bool = option(
         SWITCH,
-        "Whether loading overlaps training.",
+        "Overlap data loading with training.",
         default=True,
         panel=INPUT,
         flags=("--prefetch/--no-overlap",),
@@ -292,39 +302,39 @@ class InputFields:
 class LengthFields:
     """How long a job is."""
 
-    samples: int | None = option(whole_number(1), "Samples of an epoch.", panel=LENGTH)
-    epochs: float | None = option(number(above=0), "Epochs of the whole job, with `samples`.", panel=LENGTH)
-    steps: int | None = option(whole_number(1), "Steps of the whole job.", panel=LENGTH)
+    samples: int | None = option(whole_number(1), "Samples per epoch.", panel=LENGTH)
+    epochs: float | None = option(number(above=0), "Number of epochs; requires `samples`.", panel=LENGTH)
+    steps: int | None = option(whole_number(1), "Number of training steps.", panel=LENGTH)
     target: str | None = option(
         TEXT,
-        "METRIC=VALUE at which the job ends, extrapolated from `log`.",
+        "Train until METRIC reaches VALUE, extrapolated from `log`.",
         panel=LENGTH,
         metavar="METRIC=VALUE",
     )
-    log: Path | None = option(
-        FILE, "Training log from which the steps to `target` are predicted.", panel=LENGTH
-    )
+    log: Path | None = option(FILE, "Training log used to predict the steps to `target`.", panel=LENGTH)
     planned_steps: float | None = option(
-        number(above=0), "Length of the run that wrote `log`, in its own unit.", panel=LENGTH
+        number(above=0), "Planned length of the run that wrote `log`, in the unit of the log.", panel=LENGTH
     )
     schedule: str | None = option(
         TEXT, "Learning-rate schedule of `log`: linear, cosine, step:0.5,0.75 ...", panel=LENGTH
     )
     history: Path | None = option(
-        FILE, "Folder of earlier logs of the same task and metric.", panel=LENGTH, metavar="FOLDER"
+        FILE, "Folder with logs of earlier runs of the same task and metric.", panel=LENGTH, metavar="FOLDER"
     )
     epochs_at: tuple[str, ...] = option(
         texts("BATCH=EPOCHS, once for each batch"),
-        "Epochs to target at a global batch, for two or more; in place of `epochs`.",
+        "Epochs to target at a given global batch size, for two or more of them; replaces `epochs`.",
         default=(),
         panel=LENGTH,
         metavar="BATCH=EPOCHS",
     )
     critical_batch: float | None = option(
-        number(above=0), "Global batch that needs twice the minimum of epochs.", panel=LENGTH
+        number(above=0),
+        "Critical batch size: the global batch that needs twice the minimum number of epochs.",
+        panel=LENGTH,
     )
     reference_batch: int | None = option(
-        whole_number(1), "Global batch at which `epochs`, `steps` or `log` hold.", panel=LENGTH
+        whole_number(1), "Global batch size for which `epochs`, `steps` or `log` are given.", panel=LENGTH
     )
 
 
@@ -339,13 +349,14 @@ class JobFields:
     checkpoint_rate: float | None = option(
         BANDWIDTH, "Write bandwidth of checkpoints, e.g. 1GB/s.", panel=JOB
     )
-    eval_samples: int | None = option(whole_number(1), "Samples of each evaluation.", panel=JOB)
+    eval_samples: int | None = option(whole_number(1), "Samples per evaluation.", panel=JOB)
     eval_every: int | None = option(
-        whole_number(1), "Steps between evaluations (default: an epoch, or the whole job).", panel=JOB
+        whole_number(1), "Steps between evaluations (default: one epoch, or the whole job).", panel=JOB
     )
     spot: bool = option(
-        SWITCH, "Spot machines: their price and their interruptions.", default=False, panel=MONEY_AND_ENERGY
+        SWITCH,
+        "Use spot machines, with spot prices and interruptions.",
+        default=False,
+        panel=MONEY_AND_ENERGY,
     )
-    interruptions_per_day: float | None = option(
-        number(0), "Interruptions of each machine per day, spot or not.", panel=JOB
-    )
+    interruptions_per_day: float | None = option(number(0), "Interruptions per machine and day.", panel=JOB)

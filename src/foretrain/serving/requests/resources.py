@@ -37,24 +37,27 @@ class ResourcesRequest(
     COMMON = ("on", "batch", "strategy", "network", "what_if", "method", "plot", "json")
     TAKES_WORKLOAD_FILE = True
 
-    on: str = option(HARDWARE, f"{HARDWARE_FORMS}.", required=True, panel=MACHINES, complete="hardware")
+    on: str = option(
+        HARDWARE, f"Hardware: {HARDWARE_FORMS}.", required=True, panel=MACHINES, complete="hardware"
+    )
     strategy: str = option(TEXT, strategy_help, default="ddp", panel=PARALLELISM)
     what_if: tuple[str, ...] = option(
         texts(by_comma=False),
-        f"Also with a change, repeated: {', '.join(f'{each}=...' for each in CHANGES)}; several values "
-        "separated by commas.",
+        f"Also predict with a change; may be repeated: {', '.join(f'{each}=...' for each in CHANGES)}. "
+        "Separate several values by commas.",
         default=(),
         panel=OUTPUT,
         metavar="KEY=VALUES",
     )
     method: str = option(
         choice(*METHODS),
-        "timeline, inspector, or auto: whichever validated better for this setting.",
+        "Method: timeline, inspector, or auto (the one with the lower validation error for this "
+        "configuration).",
         default="auto",
         panel=OUTPUT,
     )
     sample_every: float | None = option(
-        DURATION, "Sample as a monitor with this interval does (default: 50 samples a cycle).", panel=OUTPUT
+        DURATION, "Sampling interval of the simulated monitor (default: 50 samples per step).", panel=OUTPUT
     )
 
 
@@ -73,10 +76,12 @@ class PairRequest(Request, StepFields, NetworkFields):
         metavar="MODEL",
         complete="model",
     )
-    on: str = option(HARDWARE, f"{HARDWARE_FORMS}.", required=True, panel=MACHINES, complete="hardware")
+    on: str = option(
+        HARDWARE, f"Hardware: {HARDWARE_FORMS}.", required=True, panel=MACHINES, complete="hardware"
+    )
     batch: tuple[int, ...] = option(
         whole_numbers(),
-        "Samples per device and step, of both jobs or of each: 32 or 32,64.",
+        "Batch size per device, for both jobs (32) or each job (32,64).",
         default=(),
         panel=STEP,
     )

@@ -17,7 +17,7 @@ from foretrain.serving.views.blocks import (
     Table,
     Tone,
 )
-from foretrain.serving.views.wording import as_flags, notes, probability
+from foretrain.serving.views.wording import amount, as_flags, expected_interruptions, notes, probability
 from foretrain.units import format_bytes, format_duration, format_money
 
 if TYPE_CHECKING:
@@ -511,9 +511,11 @@ def _energy(job: Job) -> str:
     if job.energy is None:
         return "not known"
     energy = job.energy
-    text = f"{energy.kwh.p50:,.3g} kWh (80 % between {energy.kwh.p10:,.3g} and {energy.kwh.p90:,.3g})"
+    text = (
+        f"{amount(energy.kwh.p50)} kWh (80 % between {amount(energy.kwh.p10)} and {amount(energy.kwh.p90)})"
+    )
     if energy.co2_kg is not None:
-        text += f", {energy.co2_kg.p50:,.3g} kg of CO2 at {energy.grams_per_kwh:,.0f} g/kWh"
+        text += f", {amount(energy.co2_kg.p50)} kg of CO2 at {energy.grams_per_kwh:,.0f} g/kWh"
     return text
 
 
@@ -522,5 +524,5 @@ def _saving(job: Job) -> str:
     return (
         f"{saving.times:,.0f} of {format_bytes(saving.bytes)}, one every "
         f"{format_duration(saving.every_seconds)} of work ({saving.every_steps:,} steps); "
-        f"{job.interruptions:,.3g} interruptions expected"
+        f"{expected_interruptions(job.interruptions)}"
     )
