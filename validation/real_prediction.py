@@ -31,7 +31,8 @@ from foretrain.prediction.strategies.program import Exchange, Program
 from foretrain.prediction.strategies.sharded import sharded
 from foretrain.prediction.timeline import COMPUTE, Stream, Task
 from foretrain.workloads.graph import Graph, Phase
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import WorkloadRequest
+from foretrain.workloads.requests import workload_of
 from foretrain.workloads.rules import operators
 from foretrain.workloads.workload import graph_of
 from validation.real_calibration import Calibration, Solo
@@ -54,7 +55,8 @@ def predicted_seconds(case: RealCase, known: Calibration) -> float:
 @cache
 def graph_of_model(model: str) -> Graph:
     """The recorded step of one worker."""
-    request = WorkloadRequest(f"{chain_models.__file__}:traced_{model}", BATCHES[model], optimizer="momentum")
+    model_file = f"{chain_models.__file__}:traced_{model}"
+    request = WorkloadRequest(model_file, batch=BATCHES[model], optimizer="momentum")
     return graph_of(workload_of(request))
 
 

@@ -8,7 +8,8 @@ from foretrain.jobs.length import LengthRequest
 from foretrain.planning.frontier import Frontier
 from foretrain.planning.machines import MachinesRequest
 from foretrain.planning.plan import PlanRequest, plan
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import WorkloadRequest
+from foretrain.workloads.requests import workload_of
 from foretrain.workloads.workload import Workload
 
 EPOCHS = LengthRequest(epochs=200_000, samples=60_000)

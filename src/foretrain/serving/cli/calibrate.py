@@ -11,18 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foretrain.decoding import FILE, SWITCH, TEXT, number, option
+from foretrain.panels import HERE, MODEL, STORED, TRACES
 from foretrain.serving.cli.frame import Command, CommandFamily, Output, check_file, write_file
 from foretrain.serving.requests import Request
-from foretrain.serving.requests.groups import (
-    HERE,
-    MODEL,
-    MODEL_NAME,
-    STORED,
-    TRACES,
-    BatchField,
-    PhaseFields,
-    StepFields,
-)
+from foretrain.workloads.options import MODEL_NAME, BatchOption, PhaseOptions, TrainingOptions
 
 if TYPE_CHECKING:
     from foretrain.learning.user_calibration.fitting import Accuracy, WorkerFit
@@ -34,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CalibrateRequest(Request, BatchField, StepFields, PhaseFields):
+class CalibrateRequest(Request, BatchOption, TrainingOptions, PhaseOptions):
     """Your own timings, this machine, stored runs, or a profiler's trace."""
 
     VERB = "calibrate"

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foretrain.decoding import FILE, SWITCH, TEXT, Kind, Unreadable, option, whole_number
+from foretrain.panels import STORED
 from foretrain.serving.cli.frame import Command, Output
 from foretrain.serving.requests import Request
-from foretrain.serving.requests.groups import STORED
 
 if TYPE_CHECKING:
     from foretrain.measuring.campaigns.campaign import Campaign

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foretrain.decoding import FILE, option, texts
+from foretrain.panels import OUTPUT
 from foretrain.serving.cli.frame import Command, Output, check_file, command_line, write_file
 from foretrain.serving.cli.terminal import print_answer, spinner
-from foretrain.serving.requests import OUTPUT, GuideRequest
+from foretrain.serving.requests import GuideRequest
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foretrain.decoding import FILE, choice, option, texts
+from foretrain.panels import OUTPUT
 from foretrain.serving.cli.frame import Command, CommandFamily, Output, check_file
 from foretrain.serving.cli.learn_resources import RESOURCES_COMMAND, RESOURCES_SUMMARY
-from foretrain.serving.requests import OUTPUT, LearnRequest, Request
+from foretrain.serving.requests import LearnRequest, Request
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from foretrain.decoding import FILE, TEXT, choice, option, texts, whole_number
 from foretrain.errors import InvalidRequest, MissingData
 from foretrain.learning.resources.options import GROUPINGS, NETWORKS, READOUTS
+from foretrain.panels import FIT, OUTPUT, STORED
 from foretrain.serving.cli.frame import Command, Output
-from foretrain.serving.requests import OUTPUT, Request
-from foretrain.serving.requests.groups import FIT, STORED
+from foretrain.serving.requests import Request
 
 if TYPE_CHECKING:
     from foretrain.learning.resources.learn import Learned

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foretrain.decoding import FILE, option
+from foretrain.panels import OUTPUT
 from foretrain.serving.cli.frame import Command, Output
-from foretrain.serving.requests import OUTPUT, MeasureRequest
+from foretrain.serving.requests import MeasureRequest
 
 if TYPE_CHECKING:
     from foretrain.measuring.watching.watch import Live, Watched

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foretrain.decoding import FILE, SWITCH, TEXT, option
+from foretrain.panels import OUTPUT
 from foretrain.serving.cli.frame import Command, Output, check_file, command_line, write_file
 from foretrain.serving.cli.terminal import as_far_as_it_is_read, print_answer, spinner
-from foretrain.serving.requests import OUTPUT, PlanRequest
+from foretrain.serving.requests import PlanRequest
 
 if TYPE_CHECKING:
     from foretrain.planning.frontier import Frontier

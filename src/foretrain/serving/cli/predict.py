@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foretrain.decoding import FILE, SWITCH, number, option
+from foretrain.panels import OUTPUT
 from foretrain.serving.cli.frame import Command, Output, check_file, write_file
 from foretrain.serving.cli.terminal import print_answer, spinner
-from foretrain.serving.requests import OUTPUT, PredictRequest
+from foretrain.serving.requests import PredictRequest
 
 if TYPE_CHECKING:
     from foretrain.prediction.answer import MemoryAnswer, Prediction

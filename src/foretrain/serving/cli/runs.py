@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from foretrain.decoding import FILE, SWITCH, TEXT, Kind, Unreadable, choice, option, texts, whole_number
 from foretrain.errors import InvalidRequest
+from foretrain.panels import OUTPUT, STORED
 from foretrain.serving.cli.frame import Command, CommandFamily, Output
-from foretrain.serving.requests import OUTPUT, Request
-from foretrain.serving.requests.groups import STORED
+from foretrain.serving.requests import Request
 from foretrain.store.queries import RunQuery, parse_since
 from foretrain.store.runs import Run, Status
 

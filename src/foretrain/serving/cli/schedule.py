@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from foretrain.decoding import SWITCH, option
+from foretrain.panels import OUTPUT
 from foretrain.serving.cli.frame import Command, Output
 from foretrain.serving.cli.terminal import as_far_as_it_is_read, print_answer, spinner
-from foretrain.serving.requests import OUTPUT, ScheduleRequest
+from foretrain.serving.requests import ScheduleRequest
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foretrain.decoding import FILE, option
+from foretrain.panels import OUTPUT
 from foretrain.serving.cli.frame import Command, Output, check_file, command_line, write_file
 from foretrain.serving.cli.terminal import as_far_as_it_is_read, print_answer, spinner
-from foretrain.serving.requests import OUTPUT, SimulateRequest
+from foretrain.serving.requests import SimulateRequest
 
 if TYPE_CHECKING:
     from foretrain.scheduling.accounting import Comparison, Outcome

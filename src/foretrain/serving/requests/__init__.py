@@ -27,26 +27,12 @@ from foretrain.serving.requests.given import (
     request_from,
     workload_file_values,
 )
-from foretrain.serving.requests.groups import (
-    COMMON,
-    OUTPUT,
-    PANELS,
-    InputFields,
-    JobFields,
-    LengthFields,
-    ModelField,
-    NetworkFields,
-    Request,
-    StepFields,
-)
+from foretrain.serving.requests.groups import InputFields, JobFields, LengthFields, NetworkFields, Request
 from foretrain.serving.requests.measure import MeasureRequest
 from foretrain.serving.requests.resources import PairRequest, ResourcesRequest
 from foretrain.serving.requests.schedule import PredictedJob, RunRequest, ScheduleRequest, SimulateRequest
 
 __all__ = [
-    "COMMON",
-    "OUTPUT",
-    "PANELS",
     "REQUESTS",
     "ConvergeRequest",
     "DevicesRequest",
@@ -59,7 +45,6 @@ __all__ = [
     "LengthFields",
     "LinksRequest",
     "MeasureRequest",
-    "ModelField",
     "ModelsRequest",
     "NetworkFields",
     "OffersRequest",
@@ -74,7 +59,6 @@ __all__ = [
     "ScalingRequest",
     "ScheduleRequest",
     "SimulateRequest",
-    "StepFields",
     "TraceRequest",
     "request_from",
     "workload_file_values",

@@ -18,15 +18,11 @@ from foretrain.decoding import (
     whole_number,
     whole_numbers,
 )
-from foretrain.serving.requests.groups import (
+from foretrain.panels import (
     COST,
-    HARDWARE,
-    HARDWARE_FORMS,
     LENGTH,
     LOG,
     MACHINES,
-    MODEL_FORMS,
-    MODEL_NAME,
     MONEY_AND_ENERGY,
     OUTPUT,
     OWNING,
@@ -34,27 +30,34 @@ from foretrain.serving.requests.groups import (
     PRIOR,
     STEP,
     STORED,
+)
+from foretrain.serving.requests.groups import (
+    HARDWARE,
+    HARDWARE_FORMS,
     BatchDivisionFields,
-    BatchField,
     InputFields,
     JobFields,
     LengthFields,
-    ModelField,
     NetworkFields,
-    PhaseFields,
     Request,
-    StepFields,
-    TraceField,
     strategy_help,
 )
 from foretrain.serving.requests.measure import MeasureRequest
 from foretrain.serving.requests.resources import PairRequest, ResourcesRequest
 from foretrain.serving.requests.schedule import RunRequest, ScheduleRequest, SimulateRequest
-from foretrain.workloads.options import PRECISIONS
+from foretrain.workloads.options import (
+    MODEL_FORMS,
+    MODEL_NAME,
+    PRECISIONS,
+    BatchOption,
+    ModelOption,
+    TrainingOptions,
+    WorkloadRequest,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TraceRequest(Request, ModelField, BatchField, StepFields, PhaseFields, TraceField):
+class TraceRequest(Request, WorkloadRequest):
     """What a training step consists of."""
 
     VERB = "trace"
@@ -67,12 +70,8 @@ class TraceRequest(Request, ModelField, BatchField, StepFields, PhaseFields, Tra
 @dataclass(frozen=True, kw_only=True)
 class PredictRequest(
     Request,
-    ModelField,
-    BatchField,
+    WorkloadRequest,
     BatchDivisionFields,
-    StepFields,
-    PhaseFields,
-    TraceField,
     NetworkFields,
     InputFields,
     LengthFields,
@@ -146,10 +145,10 @@ class PredictRequest(
 @dataclass(frozen=True, kw_only=True)
 class PlanRequest(
     Request,
-    ModelField,
-    BatchField,
+    ModelOption,
+    BatchOption,
     BatchDivisionFields,
-    StepFields,
+    TrainingOptions,
     NetworkFields,
     InputFields,
     LengthFields,
@@ -222,7 +221,7 @@ class PlanRequest(
 
 
 @dataclass(frozen=True, kw_only=True)
-class GuideRequest(Request, StepFields):
+class GuideRequest(Request, TrainingOptions):
     """Networks by hardware by batch size."""
 
     VERB = "guide"
@@ -574,7 +573,7 @@ class LinksRequest(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GuideModel(Request, ModelField, StepFields):
+class GuideModel(Request, ModelOption, TrainingOptions):
     """One model of a guide, which may be a workload file."""
 
     VERB = "guide"

@@ -7,22 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from foretrain.decoding import FILE, SWITCH, TEXT, number, option, texts, whole_number
-from foretrain.serving.requests.groups import (
-    HARDWARE,
-    HARDWARE_FORMS,
-    LENGTH,
-    MACHINES,
-    MEMORY,
-    MODEL,
-    MODEL_FORMS,
-    MODEL_NAME,
-    NODES,
-    OUTPUT,
-    PARALLELISM,
-    STEP,
-    STORED,
-    Request,
-)
+from foretrain.panels import LENGTH, MACHINES, MEMORY, MODEL, NODES, OUTPUT, PARALLELISM, STEP, STORED
+from foretrain.serving.requests.groups import HARDWARE, HARDWARE_FORMS, Request
+from foretrain.workloads.options import MODEL_FORMS, MODEL_NAME
 
 _SETTING = (
     "model", "on", "batch", "global_batch", "strategy", "precision", "optimizer", "seq_len", "image_size",

@@ -5,23 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from foretrain.decoding import DURATION, TEXT, choice, option, texts, whole_numbers
+from foretrain.panels import MACHINES, OUTPUT, PARALLELISM, STEP
 from foretrain.serving.requests.groups import (
     HARDWARE,
     HARDWARE_FORMS,
-    MACHINES,
-    MODEL_FORMS,
-    OUTPUT,
-    PARALLELISM,
-    STEP,
     BatchDivisionFields,
-    BatchField,
     InputFields,
-    ModelField,
     NetworkFields,
     Request,
-    StepFields,
     strategy_help,
 )
+from foretrain.workloads.options import MODEL_FORMS, BatchOption, ModelOption, TrainingOptions
 
 METHODS = ("auto", "timeline", "inspector")
 CHANGES = ("gpu", "workers", "servers", "batch", "network", "strategy", "precision")
@@ -29,7 +23,7 @@ CHANGES = ("gpu", "workers", "servers", "batch", "network", "strategy", "precisi
 
 @dataclass(frozen=True, kw_only=True)
 class ResourcesRequest(
-    Request, ModelField, BatchField, BatchDivisionFields, StepFields, NetworkFields, InputFields
+    Request, ModelOption, BatchOption, BatchDivisionFields, TrainingOptions, NetworkFields, InputFields
 ):
     """Bursts and idle gaps of a step on given hardware."""
 
@@ -62,7 +56,7 @@ class ResourcesRequest(
 
 
 @dataclass(frozen=True, kw_only=True)
-class PairRequest(Request, StepFields, NetworkFields):
+class PairRequest(Request, TrainingOptions, NetworkFields):
     """Whether two jobs share a device and a link well."""
 
     VERB = "pair"

@@ -6,24 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foretrain.decoding import DURATION, FILE, SECONDS, SWITCH, TEXT, number, option, texts, whole_number
-from foretrain.serving.requests.groups import (
-    COST,
-    DISTURBANCES,
-    GENERATED,
-    JOB,
-    MACHINES,
-    PARALLELISM,
-    POLICY,
-    STEP,
-    STORED,
-    BatchDivisionFields,
-    BatchField,
-    InputFields,
-    LengthFields,
-    ModelField,
-    Request,
-    StepFields,
-)
+from foretrain.panels import COST, DISTURBANCES, GENERATED, JOB, MACHINES, PARALLELISM, POLICY, STEP, STORED
+from foretrain.serving.requests.groups import BatchDivisionFields, InputFields, LengthFields, Request
+from foretrain.workloads.options import BatchOption, ModelOption, TrainingOptions
 
 
 def policy_help() -> str:
@@ -40,7 +25,7 @@ def policies_help() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class PredictedJob(
-    Request, ModelField, BatchField, BatchDivisionFields, StepFields, InputFields, LengthFields
+    Request, ModelOption, BatchOption, BatchDivisionFields, TrainingOptions, InputFields, LengthFields
 ):
     """What a job of a job file trains and for how long, where its times are predicted."""
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         StepPart,
     )
     from foretrain.prediction.heterogeneous.division import BatchSplit, GroupShare
-    from foretrain.workloads.options import StepOptions
+    from foretrain.workloads.options import ResolvedOptions
     from foretrain.workloads.workload import Workload
 
 _MOST_PARTS = 12
@@ -130,7 +130,7 @@ def training_words(workload: Workload, tokens: int = 0) -> str:
     return ", ".join([*words, *(name for name, is_on in flags.items() if is_on)])
 
 
-def _precision_words(options: StepOptions) -> str:
+def _precision_words(options: ResolvedOptions) -> str:
     if options.precision == options.weights or options.precision == "tf32":
         stored = [] if options.weights == "fp32" else [f"weights {options.weights}"]
     else:
