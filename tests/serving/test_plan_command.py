@@ -12,9 +12,6 @@ from typing import Any
 import pytest
 import yaml
 from tests.serving.test_cli_frame import ANSI, BOX, on_a_terminal
-from tests.support.shared_home import own_home
-
-__all__ = ("own_home",)
 
 PAIRS = Path(__file__).parents[2] / "docs" / "examples" / "nvlink-pairs-topology.txt"
 Run = Callable[..., CompletedProcess[str]]
