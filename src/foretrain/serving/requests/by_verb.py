@@ -352,8 +352,8 @@ class ScalingRequest(Request):
         panel=PRIOR,
         complete="network",
     )
-    topology: str | None = option(
-        TEXT,
+    topology: Path | None = option(
+        FILE,
         "File with the output of `nvidia-smi topo -m`: how the GPUs of a node of `on` are joined.",
         metavar="FILE",
         panel=PRIOR,
@@ -559,8 +559,8 @@ class LinksRequest(Request):
     kind: str | None = option(
         TEXT, "Only this technology: pcie, nvlink, nvswitch, infiniband, ethernet ...", metavar="NAME"
     )
-    topology: str | None = option(
-        TEXT,
+    topology: Path | None = option(
+        FILE,
         "Explain a file with the output of `nvidia-smi topo -m`: which GPUs are joined by what.",
         metavar="FILE",
     )

@@ -74,8 +74,8 @@ class NetworkFields:
         complete="link",
         metavar="LINK[@TOPOLOGY][:COUNT]",
     )
-    topology: str | None = option(
-        TEXT,
+    topology: Path | None = option(
+        FILE,
         "File with the output of `nvidia-smi topo -m`: how GPUs of a node are joined, in place of `links`.",
         panel=MACHINES,
         metavar="FILE",
