@@ -202,7 +202,8 @@ class Graph:
 
     `options` are how it is run, `trained` the names of the parameters that receive a gradient, `notes` what
     was assumed about the model, for the answer. A step function records the whole step (`is_whole_step`), in
-    which phases may alternate. The host may hold optimizer state, of so many bytes per trained parameter.
+    which phases may alternate. `offloaded_state_bytes_per_parameter` is
+    optimizer state that the host holds, per trained parameter.
 
     `structure` follows from the calls and buffers: `replace` keeps it where they stay and makes a new one
     where they change. `derived` holds what `once_per_graph` functions returned; a changed graph starts empty.
