@@ -301,7 +301,7 @@ def evaluate(
     executed = executed or executed_graph_at(context.workload, configuration.micro_batch)
     graph = executed.graph
     layout, environment = configuration.layout, context.environment
-    if graph.settings.get("whole_step") and (layout.devices > 1 or configuration.micro_batches > 1):
+    if graph.is_whole_step and (layout.devices > 1 or configuration.micro_batches > 1):
         raise InvalidRequest(
             "a step function is predicted on one device and in one piece, not with strategy "
             f"{layout.name} on {layout.devices} devices in {configuration.micro_batches} micro-batches"
@@ -324,7 +324,7 @@ def model_flop(graph: Graph) -> float:
 
 def peak_of(graph: Graph, device: Device) -> float:
     """The device's dense peak at the precision of a graph."""
-    dtype = _DTYPES[str(graph.settings.get("precision", "fp32"))]
+    dtype = _DTYPES[graph.options.precision]
     return peak_flop_per_second(device, dtype, matrix=True)
 
 
@@ -384,7 +384,7 @@ def evaluation_of(
     total = with_spread(step.estimate, step.priced, traits, device)
     if layout.servers is None and not step.includes_waits:  # servers have waited already
         total = with_slowest(total, layout.devices, context.jitter)
-    if graph.settings.get("offload"):
+    if graph.options.offload:
         copies = offload_estimate(step.run, layout, configuration.micro_batches, context.hardware, device)
         total = sequence((total, copies)) if copies.parts else total
     if loading.estimate.parts:
