@@ -28,9 +28,9 @@ from foretrain.jobs.epochs import (
     EpochsByBatch,
     FittedEpochs,
     fitted_epochs,
+    where_it_flattens,
 )
 from foretrain.jobs.job import Steps
-from foretrain.jobs.stages import where_it_flattens
 
 if TYPE_CHECKING:
     from foretrain.convergence.forecast import Convergence
