@@ -46,7 +46,7 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, traced_graphs: Pat
 
     Only traced graphs are shared: commands started as processes of their own find them too.
     """
-    home = tmp_path / "home"
+    home = tmp_path.with_name(f"{tmp_path.name}-home")  # beside it: some tests list their folder
     home.mkdir()
     (home / "graphs").symlink_to(traced_graphs)
     monkeypatch.setenv("FORETRAIN_HOME", str(home))

@@ -60,8 +60,8 @@ class Measuring:
 
 
 @pytest.fixture
-def measuring(tmp_path: Path) -> Measuring:
-    return Measuring(tmp_path / "home")
+def measuring(own_home: Path) -> Measuring:
+    return Measuring(own_home)
 
 
 def test_output_and_exit_code_are_those_of_the_command(measuring: Measuring) -> None:
