@@ -23,6 +23,11 @@ from foretrain.store.runs import Run, Status
 STEPS = "import foretrain, time\nfor _ in range({steps}):\n    time.sleep(0.02)\n    foretrain.step()\n"
 
 
+def heed_interrupts() -> None:
+    """A shell starts background jobs, such as these tests, with SIGINT ignored, and children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Measuring:
     """Runs `foretrain measure` with a home of its own."""
 
@@ -43,6 +48,7 @@ class Measuring:
         return subprocess.Popen(
             self.command(*arguments),
             env=self.environment,
+            preexec_fn=heed_interrupts,  # noqa: PLW1509 - no threads here
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             **options,
