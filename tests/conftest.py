@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -53,6 +54,7 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, traced_graphs: Pat
     yield home
     if measured_devices_dir().exists():  # devices are read once; forget those of this home
         devices.cache_clear()
+    shutil.rmtree(home, ignore_errors=True)  # a later test may get a folder of the same name
 
 
 @pytest.fixture
