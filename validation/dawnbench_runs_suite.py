@@ -19,8 +19,8 @@ import numpy as np
 from foretrain.estimates import Quantiles
 from foretrain.prediction.cost_models.step_models import OperatorCostModel
 from foretrain.prediction.evaluation import Evaluation, evaluate
-from foretrain.prediction.scenario import Parallelism, StepConfiguration, step_context
-from foretrain.prediction.step.input_pipeline import InputOptions
+from foretrain.prediction.options import InputOptions, Parallelism
+from foretrain.prediction.scenario import StepConfiguration, step_context
 from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.units import HOUR
 from foretrain.workloads.options import WorkloadRequest

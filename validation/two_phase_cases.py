@@ -27,8 +27,8 @@ from foretrain.planning.two_phases.phases import HandOver, PhasedJob, Runner, wo
 from foretrain.prediction.cost_models.step_models import cost_model
 from foretrain.prediction.evaluation import evaluate
 from foretrain.prediction.operators.catalogue import DEFAULT
-from foretrain.prediction.scenario import Parallelism, StepConfiguration, step_context
-from foretrain.prediction.step.input_pipeline import InputOptions
+from foretrain.prediction.options import InputOptions, Parallelism
+from foretrain.prediction.scenario import StepConfiguration, step_context
 from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.units import GIGA, HOUR
 from foretrain.workloads.graph import state_bytes

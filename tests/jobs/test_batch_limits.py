@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretrain.errors import InvalidRequest
-from foretrain.jobs.batch_limits import BatchLimits
+from foretrain.jobs.options import BatchLimits
 
 
 def test_open_limits_take_powers_of_two_up_to_the_largest() -> None:
@@ -28,8 +28,8 @@ def test_a_batch_for_each_device_is_the_only_one() -> None:
     in_parts = BatchLimits(batch=48, micro_batches=3)
     assert list(in_parts.sizes([1, 8])) == [16], "48 samples of a device in a step, as predict has it"
     assert in_parts.rounds(16, 8) == [3]
-    assert BatchLimits(batch=48, most=100).rounds(48, 2) == [1]
-    assert BatchLimits(batch=48, most=100).rounds(48, 4) == []
+    assert BatchLimits(batch=48, max_global_batch=100).rounds(48, 2) == [1]
+    assert BatchLimits(batch=48, max_global_batch=100).rounds(48, 4) == []
 
 
 def test_a_global_batch_is_shared_out_equally() -> None:

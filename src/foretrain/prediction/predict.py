@@ -41,8 +41,8 @@ from foretrain.prediction.memory.estimate import (
 )
 from foretrain.prediction.operators._base import Knowledge
 from foretrain.prediction.operators.catalogue import only_precision
+from foretrain.prediction.options import Parallelism
 from foretrain.prediction.scenario import (
-    Parallelism,
     Scenario,
     StepConfiguration,
     StepContext,

@@ -24,10 +24,11 @@ from foretrain.answers import Infeasible
 from foretrain.errors import ForetrainError, InvalidRequest
 from foretrain.facts.hardware import cluster
 from foretrain.prediction.evaluation import Evaluation, evaluation_of
+from foretrain.prediction.options import Parallelism
 from foretrain.prediction.resources.bursts import Bursts, Pattern, bursts_of, within
 from foretrain.prediction.resources.consumption import pace_of
 from foretrain.prediction.resources.worker_cycle import WorkerCycle, worker_cycle
-from foretrain.prediction.scenario import Parallelism, Scenario
+from foretrain.prediction.scenario import Scenario
 from foretrain.prediction.step.calibrated_workers import (
     Deviation,
     step_of_workers,

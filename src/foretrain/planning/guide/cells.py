@@ -30,8 +30,8 @@ from foretrain.prediction.cost_models.step_models import CostModel
 from foretrain.prediction.evaluation import Evaluation, evaluate
 from foretrain.prediction.memory.estimate import MemoryEstimate, estimate_memory, memory_options
 from foretrain.prediction.operators._base import Knowledge
-from foretrain.prediction.scenario import Parallelism, StepConfiguration, StepContext, step_context
-from foretrain.prediction.step.input_pipeline import InputOptions
+from foretrain.prediction.options import InputOptions, Parallelism
+from foretrain.prediction.scenario import StepConfiguration, StepContext, step_context
 from foretrain.prediction.strategies.catalogue import AUTO, layout_of, words
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.mixed_precision import under
@@ -226,7 +226,9 @@ def runs(
     """A step of each global batch, in the given ascending order: a micro-batch too large stays so."""
     try:
         layout = layout_on(strategy, hardware)
-        context = step_context(steps.workload, hardware, Parallelism(strategy), model, InputOptions())
+        context = step_context(
+            steps.workload, hardware, Parallelism(strategy=strategy), model, InputOptions()
+        )
     except (InvalidRequest, MissingData) as error:
         yield from (NoRun(Blank.UNKNOWN, str(error)) for _ in batches)
         return

@@ -31,8 +31,8 @@ from foretrain.prediction.evaluation import Evaluation, evaluation_of
 from foretrain.prediction.heterogeneous.batch_split import Worker, balanced_batches
 from foretrain.prediction.memory.estimate import communicator_bytes, estimate_memory, largest_batch
 from foretrain.prediction.operators._base import Knowledge
+from foretrain.prediction.options import InputOptions
 from foretrain.prediction.scenario import StepConfiguration, StepContext
-from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.step.parallel import Environment, parallel_step
 from foretrain.prediction.step.throughput import Throughput, model_flop, peak
 from foretrain.prediction.strategies.catalogue import layout_of
