@@ -74,11 +74,11 @@ def test_every_device_count_that_shares_a_global_batch_out_has_a_size_for_it(
     [
         ({"batch": 0}, "`batch` must be at least 1, got 0"),
         ({"micro_batches": -1}, "`micro_batches` must be at least 1, got -1"),
-        ({"most": 0}, "`max_global_batch` must be at least 1, got 0"),
+        ({"max_global_batch": 0}, "`max_global_batch` must be at least 1, got 0"),
         ({"batch": 8, "global_batch": 64}, "give `batch` .* or `global_batch`, not both"),
         ({"batch": 64, "micro_batches": 3}, "`batch` 64 does not split into 3 equal"),
         ({"global_batch": 64, "micro_batches": 3}, "`global_batch` 64 does not split into 3 equal"),
-        ({"global_batch": 64, "most": 32}, "`global_batch` 64 exceeds `max_global_batch` 32"),
+        ({"global_batch": 64, "max_global_batch": 32}, "`global_batch` 64 exceeds `max_global_batch` 32"),
     ],
 )
 def test_limits_that_make_no_sense(asked: dict[str, int], sentence: str) -> None:
