@@ -12,11 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.schedules import CLUSTER, JOBS, TIMES, written
-from tests.support.shared_home import own_home
 
 import foretrain as ft
 
-__all__ = ("own_home",)
 Run = Callable[..., CompletedProcess[str]]
 CONTRACT = {
     "policy", "total_usd", "execution_usd", "tardiness_usd", "late_jobs", "makespan_seconds",
