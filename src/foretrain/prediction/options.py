@@ -74,6 +74,18 @@ class NetworkOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TopologyOption:
+    """How the GPUs of a node are joined, as the driver reports it."""
+
+    topology: Path | None = option(
+        FILE,
+        "File with the output of `nvidia-smi topo -m`: how GPUs of a node are joined, in place of `links`.",
+        panel=MACHINES,
+        metavar="FILE",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class StrategyOptions(BatchDivision, NetworkOptions):
     """By which strategy a step runs on many devices."""
 

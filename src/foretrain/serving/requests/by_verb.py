@@ -39,6 +39,7 @@ from foretrain.prediction.options import (
     InputOptions,
     NetworkOptions,
     Parallelism,
+    TopologyOption,
 )
 from foretrain.serving.requests.base import Request
 from foretrain.serving.requests.measure import MeasureRequest
@@ -70,6 +71,7 @@ class PredictRequest(
     Request,
     WorkloadRequest,
     HardwareOption,
+    TopologyOption,
     Parallelism,
     CostModelOptions,
     InputOptions,
@@ -119,6 +121,7 @@ class PlanRequest(
     BatchLimits,
     TrainingOptions,
     NetworkOptions,
+    TopologyOption,
     InputOptions,
     LengthOptions,
     RunningOptions,
@@ -291,6 +294,12 @@ class ScalingRequest(Request):
         metavar="LINK[:CARDS]",
         panel=PRIOR,
         complete="network",
+    )
+    topology: Path | None = option(
+        FILE,
+        "File with the output of `nvidia-smi topo -m`: how the GPUs of a node of `on` are joined.",
+        metavar="FILE",
+        panel=PRIOR,
     )
 
 
@@ -492,6 +501,17 @@ class LinksRequest(Request):
 
     kind: str | None = option(
         TEXT, "Only this technology: pcie, nvlink, nvswitch, infiniband, ethernet ...", metavar="NAME"
+    )
+    topology: Path | None = option(
+        FILE,
+        "Explain a file with the output of `nvidia-smi topo -m`: which GPUs are joined by what.",
+        metavar="FILE",
+    )
+    device: str | None = option(
+        TEXT,
+        "The GPUs of `topology`, for the links that predictions use.",
+        metavar="DEVICE",
+        complete="device",
     )
 
 

@@ -11,6 +11,7 @@ from foretrain.prediction.options import (
     InputOptions,
     NetworkOptions,
     StrategyOptions,
+    TopologyOption,
     strategy_help,
 )
 from foretrain.serving.requests.base import Request
@@ -22,7 +23,14 @@ CHANGES = ("gpu", "workers", "servers", "batch", "network", "strategy", "precisi
 
 @dataclass(frozen=True, kw_only=True)
 class ResourcesRequest(
-    Request, ModelOption, BatchOption, TrainingOptions, HardwareOption, StrategyOptions, InputOptions
+    Request,
+    ModelOption,
+    BatchOption,
+    TrainingOptions,
+    HardwareOption,
+    TopologyOption,
+    StrategyOptions,
+    InputOptions,
 ):
     """Bursts and idle gaps of a step on given hardware."""
 
@@ -51,7 +59,7 @@ class ResourcesRequest(
 
 
 @dataclass(frozen=True, kw_only=True)
-class PairRequest(Request, TrainingOptions, HardwareOption, NetworkOptions):
+class PairRequest(Request, TrainingOptions, HardwareOption, TopologyOption, NetworkOptions):
     """Whether two jobs share a device and a link well."""
 
     VERB = "pair"

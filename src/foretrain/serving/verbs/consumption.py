@@ -13,7 +13,7 @@ from foretrain.errors import InvalidRequest
 from foretrain.prediction.options import InputOptions, Parallelism
 from foretrain.serving.requests import PairRequest, ResourcesRequest, request_from
 from foretrain.serving.requests.resources import CHANGES
-from foretrain.serving.verbs.predicting import Progress, no_progress, workload
+from foretrain.serving.verbs.predicting import Progress, no_progress, topology, workload
 
 if TYPE_CHECKING:
     from foretrain.prediction.resources.consumption import Consumption, ConsumptionAnswer
@@ -74,12 +74,12 @@ def _consumption(
 
 
 def _scenario(request: ResourcesRequest, source: ModelSource | None = None) -> Scenario:
-    from foretrain.facts.hardware import cluster
+    from foretrain.facts.hardware import cluster, with_topology
     from foretrain.prediction.scenario import Scenario
 
     return Scenario(
         workload=workload(request, source),
-        cluster=cluster(request.on),
+        cluster=with_topology(cluster(request.on), topology(request)),
         parallelism=part(Parallelism, request),
         input=part(InputOptions, request),
         advice=False,
