@@ -142,7 +142,7 @@ class InputOptions:
         "Overlap data loading with training.",
         default=True,
         panel=INPUT,
-        flags=("--prefetch/--no-overlap",),
+        flags=("prefetch/no-overlap",),
     )
 
     def __post_init__(self) -> None:

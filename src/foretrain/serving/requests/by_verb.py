@@ -110,7 +110,7 @@ class PredictRequest(
         "Search for changes that make the step faster.",
         default=True,
         panel=OUTPUT,
-        flags=("--advice/--no-advice",),
+        flags=("advice/no-advice",),
     )
 
 
@@ -402,7 +402,7 @@ class LearnRequest(Request):
         SWITCH,
         "Use foretrain's own prediction as a feature (gray-box).",
         default=True,
-        flags=("--gray-box/--no-gray-box",),
+        flags=("gray-box/no-gray-box",),
         panel=COST,
     )
     drop_missing: bool = option(SWITCH, "Drop rows with missing values.", default=False)

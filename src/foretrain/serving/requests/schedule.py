@@ -74,7 +74,7 @@ class SimulateRequest(Request, ProblemFields):
         texts(), policies_help, default=("auto",), panel=POLICY, complete="policy"
     )
     bound: bool = option(
-        SWITCH, "Compute a lower bound of the cost.", default=True, flags=("--bound/--no-bound",)
+        SWITCH, "Compute a lower bound of the cost.", default=True, flags=("bound/no-bound",)
     )
     every: float | None = option(
         DURATION, "Maximum time between scheduling decisions, e.g. 10m.", panel=POLICY
