@@ -9,9 +9,9 @@ from tests.support.step_models import FixedSteps
 
 from foretrain.facts.hardware import Hardware
 from foretrain.prediction.advice.bottleneck import Bottleneck, Limit, bottleneck
-from foretrain.prediction.evaluation import evaluate
 from foretrain.prediction.options import InputOptions, Parallelism
 from foretrain.prediction.predict import configured
+from foretrain.prediction.scenario import evaluate
 from foretrain.units import format_bytes
 
 IMAGES = workload("mnist-cnn", batch=100)

@@ -18,9 +18,8 @@ from foretrain.facts.hardware import Hardware
 from foretrain.facts.nodes import nodes
 from foretrain.prediction.advice.scaling_curve import over, with_devices
 from foretrain.prediction.collectives.network import network_of, with_factor
-from foretrain.prediction.evaluation import Evaluation, evaluate
 from foretrain.prediction.options import STORAGES, InputOptions
-from foretrain.prediction.scenario import StepContext
+from foretrain.prediction.scenario import Evaluation, StepContext, evaluate
 from foretrain.workloads.fusion import ExecutedGraph
 from foretrain.workloads.workload import executed_graph
 
