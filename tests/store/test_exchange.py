@@ -236,7 +236,7 @@ def changed(tmp_path: Path, change: Mapping[str, Any]) -> Path:
         ("series", "x", "series is 'x'; it must be a list"),
         ("series.1.values", ["x"], "series[1].values is ['x']; it must be a list of numbers"),
         ("series.1.resource", "soup", "series[1].resource is 'soup'; it must be one of cpu"),
-        ("steps.0", 3, "steps[0]. is 3, not a mapping"),
+        ("steps.0", 3, "steps[0] is 3; it must be a mapping of fields"),
     ],
 )
 def test_malformed_json_is_refused_with_run_and_field(
