@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from foretrain.errors import InvalidData
 
@@ -40,7 +40,8 @@ def restore(kind: type[T], plain: Any, what: str = "it") -> T:
     """The data class of plain data; `what` it is, for the message where it is no mapping."""
     if not isinstance(plain, Mapping):
         raise Malformed(f"{what} is {_shown(plain)}, not a mapping of fields")
-    restored: T = _reader(kind)(plain, "")
+    read = _reader(cast(Any, kind))
+    restored: T = read(plain, "")
     return restored
 
 

@@ -20,7 +20,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from foretrain.decoding import TEXT, Kind, decode, option, parse_mapping, read_mapping, records, whole_number
+from foretrain.decoding import (
+    TEXT,
+    OptionKind,
+    decode,
+    option,
+    parse_mapping,
+    read_mapping,
+    records,
+    whole_number,
+)
 from foretrain.errors import InvalidData
 from foretrain.facts.links import link
 
@@ -60,7 +69,7 @@ def _read_link(value: Any) -> str:
     return str(name)
 
 
-_LINK = Kind("LINK[:COUNT]", "LINK or LINK:COUNT", _read_link)
+_LINK = OptionKind("LINK[:COUNT]", "LINK or LINK:COUNT", _read_link)
 
 
 @dataclass(frozen=True, kw_only=True)

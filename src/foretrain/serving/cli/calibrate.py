@@ -17,7 +17,7 @@ from foretrain.serving.requests import Request
 from foretrain.workloads.options import MODEL_NAME, BatchOption, PhaseOptions, TrainingOptions
 
 if TYPE_CHECKING:
-    from foretrain.learning.user_calibration.fitting import Accuracy, WorkerFit
+    from foretrain.learning.user_calibration.fitting import FitAccuracy, WorkerFit
     from foretrain.measuring.profiling.comparison import Profile
     from foretrain.prediction.corrections.files import CalibrationFile
     from foretrain.prediction.corrections.timings import MeasuredStep
@@ -333,7 +333,7 @@ def _show_runs(learned: RunsLearned) -> None:
 def _show_accuracy(fit: WorkerFit) -> None:
     from foretrain.serving.cli.terminal import Column, print_table
 
-    listed: list[tuple[str, Accuracy | None]] = [
+    listed: list[tuple[str, FitAccuracy | None]] = [
         ("before, as predicted before the runs", fit.before),
         ("after, each model by a fit to the others", fit.left_out),
         ("held-out models before", fit.held_out_before),

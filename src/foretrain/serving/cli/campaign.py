@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foretrain.decoding import FILE, SWITCH, TEXT, Kind, Unreadable, option, whole_number
+from foretrain.decoding import FILE, SWITCH, TEXT, OptionKind, Unreadable, option, whole_number
 from foretrain.panels import STORED
 from foretrain.serving.cli.frame import Command, Output
 from foretrain.serving.requests import Request
 
 if TYPE_CHECKING:
     from foretrain.measuring.campaigns.campaign import Campaign
-    from foretrain.measuring.campaigns.running import CampaignResult, Progress
-    from foretrain.measuring.campaigns.trials import Runner, Trial
+    from foretrain.measuring.campaigns.running import CampaignProgress, CampaignResult
+    from foretrain.measuring.campaigns.trials import Trial, TrialRunner
     from foretrain.store.database import Store
     from foretrain.store.runs import PredictionMade, Run
 
@@ -31,7 +31,7 @@ def _read_place(value: Any) -> str:
     return value
 
 
-_PLACE = Kind("ray[=ADDRESS]", "ray or ray=ADDRESS", _read_place)
+_PLACE = OptionKind("ray[=ADDRESS]", "ray or ray=ADDRESS", _read_place)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +115,7 @@ COMMAND = Command(
 )
 
 
-def _runner(place: str | None, campaign: Campaign) -> Callable[[], Runner]:
+def _runner(place: str | None, campaign: Campaign) -> Callable[[], TrialRunner]:
     """What runs the trials."""
     if place is None:
         from foretrain.measuring.campaigns.local import LocalRunner, run_command
@@ -128,7 +128,7 @@ def _runner(place: str | None, campaign: Campaign) -> Callable[[], Runner]:
 
 
 @contextmanager
-def _progress(title: str) -> Iterator[Callable[[Progress], None]]:
+def _progress(title: str) -> Iterator[Callable[[CampaignProgress], None]]:
     """A bar with the predicted time left on a terminal; else a line for each trial on standard error."""
     if not sys.stderr.isatty():
         yield _line_reporter()
@@ -144,7 +144,7 @@ def _progress(title: str) -> Iterator[Callable[[Progress], None]]:
     with Bars(*columns, console=Console(stderr=True)) as bars:
         bar = bars.add_task(title, total=None, left="")
 
-        def report(progress: Progress) -> None:
+        def report(progress: CampaignProgress) -> None:
             left = "" if progress.seconds_left is None else f"{format_duration(progress.seconds_left)} left"
             bars.update(
                 bar, completed=progress.done, total=progress.total, left=left,
@@ -154,14 +154,14 @@ def _progress(title: str) -> Iterator[Callable[[Progress], None]]:
         yield report
 
 
-def _line_reporter() -> Callable[[Progress], None]:
+def _line_reporter() -> Callable[[CampaignProgress], None]:
     import click
 
     from foretrain.units import format_duration
 
     reported = [-1]
 
-    def report(progress: Progress) -> None:
+    def report(progress: CampaignProgress) -> None:
         if progress.done != reported[0]:
             reported[0] = progress.done
             left = "" if progress.seconds_left is None else f", {format_duration(progress.seconds_left)} left"

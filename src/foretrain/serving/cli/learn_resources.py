@@ -86,7 +86,7 @@ def learn_from(
     """The Inspector trained on runs, and why others were not used."""
     from foretrain.learning.resources.artefact import SHIPPED, load
     from foretrain.learning.resources.learn import learn
-    from foretrain.learning.resources.options import InspectorOptions, TrainingOptions
+    from foretrain.learning.resources.options import InspectorOptions, InspectorTraining
     from foretrain.learning.resources.samples import resource_samples, sample_interval_seconds
 
     progress("reading the runs")
@@ -104,7 +104,7 @@ def learn_from(
         samples,
         sample_interval_seconds(runs),
         InspectorOptions(network=request.network, readout=request.readout, grouping=request.grouping),
-        TrainingOptions(
+        InspectorTraining(
             epochs=request.epochs, members=request.members, folds=request.folds, seed=request.seed
         ),
         start,

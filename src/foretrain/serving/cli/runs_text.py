@@ -12,8 +12,8 @@ from foretrain.store.runs import NODE, Run
 from foretrain.units import format_bandwidth, format_bytes, format_duration
 
 if TYPE_CHECKING:
-    from foretrain.learning.validation import Comparison
-    from foretrain.store.figures import Figure, ResourceUse
+    from foretrain.learning.validation import RunComparison
+    from foretrain.store.figures import RunFigure, SampleRange
 
 _ID_LENGTH = 8
 _MOST_CURVES = 2
@@ -89,7 +89,7 @@ def _row(run: Run) -> tuple[str, ...]:
     )
 
 
-def show_one(run: Run, uses: Sequence[ResourceUse], comparison: Comparison | None) -> None:
+def show_one(run: Run, uses: Sequence[SampleRange], comparison: RunComparison | None) -> None:
     """Everything about a run except its samples."""
     _show_facts(run)
     if run.summary is None:
@@ -136,7 +136,7 @@ def _show_facts(run: Run) -> None:
     print_line()
 
 
-def _show_steps(run: Run, comparison: Comparison | None) -> None:
+def _show_steps(run: Run, comparison: RunComparison | None) -> None:
     """Prediction beside measurement."""
     summary, made = run.summary, run.prediction
     assert summary is not None
@@ -186,7 +186,7 @@ def _plot_steps(run: Run) -> None:
     print_curves("Step times", "step", "ms", x, curves, from_zero=True)
 
 
-def _show_resources(uses: Sequence[ResourceUse]) -> None:
+def _show_resources(uses: Sequence[SampleRange]) -> None:
     columns = [
         Column("resource"),
         Column("of"),
@@ -204,12 +204,12 @@ def _show_resources(uses: Sequence[ResourceUse]) -> None:
     print_table(columns, rows)
 
 
-def _whose(use: ResourceUse) -> str:
+def _whose(use: SampleRange) -> str:
     whose = f"node {use.node}" if use.worker == NODE else f"worker {use.worker}"
     return f"{whose}, {use.label}" if use.label else whose
 
 
-def show_side_by_side(runs: Sequence[Run], figures: Sequence[Figure]) -> None:
+def show_side_by_side(runs: Sequence[Run], figures: Sequence[RunFigure]) -> None:
     """A column for each run: values, and in brackets ratios to the first."""
     columns = [Column(""), *(Column(run.id[:_ID_LENGTH], right=True) for run in runs)]
     keys = list(dict.fromkeys(key for run in runs for key in run.setting))

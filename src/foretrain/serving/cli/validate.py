@@ -15,7 +15,7 @@ from foretrain.serving.requests import Request
 from foretrain.units import UnitError
 
 if TYPE_CHECKING:
-    from foretrain.learning.validation import Accuracy, Comparison, Validation
+    from foretrain.learning.validation import Accuracy, RunComparison, Validation
     from foretrain.store.runs import PredictionMade, Run
 
 _PUBLIC = "the accuracy suites on public measurements run with `make validate` in a source checkout"
@@ -184,7 +184,7 @@ def _figures(name: str, figures: Accuracy) -> tuple[str, ...]:
     return (name, str(figures.runs), *shares, coverage)
 
 
-def _show_runs(title: str, listed: Sequence[Comparison]) -> None:
+def _show_runs(title: str, listed: Sequence[RunComparison]) -> None:
     from foretrain.serving.cli.terminal import Column, print_table
     from foretrain.units import format_duration
 

@@ -13,7 +13,7 @@ from foretrain.serving.verbs.predicting import Progress, no_progress
 if TYPE_CHECKING:
     from foretrain.convergence.forecast import Convergence
     from foretrain.learning.regression.learn import LearnAnswer
-    from foretrain.learning.regression.table import Table
+    from foretrain.learning.regression.table import TimingTable
 
 PREDICTED = "predicted_seconds"
 """The column of foretrain's own prediction in a table to learn from."""
@@ -50,7 +50,7 @@ def learn(
     return core(sample, request.split, request.technique, progress)
 
 
-def _learning_table(request: LearnRequest) -> tuple[Table, str | None]:
+def _learning_table(request: LearnRequest) -> tuple[TimingTable, str | None]:
     from foretrain.learning.regression.table import STEP_SECONDS, read_table, table_of_runs
     from foretrain.store import open_store
     from foretrain.store.queries import parse_query

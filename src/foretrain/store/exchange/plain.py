@@ -18,7 +18,7 @@ import numpy as np
 from foretrain.encoding import encode
 from foretrain.errors import BackendFailed, InvalidData
 from foretrain.persisted import Malformed, restore
-from foretrain.store.runs import Floats, Run, Series, WorkerSteps
+from foretrain.store.runs import Floats, ResourceSeries, Run, WorkerSteps
 
 
 def plain(run: Run) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def plain(run: Run) -> dict[str, Any]:
     }
 
 
-def _with_lists(part: WorkerSteps | Series) -> dict[str, Any]:
+def _with_lists(part: WorkerSteps | ResourceSeries) -> dict[str, Any]:
     return {
         name: _numbers(value) if isinstance(value, np.ndarray) else encode(value)
         for name, value in vars(part).items()
