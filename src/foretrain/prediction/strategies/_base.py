@@ -91,6 +91,11 @@ class Strategy(ABC):
         del layout
         return program
 
+    def overlap(self, program: Program, layout: Layout) -> Program:
+        """The program of fused kernels with the exchanges of its layers beside other calls."""
+        del layout
+        return program
+
     def replicate(self, program: Program, layout: Layout) -> Program:
         """A stage's program with the exchanges between its replicas."""
         del layout

@@ -116,7 +116,10 @@ def divided(graph: Graph, layout: Layout) -> Program:
     whole = program = Program(unfused(graph))
     for each in strategies().values():
         program = each.divide(program, layout)
-    return compiled(Program(graph) if program is whole else program)
+    executed = compiled(Program(graph) if program is whole else program)
+    for each in strategies().values():
+        executed = each.overlap(executed, layout)
+    return executed
 
 
 def _unknown(text: str) -> str:
