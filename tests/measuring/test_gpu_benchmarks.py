@@ -20,7 +20,7 @@ from foretrain.measuring.local_all_reduce import time_all_reduce
 from foretrain.measuring.trials import Operand, Trial, trials
 from foretrain.prediction.operators.catalogue import DEFAULT, operator_models
 from foretrain.prediction.operators.pricing import price
-from foretrain.serving.calibrations import learn_gpu, plain
+from foretrain.serving.verbs.calibrating import learn_gpu, plain
 from foretrain.workloads.graph import Phase
 from foretrain.workloads.ops import Kind, Op
 

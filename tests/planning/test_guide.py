@@ -23,7 +23,8 @@ from foretrain.planning.guide.machines import (
 from foretrain.prediction.advice.bottleneck import Limit
 from foretrain.prediction.operators.cpu import keep
 from foretrain.units import HOUR
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import WorkloadRequest
+from foretrain.workloads.requests import workload_of
 from foretrain.workloads.workload import Workload
 
 VOICE = (20, 40, 100, 200, 400, 600)
@@ -137,7 +138,7 @@ def test_a_precision_the_device_has_not_is_a_blank_with_the_reason() -> None:
     )
     old, new = only(guide(request)).cells
     assert old[0].blank is Blank.UNKNOWN
-    assert "fp8" in old[0].reason or "float8" in old[0].reason
+    assert "FP8" in old[0].reason
     assert new[0].figures is not None
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.support.runs import HERE, plain_run, summary_of
 from tests.support.runs import prediction_of as prediction
 
-from foretrain.serving.predictions import hardware_of, predicted, prediction_of
+from foretrain.serving.verbs.run_predictions import hardware_of, predicted, prediction_of
 from foretrain.store import open_store
 from foretrain.store.runs import Run, Status
 

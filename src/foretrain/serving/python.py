@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from foretrain.decoding import options
 from foretrain.errors import InvalidRequest
-from foretrain.serving import rendering, schedules, verbs
+from foretrain.serving import rendering, verbs
 from foretrain.serving.requests import (
     ConvergeRequest,
     GuideRequest,
@@ -205,7 +205,7 @@ def simulate(jobs: str | Path | SimulateRequest | None = None, **options: Any) -
     >>> [outcome.policy for outcome in answer.outcomes], answer.best.policy
     (['fifo', 'edf-packed'], 'edf-packed')
     """
-    return schedules.simulate(_request(SimulateRequest, jobs, options, "jobs"))
+    return verbs.simulate(_request(SimulateRequest, jobs, options, "jobs"))
 
 
 @_keywords(ScheduleRequest)
@@ -216,7 +216,7 @@ def schedule(jobs: str | Path | ScheduleRequest, **options: Any) -> Schedule:
     >>> answer.jobs[0].runs
     True
     """
-    return schedules.schedule(_request(ScheduleRequest, jobs, options, "jobs"))
+    return verbs.schedule(_request(ScheduleRequest, jobs, options, "jobs"))
 
 
 @_keywords(RunRequest)
@@ -225,7 +225,7 @@ def run(jobs: str | Path | RunRequest, **options: Any) -> RealRun:
 
     A schedule of the same `name` is resumed: no job is started twice or lost.
     """
-    return schedules.run(_request(RunRequest, jobs, options, "jobs"))
+    return verbs.run(_request(RunRequest, jobs, options, "jobs"))
 
 
 def _with_source(

@@ -15,8 +15,8 @@ from foretrain.learning.user_calibration.catalogue import calibration_named, for
 from foretrain.learning.user_calibration.samples import sample_of
 from foretrain.prediction.operators._base import Knowledge
 from foretrain.prediction.step.cpu_workers import WorkerConstants, prior, worker_time
-from foretrain.serving.calibrations import HALF, RunsLearned, held_out_models, learn_from
 from foretrain.serving.python import predict
+from foretrain.serving.verbs.calibrating import HALF, RunsLearned, held_out_models, learn_from
 from foretrain.store.runs import Run, Status
 
 MODELS = ("mnist-cnn", "voice-conv", "cifar-resnet20", "voice-linear")

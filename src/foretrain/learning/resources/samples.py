@@ -37,7 +37,8 @@ from foretrain.prediction.step.calibrated_workers import (
 from foretrain.prediction.step.cpu_workers import WorkerConstants, WorkerStep, worker_time
 from foretrain.store.runs import NODE, Floats, Resource, Run, Status
 from foretrain.workloads.graph import Graph
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import WorkloadRequest
+from foretrain.workloads.requests import workload_of
 
 RESOURCES = (Resource.CPU, Resource.MEMORY, Resource.TRANSMIT, Resource.RECEIVE)
 METRICS = ("burst_amount", "burst_duration", "idle_duration")
@@ -167,7 +168,7 @@ class WorkerScene:
         none = Deviation(0.0, 0.0, False, "constants of the Inspector")
         timed = with_worker_time(self.pace.step, worker_time(self.step, constants), none)
         evaluation = replace(
-            evaluation_of(self.pace.context, self.pace.configuration, self.graph, timed),
+            evaluation_of(self.pace.context, self.pace.configuration, self.pace.executed, timed),
             known_memory=self.pace.memory,
         )
         own = min(1.0, self.step.cores / self.step.workers_on_machine)

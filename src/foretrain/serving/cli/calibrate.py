@@ -11,18 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foretrain.decoding import FILE, SWITCH, TEXT, number, option
+from foretrain.panels import HERE, MODEL, STORED, TRACES
 from foretrain.serving.cli.frame import Command, CommandFamily, Output, check_file, write_file
 from foretrain.serving.requests import Request
-from foretrain.serving.requests.groups import (
-    HERE,
-    MODEL,
-    MODEL_NAME,
-    STORED,
-    TRACES,
-    BatchField,
-    PhaseFields,
-    StepFields,
-)
+from foretrain.workloads.options import MODEL_NAME, BatchOption, PhaseOptions, TrainingOptions
 
 if TYPE_CHECKING:
     from foretrain.learning.user_calibration.fitting import Accuracy, WorkerFit
@@ -30,11 +22,11 @@ if TYPE_CHECKING:
     from foretrain.prediction.cost_models.calibration_files import CalibrationFile
     from foretrain.prediction.cost_models.user_timings import MeasuredStep
     from foretrain.prediction.operators.cpu import CpuCalibration
-    from foretrain.serving.calibrations import GpuLearned, MachineLearned, RunsLearned
+    from foretrain.serving.verbs.calibrating import GpuLearned, MachineLearned, RunsLearned
 
 
 @dataclass(frozen=True, kw_only=True)
-class CalibrateRequest(Request, BatchField, StepFields, PhaseFields):
+class CalibrateRequest(Request, BatchOption, TrainingOptions, PhaseOptions):
     """Your own timings, this machine, stored runs, or a profiler's trace."""
 
     VERB = "calibrate"
@@ -147,8 +139,8 @@ def _lines_now_and_then(title: str) -> Callable[[str, float], None]:
 def _calibrate_here(seconds: float, json: bool) -> None:
     from foretrain.encoding import encode
     from foretrain.measuring.profiling.running import present_device
-    from foretrain.serving.calibrations import learn_cpu, learn_gpu, plain
     from foretrain.serving.cli.terminal import print_json
+    from foretrain.serving.verbs.calibrating import learn_cpu, learn_gpu, plain
 
     with _progress_bar("Timing this machine") as progress:
         if present_device() == "cuda":
@@ -226,8 +218,8 @@ def _show_machine(calibration: CpuCalibration, file: Path) -> None:
 
 
 def _learn_timings(file: Path, json: bool) -> None:
-    from foretrain.serving.calibrations import learn_timings
     from foretrain.serving.cli.terminal import print_json, spinner
+    from foretrain.serving.verbs.calibrating import learn_timings
 
     with spinner("Predicting what was measured") as progress:
         learned = learn_timings(file, progress)
@@ -290,8 +282,8 @@ def _show_steps(steps: tuple[MeasuredStep, ...], stored: int) -> None:
 
 
 def _learn_runs(request: CalibrateRequest, json: bool) -> None:
-    from foretrain.serving.calibrations import RunFilter, learn_runs
     from foretrain.serving.cli.terminal import print_json, spinner
+    from foretrain.serving.verbs.calibrating import RunFilter, learn_runs
 
     wanted = RunFilter(request.store, request.model, request.device, request.campaign)
     with spinner("Learning from runs") as progress:
@@ -304,7 +296,7 @@ def _learn_runs(request: CalibrateRequest, json: bool) -> None:
 
 def _runs_object(learned: RunsLearned) -> dict[str, Any]:
     from foretrain.encoding import encode
-    from foretrain.serving.calibrations import plain
+    from foretrain.serving.verbs.calibrating import plain
 
     return {
         "calibrations": [
@@ -369,9 +361,9 @@ def _show_accuracy(fit: WorkerFit) -> None:
 
 def _learn_trace(request: CalibrateRequest, trace: Path, json: bool) -> None:
     from foretrain.errors import InvalidRequest
-    from foretrain.serving.calibrations import learn_trace, plain
     from foretrain.serving.cli.terminal import print_json, spinner
-    from foretrain.serving.verbs import workload
+    from foretrain.serving.verbs.calibrating import learn_trace, plain
+    from foretrain.serving.verbs.predicting import workload
 
     if request.model is None or request.on is None:
         raise InvalidRequest("--trace needs --model, the traced model, and --on, the device it was made on")
@@ -449,8 +441,8 @@ class ImportRequest(Request):
 def run_list(_: ListRequest, output: Output) -> None:
     """All stored calibrations."""
     from foretrain.learning.user_calibration.catalogue import calibrations
-    from foretrain.serving.calibrations import plain
     from foretrain.serving.cli.terminal import Column, print_json, print_line, print_table
+    from foretrain.serving.verbs.calibrating import plain
 
     stored = calibrations()
     if output.json:
@@ -473,8 +465,8 @@ def run_list(_: ListRequest, output: Output) -> None:
 def run_show(request: NameRequest, output: Output) -> None:
     """One calibration with its provenance and content."""
     from foretrain.learning.user_calibration.catalogue import calibration_named
-    from foretrain.serving.calibrations import plain
     from foretrain.serving.cli.terminal import Column, print_json, print_line, print_table
+    from foretrain.serving.verbs.calibrating import plain
 
     known = calibration_named(request.name)
     if output.json:
@@ -508,8 +500,8 @@ def _text(value: Any) -> str:
 def run_forget(request: NameRequest, output: Output) -> None:
     """Remove a calibration."""
     from foretrain.learning.user_calibration.catalogue import forget
-    from foretrain.serving.calibrations import plain
     from foretrain.serving.cli.terminal import print_json, print_line
+    from foretrain.serving.verbs.calibrating import plain
 
     forgotten = forget(request.name)
     if output.json:
@@ -522,8 +514,8 @@ def run_export(request: ExportRequest, output: Output) -> None:
     """Write a calibration as a file that another machine can import."""
     from foretrain.learning.user_calibration.catalogue import calibration_named
     from foretrain.prediction.cost_models.calibration_files import as_text
-    from foretrain.serving.calibrations import plain
     from foretrain.serving.cli.terminal import print_json, print_line
+    from foretrain.serving.verbs.calibrating import plain
 
     known = calibration_named(request.name)
     check_file("FILE", request.file)
@@ -537,8 +529,8 @@ def run_export(request: ExportRequest, output: Output) -> None:
 def run_import(request: ImportRequest, output: Output) -> None:
     """Validate and store a calibration file."""
     from foretrain.learning.user_calibration.catalogue import import_calibration
-    from foretrain.serving.calibrations import plain
     from foretrain.serving.cli.terminal import print_json, print_line
+    from foretrain.serving.verbs.calibrating import plain
 
     imported = import_calibration(request.file)
     if output.json:
@@ -552,13 +544,14 @@ COMMAND = CommandFamily(
         "list": ("List all calibrations.", Command(ListRequest, Output, run_list)),
         "show": ("Show a calibration and what it was fitted on.", Command(NameRequest, Output, run_show)),
         "forget": (
-            "Remove a calibration: predictions are as before it.",
+            "Remove a calibration and its effect on predictions.",
             Command(NameRequest, Output, run_forget),
         ),
         "export": ("Write a calibration to a portable file.", Command(ExportRequest, Output, run_export)),
         "import": ("Validate and store a calibration file.", Command(ImportRequest, Output, run_import)),
     },
-    "What is learned is kept in your own folder and corrects later predictions of the same model or device.",
+    "Calibrations are stored in your data directory and correct later predictions for the same model or "
+    "device.",
     Command(
         CalibrateRequest,
         Output,

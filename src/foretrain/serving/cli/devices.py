@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from foretrain.decoding import SWITCH, option
+from foretrain.panels import HERE
 from foretrain.serving.cli.frame import Command, Output
 from foretrain.serving.requests import DevicesRequest
-from foretrain.serving.requests.groups import HERE
 
 if TYPE_CHECKING:
     from foretrain.facts.devices import Device

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foretrain.decoding import FILE, option
+from foretrain.panels import OUTPUT
 from foretrain.serving.cli.frame import Command, Output
-from foretrain.serving.requests import OUTPUT, MeasureRequest
+from foretrain.serving.requests import MeasureRequest
 
 if TYPE_CHECKING:
     from foretrain.measuring.watching.watch import Live, Watched
@@ -27,14 +28,16 @@ _NODES_VARIABLES = ("SLURM_NNODES", "SLURM_JOB_NUM_NODES")
 class MeasureOutput(Output):
     """What `measure` draws."""
 
-    plot: Path | None = option(FILE, "Draw steps, resources and bursts into this .png or .svg.", panel=OUTPUT)
+    plot: Path | None = option(
+        FILE, "Plot steps, resources and bursts to this .png or .svg file.", panel=OUTPUT
+    )
 
 
 def run(request: MeasureRequest, output: MeasureOutput) -> int:
     """Run and watch the command; its exit code is that of foretrain."""
     from foretrain.measuring.watching import keeping
     from foretrain.measuring.watching.watch import WatchRequest, run_of, watch
-    from foretrain.serving.plots import check_format
+    from foretrain.serving.rendering.charts import check_format
 
     if output.plot is not None:
         check_format(output.plot)
@@ -71,10 +74,10 @@ COMMAND = Command(
     MeasureRequest,
     MeasureOutput,
     run,
-    "The command runs unchanged, and its exit code is passed on. Step times come from `foretrain.step()` in "
-    "the script, or from the progress that tqdm, Keras, Lightning, the Hugging Face Trainer or the script "
-    "prints. The report goes to stderr; with --json, JSON goes to stdout and the output of the command to "
-    "stderr. A command that does not exist exits with 127, as in a shell.",
+    "Runs the command unchanged and returns its exit code. Step times come from `foretrain.step()` calls "
+    "in the script, or from the progress output of tqdm, Keras, Lightning, the Hugging Face Trainer or the "
+    "script itself. The report goes to stderr. With --json, the JSON goes to stdout and the output of the "
+    "command to stderr. A missing command exits with 127, as in a shell.",
     (
         "foretrain measure -- python train.py --epochs 3",
         "foretrain measure --model resnet18 --on here --batch 32 -- python train.py",
@@ -158,7 +161,7 @@ def _predicted(request: MeasureRequest) -> PredictionMade | None:
     if request.model is None or request.on is None:
         return None
     from foretrain.serving.cli.terminal import spinner
-    from foretrain.serving.predictions import predicted
+    from foretrain.serving.verbs.run_predictions import predicted
 
     with spinner(f"Predicting {request.model}"):
         return predicted({name: value for name, value in request.setting.items() if name != "steps"})
@@ -181,7 +184,8 @@ def _finish(
     from foretrain.measuring.watching.report import report_of
     from foretrain.serving.cli.run_text import show_report
     from foretrain.serving.cli.terminal import print_json
-    from foretrain.serving.plots import draw_run
+    from foretrain.serving.rendering.charts import save_chart
+    from foretrain.serving.views.charts import run_chart
 
     report = report_of(measured)
     place = None
@@ -199,7 +203,7 @@ def _finish(
             show_report(report, place)
     if output.plot is not None:
         try:
-            draw_run(report, output.plot)
+            save_chart(run_chart(report), output.plot)
         except (ForetrainError, OSError) as error:
             _problem(f"{output.plot} is not drawn: {error}")
 

@@ -7,9 +7,9 @@ from datetime import date
 from pathlib import Path
 
 from foretrain.decoding import FILE, TEXT, option
+from foretrain.panels import PRICES
 from foretrain.serving.cli.frame import Command, Output
 from foretrain.serving.requests import OffersRequest
-from foretrain.serving.requests.groups import PRICES
 
 
 @dataclass(frozen=True, kw_only=True)

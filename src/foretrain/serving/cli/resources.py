@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foretrain.decoding import FILE, option
+from foretrain.panels import OUTPUT
 from foretrain.serving.cli.frame import Command, Output
-from foretrain.serving.requests import OUTPUT, ResourcesRequest
+from foretrain.serving.requests import ResourcesRequest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,8 +22,9 @@ def run(request: ResourcesRequest, output: ResourcesOutput) -> None:
     """Print the four resources, and the table of changes."""
     from foretrain.answers import Infeasible
     from foretrain.serving.cli.terminal import print_answer, spinner
-    from foretrain.serving.consumption import resources
-    from foretrain.serving.plots import check_format, draw_consumption
+    from foretrain.serving.rendering.charts import check_format, save_chart
+    from foretrain.serving.verbs.consumption import resources
+    from foretrain.serving.views.charts import consumption_chart
 
     if output.plot is not None:
         check_format(output.plot)
@@ -32,7 +34,7 @@ def run(request: ResourcesRequest, output: ResourcesOutput) -> None:
         print_answer(answer, output.json)
         return
     if output.plot is not None:
-        draw_consumption(answer, output.plot)
+        save_chart(consumption_chart(answer), output.plot)
     print_answer(answer, output.json)
 
 
@@ -40,9 +42,9 @@ COMMAND = Command(
     ResourcesRequest,
     ResourcesOutput,
     run,
-    details="Burst amount, burst duration and idle duration of computing, memory, network transmit and "
-    "receive of one worker, from the timeline of the step or by the Inspector, a graph network trained on "
-    "measured runs.",
+    details="Reports burst amount, burst duration and idle duration of compute, memory, network transmit and "
+    "network receive for one worker. Derived from the timeline of the step, or predicted by the "
+    "Inspector, a graph network trained on measured runs.",
     examples=(
         "foretrain resources resnet50 --on v100-sxm2-16gb:1x2 --network ethernet-10g --strategy ps-sync",
         "foretrain resources resnet50 --on v100-sxm2-16gb --what-if gpu=rtx2080ti --what-if batch=64",

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from foretrain.decoding import FILE, SWITCH, TEXT, Kind, Unreadable, choice, option, texts, whole_number
 from foretrain.errors import InvalidRequest
+from foretrain.panels import OUTPUT, STORED
 from foretrain.serving.cli.frame import Command, CommandFamily, Output
-from foretrain.serving.requests import OUTPUT, Request
-from foretrain.serving.requests.groups import STORED
+from foretrain.serving.requests import Request
 from foretrain.store.queries import RunQuery, parse_since
 from foretrain.store.runs import Run, Status
 
@@ -255,7 +255,7 @@ def export(request: ExportRequest, output: Output) -> None:
 def import_file(request: ImportRequest, output: Output) -> None:
     """Add the runs of a file to the store."""
     from foretrain.serving.cli.terminal import print_json, print_line, spinner
-    from foretrain.serving.predictions import described
+    from foretrain.serving.verbs.run_predictions import described
     from foretrain.store import open_store
     from foretrain.store.exchange import import_runs
 
@@ -326,7 +326,7 @@ _COMMANDS: Mapping[str, tuple[str, Command]] = {
         ),
     ),
     "show": (
-        "Show a run: steps, resources, prediction beside measurement.",
+        "Show a run: steps, resources, prediction and measurement.",
         Command(ShowRequest, Output, show_run, examples=("foretrain runs show 3f2a",)),
     ),
     "compare": (

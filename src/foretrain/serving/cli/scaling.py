@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foretrain.decoding import FILE, option
+from foretrain.panels import OUTPUT
 from foretrain.serving.cli.frame import Command, Output
-from foretrain.serving.requests import OUTPUT, ScalingRequest
+from foretrain.serving.requests import ScalingRequest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,9 +26,10 @@ def run(request: ScalingRequest, output: ScalingOutput) -> None:
     with spinner("Scaling") as progress:
         answer = verbs.scaling(request, progress)
     if output.plot is not None:
-        from foretrain.serving.plots import draw_step_scaling
+        from foretrain.serving.rendering.charts import save_chart
+        from foretrain.serving.views.charts import step_scaling_chart
 
-        draw_step_scaling(answer, output.plot)
+        save_chart(step_scaling_chart(answer), output.plot)
     print_answer(answer, output.json, () if output.plot is None else (f"Plot: {output.plot}",))
 
 
@@ -35,9 +37,9 @@ COMMAND = Command(
     ScalingRequest,
     ScalingOutput,
     run,
-    "Fits compute and synchronisation to the timings, predicts the step time of other placements and batch "
-    "sizes (per device), and names the configuration to time next. One timing is enough: the rest comes from "
-    "other jobs.",
+    "Fits compute and synchronisation times, predicts the step time of other placements and batch sizes "
+    "(per device), and suggests which configuration to time next. One timing is enough; timings of other "
+    "jobs serve as a prior.",
     (
         "foretrain scaling timings.csv",
         "foretrain scaling timings.csv --at configs.csv --form all --plot scaling.png",

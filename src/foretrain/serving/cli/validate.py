@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from foretrain.decoding import SWITCH, option
 from foretrain.errors import ForetrainError, MissingData
+from foretrain.panels import OUTPUT
 from foretrain.serving.cli.frame import Command, Output
 from foretrain.serving.cli.runs import QueryFields, query_of
-from foretrain.serving.requests import OUTPUT, Request
+from foretrain.serving.requests import Request
 from foretrain.units import UnitError
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ class _Predictor:
 
 
 def _predicted(setting: Mapping[str, object]) -> tuple[PredictionMade | None, str]:
-    from foretrain.serving.predictions import predicted
+    from foretrain.serving.verbs.run_predictions import predicted
 
     try:
         return predicted(setting), ""

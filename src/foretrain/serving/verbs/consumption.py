@@ -11,7 +11,7 @@ from foretrain.answers import Infeasible
 from foretrain.errors import InvalidRequest
 from foretrain.serving.requests import PairRequest, ResourcesRequest, request_from
 from foretrain.serving.requests.resources import CHANGES
-from foretrain.serving.verbs import Progress, input_options, no_progress, workload
+from foretrain.serving.verbs.predicting import Progress, input_options, no_progress, workload
 
 if TYPE_CHECKING:
     from foretrain.prediction.resources.consumption import Consumption, ConsumptionAnswer

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from foretrain.decoding import options
 from foretrain.errors import ForetrainError, InvalidData, InvalidRequest, UnknownName
-from foretrain.serving import verbs
 from foretrain.serving.requests import (
     PredictedJob,
     RunRequest,
@@ -18,7 +17,15 @@ from foretrain.serving.requests import (
     SimulateRequest,
     request_from,
 )
-from foretrain.serving.verbs import Progress, no_progress
+from foretrain.serving.verbs.predicting import (
+    Progress,
+    cost_model,
+    input_options,
+    job_length,
+    no_progress,
+    plan_strategies,
+    workload,
+)
 
 if TYPE_CHECKING:
     from foretrain.backends.answer import RealRun
@@ -412,17 +419,17 @@ def _training(request: PredictedJob) -> Training:
     from foretrain.jobs.length import length_of
     from foretrain.scheduling.job_times import Training
 
-    length = length_of(verbs.job_length(request))
+    length = length_of(job_length(request))
     if length is None:
         raise InvalidRequest("the length of the job is unknown: give `steps`, or `epochs` with `samples`")
     return Training(
-        workload=verbs.workload(request, batch=None),
+        workload=workload(request, batch=None),
         length=length,
         limits=BatchLimits(
             request.batch, request.micro_batches, request.global_batch, request.max_global_batch
         ),
-        strategies=verbs.plan_strategies(request.strategy),
-        model=verbs.cost_model(request),
-        input=verbs.input_options(request),
+        strategies=plan_strategies(request.strategy),
+        model=cost_model(request),
+        input=input_options(request),
         options=JobOptions(evaluation_samples=request.eval_samples, evaluate_every=request.eval_every),
     )

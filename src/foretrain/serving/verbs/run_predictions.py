@@ -23,14 +23,14 @@ def prediction_of(setting: Plain) -> PredictionMade | None:
 def predicted(setting: Plain) -> PredictionMade:
     """The same; a setting that cannot be predicted raises an error that says why."""
     import foretrain
-    from foretrain.serving import verbs
     from foretrain.serving.requests import PredictRequest, request_from
+    from foretrain.serving.verbs.predicting import predict
 
     for name, what in (("model", "model"), ("on", "hardware")):
         if not setting.get(name):
             raise InvalidRequest(f"its setting names no {what}")
     request = request_from(PredictRequest, {**setting, "advice": False})
-    answer = verbs.predict(request)
+    answer = predict(request)
     if isinstance(answer, Infeasible):
         raise InvalidRequest(str(answer))
     seconds = answer.step.seconds

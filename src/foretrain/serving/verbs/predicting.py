@@ -1,46 +1,39 @@
-"""From plain requests to answers: every front end (Python, command line, later REST) asks through here.
+"""What a training job takes before it runs: predict, plan, trace, guide, scaling, rent or buy.
 
-Each verb turns the names, numbers and paths of its request into the core's nouns and calls the core.
+Also the nouns of the core that a request describes (`workload`, `scenario`, `cost_model`), for other verbs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
+from foretrain.decoding import part
 from foretrain.errors import InvalidRequest
 from foretrain.serving.requests import (
-    ConvergeRequest,
     GuideModel,
     GuideRequest,
     InputFields,
     JobFields,
-    LearnRequest,
     LengthFields,
-    ModelField,
-    OffersRequest,
     PlanRequest,
     PredictedJob,
     PredictRequest,
     RentOrBuyRequest,
     Request,
     ScalingRequest,
-    StepFields,
     TraceRequest,
     request_from,
 )
+from foretrain.workloads.options import ModelOption, TrainingOptions, WorkloadRequest
 
 if TYPE_CHECKING:
     from foretrain.answers import Infeasible
-    from foretrain.convergence.forecast import Convergence
     from foretrain.convergence.from_log import LogRequest
-    from foretrain.facts.offers import Offer, OfferQuery
     from foretrain.jobs.job import JobOptions
     from foretrain.jobs.length import LengthRequest
     from foretrain.jobs.predict import JobPrediction
-    from foretrain.learning.regression.learn import LearnAnswer
-    from foretrain.learning.regression.table import Table
     from foretrain.learning.scaling.answer import ScalingAnswer
     from foretrain.planning.frontier import Frontier
     from foretrain.planning.guide.guide import Guide
@@ -55,8 +48,6 @@ if TYPE_CHECKING:
 
 Progress = Callable[[str], None]
 END_TO_END = "end-to-end"
-PREDICTED = "predicted_seconds"
-"""The column of foretrain's own prediction in a table to learn from."""
 
 
 def no_progress(_: str) -> None:
@@ -183,7 +174,7 @@ def guide(request: GuideRequest, progress: Progress = no_progress) -> Guide:
 
     machines = machines_named(request.on, request.counts, request.cloud)
     progress("reading the models")
-    chosen = _chosen(request, StepFields)
+    chosen = _chosen(request, TrainingOptions)
     workloads = tuple(
         workload(request_from(GuideModel, {**chosen, "model": model}))
         for model in dict.fromkeys(request.models)
@@ -196,19 +187,6 @@ def guide(request: GuideRequest, progress: Progress = no_progress) -> Guide:
         strategy=request.strategy,
     )
     return core(problem, progress)
-
-
-def converge(request: ConvergeRequest) -> Convergence:
-    """When a training log reaches its target."""
-    from foretrain.convergence.from_log import LogRequest
-    from foretrain.convergence.from_log import converge as core
-
-    return core(
-        LogRequest(
-            request.log, request.target, request.planned_steps, request.schedule, request.history,
-            request.direction,
-        )
-    )  # fmt: skip
 
 
 def scaling(request: ScalingRequest, progress: Progress = no_progress) -> ScalingAnswer:
@@ -247,43 +225,6 @@ def _with_prediction(problem: Any, request: ScalingRequest, progress: Progress) 
     )
 
 
-def learn(
-    request: LearnRequest, progress: Progress = no_progress, rows: Sequence[Mapping[str, Any]] = ()
-) -> LearnAnswer:
-    """The regression that predicts a user's own timings best; `rows` in place of a table or stored runs."""
-    from foretrain.learning.regression.learn import learn as core
-    from foretrain.learning.regression.predictions import with_predictions
-    from foretrain.learning.regression.table import sample_of, table_of
-
-    if (request.table is not None) + (request.runs is not None) + bool(rows) != 1:
-        raise InvalidRequest("learn takes either a `table` of timings or `runs` of the store")
-    table, target = (table_of(rows), request.target) if rows else _learning_table(request)
-    if target is None:
-        raise InvalidRequest(f"give `target`, the column to predict: one of {', '.join(table.columns)}")
-    problem = ""
-    features = request.features
-    if request.gray_box:
-        table, problem = with_predictions(table, request.model or "", progress)
-        features = (*features, PREDICTED) if features and PREDICTED in table.columns else features
-    sample = sample_of(table, target, tuple(dict.fromkeys(features)), request.drop_missing)
-    if problem:
-        sample = replace(sample, notes=(*sample.notes, problem))
-    return core(sample, request.split, request.technique, progress)
-
-
-def _learning_table(request: LearnRequest) -> tuple[Table, str | None]:
-    from foretrain.learning.regression.table import STEP_SECONDS, read_table, table_of_runs
-    from foretrain.store import open_store
-    from foretrain.store.queries import parse_query
-
-    if request.table is not None:
-        return read_table(request.table), request.target
-    with open_store(request.store) as store:
-        runs, place = store.runs(parse_query(request.runs or "")), store.place
-    target = request.target or STEP_SECONDS
-    return table_of_runs(runs, f"runs of {place}", target), target
-
-
 def rent_or_buy(request: RentOrBuyRequest) -> RentOrBuy:
     """After how many hours of use owning a machine wins."""
     from foretrain.planning import rent_or_buy as core
@@ -306,47 +247,14 @@ def rent_or_buy(request: RentOrBuyRequest) -> RentOrBuy:
     )
 
 
-def offers(request: OffersRequest) -> tuple[Offer, ...]:
-    """What machines cost to rent."""
-    from foretrain.facts.offers import search
-
-    return search(_offer_query(request))
-
-
-def contradicting_filters(request: OffersRequest) -> str:
-    """Which filters of a request leave no offer together."""
-    from foretrain.facts.offers import contradiction
-
-    return contradiction(_offer_query(request))
-
-
-def _offer_query(request: OffersRequest) -> OfferQuery:
-    from foretrain.facts.offers import OfferQuery
-
-    return OfferQuery(
-        gpu=request.gpu,
-        count=request.count,
-        clouds=request.cloud,
-        regions=region_names(request.region),
-        spot=request.spot,
-        historical=request.historical,
-        max_usd_per_hour=request.max_price,
-        sort=request.sort,
-        limit=request.limit,
-        cheapest_region=not request.all_regions,
-    )
-
-
 # ---------------------------------------------------------------- the core's nouns
 
 
-def workload(request: ModelField | Request, source: ModelSource | None = None, **other: Any) -> Workload:
+def workload(request: ModelOption | Request, source: ModelSource | None = None, **other: Any) -> Workload:
     """The workload that a request describes; `source` in place of the model it names."""
-    from foretrain.workloads.requests import WorkloadRequest, workload_of
+    from foretrain.workloads.requests import workload_of
 
-    known = {each.name for each in fields(WorkloadRequest)}
-    chosen = {each.name: getattr(request, each.name) for each in fields(request) if each.name in known}
-    return workload_of(WorkloadRequest(**{**chosen, **other}), source)
+    return workload_of(part(WorkloadRequest, request, **other), source)
 
 
 def _chosen(request: Any, group: type[Any], names: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -157,8 +157,8 @@ def _uncorrected(of: Configuration) -> StepError:
     from foretrain.prediction.cost_models.step_models import OperatorCostModel
     from foretrain.prediction.evaluation import whole_error
     from foretrain.prediction.predict import evaluated
-    from foretrain.serving import verbs
     from foretrain.serving.requests import PredictRequest, request_from
+    from foretrain.serving.verbs.predicting import scenario
 
     asked = {**asdict(of), "on": of.device if of.devices == "1" else f"{of.device}:{of.devices}"}
     for name in ("device", "devices"):
@@ -166,8 +166,8 @@ def _uncorrected(of: Configuration) -> StepError:
     request = request_from(
         PredictRequest, {name: value for name, value in asked.items() if value is not None}
     )
-    scenario = replace(verbs.scenario(request), cost_model=OperatorCostModel())
-    return whole_error(evaluated(scenario), of.model)
+    uncorrected = replace(scenario(request), cost_model=OperatorCostModel())
+    return whole_error(evaluated(uncorrected), of.model)
 
 
 @dataclass(frozen=True)
@@ -256,7 +256,7 @@ def learn_trace(
     from foretrain.facts.devices import device
     from foretrain.learning.user_calibration.storing import keep_profile
     from foretrain.prediction.cost_models.step_models import OperatorCostModel
-    from foretrain.serving.profiles import traced_profile
+    from foretrain.serving.verbs.profiling import traced_profile
 
     where = device(on)
     profile = traced_profile(trained, trace, where, progress, model=OperatorCostModel())

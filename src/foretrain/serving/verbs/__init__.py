@@ -1,0 +1,42 @@
+"""From plain requests to answers: every front end (Python, command line, later REST) asks through here.
+
+Each verb turns the names, numbers and paths of its request into the core's nouns and calls the core; nothing
+else does. The core is imported when a verb is called.
+"""
+
+from __future__ import annotations
+
+from foretrain.serving.verbs.consumption import pair, resources
+from foretrain.serving.verbs.learning import converge, learn
+from foretrain.serving.verbs.listing import contradicting_filters, offers
+from foretrain.serving.verbs.predicting import (
+    guide,
+    plan,
+    predict,
+    rent_or_buy,
+    scaling,
+    scenario,
+    trace,
+)
+from foretrain.serving.verbs.profiling import profile
+from foretrain.serving.verbs.scheduling import run, schedule, simulate
+
+__all__ = [
+    "contradicting_filters",
+    "converge",
+    "guide",
+    "learn",
+    "offers",
+    "pair",
+    "plan",
+    "predict",
+    "profile",
+    "rent_or_buy",
+    "resources",
+    "run",
+    "scaling",
+    "scenario",
+    "schedule",
+    "simulate",
+    "trace",
+]
