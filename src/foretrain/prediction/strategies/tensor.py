@@ -24,9 +24,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from foretrain.errors import InvalidRequest
-from foretrain.facts.frameworks import PLAIN, frameworks
-from foretrain.prediction.collectives._base import Verb
-from foretrain.prediction.strategies._base import MixedPrecision, Strategy
+from foretrain.facts.frameworks import frameworks
+from foretrain.prediction.collectives.costs import Verb
 from foretrain.prediction.strategies.division.flow import (
     GATHER,
     SUM,
@@ -36,9 +35,16 @@ from foretrain.prediction.strategies.division.flow import (
 )
 from foretrain.prediction.strategies.division.graph import common_degrees, divide, nearest_degrees
 from foretrain.prediction.strategies.division.megatron import Megatron
-from foretrain.prediction.strategies.gradients import forward_end
 from foretrain.prediction.strategies.layout import Layout, one_of, whole_number
-from foretrain.prediction.strategies.program import Axis, Exchange, MemoryOptions, Program, unit_of
+from foretrain.prediction.strategies.program import (
+    Axis,
+    Exchange,
+    MemoryOptions,
+    Program,
+    forward_end,
+    unit_of,
+)
+from foretrain.prediction.strategies.strategy import MixedPrecision, Strategy
 from foretrain.workloads.fused_kernels import PRODUCTS
 from foretrain.workloads.graph import Graph, once_per_graph
 
@@ -82,7 +88,7 @@ def feasible_tensor_degrees(graph: Graph, most: int) -> tuple[int, ...]:
 
 def divides_sequence(graph: Graph, degree: int) -> bool:
     """Whether the operators between layers can be divided by tokens, and the framework does so."""
-    if not frameworks()[graph.settings.get("framework") or PLAIN].sequence_parallel:
+    if not frameworks()[graph.options.framework].sequence_parallel:
         return False
     try:
         _check(tensor_flow(graph, sequence_parallel=True), degree)
@@ -163,6 +169,7 @@ class TensorParallel(Strategy):
     name = "tensor"
     keys = ("tp", "sp", "tp-overlap")
     form = "tp=T"
+    axis = Axis.TENSOR
     order = 10
 
     def read(self, given: Mapping[str, str], layout: Layout) -> Layout:
@@ -193,7 +200,7 @@ class TensorParallel(Strategy):
 
     def overlap(self, program: Program, layout: Layout) -> Program:
         """Exchanges of layers beside their own products, if asked for or usual with the framework."""
-        own = frameworks()[program.graph.settings.get("framework") or PLAIN]
+        own = frameworks()[program.graph.options.framework]
         by_default = own.overlaps_tensor_exchanges and layout.sequence_parallel
         if layout.tensor == 1 or not (
             layout.tensor_overlap == "yes" or (not layout.tensor_overlap and by_default)
