@@ -25,7 +25,7 @@ from foretrain.prediction.operators.catalogue import operator_models
 from foretrain.prediction.operators.host import host_model
 from foretrain.prediction.operators.listing import Listing
 from foretrain.prediction.operators.pricing import price
-from foretrain.workloads.fusion import ExecutedGraph
+from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.rules import operators
 from validation.report import Case, Metrics, SuiteReport, metrics

@@ -34,7 +34,7 @@ from foretrain.prediction.strategies.pipeline.pipeline import (
 from foretrain.prediction.strategies.pipeline.schedules import peak_in_flight
 from foretrain.prediction.strategies.program import Axis, Program, When
 from foretrain.prediction.strategies.sharded import with_sharded_optimizer
-from foretrain.workloads.fusion import ExecutedGraph
+from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.graph import Graph, Phase
 from foretrain.workloads.ops import MATRIX_KINDS
 

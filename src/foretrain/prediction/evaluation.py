@@ -27,9 +27,8 @@ from foretrain.prediction.step.parameter_servers import parameter_server_step
 from foretrain.prediction.step.throughput import Throughput, model_flop, peak
 from foretrain.prediction.stragglers import with_slowest
 from foretrain.prediction.strategies.mixed_precision import under
-from foretrain.workloads.fusion import ExecutedGraph
+from foretrain.workloads.executed import PARAMETERS, ExecutedGraph
 from foretrain.workloads.graph import Graph
-from foretrain.workloads.offload import PARAMETERS
 from foretrain.workloads.options import ResolvedOptions, is_paged
 from foretrain.workloads.workload import executed_graph_at
 

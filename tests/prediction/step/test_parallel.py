@@ -22,7 +22,7 @@ from foretrain.prediction.strategies.catalogue import divided, layout_of
 from foretrain.prediction.strategies.gradients import parameter_bytes
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.program import Axis
-from foretrain.workloads.fusion import ExecutedGraph
+from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.graph import Phase
 
 ON = "a100-pcie-40gb:4"

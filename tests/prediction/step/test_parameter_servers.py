@@ -15,7 +15,7 @@ from foretrain.prediction.step.parameter_servers import NOTE, parameter_server_s
 from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.prediction.strategies.gradients import optimizer_start, parameter_bytes
 from foretrain.prediction.strategies.layout import Layout
-from foretrain.workloads.fusion import ExecutedGraph
+from foretrain.workloads.executed import ExecutedGraph
 
 ON = "t4:1x4"
 VOICE = graph("voice-conv", batch=20)

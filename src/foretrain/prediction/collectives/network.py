@@ -37,9 +37,8 @@ from itertools import pairwise, permutations
 
 from foretrain.errors import InvalidRequest, MissingData
 from foretrain.facts.devices import Device
-from foretrain.facts.hardware import Hardware
+from foretrain.facts.hardware import Hardware, Node, nodes
 from foretrain.facts.links import Link, link, links, planned_share, topologies
-from foretrain.facts.nodes import Node, nodes
 from foretrain.facts.sheets import Kind
 from foretrain.prediction.collectives.calibration import (
     NETWORK,

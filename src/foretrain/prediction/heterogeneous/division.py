@@ -37,7 +37,7 @@ from foretrain.prediction.step.parallel import Environment, parallel_step
 from foretrain.prediction.step.throughput import Throughput, model_flop, peak
 from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.prediction.strategies.program import MemoryOptions
-from foretrain.workloads.fusion import ExecutedGraph
+from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.workload import Workload, executed_graph_at
 

@@ -39,7 +39,7 @@ from foretrain.prediction.operators.corrections import Forest, kernels_of, store
 from foretrain.prediction.operators.listing import KINDS, Floats, Listing
 from foretrain.prediction.operators.pricing import PricedOps
 from foretrain.prediction.operators.products import headroom
-from foretrain.workloads.fusion import fuses
+from foretrain.workloads.executed import fuses
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.ops import MATRIX_KINDS, Kind
 

@@ -81,7 +81,7 @@ from foretrain.prediction.strategies.pipeline.cuts import (
 from foretrain.prediction.strategies.pipeline.stages import stage_programs
 from foretrain.prediction.strategies.program import Axis, Program, group_along, neighbours, unit_of
 from foretrain.prediction.strategies.sharded import item_bytes
-from foretrain.workloads.fusion import ExecutedGraph
+from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.graph import Graph, Phase, Role
 
 BEFORE, AFTER = "(start)", "(end)"

@@ -49,7 +49,7 @@ from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.pipeline.pipeline import MemoryBudget, Pipeline, StageLayers
 from foretrain.prediction.strategies.program import Axis, Exchange, Program, When, group_along, neighbours
 from foretrain.prediction.strategies.sharded import with_sharded_optimizer
-from foretrain.workloads.fusion import ExecutedGraph
+from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.ops import Kind
 from foretrain.workloads.rules import unknown_names
 

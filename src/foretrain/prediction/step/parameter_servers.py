@@ -19,7 +19,7 @@ from foretrain.prediction.strategies.catalogue import replication
 from foretrain.prediction.strategies.gradients import gradients, optimizer_start
 from foretrain.prediction.strategies.layout import Layout, PsUpdate
 from foretrain.prediction.strategies.program import Axis
-from foretrain.workloads.fusion import ExecutedGraph
+from foretrain.workloads.executed import ExecutedGraph
 
 NOTE = "assumes that servers update parameters as fast as a worker's device"
 

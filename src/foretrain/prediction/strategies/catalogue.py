@@ -15,7 +15,7 @@ from foretrain.prediction.strategies._base import Shards, Strategy
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.program import Program, compiled
 from foretrain.registry import Registry, discovered
-from foretrain.workloads.fusion import ExecutedGraph
+from foretrain.workloads.executed import ExecutedGraph
 
 AUTO = "auto"
 _known: list[Strategy] = []

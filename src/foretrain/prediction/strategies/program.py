@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.collectives._base import Group, Verb
-from foretrain.workloads.fusion import executed_fusion, fuses
+from foretrain.workloads.executed import executed_fusion, fuses
 from foretrain.workloads.graph import Graph
 
 
