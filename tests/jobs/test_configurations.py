@@ -27,9 +27,9 @@ from foretrain.jobs.configurations import (
 )
 from foretrain.jobs.job import job
 from foretrain.jobs.length import LengthRequest, length_of
-from foretrain.prediction.cost_models.step_models import OperatorCostModel
+from foretrain.prediction.cost_models import OperatorCostModel
 from foretrain.prediction.step.input_pipeline import InputOptions
-from foretrain.prediction.strategies.catalogue import plan_words
+from foretrain.prediction.strategies.strategy import plan_words
 from foretrain.units import GIB
 
 STRATEGIES = plan_words()

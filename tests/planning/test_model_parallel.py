@@ -23,9 +23,9 @@ from foretrain.planning.launch_files.catalogue import launch_plan
 from foretrain.planning.machines import Machines, MachinesRequest, Shape, enumerate_machines
 from foretrain.planning.plan import plan
 from foretrain.planning.table import search_layouts
-from foretrain.prediction.cost_models.step_models import OperatorCostModel
+from foretrain.prediction.cost_models import OperatorCostModel
 from foretrain.prediction.step.input_pipeline import InputOptions
-from foretrain.prediction.strategies.catalogue import plan_words
+from foretrain.prediction.strategies.strategy import plan_words
 from foretrain.units import GIB, HOUR
 
 BATCH = 24

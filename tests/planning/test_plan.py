@@ -30,8 +30,8 @@ from foretrain.planning.plan import PlanRequest, StreamOptions, plan
 from foretrain.planning.selection import Limits, Verdict
 from foretrain.prediction.memory.estimate import communicator_bytes, estimate_memory
 from foretrain.prediction.step.input_pipeline import InputOptions
-from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.prediction.strategies.program import MemoryOptions
+from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.units import DAY, HOUR
 from foretrain.workloads.workload import Workload, graph_at
 

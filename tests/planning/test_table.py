@@ -15,11 +15,11 @@ from foretrain.jobs.length import LengthRequest, length_of
 from foretrain.jobs.step_table import network_on
 from foretrain.planning.machines import Machines, MachinesRequest, enumerate_machines
 from foretrain.planning.table import JobConditions, evaluate, verify
-from foretrain.prediction.cost_models.step_models import OperatorCostModel
+from foretrain.prediction.cost_models import OperatorCostModel
 from foretrain.prediction.memory.estimate import communicator_bytes, estimate_memory
 from foretrain.prediction.step.input_pipeline import InputOptions
-from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.prediction.strategies.program import MemoryOptions
+from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.workloads.workload import graph_at
 
 GPT2 = workload("gpt2")

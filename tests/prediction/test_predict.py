@@ -12,14 +12,12 @@ from foretrain.errors import InvalidRequest
 from foretrain.facts.devices import device
 from foretrain.prediction.advice.bottleneck import Limit
 from foretrain.prediction.answer import Prediction, StepAnswer
-from foretrain.prediction.cost_models.step_models import CostModel, OperatorCostModel
-from foretrain.prediction.evaluation import evaluate
-from foretrain.prediction.operators._base import Knowledge
+from foretrain.prediction.cost_models import CostModel, OperatorCostModel
 from foretrain.prediction.operators.host import HostModel
+from foretrain.prediction.operators.pricing import Knowledge
 from foretrain.prediction.predict import configured
-from foretrain.prediction.scenario import Parallelism
+from foretrain.prediction.scenario import Parallelism, Throughput, evaluate, model_flop
 from foretrain.prediction.step.input_pipeline import InputOptions
-from foretrain.prediction.step.throughput import Throughput, model_flop
 from foretrain.workloads.workload import Workload, traced
 
 HOST = HostModel(1e-5, 0.0, 1e-5, 1e-5, 0.0, 5e-6, 0.0, 1e-5, p10=0.8, p90=1.2, source="a host")

@@ -25,8 +25,7 @@ from itertools import count, takewhile
 from foretrain.errors import InvalidRequest
 from foretrain.facts.devices import Device
 from foretrain.facts.running import LARGEST_BATCH, LARGEST_BATCH_TOKENS, default
-from foretrain.prediction.memory.calibration import memory_calibration
-from foretrain.prediction.memory.estimate import context_bytes, estimate_memory
+from foretrain.prediction.memory.estimate import context_bytes, estimate_memory, memory_calibration
 from foretrain.prediction.memory.lifetimes import first_products
 from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.workloads.graph import Graph, Role

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from foretrain.answers import Infeasible
@@ -53,20 +53,9 @@ def predict_job(
     if isinstance(prediction, Infeasible):
         return prediction
     epoch = None if length.samples is None else epoch_of(prediction, length.samples)
-    return JobPrediction(
-        **{each.name: getattr(prediction, each.name) for each in fields(prediction)},
-        epoch=epoch,
-        job=_job(prediction, length, options or JobOptions()) if length.is_known else None,
-    )
-
-
-def _job(prediction: Prediction, length: LengthRequest, options: JobOptions) -> Job:
-    batch = prediction.update_batch
-    steps = steps_of(length, batch)
-    assert steps is not None, "the length is known"
-    staleness = prediction.parallelism.staleness or 0.0
-    return job_of(
-        prediction,
-        with_staleness(steps, staleness, length.is_to_a_target),
-        evaluated_each_epoch(options, length.samples, batch),
-    )
+    steps = steps_of(length, prediction.update_batch) if length.is_known else None
+    if steps is None:
+        return JobPrediction(**vars(prediction), epoch=epoch)
+    steps = with_staleness(steps, prediction.parallelism.staleness or 0.0, length.is_to_a_target)
+    options = evaluated_each_epoch(options or JobOptions(), length.samples, prediction.update_batch)
+    return JobPrediction(**vars(prediction), epoch=epoch, job=job_of(prediction, steps, options))

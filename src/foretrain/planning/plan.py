@@ -37,10 +37,11 @@ from foretrain.planning.machines import (
 )
 from foretrain.planning.selection import Limits, Selection, numbers, reasons, select
 from foretrain.planning.table import JobConditions, PlanTable, evaluate, plan_table, search_layouts, verify
-from foretrain.prediction.cost_models.step_models import CostModel, cost_model
-from foretrain.prediction.operators.catalogue import DEFAULT
+from foretrain.prediction.corrections.apply import cost_model
+from foretrain.prediction.cost_models import CostModel
+from foretrain.prediction.operators.pricing import DEFAULT
 from foretrain.prediction.step.input_pipeline import InputOptions
-from foretrain.prediction.strategies.catalogue import plan_words
+from foretrain.prediction.strategies.strategy import plan_words
 from foretrain.units import format_bytes
 from foretrain.workloads.workload import Workload
 

@@ -34,10 +34,11 @@ from foretrain.jobs.configurations import (
 )
 from foretrain.jobs.job import JobOptions, evaluated_each_epoch, job_time
 from foretrain.jobs.length import Length
-from foretrain.prediction.cost_models.step_models import CostModel, cost_model
-from foretrain.prediction.operators.catalogue import DEFAULT
+from foretrain.prediction.corrections.apply import cost_model
+from foretrain.prediction.cost_models import CostModel
+from foretrain.prediction.operators.pricing import DEFAULT
 from foretrain.prediction.step.input_pipeline import InputOptions
-from foretrain.prediction.strategies.catalogue import plan_words
+from foretrain.prediction.strategies.strategy import plan_words
 from foretrain.scheduling.files import JobTimes, middle_spread
 from foretrain.scheduling.problem import Configuration
 from foretrain.units import format_bytes

@@ -9,9 +9,8 @@ from tests.support.step_models import FixedSteps
 
 from foretrain.facts.hardware import Hardware
 from foretrain.prediction.advice.bottleneck import Bottleneck, Limit, bottleneck
-from foretrain.prediction.evaluation import evaluate
 from foretrain.prediction.predict import configured
-from foretrain.prediction.scenario import Parallelism
+from foretrain.prediction.scenario import Parallelism, evaluate
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.units import format_bytes
 

@@ -9,11 +9,10 @@ from tests.support.scenarios import NO_INPUT, context_on
 from tests.support.step_models import FixedSteps
 
 from foretrain.prediction.advice.changes import MIN_GAIN, Advice, advice
-from foretrain.prediction.cost_models.step_models import CostModel, OperatorCostModel
-from foretrain.prediction.evaluation import Evaluation, evaluate
+from foretrain.prediction.cost_models import CostModel, OperatorCostModel
 from foretrain.prediction.operators.host import HostModel
 from foretrain.prediction.predict import configured
-from foretrain.prediction.scenario import Parallelism
+from foretrain.prediction.scenario import Evaluation, Parallelism, evaluate
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of

@@ -18,13 +18,26 @@ from foretrain.planning.guide.machines import machines_named
 from foretrain.planning.launch_files._base import LaunchPlan
 from foretrain.planning.launch_files.catalogue import launch_file
 from foretrain.planning.plan import PlanRequest
-from foretrain.prediction.collectives._base import Verb
+from foretrain.prediction.collectives.costs import Verb
 from foretrain.prediction.operators.listing import Floats
-from foretrain.prediction.strategies._base import ExchangeSeconds, Strategy
-from foretrain.prediction.strategies.catalogue import forms, layout_of, plan_words, registered, strategies
-from foretrain.prediction.strategies.gradients import parameter_bytes
 from foretrain.prediction.strategies.layout import Layout, whole_number
-from foretrain.prediction.strategies.program import Axis, Exchange, MemoryOptions, Program, When
+from foretrain.prediction.strategies.program import (
+    Axis,
+    Exchange,
+    MemoryOptions,
+    Program,
+    When,
+    parameter_bytes,
+)
+from foretrain.prediction.strategies.strategy import (
+    ExchangeSeconds,
+    Strategy,
+    forms,
+    layout_of,
+    plan_words,
+    registered,
+    strategies,
+)
 from foretrain.registry import DuplicateName
 from foretrain.serving.requests.groups import strategy_help
 from foretrain.testing import RegisteredStrategySuite

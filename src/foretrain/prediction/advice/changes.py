@@ -17,8 +17,7 @@ from foretrain.facts.devices import device as known_device
 from foretrain.facts.hardware import Hardware, nodes
 from foretrain.prediction.advice.scaling_curve import over, with_devices
 from foretrain.prediction.collectives.network import network_of, with_factor
-from foretrain.prediction.evaluation import Evaluation, evaluate
-from foretrain.prediction.scenario import StepContext
+from foretrain.prediction.scenario import Evaluation, StepContext, evaluate
 from foretrain.prediction.step.input_pipeline import STORAGE, InputOptions
 from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.workload import executed_graph

@@ -17,7 +17,7 @@ from foretrain.answers import Infeasible
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.advice.changes import Advice
 from foretrain.prediction.collectives.network import Network, network_among, with_factor
-from foretrain.prediction.cost_models.step_models import CostModel
+from foretrain.prediction.cost_models import CostModel
 from foretrain.prediction.heterogeneous.division import (
     DDP,
     BatchSplit,
@@ -28,7 +28,7 @@ from foretrain.prediction.heterogeneous.division import (
     GroupShare,
 )
 from foretrain.prediction.scenario import Parallelism, Scenario, global_batch
-from foretrain.prediction.strategies.catalogue import AUTO
+from foretrain.prediction.strategies.strategy import AUTO
 from foretrain.units import format_duration
 
 _FEW_GROUPS = 3

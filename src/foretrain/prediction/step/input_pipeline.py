@@ -170,7 +170,7 @@ def _part(name: str, stage: str, seconds: float, source: str) -> Part:
     spread = _spreads().get(stage)
     if spread is None:
         raise MissingData(f"input/spread.toml has no entry {stage}")
-    return Part(name, seconds, source, seconds * (1 - spread["p10"]), seconds * (spread["p90"] - 1))
+    return Part.within(name, seconds, source, spread["p10"], spread["p90"])
 
 
 @cache

@@ -36,7 +36,7 @@ HARDWARE = Kind("HARDWARE", f"hardware: {HARDWARE_FORMS}", TEXT.read, beside=_ha
 
 def strategy_help() -> str:
     """How strategies are written, as their registry lists them."""
-    from foretrain.prediction.strategies.catalogue import forms
+    from foretrain.prediction.strategies.strategy import forms
 
     return f"{forms()}."
 

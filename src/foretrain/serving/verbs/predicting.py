@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from foretrain.planning.guide.guide import Guide
     from foretrain.planning.plan import StreamOptions
     from foretrain.planning.rent_or_buy import RentOrBuy
-    from foretrain.prediction.cost_models.step_models import CostModel
+    from foretrain.prediction.cost_models import CostModel
     from foretrain.prediction.scenario import Scenario
     from foretrain.prediction.step.input_pipeline import InputOptions
     from foretrain.workloads.readers import ModelSource
@@ -164,7 +164,7 @@ def plan(
 
 def plan_strategies(names: tuple[str, ...]) -> tuple[str, ...]:
     """Strategies as `plan` compares them."""
-    from foretrain.prediction.strategies.catalogue import AUTO, plan_words
+    from foretrain.prediction.strategies.strategy import AUTO, plan_words
 
     if names == (AUTO,):
         return plan_words()
@@ -292,7 +292,7 @@ def input_options(request: InputFields) -> InputOptions:
 
 def cost_model(request: PredictRequest | PredictedJob) -> CostModel | str:
     """The cost model by name, or fitted to the user's own timings."""
-    from foretrain.prediction.operators.catalogue import CHOICES
+    from foretrain.prediction.operators.pricing import CHOICES
 
     name, timings = request.cost_model, request.timings
     if name in CHOICES:
@@ -315,7 +315,7 @@ def _fitted(request: PredictRequest | PredictedJob, file: str) -> CostModel:
     from pathlib import Path
 
     from foretrain.learning.regression.cost_model import learned_steps
-    from foretrain.prediction.operators.catalogue import CHOICES
+    from foretrain.prediction.operators.pricing import CHOICES
 
     path = Path(file).expanduser()
     if not path.suffix and not path.exists():

@@ -12,7 +12,6 @@ from foretrain.facts.hardware import cluster
 from foretrain.prediction.answer import Prediction
 from foretrain.prediction.predict import predict
 from foretrain.prediction.scenario import Parallelism, Scenario
-from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.prediction.strategies.pipeline.cuts import (
     Chain,
     block_starts,
@@ -21,6 +20,7 @@ from foretrain.prediction.strategies.pipeline.cuts import (
     given_bounds,
     merged,
 )
+from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of
 

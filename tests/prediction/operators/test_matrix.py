@@ -1,9 +1,11 @@
-"""The model of matrix products: hand-derived times, and what must hold on any device."""
+"""The model of matrix products: hand-derived times, what must hold on any device, and its calibration."""
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,23 +15,26 @@ from hypothesis import strategies as st
 from tests.support.plain_devices import doubled, plain_device
 
 from foretrain.facts.devices import Device, device, devices, with_watts
-from foretrain.prediction.operators import corrections
-from foretrain.prediction.operators._base import Knowledge
-from foretrain.prediction.operators.listing import table
-from foretrain.prediction.operators.matrix import MatrixModel, calibration, modelled_seconds, seconds_of
-from foretrain.prediction.operators.pricing import roofline_seconds
-from foretrain.prediction.operators.products import (
+from foretrain.facts.sheets import data_root
+from foretrain.prediction.operators import matrix
+from foretrain.prediction.operators.listing import roofline_seconds, table
+from foretrain.prediction.operators.matrix import (
     TILES,
+    MatrixModel,
     PowerLimit,
     ProductConstants,
     TrainingPower,
+    calibration,
     headroom,
+    modelled_seconds,
     product_seconds,
     products,
+    seconds_of,
     silicon_year,
     tf32_reach,
     unit_of,
 )
+from foretrain.prediction.operators.pricing import Knowledge
 from foretrain.workloads.ops import Direction, Kind, Work
 
 ONE_TILE = tuple(1.0 if tile == (128, 128) else 1e-6 for tile in TILES)
@@ -39,7 +44,7 @@ UNCORRECTED = tuple(
     item
     for item in GPUS
     if not any(
-        corrections.key(unit, item, is_plain=False) in corrections.forests() for unit in ("lanes", "tensor")
+        matrix.correction_key(unit, item, is_plain=False) in matrix.forests() for unit in ("lanes", "tensor")
     )
 )
 SIZES = st.sampled_from([8, 64, 96, 128, 512, 1000, 1024, 4096, 11008])
@@ -257,8 +262,8 @@ def test_corrections_of_training_sized_products_are_small() -> None:
             target,
         )
         modelled = modelled_seconds(work, ["tensor"] * len(work), target)
-        forest = corrections.forests()[corrections.key("tensor", target, is_plain=False)]
-        ratio = corrections.apply(forest, work, target, modelled) / modelled
+        forest = matrix.forests()[matrix.correction_key("tensor", target, is_plain=False)]
+        ratio = matrix.apply_trees(forest, work, target, modelled) / modelled
         assert np.all((ratio > 0.8) & (ratio < 1.25)), (name, ratio)
 
 
@@ -305,9 +310,9 @@ def test_corrections_are_bounded() -> None:
     target = device("a100-pcie-40gb")
     work = products(table([linear(777, 555, 333), linear(64, 64, 64)]), target)
     modelled = np.array([1e-4, 1e-5])
-    forest = corrections.forests()["lanes:8.0:layer"]
-    ratio = corrections.apply(forest, work, target, modelled) / modelled
-    assert np.all(np.abs(np.log(ratio)) <= corrections.BOUND + 1e-9)
+    forest = matrix.forests()["lanes:8.0:layer"]
+    ratio = matrix.apply_trees(forest, work, target, modelled) / modelled
+    assert np.all(np.abs(np.log(ratio)) <= matrix.CORRECTION_BOUND + 1e-9)
 
 
 @pytest.mark.parametrize("name", ["a100-pcie-40gb", "v100-pcie-32gb", "h100-sxm", "b200"])
@@ -366,3 +371,64 @@ def test_a_bias_costs_layers_nothing_on_kernels_after_pascal_that_were_not_measu
         assert with_bias == without
     without, with_bias = MatrixModel().seconds(table([bare, biased]), device("p100-pcie"))
     assert with_bias > without
+
+
+_SOURCES = {
+    "cudnn_frontend",
+    "neusight",
+    "aiconfigurator",
+    "deepbench",
+    "vidur",
+    "estimate_train_time",
+    "aiter",
+}
+FILES = ("products.json", "attention.json", "recurrent.json")
+
+
+def content(name: str) -> dict[str, Any]:
+    """A calibration file."""
+    read: dict[str, Any] = json.loads((data_root() / "calibrations" / name).read_text(encoding="utf-8"))
+    return read
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_states_its_format_software_and_data(name: str) -> None:
+    stored = content(name)
+    assert stored["format"] == 1
+    assert {"python", "numpy"} <= stored["software"].keys()
+    for data in stored["data"]:
+        assert data["source"] in _SOURCES
+        assert all(count > 50 for count in data["measurements"].values())
+        assert all(device_id in devices() for device_id in data["measurements"])
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_residuals_are_ordered_and_wider_for_unseen_devices(name: str) -> None:
+    seen, unseen = (content(name)["residuals"][split] for split in ("seen", "unseen"))
+    for spread in (seen, unseen):
+        assert 0 < spread["p10"] < spread["p50"] < spread["p90"] < 3
+        assert spread["cases"] > 1000
+    assert unseen["p90"] / unseen["p10"] > seen["p90"] / seen["p10"]
+
+
+def test_shares_of_peak_are_of_measured_devices_and_sane() -> None:
+    measured = {name for data in content("products.json")["data"] for name in data["measurements"]}
+    for unit in matrix.calibration().units.values():
+        assert set(unit.shares) <= measured
+        assert all(0.2 < share < 1.4 for share in unit.shares.values())
+
+
+def test_corrections_are_of_measured_kernels() -> None:
+    known = {
+        matrix.correction_key(name, devices()[device_id], is_plain)
+        for name, unit in matrix.calibration().units.items()
+        for device_id in unit.shares
+        for is_plain in (False, True)
+    }
+    assert set(matrix.forests()) <= known
+
+
+def test_calibrations_are_small() -> None:
+    folder = data_root() / "calibrations"
+    for name in (*FILES, matrix.TREES):
+        assert len((folder / name).read_bytes()) < 1_000_000

@@ -18,15 +18,9 @@ from typing import Any
 from foretrain.errors import InvalidData
 from foretrain.estimates import Estimate, Part
 from foretrain.facts.hardware import Hardware
-from foretrain.prediction.cost_models.calibration_files import (
-    WORKERS,
-    CalibrationFile,
-    calibration_for,
-    file_of,
-)
-from foretrain.prediction.cost_models.priced_step import TimingEvidence
-from foretrain.prediction.cost_models.step_models import CorrectedCostModel, OperatorCostModel
-from foretrain.prediction.operators._base import Knowledge
+from foretrain.prediction.corrections.files import WORKERS, calibration_for, file_of
+from foretrain.prediction.cost_models import OperatorCostModel, TimingEvidence
+from foretrain.prediction.operators.pricing import Knowledge
 from foretrain.prediction.step.cpu_workers import (
     CONSTANTS,
     WorkerConstants,
@@ -113,21 +107,17 @@ def deviation(known: WorkerCalibration, model: str, key: str) -> Deviation:
 def worker_calibration(device_id: str) -> WorkerCalibration | None:
     """The stored calibration of a machine; None without one."""
     stored = calibration_for(WORKERS, device_id)
-    return None if stored is None else _decoded(stored)
+    return None if stored is None else _decoded(json.dumps(stored.content, sort_keys=True), stored.device)
 
 
 @lru_cache(maxsize=4)
-def _decoded_text(text: str, device_id: str) -> WorkerCalibration:
+def _decoded(text: str, device_id: str) -> WorkerCalibration:
     raw: dict[str, Any] = json.loads(text)
     try:
         return _from_plain(raw)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         file = str(file_of(f"{WORKERS}-{device_id}"))
         raise InvalidData(file, f"has incomplete content ({error}); calibrate again") from error
-
-
-def _decoded(stored: CalibrationFile) -> WorkerCalibration:
-    return _decoded_text(json.dumps(stored.content, sort_keys=True), stored.device)
 
 
 def _from_plain(raw: Mapping[str, Any]) -> WorkerCalibration:
@@ -166,18 +156,16 @@ def step_of_workers(
 
 
 def calibrated_step(
-    step: ParallelStep, graph: Graph, micro_batches: int, hardware: Hardware, at: Environment
+    step: ParallelStep, model: str, graph: Graph, hardware: Hardware, at: Environment
 ) -> ParallelStep:
-    """The step as the machine's own runs predict it; unchanged where there is no such calibration."""
-    if at.device.kind != "cpu" or not isinstance(at.model, CorrectedCostModel) or micro_batches > 1:
-        return step
+    """The step of a model as the machine's own runs predict it; unchanged without such a calibration."""
     known = worker_calibration(at.device.id)
     if known is None:
         return step
     worker = step_of_workers(graph, step.layout, hardware, at, known.cores)
     if worker is None or worker.strategy not in known.strategies:
         return step
-    off = deviation(known, at.model.model, setting_key(at.model.model, graph.batch, worker))
+    off = deviation(known, model, setting_key(model, graph.batch, worker))
     return with_worker_time(step, worker_time(worker, known.constants), off)
 
 

@@ -29,9 +29,20 @@ A correction must not hurt, so it is smaller than the mean in three ways:
 3. It counts by the probability that corrections pay in this user's hands at all: a small prior, and by how
    surely the user's own timings are closer when corrected by the others (`UserErrors`).
 
+The timings of one model on one device at several sizes (batch, samples) say more about its other sizes. There
+the logarithm is a random function of the size, in octaves x above the smallest that was timed:
+
+    log(measured / predicted) = level + slope · x + wander(x) + noise
+
+with normal priors: a wide prior of the level, a slope near 0 (the prediction accounts for the growth of a
+step), a random walk, and the noise of repeated timings (`correct_at_size`). Far from all timings the
+correction is that of the nearest ones, with a wider interval. The standard deviations are in
+`calibrations/few_timings.json`.
+
 References: C. R. Henderson, "Best linear unbiased estimation and prediction under a selection model",
 Biometrics 31, 1975. S. Sundararajan and S. S. Keerthi, "Predictive approaches for choosing hyperparameters
-in Gaussian processes", Neural Computation 13, 2001 (timings left out in closed form).
+in Gaussian processes", Neural Computation 13, 2001 (timings left out in closed form). C. E. Rasmussen and
+C. K. I. Williams, "Gaussian processes for machine learning", MIT Press, 2006, chapter 2.
 """
 
 from __future__ import annotations
@@ -40,14 +51,21 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, fields
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from foretrain.prediction.cost_models.priced_step import PricedStep
+from foretrain.errors import InvalidRequest
+from foretrain.estimates import Quantiles
+from foretrain.facts.calibrations import calibration_content
+from foretrain.prediction.cost_models import PricedStep
 from foretrain.prediction.operators.listing import KINDS, Floats
 from foretrain.workloads.ops import Kind
 
+SIZES_FILE = "few_timings.json"
+_P90 = 1.2815515655446004
+"""Standard deviations from the median of a normal distribution to its 90th percentile."""
 FREEDOM = 4.0
 """ν of Student's t: how far the scales of users' errors differ."""
 _SAME_SIZE = 1e-3
@@ -148,7 +166,7 @@ class Variances:
     own: float = 0.0
 
 
-TERMS = tuple(each.name for each in fields(Variances))
+TERMS = tuple(Variances.__dataclass_fields__)
 SHARED = TERMS[:-1]
 """All but `own`, which no other configuration shares."""
 _PARTS = tuple(
@@ -368,3 +386,65 @@ class UserErrors:
 
 def _probability(prior: float, evidence: float) -> float:
     return 1 / (1 + (1 - prior) / prior * math.exp(-evidence))
+
+
+@dataclass(frozen=True, slots=True)
+class TimedSize:
+    """Predicted and measured time of a step of one size."""
+
+    size: float
+    predicted_seconds: float
+    measured_seconds: float
+
+    def __post_init__(self) -> None:
+        for name in ("size", "predicted_seconds", "measured_seconds"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise InvalidRequest(f"{name} of a timing must be above 0, got {value}")
+
+
+@dataclass(frozen=True, slots=True)
+class SizeSpreads:
+    """Standard deviations of the terms of log(measured / predicted); `slope` and `wander` per octave."""
+
+    level: float
+    slope: float
+    wander: float
+    noise: float
+
+
+@cache
+def size_spreads() -> SizeSpreads:
+    """The shipped calibration."""
+    raw = calibration_content(SIZES_FILE)
+    return SizeSpreads(**raw["spreads"])
+
+
+def correct_at_size(
+    timings: Sequence[TimedSize], size: float, predicted_seconds: float, known: SizeSpreads | None = None
+) -> Quantiles:
+    """The time of a step of any size, from its prediction and the timings."""
+    target = TimedSize(size, predicted_seconds, predicted_seconds)
+    if not timings:
+        raise InvalidRequest("a correction requires at least one timing")
+    known = known or size_spreads()
+    least = min(timing.size for timing in timings)
+    octaves = np.array([math.log2(timing.size / least) for timing in timings])
+    place = np.array([math.log2(target.size / least)])
+    off = np.array([math.log(timing.measured_seconds / timing.predicted_seconds) for timing in timings])
+    seen = _covariance(octaves, octaves, known) + known.noise**2 * np.eye(len(timings))
+    across = _covariance(place, octaves, known)
+    middle = float((across @ np.linalg.solve(seen, off))[0])
+    left = _covariance(place, place, known) - across @ np.linalg.solve(seen, across.T)
+    deviation = _P90 * math.sqrt(max(float(left[0, 0]), 0.0) + known.noise**2)
+    p50 = predicted_seconds * math.exp(middle)
+    return Quantiles(p50 * math.exp(-deviation), p50, p50 * math.exp(deviation))
+
+
+def _covariance(a: Floats, b: Floats, known: SizeSpreads) -> Floats:
+    """Covariance of the corrections at some octaves; the random walk starts at the smallest size."""
+    one, other = a[:, None], b[None, :]
+    same_side = one * other > 0
+    walked = np.where(same_side, np.minimum(np.abs(one), np.abs(other)), 0.0)
+    covariance: Floats = known.level**2 + known.slope**2 * one * other + known.wander**2 * walked
+    return covariance

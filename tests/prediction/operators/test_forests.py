@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from foretrain.prediction.operators.corrections import Forest, from_lightgbm, stored
+from foretrain.prediction.operators.forests import Forest, from_lightgbm, stored
 
 STUMP = {
     "split_feature": 1,

@@ -14,10 +14,9 @@ from tests.support.step_models import FixedSteps
 
 from foretrain.errors import InvalidData
 from foretrain.facts.devices import device
-from foretrain.prediction.cost_models.error_model import StepTraits
-from foretrain.prediction.cost_models.priced_step import StepEstimate, step_estimate
-from foretrain.prediction.cost_models.step_models import CorrectedCostModel, corrected
-from foretrain.prediction.cost_models.user_timings import (
+from foretrain.prediction.corrections.apply import CorrectedCostModel, corrected
+from foretrain.prediction.corrections.error_model import StepTraits
+from foretrain.prediction.corrections.timings import (
     Configuration,
     Correction,
     MeasuredStep,
@@ -28,7 +27,8 @@ from foretrain.prediction.cost_models.user_timings import (
     priced_error,
     remember,
 )
-from foretrain.prediction.operators._base import Knowledge
+from foretrain.prediction.cost_models import StepEstimate, step_estimate
+from foretrain.prediction.operators.pricing import Knowledge
 
 STEP = FixedSteps(device_seconds=3.0, waiting_seconds=1.0)
 T4 = device("t4")

@@ -11,14 +11,13 @@ from tests.support.scenarios import context_on, workload
 
 from foretrain.errors import InvalidRequest
 from foretrain.facts.hardware import hardware
-from foretrain.prediction.evaluation import Evaluation, evaluate
 from foretrain.prediction.memory.estimate import fullest_stage, memory_options
 from foretrain.prediction.predict import configured
-from foretrain.prediction.scenario import Parallelism, StepConfiguration
+from foretrain.prediction.scenario import Evaluation, Parallelism, StepConfiguration, evaluate
 from foretrain.prediction.stragglers import SLOWEST, expected_maximum
-from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.program import Program
+from foretrain.prediction.strategies.strategy import layout_of
 
 ON = "gtx1080ti:4"
 MIB = 1 << 20

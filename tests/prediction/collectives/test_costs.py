@@ -7,15 +7,14 @@ from hypothesis import strategies as st
 
 from foretrain.errors import InvalidRequest
 from foretrain.facts.hardware import hardware
-from foretrain.prediction.collectives import (
+from foretrain.prediction.collectives.costs import (
     Collective,
     Group,
     Verb,
     collective_cost,
     collective_seconds,
-    network_of,
-    with_factor,
 )
+from foretrain.prediction.collectives.network import network_of, with_factor
 
 MACHINES = ("h100-sxm:8x4", "a100-sxm-80gb:4x2", "aws:g4dn.12xlarge:4", "nd40rs-v2", "l40s:8", "dgx-b200")
 LOADS = {

@@ -9,15 +9,15 @@ from tests.support.scenarios import predicted, workload
 
 from foretrain.facts.devices import device
 from foretrain.prediction.answer import Prediction
-from foretrain.prediction.cost_models.step_models import OperatorCostModel
-from foretrain.prediction.cost_models.user_timings import (
+from foretrain.prediction.corrections.timings import (
     Configuration,
     MeasuredStep,
     measured_step,
     priced_error,
     remember,
 )
-from foretrain.prediction.operators._base import Knowledge
+from foretrain.prediction.cost_models import OperatorCostModel
+from foretrain.prediction.operators.pricing import Knowledge
 from foretrain.workloads.workload import graph_at
 
 MODEL = "cifar-resnet20"

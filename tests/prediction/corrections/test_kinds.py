@@ -10,8 +10,8 @@ from tests.support.scenarios import predicted, workload
 from foretrain.learning.user_calibration.catalogue import forget
 from foretrain.learning.user_calibration.storing import keep_profile
 from foretrain.prediction.answer import Prediction
-from foretrain.prediction.cost_models.kind_corrections import KindTimes, ProfiledModel, corrections_by
-from foretrain.prediction.operators._base import Knowledge
+from foretrain.prediction.corrections.kinds import KindTimes, ProfiledModel, corrections_by
+from foretrain.prediction.operators.pricing import Knowledge
 from foretrain.workloads.graph import Phase
 from foretrain.workloads.ops import Kind
 

@@ -1,12 +1,14 @@
-"""The algorithms of each verb, and the fastest of them by size, as a communication library chooses.
+"""The time of a collective: a verb, a message, a group of devices, and the fastest algorithm among them.
 
-The media of a group: inside a node and between nodes, at the rates that concurrent groups leave it.
+A communication library chooses the algorithm of a verb by size. The media of a group are inside a node and
+between nodes, at the rates that concurrent groups leave it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import lru_cache
 
 import numpy as np
@@ -14,15 +16,87 @@ import numpy as np
 from foretrain.errors import InvalidRequest
 from foretrain.facts.devices import Device
 from foretrain.prediction.collectives import algorithms
-from foretrain.prediction.collectives._base import Collective, CollectiveCost, FloatArray, Group, Medium, Verb
 from foretrain.prediction.collectives.algorithms import (
+    Medium,
     flat_ring,
     send_seconds,
     shared_link_seconds,
     two_tier_server_seconds,
 )
-from foretrain.prediction.collectives.calibration import NETWORK, Calibration, calibration, technology
-from foretrain.prediction.collectives.network import MESH, Network, Tier, clock_hertz
+from foretrain.prediction.collectives.network import (
+    MESH,
+    NETWORK,
+    Calibration,
+    Network,
+    Tier,
+    calibration,
+    clock_hertz,
+    technology,
+)
+from foretrain.prediction.operators.listing import Floats
+
+
+class Verb(StrEnum):
+    """The kind of a collective.
+
+    `bytes` of a collective is always the whole tensor: what every member holds after an all-gather, before a
+    reduce-scatter, and sends in an all-to-all. In a push or a pull one member is the server, and every other
+    member moves the whole message to or from it.
+    """
+
+    BROADCAST = "broadcast"
+    REDUCE = "reduce"
+    ALL_REDUCE = "all-reduce"
+    ALL_GATHER = "all-gather"
+    REDUCE_SCATTER = "reduce-scatter"
+    ALL_TO_ALL = "all-to-all"
+    SEND = "send"
+    PUSH = "push"
+    PULL = "pull"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """`size` devices, `per_node` of them on each node; `concurrent` such groups share the links of a node."""
+
+    size: int
+    per_node: int
+    concurrent: int = 1
+
+    def __post_init__(self) -> None:
+        if min(self.size, self.per_node, self.concurrent) < 1:
+            raise InvalidRequest(
+                f"size, per_node and concurrent of a group must be at least 1, got {self.size}, "
+                f"{self.per_node} and {self.concurrent}"
+            )
+        if self.per_node > self.size:
+            raise InvalidRequest(f"a group of {self.size} cannot have {self.per_node} members on one node")
+
+    @property
+    def nodes(self) -> int:
+        """Number of nodes; the last may hold fewer members."""
+        return -(-self.size // self.per_node)
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """A collective of a group; `bytes` is the whole message, see `Verb`."""
+
+    verb: Verb
+    bytes: float
+    group: Group
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveCost:
+    """Seconds, the algorithm and the slowest tier, and quantiles of measured / predicted."""
+
+    seconds: float
+    algorithm: str
+    tier: str
+    p10: float
+    p90: float
+    source: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +167,7 @@ def _medium(tier: Tier, group: Group, clock_hertz: float, learned: Calibration) 
     )
 
 
-Times = Iterator[tuple[str, FloatArray]]
+Times = Iterator[tuple[str, Floats]]
 """Names of algorithms with their seconds."""
 _ROOTED = {
     Verb.BROADCAST: (
@@ -139,12 +213,12 @@ def collective_cost(collective: Collective, network: Network, device: Device) ->
 
 def collective_seconds(
     verb: Verb,
-    message_bytes: FloatArray,
+    message_bytes: Floats,
     group: Group,
     network: Network,
     device: Device,
     learned: Calibration | None = None,
-) -> FloatArray:
+) -> Floats:
     """Seconds of messages of many sizes, each with its fastest algorithm."""
     if group.size == 1:
         return np.zeros(np.shape(message_bytes))
@@ -156,7 +230,7 @@ def collective_seconds(
     return fastest
 
 
-def algorithm_times(verb: Verb, message_bytes: FloatArray, group: Group, media: Media) -> Times:
+def algorithm_times(verb: Verb, message_bytes: Floats, group: Group, media: Media) -> Times:
     """All algorithms of a verb in a group of at least two, with their seconds."""
     if verb is Verb.SEND:
         yield "direct", send_seconds(message_bytes, media.outside or media.throughout)
@@ -169,7 +243,7 @@ def algorithm_times(verb: Verb, message_bytes: FloatArray, group: Group, media: 
         yield from _across(verb, message_bytes, group, media, media.outside)
 
 
-def _inside(verb: Verb, message_bytes: FloatArray, size: int, medium: Medium) -> Times:
+def _inside(verb: Verb, message_bytes: Floats, size: int, medium: Medium) -> Times:
     if verb in _RINGS:
         yield "ring", _RINGS[verb](message_bytes, size, medium)
         if verb is Verb.ALL_REDUCE and algorithms.can_sum(size, medium):
@@ -180,7 +254,7 @@ def _inside(verb: Verb, message_bytes: FloatArray, size: int, medium: Medium) ->
         yield "direct", shared_link_seconds(message_bytes, size - 1, medium)
 
 
-def _across(verb: Verb, message_bytes: FloatArray, group: Group, media: Media, outside: Medium) -> Times:
+def _across(verb: Verb, message_bytes: Floats, group: Group, media: Media, outside: Medium) -> Times:
     here, inside = group.per_node, media.inside
     if verb is Verb.ALL_TO_ALL:
         seconds = algorithms.two_tier_all_to_all_seconds(message_bytes, group.size, here, inside, outside)

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from foretrain.prediction.cost_models.calibration_files import KINDS_OF_OPERATORS, calibration_for
-from foretrain.prediction.cost_models.priced_step import PricedStep, TimingEvidence, step_estimate
-from foretrain.prediction.operators._base import Confidence, Knowledge
+from foretrain.prediction.corrections.files import KINDS_OF_OPERATORS, calibration_for
+from foretrain.prediction.cost_models import PricedStep, TimingEvidence, step_estimate
+from foretrain.prediction.operators.pricing import Confidence, Knowledge
 from foretrain.workloads.graph import Phase
 from foretrain.workloads.ops import Kind
 

@@ -1,22 +1,20 @@
-"""A training step on one device: priced operators, launched in order by a host.
+"""Cost models: a training step on one device, its operators priced and launched in order by a host.
+
+`predict` takes a cost model by name or as an object. `OperatorCostModel` prices the operators one by one.
+Others predict whole steps only, such as a regression on a user's own timings; they are defined where they
+are fitted. The user's own profiles and timings correct the default model (`corrections`).
 
 The parts of the estimate are the device time of every kind of operator in every phase, and the time that the
-device waits for launches; they sum to the step.
-
-Kernels run in order on the device, each after the host has launched it:
-
-    launched_i = launched_{i-1} + host_i            end_i = max(end_{i-1}, launched_i) + device_i
-
-If kernels are shorter than launches, the device waits for the host: the step is launch-bound. A host that
-does not wait for the end of a step runs ahead, and a steady step takes max(Σ host, Σ device). A loop that
-waits for every step (to read the loss or to time it) starts each step with an idle device.
+device waits for launches (`operators.host`); they sum to the step.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import ClassVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,61 +22,48 @@ from numpy.typing import NDArray
 from foretrain.estimates import Estimate, Part
 from foretrain.facts.devices import Device
 from foretrain.facts.frameworks import frameworks
-from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
-from foretrain.prediction.operators.host import HostModel
+from foretrain.prediction.operators import mixed_precision
+from foretrain.prediction.operators.host import (
+    Execution,
+    HostModel,
+    host_model,
+    steady_step,
+    synchronised_step,
+)
 from foretrain.prediction.operators.listing import KINDS, PHASES, Floats, Listing, listing_of
-from foretrain.prediction.operators.mixed_precision import Correction
-from foretrain.prediction.operators.pricing import PricedOps, price_all
+from foretrain.prediction.operators.pricing import (
+    DEFAULT,
+    Confidence,
+    Knowledge,
+    OperatorModel,
+    PricedOps,
+    operator_models,
+    price_all,
+)
 from foretrain.workloads.graph import Graph, Phase
 from foretrain.workloads.ops import Kind
 from foretrain.workloads.rules import unknown_names
-
-
-@dataclass(frozen=True, eq=False)
-class Execution:
-    """End of each operator of a step on the device, and the wait of the device before it."""
-
-    ends: Floats
-    waits: Floats
-
-    @property
-    def seconds(self) -> float:
-        """Time between the ends of consecutive steps."""
-        return float(self.ends[-1]) if len(self.ends) else 0.0
-
-
-def ends_in_order(host: Floats, device: Floats) -> Floats:
-    """End times of operators launched in order from time 0: the recursion above in closed form."""
-    busy = np.cumsum(device)
-    return busy + np.maximum.accumulate(np.cumsum(host) - (busy - device))
-
-
-def synchronised_step(host: Floats, device: Floats) -> Execution:
-    """A step of a loop that waits for every step: it starts with an idle device."""
-    return _execution(ends_in_order(host, device), device)
-
-
-def steady_step(host: Floats, device: Floats) -> Execution:
-    """A steady step of a loop that never waits, timed from the end of the previous step.
-
-    With a slower device the host is far ahead, and the device never waits. With a slower host the device
-    catches up in every step, so the second of two steps equals all later ones.
-    """
-    if device.sum() >= host.sum():
-        return Execution(np.cumsum(device), np.zeros(len(device)))
-    ends = ends_in_order(np.tile(host, 2), np.tile(device, 2))
-    return _execution(ends[len(host) :] - ends[len(host) - 1], device)
-
-
-def _execution(ends: Floats, device: Floats) -> Execution:
-    waits = np.diff(ends, prepend=0.0) - device
-    return Execution(ends, np.maximum(waits, 0.0))
-
 
 WAITING = "waiting for launches"
 WHOLE = "whole step"
 _SMALL = 0.1
 """Share of the roofline below which an operator is bound by its start-up."""
+_P90_SCORE = 1.2816
+"""Standard deviations from the median to the 90th percentile of a normal distribution."""
+NO_HOST = HostModel(
+    forward_seconds=0.0,
+    library_seconds=0.0,
+    backward_seconds=0.0,
+    optimizer_seconds=0.0,
+    compiled_call_seconds=0.0,
+    compiled_kernel_seconds=0.0,
+    compiled_library_seconds=0.0,
+    captured_seconds=0.0,
+    p10=1.0,
+    p90=1.0,
+    source="none",
+)
+"""A host without launch overhead, for models that do not model it."""
 
 
 class Binding(StrEnum):
@@ -196,7 +181,7 @@ def price_step(
     device: Device,
     models: Sequence[OperatorModel],
     host: HostModel,
-    correction: Correction | None = None,
+    correction: mixed_precision.Correction | None = None,
 ) -> PricedStep:
     """Price the operators of a step and apply a correction."""
     return price_steps((graph,), device, models, host, (correction,))[0]
@@ -207,7 +192,7 @@ def price_steps(
     device: Device,
     models: Sequence[OperatorModel],
     host: HostModel,
-    corrections: Sequence[Correction | None],
+    corrections: Sequence[mixed_precision.Correction | None],
 ) -> tuple[PricedStep, ...]:
     """Several steps on one device, priced together."""
     listings = [listing_of(graph) for graph in graphs]
@@ -224,7 +209,7 @@ def estimate_step(
     models: Sequence[OperatorModel],
     host: HostModel,
     synchronised: bool = False,
-    correction: Correction | None = None,
+    correction: mixed_precision.Correction | None = None,
 ) -> StepEstimate:
     """The time of one training step of `graph` on `device`."""
     return step_estimate(price_step(graph, device, models, host, correction), synchronised)
@@ -284,7 +269,8 @@ def computing_parts(step: PricedStep, seconds: Floats, waiting: float) -> tuple[
     `seconds` are the times of the operators for all micro-batches of a step.
     """
     if step.whole is not None:
-        return (_with_interval(WHOLE, float(seconds.sum()), step.whole),)
+        whole = step.whole
+        return (Part.within(WHOLE, float(seconds.sum()), whole.source, whole.p10, whole.p90),)
     parts = [*kind_parts(replace(step.priced, seconds=seconds))]
     if waiting > 0:
         parts.append(waiting_part(waiting, step.host))
@@ -301,13 +287,13 @@ def kind_parts(priced: PricedOps) -> Iterator[Part]:
         phase, kind = PHASES[place // len(KINDS)], KINDS[place % len(KINDS)]
         if totals[place] > 0:
             name = f"{phase} {kind}" if kind is not Kind.OPTIMIZER else f"{phase} update"
-            yield _with_interval(name, float(totals[place]), priced.confidence[kind])
+            trust = priced.confidence[kind]
+            yield Part.within(name, float(totals[place]), trust.source, trust.p10, trust.p90)
 
 
 def waiting_part(seconds: float, host: HostModel) -> Part:
     """The time a device waits for launches."""
-    trust = Confidence(Knowledge.CALIBRATED, host.p10, host.p90, host.source)
-    return _with_interval(WAITING, seconds, trust)
+    return Part.within(WAITING, seconds, host.source, host.p10, host.p90)
 
 
 def narrowed(parts: Sequence[Part], evidence: TimingEvidence) -> tuple[Part, ...]:
@@ -321,10 +307,6 @@ def narrowed(parts: Sequence[Part], evidence: TimingEvidence) -> tuple[Part, ...
     return tuple(
         replace(part, below=min(part.below * factor, part.value), above=part.above * factor) for part in parts
     )
-
-
-_P90_SCORE = 1.2816
-"""Standard deviations from the median to the 90th percentile of a normal distribution."""
 
 
 def _knowledge(priced: PricedOps) -> Knowledge:
@@ -347,11 +329,6 @@ def binding(step: PricedStep) -> dict[Binding, float]:
     }
 
 
-def _with_interval(name: str, seconds: float, trust: Confidence) -> Part:
-    below = seconds * min(max(1 - trust.p10, 0.0), 1.0)
-    return Part(name, seconds, trust.source, below, seconds * max(trust.p90 - 1, 0.0))
-
-
 def _phases(listing: Listing, run: Execution) -> dict[Phase, float]:
     phases: dict[Phase, float] = {}
     before = 0.0
@@ -361,3 +338,55 @@ def _phases(listing: Listing, run: Execution) -> dict[Phase, float]:
         phases[phase] = max(0.0, end - before)
         before = max(before, end)
     return phases
+
+
+class CostModel(ABC):
+    """Estimates the time of one training step on one device.
+
+    `knows_operators` False: only whole steps on one device can be predicted, not parallel ones.
+    """
+
+    knows_operators: ClassVar[bool] = True
+
+    @abstractmethod
+    def priced_all(self, graphs: Sequence[Graph], device: Device) -> tuple[PricedStep, ...]:
+        """The operators of steps with their times.
+
+        Steps that differ only in their batch are priced much faster together than one by one.
+        """
+
+    @final
+    def priced(self, graph: Graph, device: Device) -> PricedStep:
+        """The operators of one step with their times."""
+        return self.priced_all((graph,), device)[0]
+
+    @final
+    def estimate(self, graph: Graph, device: Device) -> StepEstimate:
+        """The time of a step."""
+        return step_estimate(self.priced(graph, device))
+
+
+@dataclass(frozen=True)
+class OperatorCostModel(CostModel):
+    """Operators priced by the models of a name in `operators.pricing`, launched by a host.
+
+    `host` None: the calibrated host for the default models on a GPU. Other models are used as published,
+    without a host; on a CPU the call is part of the price of an operator.
+    """
+
+    choice: str = DEFAULT
+    host: HostModel | None = None
+
+    def priced_all(self, graphs: Sequence[Graph], device: Device) -> tuple[PricedStep, ...]:
+        """The operators of steps with their times."""
+        models = operator_models(device, self.choice)
+        is_corrected = self.choice == DEFAULT
+        corrections = [
+            mixed_precision.correction(graph, device) if is_corrected else None for graph in graphs
+        ]
+        steps = price_steps(graphs, device, models, self.host or self._host(device), corrections)
+        return tuple(replace(step, is_shipped=is_corrected) for step in steps)
+
+    def _host(self, device: Device) -> HostModel:
+        is_launched = self.choice == DEFAULT and device.kind != "cpu"
+        return host_model(device) if is_launched else NO_HOST

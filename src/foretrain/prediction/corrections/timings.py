@@ -3,7 +3,7 @@
 Timings and their predictions are kept in the user's folder. What they say about other steps is the model of
 `error_model`: the user's set-up first (one factor for host, framework and cluster), then device, precision,
 options and model, each as far as one timing is informative. Single kernels are corrected by profiles alone
-(`kind_corrections`). A step that was itself timed takes its own time.
+(`kinds`). A step that was itself timed takes its own time.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from foretrain.errors import InvalidData
 from foretrain.facts.calibrations import calibration_content
 from foretrain.facts.devices import Device, devices
 from foretrain.facts.user_data import user_data_dir, write_atomically
-from foretrain.prediction.cost_models.error_model import (
+from foretrain.prediction.corrections.error_model import (
     Shift,
     StepError,
     StepKey,
     StepTraits,
     UserErrors,
     Variances,
+    size_spreads,
     step_traits,
 )
-from foretrain.prediction.cost_models.few_timings import spreads
-from foretrain.prediction.cost_models.priced_step import PricedStep, step_estimate
+from foretrain.prediction.cost_models import PricedStep, step_estimate
 
 FORMAT = 1
 FILE = "transfer.json"
@@ -217,30 +217,36 @@ def corrections(
     model: str, device: Device, steps: Sequence[PricedStep], timings: Sequence[MeasuredStep] | None = None
 ) -> list[Correction] | None:
     """The corrections of priced steps of `model` on one `device`; None without timings."""
-    return corrections_of([priced_error(model, device, step) for step in steps], device, timings)
+    related = _related(device, timings)
+    return (
+        corrections_of([priced_error(model, device, step) for step in steps], device, related)
+        if related
+        else None
+    )
 
 
 def corrections_of(
     steps: Sequence[StepError], device: Device, timings: Sequence[MeasuredStep] | None = None
 ) -> list[Correction] | None:
-    """The corrections of steps on `device`; None without timings.
-
-    `timings` are the stored ones by default. Those of CPUs say nothing about GPUs, and the reverse.
-    """
-    stored = measured_steps() if timings is None else tuple(timings)
-    known = devices()
-    related = tuple(
-        timing
-        for timing in stored
-        if timing.configuration.device == device.id
-        or (timing.configuration.device in known and known[timing.configuration.device].kind == device.kind)
-    )
+    """The corrections of steps on `device`; None without `timings`, by default the stored ones."""
+    related = _related(device, timings)
     if not related or not steps:
         return None
     user = _user_errors(related)
     return [
         _correction(step, shift, user, related) for step, shift in zip(steps, user.shifts(steps), strict=True)
     ]
+
+
+def _related(device: Device, timings: Sequence[MeasuredStep] | None) -> tuple[MeasuredStep, ...]:
+    """Timings on devices of this kind: those of CPUs say nothing about GPUs, and the reverse."""
+    known = devices()
+    return tuple(
+        timing
+        for timing in (measured_steps() if timings is None else timings)
+        if timing.configuration.device == device.id
+        or (timing.configuration.device in known and known[timing.configuration.device].kind == device.kind)
+    )
 
 
 @lru_cache(maxsize=8)
@@ -266,7 +272,9 @@ def _correction(
         f"{SOURCE}: {', '.join(f'{count} {name}' for count, name in counts if count)}; "
         f"they change the time by {factor - 1:+.1%}, {trust:.0%} trusted"
     )
-    again = spreads().noise / shift.prior_deviation  # a step that was timed varies when it is timed again
+    again = (
+        size_spreads().noise / shift.prior_deviation
+    )  # a step that was timed varies when it is timed again
     is_measured = any(
         not timing.precision or (timing.precision, timing.variant) == (step.key.precision, step.key.variant)
         for timing in same

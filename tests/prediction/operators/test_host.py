@@ -4,7 +4,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretrain.prediction.cost_models.priced_step import ends_in_order, steady_step, synchronised_step
+from foretrain.prediction.operators.host import (
+    ends_in_order,
+    steady_step,
+    synchronised_step,
+    waits_per_launch,
+)
 
 
 def test_a_slow_device_hides_the_host() -> None:
@@ -58,3 +63,16 @@ def test_the_closed_form_is_the_recursion(pairs: list[tuple[float, float]]) -> N
         end = max(end, launched) + run
         expected.append(end)
     assert np.allclose(ends_in_order(host, device), expected)
+
+
+def test_a_slow_host_makes_its_device_wait_for_every_second_of_launches() -> None:
+    """4 s of launches and 3 s of work: 1 s of waiting, a quarter for each second of launches."""
+    assert waits_per_launch(4.0, 3.0) == 0.25
+    assert waits_per_launch(np.array([2.0, 0.0]), 3.0).tolist() == [0.0, 0.0]
+
+
+@given(st.lists(st.tuples(st.floats(0.1, 9), st.floats(0.1, 9)), min_size=1, max_size=8))
+def test_waits_in_closed_form_fill_the_steady_step(calls: list[tuple[float, float]]) -> None:
+    host, device = np.array(calls).T
+    waits = float(waits_per_launch(host.sum(), device.sum()))
+    assert np.isclose(device.sum() + waits * host.sum(), steady_step(host, device).seconds)

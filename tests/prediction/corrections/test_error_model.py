@@ -1,4 +1,4 @@
-"""What timings say about other steps: by hand, continuous, and never worse than nothing on average."""
+"""How errors hang together: what timings say of other steps, and of a model at its other sizes."""
 
 from __future__ import annotations
 
@@ -8,16 +8,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from foretrain.prediction.cost_models.error_model import (
+from foretrain.errors import InvalidRequest
+from foretrain.prediction.corrections.error_model import (
     Posterior,
+    SizeSpreads,
     StepError,
     StepKey,
     StepTraits,
     TimedErrors,
+    TimedSize,
     UserErrors,
     Variances,
+    correct_at_size,
+    size_spreads,
 )
-from foretrain.prediction.cost_models.user_timings import shipped_variances
+from foretrain.prediction.corrections.timings import shipped_variances
 
 
 def timed(
@@ -184,3 +189,55 @@ def test_timings_do_not_hurt_on_average(bias: float, count: int) -> None:
     assert after <= 1.002 * before
     if abs(bias) > 0 and count == 10:
         assert after < 0.75 * before
+
+
+_SURE = SizeSpreads(level=1.0, slope=0.0, wander=0.0, noise=1e-6)
+
+
+def test_one_timing_scales_the_prediction_by_what_it_was_off() -> None:
+    quantiles = correct_at_size([TimedSize(16, 1.0, 2.0)], 64, 5.0, _SURE)
+    assert quantiles.p50 == pytest.approx(10.0, rel=1e-5)
+
+
+def test_a_timed_size_is_predicted_as_it_was_measured() -> None:
+    timings = [TimedSize(16, 1.0, 1.5), TimedSize(32, 2.0, 2.4)]
+    quantiles = correct_at_size(timings, 32, 2.0, SizeSpreads(1.0, 0.1, 0.1, 1e-6))
+    assert quantiles.p50 == pytest.approx(2.4, rel=1e-4)
+
+
+def test_a_slope_is_drawn_on_where_only_a_slope_can_be() -> None:
+    timings = [TimedSize(1, 1.0, 1.0), TimedSize(2, 1.0, 1.1)]
+    quantiles = correct_at_size(timings, 4, 1.0, SizeSpreads(level=1.0, slope=1.0, wander=0.0, noise=1e-6))
+    assert quantiles.p50 == pytest.approx(1.21, rel=1e-4)
+
+
+def test_the_walk_stays_where_the_last_timing_left_it() -> None:
+    timings = [TimedSize(1, 1.0, 1.0), TimedSize(2, 1.0, 1.1)]
+    quantiles = correct_at_size(timings, 4, 1.0, SizeSpreads(level=1.0, slope=0.0, wander=0.1, noise=1e-6))
+    assert quantiles.p50 == pytest.approx(1.1, rel=1e-4)
+
+
+def test_the_interval_widens_with_the_distance_in_both_directions() -> None:
+    timings = [TimedSize(16, 1.0, 1.0), TimedSize(32, 2.0, 2.0)]
+    widths = [
+        math.log(quantiles.p90 / quantiles.p10)
+        for quantiles in (correct_at_size(timings, size, size / 16, size_spreads()) for size in (32, 64, 256))
+    ]
+    assert widths == sorted(widths)
+    below = correct_at_size(timings, 2, 0.125, size_spreads())
+    assert math.log(below.p90 / below.p10) > widths[0]
+
+
+def test_more_timings_never_widen_the_interval() -> None:
+    one = correct_at_size([TimedSize(64, 1.0, 1.2)], 128, 2.0)
+    two = correct_at_size([TimedSize(32, 0.5, 0.6), TimedSize(64, 1.0, 1.2)], 128, 2.0)
+    assert two.p90 / two.p10 <= one.p90 / one.p10
+
+
+def test_missing_and_invalid_timings_are_refused() -> None:
+    with pytest.raises(InvalidRequest, match="at least one"):
+        correct_at_size([], 8, 1.0)
+    with pytest.raises(InvalidRequest, match="above 0"):
+        TimedSize(8, 1.0, -1.0)
+    with pytest.raises(InvalidRequest, match="above 0"):
+        correct_at_size([TimedSize(8, 1.0, 1.0)], 0, 1.0)

@@ -1,4 +1,6 @@
-"""A step composed by hand: one second per kernel, on a host that is quick or slow."""
+"""A step on one device, composed by hand: one second per kernel, on a host that is quick or slow."""
+
+from __future__ import annotations
 
 from dataclasses import replace
 
@@ -8,15 +10,13 @@ from tests.support.small_models import graph
 
 from foretrain.errors import MissingData
 from foretrain.facts.devices import Device, device
-from foretrain.prediction.cost_models.priced_step import (
-    WAITING,
-    estimate_step,
-    exchange_launch_seconds,
-    price_step,
+from foretrain.prediction.cost_models import WAITING, estimate_step, exchange_launch_seconds, price_step
+from foretrain.prediction.operators.host import (
+    HostModel,
+    host_model,
 )
-from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
-from foretrain.prediction.operators.host import HostModel, host_model
 from foretrain.prediction.operators.listing import Floats, Listing, WorkTable
+from foretrain.prediction.operators.pricing import Confidence, Knowledge, OperatorModel
 from foretrain.workloads.graph import Phase, with_options
 from foretrain.workloads.ops import Kind
 from foretrain.workloads.rules import operators
