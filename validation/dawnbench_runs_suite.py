@@ -18,8 +18,8 @@ import numpy as np
 
 from foretrain.estimates import Quantiles
 from foretrain.prediction.cost_models import OperatorCostModel
-from foretrain.prediction.scenario import Evaluation, Parallelism, StepConfiguration, evaluate, step_context
-from foretrain.prediction.step.input_pipeline import InputOptions
+from foretrain.prediction.options import InputOptions, Parallelism
+from foretrain.prediction.scenario import Evaluation, StepConfiguration, evaluate, step_context
 from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.units import HOUR
 from foretrain.workloads.options import WorkloadRequest

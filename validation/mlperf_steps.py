@@ -17,8 +17,8 @@ from foretrain.convergence.batch_size import BatchSizeLaw
 from foretrain.estimates import Quantiles
 from foretrain.facts.hardware import hardware
 from foretrain.prediction.cost_models import OperatorCostModel
-from foretrain.prediction.scenario import Evaluation, Parallelism, StepConfiguration, evaluate, step_context
-from foretrain.prediction.step.input_pipeline import InputOptions
+from foretrain.prediction.options import InputOptions, Parallelism
+from foretrain.prediction.scenario import Evaluation, StepConfiguration, evaluate, step_context
 from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of

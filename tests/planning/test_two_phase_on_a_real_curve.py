@@ -30,8 +30,8 @@ from foretrain.planning.two_phases.phases import (
 )
 from foretrain.prediction.corrections.apply import cost_model
 from foretrain.prediction.operators.pricing import DEFAULT
-from foretrain.prediction.scenario import Parallelism, StepConfiguration, evaluate, step_context
-from foretrain.prediction.step.input_pipeline import InputOptions
+from foretrain.prediction.options import InputOptions, Parallelism
+from foretrain.prediction.scenario import StepConfiguration, evaluate, step_context
 from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.workloads.graph import state_bytes
 from foretrain.workloads.options import WorkloadRequest

@@ -27,9 +27,10 @@ from foretrain.errors import ForetrainError, InvalidRequest
 from foretrain.estimates import Quantiles
 from foretrain.facts.devices import Device
 from foretrain.facts.hardware import Hardware
-from foretrain.jobs.batch_limits import BatchLimits, capacity_bytes, largest_batch
+from foretrain.jobs.batch_limits import capacity_bytes, largest_batch
 from foretrain.jobs.job import Steps, StepSummary
 from foretrain.jobs.length import Length
+from foretrain.jobs.options import BatchLimits
 from foretrain.jobs.step_table import StepTable, network_on, on_device, step_table, with_weights_stored
 from foretrain.prediction.corrections.apply import cost_model
 from foretrain.prediction.cost_models import CostModel
@@ -40,6 +41,7 @@ from foretrain.prediction.memory.estimate import (
     out_of_memory_probability,
 )
 from foretrain.prediction.operators.pricing import DEFAULT, Knowledge
+from foretrain.prediction.options import InputOptions
 from foretrain.prediction.search.sketch import sharded_seconds
 from foretrain.prediction.spread import (
     KnowledgeClass,
@@ -47,7 +49,6 @@ from foretrain.prediction.spread import (
     surprise,
     traits_of,
 )
-from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.step.parallel import Environment
 from foretrain.prediction.stragglers import default_jitter, slowdown
 from foretrain.prediction.strategies.layout import Layout
@@ -502,7 +503,8 @@ def _with_memory(
 
 
 def _evaluated(table: StepTable, hardware: Hardware, candidate: Candidate) -> Evaluation | None:
-    from foretrain.prediction.scenario import Parallelism, StepConfiguration, evaluate, step_context
+    from foretrain.prediction.options import Parallelism
+    from foretrain.prediction.scenario import StepConfiguration, evaluate, step_context
 
     parallelism = Parallelism(links=hardware.links, network=hardware.network)
     context = step_context(table.workload, hardware, parallelism, table.cost_model, table.input)
@@ -518,7 +520,8 @@ def best_layout(
     workload: Workload, model: CostModel, hardware: Hardware, global_batch: int, input_options: InputOptions
 ) -> Evaluation | None:
     """The fastest of all layouts (data, tensor, pipeline ...) on some hardware; None if none fits."""
-    from foretrain.prediction.scenario import Parallelism, step_context
+    from foretrain.prediction.options import Parallelism
+    from foretrain.prediction.scenario import step_context
     from foretrain.prediction.search.search import search
 
     parallelism = Parallelism(links=hardware.links, network=hardware.network)

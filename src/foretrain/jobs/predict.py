@@ -8,8 +8,9 @@ from typing import Any
 from foretrain.answers import Infeasible
 from foretrain.encoding import encode
 from foretrain.jobs.epochs import Epoch, epoch_of
-from foretrain.jobs.job import Job, JobOptions, evaluated_each_epoch, job_of
-from foretrain.jobs.length import LengthRequest, steps_of, with_staleness
+from foretrain.jobs.job import Job, evaluated_each_epoch, job_of
+from foretrain.jobs.length import steps_of, with_staleness
+from foretrain.jobs.options import JobOptions, LengthOptions
 from foretrain.prediction.answer import Prediction
 from foretrain.prediction.predict import predict
 from foretrain.prediction.scenario import Scenario, refuse_unread_links
@@ -44,7 +45,7 @@ class JobPrediction(Prediction):
 
 
 def predict_job(
-    scenario: Scenario, length: LengthRequest, options: JobOptions | None = None
+    scenario: Scenario, length: LengthOptions, options: JobOptions | None = None
 ) -> JobPrediction | Infeasible:
     """Predict a step, and from it an epoch of `length.samples` and a job of that length, where known."""
     if scenario.cluster.is_homogeneous:

@@ -34,7 +34,8 @@ from foretrain.jobs.configurations import (
     configure,
 )
 from foretrain.jobs.configurations import verify as verify_configuration
-from foretrain.jobs.job import Job, JobOptions, JobTime, Steps, billed_job, evaluated_each_epoch, job_time
+from foretrain.jobs.job import Job, JobTime, Steps, billed_job, evaluated_each_epoch, job_time
+from foretrain.jobs.options import JobOptions
 from foretrain.planning.frontier import Plan
 from foretrain.planning.machines import Excluded, Machines, Shape
 from foretrain.prediction.scenario import model_flop, peak_of

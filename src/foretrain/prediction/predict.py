@@ -38,9 +38,9 @@ from foretrain.prediction.memory.estimate import (
     memory_options,
 )
 from foretrain.prediction.operators.pricing import Knowledge, only_precision
+from foretrain.prediction.options import Parallelism
 from foretrain.prediction.scenario import (
     Evaluation,
-    Parallelism,
     Scenario,
     StepConfiguration,
     StepContext,

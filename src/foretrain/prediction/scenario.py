@@ -27,8 +27,9 @@ from foretrain.prediction.memory.estimate import (
 )
 from foretrain.prediction.operators.listing import peak_flop_per_second
 from foretrain.prediction.operators.pricing import DEFAULT
+from foretrain.prediction.options import InputOptions, Parallelism
 from foretrain.prediction.spread import KnowledgeClass, StepTraits, traits_of, with_spread
-from foretrain.prediction.step.input_pipeline import InputOptions, InputPipeline, input_pipeline
+from foretrain.prediction.step.input_pipeline import InputPipeline, input_pipeline
 from foretrain.prediction.step.offload import offload_estimate, paging_estimate
 from foretrain.prediction.step.parallel import Environment, ParallelStep, parallel_step
 from foretrain.prediction.step.parameter_servers import parameter_server_step
@@ -48,39 +49,6 @@ _DTYPES = {
 }  # fmt: skip
 _SHARDS_PARAMETERS = 3
 """The ZeRO stage that shards parameters."""
-
-
-@dataclass(frozen=True, slots=True)
-class Parallelism:
-    """How a step is parallelised; what is None is chosen.
-
-    `global_batch` counts the samples of a step on all devices. `links` and `network` name the links inside
-    and between nodes, in place of what is known of the hardware. `jitter` is the coefficient of variation of
-    step times across devices. `min_batch` is the smallest batch of a device in a heterogeneous cluster.
-    """
-
-    strategy: str = "ddp"
-    micro_batches: int | None = None
-    global_batch: int | None = None
-    min_batch: int | None = None
-    links: str | None = None
-    network: str | None = None
-    jitter: float | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("micro_batches", "global_batch", "min_batch"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InvalidRequest(f"{name} must be at least 1, got {value}")
-        if self.jitter is not None and not 0 <= self.jitter < 1:
-            raise InvalidRequest(f"jitter must be at least 0 and below 1, got {self.jitter}")
-
-    def jitter_on(self, device: Device) -> float:
-        """The coefficient of variation of step times across such devices."""
-        if self.jitter is not None:
-            return self.jitter
-        varies = self.strategy == AUTO or strategy_of(self.strategy).has_jitter
-        return default_jitter(device) if varies else 0.0
 
 
 @dataclass(frozen=True)
@@ -219,6 +187,14 @@ class Evaluation:
         )
 
 
+def jitter_on(parallelism: Parallelism, device: Device) -> float:
+    """The coefficient of variation of step times across such devices."""
+    if parallelism.jitter is not None:
+        return parallelism.jitter
+    varies = parallelism.strategy == AUTO or strategy_of(parallelism.strategy).has_jitter
+    return default_jitter(device) if varies else 0.0
+
+
 def step_context(
     workload: Workload,
     hardware: Hardware,
@@ -230,7 +206,7 @@ def step_context(
     workload = on_devices(workload, (hardware.device,))
     links, network = parallelism.links or hardware.links, parallelism.network or hardware.network
     environment = Environment(hardware.device, network_of(hardware, links, network), cost_model)
-    jitter = parallelism.jitter_on(hardware.device)
+    jitter = jitter_on(parallelism, hardware.device)
     return StepContext(workload, hardware, environment, input_options, jitter)
 
 

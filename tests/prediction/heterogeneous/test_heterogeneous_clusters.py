@@ -21,8 +21,8 @@ from foretrain.prediction.answer import Prediction
 from foretrain.prediction.collectives.network import network_among
 from foretrain.prediction.cost_models import OperatorCostModel
 from foretrain.prediction.heterogeneous.division import BatchSplit, CachedCostModel, GlobalBatch
+from foretrain.prediction.options import InputOptions
 from foretrain.prediction.predict import predict
-from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.workloads.workload import Workload
 
 FAST_NETWORK = "infiniband-ndr:8"

@@ -4,6 +4,7 @@ import pytest
 
 from foretrain.answers import Infeasible
 from foretrain.facts.hardware import cluster
+from foretrain.prediction.options import Parallelism
 from foretrain.prediction.resources.bursts import Pattern
 from foretrain.prediction.resources.consumption import (
     METRICS,
@@ -14,7 +15,7 @@ from foretrain.prediction.resources.consumption import (
     words,
 )
 from foretrain.prediction.resources.worker_cycle import worker_cycle
-from foretrain.prediction.scenario import Evaluation, Parallelism, Scenario
+from foretrain.prediction.scenario import Evaluation, Scenario
 from foretrain.prediction.strategies.program import gradients
 from foretrain.store.runs import Resource
 from foretrain.workloads.options import WorkloadRequest

@@ -10,6 +10,7 @@ from tests.support.scenarios import context_on
 
 from foretrain.facts.hardware import hardware
 from foretrain.prediction.cost_models import OperatorCostModel
+from foretrain.prediction.options import InputOptions
 from foretrain.prediction.scenario import Evaluation, StepConfiguration, evaluate
 from foretrain.prediction.search.sketch import (
     Reduction,
@@ -18,7 +19,7 @@ from foretrain.prediction.search.sketch import (
     reduction,
     replica_step,
 )
-from foretrain.prediction.step.input_pipeline import InputOptions, input_pipeline
+from foretrain.prediction.step.input_pipeline import input_pipeline
 from foretrain.prediction.stragglers import default_jitter
 from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.workloads.graph import Phase

@@ -24,9 +24,9 @@ from foretrain.errors import ForetrainError, InvalidData, InvalidRequest, Missin
 from foretrain.facts.hardware import Hardware
 from foretrain.prediction.cost_models import OperatorCostModel
 from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.options import InputOptions, Parallelism
 from foretrain.prediction.predict import configured
-from foretrain.prediction.scenario import Evaluation, Parallelism, evaluate, step_context
-from foretrain.prediction.step.input_pipeline import InputOptions
+from foretrain.prediction.scenario import Evaluation, evaluate, step_context
 from foretrain.workloads.workload import Workload
 
 _MOST = 1_000_000

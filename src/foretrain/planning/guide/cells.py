@@ -29,15 +29,8 @@ from foretrain.prediction.advice.bottleneck import Limit, bottleneck
 from foretrain.prediction.cost_models import CostModel
 from foretrain.prediction.memory.estimate import MemoryEstimate, estimate_memory, memory_options
 from foretrain.prediction.operators.pricing import Knowledge
-from foretrain.prediction.scenario import (
-    Evaluation,
-    Parallelism,
-    StepConfiguration,
-    StepContext,
-    evaluate,
-    step_context,
-)
-from foretrain.prediction.step.input_pipeline import InputOptions
+from foretrain.prediction.options import InputOptions, Parallelism
+from foretrain.prediction.scenario import Evaluation, StepConfiguration, StepContext, evaluate, step_context
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.mixed_precision import under
 from foretrain.prediction.strategies.strategy import AUTO, layout_of, words
@@ -232,7 +225,9 @@ def runs(
     """A step of each global batch, in the given ascending order: a micro-batch too large stays so."""
     try:
         layout = layout_on(strategy, hardware)
-        context = step_context(steps.workload, hardware, Parallelism(strategy), model, InputOptions())
+        context = step_context(
+            steps.workload, hardware, Parallelism(strategy=strategy), model, InputOptions()
+        )
     except (InvalidRequest, MissingData) as error:
         yield from (NoRun(Blank.UNKNOWN, str(error)) for _ in batches)
         return

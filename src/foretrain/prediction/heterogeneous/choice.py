@@ -27,7 +27,8 @@ from foretrain.prediction.heterogeneous.division import (
     Groups,
     GroupShare,
 )
-from foretrain.prediction.scenario import Parallelism, Scenario, global_batch
+from foretrain.prediction.options import Parallelism
+from foretrain.prediction.scenario import Scenario, global_batch, jitter_on
 from foretrain.prediction.strategies.strategy import AUTO
 from foretrain.units import format_duration
 
@@ -102,7 +103,7 @@ def _nodes_of(scenario: Scenario, model: CostModel) -> _Nodes:
         CachedCostModel(model),
         scenario.input,
         parallelism.min_batch,
-        max(parallelism.jitter_on(group.device) for group in cluster.groups),
+        max(jitter_on(parallelism, group.device) for group in cluster.groups),
     )
     return _Nodes(cluster.groups, cluster.labels, parallelism.network, batch)
 

@@ -29,6 +29,7 @@ from foretrain.prediction.cost_models import CostModel, PricedStep
 from foretrain.prediction.heterogeneous.batch_split import Worker, balanced_batches
 from foretrain.prediction.memory.estimate import communicator_bytes, fits_memory, largest_batch
 from foretrain.prediction.operators.pricing import Knowledge
+from foretrain.prediction.options import InputOptions
 from foretrain.prediction.scenario import (
     Evaluation,
     StepConfiguration,
@@ -38,7 +39,6 @@ from foretrain.prediction.scenario import (
     model_flop,
     peak_of,
 )
-from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.step.parallel import Environment, parallel_step
 from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.prediction.strategies.strategy import layout_of
