@@ -57,6 +57,9 @@ def test_times_in_the_units_people_use() -> None:
     assert texts(8 * MINUTE, 7 * HOUR, Quantity.TIME, 5) == ["10 min", "30 min", "2 h", "6 h"]
     assert texts(20 * HOUR, 50 * DAY, Quantity.TIME, 9) == ["1 d", "2 d", "4 d", "7 d", "14 d", "30 d"]
     assert texts(0.5, 40 * YEAR, Quantity.TIME, 6) == ["10 s", "10 min", "6 h", "7 d", "1 y"]
+    assert texts(9e-3, 2, Quantity.TIME, 6) == ["10 ms", "30 ms", "100 ms", "300 ms", "1 s"]
+    assert texts(0.09, 2, Quantity.TIME, 6) == ["100 ms", "200 ms", "500 ms", "1 s", "2 s"]
+    assert texts(0.09, 2, Quantity.TIME, 2) == ["100 ms", "1 s"]
 
 
 def test_a_short_range_of_time_gets_even_ticks() -> None:

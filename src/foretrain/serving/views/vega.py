@@ -203,8 +203,8 @@ def _ladders(axis: Axis) -> Iterator[list[float]]:
     if axis.quantity is Quantity.TIME:
         years = [year * YEAR for year in decades if year >= 1]
         below = [part for part in decades if part < 1]
-        yield [*below, *_TIMES, *years]
-        yield [*below, *_COARSE_TIMES, *years]
+        yield [*(step * part for part in below for step in (1, 2, 5)), *_TIMES, *years]
+        yield [*(step * part for part in below for step in (1, 3)), *_COARSE_TIMES, *years]
         main = [*below, *_MAIN_TIMES, *years]
         yield from (main[::every] for every in range(1, len(main) + 1))
         return
@@ -232,14 +232,17 @@ def _time_labels(axis: Axis, values: Sequence[float]) -> str:
         return f"format(datum.value / {unit[0]:g}, ',.5~r') + ' {unit[1]}'"
 
     gaps = {round((after - before) / axis.high, 9) for before, after in pairwise(values)}
-    if len(gaps) <= 1:
+    if not axis.is_log or (len(gaps) == 1 and len(values) > 2):
         unit = next((unit for unit in _UNITS if all(counts(value, unit[0]) for value in values)), _UNITS[-1])
         return label(unit)
     used = [next((unit for unit in _UNITS if counts(value, unit[0])), _UNITS[-1]) for value in values]
     # Ticks rise, and so do their units but for odd ones such as 90 min after 1 h: name those one by one.
     *named, last = list(zip(values, used, strict=True)) or [(1.0, _UNITS[4])]
     return " : ".join(
-        [*(f"datum.value <= {value:g} ? {label(unit)}" for value, unit in named), label(last[1])]
+        [
+            *(f"datum.value < {value * (1 + 1e-6):.9g} ? {label(unit)}" for value, unit in named),
+            label(last[1]),
+        ]
     )
 
 
