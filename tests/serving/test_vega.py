@@ -77,6 +77,7 @@ def test_money() -> None:
     assert texts(0.4, 60, Quantity.MONEY, 9) == ["$0.50", "$1", "$2", "$5", "$10", "$20", "$50"]
     assert texts(0.4, 60, Quantity.MONEY, 5) == ["$1", "$3", "$10", "$30"]
     assert texts(800, 3e6, Quantity.MONEY, 5) == ["$1,000", "$10,000", "$100k", "$1M"]
+    assert texts(0, 1.5e5, Quantity.MONEY, 4, is_log=False) == ["$0", "$50k", "$100k", "$150k"]
     assert texts(21, 24, Quantity.MONEY, 5) == ["$21", "$22", "$23", "$24"]
     assert texts(0.001, 0.02, Quantity.MONEY, 4) == ["$0.001", "$0.003", "$0.01"]
 

@@ -103,7 +103,7 @@ class Axis:
     def channel(self, name: str) -> Spec:
         """The encoding of a field along this axis."""
         axis: Spec = {"title": self.title, "grid": True}
-        most = max(2, int(self.length / (36 if self.is_vertical else 74)))
+        most = max(3, int(self.length / 44)) if self.is_vertical else max(2, int(self.length / 74))
         axis.update(_ticks(self, most))
         if not self.has_labels:
             axis.update(title=None, labels=False)
@@ -156,9 +156,11 @@ _TIME_STEPS = (
     *(count * HOUR for count in (1, 2, 3, 6, 12)),
     *(count * DAY for count in (1, 2, 5, 10, 20, 50, 100)),
 )  # fmt: skip
-_NUMBER = "datum.value < 1e5 ? format(datum.value, ',.6~r') : format(datum.value, '.4~s')"
+_LARGE = 1e5
+"""From here on numbers are written with k, M or G; on a linear axis that reaches it, all are."""
+_NUMBER = "datum.value < {large:g} ? format(datum.value, ',.6~r') : format(datum.value, '.4~s')"
 _MONEY = (
-    "datum.value >= 1e5 ? format(datum.value, '$.4~s') : "
+    "datum.value >= {large:g} ? format(datum.value, '$.4~s') : "
     "datum.value >= 0.01 && datum.value % 1 ? format(datum.value, '$,.2f') : format(datum.value, '$,.4~r')"
 )
 
@@ -168,7 +170,8 @@ def _ticks(axis: Axis, most: int) -> Spec:
     if axis.quantity is Quantity.TIME:
         values = ticks(axis, most)
         return {"values": values, "labelExpr": _time_labels(axis, values)}
-    label = _MONEY if axis.quantity is Quantity.MONEY else _NUMBER
+    text = _MONEY if axis.quantity is Quantity.MONEY else _NUMBER
+    label = text.format(large=1 if not axis.is_log and axis.high >= _LARGE else _LARGE)
     if axis.is_log or axis.quantity is Quantity.COUNT:
         return {"values": ticks(axis, most), "labelExpr": label}
     return {"tickCount": most, "labelExpr": label}
