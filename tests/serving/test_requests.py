@@ -35,7 +35,8 @@ EVERYTHING = {
     "weights": "bf16", "master_weights": True, "gradients": "fp32", "autocast": False,
     "lora": "r=8", "forward_only": True, "no_optimizer": True, "trace": "real",
     "strategy": "fsdp", "min_batch": 2,
-    "links": "pcie3-x16", "network": "ethernet-10g", "jitter": 0.1, "dataset": "mnist", "storage": "hdd",
+    "links": "pcie3-x16", "network": "ethernet-10g", "topology": "/topology.txt",
+    "jitter": 0.1, "dataset": "mnist", "storage": "hdd",
     "loader_workers": 2, "prefetch": False, "cost_model": "roofline", "timings": "/t.csv", "samples": 1000,
     "epochs": 3.0, "steps": 10, "target": "loss=0.4", "log": "/log.csv", "planned_steps": 9.0,
     "schedule": "cosine", "history": "/runs", "epochs_at": ["32=1", "64=2"], "critical_batch": 5.0,
@@ -119,7 +120,11 @@ def test_a_server_refuses_user_code_behind_a_workload_file(tmp_path: Path) -> No
         ("epochs: 2", {"steps": 9}, {"steps": 9, "epochs": None}),
         ("target: loss=1\nlog: a.csv", {"steps": 9}, {"steps": 9, "target": None, "log": None}),
         ("target: loss=1\nlog: /a.csv", {"target": "loss=2"}, {"target": "loss=2", "log": Path("/a.csv")}),
-        ("steps: 9\nepochs_at: [32=1, 64=2]", {"steps": 5}, {"steps": 5, "epochs_at": ("32=1", "64=2")}),
+        (
+            "steps: 9\nepochs_at: [32=1, 64=2]",
+            {"steps": 5},
+            {"steps": 5, "epochs_at": ((32, 1.0), (64, 2.0))},
+        ),
     ],
 )
 def test_alternatives_of_what_is_given_are_not_taken_from_the_file(

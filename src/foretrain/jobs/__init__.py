@@ -2,7 +2,7 @@
 
 `planning` and `scheduling` stand on this layer. A job on one kind of machine, from start to end:
 
-    length = length_of(LengthRequest(epochs=90, samples=1_281_167))     # jobs.length
+    length = length_of(LengthOptions(epochs=90, samples=1_281_167))     # jobs.length
     configuration = best_configuration(workload, hardware, length)      # jobs.configurations
     if not isinstance(configuration, Infeasible):
         job(configuration.step, configuration.job_steps, (hardware,))   # jobs.job

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from foretrain.convergence.batch_size import BatchSizeLaw, fit_batch_size_law
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Quantiles
+from foretrain.jobs.options import BatchPoint
 from foretrain.prediction.answer import Prediction
 
-BatchPoint = tuple[int, float]
 """A global batch, and the epochs it takes to the target."""
 _CHECKED_FROM = 3
 
@@ -106,18 +106,6 @@ def fitted_epochs(points: Iterable[BatchPoint]) -> FittedEpochs:
     """The law through (batch, epochs) points, two or more."""
     listed = tuple(points)
     return FittedEpochs(fit_batch_size_law([batch for batch, _ in listed], [epochs for _, epochs in listed]))
-
-
-def parse_batch_point(text: str) -> BatchPoint:
-    """BATCH=EPOCHS, as a user writes it."""
-    batch, _, epochs = text.partition("=")
-    try:
-        point = int(batch), float(epochs)
-    except ValueError:
-        raise InvalidRequest(f"{text!r} is not BATCH=EPOCHS, e.g. 4096=64") from None
-    if point[0] < 1 or not (math.isfinite(point[1]) and point[1] > 0):
-        raise InvalidRequest(f"{text!r}: the batch must be at least 1 and the epochs finite and above 0")
-    return point
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from foretrain.answers import Infeasible
 from foretrain.errors import ForetrainError
-from foretrain.prediction.evaluation import Evaluation, evaluate
 from foretrain.prediction.memory.estimate import MemoryEstimate, estimate_memory, memory_options
+from foretrain.prediction.scenario import Evaluation, evaluate
 from foretrain.prediction.search.search import search
 from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.workloads.graph import Graph

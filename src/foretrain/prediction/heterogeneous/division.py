@@ -25,18 +25,23 @@ from foretrain.estimates import Estimate, longest
 from foretrain.facts.devices import Device
 from foretrain.facts.hardware import Hardware
 from foretrain.prediction.collectives.network import Network
-from foretrain.prediction.cost_models.priced_step import PricedStep
-from foretrain.prediction.cost_models.step_models import CostModel
-from foretrain.prediction.evaluation import Evaluation, evaluation_of
+from foretrain.prediction.cost_models import CostModel, PricedStep
 from foretrain.prediction.heterogeneous.batch_split import Worker, balanced_batches
-from foretrain.prediction.memory.estimate import communicator_bytes, estimate_memory, largest_batch
-from foretrain.prediction.operators._base import Knowledge
-from foretrain.prediction.scenario import StepConfiguration, StepContext
-from foretrain.prediction.step.input_pipeline import InputOptions
+from foretrain.prediction.memory.estimate import communicator_bytes, fits_memory, largest_batch
+from foretrain.prediction.operators.pricing import Knowledge
+from foretrain.prediction.options import InputOptions
+from foretrain.prediction.scenario import (
+    Evaluation,
+    StepConfiguration,
+    StepContext,
+    Throughput,
+    evaluation_of,
+    model_flop,
+    peak_of,
+)
 from foretrain.prediction.step.parallel import Environment, parallel_step
-from foretrain.prediction.step.throughput import Throughput, model_flop, peak
-from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.prediction.strategies.program import MemoryOptions
+from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.workloads.fusion import ExecutedGraph
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.workload import Workload, executed_graph_at
@@ -108,7 +113,7 @@ class Division:
         """Work per second; MFU relates to the joint peak of the devices that take part."""
         graph = self.pace.graph
         rounds = self.global_batch / graph.batch / self.seconds
-        joint = sum(peak(graph, group.device) * group.devices for group in self.groups)
+        joint = sum(peak_of(graph, group.device) * group.devices for group in self.groups)
         return Throughput(
             self.samples_per_second,
             graph.tokens * rounds if graph.tokens else None,
@@ -169,7 +174,7 @@ class GlobalBatch:
         def largest(device: Device, is_parallel: bool, communicators: int) -> int:
             replicas = 2 if is_parallel else 1
             options = MemoryOptions(data_parallel=replicas, communicator_bytes=communicators)
-            if estimate_memory(self._executed(self.samples).graph, device, options).fits:
+            if fits_memory(self._executed(self.samples).graph, device, options):
                 return self.samples
             return largest_batch(lambda batch: self._executed(batch).graph, device, options, self.samples)
 

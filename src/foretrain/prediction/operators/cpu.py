@@ -30,8 +30,8 @@ import numpy as np
 from foretrain.errors import InvalidData, MissingData
 from foretrain.facts.devices import Device
 from foretrain.facts.user_data import user_data_dir, write_atomically
-from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
 from foretrain.prediction.operators.listing import Floats, WorkTable
+from foretrain.prediction.operators.pricing import Confidence, Knowledge, OperatorModel
 from foretrain.workloads.ops import MATRIX_KINDS, Direction, Kind, Work
 
 Terms = dict[str, Floats]
@@ -309,7 +309,7 @@ def calibration_of(device: Device) -> CpuCalibration:
 
 
 def _not_calibrated(device: Device) -> str:
-    if device.id == "here":
+    if device.is_this_machine:
         return "this machine's CPU is not calibrated; run `foretrain calibrate --here`"
     return (
         f"{device.id} is not calibrated; only a machine's own CPU can be: run `foretrain calibrate --here` "

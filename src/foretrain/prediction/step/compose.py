@@ -29,11 +29,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foretrain.facts.frameworks import PLAIN, frameworks
-from foretrain.prediction.cost_models.priced_step import CallTimes
+from foretrain.facts.frameworks import frameworks
+from foretrain.prediction.cost_models import CallTimes
 from foretrain.prediction.operators.listing import Floats
-from foretrain.prediction.strategies.gradients import forward_end, optimizer_start
-from foretrain.prediction.strategies.program import Exchange, Program, When, unit_of
+from foretrain.prediction.strategies.program import (
+    Exchange,
+    Program,
+    When,
+    forward_end,
+    optimizer_start,
+    unit_of,
+)
 from foretrain.prediction.timeline import COMPUTE, Stream, Task, Timeline, simulate
 from foretrain.workloads.graph import Graph, Phase
 
@@ -75,6 +81,18 @@ class ComposedStep:
     def stage_names(self) -> tuple[str, ...]:
         """The first and last block of each stage; empty for a single stage."""
         return tuple(_span(stage.graph) for stage in self.stages) if len(self.stages) > 1 else ()
+
+    def scale(self, factor: float) -> ComposedStep:
+        """The step with all times but those of the timeline multiplied by a factor."""
+        return replace(
+            self,
+            seconds=self.seconds * factor,
+            phases={phase: seconds * factor for phase, seconds in self.phases.items()},
+            computing_seconds=self.computing_seconds * factor,
+            exposed_seconds=self.exposed_seconds * factor,
+            bubble_seconds=self.bubble_seconds * factor,
+            waiting_seconds=self.waiting_seconds * factor,
+        )
 
 
 def _span(graph: Graph) -> str:
@@ -171,7 +189,7 @@ def compose(
 def _launched_seconds(program: Program, times: CallTimes, exchange_seconds: ExchangeSeconds) -> float:
     """The shortest step that the host allows."""
     launching = per_step(times.host, program)
-    if not frameworks()[program.graph.settings.get("framework") or PLAIN].waits_for_batches:
+    if not frameworks()[program.graph.options.framework].waits_for_batches:
         return launching
     each = passes(program, times, exchange_seconds)
     return max(launching, program.micro_batches * (each.forward + each.backward) + each.optimizer)
@@ -251,7 +269,7 @@ def phase_seconds(times: CallTimes, program: Program) -> tuple[Floats, Floats]:
     """Device and host seconds of a step by `Phase`, for all micro-batches."""
     start, updating = forward_end(program.graph), optimizer_start(program.graph)
     spans: tuple[Any, ...] = (slice(0, start), slice(start, updating), slice(updating, None))
-    if program.graph.settings.get("whole_step"):  # phases alternate
+    if program.graph.is_whole_step:  # phases alternate
         phases = [call.phase for call in program.graph.calls]
         spans = tuple(np.array([each is phase for each in phases], bool) for phase in Phase)
     rounds = (program.micro_batches, program.micro_batches, 1)

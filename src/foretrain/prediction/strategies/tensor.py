@@ -19,9 +19,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from foretrain.errors import InvalidRequest
-from foretrain.facts.frameworks import PLAIN, frameworks
-from foretrain.prediction.collectives._base import Verb
-from foretrain.prediction.strategies._base import MixedPrecision, Strategy
+from foretrain.facts.frameworks import frameworks
+from foretrain.prediction.collectives.costs import Verb
 from foretrain.prediction.strategies.division.flow import (
     GATHER,
     SUM,
@@ -31,9 +30,9 @@ from foretrain.prediction.strategies.division.flow import (
 )
 from foretrain.prediction.strategies.division.graph import common_degrees, divide, nearest_degrees
 from foretrain.prediction.strategies.division.megatron import Megatron
-from foretrain.prediction.strategies.gradients import forward_end
 from foretrain.prediction.strategies.layout import Layout, one_of, whole_number
-from foretrain.prediction.strategies.program import Axis, Exchange, MemoryOptions, Program
+from foretrain.prediction.strategies.program import Axis, Exchange, MemoryOptions, Program, forward_end
+from foretrain.prediction.strategies.strategy import MixedPrecision, Strategy
 from foretrain.workloads.graph import Graph, once_per_graph
 
 _VERBS = {SUM: Verb.ALL_REDUCE, SUM_TO_SHARES: Verb.REDUCE_SCATTER, GATHER: Verb.ALL_GATHER}
@@ -68,7 +67,7 @@ def feasible_tensor_degrees(graph: Graph, most: int) -> tuple[int, ...]:
 
 def divides_sequence(graph: Graph, degree: int) -> bool:
     """Whether the operators between layers can be divided by tokens, and the framework does so."""
-    if not frameworks()[graph.settings.get("framework") or PLAIN].sequence_parallel:
+    if not frameworks()[graph.options.framework].sequence_parallel:
         return False
     try:
         _check(tensor_flow(graph, sequence_parallel=True), degree)
@@ -125,6 +124,7 @@ class TensorParallel(Strategy):
     name = "tensor"
     keys = ("tp", "sp")
     form = "tp=T"
+    axis = Axis.TENSOR
     order = 10
 
     def read(self, given: Mapping[str, str], layout: Layout) -> Layout:

@@ -19,8 +19,8 @@ from foretrain.workloads.options import MODEL_NAME, BatchOption, PhaseOptions, T
 if TYPE_CHECKING:
     from foretrain.learning.user_calibration.fitting import Accuracy, WorkerFit
     from foretrain.measuring.profiling.comparison import Profile
-    from foretrain.prediction.cost_models.calibration_files import CalibrationFile
-    from foretrain.prediction.cost_models.user_timings import MeasuredStep
+    from foretrain.prediction.corrections.files import CalibrationFile
+    from foretrain.prediction.corrections.timings import MeasuredStep
     from foretrain.prediction.operators.cpu import CpuCalibration
     from foretrain.serving.verbs.calibrating import GpuLearned, MachineLearned, RunsLearned
 
@@ -231,7 +231,7 @@ def _learn_timings(file: Path, json: bool) -> None:
 
 def _steps_object(steps: tuple[MeasuredStep, ...], stored: int) -> dict[str, Any]:
     from foretrain.encoding import encode
-    from foretrain.prediction.cost_models.user_timings import measurements_file
+    from foretrain.prediction.corrections.timings import measurements_file
 
     return {
         "steps": [
@@ -249,7 +249,7 @@ _ODD = 3.0
 
 
 def _show_steps(steps: tuple[MeasuredStep, ...], stored: int) -> None:
-    from foretrain.prediction.cost_models.user_timings import measurements_file
+    from foretrain.prediction.corrections.timings import measurements_file
     from foretrain.serving.cli.terminal import Column, print_line, print_table
     from foretrain.units import format_duration
 
@@ -513,7 +513,7 @@ def run_forget(request: NameRequest, output: Output) -> None:
 def run_export(request: ExportRequest, output: Output) -> None:
     """Write a calibration as a file that another machine can import."""
     from foretrain.learning.user_calibration.catalogue import calibration_named
-    from foretrain.prediction.cost_models.calibration_files import as_text
+    from foretrain.prediction.corrections.files import as_text
     from foretrain.serving.cli.terminal import print_json, print_line
     from foretrain.serving.verbs.calibrating import plain
 

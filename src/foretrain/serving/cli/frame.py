@@ -22,6 +22,7 @@ from foretrain.panels import COMMON, OUTPUT, PANELS
 from foretrain.serving.cli.completion import COMPLETERS, Completer, choices
 from foretrain.serving.requests import Request, request_from
 from foretrain.serving.views.wording import as_flags, flag
+from foretrain.units import HOUR, MINUTE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,7 +260,7 @@ def _listed(declared: Option) -> Listed:
 def _declarations(declared: Option, with_negatives: bool) -> tuple[str, ...]:
     """How an option is written; switches that a workload file may set can be turned off again."""
     if declared.flags:
-        return declared.flags
+        return tuple("/".join(f"--{word}" for word in each.split("/")) for each in declared.flags)
     name = flag(declared.name)
     if not declared.kind.is_switch:
         return (name,)
@@ -275,9 +276,11 @@ def _default(declared: Option) -> str:
     if value in (None, False, (), "", 0.0):
         return ""
     if declared.kind.is_switch:
-        return declared.flags[0].partition("/")[0].removeprefix("--")
+        return declared.flags[0].partition("/")[0]
     if isinstance(value, tuple):
         return ",".join(map(str, value))
+    if declared.kind.needs_unit:  # shown as it may be typed: a bare number is refused
+        return f"{value / MINUTE:g}min" if value < HOUR else f"{value / HOUR:g}h"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

@@ -1,4 +1,4 @@
-"""`foretrain links`: which links and networks are known, and how fast they are."""
+"""`foretrain links`: which links and networks are known, how fast they are, and what a topology says."""
 
 from __future__ import annotations
 
@@ -12,11 +12,19 @@ if TYPE_CHECKING:
 
 
 def run(request: LinksRequest, output: Output) -> None:
-    """List links with their rates."""
+    """List links with their rates, or explain a topology."""
     from foretrain.facts.links import listed
     from foretrain.serving.cli.terminal import print_json, print_page
-    from foretrain.serving.views.facts import links_page
+    from foretrain.serving.verbs.listing import explain_topology
+    from foretrain.serving.views.facts import links_page, topology_page
 
+    explained = explain_topology(request)
+    if explained is not None:
+        if output.json:
+            print_json(explained.to_dict())
+        else:
+            print_page(topology_page(explained))
+        return
     chosen = listed(request.kind)
     if output.json:
         print_json([_as_object(link) for link in chosen])
@@ -28,7 +36,12 @@ COMMAND = Command(
     LinksRequest,
     Output,
     run,
-    examples=("foretrain links", "foretrain links --kind nvlink", "foretrain links --json"),
+    examples=(
+        "foretrain links",
+        "foretrain links --kind nvlink",
+        "foretrain links --topology topology.txt --device a100-sxm-80gb",
+        "foretrain links --json",
+    ),
 )
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from foretrain.decoding import FILE, SWITCH, TEXT, number, option, texts, whole_number
 from foretrain.panels import LENGTH, MACHINES, MEMORY, MODEL, NODES, OUTPUT, PARALLELISM, STEP, STORED
-from foretrain.serving.requests.groups import HARDWARE, HARDWARE_FORMS, Request
+from foretrain.prediction.options import HARDWARE, HARDWARE_FORMS
+from foretrain.serving.requests.base import Request
 from foretrain.workloads.options import MODEL_FORMS, MODEL_NAME
 
 _SETTING = (

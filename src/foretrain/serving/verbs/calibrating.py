@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from foretrain.measuring.local_all_reduce import AllReduceTiming
     from foretrain.measuring.profiling.comparison import Profile
     from foretrain.measuring.step_timings import StepTiming
-    from foretrain.prediction.cost_models.calibration_files import CalibrationFile
-    from foretrain.prediction.cost_models.error_model import StepError
-    from foretrain.prediction.cost_models.kind_corrections import ProfiledModel
-    from foretrain.prediction.cost_models.user_timings import Configuration, MeasuredStep
+    from foretrain.prediction.corrections.error_model import StepError
+    from foretrain.prediction.corrections.files import CalibrationFile
+    from foretrain.prediction.corrections.kinds import ProfiledModel
+    from foretrain.prediction.corrections.timings import Configuration, MeasuredStep
     from foretrain.prediction.operators.cpu import CpuCalibration
     from foretrain.store.runs import Run
     from foretrain.workloads.workload import Workload
@@ -50,14 +50,15 @@ class MachineLearned:
 
 def learn_cpu(seconds: float, progress: BarProgress) -> MachineLearned:
     """Time operators and all-reduces on this machine's CPU, and keep them as the device `here`."""
+    from foretrain.facts.devices import THIS_MACHINE
     from foretrain.learning.cpu import TimedWork, calibrate, check_believable
     from foretrain.measuring.micro_benchmarks import run_trials, torch_threads, torch_version
-    from foretrain.measuring.this_machine import DEVICE_ID, measure_this_machine
+    from foretrain.measuring.this_machine import measure_this_machine
     from foretrain.prediction.operators.cpu import keep
 
     timed = [TimedWork(item.work, item.seconds) for item in run_trials(progress, seconds)]
     progress("peaks", 1.0)
-    operators = calibrate(timed, DEVICE_ID, torch_threads(), torch_version())
+    operators = calibrate(timed, THIS_MACHINE, torch_threads(), torch_version())
     check_believable(operators, timed)  # before anything is kept
     measure_this_machine(
         flop_per_second=operators.flop_per_second,
@@ -72,9 +73,9 @@ def _learn_all_reduce(operators: CpuCalibration, torch: str) -> MachineLearned:
     import os
 
     from foretrain.errors import BackendFailed
+    from foretrain.facts.devices import THIS_MACHINE
     from foretrain.learning.user_calibration.micro_benchmarks import keep_all_reduce
     from foretrain.measuring.local_all_reduce import time_all_reduce
-    from foretrain.measuring.this_machine import DEVICE_ID
 
     learned = MachineLearned(operators, Path(), None)
     try:
@@ -82,7 +83,7 @@ def _learn_all_reduce(operators: CpuCalibration, torch: str) -> MachineLearned:
     except BackendFailed as error:
         return replace(learned, note=str(error))
     kept = keep_all_reduce(
-        [(each.bytes, each.seconds) for each in timings], DEVICE_ID, os.cpu_count() or 1, {"torch": torch}
+        [(each.bytes, each.seconds) for each in timings], THIS_MACHINE, os.cpu_count() or 1, {"torch": torch}
     )
     note = "" if kept is not None else "constants fitted to runs are kept"
     return replace(learned, all_reduce=kept, timings=timings, note=note)
@@ -131,7 +132,7 @@ class TimingsLearned:
 def learn_timings(file: Path, progress: Progress) -> TimingsLearned:
     """Store the timings of a CSV file; of a line that cannot be right nothing is stored."""
     from foretrain.measuring.step_timings import read_timings
-    from foretrain.prediction.cost_models.user_timings import remember
+    from foretrain.prediction.corrections.timings import remember
 
     steps = []
     for timing in read_timings(file):
@@ -142,7 +143,7 @@ def learn_timings(file: Path, progress: Progress) -> TimingsLearned:
 
 def _predicted(timing: StepTiming, file: Path) -> MeasuredStep:
     from foretrain.learning.user_calibration.plausibility import check_plausible
-    from foretrain.prediction.cost_models.user_timings import measured_step
+    from foretrain.prediction.corrections.timings import measured_step
 
     try:
         step = measured_step(timing.configuration, timing.step_seconds, _uncorrected(timing.configuration))
@@ -154,9 +155,9 @@ def _predicted(timing: StepTiming, file: Path) -> MeasuredStep:
 
 def _uncorrected(of: Configuration) -> StepError:
     """The step of a configuration, predicted without any measurement of the user."""
-    from foretrain.prediction.cost_models.step_models import OperatorCostModel
-    from foretrain.prediction.evaluation import whole_error
+    from foretrain.prediction.cost_models import OperatorCostModel
     from foretrain.prediction.predict import evaluated
+    from foretrain.prediction.scenario import whole_error
     from foretrain.serving.requests import PredictRequest, request_from
     from foretrain.serving.verbs.predicting import scenario
 
@@ -255,7 +256,7 @@ def learn_trace(
     """Correct the kinds of operators of a device by a profile."""
     from foretrain.facts.devices import device
     from foretrain.learning.user_calibration.storing import keep_profile
-    from foretrain.prediction.cost_models.step_models import OperatorCostModel
+    from foretrain.prediction.cost_models import OperatorCostModel
     from foretrain.serving.verbs.profiling import traced_profile
 
     where = device(on)
@@ -266,7 +267,7 @@ def learn_trace(
 def profiled_model(profile: Profile, trace: Path) -> ProfiledModel:
     """What a profile says about kinds of operators; refused where it cannot be meant."""
     from foretrain.learning.user_calibration.plausibility import check_plausible
-    from foretrain.prediction.cost_models.kind_corrections import KindTimes, ProfiledModel
+    from foretrain.prediction.corrections.kinds import KindTimes, ProfiledModel
 
     if profile.predicted_seconds is None:
         raise MissingData(f"{profile.device} has no prediction to correct: {'; '.join(profile.notes)}")
@@ -292,7 +293,7 @@ def plain(calibration: CalibrationFile) -> dict[str, Any]:
     """A calibration as the plain data of its file."""
     import json
 
-    from foretrain.prediction.cost_models.calibration_files import as_text
+    from foretrain.prediction.corrections.files import as_text
 
     content: dict[str, Any] = json.loads(as_text(calibration))
     return content

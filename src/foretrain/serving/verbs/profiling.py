@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from foretrain.facts.devices import Device
     from foretrain.measuring.profiling.comparison import Profile
     from foretrain.measuring.profiling.running import ProfiledRun
-    from foretrain.prediction.cost_models.step_models import CostModel
+    from foretrain.prediction.cost_models import CostModel
     from foretrain.workloads.workload import Workload
 
 
@@ -73,8 +73,8 @@ def traced_profile(
     from foretrain.measuring.profiling.attribution import measured_operators
     from foretrain.measuring.profiling.comparison import compare
     from foretrain.measuring.profiling.kineto import read_trace
-    from foretrain.prediction.cost_models.step_models import cost_model
-    from foretrain.prediction.operators.catalogue import DEFAULT
+    from foretrain.prediction.corrections.apply import cost_model
+    from foretrain.prediction.operators.pricing import DEFAULT
     from foretrain.workloads.workload import graph_of
 
     progress("reading the trace")
@@ -92,12 +92,12 @@ def traced_profile(
 
 
 def _profile_here(trained: Workload, seconds: float, progress: Callable[[str], None]) -> Profile:
-    from foretrain.facts.devices import device
+    from foretrain.facts.devices import THIS_MACHINE, device
     from foretrain.measuring.profiling.running import present_device_id, profile_here
-    from foretrain.measuring.this_machine import DEVICE_ID, measure_this_machine
+    from foretrain.measuring.this_machine import measure_this_machine
 
     device_id = present_device_id()
-    if device_id == DEVICE_ID and not _is_measured():
+    if device_id == THIS_MACHINE and not _is_measured():
         measure_this_machine(progress)
     with tempfile.TemporaryDirectory(prefix="foretrain-profile-") as folder:
         file = Path(folder) / "trace.json"
@@ -106,7 +106,6 @@ def _profile_here(trained: Workload, seconds: float, progress: Callable[[str], N
 
 
 def _is_measured() -> bool:
-    from foretrain.facts.devices import devices
-    from foretrain.measuring.this_machine import DEVICE_ID
+    from foretrain.facts.devices import THIS_MACHINE, devices
 
-    return DEVICE_ID in devices()
+    return THIS_MACHINE in devices()

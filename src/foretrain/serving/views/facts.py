@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from foretrain.facts.links import Link
     from foretrain.facts.offers import Offer
     from foretrain.facts.price_import import ImportReport
+    from foretrain.facts.topology import TopologyAnswer
     from foretrain.workloads.zoo.catalogue import ZooEntry
 
 _NOMINAL = "nominal_bytes_per_second_per_direction"
@@ -41,6 +42,11 @@ def price_import_page(report: ImportReport) -> Page:
 def links_page(links: Sequence[Link]) -> Page:
     """Links and networks with their rates."""
     return Page.of("Links", _links(links))
+
+
+def topology_page(answer: TopologyAnswer) -> Page:
+    """Which GPUs of a machine are joined by what."""
+    return Page.of("Topology", _topology(answer))
 
 
 def models_page(entries: Sequence[ZooEntry], forms: Mapping[str, str]) -> Page:
@@ -214,6 +220,23 @@ def _links(links: Sequence[Link]) -> Iterator[Block]:
         f"{len(links)} links. Rates are of one direction; an nvlink is one link, an nvswitch all of a device."
     )
     yield Sentence("Where a figure comes from: foretrain explain LINK")
+
+
+def _topology(answer: TopologyAnswer) -> Iterator[Block]:
+    rows = [
+        (tier.path, tier.meaning, "; ".join(" ".join(group) for group in tier.groups))
+        for tier in answer.tiers
+    ]
+    yield Table([Column("path", tone=Tone.NAME), Column("over"), Column("joins")], rows)
+    cards = f", {len(answer.nics)} network cards" if answer.nics else ""
+    yield Sentence(f"{len(answer.gpus)} GPUs{cards} in {answer.file}, from the best path to the worst.")
+    if answer.nearest_nics:
+        nearest = ", ".join(f"{gpu} {nic}" for gpu, nic in answer.nearest_nics.items())
+        yield Sentence(f"Nearest network card: {nearest}")
+    if answer.links is not None:
+        yield Sentence(f"Predictions on {answer.device}:{len(answer.gpus)} use --links {answer.links}")
+    elif answer.device is None:
+        yield Sentence("With --device DEVICE: the links that predictions use.")
 
 
 def _models(entries: Sequence[ZooEntry], forms: Mapping[str, str]) -> Iterator[Block]:
