@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.collectives.costs import Group, Verb
-from foretrain.workloads.fusion import executed_fusion, fuses
+from foretrain.workloads.executed import executed_fusion, fuses
 from foretrain.workloads.graph import Graph, Phase, Role, once_per_graph
 
 

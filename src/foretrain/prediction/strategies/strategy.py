@@ -26,7 +26,7 @@ from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.program import Axis, MemoryOptions, Program, compiled
 from foretrain.registry import Registry, discovered
-from foretrain.workloads.fusion import ExecutedGraph
+from foretrain.workloads.executed import ExecutedGraph
 
 if TYPE_CHECKING:
     from foretrain.prediction.cost_models import CallTimes
