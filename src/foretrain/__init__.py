@@ -38,6 +38,9 @@ change. Names are loaded when first used, so that `import foretrain` stays light
     Offer, OfferQuery           a machine with its hourly price; what to look for
     explain                     every fact about a name, with its kind and source
     Explanation                 what `explain` answers
+    list_devices, list_offers, list_links, list_models    what is known, with its sources
+    DevicesRequest, OffersRequest, LinksRequest, ModelsRequest, ExplainRequest    the requests of these
+    DeviceList, OfferList, LinkList, ModelList, ImportReport    what they answer
     speedup_per_fold_of_cost    is the faster machine worth its price?
     TimeAndCost                 what a piece of work takes on one offer
     ForetrainError              base of all errors a user can cause or fix:
@@ -67,10 +70,11 @@ if TYPE_CHECKING:
     )
     from foretrain.estimates import Estimate, Part, Quantiles
     from foretrain.facts.devices import Device, device, devices
-    from foretrain.facts.explanation import Explanation, explain
+    from foretrain.facts.explanation import Explanation
     from foretrain.facts.hardware import Cluster, Hardware
     from foretrain.facts.offers import Offer, OfferQuery
     from foretrain.facts.offers import search as search_offers
+    from foretrain.facts.price_import import ImportReport
     from foretrain.jobs.epochs import Epoch
     from foretrain.jobs.job import Job
     from foretrain.jobs.predict import JobPrediction
@@ -89,8 +93,13 @@ if TYPE_CHECKING:
     from foretrain.scheduling.forecast import Schedule
     from foretrain.serving.python import (
         converge,
+        explain,
         guide,
         learn,
+        list_devices,
+        list_links,
+        list_models,
+        list_offers,
         plan,
         predict,
         rent_or_buy,
@@ -102,8 +111,13 @@ if TYPE_CHECKING:
     )
     from foretrain.serving.requests import (
         ConvergeRequest,
+        DevicesRequest,
+        ExplainRequest,
         GuideRequest,
         LearnRequest,
+        LinksRequest,
+        ModelsRequest,
+        OffersRequest,
         PlanRequest,
         PredictRequest,
         RentOrBuyRequest,
@@ -113,6 +127,7 @@ if TYPE_CHECKING:
         SimulateRequest,
         TraceRequest,
     )
+    from foretrain.serving.verbs.listing import DeviceList, LinkList, ModelList, OfferList
     from foretrain.workloads.summary import Trace
     from foretrain.workloads.workload import Workload
 
@@ -126,14 +141,18 @@ __all__ = (
     "ConvergeRequest",
     "Convergence",
     "Device",
+    "DeviceList",
+    "DevicesRequest",
     "Epoch",
     "Estimate",
+    "ExplainRequest",
     "Explanation",
     "ForetrainError",
     "Frontier",
     "Guide",
     "GuideRequest",
     "Hardware",
+    "ImportReport",
     "Infeasible",
     "InvalidData",
     "InvalidRequest",
@@ -142,9 +161,15 @@ __all__ = (
     "LearnAnswer",
     "LearnRequest",
     "LearnedModel",
+    "LinkList",
+    "LinksRequest",
     "MissingData",
+    "ModelList",
+    "ModelsRequest",
     "Offer",
+    "OfferList",
     "OfferQuery",
+    "OffersRequest",
     "Outcome",
     "Part",
     "Plan",
@@ -173,6 +198,10 @@ __all__ = (
     "explain",
     "guide",
     "learn",
+    "list_devices",
+    "list_links",
+    "list_models",
+    "list_offers",
     "load_model",
     "plan",
     "predict",
@@ -247,10 +276,24 @@ _HOMES = {
     "search_offers": "foretrain.facts.offers.search",
     "Offer": "foretrain.facts.offers.Offer",
     "OfferQuery": "foretrain.facts.offers.OfferQuery",
-    "explain": "foretrain.facts.explanation.explain",
     "Explanation": "foretrain.facts.explanation.Explanation",
     "speedup_per_fold_of_cost": "foretrain.planning.speedup.speedup_per_fold_of_cost",
     "TimeAndCost": "foretrain.planning.speedup.TimeAndCost",
+    "list_devices": "foretrain.serving.python.list_devices",
+    "list_offers": "foretrain.serving.python.list_offers",
+    "list_links": "foretrain.serving.python.list_links",
+    "list_models": "foretrain.serving.python.list_models",
+    "explain": "foretrain.serving.python.explain",
+    "DevicesRequest": "foretrain.serving.requests.DevicesRequest",
+    "OffersRequest": "foretrain.serving.requests.OffersRequest",
+    "LinksRequest": "foretrain.serving.requests.LinksRequest",
+    "ModelsRequest": "foretrain.serving.requests.ModelsRequest",
+    "ExplainRequest": "foretrain.serving.requests.ExplainRequest",
+    "DeviceList": "foretrain.serving.verbs.listing.DeviceList",
+    "OfferList": "foretrain.serving.verbs.listing.OfferList",
+    "LinkList": "foretrain.serving.verbs.listing.LinkList",
+    "ModelList": "foretrain.serving.verbs.listing.ModelList",
+    "ImportReport": "foretrain.facts.price_import.ImportReport",
     "ForetrainError": "foretrain.errors.ForetrainError",
     "InvalidRequest": "foretrain.errors.InvalidRequest",
     "InvalidData": "foretrain.errors.InvalidData",

@@ -20,8 +20,13 @@ from foretrain.errors import InvalidRequest
 from foretrain.serving import rendering, verbs
 from foretrain.serving.requests import (
     ConvergeRequest,
+    DevicesRequest,
+    ExplainRequest,
     GuideRequest,
     LearnRequest,
+    LinksRequest,
+    ModelsRequest,
+    OffersRequest,
     PlanRequest,
     PredictRequest,
     RentOrBuyRequest,
@@ -40,6 +45,8 @@ if TYPE_CHECKING:
     from foretrain.answers import Infeasible
     from foretrain.backends.answer import RealRun
     from foretrain.convergence.forecast import Convergence
+    from foretrain.facts.explanation import Explanation
+    from foretrain.facts.price_import import ImportReport
     from foretrain.jobs.predict import JobPrediction
     from foretrain.learning.regression.learn import LearnAnswer
     from foretrain.learning.scaling.answer import ScalingAnswer
@@ -48,6 +55,7 @@ if TYPE_CHECKING:
     from foretrain.planning.rent_or_buy import RentOrBuy
     from foretrain.scheduling.accounting import Comparison, Outcome
     from foretrain.scheduling.forecast import Schedule
+    from foretrain.serving.verbs.listing import DeviceList, LinkList, ModelList, OfferList
     from foretrain.workloads.readers import ModelSource
     from foretrain.workloads.summary import Trace
 
@@ -226,6 +234,55 @@ def run(jobs: str | Path | RunRequest, **options: Any) -> RealRun:
     A schedule of the same `name` is resumed: no job is started twice or lost.
     """
     return verbs.run(_request(RunRequest, jobs, options, "jobs"))
+
+
+@_keywords(DevicesRequest)
+def list_devices(name: str | DevicesRequest | None = None, **options: Any) -> DeviceList:
+    """What hardware is known: all of it, the variants of a family, or one device in full.
+
+    >>> [device.id for device in ft.list_devices("t4").devices]
+    ['t4']
+    """
+    return verbs.devices(_request(DevicesRequest, name, options, "name"))
+
+
+@_keywords(OffersRequest)
+def list_offers(request: OffersRequest | None = None, **options: Any) -> OfferList | ImportReport:
+    """What machines cost to rent, every price with its date; `refresh` imports a newer price file instead.
+
+    >>> len(ft.list_offers(gpu="t4", cloud="aws", limit=3).offers)
+    3
+    """
+    return verbs.offers(_request(OffersRequest, request, options))
+
+
+@_keywords(LinksRequest)
+def list_links(request: LinksRequest | None = None, **options: Any) -> LinkList:
+    """Links and networks with their rates.
+
+    >>> {link.kind for link in ft.list_links(kind="nvlink").links}
+    {'nvlink'}
+    """
+    return verbs.links(_request(LinksRequest, request, options))
+
+
+@_keywords(ModelsRequest)
+def list_models(request: ModelsRequest | None = None, **options: Any) -> ModelList:
+    """The models of the zoo, and what else can be given as a model.
+
+    >>> [model.name for model in ft.list_models(search="mnist").models]
+    ['mnist-cnn']
+    """
+    return verbs.models(_request(ModelsRequest, request, options))
+
+
+def explain(name: str | ExplainRequest) -> Explanation:
+    """Every fact about a name (a device, link, node, provider, offer, source), with its kind and source.
+
+    >>> ft.explain("nvlink4").kind
+    'link'
+    """
+    return verbs.explain(_request(ExplainRequest, name, {}, "name"))
 
 
 def _with_source(

@@ -2,41 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from foretrain.serving.cli.frame import Command, Output
 from foretrain.serving.requests import LinksRequest
-
-if TYPE_CHECKING:
-    from foretrain.facts.links import Link
 
 
 def run(request: LinksRequest, output: Output) -> None:
     """List links with their rates."""
-    from foretrain.facts.links import listed
-    from foretrain.serving.cli.terminal import print_json, print_page
-    from foretrain.serving.views.facts import links_page
+    from foretrain.serving import verbs
+    from foretrain.serving.cli.terminal import print_answer
 
-    chosen = listed(request.kind)
-    if output.json:
-        print_json([_as_object(link) for link in chosen])
-    else:
-        print_page(links_page(chosen))
+    print_answer(verbs.links(request), output.json)
 
 
 COMMAND = Command(
     LinksRequest,
     Output,
     run,
-    examples=("foretrain links", "foretrain links --kind nvlink", "foretrain links --json"),
+    examples=(
+        "foretrain links",
+        "foretrain links --kind nvlink",
+        "foretrain links --json",
+    ),
 )
-
-
-def _as_object(link: Link) -> dict[str, Any]:
-    return {
-        "id": link.id,
-        "name": link.name,
-        "kind": link.kind,
-        "aliases": link.aliases,
-        "facts": link.sheet.to_dict(),
-    }

@@ -22,6 +22,7 @@ from foretrain.serving.requests.groups import (
     COST,
     HARDWARE,
     HARDWARE_FORMS,
+    HERE,
     LENGTH,
     LOG,
     MACHINES,
@@ -31,6 +32,7 @@ from foretrain.serving.requests.groups import (
     OUTPUT,
     OWNING,
     PARALLELISM,
+    PRICES,
     PRIOR,
     STEP,
     STORED,
@@ -475,6 +477,10 @@ class OffersRequest(Request):
     all_regions: bool = option(
         SWITCH, "Every region, not only the cheapest of each machine.", default=False, panel=OUTPUT
     )
+    refresh: Path | None = option(FILE, "Import a newer price file (CSV in SkyPilot's layout).", panel=PRICES)
+    as_of: str | None = option(
+        TEXT, "Date of that file, if its name has none.", metavar="YYYY-MM-DD", panel=PRICES
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -510,6 +516,9 @@ class DevicesRequest(Request):
     )
     generation: str | None = option(
         TEXT, "Only this generation, e.g. ampere.", metavar="NAME", panel=MACHINES
+    )
+    measure_here: bool = option(
+        SWITCH, "Measure this machine's CPU and add it as the device `here`.", default=False, panel=HERE
     )
 
 

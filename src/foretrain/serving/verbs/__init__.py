@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from foretrain.serving.verbs.consumption import pair, resources
 from foretrain.serving.verbs.learning import converge, learn
-from foretrain.serving.verbs.listing import contradicting_filters, offers
+from foretrain.serving.verbs.listing import devices, explain, links, models, offers
 from foretrain.serving.verbs.predicting import (
     guide,
     plan,
@@ -22,10 +22,13 @@ from foretrain.serving.verbs.profiling import profile
 from foretrain.serving.verbs.scheduling import run, schedule, simulate
 
 __all__ = [
-    "contradicting_filters",
     "converge",
+    "devices",
+    "explain",
     "guide",
     "learn",
+    "links",
+    "models",
     "offers",
     "pair",
     "plan",
