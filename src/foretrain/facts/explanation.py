@@ -33,7 +33,7 @@ class Statement:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Explanation(Answer):
     """All statements about one name, and the sources they cite."""
 

@@ -38,7 +38,7 @@ from foretrain.facts.user_data import write_atomically
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ImportReport(Answer):
     """What an import did: how many offers each cloud got, and all that was not taken over, with reasons.
 
