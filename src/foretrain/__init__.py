@@ -41,6 +41,13 @@ change. Names are loaded when first used, so that `import foretrain` stays light
     list_devices, list_offers, list_links, list_models    what is known, with its sources
     DevicesRequest, OffersRequest, LinksRequest, ModelsRequest, ExplainRequest    the requests of these
     DeviceList, OfferList, LinkList, ModelList, ImportReport    what they answer
+    list_runs, show_run, compare_runs    stored runs: all that meet conditions, one, several side by side
+    export_runs, import_runs, delete_runs    files of runs; runs that are no longer wanted
+    validate                    predictions compared with your own stored runs
+    ListRunsRequest, ShowRunRequest, CompareRunsRequest, ValidateRequest    the requests of these verbs
+    ExportRunsRequest, ImportRunsRequest, DeleteRunsRequest    as plain data
+    RunList, RunDetails, RunComparison, RunsExported, RunsImported, RunsDeleted    what they answer
+    ValidateAnswer              what `validate` answers
     speedup_per_fold_of_cost    is the faster machine worth its price?
     TimeAndCost                 what a piece of work takes on one offer
     ForetrainError              base of all errors a user can cause or fix:
@@ -92,22 +99,29 @@ if TYPE_CHECKING:
     from foretrain.scheduling.accounting import Comparison, Outcome
     from foretrain.scheduling.forecast import Schedule
     from foretrain.serving.python import (
+        compare_runs,
         converge,
+        delete_runs,
         explain,
+        export_runs,
         guide,
+        import_runs,
         learn,
         list_devices,
         list_links,
         list_models,
         list_offers,
+        list_runs,
         plan,
         predict,
         rent_or_buy,
         run,
         scaling,
         schedule,
+        show_run,
         simulate,
         trace,
+        validate,
     )
     from foretrain.serving.requests import (
         ConvergeRequest,
@@ -127,7 +141,25 @@ if TYPE_CHECKING:
         SimulateRequest,
         TraceRequest,
     )
+    from foretrain.serving.requests.runs import (
+        CompareRunsRequest,
+        DeleteRunsRequest,
+        ExportRunsRequest,
+        ImportRunsRequest,
+        ListRunsRequest,
+        ShowRunRequest,
+        ValidateRequest,
+    )
     from foretrain.serving.verbs.listing import DeviceList, LinkList, ModelList, OfferList
+    from foretrain.serving.verbs.stored_runs import (
+        RunComparison,
+        RunDetails,
+        RunList,
+        RunsDeleted,
+        RunsExported,
+        RunsImported,
+        ValidateAnswer,
+    )
     from foretrain.workloads.summary import Trace
     from foretrain.workloads.workload import Workload
 
@@ -137,9 +169,11 @@ __all__ = (
     "Answer",
     "BackendFailed",
     "Cluster",
+    "CompareRunsRequest",
     "Comparison",
     "ConvergeRequest",
     "Convergence",
+    "DeleteRunsRequest",
     "Device",
     "DeviceList",
     "DevicesRequest",
@@ -147,12 +181,14 @@ __all__ = (
     "Estimate",
     "ExplainRequest",
     "Explanation",
+    "ExportRunsRequest",
     "ForetrainError",
     "Frontier",
     "Guide",
     "GuideRequest",
     "Hardware",
     "ImportReport",
+    "ImportRunsRequest",
     "Infeasible",
     "InvalidData",
     "InvalidRequest",
@@ -163,6 +199,7 @@ __all__ = (
     "LearnedModel",
     "LinkList",
     "LinksRequest",
+    "ListRunsRequest",
     "MissingData",
     "ModelList",
     "ModelsRequest",
@@ -180,28 +217,42 @@ __all__ = (
     "RealRun",
     "RentOrBuy",
     "RentOrBuyRequest",
+    "RunComparison",
+    "RunDetails",
+    "RunList",
     "RunRequest",
+    "RunsDeleted",
+    "RunsExported",
+    "RunsImported",
     "ScalingAnswer",
     "ScalingRequest",
     "Schedule",
     "ScheduleRequest",
+    "ShowRunRequest",
     "SimulateRequest",
     "TimeAndCost",
     "Trace",
     "TraceRequest",
     "UnknownName",
+    "ValidateAnswer",
+    "ValidateRequest",
     "Workload",
     "__version__",
+    "compare_runs",
     "converge",
+    "delete_runs",
     "device",
     "devices",
     "explain",
+    "export_runs",
     "guide",
+    "import_runs",
     "learn",
     "list_devices",
     "list_links",
     "list_models",
     "list_offers",
+    "list_runs",
     "load_model",
     "plan",
     "predict",
@@ -211,11 +262,13 @@ __all__ = (
     "scaling",
     "schedule",
     "search_offers",
+    "show_run",
     "simulate",
     "speedup_per_fold_of_cost",
     "step",
     "timed_input",
     "trace",
+    "validate",
 )
 
 _HOMES = {
@@ -294,6 +347,27 @@ _HOMES = {
     "LinkList": "foretrain.serving.verbs.listing.LinkList",
     "ModelList": "foretrain.serving.verbs.listing.ModelList",
     "ImportReport": "foretrain.facts.price_import.ImportReport",
+    "list_runs": "foretrain.serving.python.list_runs",
+    "show_run": "foretrain.serving.python.show_run",
+    "compare_runs": "foretrain.serving.python.compare_runs",
+    "export_runs": "foretrain.serving.python.export_runs",
+    "import_runs": "foretrain.serving.python.import_runs",
+    "delete_runs": "foretrain.serving.python.delete_runs",
+    "validate": "foretrain.serving.python.validate",
+    "ListRunsRequest": "foretrain.serving.requests.runs.ListRunsRequest",
+    "ShowRunRequest": "foretrain.serving.requests.runs.ShowRunRequest",
+    "CompareRunsRequest": "foretrain.serving.requests.runs.CompareRunsRequest",
+    "ExportRunsRequest": "foretrain.serving.requests.runs.ExportRunsRequest",
+    "ImportRunsRequest": "foretrain.serving.requests.runs.ImportRunsRequest",
+    "DeleteRunsRequest": "foretrain.serving.requests.runs.DeleteRunsRequest",
+    "ValidateRequest": "foretrain.serving.requests.runs.ValidateRequest",
+    "RunList": "foretrain.serving.verbs.stored_runs.RunList",
+    "RunDetails": "foretrain.serving.verbs.stored_runs.RunDetails",
+    "RunComparison": "foretrain.serving.verbs.stored_runs.RunComparison",
+    "RunsExported": "foretrain.serving.verbs.stored_runs.RunsExported",
+    "RunsImported": "foretrain.serving.verbs.stored_runs.RunsImported",
+    "RunsDeleted": "foretrain.serving.verbs.stored_runs.RunsDeleted",
+    "ValidateAnswer": "foretrain.serving.verbs.stored_runs.ValidateAnswer",
     "ForetrainError": "foretrain.errors.ForetrainError",
     "InvalidRequest": "foretrain.errors.InvalidRequest",
     "InvalidData": "foretrain.errors.InvalidData",

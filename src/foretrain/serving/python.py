@@ -38,6 +38,15 @@ from foretrain.serving.requests import (
     TraceRequest,
     request_from,
 )
+from foretrain.serving.requests.runs import (
+    CompareRunsRequest,
+    DeleteRunsRequest,
+    ExportRunsRequest,
+    ImportRunsRequest,
+    ListRunsRequest,
+    ShowRunRequest,
+    ValidateRequest,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -56,6 +65,15 @@ if TYPE_CHECKING:
     from foretrain.scheduling.accounting import Comparison, Outcome
     from foretrain.scheduling.forecast import Schedule
     from foretrain.serving.verbs.listing import DeviceList, LinkList, ModelList, OfferList
+    from foretrain.serving.verbs.stored_runs import (
+        RunComparison,
+        RunDetails,
+        RunList,
+        RunsDeleted,
+        RunsExported,
+        RunsImported,
+        ValidateAnswer,
+    )
     from foretrain.workloads.readers import ModelSource
     from foretrain.workloads.summary import Trace
 
@@ -283,6 +301,48 @@ def explain(name: str | ExplainRequest) -> Explanation:
     'link'
     """
     return verbs.explain(_request(ExplainRequest, name, {}, "name"))
+
+
+@_keywords(ListRunsRequest)
+def list_runs(request: ListRunsRequest | None = None, **options: Any) -> RunList:
+    """The newest runs of the store, of a model, a device or a campaign."""
+    return verbs.list_runs(_request(ListRunsRequest, request, options))
+
+
+@_keywords(ShowRunRequest)
+def show_run(id: str | ShowRunRequest, **options: Any) -> RunDetails:  # noqa: A002 - its name as an option
+    """One stored run: steps, resources, prediction beside measurement."""
+    return verbs.show_run(_request(ShowRunRequest, id, options, "id"))
+
+
+@_keywords(CompareRunsRequest)
+def compare_runs(ids: Sequence[str] | CompareRunsRequest, **options: Any) -> RunComparison:
+    """Stored runs side by side, with ratios to the first."""
+    return verbs.compare_runs(_request(CompareRunsRequest, ids, options, "ids"))
+
+
+@_keywords(ExportRunsRequest)
+def export_runs(file: str | Path | ExportRunsRequest, **options: Any) -> RunsExported:
+    """Write stored runs to a CSV, Parquet or JSON file."""
+    return verbs.export_runs(_request(ExportRunsRequest, file, options, "file"))
+
+
+@_keywords(ImportRunsRequest)
+def import_runs(file: str | Path | ImportRunsRequest, **options: Any) -> RunsImported:
+    """Add the runs of a file to the store, all or none of them."""
+    return verbs.import_runs(_request(ImportRunsRequest, file, options, "file"))
+
+
+@_keywords(DeleteRunsRequest)
+def delete_runs(ids: Sequence[str] | DeleteRunsRequest | None = None, **options: Any) -> RunsDeleted:
+    """Delete runs from the store, by their ids or all of a `campaign`, without asking."""
+    return verbs.delete_runs(_request(DeleteRunsRequest, ids, options, "ids"))
+
+
+@_keywords(ValidateRequest)
+def validate(request: ValidateRequest | None = None, **options: Any) -> ValidateAnswer:
+    """Compare stored runs with the predictions made before them and with those of today."""
+    return verbs.validate(_request(ValidateRequest, request, options))
 
 
 def _with_source(

@@ -20,14 +20,28 @@ from foretrain.serving.verbs.predicting import (
 )
 from foretrain.serving.verbs.profiling import profile
 from foretrain.serving.verbs.scheduling import run, schedule, simulate
+from foretrain.serving.verbs.stored_runs import (
+    compare_runs,
+    delete_runs,
+    export_runs,
+    import_runs,
+    list_runs,
+    show_run,
+    validate,
+)
 
 __all__ = [
+    "compare_runs",
     "converge",
+    "delete_runs",
     "devices",
     "explain",
+    "export_runs",
     "guide",
+    "import_runs",
     "learn",
     "links",
+    "list_runs",
     "models",
     "offers",
     "pair",
@@ -40,6 +54,8 @@ __all__ = [
     "scaling",
     "scenario",
     "schedule",
+    "show_run",
     "simulate",
     "trace",
+    "validate",
 ]

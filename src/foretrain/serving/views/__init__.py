@@ -34,9 +34,16 @@ VIEWS: Mapping[str, str] = {
     "PairAnswer": "resources.pair_page",
     "RealRun": "schedule.run_page",
     "RentOrBuy": "plan.rent_or_buy_page",
+    "RunComparison": "runs.run_comparison_page",
+    "RunDetails": "runs.run_page",
+    "RunList": "runs.run_list_page",
+    "RunsDeleted": "runs.deleted_page",
+    "RunsExported": "runs.exported_page",
+    "RunsImported": "runs.imported_page",
     "ScalingAnswer": "learn.scaling_page",
     "Schedule": "schedule.schedule_page",
     "Trace": "resources.trace_page",
+    "ValidateAnswer": "runs.validate_page",
 }
 """The view of an answer by the answer's class: a file of this folder and its function."""
 
