@@ -6,6 +6,14 @@ else does. The core is imported when a verb is called.
 
 from __future__ import annotations
 
+from foretrain.serving.verbs.calibrating import (
+    calibrate,
+    export_calibration,
+    forget_calibration,
+    import_calibration,
+    list_calibrations,
+    show_calibration,
+)
 from foretrain.serving.verbs.consumption import pair, resources
 from foretrain.serving.verbs.learning import converge, learn
 from foretrain.serving.verbs.listing import devices, explain, links, models, offers
@@ -31,16 +39,21 @@ from foretrain.serving.verbs.stored_runs import (
 )
 
 __all__ = [
+    "calibrate",
     "compare_runs",
     "converge",
     "delete_runs",
     "devices",
     "explain",
+    "export_calibration",
     "export_runs",
+    "forget_calibration",
     "guide",
+    "import_calibration",
     "import_runs",
     "learn",
     "links",
+    "list_calibrations",
     "list_runs",
     "models",
     "offers",
@@ -54,6 +67,7 @@ __all__ = [
     "scaling",
     "scenario",
     "schedule",
+    "show_calibration",
     "show_run",
     "simulate",
     "trace",

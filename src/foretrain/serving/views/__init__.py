@@ -15,12 +15,15 @@ if TYPE_CHECKING:
     from foretrain.serving.views.blocks import Page
 
 VIEWS: Mapping[str, str] = {
+    "CalibrationAnswer": "calibrate.calibration_page",
+    "CalibrationList": "calibrate.calibration_list_page",
     "Comparison": "schedule.comparison_page",
     "ConsumptionAnswer": "resources.resources_page",
     "Convergence": "learn.converge_page",
     "DeviceList": "facts.devices_page",
     "Explanation": "facts.explain_page",
     "Frontier": "plan.plan_page",
+    "GpuLearned": "calibrate.gpu_page",
     "Guide": "guide.guide_page",
     "ImportReport": "facts.price_import_page",
     "Infeasible": "predict.infeasible_page",
@@ -28,6 +31,7 @@ VIEWS: Mapping[str, str] = {
     "LayersAnswer": "learn.layers_page",
     "LearnAnswer": "learn.learn_page",
     "LinkList": "facts.links_page",
+    "MachineLearned": "calibrate.machine_page",
     "ModelList": "facts.models_page",
     "OfferList": "facts.offers_page",
     "Outcome": "schedule.outcome_page",
@@ -40,9 +44,12 @@ VIEWS: Mapping[str, str] = {
     "RunsDeleted": "runs.deleted_page",
     "RunsExported": "runs.exported_page",
     "RunsImported": "runs.imported_page",
+    "RunsLearned": "calibrate.runs_learned_page",
     "ScalingAnswer": "learn.scaling_page",
     "Schedule": "schedule.schedule_page",
+    "TimingsLearned": "calibrate.timings_page",
     "Trace": "resources.trace_page",
+    "TraceLearned": "calibrate.trace_learned_page",
     "ValidateAnswer": "runs.validate_page",
 }
 """The view of an answer by the answer's class: a file of this folder and its function."""
