@@ -112,8 +112,8 @@ def offers(request: OffersRequest) -> OfferList | ImportReport:
         limit=request.limit,
         cheapest_region=not request.all_regions,
     )
-    found = search(query)
-    return OfferList(found, request.spot, "" if found else contradiction(query))
+    matching = search(query)
+    return OfferList(matching, request.spot, "" if matching else contradiction(query))
 
 
 def _day(as_of: str | None) -> date | None:
