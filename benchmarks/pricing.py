@@ -30,7 +30,8 @@ from foretrain.workloads.rules import operators
 _TRACE = """
 import sys
 from pathlib import Path
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import WorkloadRequest
+from foretrain.workloads.requests import workload_of
 from foretrain.workloads.cache import dump
 from foretrain.workloads.workload import traced
 graph = traced(workload_of(WorkloadRequest(sys.argv[1], batch=int(sys.argv[2]), precision="bf16")))

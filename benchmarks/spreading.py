@@ -15,7 +15,8 @@ from foretrain.prediction.scenario import Parallelism, StepConfiguration, StepCo
 from foretrain.prediction.search.search import Ranking, search
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.strategies.catalogue import layout_of
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import WorkloadRequest
+from foretrain.workloads.requests import workload_of
 
 _GLOBAL_BATCH = 1024
 

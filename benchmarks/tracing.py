@@ -11,7 +11,8 @@ from functools import cache
 from benchmarks.timing import benchmark
 from foretrain.workloads import cache as stored
 from foretrain.workloads.family import Family
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import WorkloadRequest
+from foretrain.workloads.requests import workload_of
 from foretrain.workloads.rules import operators
 from foretrain.workloads.workload import Workload, record_family, traced
 

@@ -2,7 +2,7 @@
 
     python scripts/scheduling_job_times.py src/foretrain/scheduling/data/zoo_job_times.csv
 
-The jobs are those of the seed's table (JJ1..JJ6) with the zoo's models as stand-ins: PyTorch's step is
+The jobs are those of Ardagna's table (JJ1..JJ6) with the zoo's models as stand-ins: PyTorch's step is
 predicted for TensorFlow too (JJ3 is JJ2, JJ6 is JJ5), and deepspeech2 stands for Mozilla DeepSpeech. The
 batch of the table is divided over the GPUs, rounded to whole samples, so that the number of steps changes a
 little where it does not divide evenly. Configurations that do not fit into memory have no row; the memory of

@@ -160,7 +160,7 @@ def test_files_that_are_no_mapping(text: str, message: str) -> None:
 
 
 def test_a_file_that_is_not_there_or_no_text(tmp_path: Path) -> None:
-    with pytest.raises(MissingData, match=r"the job file '.*' does not exist; the least of one is `name: x`"):
+    with pytest.raises(MissingData, match=r"the job file '.*' does not exist; minimal example: `name: x`"):
         read_mapping(tmp_path / "job.yaml", "job file", "name: x")
     (tmp_path / "job.yaml").write_bytes(b"\xff\xfe\x00name")
     with pytest.raises(InvalidData, match="is not text"):

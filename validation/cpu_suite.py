@@ -22,7 +22,8 @@ from foretrain.measuring.this_machine import DEVICE_ID, measure_this_machine
 from foretrain.prediction.cost_models.step_models import OperatorCostModel
 from foretrain.prediction.operators.cpu import CpuCalibration, keep
 from foretrain.workloads.graph import Graph
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import WorkloadRequest
+from foretrain.workloads.requests import workload_of
 from foretrain.workloads.workload import graph_of
 from validation.cpu_training import Training, measured_seconds
 from validation.report import Case, SuiteReport, metrics
@@ -113,9 +114,9 @@ def _reference_seconds(threads: int) -> float:
 def _graph(training: Training) -> Graph:
     request = WorkloadRequest(
         training.model,
-        training.batch,
-        training.seq_len,
-        training.image_size,
+        batch=training.batch,
+        seq_len=training.seq_len,
+        image_size=training.image_size,
         optimizer=training.optimizer,
         attention=None if training.attention == "sdpa" else training.attention,
     )

@@ -23,7 +23,8 @@ from foretrain.prediction.scenario import Parallelism, StepConfiguration, step_c
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.units import HOUR
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import WorkloadRequest
+from foretrain.workloads.requests import workload_of
 from validation.dawnbench_entries import (
     SAMPLES,
     Entry,

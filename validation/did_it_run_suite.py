@@ -34,7 +34,7 @@ _NOTES = (
     "micro-batch, accumulation, precision and checkpointing as published. Composer keeps sharded FP32 "
     "parameters beside gathered BF16 ones.",
     f"{LAYOUTS}: every {EVERY}th layout that nanotron accepts (enough micro-batches for the pipeline, no "
-    "empty stage). A layout without figures did not run, mostly for want of memory; the cause is not given.",
+    "empty stage). A layout without figures did not run, mostly out of memory; the cause is not given.",
     f"{ADAPTERS}: `validation/data/adapter_memory.csv` with the source of each figure and what was assumed. "
     "LLM.int8, nested quantisation, CPU offload and LitGPT's runs on several GPUs (whose memory is that of "
     "loading the whole model) are not asked.",

@@ -26,7 +26,8 @@ from foretrain.prediction.resources.consumption import (
 )
 from foretrain.prediction.scenario import Parallelism, Scenario
 from foretrain.units import format_duration
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import WorkloadRequest
+from foretrain.workloads.requests import workload_of
 from validation.report import Case, SuiteReport, Table, Verdicts, metrics
 
 FILE = Path(__file__).parent / "driple_workloads.toml"
@@ -94,7 +95,9 @@ _NOTES = (
 
 def _scenario(workload: Mapping[str, Any], setting: Mapping[str, Any], strategy: str) -> Scenario:
     return Scenario(
-        workload=workload_of(WorkloadRequest(workload["model"], workload["batch"], optimizer="momentum")),
+        workload=workload_of(
+            WorkloadRequest(workload["model"], batch=workload["batch"], optimizer="momentum")
+        ),
         cluster=cluster(setting["on"]),
         parallelism=Parallelism(
             strategy=strategy, links=setting.get("links"), network=setting.get("network")

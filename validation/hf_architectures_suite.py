@@ -96,7 +96,7 @@ def trace_one(
     chosen: Architecture, layers: int | None = None, precisions: tuple[str, ...] = PRECISIONS
 ) -> Outcome:
     """Read the configuration, trace a step in each precision and derive its operators."""
-    from foretrain.workloads.options import StepOptions
+    from foretrain.workloads.options import ResolvedOptions
     from foretrain.workloads.readers import read_model
     from foretrain.workloads.rules import operators, unknown_names
     from foretrain.workloads.tracing.step import trace
@@ -109,7 +109,7 @@ def trace_one(
         source = read_model(f"hf:{folder}")
         for precision in precisions:
             example = source.example(BuildOptions(batch=BATCH))
-            graph = trace(example, StepOptions(precision=precision))
+            graph = trace(example, ResolvedOptions(precision=precision))
             ops = operators(graph)
             unknown |= set(unknown_names(ops))
     return Outcome(

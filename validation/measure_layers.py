@@ -23,7 +23,8 @@ from foretrain.prediction.operators.listing import table
 from foretrain.prediction.operators.per_layer import ROWS, complexity
 from foretrain.workloads.graph import Phase
 from foretrain.workloads.ops import Work
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import WorkloadRequest
+from foretrain.workloads.requests import workload_of
 from foretrain.workloads.rules import operators
 from foretrain.workloads.workload import Workload, graph_of
 

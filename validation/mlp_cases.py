@@ -56,7 +56,7 @@ def graph(mlp: MeasuredMlp) -> Graph:
     from torch.nn import functional
 
     from foretrain.workloads.example import Example
-    from foretrain.workloads.options import StepOptions
+    from foretrain.workloads.options import ResolvedOptions
     from foretrain.workloads.tracing.step import trace
 
     with torch.device("meta"):
@@ -70,7 +70,7 @@ def graph(mlp: MeasuredMlp) -> Graph:
             return functional.binary_cross_entropy_with_logits(output, truth)
         return functional.cross_entropy(output, classes)
 
-    return trace(Example(module, (inputs,), loss, samples=mlp.batch), StepOptions(optimizer="adam"))
+    return trace(Example(module, (inputs,), loss, samples=mlp.batch), ResolvedOptions(optimizer="adam"))
 
 
 def _modules(mlp: MeasuredMlp) -> Iterator[Any]:

@@ -21,7 +21,8 @@ from foretrain.prediction.evaluation import Evaluation, evaluate
 from foretrain.prediction.scenario import Parallelism, StepConfiguration, step_context
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.strategies.catalogue import layout_of
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import WorkloadRequest
+from foretrain.workloads.requests import workload_of
 from foretrain.workloads.workload import Workload, graph_at
 from validation.mlperf_cases import BERT, RESNET, Submission, facts
 

@@ -30,7 +30,7 @@ from foretrain.prediction.operators.roofline import RooflineModel
 from foretrain.prediction.operators.streaming import StreamingModel
 from foretrain.workloads import cache as graph_cache
 from foretrain.workloads.graph import Graph, Phase
-from foretrain.workloads.options import StepOptions
+from foretrain.workloads.options import ResolvedOptions
 from foretrain.workloads.readers import read_model
 from foretrain.workloads.rules import operators
 from foretrain.workloads.zoo import BuildOptions
@@ -122,7 +122,7 @@ def _roofline(target: Device) -> Models:
 
 def _graph(measured: MeasuredPass) -> Graph:
     """The graph of what was measured, from the cache or traced."""
-    options = StepOptions(
+    options = ResolvedOptions(
         precision="fp32",
         optimizer=None,
         attention="eager",

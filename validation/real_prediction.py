@@ -2,7 +2,7 @@
 
 Strategies place their exchanges in the recorded graph as for any cluster (`prediction.strategies`). What
 differs is the machine: its workers share cores with each other and with their own exchanges
-(`prediction.shared_cores`), gloo's exchanges cost what the micro-benchmarks say, and FSDP and the parameter
+(`experiments.shared_cores`), gloo's exchanges cost what the micro-benchmarks say, and FSDP and the parameter
 server wait for each of them.
 """
 
@@ -12,16 +12,15 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 import numpy as np
+from experiments.shared_cores import simulate_on_cores
 
-from foretrain.measuring import distributed_trials
+from experiments import chain_models
 from foretrain.prediction.collectives._base import Verb
 from foretrain.prediction.cost_models.priced_step import CallTimes
 from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.step.compose import compose
-from foretrain.prediction.step.shared_cores import simulate_on_cores
 from foretrain.prediction.stragglers import WorkerTimes
 from foretrain.prediction.strategies.data_parallel import data_parallel
 from foretrain.prediction.strategies.gradients import gradients, optimizer_start
@@ -32,7 +31,8 @@ from foretrain.prediction.strategies.program import Exchange, Program
 from foretrain.prediction.strategies.sharded import sharded
 from foretrain.prediction.timeline import COMPUTE, Stream, Task
 from foretrain.workloads.graph import Graph, Phase
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import WorkloadRequest
+from foretrain.workloads.requests import workload_of
 from foretrain.workloads.rules import operators
 from foretrain.workloads.workload import graph_of
 from validation.real_calibration import Calibration, Solo
@@ -55,8 +55,8 @@ def predicted_seconds(case: RealCase, known: Calibration) -> float:
 @cache
 def graph_of_model(model: str) -> Graph:
     """The recorded step of one worker."""
-    file = Path(distributed_trials.__file__).parent / "models.py"
-    request = WorkloadRequest(f"{file}:traced_{model}", BATCHES[model], optimizer="momentum")
+    model_file = f"{chain_models.__file__}:traced_{model}"
+    request = WorkloadRequest(model_file, batch=BATCHES[model], optimizer="momentum")
     return graph_of(workload_of(request))
 
 

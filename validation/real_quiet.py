@@ -9,6 +9,8 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from experiments.trials import TRIALS
+
 from foretrain.measuring.distributed_trials.crew import Crew
 from foretrain.measuring.stopwatch import OtherLoad
 
@@ -32,7 +34,7 @@ class Quiet:
         for _ in range(_ATTEMPTS):
             self._wait()
             others = OtherLoad(self.crew.processes)
-            answers = self.crew.do(trial, **settings)
+            answers = self.crew.do(TRIALS[trial], **settings)
             cores = others.cores
             if best is None or cores < best[0]:
                 best = cores, answers

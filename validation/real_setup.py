@@ -7,7 +7,7 @@ import shutil
 import subprocess
 
 from foretrain.errors import MissingData
-from foretrain.measuring.namespaces import why_not
+from foretrain.measuring.distributed_trials.namespaces import why_not
 
 _INSTALL = (("apt-get", "update", "-qq"), ("apt-get", "install", "-y", "-qq", "iproute2"))
 

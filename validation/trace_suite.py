@@ -73,14 +73,14 @@ def trace_case(case: Case, source: TimmModel) -> Outcome:
     """Trace one training step and derive its operators."""
     import torch
 
-    from foretrain.workloads.options import StepOptions
+    from foretrain.workloads.options import ResolvedOptions
     from foretrain.workloads.rules import operators, unknown_names
     from foretrain.workloads.tracing.step import trace
 
     torch.set_num_threads(1)
     try:
         example = source.example(BuildOptions(batch=BATCH, image_size=case.image_size))
-        graph = trace(example, StepOptions(precision="bf16"))
+        graph = trace(example, ResolvedOptions(precision="bf16"))
         return Outcome(case.model, True, unknown=" ".join(unknown_names(operators(graph))))
     except ForetrainError as error:
         return Outcome(case.model, False, str(error))

@@ -32,7 +32,8 @@ from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.units import GIGA, HOUR
 from foretrain.workloads.graph import state_bytes
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import WorkloadRequest
+from foretrain.workloads.requests import workload_of
 from foretrain.workloads.workload import graph_at
 
 MICRO_BATCH = 128

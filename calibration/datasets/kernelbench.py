@@ -130,13 +130,13 @@ def example_of(problem: Problem) -> Example | None:
 
 def graph_of(problem: Problem) -> Graph | None:
     """The forward pass of a problem; None where its description does not say all of it."""
-    from foretrain.workloads.options import StepOptions
+    from foretrain.workloads.options import ResolvedOptions
     from foretrain.workloads.tracing.step import trace
 
     example = example_of(problem)
     if example is None:
         return None
-    return trace(example, StepOptions(precision="fp32", optimizer=None, forward_only=True))
+    return trace(example, ResolvedOptions(precision="fp32", optimizer=None, forward_only=True))
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,7 +29,7 @@ from calibration.datasets.measurements import rows
 from foretrain.facts.devices import Device, device
 from foretrain.facts.sheets import read_toml
 from foretrain.workloads.graph import Graph
-from foretrain.workloads.options import StepOptions
+from foretrain.workloads.options import ResolvedOptions
 from foretrain.workloads.readers import ZooModel
 from foretrain.workloads.readers._base import ModelSource
 from foretrain.workloads.workload import Workload, graph_at
@@ -221,9 +221,9 @@ def graph(run: LambdaRun, target: Device) -> Graph:
     if run.task in _BERT:
         source: ModelSource = SquadBert(run.task)
         sizes = BuildOptions(seq_len=_BERT_TOKENS, attention="eager")
-        options = StepOptions(precision=precision, optimizer="adam", attention="eager")
+        options = ResolvedOptions(precision=precision, optimizer="adam", attention="eager")
     else:
         source, sizes = ZooModel(run.task, run.task), BuildOptions()
         optimizer = "momentum" if run.task == "resnet50" else "adam"
-        options = StepOptions(precision=precision, optimizer=optimizer)
+        options = ResolvedOptions(precision=precision, optimizer=optimizer)
     return graph_at(Workload(source, sizes, options), max(2, round(run.batch)))

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from calibration.datasets.measurements import rows
 from foretrain.workloads.example import Example
 from foretrain.workloads.graph import Graph
-from foretrain.workloads.options import StepOptions
+from foretrain.workloads.options import ResolvedOptions
 from foretrain.workloads.tracing.step import trace
 
 SOURCE = "liger"
@@ -93,7 +93,12 @@ def graph_of(time: LayerTime) -> Graph | None:
         module, target = made(time.sizes, _TYPES[time.sizes.get("dtype", "torch.float32")])
     example = Example(module, (target,), loss=None, samples=1)
     precision = "bf16" if half else "fp32"
-    return trace(example, StepOptions(precision, None, weights=precision, autocast=False, half_outputs=True))
+    return trace(
+        example,
+        ResolvedOptions(
+            precision=precision, optimizer=None, weights=precision, autocast=False, half_outputs=True
+        ),
+    )
 
 
 Made = tuple[nn.Module, Tensor]

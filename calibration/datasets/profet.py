@@ -14,7 +14,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from calibration.datasets.measurements import rows
-from foretrain.workloads.options import StepOptions
+from foretrain.workloads.options import ResolvedOptions
 from foretrain.workloads.readers._base import ModelSource, digest, versions
 from foretrain.workloads.workload import Workload
 from foretrain.workloads.zoo.catalogue import BuildOptions, Sizes
@@ -73,7 +73,7 @@ class ProfetStep:
         return Workload(
             ProfetModel(self.model),
             BuildOptions(batch=self.batch, image_size=self.image_size),
-            StepOptions(precision="fp32", optimizer="sgd"),
+            ResolvedOptions(precision="fp32", optimizer="sgd"),
         )
 
 

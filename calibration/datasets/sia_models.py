@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 
 from calibration.datasets.lambda_labs import SquadBert
 from foretrain.workloads.graph import Graph
-from foretrain.workloads.options import StepOptions
+from foretrain.workloads.options import ResolvedOptions
 from foretrain.workloads.readers import ZooModel
 from foretrain.workloads.readers._base import ModelSource, digest, versions
 from foretrain.workloads.workload import Workload, graph_at
@@ -103,7 +103,7 @@ def _small_resnet(sizes: Sizes) -> Example:
 
 
 def _workload(source: ModelSource, sizes: BuildOptions, precision: str, optimizer: str) -> Workload:
-    options = StepOptions(precision=precision, optimizer=optimizer, attention="eager")
+    options = ResolvedOptions(precision=precision, optimizer=optimizer, attention="eager")
     return Workload(source, sizes, options)
 
 

@@ -92,11 +92,11 @@ def failures(wanted: Iterable[Wanted], folder: Path) -> list[str]:
 def _trace(item: Wanted, folder: Path) -> None:
     import torch
 
-    from foretrain.workloads.options import StepOptions
+    from foretrain.workloads.options import ResolvedOptions
     from foretrain.workloads.tracing.step import trace
 
     torch.set_num_threads(1)
-    options = StepOptions(
+    options = ResolvedOptions(
         precision=item.precision,
         optimizer="momentum",
         channels_last=item.channels_last,

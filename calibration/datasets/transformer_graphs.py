@@ -14,7 +14,7 @@ from typing import Any
 from foretrain.workloads import cache
 from foretrain.workloads.family import Axis, Family, family
 from foretrain.workloads.graph import Graph
-from foretrain.workloads.options import StepOptions
+from foretrain.workloads.options import ResolvedOptions
 from foretrain.workloads.workload import BATCHES
 from foretrain.workloads.zoo.catalogue import Sizes
 
@@ -25,7 +25,7 @@ class Transformer:
 
     builder: str
     seq_len: int
-    options: StepOptions
+    options: ResolvedOptions
     config: Mapping[str, Any] = field(default_factory=dict, hash=False)
     name: str = ""
 

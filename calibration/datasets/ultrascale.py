@@ -17,7 +17,7 @@ from typing import Any
 
 from calibration.datasets.measurements import rows
 from calibration.datasets.transformer_graphs import Transformer
-from foretrain.workloads.options import StepOptions
+from foretrain.workloads.options import ResolvedOptions
 
 FILE = Path("ultrascale/llama_h100_3d_parallel.csv")
 HARDWARE = "aws:p5.48xlarge"
@@ -30,7 +30,7 @@ _ARCHITECTURES: Mapping[str, Mapping[str, Any]] = {
 }
 _TIED = "1B"
 _HEAD, _CAST, _LOSS = "aten.mm", "aten._to_copy", "aten._log_softmax"
-_OPTIONS = StepOptions(
+_OPTIONS = ResolvedOptions(
     precision="bf16",
     optimizer="adamw-fused",
     attention="flash",

@@ -13,14 +13,14 @@ from pathlib import Path
 from calibration.datasets.measurements import CollectiveTime, rows
 from calibration.datasets.transformer_graphs import Transformer
 from foretrain.prediction.collectives._base import Verb
-from foretrain.workloads.options import StepOptions
+from foretrain.workloads.options import ResolvedOptions
 
 SOURCE = "vtrain"
 STEP_FILE = Path("vtrain/megatron_single_node_a100.csv")
 ALL_REDUCE_FILE = Path("vtrain/nvlink_allreduce.csv.gz")
 DEVICE = "a100-sxm-80gb"
 _VOCABULARY = 51_200
-_OPTIONS = StepOptions(
+_OPTIONS = ResolvedOptions(
     precision="fp16",
     optimizer="adamw-fused",
     attention="eager",

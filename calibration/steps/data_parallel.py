@@ -26,7 +26,8 @@ from foretrain.prediction.strategies.gradients import parameter_bytes
 from foretrain.prediction.strategies.single_process import FILE as FILE
 from foretrain.prediction.strategies.single_process import parameters, replicating_seconds
 from foretrain.workloads.graph import Graph
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import WorkloadRequest
+from foretrain.workloads.requests import workload_of
 from foretrain.workloads.workload import graph_of
 
 _MOST_BYTES = 3e8

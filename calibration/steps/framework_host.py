@@ -31,7 +31,8 @@ from foretrain.prediction.step.parallel import with_launched_exchanges
 from foretrain.prediction.strategies.catalogue import divided, layout_of
 from foretrain.prediction.strategies.gradients import forward_end, optimizer_start
 from foretrain.prediction.strategies.program import Program
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import WorkloadRequest
+from foretrain.workloads.requests import workload_of
 from foretrain.workloads.workload import graph_of
 
 FILE = "framework_host.json"

@@ -29,7 +29,8 @@ from foretrain.prediction.operators.listing import PHASES, Floats, Listing
 from foretrain.prediction.operators.pricing import price
 from foretrain.workloads.fusion import fuse
 from foretrain.workloads.graph import Graph, Phase, Role
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import WorkloadRequest
+from foretrain.workloads.requests import workload_of
 from foretrain.workloads.rules import operators
 from foretrain.workloads.workload import graph_of
 

@@ -47,13 +47,13 @@ def _dense_step() -> Graph:
     import torch
 
     from foretrain.workloads.example import Example
-    from foretrain.workloads.options import StepOptions
+    from foretrain.workloads.options import ResolvedOptions
     from foretrain.workloads.tracing.step import trace
 
     with torch.device("meta"):
         layer = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU())
         example = Example(layer, (torch.empty(4, 8),), loss=torch.mean, samples=4)
-    return trace(example, StepOptions(precision="fp32", optimizer="sgd"))
+    return trace(example, ResolvedOptions(precision="fp32", optimizer="sgd"))
 
 
 def filter_passes(data: Path) -> float:

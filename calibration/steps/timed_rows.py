@@ -23,7 +23,7 @@ from foretrain.prediction.cost_models.step_models import OperatorCostModel
 from foretrain.prediction.cost_models.user_timings import priced_error
 from foretrain.prediction.spread import traits_of, with_spread
 from foretrain.workloads.graph import Graph
-from foretrain.workloads.options import StepOptions
+from foretrain.workloads.options import ResolvedOptions
 from foretrain.workloads.readers import read_model
 from foretrain.workloads.workload import Workload, graph_at
 from foretrain.workloads.zoo.catalogue import BuildOptions
@@ -111,7 +111,7 @@ def ryujaehun_rows(data: Path) -> Iterator[TimedRow]:
     for step in steps:
         if step.model not in chosen:
             continue
-        options = StepOptions(precision=step.precision, optimizer=None, forward_only=step.forward_only)
+        options = ResolvedOptions(precision=step.precision, optimizer=None, forward_only=step.forward_only)
         workload = Workload(read_model(step.model), BuildOptions(), options)
         yield _single(
             f"ryujaehun {step.host}", step.model, step.device_id, ryujaehun.BATCH, step.seconds,
@@ -146,7 +146,7 @@ def gavel_rows(data: Path) -> Iterator[TimedRow]:
             if step.model == "resnet18":
                 graph = sia_models.graph("resnet18", step.batch)
             else:
-                options = StepOptions(precision="fp32", optimizer="momentum")
+                options = ResolvedOptions(precision="fp32", optimizer="momentum")
                 graph = graph_at(Workload(read_model("resnet50"), BuildOptions(), options), step.batch)
             yield _single("gavel", step.model, on[step.device], step.batch, step.step_seconds, graph)
 

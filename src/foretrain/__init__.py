@@ -13,7 +13,7 @@ change. Names are loaded when first used, so that `import foretrain` stays light
     guide                       networks by hardware by batch size
     converge                    when a training log reaches its target
     step, timed_input           in a training script: the end of a step; a data loader whose delays are timed
-    learn                       regression on your own timings, judged beyond them
+    learn                       regression on your own timings, with out-of-sample validation
     scaling                     from a few timed configurations of a job to all others
     rent_or_buy                 when does owning a machine pay for itself?
     simulate                    many jobs on a cluster over time, under one policy or several

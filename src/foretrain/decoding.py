@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from foretrain.errors import InvalidData, InvalidRequest, MissingData, UnknownName, nearest
 from foretrain.units import UnitError, parse_bandwidth, parse_duration, parse_money
@@ -99,8 +99,13 @@ def option(
 def options(cls: type[Any]) -> tuple[Option, ...]:
     """The options of a request class: those of its bases in the order these are listed, then its own."""
     declared = {each.name: each for each in fields(cls) if _OPTION in each.metadata}
-    order = [name for base in (*cls.__mro__[1:], cls) for name in vars(base).get("__annotations__", ())]
-    return tuple(_option(declared[name]) for name in dict.fromkeys(order) if name in declared)
+    return tuple(_option(declared[name]) for name in dict.fromkeys(_order(cls)) if name in declared)
+
+
+def _order(cls: type[Any]) -> Iterator[str]:
+    for base in cls.__bases__:
+        yield from _order(base)
+    yield from vars(cls).get("__annotations__", ())
 
 
 def _option(declared: Field[Any]) -> Option:
@@ -332,6 +337,20 @@ def build(cls: type[T], checked: Mapping[str, Any], file: Path | None = None) ->
     return cls(**checked)
 
 
+def part(cls: type[T], request: Any, **other: Any) -> T:
+    """The options of `cls` that `request` has, as a noun of their own; `other` values take precedence.
+
+    A request is composed of the nouns of the core by inheritance, so it may stand for each of them. Where one
+    is kept or compared, it must not bring along the rest of the request.
+    """
+    shared = {
+        each.name: getattr(request, each.name)
+        for each in fields(cast(Any, cls))
+        if hasattr(request, each.name)
+    }
+    return cls(**{**shared, **other})
+
+
 def error(message: str, file: Path | None) -> InvalidRequest:
     """The error of a request, or of the file it was read from."""
     return InvalidRequest(message) if file is None else InvalidData(str(file), message)
@@ -371,10 +390,10 @@ def _complaint(declared: Option, value: Any, why: str = "") -> str:
 
 
 def read_mapping(path: Path, what: str, example: str) -> dict[str, Any]:
-    """The `key: value` lines of a YAML file; `what` it is and the least `example` of one are for errors."""
+    """The `key: value` lines of a YAML file; `what` it is and a minimal `example` are for errors."""
     if not path.is_file():
         problem = "is a folder" if path.is_dir() else "does not exist"
-        raise MissingData(f"the {what} {str(path)!r} {problem}; the least of one is `{example}`")
+        raise MissingData(f"the {what} {str(path)!r} {problem}; minimal example: `{example}`")
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as reason:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from foretrain.measuring.namespaces import why_not
+from foretrain.measuring.distributed_trials.namespaces import why_not
 
 ROOT = Path(__file__).parents[2]
 NAMESPACES = pytest.mark.skipif(why_not() is not None, reason=f"no namespaces here: {why_not()}")

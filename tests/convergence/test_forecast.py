@@ -62,7 +62,7 @@ def test_a_target_already_met_is_an_answer() -> None:
     answer = forecast(ConvergenceRequest(curve_of(STEPS, power(STEPS, noise=0.0)), Target("loss", 1.2)))
     assert answer.reaches
     assert answer.steps.p10 == answer.steps.p50 == answer.steps.p90 == 400  # 2 / 2 + 0.2
-    assert answer.method == "already met in the log"
+    assert answer.method == "already reached in the log"
 
 
 def test_earlier_runs_foresee_a_decay_the_log_has_not_shown_yet() -> None:

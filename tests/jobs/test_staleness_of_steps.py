@@ -9,7 +9,8 @@ from foretrain.estimates import Quantiles
 from foretrain.jobs.epochs import epoch_of
 from foretrain.jobs.job import Steps
 from foretrain.jobs.length import with_staleness
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import WorkloadRequest
+from foretrain.workloads.requests import workload_of
 
 EXACT = Steps(Quantiles(100.0, 100.0, 100.0), "steps as given")
 

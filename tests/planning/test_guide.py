@@ -23,7 +23,8 @@ from foretrain.planning.guide.machines import (
 from foretrain.prediction.advice.bottleneck import Limit
 from foretrain.prediction.operators.cpu import keep
 from foretrain.units import HOUR
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import WorkloadRequest
+from foretrain.workloads.requests import workload_of
 from foretrain.workloads.workload import Workload
 
 VOICE = (20, 40, 100, 200, 400, 600)

@@ -16,7 +16,8 @@ from foretrain.jobs.job import JobOptions
 from foretrain.jobs.length import LengthRequest
 from foretrain.planning.machines import MachinesRequest
 from foretrain.planning.plan import PlanRequest, StreamOptions, plan
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import WorkloadRequest
+from foretrain.workloads.requests import workload_of
 from foretrain.workloads.workload import Workload, graph_at
 
 __all__ = ("own_home",)

@@ -35,7 +35,8 @@ from foretrain.prediction.scenario import Parallelism, StepConfiguration, step_c
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.workloads.graph import state_bytes
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import WorkloadRequest
+from foretrain.workloads.requests import workload_of
 
 FILE = Path(__file__).parent / "data" / "dawnbench_imagenet_resnet50.csv"
 TARGET, SAMPLES, BATCH = 93.0, 1_281_167, 1024

@@ -182,7 +182,7 @@ def test_a_terminal_gets_tables_that_fit(arguments: tuple[str, ...], columns: in
 def test_a_narrow_terminal_says_which_columns_it_left_out() -> None:
     arguments = ("offers", "--gpu", "a100", "--limit", "3")
     narrow = on_a_terminal(*arguments, columns=80)
-    assert "Not shown for want of width: vCPU, memory, spot $/h, region" in narrow
+    assert "Columns hidden (terminal too narrow): vCPU, memory, spot $/h, region" in narrow
     assert "as of" in narrow, "no price without its date"
     assert "Not shown" not in on_a_terminal(*arguments, columns=200)
 
@@ -214,7 +214,7 @@ def test_a_full_disk_is_a_sentence_too(arguments: str) -> None:
     with Path("/dev/full").open("w") as full:
         run = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert run.returncode == BackendFailed.exit_code
-    assert run.stderr == "error: the system refused: No space left on device; free some, or write elsewhere\n"
+    assert run.stderr == "error: I/O error: No space left on device; free some, or write elsewhere\n"
 
 
 def test_the_most_expendable_columns_leave_first() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from foretrain.measuring.namespaces import why_not
+from foretrain.measuring.distributed_trials.namespaces import why_not
 from foretrain.store import RunQuery, open_store
 from foretrain.store.runs import Run, Status
 
@@ -333,7 +333,7 @@ def test_workers_of_torchrun_are_merged(measuring: Measuring) -> None:
 
 @pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 def test_two_nodes_show_the_bursts_of_all_reduce_under_a_cap(measuring: Measuring, tmp_path: Path) -> None:
-    from foretrain.measuring.namespaces import joined_hosts
+    from foretrain.measuring.distributed_trials.namespaces import joined_hosts
 
     cap = 200e6 / 8
     with joined_hosts(2, cap) as network:

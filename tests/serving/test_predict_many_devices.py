@@ -139,7 +139,7 @@ def test_text_of_stages_and_servers(run_here: Run) -> None:
         (("--global-batch", "6"), "--global-batch 6 does not divide over 4 replicas"),
         (("--jitter", "2"), "jitter must be at least 0 and below 1"),
         (("--links", "carrier-pigeon"), "carrier-pigeon"),
-        (("--on", "t4", "--links", "nvlink3"), "would not be read: t4 has one device per node"),
+        (("--on", "t4", "--links", "nvlink3"), "has no effect: t4 has one device per node"),
         (("--network", "ethernet-10g"), "is one node; give several, such as"),
         (("--timeline", "/nowhere/step.json"), "there is no folder"),
         (("--strategy", "pp=4,chunks=2", "--micro-batches", "2"), "got 2; use 4, or schedule 1f1b"),

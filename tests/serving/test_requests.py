@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from foretrain.decoding import options, parse_mapping, values
 from foretrain.errors import ForetrainError, InvalidData, InvalidRequest, MissingData
+from foretrain.panels import PANELS
 from foretrain.serving.requests import (
-    PANELS,
     REQUESTS,
     GuideModel,
     PlanRequest,
@@ -25,6 +25,7 @@ from foretrain.serving.requests import (
     workload_file_values,
 )
 from foretrain.serving.verbs.predicting import workload
+from foretrain.workloads.requests import workload_of
 
 EVERYTHING = {
     "on": "t4:2", "batch": 4, "global_batch": 8, "micro_batches": 2, "seq_len": 128, "image_size": 32,
@@ -106,7 +107,7 @@ def test_a_server_refuses_user_code_behind_a_workload_file(tmp_path: Path) -> No
     (tmp_path / "net.py").write_text("raise SystemExit('this must never run')\n")
     request = request_from(TraceRequest, {"model": str(tmp_path / "job.yaml")})
     with pytest.raises(InvalidRequest, match="a server never runs model files"):
-        workload(request, allow_user_code=False)
+        workload_of(request, allow_user_code=False)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import WorkloadRequest
+from foretrain.workloads.requests import workload_of
 from foretrain.workloads.workload import Workload
 
 _FILE = """

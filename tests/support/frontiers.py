@@ -25,7 +25,8 @@ from foretrain.planning.selection import (
 from foretrain.planning.two_phases.phases import PhasedJob, Runner, plan_in_phases
 from foretrain.prediction.answer import Prediction
 from foretrain.probability import probability_within
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import WorkloadRequest
+from foretrain.workloads.requests import workload_of
 from foretrain.workloads.workload import Workload
 
 MACHINES = (

@@ -16,7 +16,8 @@ from foretrain.prediction.step.parallel import Environment, ParallelStep, parall
 from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.prediction.strategies.program import Axis, Exchange, Program, When
 from foretrain.workloads.graph import Buffer, Call, Graph, Phase, Role, Spec
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import WorkloadRequest
+from foretrain.workloads.requests import workload_of
 from foretrain.workloads.workload import traced
 
 PHASES = {"f": Phase.FORWARD, "b": Phase.BACKWARD, "o": Phase.OPTIMIZER}

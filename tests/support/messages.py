@@ -13,8 +13,8 @@ _WORKS = re.compile(
             r"links (inside|between)|known form|defines|in its folder|in place of|columns?\b|the header",
             r"is not (text|a CSV)|not (JSON|YAML)|key: value",
             r"\b(write|give|add|keep|leave|use|choose|check|set|install|make it|save it|end the name)\b",
-            r"\bexport (it|the)|\bname (a|an|each|the|one|more)\b|\bneeds?\b|requires?|the least|return \(",
-            r"\b(is|are) for\b|foretrain [a-z-]+|is not a multiple|is not Python|failed: ",
+            r"\bexport (it|the)|\bname (a|an|each|the|one|more)\b|\bneeds?\b|requires?|return \(",
+            r"minimal example|\b(is|are) for\b|foretrain [a-z-]+|is not a multiple|is not Python|failed: ",
         )
     ),
     re.IGNORECASE,

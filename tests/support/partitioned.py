@@ -17,7 +17,7 @@ from foretrain.prediction.memory.lifetimes import saved_bytes
 from foretrain.workloads.example import Example
 from foretrain.workloads.fusion import fuse
 from foretrain.workloads.graph import Graph
-from foretrain.workloads.options import StepOptions
+from foretrain.workloads.options import ResolvedOptions
 from foretrain.workloads.tracing.step import trace
 
 _TOKENS, _WIDTH, _HEADS = 64, 64, 4
@@ -177,7 +177,7 @@ def _loss(out: torch.Tensor) -> torch.Tensor:
 def graph_of_module(name: str, weights: str, **options: Any) -> Graph:
     """The traced step of a module."""
     example = Example(MODULES[name](), (_inputs(name),), _loss, samples=4)
-    return trace(example, StepOptions(optimizer=None, precision=weights, weights=weights, **options))
+    return trace(example, ResolvedOptions(optimizer=None, precision=weights, weights=weights, **options))
 
 
 def bytes_saved_by_torch(name: str, weights: str) -> int:

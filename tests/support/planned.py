@@ -8,7 +8,8 @@ from foretrain.jobs.length import LengthRequest
 from foretrain.planning.frontier import Frontier
 from foretrain.planning.machines import MachinesRequest
 from foretrain.planning.plan import PlanRequest, plan
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import WorkloadRequest
+from foretrain.workloads.requests import workload_of
 from foretrain.workloads.workload import Workload
 
 EPOCHS = LengthRequest(epochs=200_000, samples=60_000)
@@ -17,7 +18,7 @@ FEW = MachinesRequest(gpus=("t4", "v100", "a10g"), clouds=("aws", "gcp"), most_d
 
 
 def workload(model: str = "mnist-cnn", precision: str | None = "fp32") -> Workload:
-    """A model of the zoo, in FP32 unless another precision is given; None is the usual one of each device."""
+    """A model of the zoo, in FP32 unless another precision is given; None is the device default."""
     return workload_of(WorkloadRequest(model, precision=precision))
 
 

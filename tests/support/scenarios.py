@@ -11,7 +11,8 @@ from foretrain.prediction.operators.catalogue import DEFAULT
 from foretrain.prediction.predict import predict
 from foretrain.prediction.scenario import Parallelism, Scenario, StepContext, step_context
 from foretrain.prediction.step.input_pipeline import InputOptions
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import WorkloadRequest
+from foretrain.workloads.requests import workload_of
 from foretrain.workloads.workload import Workload
 
 NO_INPUT = InputOptions()

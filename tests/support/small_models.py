@@ -7,7 +7,7 @@ from torch import nn
 
 from foretrain.workloads.example import Example
 from foretrain.workloads.graph import Graph
-from foretrain.workloads.options import StepOptions
+from foretrain.workloads.options import ResolvedOptions
 from foretrain.workloads.tracing.step import trace
 
 
@@ -87,4 +87,4 @@ def example(name: str, batch: int = 4) -> Example:
 
 def graph(name: str, batch: int = 4, device: str = "meta", **options: object) -> Graph:
     """The traced step of a small model."""
-    return trace(example(name, batch), StepOptions(**options), device)  # type: ignore[arg-type]
+    return trace(example(name, batch), ResolvedOptions(**options), device)  # type: ignore[arg-type]

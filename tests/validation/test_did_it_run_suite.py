@@ -23,7 +23,8 @@ from validation.did_it_run_suite import (
     mpt_run,
 )
 
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import WorkloadRequest
+from foretrain.workloads.requests import workload_of
 from foretrain.workloads.workload import graph_of
 
 GIB = 2.0**30
@@ -44,7 +45,9 @@ def test_a_run_of_mpt_as_a_request() -> None:
 
 
 def test_the_sizes_of_mpt_are_those_published_and_its_loss_keeps_no_full_precision_logits() -> None:
-    graph = graph_of(workload_of(WorkloadRequest(f"{MODELS / 'mpt.py'}:mpt_125m", 2, 512, precision="bf16")))
+    graph = graph_of(
+        workload_of(WorkloadRequest(f"{MODELS / 'mpt.py'}:mpt_125m", batch=2, seq_len=512, precision="bf16"))
+    )
     assert graph.parameters == 124_131_840  # `NumParams` of llm-foundry's table at 512 tokens
     largest = max(graph.specs[buffer.spec].bytes for buffer in graph.buffers)
     assert largest == 50_368 * 768 * 4  # the embedding; FP32 logits would be larger

@@ -16,7 +16,7 @@ from validation.real_setup import ensure_namespaces
 from validation.report import Case
 
 from foretrain.errors import MissingData
-from foretrain.measuring import namespaces
+from foretrain.measuring.distributed_trials import namespaces
 from validation import real_suite
 
 

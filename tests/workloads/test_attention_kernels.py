@@ -8,7 +8,8 @@ from foretrain.errors import InvalidRequest
 from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.prediction.strategies.mixed_precision import under
 from foretrain.workloads.ops import ATTENTION_GENERATIONS, Kind
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import WorkloadRequest
+from foretrain.workloads.requests import workload_of
 from foretrain.workloads.rules import operators
 from foretrain.workloads.workload import description, graph_at, graph_of
 

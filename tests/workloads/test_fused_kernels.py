@@ -14,13 +14,13 @@ from foretrain.workloads.fused_kernels import FUSED, PRODUCTS, fuse_kernels
 from foretrain.workloads.fusion import executed_fusion
 from foretrain.workloads.graph import Call, Graph, Phase, Role
 from foretrain.workloads.ops import Direction, Kind
-from foretrain.workloads.options import StepOptions
+from foretrain.workloads.options import ResolvedOptions
 from foretrain.workloads.rules import operators
 from foretrain.workloads.tracing.step import trace
 
 BATCH, TOKENS, WIDTH, HEADS, INNER, VOCABULARY = 2, 16, 32, 4, 64, 96
 ROWS = BATCH * TOKENS
-_OPTIONS = StepOptions(
+_OPTIONS = ResolvedOptions(
     precision="bf16", weights="bf16", master_weights=True, gradients="fp32", attention="flash",
     optimizer="adamw-fused", framework="megatron",
 )  # fmt: skip
@@ -86,7 +86,7 @@ class Model(nn.Module):
         return nn.functional.cross_entropy(logits.view(-1, VOCABULARY), tokens.view(-1))
 
 
-def _trace(options: StepOptions = _OPTIONS) -> Graph:
+def _trace(options: ResolvedOptions = _OPTIONS) -> Graph:
     tokens = torch.zeros(BATCH, TOKENS, dtype=torch.int64)
     return trace(Example(Model(), (tokens,), None, samples=BATCH, tokens=ROWS), options)
 
@@ -197,14 +197,16 @@ def test_a_group_that_is_not_fused_stays_as_it_was(eager: Graph) -> None:
 
 def test_a_model_without_attention_stays_as_it_was() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
-    graph = trace(Example(model, (torch.zeros(3, 4),), None, samples=3), StepOptions(framework="megatron"))
+    graph = trace(
+        Example(model, (torch.zeros(3, 4),), None, samples=3), ResolvedOptions(framework="megatron")
+    )
     assert executed_fusion(graph).graph is graph
 
 
 @pytest.mark.parametrize(("framework", "products"), [("pytorch", 0), ("megatron", 1)])
 def test_megatron_recomputes_the_last_layer_of_a_block_too(framework: str, products: int) -> None:
     """PyTorch stops when it has all that the backward pass needs, which the output is not."""
-    options = StepOptions(framework=framework, checkpoint_activations=True)
+    options = ResolvedOptions(framework=framework, checkpoint_activations=True)
     graph = _trace(options)
     again = [call for call in graph.calls if call.recomputed and call.module == "blocks.0.mlp.down"]
     assert sum(call.name in ("aten.mm", "aten.addmm") for call in again) == products
@@ -253,7 +255,7 @@ class EagerAttention(nn.Module):
 @pytest.mark.parametrize(("precision", "kernels"), [("bf16", 2), ("tf32", 0), ("fp32", 0)])
 def test_megatrons_softmax_is_fused_in_half_precision_alone(precision: str, kernels: int) -> None:
     model = nn.Sequential(EagerAttention(), EagerAttention())
-    options = StepOptions(precision=precision, framework="megatron-deepspeed", attention="eager")
+    options = ResolvedOptions(precision=precision, framework="megatron-deepspeed", attention="eager")
     example = Example(model, (torch.zeros(BATCH, TOKENS, WIDTH),), None, samples=BATCH)
     graph = executed_fusion(trace(example, options)).graph
     parts = [call.settings.get("part") for call in graph.calls if call.phase is Phase.FORWARD]
@@ -273,7 +275,7 @@ class _MaskedInPlace(nn.Module):
 def test_what_the_engine_copies_to_mask_a_view_in_place_is_no_kernel_of_the_framework() -> None:
     model = nn.Sequential(nn.Linear(WIDTH, WIDTH), _MaskedInPlace())
     example = Example(model, (torch.zeros(BATCH, TOKENS, WIDTH),), torch.mean, BATCH)
-    options = StepOptions(precision="fp32", framework="megatron-deepspeed")
+    options = ResolvedOptions(precision="fp32", framework="megatron-deepspeed")
     run = executed_fusion(trace(example, options)).graph
     outside = Counter(call.name for call in run.calls if call.phase is Phase.BACKWARD and not call.module)
     assert outside["aten.copy_"] >= 2 and outside["aten.clone"] >= 1 and outside["aten.masked_fill"] == 1

@@ -16,7 +16,7 @@ from foretrain.workloads.fusion import fuse, fused, fusion, is_fused, runs_chann
 from foretrain.workloads.graph import Graph, Nature
 from foretrain.workloads.grouping import group, nodes_in_proportion
 from foretrain.workloads.ops import MATRIX_KINDS
-from foretrain.workloads.options import StepOptions
+from foretrain.workloads.options import ResolvedOptions
 from foretrain.workloads.rules import operators
 from foretrain.workloads.tracing.step import trace
 
@@ -133,7 +133,7 @@ def compile_forward(forward: Callable[..., Any], **layers: torch.nn.Module) -> G
     is_image = any(isinstance(layer, torch.nn.Conv2d) for layer in layers.values())
     inputs = torch.empty((4, 8, 16, 16) if is_image else (4, 8))
     example = Example(Model(), (inputs,), loss=None, samples=4)
-    return fuse(trace(example, StepOptions(optimizer=None, forward_only=True)))
+    return fuse(trace(example, ResolvedOptions(optimizer=None, forward_only=True)))
 
 
 def kernels_of(compiled: Graph) -> list[list[str]]:
@@ -200,7 +200,7 @@ def test_channels_last_by_the_heuristics_of_the_compiler(
 ) -> None:
     layer = torch.nn.Conv2d(channels, channels, 3, groups=groups)
     example = Example(layer, (torch.empty(2, channels, 8, 8),), loss=torch.sum, samples=2)
-    traced = trace(example, StepOptions(optimizer=None, forward_only=not in_training))
+    traced = trace(example, ResolvedOptions(optimizer=None, forward_only=not in_training))
     assert runs_channels_last(traced) is expected
     laid_out = [call.settings.get("channels_last") for call in fuse(traced).calls if "convol" in call.name]
     assert laid_out == [expected or None] * len(laid_out)

@@ -14,7 +14,7 @@ from foretrain.workloads.example import Example
 from foretrain.workloads.graph import Graph, Phase, Role
 from foretrain.workloads.lora import LoraOptions, apply_lora, parse_lora
 from foretrain.workloads.lora_layers import DoraLinear, FourBitLinear, FourBitStack, LoraLinear
-from foretrain.workloads.options import StepOptions
+from foretrain.workloads.options import ResolvedOptions
 from foretrain.workloads.rules import operators, unknown_names
 from foretrain.workloads.tracing.step import trace
 
@@ -40,7 +40,7 @@ def graph_of(options: LoraOptions, precision: str = "fp32", weights: str = "fp32
         module, inputs = Net(), torch.rand(4, WIDTH)
     return trace(
         Example(apply_lora(module, options), (inputs,), torch.sum, samples=4),
-        StepOptions(precision=precision, weights=weights),
+        ResolvedOptions(precision=precision, weights=weights),
     )
 
 
@@ -291,7 +291,7 @@ def test_experts_stored_together_are_quantised_and_never_kept_dequantised() -> N
         module, inputs = Mixture(), torch.rand(4, WIDTH)
     adapted = apply_lora(module, LoraOptions(8, quantised=True))
     assert isinstance(module.experts.get_submodule("down"), FourBitStack)
-    graph = trace(Example(adapted, (inputs,), torch.sum, samples=4), StepOptions())
+    graph = trace(Example(adapted, (inputs,), torch.sum, samples=4), ResolvedOptions())
     weights = 2 * WIDTH * WIDTH
     sizes = {buffer.name: graph.specs[buffer.spec].bytes for buffer in graph.buffers}
     assert sizes["experts.down.packed"] + sizes["experts.down.scales"] == weights // 2 + weights // 64 * 4
@@ -335,6 +335,6 @@ def test_a_composed_activation_keeps_what_autograd_keeps() -> None:
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         module(inputs).sum()
-    graph = trace(Example(module, (inputs,), torch.sum, samples=4), StepOptions())
+    graph = trace(Example(module, (inputs,), torch.sum, samples=4), ResolvedOptions())
     assert saved_bytes(graph) == sum(kept.values()) + 4  # and the loss
     assert sum(size == inputs.nbytes for size in kept.values()) == 4

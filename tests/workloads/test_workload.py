@@ -9,7 +9,8 @@ import pytest
 from foretrain.errors import InvalidRequest, UnknownName
 from foretrain.workloads import workload as workload_module
 from foretrain.workloads.fusion import unfused
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import WorkloadRequest
+from foretrain.workloads.requests import workload_of
 from foretrain.workloads.rules import operators
 from foretrain.workloads.summary import summarise
 from foretrain.workloads.workload import graph_at, graph_of, record_family, traced
@@ -107,6 +108,6 @@ def test_lora_freezes_the_base() -> None:
 
 def test_nonsense_is_explained() -> None:
     with pytest.raises(InvalidRequest, match="batch must be at least 1"):
-        WorkloadRequest("resnet50", batch=0)
+        workload_of(WorkloadRequest("resnet50", batch=0))
     with pytest.raises(UnknownName, match="did you mean resnet50"):
         workload_of(WorkloadRequest("resnet-50x"))

@@ -115,7 +115,7 @@ class Attempts:
                 yield live, exit_
 
     def gone(self) -> list[LiveAttempt]:
-        """The attempts that are gone without a word: absent in two looks, with no report of their end."""
+        """The attempts that vanished without an exit record: absent in two successive looks."""
         handles = {live.attempt.key: live.handle for live in self.live.values() if live.handle is not None}
         alive = self.executor.alive(handles)
         absent = {each.attempt.key: each for each in self.live.values() if each.attempt.key not in alive}

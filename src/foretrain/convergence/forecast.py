@@ -178,7 +178,7 @@ def _written(value: Quantiles) -> str:
 
 @dataclass(frozen=True)
 class _Half:
-    """One side's word: when, how likely, where it ends."""
+    """The forecast from one source (the log, or earlier runs): when, how likely, where it ends."""
 
     steps: Quantiles
     probability: float
@@ -408,7 +408,7 @@ def _mixed(curve: _Half, runs: _Half, share: float) -> _Half:
 
 def _method(fitted: Ensemble, with_history: bool, share: float, met: bool) -> str:
     if met:
-        return "already met in the log"
+        return "already reached in the log"
     families = f"{fitted.chief.family.name} and {len(fitted.fits) - 1} other families by out-of-sample error"
     if not with_history:
         return families
@@ -427,17 +427,17 @@ def _verdict(
     target = request.target
     if math.isfinite(met):
         later = f"; {diagnosis.sentence}" if diagnosis.sentence else ""
-        return f"{target} was met at step {met:,.0f}{later}"
+        return f"{target} was reached at step {met:,.0f}{later}"
     if diagnosis.sentence:
-        return f"{target} will not be met as the run goes on: {diagnosis.sentence}"
+        return f"{target} will not be reached: {diagnosis.sentence}"
     by = f"the planned end, step {end:,.0f}" if request.curve.planned_steps else f"step {end:,.0f}"
     if not reaches:
         last = both.values[-1]
         return (
-            f"{target} is unlikely to be met by {by} ({chance:.0%}): {target.metric} is predicted to be "
-            f"{last.p50:.4g} there ({last.p10:.4g} to {last.p90:.4g})"
+            f"{target} is unlikely by {by} ({chance:.0%} chance): predicted {target.metric} there "
+            f"{last.p50:.4g} ({last.p10:.4g} to {last.p90:.4g})"
         )
-    return f"{target} is met by {by} with a chance of {chance:.0%}, most likely at step {both.steps.p50:,.0f}"
+    return f"{chance:.0%} chance of {target} by {by}; most likely at step {both.steps.p50:,.0f}"
 
 
 def _drivers(
@@ -452,20 +452,18 @@ def _drivers(
     size = abs(float(curve.values[-1])) if fitted.relative else 1.0
     growth, noise = size * fitted.growth * math.log(2), size * fitted.noise
     sizes = {
-        f"families of curves differ by {apart:.3g} at twice the steps": apart / 2,
-        f"families were {growth:.3g} off when predicted from the log's beginning, at twice the steps": growth,
-        f"noise of the log, {noise:.3g}": noise,
+        f"curve families differ by {apart:.3g} at double the horizon": apart / 2,
+        f"back-tested on this log, curves missed by {growth:.3g} at double the horizon": growth,
+        f"noise of the log: {noise:.3g}": noise,
     }
     drivers = [text for text, size in sorted(sizes.items(), key=lambda item: -item[1]) if size > 0]
     if by_history is not None and share < 0.5:
-        spread = f"earlier runs predict each other to {by_history[0].error:.1%}"
+        spread = f"earlier runs predict each other within {by_history[0].error:.1%}"
         drivers.insert(0, spread)
     if curve.planned_steps is None:
-        drivers.append(
-            "the planned end is unknown (`planned_steps`): a falling learning rate is not foreseen"
-        )
+        drivers.append("planned end unknown (`planned_steps`): learning-rate decay is not modelled")
     elif request.schedule is None and by_history is None:
-        drivers.append("the schedule is unknown (`schedule`): what its decay still brings is not counted")
+        drivers.append("learning-rate schedule unknown (`schedule`): the gain from its decay is not modelled")
     return tuple(drivers)
 
 

@@ -139,7 +139,7 @@ def _at(curve: Curve, steps: Floats) -> Floats:
 
 
 def _predicted(own: Floats, table: Floats, later: Floats, usable: Floats) -> tuple[Floats, Floats]:
-    """Each earlier run's word brought to this level, and its weight by nearness in level and in shape."""
+    """Each run's forecast shifted to the current level, and its weight by similarity in level and shape."""
     difference = table - own
     level = np.sqrt((difference**2).mean(axis=1))
     shape = np.sqrt(((difference - difference[:, -1:]) ** 2).mean(axis=1))

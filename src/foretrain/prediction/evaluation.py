@@ -29,7 +29,7 @@ from foretrain.prediction.stragglers import with_slowest
 from foretrain.prediction.strategies.mixed_precision import under
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.offload import PARAMETERS
-from foretrain.workloads.options import StepOptions, is_paged
+from foretrain.workloads.options import ResolvedOptions, is_paged
 from foretrain.workloads.workload import graph_at
 
 
@@ -165,7 +165,7 @@ def _timed(evaluation: Evaluation) -> Evaluation:
     return evaluation_of(context, configuration, evaluation.graph, step)
 
 
-def _refuse_impossible(options: StepOptions, configuration: StepConfiguration) -> None:
+def _refuse_impossible(options: ResolvedOptions, configuration: StepConfiguration) -> None:
     """Raise `InvalidRequest` where gradients or parameters would have to stay that options give away."""
     layout = configuration.layout
     if options.gradient_release and layout.devices > 1:

@@ -127,12 +127,12 @@ def refuse_unread_links(hardware: Hardware, parallelism: Parallelism) -> None:
     many = f"{hardware.device.id}:2"
     if parallelism.links and hardware.devices_per_node == 1:
         raise InvalidRequest(
-            f"`links` {parallelism.links} would not be read: {hardware.name} has one device per node; give "
+            f"`links` {parallelism.links} has no effect: {hardware.name} has one device per node; use "
             f"several, such as {many}"
         )
     if parallelism.network and hardware.nodes == 1:
         raise InvalidRequest(
-            f"`network` {parallelism.network} would not be read: {hardware.name} is one node; give several, "
+            f"`network` {parallelism.network} has no effect: {hardware.name} is one node; use several, "
             f"such as {hardware.device.id}:{hardware.devices_per_node}x2"
         )
 

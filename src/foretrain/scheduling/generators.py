@@ -60,7 +60,7 @@ class Arrivals(ABC):
 
 @dataclass(frozen=True, slots=True)
 class PoissonGaps(Arrivals):
-    """Whole seconds between submissions with a Poisson distribution, as in the seed (means 30 s and 45 s)."""
+    """Whole seconds between submissions, Poisson-distributed, as in Ardagna 2019 (means 30 s and 45 s)."""
 
     mean_seconds: float
 
@@ -335,7 +335,7 @@ def _families() -> Iterator[Family]:
         is_short = isinstance(arrivals, PoissonGaps)
         table = TableJobs(_SHORT if is_short else _LONG)
         amdahl = AmdahlJobs(_SHORT_SECONDS if is_short else _LONG_SECONDS)
-        yield Family(name, f"Jobs of the seed's table, {when}.", arrivals, table)
+        yield Family(name, f"Jobs of Ardagna's table (2019), {when}.", arrivals, table)
         yield Family(f"{name}-scaling", f"Jobs that scale well, {when}.", arrivals, amdahl)
     when, arrivals = _ARRIVALS["mixed"]
     table = TableJobs(_LONG)

@@ -63,8 +63,8 @@ class Policy(ABC):
     """Decides which jobs run where. Final classes are frozen dataclasses whose fields are its parameters.
 
     `decide` depends on the state and these parameters alone (a random one has a `seed`), so that the same
-    question has the same answer, in a simulation as in life. `forecast_by` names a quicker policy that stands
-    for a slow one in forecasts of many decisions.
+    question has the same answer, in a simulation and on a real cluster. `forecast_by` names a quicker policy
+    that stands for a slow one in forecasts of many decisions.
     """
 
     name: ClassVar[str]

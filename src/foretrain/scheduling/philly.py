@@ -5,7 +5,7 @@ second of lateness costs. The mapping to a problem:
 
 - submission: `timestamp`, counted from the first one.
 - time: `duration` on `num_gpus` GPUs of the reference GPU. Up to a whole node a job may run on fewer or more
-  GPUs; the ratio of times is that of a job of the seed's table, chosen by the GPU time of the trace's job:
+  GPUs; the ratio of times is that of a job of Ardagna's table, chosen by the GPU time of the trace's job:
   below 1 h alexnet (JJ4), below 10 h deepspeech2 (JJ1), below 100 h vgg19 (JJ2), else resnet50 (JJ5). Four
   classes by GPU time are those of Pollux (Qiao et al., OSDI 2021); which model stands for each is our choice.
   These models scale badly, so a job never gets much faster than it was.
@@ -50,7 +50,7 @@ class TraceRow:
 
 
 def trace_fleet(nodes: int | None = None) -> Fleet:
-    """An owned cluster of nodes with eight GTX 1080 Ti (in-house server 2 of the seed's study)."""
+    """An owned cluster of nodes with eight GTX 1080 Ti (in-house server 2 of `study_types`)."""
     node_type = study_types()["server-2"]
     return Fleet({node_type.name: node_type}, (NodeGroup(nodes or _NODES, (node_type.name,)),))
 
@@ -120,7 +120,7 @@ def _row(file: Path, number: int, line: Mapping[str, str]) -> TraceRow:
 
 
 def _kind(row: TraceRow) -> str:
-    """The job of the seed's table whose scaling stands for this one."""
+    """The job of Ardagna's table whose scaling stands for this one."""
     return next(kind for most, kind in _CLASSES if row.gpus * row.seconds < most)
 
 

@@ -166,7 +166,7 @@ def key(**content: Any) -> str:
 
 
 def find(entry: str) -> Graph | Family | None:
-    """The entry of that key, or None if there is none that can be trusted."""
+    """The entry of that key, or None if it is missing or invalid."""
     if entry in _unkept:
         return _unkept[entry]
     file = _file(entry)

@@ -1,11 +1,18 @@
-"""What may be chosen about a training step besides the model itself."""
+"""What may be chosen about a workload: the model, its sizes, and how a training step is run.
+
+Each option is declared once, on a field with its type, bounds, help and panel; what is None is left open. The
+requests of all verbs are composed of these classes.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
+from foretrain.decoding import SWITCH, TEXT, Kind, choice, option, texts, whole_number
 from foretrain.errors import InvalidRequest
 from foretrain.facts.frameworks import PLAIN, attention_in, frameworks
+from foretrain.panels import MEMORY, MODEL, STEP
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8")
 HALF_PRECISIONS = ("fp16", "bf16")
@@ -23,12 +30,60 @@ QUANTISED_BLOCK = 256
 """Elements of optimizer state that share a scale in an 8-bit optimizer (bitsandbytes 0.45)."""
 QUANTISED_FROM = 4096
 """Smaller tensors keep 32-bit state, as bitsandbytes does."""
+YAML_SUFFIXES = (".yaml", ".yml")
+_FILE_SUFFIXES = (".py", ".onnx", ".pt2", *YAML_SUFFIXES)
+MODEL_FORMS = (
+    "zoo name, hf:CONFIG, hf:ORG/NAME, timm:NAME, torchvision:NAME, FILE.py:callable, FILE.onnx, FILE.pt2 or "
+    "FILE.yaml"
+)
+MOST_SAMPLES, MOST_TOKENS, MOST_PIXELS = 10**8, 10**7, 10**5
+"""Of a step, of a sample, and along an image: far beyond what was ever trained."""
 
 
-@dataclass(frozen=True, slots=True)
+def _model_beside(model: str, folder: Path) -> str:
+    """A model that is a file, relative to the workload file that names it."""
+    prefix, path = ("hf:", model[3:]) if model.startswith("hf:") else ("", model)
+    if not prefix and not path.partition(":")[0].endswith(_FILE_SUFFIXES):
+        return model
+    if prefix and not path.endswith(".json") and not (folder / path).exists():
+        return model  # a model of the hub
+    return f"{prefix}{folder / path}"
+
+
+MODEL_NAME = Kind("MODEL", f"a model: {MODEL_FORMS}", TEXT.read, beside=_model_beside)
+
+
+@dataclass(frozen=True)
+class ModelOption:
+    """The model to train."""
+
+    model: str = option(
+        MODEL_NAME, f"Model to train: {MODEL_FORMS}.", required=True, positional=True, complete="model"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchOption:
+    """The batch of each device."""
+
+    batch: int | None = option(whole_number(1, MOST_SAMPLES), "Batch size per device.", panel=STEP)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleOptions:
+    """Sizes of a sample."""
+
+    seq_len: int | None = option(whole_number(1, MOST_TOKENS), "Tokens per sample.", panel=STEP)
+    image_size: int | None = option(
+        whole_number(1, MOST_PIXELS), "Image height and width in pixels.", panel=STEP
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class StepOptions:
     """How one training step is run.
 
+    What is None follows from the device, the layout and the framework (`prediction.resolving`).
     `precision` is what products are computed in, `weights` what parameters are stored in:
 
     | as in | precision | weights | master_weights | gradients |
@@ -37,47 +92,155 @@ class StepOptions:
     | a module converted by `.to(bfloat16)` | bf16 | bf16 | no | of the weights |
     | Megatron, DeepSpeed, nanotron | bf16 | bf16 | yes | of the weights, or fp32 |
 
-    `master_weights` are FP32 copies in the optimizer alone; `gradients` "fp32" adds gradients up in FP32
-    there. The outputs of a converted module are cast to FP32 before the loss, as by Megatron and Apex;
-    `half_outputs` leaves them to the loss as they are, as FSDP and DeepSpeed do. `autocast` casts what is not
-    in `precision` from call to call: by default where weights are FP32.
+    `gradients` "fp32" adds gradients up in FP32 in the optimizer, beside `master_weights`. `framework` sets
+    which kernels are fused, whether recomputation stops early, and how fast operators are launched
+    (`facts.frameworks`). `loss` fused computes softmax, loss and gradient from half-precision logits without
+    storing probabilities. `offload` of parameters takes the optimizer with them.
+    """
 
-    `checkpoint_activations` recomputes blocks in the backward pass, `selective_checkpointing` all of them but
-    products and attention. `gradient_release` updates each parameter when its gradient is complete, in the
-    backward pass, so that gradients are never held together.
+    precision: str | None = option(
+        choice(*PRECISIONS),
+        "Numeric precision: fp32, tf32, fp16 or bf16 (mixed precision) or fp8 (default: device default).",
+        panel=MEMORY,
+    )
+    optimizer: str | None = option(
+        TEXT,
+        "Optimizer: sgd, momentum, adam, adamw (default), muon, lion, adafactor, adamw-8bit, paged-adamw ...",
+        panel=STEP,
+        complete="optimizer",
+        metavar="NAME",
+    )
+    attention: str | None = option(
+        choice(*ATTENTIONS),
+        "Attention kernel: eager, sdpa, flash1, flash2 (flash), flash3 or cudnn (default: `framework` "
+        "default, else the kernel PyTorch selects on the GPU).",
+        panel=STEP,
+    )
+    channels_last: bool = option(
+        SWITCH, "Store images in NHWC (channels-last) memory format.", default=False, panel=STEP
+    )
+    compile: bool = option(SWITCH, "Compile the model with torch.compile.", default=False, panel=STEP)
+    checkpoint_activations: bool = option(
+        SWITCH, "Recompute activations during the backward pass.", default=False, panel=MEMORY
+    )
+    selective_checkpointing: bool = option(
+        SWITCH,
+        "Recompute activations except those of matrix products and attention.",
+        default=False,
+        panel=MEMORY,
+    )
+    gradient_release: bool = option(
+        SWITCH,
+        "Apply and free each gradient during the backward pass, as soon as it is complete.",
+        default=False,
+        panel=MEMORY,
+    )
+    offload: tuple[str, ...] = option(
+        texts(),
+        "State to offload to host memory: optimizer (the update then runs on the CPU), parameters, "
+        "activations.",
+        default=(),
+        panel=MEMORY,
+        metavar="NAME[,NAME]",
+    )
+    cuda_graphs: bool = option(
+        SWITCH, "Capture the step as a CUDA graph and replay it.", default=False, panel=STEP
+    )
+    weights: str | None = option(
+        choice(*WEIGHTS),
+        "Precision of stored weights (default: fp32 for ddp; half for `lora`, `master_weights`, ZeRO, FSDP "
+        "and model-parallel strategies).",
+        panel=MEMORY,
+    )
+    master_weights: bool = option(
+        SWITCH,
+        "Keep FP32 copies of half-precision weights in the optimizer (Megatron).",
+        default=False,
+        panel=MEMORY,
+    )
+    gradients: str | None = option(
+        choice(*WEIGHTS), "Precision of gradient accumulation (default: that of `weights`).", panel=MEMORY
+    )
+    autocast: bool | None = option(
+        SWITCH, "Use autocast (default, unless all weights are converted).", panel=MEMORY
+    )
+    framework: str | None = option(
+        TEXT,
+        "Training framework: pytorch, megatron, nemo, deepspeed, megatron-deepspeed, nanotron, composer, "
+        "hf-trainer, torchtitan or keras. Sets fused kernels, launch overhead and recomputation (default: "
+        "megatron with tp, pp, cp or ep, else pytorch).",
+        panel=STEP,
+        metavar="NAME",
+    )
+    loss: str | None = option(
+        choice(*LOSSES),
+        "Cross-entropy loss: eager, or fused into one kernel (default: `framework` default).",
+        panel=STEP,
+    )
+    fp8_scaling: str | None = option(
+        choice(*FP8_SCALINGS),
+        "FP8 scaling: delayed (from earlier steps), current (per tensor) or block (per 128 elements; "
+        "MXFP8, per 32, on Blackwell) (default: `framework` default).",
+        panel=MEMORY,
+    )
+    software_year: int | None = option(
+        whole_number(2016, 2100),
+        "Release year of PyTorch and its libraries; selects the kernels behind `attention` sdpa and flash "
+        "(default: latest).",
+        panel=STEP,
+        metavar="YEAR",
+    )
 
-    `offload` names what host memory holds: the optimizer (which then runs on the host), parameters (and with
-    them the optimizer), saved activations.
 
-    `optimizer` None leaves the optimizer out; `forward_only` also leaves out the backward pass; `cuda_graphs`
-    replays the step as one captured graph, so that the host launches once. `framework` sets which kernels are
-    fused, whether recomputation stops early, and how fast operators are launched (`facts.frameworks`).
-    `loss` fused computes softmax, loss and gradient from half-precision logits without storing probabilities;
-    None is as usual with the framework. `fp8_scaling` is how values are scaled into FP8 (`rules.fp8`): by the
-    maxima of earlier steps, of the whole tensor, or of blocks. `software_year` is that of the libraries, from
-    which `usual_attention` follows; None is the present.
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions(SampleOptions, StepOptions):
+    """How a model is trained."""
+
+    lora: str | None = option(
+        TEXT,
+        "Train LoRA adapters only, e.g. r=16, r=16,targets=all-linear, r=16,dora, r=16,half, "
+        "r=16,quantised[,double].",
+        panel=MEMORY,
+        metavar="r=RANK[,...]",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhaseOptions:
+    """Which parts of a training step are left out."""
+
+    forward_only: bool = option(SWITCH, "Run the forward pass only.", default=False, panel=STEP)
+    no_optimizer: bool = option(SWITCH, "Skip the optimizer step.", default=False, panel=STEP)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkloadRequest(ModelOption, BatchOption, TrainingOptions, PhaseOptions):
+    """A model by name or file, its sizes, and how a step is run."""
+
+    trace: str | None = option(
+        choice(*TRACES),
+        "How to trace the model: meta (default), shapes only; real, run it on this CPU with the example "
+        "inputs.",
+        panel=MODEL,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolvedOptions(StepOptions):
+    """How one training step is run, nothing left open: what tracing and pricing read.
+
+    `optimizer` None leaves the optimizer out, `forward_only` also the backward pass. The outputs of a
+    converted module are cast to FP32 before the loss, as by Megatron and Apex; `half_outputs` leaves them to
+    the loss as they are, as FSDP and DeepSpeed do.
     """
 
     precision: str = "fp32"
     optimizer: str | None = "adamw"
     attention: str = "sdpa"
-    channels_last: bool = False
-    compile: bool = False
-    checkpoint_activations: bool = False
-    selective_checkpointing: bool = False
-    gradient_release: bool = False
-    offload: tuple[str, ...] = ()
-    forward_only: bool = False
-    cuda_graphs: bool = False
     weights: str = "fp32"
-    master_weights: bool = False
-    gradients: str | None = None
-    autocast: bool | None = None
-    half_outputs: bool = False
     framework: str = PLAIN
-    loss: str | None = None
-    fp8_scaling: str | None = None
-    software_year: int | None = None
+    forward_only: bool = False
+    half_outputs: bool = False
 
     def __post_init__(self) -> None:
         self._check_choices()

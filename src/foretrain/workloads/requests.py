@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
+from foretrain.decoding import part
 from foretrain.errors import InvalidRequest
-from foretrain.workloads.options import HALF_PRECISIONS, OFFLOADS, REAL, StepOptions, usual_attention
+from foretrain.workloads.options import (
+    HALF_PRECISIONS,
+    OFFLOADS,
+    REAL,
+    ResolvedOptions,
+    WorkloadRequest,
+    usual_attention,
+)
 from foretrain.workloads.readers import ModelSource, read_model
 from foretrain.workloads.workload import Workload
 from foretrain.workloads.zoo import BuildOptions
@@ -16,55 +23,19 @@ if TYPE_CHECKING:
     from foretrain.workloads.lora import LoraOptions
     from foretrain.workloads.zoo import AttentionKind
 
-DEFAULTS = StepOptions()
+DEFAULTS = ResolvedOptions()
 
 
-@dataclass(frozen=True, slots=True)
-class WorkloadRequest:
-    """A model by name or file, sizes, and how a step is run.
-
-    What is None is taken from the model or from `DEFAULTS`.
-    """
-
-    model: str
-    batch: int | None = None
-    seq_len: int | None = None
-    image_size: int | None = None
-    precision: str | None = None
-    optimizer: str | None = None
-    attention: str | None = None
-    lora: str | None = None
-    channels_last: bool = False
-    compile: bool = False
-    cuda_graphs: bool = False
-    checkpoint_activations: bool = False
-    selective_checkpointing: bool = False
-    gradient_release: bool = False
-    offload: tuple[str, ...] = ()
-    weights: str | None = None
-    master_weights: bool = False
-    gradients: str | None = None
-    autocast: bool | None = None
-    framework: str | None = None
-    loss: str | None = None
-    fp8_scaling: str | None = None
-    software_year: int | None = None
-    forward_only: bool = False
-    no_optimizer: bool = False
-    trace: str | None = None
-    allow_user_code: bool = True
-
-    def __post_init__(self) -> None:
-        for name in ("batch", "seq_len", "image_size"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InvalidRequest(f"{name} must be at least 1, got {value}")
-
-
-def workload_of(request: WorkloadRequest, source: ModelSource | None = None) -> Workload:
+def workload_of(
+    request: WorkloadRequest, source: ModelSource | None = None, allow_user_code: bool = True
+) -> Workload:
     """The workload of a request; `source` is the model where it is not to be read from its name."""
+    for name in ("batch", "seq_len", "image_size"):
+        value = getattr(request, name)
+        if value is not None and value < 1:
+            raise InvalidRequest(f"{name} must be at least 1, got {value}")
     if source is None:
-        source = read_model(request.model, allow_user_code=request.allow_user_code)
+        source = read_model(request.model, allow_user_code=allow_user_code)
     options = _step_options(request, source.has_attention)
     is_real = request.trace == REAL
     if is_real and not source.has_data:
@@ -76,7 +47,7 @@ def workload_of(request: WorkloadRequest, source: ModelSource | None = None) -> 
         batch=request.batch,
         seq_len=request.seq_len,
         image_size=request.image_size,
-        attention=cast("AttentionKind", options.attention),  # StepOptions has checked it
+        attention=cast("AttentionKind", options.attention),  # ResolvedOptions has checked it
         real=is_real,
     )
     return Workload(source, sizes, options, _lora(request), frozenset(_left_open(request)))
@@ -97,34 +68,25 @@ def _left_open(request: WorkloadRequest) -> Iterator[str]:
         yield "attention"
 
 
-def _step_options(request: WorkloadRequest, has_attention: bool) -> StepOptions:
+def _step_options(request: WorkloadRequest, has_attention: bool) -> ResolvedOptions:
     has_optimizer = not (request.forward_only or request.no_optimizer)
     precision = request.precision or _implied_precision(request)
     weights = request.weights or _usual_weights(request, precision)
     framework = request.framework or DEFAULTS.framework
     is_usual = request.attention is None and not has_attention
-    return StepOptions(
+    return part(
+        ResolvedOptions,
+        request,
         precision=precision,
         optimizer=(request.optimizer or DEFAULTS.optimizer) if has_optimizer else None,
         attention=DEFAULTS.attention
         if is_usual
         else usual_attention(request.attention, framework, request.software_year),
-        channels_last=request.channels_last,
-        compile=request.compile,
         checkpoint_activations=request.checkpoint_activations or request.selective_checkpointing,
-        selective_checkpointing=request.selective_checkpointing,
-        gradient_release=request.gradient_release,
         offload=_offload(request),
-        forward_only=request.forward_only,
-        cuda_graphs=request.cuda_graphs,
         weights=weights,
-        master_weights=request.master_weights,
-        gradients=request.gradients,
         autocast=True if request.autocast is None and request.lora is not None else request.autocast,
         framework=framework,
-        loss=request.loss,
-        fp8_scaling=request.fp8_scaling,
-        software_year=request.software_year,
     )
 
 

@@ -17,7 +17,7 @@ from foretrain.workloads import cache
 from foretrain.workloads.family import Axis, Family, NotDerivable, family
 from foretrain.workloads.graph import Graph, Spec
 from foretrain.workloads.offload import offloaded
-from foretrain.workloads.options import ATTENTION_KERNELS, StepOptions
+from foretrain.workloads.options import ATTENTION_KERNELS, ResolvedOptions
 from foretrain.workloads.zoo import BuildOptions
 
 if TYPE_CHECKING:
@@ -32,19 +32,21 @@ RECENT = 32
 
 _STORED = ("precision", "weights", "gradients")
 """The options that name a precision."""
+_KEY_AFTER = {"forward_only": "offload", "half_outputs": "autocast"}
+"""Where the JSON has the two that are not declared among the options of a step: its order is stable."""
 
 
 @dataclass(frozen=True)
 class Workload:
     """A model as it will be trained on one device.
 
-    `left_open` names options that were not given: `precision` is then the usual one of the device, `weights`
-    the usual way to store weights of the strategy (`prediction.strategies.mixed_precision`).
+    `left_open` names options that were not given: `precision` is then the device default, `weights`
+    the default of the strategy (`prediction.strategies.mixed_precision`).
     """
 
     source: ModelSource
     sizes: BuildOptions
-    options: StepOptions
+    options: ResolvedOptions
     lora: LoraOptions | None = None
     left_open: frozenset[str] = frozenset()
 
@@ -66,9 +68,13 @@ def description(workload: Workload, samples: int, tokens: int) -> dict[str, Any]
     }
 
 
-def _encoded(options: StepOptions) -> dict[str, Any]:
+def _encoded(options: ResolvedOptions) -> dict[str, Any]:
     """Options as plain data; `fp8_scaling` belongs to FP8, `software_year` to those who ask for one."""
     encoded: dict[str, Any] = encode(options)
+    for name, after in _KEY_AFTER.items():
+        place = list(encoded).index(after) + 1
+        rest = {key: encoded.pop(key) for key in list(encoded)[place:]}
+        encoded |= {name: rest.pop(name), **rest}
     if options.precision != "fp8":
         del encoded["fp8_scaling"]
     if options.software_year is None:

@@ -46,10 +46,10 @@ BAD: list[tuple[str, tuple[str, ...], type[ForetrainError], str]] = [
     ("twice", ("batch,batch", "8,1"), InvalidData, "repeated columns 'batch'"),
     ("leak", ("batch,milliseconds,seconds", *(f"{b},{1000 * s:.5f},{s}" for b, s in
               ((8, 0.0261), (16, 0.0423), (32, 0.0744), (64, 0.1382), (96, 0.2017)))), InvalidRequest,
-     "'milliseconds' gives 'seconds' away"),
+     "'milliseconds' leaks the target 'seconds'"),
     ("leak of a throughput", ("batch,images_per_second,seconds", *(f"{b},{b / s:.3f},{s}" for b, s in
               ((8, 0.0261), (16, 0.0423), (32, 0.0744), (64, 0.1382), (96, 0.2017)))), InvalidRequest,
-     "Name the columns to learn from with `features`: batch"),
+     "Select the feature columns with `features`: batch"),
 ]  # fmt: skip
 
 
@@ -95,7 +95,7 @@ def test_rows_with_missing_values_may_be_left_out(tmp_path: Path) -> None:
 def test_a_leak_that_was_asked_for_is_kept_with_a_note() -> None:
     rows = [{**row, "ms": row["seconds"] * 1000} for row in per_batch(noise=0.02)]
     known = sample(rows, "batch", "ms")
-    assert "ms nearly equals the target" in known.notes[0]
+    assert "ms leaks the target" in known.notes[0]
 
 
 def test_a_law_without_noise_is_no_leak() -> None:

@@ -9,12 +9,13 @@ from foretrain.facts.hardware import cluster
 from foretrain.learning.resources.choice import consumption
 from foretrain.prediction.resources.consumption import INSPECTOR, TIMELINE, Consumption
 from foretrain.prediction.scenario import Parallelism, Scenario
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import WorkloadRequest
+from foretrain.workloads.requests import workload_of
 
 
 def asked(on: str, strategy: str = "ddp", network: str | None = None, method: str = "auto") -> Consumption:
     scenario = Scenario(
-        workload_of(WorkloadRequest("mnist-cnn", 32)),
+        workload_of(WorkloadRequest("mnist-cnn", batch=32)),
         cluster(on),
         Parallelism(strategy=strategy, network=network),
         advice=False,

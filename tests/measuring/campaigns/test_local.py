@@ -15,7 +15,7 @@ import pytest
 
 from foretrain.measuring.campaigns.local import LocalRunner, run_command
 from foretrain.measuring.campaigns.trials import Trial
-from foretrain.measuring.namespaces import named, why_not
+from foretrain.measuring.distributed_trials.namespaces import named, why_not
 from foretrain.store import RunQuery, open_store
 from foretrain.store.runs import NODE, OTHER_PROCESSES, Resource, Status
 

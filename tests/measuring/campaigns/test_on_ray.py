@@ -13,7 +13,8 @@ import pytest
 
 from foretrain.errors import InvalidRequest
 from foretrain.measuring.campaigns.campaign import Campaign, ModelEntry
-from foretrain.measuring.namespaces import joined_hosts, why_not
+from foretrain.measuring.campaigns.on_ray import interface_of
+from foretrain.measuring.distributed_trials.namespaces import joined_hosts, why_not
 
 CNN = ModelEntry(model="mnist-cnn")
 
@@ -88,3 +89,8 @@ def test_several_rates_of_the_network_are_refused() -> None:
     campaign = Campaign(name="a", models=(CNN,), workers=(2,), network=("1Gbit/s", "200Mbit/s"))
     with pytest.raises(InvalidRequest, match="nothing limits the network"):
         RayRunner(campaign)
+
+
+def test_the_interface_of_an_address_is_found_without_a_library() -> None:
+    assert interface_of("127.0.0.1") == "lo"
+    assert interface_of("192.0.2.1") == "lo"  # of no interface here: the node is this machine alone

@@ -16,7 +16,8 @@ from foretrain.measuring.profiling.attribution import measured_operators
 from foretrain.measuring.profiling.kineto import read_trace
 from foretrain.workloads.graph import Graph, Phase
 from foretrain.workloads.ops import Kind
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import WorkloadRequest
+from foretrain.workloads.requests import workload_of
 from foretrain.workloads.workload import graph_of
 
 MICROSECOND = 1e-6

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from foretrain.measuring.distributed_trials.namespaces import joined_hosts, why_not
 from foretrain.measuring.gpus import GpuReader, visible_gpus
-from foretrain.measuring.namespaces import joined_hosts, why_not
 from foretrain.measuring.watching import samplers
 from foretrain.measuring.watching.processes import Traffic, descendants, environment_of, traffic_of
 from foretrain.measuring.watching.samplers import Sampler

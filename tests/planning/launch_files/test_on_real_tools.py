@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from foretrain.measuring.namespaces import why_not
+from foretrain.measuring.distributed_trials.namespaces import why_not
 from foretrain.planning.launch_files._base import LaunchPlan, environment
 from foretrain.planning.launch_files.catalogue import launch_file
 from foretrain.prediction.strategies.catalogue import layout_of

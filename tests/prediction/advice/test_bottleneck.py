@@ -53,9 +53,9 @@ def test_a_slow_host_limits_a_step() -> None:
 @pytest.mark.parametrize(
     ("share", "words", "largest"),
     [
-        (1.0, "bound by compute: 100%", "backward copy (67%)"),
-        (0.8, "bound by compute: 80%", "backward copy (53%)"),
-        (0.3, "bound by memory bandwidth: 70%", "backward loss (47%)"),
+        (1.0, "GPU arithmetic throughput (100% of GPU time)", "backward copy (67%)"),
+        (0.8, "GPU arithmetic throughput (80% of GPU time)", "backward copy (53%)"),
+        (0.3, "GPU memory bandwidth (70% of GPU time)", "backward loss (47%)"),
     ],
 )
 def test_a_device_limits_a_step_by_what_takes_most_of_its_time(
@@ -64,4 +64,4 @@ def test_a_device_limits_a_step_by_what_takes_most_of_its_time(
     gpu = bottleneck_of(FixedSteps(arithmetic_share=share))
     assert gpu.kind is Limit.GPU
     assert words in gpu.verdict
-    assert f"the largest part is {largest}" in gpu.verdict
+    assert f"largest part: {largest}" in gpu.verdict

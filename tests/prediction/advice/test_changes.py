@@ -15,7 +15,8 @@ from foretrain.prediction.operators.host import HostModel
 from foretrain.prediction.predict import configured
 from foretrain.prediction.scenario import Parallelism
 from foretrain.prediction.step.input_pipeline import InputOptions
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import WorkloadRequest
+from foretrain.workloads.requests import workload_of
 from foretrain.workloads.workload import graph_at
 
 ROOFLINE = OperatorCostModel("roofline")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from foretrain.facts.devices import device
 from foretrain.prediction.memory.estimate import estimate_memory
 from foretrain.prediction.strategies.program import MemoryOptions
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import WorkloadRequest
+from foretrain.workloads.requests import workload_of
 from foretrain.workloads.workload import graph_at
 
 

@@ -26,8 +26,8 @@ from foretrain.prediction.strategies.program import MemoryOptions, unit_of
 from foretrain.prediction.strategies.sharded import gathered_units
 from foretrain.workloads.example import Example
 from foretrain.workloads.graph import Graph
-from foretrain.workloads.options import StepOptions
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import ResolvedOptions, WorkloadRequest
+from foretrain.workloads.requests import workload_of
 from foretrain.workloads.tracing.step import trace
 from foretrain.workloads.workload import graph_of
 
@@ -50,7 +50,9 @@ def mlp(
     with torch.device("meta"):
         module = nn.Sequential(*(_block() for _ in range(layers // 2)))
         inputs = torch.zeros(batch, WIDTH)
-    options = StepOptions(precision, optimizer, checkpoint_activations=checkpoint, forward_only=forward_only)
+    options = ResolvedOptions(
+        precision=precision, optimizer=optimizer, checkpoint_activations=checkpoint, forward_only=forward_only
+    )
     return trace(Example(module, (inputs,), lambda output: output.sum(), samples=batch), options)
 
 
@@ -64,7 +66,7 @@ def convnet(channels_last: bool = False, kernel: int = 3) -> Graph:
     with torch.device("meta"):
         module = nn.Sequential(nn.Conv2d(4, 8, kernel, padding=kernel // 2, bias=False))
         inputs = torch.zeros(2, 4, 16, 16)
-    options = StepOptions(optimizer="sgd", channels_last=channels_last)
+    options = ResolvedOptions(optimizer="sgd", channels_last=channels_last)
     return trace(Example(module, (inputs,), lambda output: output.sum(), samples=2), options)
 
 

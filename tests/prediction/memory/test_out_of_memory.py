@@ -14,7 +14,7 @@ from foretrain.prediction.predict import configured
 from foretrain.prediction.scenario import Parallelism
 from foretrain.prediction.step.input_pipeline import host_link
 from foretrain.prediction.step.offload import HOST_COPIES, HOST_UPDATE, PAGING
-from foretrain.workloads.options import StepOptions
+from foretrain.workloads.options import ResolvedOptions
 from foretrain.workloads.workload import Workload
 
 GTX = "gtx1060-6gb"
@@ -22,7 +22,7 @@ GTX = "gtx1060-6gb"
 
 def _evaluated(batch: int = 1, on: str = GTX, strategy: str = "ddp", **options: object) -> Evaluation:
     trained: Workload = workload("gpt2", batch=batch, seq_len=128)
-    changed: StepOptions = replace(trained.options, **options)  # type: ignore[arg-type]
+    changed: ResolvedOptions = replace(trained.options, **options)  # type: ignore[arg-type]
     context = context_on(replace(trained, options=changed), on)
     return evaluate(context, configured(context, Parallelism(strategy=strategy)))
 

@@ -19,7 +19,8 @@ from foretrain.prediction.operators.listing import (
 )
 from foretrain.prediction.operators.pricing import price, price_all
 from foretrain.workloads.graph import Graph
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import WorkloadRequest
+from foretrain.workloads.requests import workload_of
 from foretrain.workloads.rules import operators
 from foretrain.workloads.workload import graph_at
 

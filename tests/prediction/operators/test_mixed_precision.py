@@ -23,7 +23,8 @@ from foretrain.prediction.operators.pricing import PricedOps, price
 from foretrain.prediction.operators.products import headroom
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.ops import Kind
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import WorkloadRequest
+from foretrain.workloads.requests import workload_of
 from foretrain.workloads.rules import operators
 from foretrain.workloads.workload import graph_of
 

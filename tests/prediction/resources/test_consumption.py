@@ -18,12 +18,13 @@ from foretrain.prediction.resources.worker_cycle import worker_cycle
 from foretrain.prediction.scenario import Parallelism, Scenario
 from foretrain.prediction.strategies.gradients import gradients
 from foretrain.store.runs import Resource
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import WorkloadRequest
+from foretrain.workloads.requests import workload_of
 
 
 def scenario(strategy: str, on: str = "t4:1x2", model: str = "cifar-resnet20", batch: int = 64) -> Scenario:
     return Scenario(
-        workload_of(WorkloadRequest(model, batch)),
+        workload_of(WorkloadRequest(model, batch=batch)),
         cluster(on),
         Parallelism(strategy=strategy, network="ethernet-1g" if "x" in on else None),
         advice=False,
@@ -108,7 +109,7 @@ def test_a_slower_network_has_lower_and_longer_bursts() -> None:
         for asked in (
             scenario("ps-sync"),
             Scenario(
-                workload_of(WorkloadRequest("cifar-resnet20", 64)),
+                workload_of(WorkloadRequest("cifar-resnet20", batch=64)),
                 cluster("t4:1x2"),
                 Parallelism(strategy="ps-sync", network="ethernet-10g"),
                 advice=False,

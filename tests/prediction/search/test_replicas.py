@@ -23,7 +23,8 @@ from foretrain.prediction.step.input_pipeline import InputOptions, input_pipelin
 from foretrain.prediction.stragglers import default_jitter
 from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.workloads.graph import Phase
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import WorkloadRequest
+from foretrain.workloads.requests import workload_of
 from foretrain.workloads.workload import Workload, graph_at
 
 

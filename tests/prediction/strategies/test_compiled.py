@@ -15,7 +15,8 @@ from foretrain.prediction.strategies.catalogue import divided, layout_of
 from foretrain.prediction.strategies.program import Axis, Program
 from foretrain.workloads.fused_kernels import FUSED
 from foretrain.workloads.graph import Graph, Role
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import WorkloadRequest
+from foretrain.workloads.requests import workload_of
 from foretrain.workloads.workload import graph_at, graph_of
 
 ON = "a100-sxm-80gb:4"

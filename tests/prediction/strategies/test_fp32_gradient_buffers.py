@@ -7,7 +7,7 @@ import pytest
 from foretrain.prediction.strategies.program import Program
 from foretrain.prediction.strategies.tensor import tensor_parallel
 from foretrain.workloads.graph import Role
-from foretrain.workloads.options import StepOptions
+from foretrain.workloads.options import ResolvedOptions
 from foretrain.workloads.zoo.catalogue import Sizes
 
 
@@ -23,7 +23,7 @@ def test_adding_up_divided_gradients_needs_no_exchange(sequence: bool, in_each_l
         shape = {"width": 64, "hidden": 128, "heads": 4, "kv_heads": 4, "vocabulary": 128}
         with torch.device("meta"):
             example = llama(Sizes(2, 32, attention="flash"), layers=layers, fused_kernels=True, **shape)
-        options = StepOptions(
+        options = ResolvedOptions(
             precision="bf16",
             optimizer="adamw-fused",
             attention="flash",

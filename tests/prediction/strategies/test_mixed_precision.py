@@ -12,7 +12,8 @@ from foretrain.prediction.strategies.mixed_precision import (
     under,
     usual_precision,
 )
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import WorkloadRequest
+from foretrain.workloads.requests import workload_of
 from foretrain.workloads.workload import Workload, graph_of
 
 

@@ -10,7 +10,8 @@ from foretrain.facts.hardware import cluster
 from foretrain.prediction.answer import Prediction
 from foretrain.prediction.predict import predict
 from foretrain.prediction.scenario import Parallelism, Scenario
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import WorkloadRequest
+from foretrain.workloads.requests import workload_of
 
 MIXTRAL = Path(__file__).parents[2] / "golden" / "inputs" / "mixtral.json"
 

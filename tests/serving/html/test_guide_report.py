@@ -12,7 +12,8 @@ from foretrain.planning.guide.guide import Guide, GuideRequest, guide
 from foretrain.planning.guide.machines import machines_named
 from foretrain.serving.html.guide_report import guide_report
 from foretrain.serving.views.guide import NAMES, best_cells, faces, value, written
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import WorkloadRequest
+from foretrain.workloads.requests import workload_of
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from torch import nn
 
 from foretrain.errors import InvalidData, InvalidRequest
 from foretrain.workloads.ops import Kind
-from foretrain.workloads.options import StepOptions
+from foretrain.workloads.options import ResolvedOptions
 from foretrain.workloads.readers import read_model
 from foretrain.workloads.rules import operators, unknown_names
 from foretrain.workloads.tracing.step import trace
@@ -52,7 +52,7 @@ def fixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_work_of_an_exported_network_is_that_of_the_network(mnist: Path) -> None:
     source = read_model(str(mnist))
     assert (source.kind, source.runs_user_code) == ("exported program", True)
-    options = StepOptions(precision="bf16")
+    options = ResolvedOptions(precision="bf16")
     read = trace(source.example(BuildOptions(batch=8)), options)
     own = trace(read_model("mnist-cnn").example(BuildOptions(batch=8)), options)
     assert (read.parameters, read.samples) == (own.parameters, 8)
@@ -72,7 +72,7 @@ def test_the_batch_it_was_exported_with_is_the_default(mnist: Path) -> None:
 
 def test_inputs_by_name_and_a_fixed_batch(fixed: Path) -> None:
     source = read_model(str(fixed))
-    assert trace(source.example(BuildOptions(batch=2)), StepOptions()).parameters == 15
+    assert trace(source.example(BuildOptions(batch=2)), ResolvedOptions()).parameters == 15
     with pytest.raises(InvalidRequest, match="for a batch of 2 alone"):
         source.example(BuildOptions(batch=3))
     with pytest.raises(InvalidRequest, match="has no image_size"):

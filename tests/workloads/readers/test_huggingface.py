@@ -10,7 +10,7 @@ import pytest
 
 from foretrain.errors import InvalidData, InvalidRequest, MissingData, UnknownName
 from foretrain.workloads.graph import Graph, Role
-from foretrain.workloads.options import StepOptions
+from foretrain.workloads.options import ResolvedOptions
 from foretrain.workloads.readers import ModelSource, read_model
 from foretrain.workloads.rules import operators, unknown_names
 from foretrain.workloads.tracing.step import trace
@@ -37,7 +37,7 @@ def source_of(folder: Path, config: Any) -> ModelSource:
 
 def graph_of(folder: Path, config: Any, **sizes: Any) -> Graph:
     options = BuildOptions(**{"batch": 2, **sizes})
-    graph = trace(source_of(folder, config).example(options), StepOptions(precision="bf16"))
+    graph = trace(source_of(folder, config).example(options), ResolvedOptions(precision="bf16"))
     assert unknown_names(operators(graph)) == ()
     return graph
 
@@ -70,7 +70,7 @@ def test_weights_in_half_precision(tmp_path: Path, config: Any) -> None:
     mixed, half = (
         trace(
             source.example(BuildOptions(batch=2)),
-            StepOptions(precision="bf16", weights=weights, master_weights=weights == "bf16"),
+            ResolvedOptions(precision="bf16", weights=weights, master_weights=weights == "bf16"),
         )
         for weights in ("fp32", "bf16")
     )
@@ -94,7 +94,7 @@ def test_an_encoder_decoder_counts_the_tokens_of_both_sides(tmp_path: Path) -> N
 def test_an_image_classifier_at_another_size(tmp_path: Path) -> None:
     example = source_of(tmp_path, VIT).example(BuildOptions(batch=3, image_size=64))
     assert example.inputs[0].shape == (3, 3, 64, 64)
-    assert trace(example, StepOptions()).tokens == 0
+    assert trace(example, ResolvedOptions()).tokens == 0
 
 
 def test_experts_are_grouped_products_that_cost_as_much_as_the_tokens_routed(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_fp8_of_experts_is_the_framework_s(tmp_path: Path) -> None:
     mixtral = {**LLAMA, "model_type": "mixtral", "architectures": ["MixtralForCausalLM"], **experts}
     example = source_of(tmp_path, mixtral).example(BuildOptions(seq_len=8))
     for framework, dtype in (("pytorch", "bfloat16"), ("megatron", "float8_e4m3fn")):
-        options = StepOptions(precision="fp8", weights="bf16", master_weights=True, framework=framework)
+        options = ResolvedOptions(precision="fp8", weights="bf16", master_weights=True, framework=framework)
         ops = operators(trace(example, options))
         assert {op.work.dtype for op in ops if op.work.dims.get("groups")} == {dtype}
 
@@ -126,7 +126,7 @@ def test_a_named_kernel_fuses_attention_that_pytorch_cannot(tmp_path: Path) -> N
     source = source_of(tmp_path, sinks)
     names = {}
     for attention in ("sdpa", "cudnn"):
-        options = StepOptions(precision="bf16", attention=attention)
+        options = ResolvedOptions(precision="bf16", attention=attention)
         work = Workload(source, BuildOptions(batch=2, seq_len=8, attention=attention), options)
         graph = graph_of_workload(work)
         names[attention] = [call.name for call in graph.calls]
@@ -165,7 +165,7 @@ def test_an_architecture_without_a_loss_here_is_trained_as_its_type_is(
 ) -> None:
     example = source_of(tmp_path, {**BERT, "architectures": [architecture]}).example(BuildOptions(batch=2))
     assert example.notes == (f"{architecture} has no loss of its own here: it is trained as BertForMaskedLM",)
-    assert trace(example, StepOptions()).settings["notes"] == list(example.notes)
+    assert trace(example, ResolvedOptions()).settings["notes"] == list(example.notes)
 
 
 def test_code_of_its_own_is_never_run(tmp_path: Path) -> None:

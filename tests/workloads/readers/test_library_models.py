@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from foretrain.errors import InvalidRequest, UnknownName
-from foretrain.workloads.options import StepOptions
+from foretrain.workloads.options import ResolvedOptions
 from foretrain.workloads.readers import read_model
 from foretrain.workloads.readers.image_libraries import TimmModel, read_timm
 from foretrain.workloads.rules import operators, unknown_names
@@ -19,7 +19,7 @@ from foretrain.workloads.zoo import BuildOptions
 def parameters_of(model: str, image_size: int | None = None) -> int:
     """Trainable parameters of a traced step of two images."""
     example = read_model(model).example(BuildOptions(batch=2, image_size=image_size))
-    graph = trace(example, StepOptions(precision="bf16"))
+    graph = trace(example, ResolvedOptions(precision="bf16"))
     assert unknown_names(operators(graph)) == ()
     assert graph.samples == 2
     return graph.trainable_parameters

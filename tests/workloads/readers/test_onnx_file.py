@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 
 from foretrain.errors import InvalidData, InvalidRequest, UnknownName
 from foretrain.workloads.ops import Direction, Kind
-from foretrain.workloads.options import StepOptions
+from foretrain.workloads.options import ResolvedOptions
 from foretrain.workloads.readers import read_model
 from foretrain.workloads.readers.onnx_module import OnnxModule
 from foretrain.workloads.rules import operators, unknown_names
@@ -55,7 +55,7 @@ def linear(folder: Path, batch: int | str = "batch") -> Path:
 def test_a_linear_layer_and_its_gradient(tmp_path: Path) -> None:
     source = read_model(str(linear(tmp_path)))
     assert (source.kind, source.runs_user_code) == ("onnx", False)
-    graph = trace(source.example(BuildOptions(batch=4)), StepOptions())
+    graph = trace(source.example(BuildOptions(batch=4)), ResolvedOptions())
     assert graph.parameters == graph.trainable_parameters == 3 * 8 + 3
     linears = [op.work for op in operators(graph) if op.work.kind is Kind.LINEAR]
     assert [work.direction for work in linears] == [Direction.FORWARD, Direction.WEIGHT_GRADIENT]
@@ -82,7 +82,7 @@ def test_shapes_that_the_graph_computes_are_computed_while_the_data_has_no_value
     ids = value("ids", INT64, "batch", "length")
     path = saved(tmp_path, nodes, [ids], [weight("table", 10, 4), integers("width", 4)])
     example = read_model(str(path)).example(BuildOptions(batch=2, seq_len=5))
-    graph = trace(example, StepOptions())
+    graph = trace(example, ResolvedOptions())
     assert example.module(*example.inputs).shape == (10, 4)
     assert graph.tokens == 10
     assert graph.parameters == 40
@@ -97,7 +97,7 @@ def test_a_shape_that_depends_on_the_data_is_named_as_such(tmp_path: Path) -> No
     ]
     path = saved(tmp_path, nodes, [value("ids", INT64, 1)], [weight("table", 10, 4)])
     with pytest.raises(InvalidRequest, match="depends on the data"):
-        trace(read_model(str(path)).example(BuildOptions()), StepOptions())
+        trace(read_model(str(path)).example(BuildOptions()), ResolvedOptions())
 
 
 def test_a_resnet18_written_by_torch_has_the_work_of_the_zoo_s(tmp_path: Path) -> None:
@@ -116,8 +116,10 @@ def test_a_resnet18_written_by_torch_has_the_work_of_the_zoo_s(tmp_path: Path) -
             input_names=["x"],
             dynamic_axes={"x": {0: "batch"}},
         )
-    read = trace(read_model(str(path)).example(BuildOptions(batch=2)), StepOptions(precision="bf16"))
-    own = trace(read_model("resnet18").example(BuildOptions(2, image_size=64)), StepOptions(precision="bf16"))
+    read = trace(read_model(str(path)).example(BuildOptions(batch=2)), ResolvedOptions(precision="bf16"))
+    own = trace(
+        read_model("resnet18").example(BuildOptions(2, image_size=64)), ResolvedOptions(precision="bf16")
+    )
     assert read.parameters == own.parameters == 11_689_512
     assert unknown_names(operators(read)) == ()
     assert _matrix_flop(read) == _matrix_flop(own) > 1e9
@@ -134,7 +136,7 @@ def test_a_recurrent_node_is_one_fused_operator(tmp_path: Path) -> None:
     node = helper.make_node("LSTM", ["x", "w", "r", "b"], ["y", "", ""], hidden_size=5)
     weights = [weight("w", 1, 20, 3), weight("r", 1, 20, 5), weight("b", 1, 40)]
     path = saved(tmp_path, [node], [value("x", FLOAT, 7, 2, 3)], weights)
-    graph = trace(read_model(str(path)).example(BuildOptions()), StepOptions())
+    graph = trace(read_model(str(path)).example(BuildOptions()), ResolvedOptions())
     assert graph.parameters == 20 * 3 + 20 * 5 + 40
     assert sum(call.name == "foretrain.rnn" for call in graph.calls) == 1
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from foretrain.errors import InvalidData, InvalidRequest, UnknownName
-from foretrain.workloads.options import StepOptions
+from foretrain.workloads.options import ResolvedOptions
 from foretrain.workloads.readers import ModelSource, read_model
 from foretrain.workloads.tracing.step import trace
 from foretrain.workloads.zoo import BuildOptions
@@ -29,7 +29,7 @@ def source_of(folder: Path, text: str, callable_name: str = "build", file: str =
 def test_module_inputs_and_loss(tmp_path: Path) -> None:
     source = source_of(tmp_path, NET)
     assert (source.kind, source.runs_user_code) == ("python file", True)
-    graph = trace(source.example(BuildOptions()), StepOptions())
+    graph = trace(source.example(BuildOptions()), ResolvedOptions())
     assert graph.parameters == 8 * 3 + 3
     assert graph.samples == 4
 
@@ -47,20 +47,20 @@ def test_module_and_inputs_by_name_with_a_module_that_returns_its_loss(tmp_path:
     )
     example = source_of(tmp_path, text).example(BuildOptions(batch=3, seq_len=7))
     assert (example.samples, example.tokens) == (3, 21)
-    assert trace(example, StepOptions()).parameters == 40
+    assert trace(example, ResolvedOptions()).parameters == 40
 
 
 def test_a_callable_without_batch_has_its_inputs_resized(tmp_path: Path) -> None:
     text = HEAD + "def build():\n    return nn.Linear(8, 3), (torch.rand(4, 8),), lambda out: out.mean()\n"
     example = source_of(tmp_path, text).example(BuildOptions(batch=6))
-    assert trace(example, StepOptions()).samples == 6
+    assert trace(example, ResolvedOptions()).samples == 6
     assert example.inputs[0].shape == (6, 8)
 
 
 def test_a_loss_whose_targets_keep_their_batch_fails_with_its_own_error(tmp_path: Path) -> None:
     example = source_of(tmp_path, NET).example(BuildOptions(batch=6))
     with pytest.raises(InvalidRequest, match=r"the model failed .*batch_size"):
-        trace(example, StepOptions())
+        trace(example, ResolvedOptions())
 
 
 def test_a_constructor_that_looks_at_values_is_built_for_real(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_a_constructor_that_looks_at_values_is_built_for_real(tmp_path: Path) ->
         "    assert rates == [0.0, 0.5, 1.0]\n"
         "    return nn.Linear(8, 3), torch.rand(4, 8), lambda out: (out - torch.tensor(rates)).sum()\n"
     )
-    assert trace(source_of(tmp_path, text).example(BuildOptions()), StepOptions()).parameters == 27
+    assert trace(source_of(tmp_path, text).example(BuildOptions()), ResolvedOptions()).parameters == 27
 
 
 def test_what_the_file_prints_stays_out_of_standard_output(
@@ -172,7 +172,7 @@ def test_the_error_of_a_failing_forward_names_the_layer(tmp_path: Path) -> None:
     )
     example = source_of(tmp_path, text).example(BuildOptions())
     with pytest.raises(InvalidRequest, match="in layer '1'"):
-        trace(example, StepOptions())
+        trace(example, ResolvedOptions())
 
 
 def test_control_flow_that_depends_on_the_data_is_named_as_such(tmp_path: Path) -> None:
@@ -183,4 +183,4 @@ def test_control_flow_that_depends_on_the_data_is_named_as_such(tmp_path: Path) 
         "def build():\n    return Net(8, 3), torch.rand(2, 8), torch.sum\n"
     )
     with pytest.raises(InvalidRequest, match="control flow depends on the data"):
-        trace(source_of(tmp_path, text).example(BuildOptions()), StepOptions())
+        trace(source_of(tmp_path, text).example(BuildOptions()), ResolvedOptions())

@@ -9,7 +9,7 @@ import pytest
 from foretrain.errors import InvalidRequest
 from foretrain.workloads.graph import Graph, Phase, Role
 from foretrain.workloads.ops import MATRIX_KINDS, Op
-from foretrain.workloads.options import StepOptions
+from foretrain.workloads.options import ResolvedOptions
 from foretrain.workloads.readers import read_model
 from foretrain.workloads.rules import operators
 from foretrain.workloads.tracing.step import trace
@@ -37,10 +37,10 @@ def gan(batch=4):
 """
 
 
-def gan_graph(folder: Path, text: str = GAN, options: StepOptions | None = None, batch: int = 4) -> Graph:
+def gan_graph(folder: Path, text: str = GAN, options: ResolvedOptions | None = None, batch: int = 4) -> Graph:
     (folder / "gan.py").write_text(text)
     example = read_model(f"{folder / 'gan.py'}:gan").example(BuildOptions(batch=batch))
-    return trace(example, options or StepOptions())
+    return trace(example, options or ResolvedOptions())
 
 
 def products(graph: Graph, phase: Phase) -> list[Op]:
@@ -86,7 +86,7 @@ def test_the_batch_follows_and_the_note_names_the_optimizers(tmp_path: Path) -> 
 
 
 def test_mixed_precision_reaches_every_forward_pass(tmp_path: Path) -> None:
-    graph = gan_graph(tmp_path, options=StepOptions(precision="bf16"))
+    graph = gan_graph(tmp_path, options=ResolvedOptions(precision="bf16"))
     assert {op.work.dtype for op in products(graph, Phase.FORWARD)} == {"bfloat16"}
 
 
@@ -127,15 +127,15 @@ def test_what_is_no_step_function(tmp_path: Path, text: str, message: str) -> No
         gan_graph(tmp_path, text)
 
 
-@pytest.mark.parametrize("options", [StepOptions(forward_only=True), StepOptions(optimizer=None)])
-def test_parts_of_a_whole_step_cannot_be_left_out(tmp_path: Path, options: StepOptions) -> None:
+@pytest.mark.parametrize("options", [ResolvedOptions(forward_only=True), ResolvedOptions(optimizer=None)])
+def test_parts_of_a_whole_step_cannot_be_left_out(tmp_path: Path, options: ResolvedOptions) -> None:
     with pytest.raises(InvalidRequest, match="leave out"):
         gan_graph(tmp_path, options=options)
 
 
 def test_the_example_in_the_documentation() -> None:
     file = Path(__file__).parents[3] / "examples" / "dcgan.py"
-    graph = trace(read_model(f"{file}:dcgan").example(BuildOptions(batch=2)), StepOptions())
+    graph = trace(read_model(f"{file}:dcgan").example(BuildOptions(batch=2)), ResolvedOptions())
     convolutions = 16 * (100 * 512 + 512 * 256 + 256 * 128 + 128 * 64 + 64 * 3)  # of 4 x 4, in the generator
     convolutions += 16 * (3 * 64 + 64 * 128 + 128 * 256 + 256 * 512 + 512 * 1)  # and in the discriminator
     norms = 2 * (512 + 256 + 128 + 64) + 2 * (128 + 256 + 512)

@@ -12,8 +12,8 @@ from foretrain.facts.devices import device
 from foretrain.prediction.cost_models.step_models import OperatorCostModel
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.ops import Direction, Kind, Work
-from foretrain.workloads.options import FP8_SCALINGS
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import FP8_SCALINGS, WorkloadRequest
+from foretrain.workloads.requests import workload_of
 from foretrain.workloads.rules import operators
 from foretrain.workloads.rules.fp8 import TRANSPOSED
 from foretrain.workloads.workload import description, graph_at

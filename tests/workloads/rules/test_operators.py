@@ -13,8 +13,8 @@ from foretrain.prediction.operators.listing import listing_of
 from foretrain.workloads.example import Example
 from foretrain.workloads.graph import Buffer, Call, Graph, Phase, Role, Spec
 from foretrain.workloads.ops import Direction, Kind, Work
-from foretrain.workloads.options import StepOptions
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import ResolvedOptions, WorkloadRequest
+from foretrain.workloads.requests import workload_of
 from foretrain.workloads.rules import operators, unknown_names
 from foretrain.workloads.tracing.step import trace
 from foretrain.workloads.workload import graph_of
@@ -158,7 +158,7 @@ def test_a_thread_resamples_one_position_of_all_samples_and_channels_unless_comp
             return torch.nn.functional.interpolate(images, scale_factor=2, mode="bilinear")
 
     example = Example(Doubled(), (torch.empty(4, 3, 7, 5, device="meta"),), loss=None, samples=4)
-    traced = trace(example, StepOptions(precision="fp32", optimizer=None, forward_only=True))
+    traced = trace(example, ResolvedOptions(precision="fp32", optimizer=None, forward_only=True))
     (eager,) = works(traced, Kind.RESAMPLE)
     assert (eager.dims["loops"], eager.dims["positions"]) == (4 * 3, 14 * 10)
     (compiled,) = works(replace(traced, settings={**traced.settings, "compile": True}), Kind.RESAMPLE)

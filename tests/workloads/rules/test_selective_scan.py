@@ -7,7 +7,7 @@ import torch
 from foretrain.workloads.example import Example
 from foretrain.workloads.graph import Role
 from foretrain.workloads.ops import Kind
-from foretrain.workloads.options import StepOptions
+from foretrain.workloads.options import ResolvedOptions
 from foretrain.workloads.rules import operators
 from foretrain.workloads.tracing.selective_scan import selective_scan
 from foretrain.workloads.tracing.step import trace
@@ -33,7 +33,7 @@ def test_one_kernel_each_way() -> None:
         torch.zeros(BATCH, STATES, TOKENS),
         torch.zeros(BATCH, STATES, TOKENS),
     )
-    graph = trace(Example(Scan(), inputs, None, samples=BATCH), StepOptions())
+    graph = trace(Example(Scan(), inputs, None, samples=BATCH), ResolvedOptions())
     forward, backward = (op.work for op in operators(graph) if op.work.kind is Kind.SCAN)
     assert forward.dims == {"batch": BATCH, "width": WIDTH, "tokens": TOKENS, "states": STATES}
     assert forward.flop == BATCH * WIDTH * TOKENS * (7 * STATES + 8)

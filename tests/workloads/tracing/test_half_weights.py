@@ -10,7 +10,7 @@ import torch
 from foretrain.errors import InvalidRequest
 from foretrain.workloads.example import Example
 from foretrain.workloads.graph import Graph, Phase, Role
-from foretrain.workloads.options import StepOptions
+from foretrain.workloads.options import ResolvedOptions
 from foretrain.workloads.rules import operators
 from foretrain.workloads.tracing.step import trace
 
@@ -30,7 +30,7 @@ def _traced(**options: object) -> Graph:
         "master_weights": True,
         **options,
     }
-    return trace(_example(), StepOptions(**chosen))  # type: ignore[arg-type]
+    return trace(_example(), ResolvedOptions(**chosen))  # type: ignore[arg-type]
 
 
 def _bytes(graph: Graph) -> Counter[Role]:
@@ -117,13 +117,13 @@ def test_outputs_keep_their_type(container: Any) -> None:
     example = Example(
         Returning(container), (torch.rand(2, 4),), lambda output: output.logits.square().mean(), samples=2
     )
-    graph = trace(example, StepOptions(precision="bf16", weights="bf16", master_weights=True))
+    graph = trace(example, ResolvedOptions(precision="bf16", weights="bf16", master_weights=True))
     casts = [call for call in graph.calls if call.name == "aten._to_copy" and call.phase is Phase.FORWARD]
     assert [graph.specs[call.outputs[0]] for call in casts] == [((2, 3), "float32")]
 
 
 def test_half_weights_of_full_precision_make_no_sense() -> None:
     with pytest.raises(InvalidRequest, match="give precision bf16"):
-        StepOptions(precision="fp32", weights="bf16")
+        ResolvedOptions(precision="fp32", weights="bf16")
     with pytest.raises(InvalidRequest, match="master_weights"):
-        StepOptions(precision="bf16", weights="bf16", gradients="fp32")
+        ResolvedOptions(precision="bf16", weights="bf16", gradients="fp32")

@@ -7,8 +7,8 @@ from foretrain.errors import InvalidRequest
 from foretrain.prediction.memory.lifetimes import saved_bytes
 from foretrain.workloads.graph import OFFLOADED_STATE, Graph, Phase, Role, checkpoint_bytes
 from foretrain.workloads.offload import offloaded
-from foretrain.workloads.options import StepOptions
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import ResolvedOptions, WorkloadRequest
+from foretrain.workloads.requests import workload_of
 
 
 def _blocks(**options: bool) -> Graph:
@@ -71,4 +71,4 @@ def test_offloaded_parameters_take_the_optimizer_with_them() -> None:
 )
 def test_contradictions_are_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidRequest, match=message):
-        StepOptions(**options)  # type: ignore[arg-type]
+        ResolvedOptions(**options)  # type: ignore[arg-type]

@@ -9,9 +9,9 @@ import torch
 
 from foretrain.errors import InvalidRequest
 from foretrain.workloads.graph import Graph
-from foretrain.workloads.options import StepOptions
+from foretrain.workloads.options import ResolvedOptions, WorkloadRequest
 from foretrain.workloads.readers.python_file import live_module
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.requests import workload_of
 from foretrain.workloads.rules import operators, unknown_names
 from foretrain.workloads.tracing.step import trace
 from foretrain.workloads.workload import traced
@@ -83,7 +83,7 @@ def test_a_model_without_branches_has_the_same_calls_either_way() -> None:
             return outputs.sum()
 
     source = live_module(Attending(), torch.rand(2, 4, 8))
-    options = StepOptions(precision="bf16")
+    options = ResolvedOptions(precision="bf16")
     plain, real = (
         trace(source.example(BuildOptions(real=is_real)), options, with_values=is_real)
         for is_real in (False, True)

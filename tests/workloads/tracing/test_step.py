@@ -11,7 +11,7 @@ from foretrain.errors import InvalidRequest, UnknownName
 from foretrain.workloads.example import Example
 from foretrain.workloads.graph import Graph, Phase, Role, Spec
 from foretrain.workloads.ops import Direction, Kind
-from foretrain.workloads.options import StepOptions
+from foretrain.workloads.options import ResolvedOptions
 from foretrain.workloads.rules import operators
 from foretrain.workloads.tracing.step import trace
 
@@ -211,13 +211,13 @@ def test_shared_parameters_count_once() -> None:
             return out
 
     tied = Example(Tied(), (torch.zeros(2, 3, dtype=torch.long),), lambda out: out.sum(), 2)
-    assert trace(tied, StepOptions()).parameters == 40
+    assert trace(tied, ResolvedOptions()).parameters == 40
 
 
 def test_a_failing_layer_is_named_with_its_own_error() -> None:
     wrong = Example(example("mlp").module, (torch.randn(4, 9),), lambda out: out.sum(), 4)
     with pytest.raises(InvalidRequest, match=r"in layer 'first': RuntimeError: .*9.*8"):
-        trace(wrong, StepOptions())
+        trace(wrong, ResolvedOptions())
 
 
 def test_control_flow_on_data_is_explained() -> None:
@@ -226,13 +226,13 @@ def test_control_flow_on_data_is_explained() -> None:
             return inputs if inputs.sum() > 0 else -inputs
 
     with pytest.raises(InvalidRequest, match="depends on the data"):
-        trace(Example(Branching(), (torch.randn(3, requires_grad=True),), None, 3), StepOptions())
+        trace(Example(Branching(), (torch.randn(3, requires_grad=True),), None, 3), ResolvedOptions())
 
 
 def test_a_loss_that_is_no_tensor_is_explained() -> None:
     wrong = Example(example("mlp").module, (torch.randn(4, 8),), lambda out: {"loss": out}, 4)  # type: ignore[arg-type, return-value]
     with pytest.raises(InvalidRequest, match="the loss is a dict"):
-        trace(wrong, StepOptions())
+        trace(wrong, ResolvedOptions())
 
 
 def test_an_unknown_optimizer_suggests_near_ones() -> None:
@@ -242,6 +242,6 @@ def test_an_unknown_optimizer_suggests_near_ones() -> None:
 
 def test_unknown_precision_and_attention() -> None:
     with pytest.raises(InvalidRequest, match="precision 'fp12' is not one of"):
-        StepOptions(precision="fp12")
+        ResolvedOptions(precision="fp12")
     with pytest.raises(InvalidRequest, match="attention 'fast' is not one of"):
-        StepOptions(attention="fast")
+        ResolvedOptions(attention="fast")

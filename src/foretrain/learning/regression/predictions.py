@@ -18,7 +18,8 @@ from foretrain.learning.regression.columns import BATCH, DEVICE, GPUS, MODEL, PR
 from foretrain.learning.regression.table import Table
 from foretrain.prediction.cost_models.priced_step import step_estimate
 from foretrain.prediction.cost_models.step_models import OperatorCostModel
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import WorkloadRequest
+from foretrain.workloads.requests import workload_of
 from foretrain.workloads.workload import Workload, graph_at
 
 _OPTIONS = frozenset(each.name for each in fields(WorkloadRequest)) - {"model", "batch"}

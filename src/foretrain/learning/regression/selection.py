@@ -7,9 +7,9 @@ training rows; the held-out error is never used to choose.
 
 What is left out to judge a model: rows at random, or everything beyond what was timed.
 
-The named extrapolations are the four questions of the seed: a larger batch, more GPUs, a computing power that
-was never timed, a deeper network. Along a number, the largest third of its values is left out (at least one);
-of categories, each one in turn.
+The named extrapolations are the four of Gianniti et al. 2019 (`techniques/linear.py`): larger batches, more
+GPUs, a GPU that was never timed, deeper networks. Along a number, the largest third of its values is left out
+(at least one); of categories, each one in turn.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ _MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "-"})
 _SHOWN = 5
 _MOST_CATEGORIES = 50
 _LEAKED = 0.002
-"""Standard deviation of log(target) left by a column (times batch and GPUs) that gives it away."""
+"""Standard deviation of log(target) left by a column (times batch and GPUs) that leaks it."""
 _LEAST_FOR_LEAKS = 5
 FIRST_ROW = 2
 """The row of a CSV file after its header, as editors number it."""
@@ -160,12 +160,13 @@ def sample_of(table: Table, target: str, features: Sequence[str] = (), drop_miss
     leaks = _leaks(sample)
     if leaks and not features:
         raise InvalidRequest(
-            f"{table.source}: {', '.join(map(repr, leaks))} gives {target!r} away to within {_LEAKED:.1%}: "
-            f"it looks measured along with the target. Name the columns to learn from with `features`: "
+            f"{table.source}: {', '.join(map(repr, leaks))} leaks the target {target!r}: equal within "
+            f"{_LEAKED:.1%}, so it was probably measured together with it. Select the feature columns with "
+            "`features`: "
             f"{','.join(name for name in chosen if name not in leaks)}"
         )
     if leaks:
-        note = f"{', '.join(leaks)} nearly equals the target (times other columns): as asked for, it is kept"
+        note = f"{', '.join(leaks)} leaks the target (nearly equal); kept because `features` names it"
         sample = replace(sample, notes=(*sample.notes, note))
     return _medians(sample)
 

@@ -37,7 +37,8 @@ from foretrain.prediction.step.calibrated_workers import (
 from foretrain.prediction.step.cpu_workers import WorkerConstants, WorkerStep, worker_time
 from foretrain.store.runs import NODE, Floats, Resource, Run, Status
 from foretrain.workloads.graph import Graph
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import WorkloadRequest
+from foretrain.workloads.requests import workload_of
 
 RESOURCES = (Resource.CPU, Resource.MEMORY, Resource.TRANSMIT, Resource.RECEIVE)
 METRICS = ("burst_amount", "burst_duration", "idle_duration")

@@ -20,7 +20,8 @@ from foretrain.prediction.step.cpu_workers import WorkerStep, prior, worker_time
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.store.runs import Run, Status
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import WorkloadRequest
+from foretrain.workloads.requests import workload_of
 from foretrain.workloads.workload import graph_at
 
 _WORKLOAD = ("batch", "seq_len", "image_size", "precision", "optimizer", "attention", "channels_last")

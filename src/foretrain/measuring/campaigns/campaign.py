@@ -92,7 +92,7 @@ class Axes:
 
     batch: tuple[int, ...] | None = option(whole_numbers(), "Samples per worker and step.")
     seq_len: tuple[int, ...] | None = option(whole_numbers(), "Tokens per sample.")
-    image_size: tuple[int, ...] | None = option(whole_numbers(), "Pixels along each side.")
+    image_size: tuple[int, ...] | None = option(whole_numbers(), "Image height and width in pixels.")
     precision: tuple[str, ...] | None = option(_several(*PRECISIONS), "fp32, bf16 or fp16.")
     optimizer: tuple[str, ...] | None = option(texts(), "Optimizers by name.")
     workers: tuple[int, ...] | None = option(whole_numbers(), "Numbers of workers.")

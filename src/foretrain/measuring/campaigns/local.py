@@ -23,6 +23,7 @@ from foretrain.errors import MissingData
 from foretrain.measuring.campaigns.campaign import network_bytes_per_second
 from foretrain.measuring.campaigns.trials import Outcome, Runner, Trial, worker_steps
 from foretrain.measuring.distributed_trials.crew import Crew, WorkerFailed, crew
+from foretrain.measuring.distributed_trials.member import TRAIN
 from foretrain.measuring.stopwatch import OtherLoad
 from foretrain.measuring.this_machine import this_environment
 from foretrain.measuring.watching.report import summarise
@@ -114,7 +115,7 @@ class LocalRunner(Runner):
         others = OtherLoad(team.processes)
         with Sampler(watched, self._interval, origin=origin) as sampler:
             try:
-                answers = team.do("train", within=trial.timeout, **task_of(trial))
+                answers = team.do(TRAIN, within=trial.timeout, **task_of(trial))
             except WorkerFailed as failure:
                 status, message = Status(failure.kind), str(failure)
                 usable = failure.is_crew_usable

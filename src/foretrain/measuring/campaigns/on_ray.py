@@ -9,11 +9,14 @@ One worker of a trial on a Ray cluster, or its parameter server: what runs in an
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import socket
+import struct
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Self
@@ -26,6 +29,7 @@ from foretrain.measuring.distributed_trials.crew import TIMED_OUT, WorkerFailed
 from foretrain.measuring.distributed_trials.member import (
     FAILED,
     OUT_OF_MEMORY,
+    TRAIN,
     Settings,
     do,
     join,
@@ -40,6 +44,7 @@ _DEATH_SECONDS = 12.0
 """Within this time after a worker failed, Ray reports the death of its node."""
 _TURN_SECONDS = 0.5
 _ATTEMPTS = 3
+_ADDRESS_OF_INTERFACE = 0x8915  # SIOCGIFADDR of netdevice(7); the address is at 20 of the answer
 
 
 class NodeLost(Exception):
@@ -148,7 +153,7 @@ class RayRunner(Runner):
         self._get([actor.join.remote(each) for actor, each in pairs], _START_SECONDS)
         servers = actors[trial.workers :]
         self._get([actor.watch.remote() for actor in servers], _START_SECONDS)
-        task = {"trial": "train", **task_of(trial)}
+        task = {"trial": TRAIN, **task_of(trial)}
         start = time.monotonic()
         reports: list[Report] = self._get(
             [actor.train.remote(task) for actor in actors[: trial.workers]], trial.timeout
@@ -294,7 +299,7 @@ class RayMember:
 
     def join(self, settings: Settings) -> None:
         """Join the other workers."""
-        self._settings = replace(settings, interface=_interface_of(_own_address()))
+        self._settings = replace(settings, interface=interface_of(_own_address()))
         join(self._settings)
 
     def train(self, task: dict[str, Any]) -> Report:
@@ -337,11 +342,13 @@ def _two_free_ports() -> int:
             return port
 
 
-def _interface_of(address: str) -> str:
-    """The network interface that has an address."""
-    import psutil
-
-    for name, addresses in psutil.net_if_addrs().items():
-        if any(each.address == address for each in addresses):
-            return str(name)
+def interface_of(address: str) -> str:
+    """The network interface that has an address, the loopback where none has it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        for _, name in socket.if_nameindex():
+            request = struct.pack("256s", name.encode())
+            with suppress(OSError):  # an interface without an IPv4 address
+                answer = fcntl.ioctl(any_socket.fileno(), _ADDRESS_OF_INTERFACE, request)
+                if socket.inet_ntoa(answer[20:24]) == address:
+                    return name
     return "lo"

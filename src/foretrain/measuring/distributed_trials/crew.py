@@ -19,7 +19,7 @@ from typing import Any
 
 from foretrain.errors import BackendFailed
 from foretrain.measuring.distributed_trials.member import FAILED, OUT_OF_MEMORY, Settings, lacks_memory
-from foretrain.measuring.namespaces import Host, Hosts, joined_hosts
+from foretrain.measuring.distributed_trials.namespaces import Host, Hosts, joined_hosts
 
 _PORT = 29400
 _START_SECONDS, _TASK_SECONDS = 90.0, 150.0
@@ -86,7 +86,7 @@ class Crew:
         return tuple(member.process.pid for member in self.members)
 
     def do(self, trial: str, *, within: float = _TASK_SECONDS, **settings: Any) -> list[dict[str, Any]]:
-        """Let all do one task; the answers of the workers that took part, in order.
+        """Let all do one task (`package.module:function`); the answers of those that took part, in order.
 
         `WorkerFailed` is raised soon after one of them fails or ends, and after `within` seconds. The others
         may then wait for it without end: such a crew is not usable any more.
@@ -214,4 +214,5 @@ def crew(workers: int, bytes_per_second: float | None = None) -> Iterator[Crew]:
 def _started(host: Host, settings: Settings, log: Path) -> _Member:
     command = [sys.executable, "-m", "foretrain.measuring.distributed_trials.member", settings.as_argument()]
     with log.open("w", encoding="utf-8") as errors:
-        return _Member(host.start(command, errors, _ENVIRONMENT), log)
+        path = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}  # trials may be outside the wheel
+        return _Member(host.start(command, errors, _ENVIRONMENT | path), log)

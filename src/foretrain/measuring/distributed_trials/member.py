@@ -20,23 +20,14 @@ from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any
 
-from foretrain.measuring.namespaces import INTERFACE
+from foretrain.measuring.distributed_trials.namespaces import INTERFACE
 
 _PATIENCE_SECONDS = 120.0
 _PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
+TRAIN = "foretrain.measuring.distributed_trials.training:train"
+"""The trial of a campaign."""
 OUT_OF_MEMORY = "out of memory"
 FAILED = "failed"
-TRIALS = {
-    "train": ("training", "train"),
-    "solo": ("training", "train_alone"),
-    "ddp": ("training", "train_ddp"),
-    "fsdp": ("training", "train_fsdp"),
-    "pipeline": ("training", "train_pipeline"),
-    "parameter_server": ("parameter_server", "run"),
-    "copies": ("benchmarks", "time_copies"),
-    "collectives": ("benchmarks", "time_collectives"),
-}
-"""Module and function of each trial. They need torch, so they are imported where they run."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +94,7 @@ def join(settings: Settings) -> None:
         )
     if not settings.has_server:
         return
-    from foretrain.measuring.distributed_trials.parameter_server import SERVER
+    from foretrain.measuring.distributed_trials.training import SERVER
 
     options = rpc.TensorPipeRpcBackendOptions(
         init_method=f"{url}:{settings.port + 1}",
@@ -119,14 +110,15 @@ def join(settings: Settings) -> None:
 def do(task: dict[str, Any], settings: Settings) -> dict[str, Any]:
     """Do one task, if it is this member's; a server serves by itself and has none.
 
+    `trial` of a task is the place of a function, as `package.module:function`.
     The answer of a task that failed has the keys `error` and `kind`; `memory_bytes` of a task is the limit of
     the memory that this process may allocate meanwhile.
     """
     if settings.is_server or settings.rank not in task.get("ranks", range(settings.workers)):
         return {}
     try:
-        module, function = TRIALS[task["trial"]]
-        trial = getattr(importlib.import_module(f"foretrain.measuring.distributed_trials.{module}"), function)
+        module, _, function = task["trial"].partition(":")  # trials need torch: imported where they run
+        trial = getattr(importlib.import_module(module), function)
         with memory_limit(task.get("memory_bytes")):
             result: dict[str, Any] = trial(task)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer

@@ -37,7 +37,7 @@ from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.mixed_precision import under
 from foretrain.units import HOUR, format_bytes
 from foretrain.workloads.graph import Graph
-from foretrain.workloads.options import StepOptions
+from foretrain.workloads.options import ResolvedOptions
 from foretrain.workloads.workload import Workload, graph_at
 
 MILLION = 1_000_000
@@ -168,7 +168,7 @@ class GuideSteps:
     """Steps of one workload in any configuration; graphs and memory are computed once."""
 
     workload: Workload
-    graphs: dict[tuple[StepOptions, int], Graph] = field(default_factory=dict)
+    graphs: dict[tuple[ResolvedOptions, int], Graph] = field(default_factory=dict)
     memory: dict[Hashable, MemoryEstimate] = field(default_factory=dict)
 
     def evaluation(self, context: StepContext, configuration: StepConfiguration) -> Evaluation:

@@ -98,23 +98,23 @@ def _of_network(now: Evaluation) -> str:
 
 
 _BOUND_BY = {
-    Binding.ARITHMETIC: "compute: {share:.0%} of device time is in operators limited by arithmetic",
-    Binding.BANDWIDTH: "memory bandwidth: {share:.0%} of device time is in operators limited by data moves",
-    Binding.SIZE: "kernel start-up: {share:.0%} of device time is in operators too small to fill the device",
+    Binding.ARITHMETIC: "arithmetic throughput",
+    Binding.BANDWIDTH: "memory bandwidth",
+    Binding.SIZE: "start-up of kernels too small to fill it",
 }
 
 
 def _of_device(now: Evaluation) -> str:
     """What takes most of the devices' time, and the largest single part."""
     run = now.step.run
-    sentence = "GPU choke"
+    sentence, reason = "GPU choke", _reason(now)
     if now.configuration.layout.devices > 1:
         computing, waiting = run.computing_seconds / now.seconds, run.exposed_seconds / now.seconds
         sentence += f": devices compute {computing:.0%} of the step, wait for communication {waiting:.0%}"
         if run.bubble_seconds > 0:
             sentence += f", idle in the pipeline bubble {run.bubble_seconds / now.seconds:.0%}"
-    reason = _reason(now)
-    return f"{sentence}; bound by {reason}" if reason else sentence
+        return f"{sentence}; {reason}" if reason else sentence
+    return f"{sentence}: {reason}" if reason else sentence
 
 
 def _reason(now: Evaluation) -> str:
@@ -128,8 +128,9 @@ def _reason(now: Evaluation) -> str:
         return ""
     limit = max(by_limit, key=lambda each: by_limit[each])
     largest = max(parts, key=lambda part: part.value)
-    reason = _BOUND_BY[limit].format(share=by_limit[limit] / total)
-    return f"{reason}; the largest part is {largest.name} ({largest.value / busy:.0%})"
+    device = now.context.hardware.device.kind.upper()
+    reason = f"{device} {_BOUND_BY[limit]} ({by_limit[limit] / total:.0%} of {device} time)"
+    return f"{reason}; largest part: {largest.name} ({largest.value / busy:.0%})"
 
 
 _SENTENCES = {

@@ -51,7 +51,7 @@ class MemoryEstimate:
     `allocated_bytes` is the peak size of tensors and workspaces, without context, cache and rounding. The
     step needs from `least_bytes`, with tensors packed without gaps, to `most_bytes`, with all that the
     allocator reserves where it has room; neither counts state that may be paged out.
-    `paged_out_bytes` are of optimizer state that is moved to the host for want of room.
+    `paged_out_bytes` are of optimizer state that is paged out to the host when device memory is full.
     """
 
     estimate: Estimate

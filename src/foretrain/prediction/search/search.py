@@ -32,7 +32,7 @@ from foretrain.prediction.strategies.tensor import feasible_tensor_degrees
 from foretrain.units import format_bytes
 from foretrain.workloads.family import Family
 from foretrain.workloads.fusion import unfused
-from foretrain.workloads.options import StepOptions
+from foretrain.workloads.options import ResolvedOptions
 from foretrain.workloads.workload import BATCHES, Workload, graph_at, record_family
 
 RETURNED = 3
@@ -308,7 +308,7 @@ class _Models:
     """The model as layouts store its weights, which divided or sharded ones may do differently."""
 
     context: StepContext
-    made: dict[StepOptions, _DivisibleModel] = field(default_factory=dict)
+    made: dict[ResolvedOptions, _DivisibleModel] = field(default_factory=dict)
 
     @property
     def of_divided(self) -> _DivisibleModel:

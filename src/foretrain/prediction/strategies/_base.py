@@ -44,8 +44,8 @@ class Shards:
 class MixedPrecision(IntEnum):
     """How a framework trains in half precision; of several strategies the last one here decides.
 
-    `AUTOCAST`: FP32 weights, cast from call to call. `MASTER_WEIGHTS`: modules work in half precision on
-    copies of FP32 weights that the optimizer holds, as FSDP's `MixedPrecision` and DeepSpeed's `bf16`.
+    `AUTOCAST`: FP32 weights, cast in each call. `MASTER_WEIGHTS`: modules work in half precision on copies
+    of FP32 weights that the optimizer holds, as FSDP's `MixedPrecision` and DeepSpeed's `bf16`.
     `FP32_GRADIENTS`: the same, and gradients are added up and reduced in FP32, as in Megatron.
     """
 

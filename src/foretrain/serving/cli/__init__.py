@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         is_full = error.errno == errno.ENOSPC
         remedy = "free some, or write elsewhere" if is_full else "check the path and its permissions"
         reason = f"{error.strerror or error}{about}; {remedy}"
-        fail(f"the system refused: {reason}", BackendFailed.exit_code)
+        fail(f"I/O error: {reason}", BackendFailed.exit_code)
     except KeyboardInterrupt:
         exit_code = INTERRUPTED
     except click.ClickException as error:

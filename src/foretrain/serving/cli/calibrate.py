@@ -125,7 +125,7 @@ COMMAND = CommandFamily(
             Command(CalibrationRequest, Output, show_calibration),
         ),
         "forget": (
-            "Remove a calibration: predictions are as before it.",
+            "Remove a calibration and its effect on predictions.",
             Command(CalibrationRequest, Output, forget_calibration),
         ),
         "export": (
@@ -137,7 +137,8 @@ COMMAND = CommandFamily(
             Command(ImportCalibrationRequest, Output, import_calibration),
         ),
     },
-    "What is learned is kept in your own folder and corrects later predictions of the same model or device.",
+    "Calibrations are stored in your data directory and correct later predictions for the same model or "
+    "device.",
     Command(
         CalibrateRequest,
         Output,

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foretrain.decoding import FILE, SWITCH, TEXT, Kind, Unreadable, option, whole_number
+from foretrain.panels import STORED
 from foretrain.serving.cli.frame import Command, Output
 from foretrain.serving.requests import Request
-from foretrain.serving.requests.groups import STORED
 
 if TYPE_CHECKING:
     from foretrain.measuring.campaigns.campaign import Campaign
@@ -104,9 +104,9 @@ COMMAND = Command(
     CampaignRequest,
     Output,
     run,
-    "Every trial is predicted before it runs and stored when it ends, failures too. Interrupt a campaign at "
-    "any moment and run it again: trials that are stored are not repeated. Trials of models run in network "
-    "namespaces, which need root and iproute2.",
+    "Each trial is predicted before it runs and stored when it ends, including failures. You can interrupt "
+    "a campaign at any time and run it again: stored trials are not repeated. Trials of models run in "
+    "network namespaces, which require root and iproute2.",
     (
         "foretrain campaign campaigns/seeds.yaml",
         "foretrain campaign campaign.yaml --dry-run",

@@ -6,17 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foretrain.decoding import FILE, option
+from foretrain.panels import OUTPUT
 from foretrain.serving.cli.frame import Command, Output
-from foretrain.serving.requests import OUTPUT, ConvergeRequest
+from foretrain.serving.requests import ConvergeRequest
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConvergeOutput(Output):
     """What `converge` prints and draws."""
 
-    plot: Path | None = option(
-        FILE, "Draw the log and its forecast into this .png or .svg file.", panel=OUTPUT
-    )
+    plot: Path | None = option(FILE, "Plot the log and its forecast to this .png or .svg file.", panel=OUTPUT)
 
 
 def run(request: ConvergeRequest, output: ConvergeOutput) -> None:
@@ -36,8 +35,9 @@ COMMAND = Command(
     ConvergeRequest,
     ConvergeOutput,
     run,
-    "Fits families of curves to the log, weights them by how well each predicted the end of the log from its "
-    "beginning, and adds what earlier runs show. Steps and the final value have p10, p50 and p90.",
+    "Fits several families of curves to the log and weights them by out-of-sample error: how well each "
+    "predicted the end of the log from its beginning. Earlier runs (--history) serve as a prior. Reports "
+    "p10, p50 and p90 of the steps to target and of the final value.",
     (
         "foretrain converge log.csv --target loss=0.3",
         "foretrain converge log.csv --target accuracy=94 --planned-steps 90 --history runs/ --plot fan.png",

@@ -18,8 +18,9 @@ import click
 
 from foretrain.decoding import SWITCH, Option, decode, option, options
 from foretrain.errors import ForetrainError, InvalidData
+from foretrain.panels import COMMON, OUTPUT, PANELS
 from foretrain.serving.cli.completion import COMPLETERS, Completer, choices
-from foretrain.serving.requests import COMMON, OUTPUT, PANELS, Request, request_from
+from foretrain.serving.requests import Request, request_from
 from foretrain.serving.views.wording import as_flags, flag
 
 

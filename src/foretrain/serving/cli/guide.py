@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foretrain.decoding import FILE, option, texts
+from foretrain.panels import OUTPUT
 from foretrain.serving.cli.frame import Command, Output, check_file, command_line, write_file
 from foretrain.serving.cli.terminal import print_answer, spinner
-from foretrain.serving.requests import OUTPUT, GuideRequest
+from foretrain.serving.requests import GuideRequest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,9 +46,9 @@ COMMAND = Command(
     GuideRequest,
     GuideOutput,
     run,
-    "Every machine trains the same global batch, divided over its devices: time, cost, speed-up, memory and "
-    "bottleneck; which machine to take, and from which batch on more GPUs pay. Without --on: a CPU, and 1, "
-    "2, 4 and 8 GPUs of three classes, at the cheapest current prices.",
+    "Every machine trains the same global batch. Reports time, cost, speed-up, memory and bottleneck, the "
+    "recommended machine, and the batch size from which more GPUs pay off. Without --on, compares a CPU "
+    "with 1, 2, 4 and 8 GPUs of three classes at the lowest current prices.",
     (
         "foretrain guide resnet50 --precision fp16 --samples 1281167",
         "foretrain guide voice-linear voice-conv --on gtx1080ti --counts 1,2,4 --strategy dp --samples 2000",

@@ -6,19 +6,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foretrain.decoding import FILE, choice, option, texts
+from foretrain.panels import OUTPUT
 from foretrain.serving.cli.frame import Command, CommandFamily, Output, check_file
 from foretrain.serving.cli.learn_resources import RESOURCES_COMMAND, RESOURCES_SUMMARY
-from foretrain.serving.requests import OUTPUT, LearnRequest, Request
+from foretrain.serving.requests import LearnRequest, Request
 
 
 @dataclass(frozen=True, kw_only=True)
 class LearnOutput(Output):
     """What `learn` prints and writes."""
 
-    save: Path | None = option(FILE, "Save the model for predict --cost-model FILE (.json).", panel=OUTPUT)
+    save: Path | None = option(
+        FILE, "Save the model (.json) for use with predict --cost-model FILE.", panel=OUTPUT
+    )
     plot: Path | None = option(
         FILE,
-        "Draw predicted over measured rows and their residuals into this .png or .svg file.",
+        "Plot predicted against measured values, with residuals, to this .png or .svg file.",
         panel=OUTPUT,
     )
 
@@ -90,13 +93,13 @@ def run_layers(request: LayersRequest, output: Output) -> None:
 COMMAND = CommandFamily(
     {
         "layers": (
-            "Lines t = b0 + b1 c for each type of layer, from profiles; sums for whole networks.",
+            "Fit one line t = b0 + b1 c per layer type to profiles, and predict whole networks.",
             Command(
                 LayersRequest,
                 Output,
                 run_layers,
-                "c is the number of operations of a layer. The lines of one network predict others that have "
-                "the same types of layers.",
+                "c is the number of operations of a layer. Lines fitted to one network predict other "
+                "networks with the same layer types.",
                 (
                     "foretrain profile alexnet --here --batch 4 --json > alexnet.json",
                     "foretrain learn layers alexnet.json --predict googlenet.json",
@@ -105,15 +108,15 @@ COMMAND = CommandFamily(
         ),
         "resources": (RESOURCES_SUMMARY, RESOURCES_COMMAND),
     },
-    "Learns from your own timings what a run takes, and from your runs what resources it uses.",
+    "Learns run times from your own timings, and resource usage from your stored runs.",
     Command(
         LearnRequest,
         LearnOutput,
         run,
-        "Fits eight techniques of regression to a table (or to stored runs), judges each on rows it has not "
-        "seen (at random, or beyond the largest batch, the most GPUs, the devices timed, the deepest "
-        "network) and keeps the best. Where rows name a model, a device and a batch, foretrain's own "
-        "prediction is one of the inputs (gray box).",
+        "Fits eight regression techniques to a table (or to stored runs), validates each on held-out rows "
+        "(random, or extrapolating to larger batches, more GPUs, other devices or deeper networks) and "
+        "keeps the best. If the rows name a model, a device and a batch, foretrain's own prediction is one "
+        "of the features (gray box).",
         (
             "foretrain learn timings.csv --target seconds",
             "foretrain learn timings.csv --target seconds --split batch-size,gpu-count --save mine.json",

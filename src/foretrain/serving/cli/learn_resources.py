@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from foretrain.decoding import FILE, TEXT, choice, option, texts, whole_number
 from foretrain.errors import InvalidRequest, MissingData
 from foretrain.learning.resources.options import GROUPINGS, NETWORKS, READOUTS
+from foretrain.panels import FIT, OUTPUT, STORED
 from foretrain.serving.cli.frame import Command, Output
-from foretrain.serving.requests import OUTPUT, Request
-from foretrain.serving.requests.groups import FIT, STORED
+from foretrain.serving.requests import Request
 
 if TYPE_CHECKING:
     from foretrain.learning.resources.learn import Learned
@@ -196,12 +196,12 @@ RESOURCES_COMMAND = Command(
     LearnResourcesRequest,
     Output,
     run,
-    details="Trains a graph network that corrects the bursts of the timeline by measured ones: an ensemble, "
-    "with its accuracy on whole models left out. `foretrain resources` then uses it where it is better.",
+    details="Trains an ensemble of graph networks on measured bursts and validates it on held-out models. "
+    "`foretrain resources` then uses it where it is more accurate than the timeline.",
     examples=(
         "foretrain learn resources",
         "foretrain learn resources --runs runs.parquet --out mine.json",
         "foretrain learn resources --strategy ps-async --start shipped --out async.json",
     ),
 )
-RESOURCES_SUMMARY = "Train the Inspector, which predicts bursts and idle gaps, on your own runs."
+RESOURCES_SUMMARY = "Train the Inspector, which predicts bursts and idle gaps, on your runs."

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foretrain.decoding import FILE, option
+from foretrain.panels import OUTPUT
 from foretrain.serving.cli.frame import Command, Output
-from foretrain.serving.requests import OUTPUT, MeasureRequest
+from foretrain.serving.requests import MeasureRequest
 
 if TYPE_CHECKING:
     from foretrain.measuring.watching.watch import Live, Watched
@@ -27,7 +28,9 @@ _NODES_VARIABLES = ("SLURM_NNODES", "SLURM_JOB_NUM_NODES")
 class MeasureOutput(Output):
     """What `measure` draws."""
 
-    plot: Path | None = option(FILE, "Draw steps, resources and bursts into this .png or .svg.", panel=OUTPUT)
+    plot: Path | None = option(
+        FILE, "Plot steps, resources and bursts to this .png or .svg file.", panel=OUTPUT
+    )
 
 
 def run(request: MeasureRequest, output: MeasureOutput) -> int:
@@ -71,10 +74,10 @@ COMMAND = Command(
     MeasureRequest,
     MeasureOutput,
     run,
-    "The command runs unchanged, and its exit code is passed on. Step times come from `foretrain.step()` in "
-    "the script, or from the progress that tqdm, Keras, Lightning, the Hugging Face Trainer or the script "
-    "prints. The report goes to stderr; with --json, JSON goes to stdout and the output of the command to "
-    "stderr. A command that does not exist exits with 127, as in a shell.",
+    "Runs the command unchanged and returns its exit code. Step times come from `foretrain.step()` calls "
+    "in the script, or from the progress output of tqdm, Keras, Lightning, the Hugging Face Trainer or the "
+    "script itself. The report goes to stderr. With --json, the JSON goes to stdout and the output of the "
+    "command to stderr. A missing command exits with 127, as in a shell.",
     (
         "foretrain measure -- python train.py --epochs 3",
         "foretrain measure --model resnet18 --on here --batch 32 -- python train.py",

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foretrain.decoding import FILE, option
+from foretrain.panels import OUTPUT
 from foretrain.serving.cli.frame import Command, Output
-from foretrain.serving.requests import OUTPUT, PairRequest
+from foretrain.serving.requests import PairRequest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +41,8 @@ COMMAND = Command(
     PairRequest,
     PairOutput,
     run,
-    details="Overlays the bursts of two jobs: where both need the GPU, its memory or the link at once, they "
-    "share it fairly. Kernels of two processes take turns.",
+    details="Overlays the resource usage of two jobs. Where both need the GPU, its memory or the link at the "
+    "same time, they share it fairly. Kernels of different processes take turns.",
     examples=(
         "foretrain pair resnet50 bert-base --on v100-sxm2-16gb:1x2 --network ethernet-10g --batch 32,8",
         "foretrain pair mnist-cnn voice-conv --on t4 --json",

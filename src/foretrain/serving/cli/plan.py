@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foretrain.decoding import FILE, SWITCH, TEXT, option
+from foretrain.panels import OUTPUT
 from foretrain.serving.cli.frame import Command, Output, check_file, command_line, write_file
 from foretrain.serving.cli.terminal import as_far_as_it_is_read, print_answer, spinner
-from foretrain.serving.requests import OUTPUT, PlanRequest
+from foretrain.serving.requests import PlanRequest
 
 if TYPE_CHECKING:
     from foretrain.planning.frontier import Frontier
@@ -20,18 +21,23 @@ class PlanOutput(Output):
     """What `plan` prints and writes."""
 
     why: str | None = option(
-        TEXT, "Why machines of this name or GPU lost; `all` for every one.", panel=OUTPUT, metavar="NAME"
+        TEXT,
+        "Explain why machines with this name or GPU were not selected; `all` for every machine.",
+        panel=OUTPUT,
+        metavar="NAME",
     )
     emit: str | None = option(
         TEXT, "Write a launch file: torchrun, slurm, skypilot or ray.", panel=OUTPUT, metavar="LAUNCHER"
     )
-    emit_to: Path | None = option(FILE, "File to write it to, instead of its own name here.", panel=OUTPUT)
-    script: str | None = option(
-        TEXT, "Command that the launch file starts (default: train.py).", panel=OUTPUT, metavar="COMMAND"
+    emit_to: Path | None = option(
+        FILE, "Path of the launch file (default: a standard name in the current folder).", panel=OUTPUT
     )
-    html: Path | None = option(FILE, "Write the report as one self-contained page.", panel=OUTPUT)
+    script: str | None = option(
+        TEXT, "Training command in the launch file (default: train.py).", panel=OUTPUT, metavar="COMMAND"
+    )
+    html: Path | None = option(FILE, "Write a self-contained HTML report.", panel=OUTPUT)
     check: bool = option(
-        SWITCH, "Exit with 1 if no plan keeps the limits or nothing fits.", default=False, panel=OUTPUT,
+        SWITCH, "Exit with status 1 if no plan meets the limits.", default=False, panel=OUTPUT,
         flags=("--check", "--ci"),
     )  # fmt: skip
 
@@ -106,8 +112,9 @@ COMMAND = Command(
     PlanRequest,
     PlanOutput,
     run,
-    "Compares every offer, one machine and several together, with every strategy and batch size that fits. "
-    "Shows the Pareto front of time and money, which plans keep deadline and budget, and how probably.",
+    "Compares all offers, single-node and multi-node, across all strategies and batch sizes that fit. "
+    "Shows the Pareto front of time and cost, and the probability that each plan meets the deadline and "
+    "budget.",
     (
         "foretrain plan resnet50 --samples 1281167 --epochs 90 --precision fp16 --deadline 24h",
         "foretrain plan bert-large --steps 7038 --global-batch 256 --precision fp16 --budget 200usd --spot",

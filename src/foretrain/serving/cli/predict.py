@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foretrain.decoding import FILE, SWITCH, number, option
+from foretrain.panels import OUTPUT
 from foretrain.serving.cli.frame import Command, Output, check_file, write_file
 from foretrain.serving.cli.terminal import print_answer, spinner
-from foretrain.serving.requests import OUTPUT, PredictRequest
+from foretrain.serving.requests import PredictRequest
 
 if TYPE_CHECKING:
     from foretrain.prediction.answer import MemoryAnswer, Prediction
@@ -20,13 +21,15 @@ class PredictOutput(Output):
     """What `predict` prints, writes and draws."""
 
     timeline: Path | None = option(
-        FILE, "Write the streams of the step as a Chrome trace (Perfetto).", panel=OUTPUT
+        FILE, "Write the timeline of the step as a Chrome trace (for Perfetto).", panel=OUTPUT
     )
-    plot: Path | None = option(FILE, "Draw how the step scales into this .png or .svg file.", panel=OUTPUT)
-    check: bool = option(SWITCH, "Exit with 1 if it does not fit.", default=False, panel=OUTPUT)
+    plot: Path | None = option(FILE, "Plot the scaling curve to this .png or .svg file.", panel=OUTPUT)
+    check: bool = option(
+        SWITCH, "Exit with status 1 if the job does not fit in memory.", default=False, panel=OUTPUT
+    )
     confidence: float = option(
         number(above=0, at_most=1),
-        "Probability with which it must fit, for `check`.",
+        "Minimum probability of fitting in memory, for `check`.",
         default=0.5,
         panel=OUTPUT,
     )
@@ -79,8 +82,8 @@ COMMAND = Command(
     PredictRequest,
     PredictOutput,
     run,
-    "The step: its time, memory and bottleneck, and what would make it faster. With a length (--steps, or "
-    "--epochs with --samples): time, cost and energy of the whole job.",
+    "Reports the step time, memory, bottleneck and possible improvements. With a length (--steps, or "
+    "--epochs with --samples), also reports time, cost and energy of the whole job.",
     (
         "foretrain predict resnet50 --on rtx3090 --batch 192 --precision fp16 --channels-last",
         "foretrain predict resnet50 --on v100-sxm2-16gb --batch 64 --dataset imagenet-jpeg --storage hdd",

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foretrain.decoding import FILE, SWITCH, TEXT, number, option
+from foretrain.panels import HERE, OUTPUT, TRACES
 from foretrain.serving.cli.frame import Command, Output
-from foretrain.serving.requests import OUTPUT, Request
-from foretrain.serving.requests.groups import HERE, TRACES, BatchField, ModelField, PhaseFields, StepFields
+from foretrain.serving.requests import Request
+from foretrain.workloads.options import BatchOption, ModelOption, PhaseOptions, TrainingOptions
 
 if TYPE_CHECKING:
     from foretrain.measuring.profiling.comparison import Compared, Profile
@@ -19,7 +20,7 @@ _LEAST_SHARE = 0.002
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProfileRequest(Request, ModelField, BatchField, StepFields, PhaseFields):
+class ProfileRequest(Request, ModelOption, BatchOption, TrainingOptions, PhaseOptions):
     """A model, and where its times come from: this machine or a trace."""
 
     VERB = "profile"
@@ -69,8 +70,8 @@ COMMAND = Command(
     ProfileRequest,
     ProfileOutput,
     run,
-    "Runs the model for a few seconds under torch.profiler, or reads a trace that torch.profiler exported on "
-    "another machine, and prints measured and predicted times side by side.",
+    "Runs the model under torch.profiler for a few seconds, or reads a trace exported by torch.profiler on "
+    "another machine. Prints measured and predicted times side by side.",
     (
         "foretrain profile resnet18 --here --batch 4 --image-size 64",
         "foretrain profile model.py:build --here",

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foretrain.decoding import FILE, option
+from foretrain.panels import OUTPUT
 from foretrain.serving.cli.frame import Command, Output
-from foretrain.serving.requests import OUTPUT, RentOrBuyRequest
+from foretrain.serving.requests import RentOrBuyRequest
 
 
 @dataclass(frozen=True, kw_only=True)

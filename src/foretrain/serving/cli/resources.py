@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foretrain.decoding import FILE, option
+from foretrain.panels import OUTPUT
 from foretrain.serving.cli.frame import Command, Output
-from foretrain.serving.requests import OUTPUT, ResourcesRequest
+from foretrain.serving.requests import ResourcesRequest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,9 +41,9 @@ COMMAND = Command(
     ResourcesRequest,
     ResourcesOutput,
     run,
-    details="Burst amount, burst duration and idle duration of computing, memory, network transmit and "
-    "receive of one worker, from the timeline of the step or by the Inspector, a graph network trained on "
-    "measured runs.",
+    details="Reports burst amount, burst duration and idle duration of compute, memory, network transmit and "
+    "network receive for one worker. Derived from the timeline of the step, or predicted by the "
+    "Inspector, a graph network trained on measured runs.",
     examples=(
         "foretrain resources resnet50 --on v100-sxm2-16gb:1x2 --network ethernet-10g --strategy ps-sync",
         "foretrain resources resnet50 --on v100-sxm2-16gb --what-if gpu=rtx2080ti --what-if batch=64",

@@ -21,9 +21,9 @@ COMMAND = Command(
     RunRequest,
     Output,
     run,
-    "Each job has a command, with fields such as {gpus}, {checkpoint} and {progress} in braces, or a zoo "
-    "model with steps, which is trained on CPUs. Interrupt it at any moment and run it again: jobs that "
-    "ended meanwhile are noticed, those that run are kept, none is started twice.",
+    "Each job has a command, with placeholders such as {gpus}, {checkpoint} and {progress}, or a zoo model "
+    "with steps, which is trained on CPUs. You can interrupt the scheduler at any time and run it again: "
+    "it picks up finished and running jobs and starts no job twice. Reports the bill next to the forecast.",
     (
         "foretrain run jobs.csv --cluster cluster.yaml --times times.csv",
         "foretrain run jobs.csv --cluster cluster.yaml --backend slurm --backend-option partition=gpu",

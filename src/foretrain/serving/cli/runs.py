@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from foretrain.decoding import SWITCH, option
+from foretrain.panels import OUTPUT
 from foretrain.serving.cli.frame import Command, CommandFamily, Output, check_file
-from foretrain.serving.requests import OUTPUT
 from foretrain.serving.requests.runs import (
     CompareRunsRequest,
     DeleteRunsRequest,
@@ -102,7 +102,7 @@ _COMMANDS: Mapping[str, tuple[str, Command]] = {
         ),
     ),
     "show": (
-        "Show a run: steps, resources, prediction beside measurement.",
+        "Show a run: steps, resources, prediction and measurement.",
         Command(ShowRunRequest, Output, show_run, examples=("foretrain runs show 3f2a",)),
     ),
     "compare": (

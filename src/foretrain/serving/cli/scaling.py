@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foretrain.decoding import FILE, option
+from foretrain.panels import OUTPUT
 from foretrain.serving.cli.frame import Command, Output
-from foretrain.serving.requests import OUTPUT, ScalingRequest
+from foretrain.serving.requests import ScalingRequest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,9 +36,9 @@ COMMAND = Command(
     ScalingRequest,
     ScalingOutput,
     run,
-    "Fits compute and synchronisation to the timings, predicts the step time of other placements and batch "
-    "sizes (per device), and names the configuration to time next. One timing is enough: the rest comes from "
-    "other jobs.",
+    "Fits compute and synchronisation times, predicts the step time of other placements and batch sizes "
+    "(per device), and suggests which configuration to time next. One timing is enough; timings of other "
+    "jobs serve as a prior.",
     (
         "foretrain scaling timings.csv",
         "foretrain scaling timings.csv --at configs.csv --form all --plot scaling.png",

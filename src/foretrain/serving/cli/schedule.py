@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from foretrain.decoding import SWITCH, option
+from foretrain.panels import OUTPUT
 from foretrain.serving.cli.frame import Command, Output
 from foretrain.serving.cli.terminal import as_far_as_it_is_read, print_answer, spinner
-from foretrain.serving.requests import OUTPUT, ScheduleRequest
+from foretrain.serving.requests import ScheduleRequest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,10 +35,10 @@ COMMAND = Command(
     ScheduleRequest,
     ScheduleOutput,
     run,
-    "Decides once, from the present: which nodes are on, which jobs run there, which wait. The policy "
-    "then goes on in the simulator, several times with drawn prediction errors, for the start, end and "
-    "cost of every job. Jobs that run already have the columns running_on (NC24:2@0: two GPUs of node 0, "
-    "an NC24) and done.",
+    "Makes one decision from the current state: which nodes are on, which jobs run there, which jobs wait. "
+    "Then simulates the policy several times with random prediction errors to forecast the start, end and "
+    "cost of every job. For jobs that already run, set the columns running_on (NC24:2@0 means two GPUs of "
+    "node 0, an NC24) and done.",
     (
         "foretrain schedule jobs.csv --cluster cluster.yaml --times times.csv --explain",
         "foretrain schedule jobs.csv --cluster cluster.yaml --what-if job.yaml",

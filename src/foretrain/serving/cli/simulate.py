@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foretrain.decoding import FILE, option
+from foretrain.panels import OUTPUT
 from foretrain.serving.cli.frame import Command, Output, check_file, command_line, write_file
 from foretrain.serving.cli.terminal import as_far_as_it_is_read, print_answer, spinner
-from foretrain.serving.requests import OUTPUT, SimulateRequest
+from foretrain.serving.requests import SimulateRequest
 
 if TYPE_CHECKING:
     from foretrain.scheduling.accounting import Comparison, Outcome
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 class SimulateOutput(Output):
     """What `simulate` prints and writes."""
 
-    html: Path | None = option(FILE, "Write a report with charts as one self-contained page.", panel=OUTPUT)
-    plot: Path | None = option(FILE, "Draw the Gantt chart into this .png or .svg file.", panel=OUTPUT)
+    html: Path | None = option(FILE, "Write a self-contained HTML report with charts.", panel=OUTPUT)
+    plot: Path | None = option(FILE, "Plot the Gantt chart to this .png or .svg file.", panel=OUTPUT)
 
 
 def run(request: SimulateRequest, output: SimulateOutput) -> None:
@@ -67,10 +68,9 @@ COMMAND = Command(
     SimulateRequest,
     SimulateOutput,
     run,
-    "Decides at every submission, completion, failure and price change which nodes are on, of which type, "
-    "and which jobs run there with how many GPUs. Cost is the price of nodes while they are on plus "
-    "weight times lateness. Jobs have given times (--times) or a model whose times are predicted on every "
-    "node type.",
+    "At every submission, completion, failure and price change, the policy decides which nodes are on and "
+    "which jobs run there, with how many GPUs. The cost is the price of active nodes plus weight times "
+    "lateness. Run times are given (--times) or predicted from the model of each job.",
     (
         "foretrain simulate jobs.csv --cluster cluster.yaml --times times.csv",
         "foretrain simulate jobs.csv --cluster cluster.yaml --policy auto,edf,fifo --html schedule.html",

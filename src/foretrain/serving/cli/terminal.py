@@ -158,7 +158,7 @@ def _print_rich(columns: Sequence[Column], rows: Sequence[Sequence[str]], title:
     Console(highlight=False).print(table)
     hidden = [column.title for index, column in enumerate(columns) if index not in kept]
     if hidden:
-        print_line(f"Not shown for want of width: {', '.join(hidden)} (all of it: --json)", "dim")
+        print_line(f"Columns hidden (terminal too narrow): {', '.join(hidden)}; use --json for all", "dim")
 
 
 def _plain(text: str) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from foretrain.decoding import SWITCH, option
+from foretrain.panels import OUTPUT
 from foretrain.serving.cli.frame import Command, Output
-from foretrain.serving.requests import OUTPUT
 from foretrain.serving.requests.runs import ValidateRequest
 from foretrain.serving.verbs.stored_runs import PUBLIC_SUITES
 

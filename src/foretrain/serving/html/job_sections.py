@@ -216,5 +216,5 @@ def _saved(saving: Saving) -> str:
 
 def _interruptions(count: float) -> str:
     if count < _HARDLY:
-        return "hardly any interruption is expected"
+        return "no interruption is expected"
     return f"{count:,.2g} interruptions are expected"

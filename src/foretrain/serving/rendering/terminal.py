@@ -216,7 +216,7 @@ def _draw_table(table: Table) -> None:
     Console(highlight=False).print(drawn)
     hidden = [column.title for index, column in enumerate(columns) if index not in kept]
     if hidden:
-        print_line(f"Not shown for want of width: {', '.join(hidden)} (all of it: --json)", "dim")
+        print_line(f"Columns hidden (terminal too narrow): {', '.join(hidden)}; use --json for all", "dim")
 
 
 def _shaded_rows(table: Table) -> Iterator[list[Any]]:

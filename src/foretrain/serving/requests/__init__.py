@@ -27,25 +27,12 @@ from foretrain.serving.requests.given import (
     request_from,
     workload_file_values,
 )
-from foretrain.serving.requests.groups import (
-    COMMON,
-    OUTPUT,
-    PANELS,
-    InputFields,
-    JobFields,
-    LengthFields,
-    ModelField,
-    Request,
-    StepFields,
-)
+from foretrain.serving.requests.groups import InputFields, JobFields, LengthFields, Request
 from foretrain.serving.requests.measure import MeasureRequest
 from foretrain.serving.requests.resources import PairRequest, ResourcesRequest
 from foretrain.serving.requests.schedule import PredictedJob, RunRequest, ScheduleRequest, SimulateRequest
 
 __all__ = [
-    "COMMON",
-    "OUTPUT",
-    "PANELS",
     "REQUESTS",
     "ConvergeRequest",
     "DevicesRequest",
@@ -58,7 +45,6 @@ __all__ = [
     "LengthFields",
     "LinksRequest",
     "MeasureRequest",
-    "ModelField",
     "ModelsRequest",
     "OffersRequest",
     "PairRequest",
@@ -72,7 +58,6 @@ __all__ = [
     "ScalingRequest",
     "ScheduleRequest",
     "SimulateRequest",
-    "StepFields",
     "TraceRequest",
     "request_from",
     "workload_file_values",

@@ -18,16 +18,12 @@ from foretrain.decoding import (
     whole_number,
     whole_numbers,
 )
-from foretrain.serving.requests.groups import (
+from foretrain.panels import (
     COST,
-    HARDWARE,
-    HARDWARE_FORMS,
     HERE,
     LENGTH,
     LOG,
     MACHINES,
-    MODEL_FORMS,
-    MODEL_NAME,
     MONEY_AND_ENERGY,
     OUTPUT,
     OWNING,
@@ -36,45 +32,48 @@ from foretrain.serving.requests.groups import (
     PRIOR,
     STEP,
     STORED,
+)
+from foretrain.serving.requests.groups import (
+    HARDWARE,
+    HARDWARE_FORMS,
     BatchDivisionFields,
-    BatchField,
     InputFields,
     JobFields,
     LengthFields,
-    ModelField,
     NetworkFields,
-    PhaseFields,
     Request,
-    StepFields,
-    TraceField,
     strategy_help,
 )
 from foretrain.serving.requests.measure import MeasureRequest
 from foretrain.serving.requests.resources import PairRequest, ResourcesRequest
 from foretrain.serving.requests.schedule import RunRequest, ScheduleRequest, SimulateRequest
-from foretrain.workloads.options import PRECISIONS
+from foretrain.workloads.options import (
+    MODEL_FORMS,
+    MODEL_NAME,
+    PRECISIONS,
+    BatchOption,
+    ModelOption,
+    TrainingOptions,
+    WorkloadRequest,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TraceRequest(Request, ModelField, BatchField, StepFields, PhaseFields, TraceField):
+class TraceRequest(Request, WorkloadRequest):
     """What a training step consists of."""
 
     VERB = "trace"
     COMMON = ("batch", "seq_len", "image_size", "precision", "optimizer", "layers", "json")
     TAKES_WORKLOAD_FILE = True
 
-    layers: bool = option(SWITCH, "Also the table of all layers.", default=False, panel=OUTPUT)
+    layers: bool = option(SWITCH, "Include a table of all layers.", default=False, panel=OUTPUT)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PredictRequest(
     Request,
-    ModelField,
-    BatchField,
+    WorkloadRequest,
     BatchDivisionFields,
-    StepFields,
-    PhaseFields,
-    TraceField,
     NetworkFields,
     InputFields,
     LengthFields,
@@ -100,10 +99,12 @@ class PredictRequest(
     )
     TAKES_WORKLOAD_FILE = True
 
-    on: str = option(HARDWARE, f"{HARDWARE_FORMS}.", required=True, panel=MACHINES, complete="hardware")
+    on: str = option(
+        HARDWARE, f"Hardware: {HARDWARE_FORMS}.", required=True, panel=MACHINES, complete="hardware"
+    )
     strategy: str = option(TEXT, strategy_help, default="ddp", panel=PARALLELISM)
     min_batch: int | None = option(
-        whole_number(1), "Minimum batch of a device, on a heterogeneous cluster.", panel=STEP
+        whole_number(1), "Minimum batch size per device on a heterogeneous cluster.", panel=STEP
     )
     jitter: float | None = option(
         number(0),
@@ -112,33 +113,31 @@ class PredictRequest(
     )
     power_limit: float | None = option(
         number(0),
-        "Power limit of each device in watts (default: its data sheet's); fewer watts slow products down.",
+        "Power limit per device in watts (default: data sheet). A lower limit slows down matrix products.",
         panel=MACHINES,
         metavar="WATTS",
     )
     cost_model: str = option(
         TEXT,
-        "foretrain, roofline, per-layer, end-to-end (with `timings`), a FILE of your own timings, or a "
-        "model that learn saved (.json).",
+        "Cost model: foretrain, roofline, per-layer, end-to-end (requires `timings`), a FILE of your own "
+        "timings, or a model saved by learn (.json).",
         default="foretrain",
         panel=COST,
         metavar="NAME|FILE",
     )
-    timings: Path | None = option(
-        FILE, "Your own timings, to which `cost_model` end-to-end is fitted.", panel=COST
-    )
+    timings: Path | None = option(FILE, "Your own timings, used to fit `cost_model` end-to-end.", panel=COST)
     usd_per_hour: float | None = option(
-        MONEY, "Price of all machines together (default: the offer's).", panel=MONEY_AND_ENERGY
+        MONEY, "Total price of all machines per hour (default: price of the offer).", panel=MONEY_AND_ENERGY
     )
     region: str | None = option(
         TEXT,
-        "Where it runs: a cloud's region, a country or a US state.",
+        "Where the job runs: cloud region, country or US state.",
         panel=MONEY_AND_ENERGY,
         complete="region",
     )
     advice: bool = option(
         SWITCH,
-        "Whether to search for changes that make the step faster.",
+        "Search for changes that make the step faster.",
         default=True,
         panel=OUTPUT,
         flags=("--advice/--no-advice",),
@@ -148,10 +147,10 @@ class PredictRequest(
 @dataclass(frozen=True, kw_only=True)
 class PlanRequest(
     Request,
-    ModelField,
-    BatchField,
+    ModelOption,
+    BatchOption,
     BatchDivisionFields,
-    StepFields,
+    TrainingOptions,
     NetworkFields,
     InputFields,
     LengthFields,
@@ -177,11 +176,11 @@ class PlanRequest(
     )
     TAKES_WORKLOAD_FILE = True
 
-    deadline: float | None = option(DURATION, "Latest end of the job: 12h, 2d.", panel=LENGTH)
-    budget: float | None = option(MONEY, "Most it may cost: 200usd, $1,500.", panel=MONEY_AND_ENERGY)
+    deadline: float | None = option(DURATION, "Maximum duration of the job, e.g. 12h or 2d.", panel=LENGTH)
+    budget: float | None = option(MONEY, "Maximum cost, e.g. 200usd or $1,500.", panel=MONEY_AND_ENERGY)
     confidence: float = option(
         number(),
-        "Probability with which `deadline` and `budget` are kept, e.g. 0.9.",
+        "Required probability of meeting `deadline` and `budget`, e.g. 0.9.",
         default=0.5,
         panel=LENGTH,
     )
@@ -202,31 +201,29 @@ class PlanRequest(
         panel=MACHINES,
         complete="region",
     )
-    max_gpus: int = option(whole_number(1), "Most GPUs of a plan.", default=64, panel=MACHINES)
+    max_gpus: int = option(whole_number(1), "Maximum number of GPUs.", default=64, panel=MACHINES)
     strategy: tuple[str, ...] = option(
         texts(),
-        "auto (all that plan compares), or some of ddp,zero1,zero2,zero3.",
+        "Strategies to compare: auto (all), or a subset of ddp,zero1,zero2,zero3.",
         default=("auto",),
         panel=PARALLELISM,
     )
     layouts: bool = option(
         SWITCH,
-        "Also search tensor, pipeline and other layouts on the front (seconds each).",
+        "Also search tensor, pipeline and other model-parallel layouts on the Pareto front (seconds each).",
         default=False,
         panel=PARALLELISM,
     )
-    max_global_batch: int | None = option(whole_number(1), "Largest global batch to consider.", panel=STEP)
+    max_global_batch: int | None = option(whole_number(1), "Maximum global batch size.", panel=STEP)
     jobs_per_year: float | None = option(
-        number(above=0), "How often the job runs: is buying machines worth it?", panel=OWNING
+        number(above=0), "Number of times the job runs per year; adds a comparison with buying.", panel=OWNING
     )
-    buy_price: float | None = option(
-        MONEY, "Purchase price of the chosen machines, all together.", panel=OWNING
-    )
-    usd_per_kwh: float | None = option(MONEY, "Price of electricity of own machines.", panel=OWNING)
+    buy_price: float | None = option(MONEY, "Total purchase price of the selected machines.", panel=OWNING)
+    usd_per_kwh: float | None = option(MONEY, "Electricity price for owned machines.", panel=OWNING)
 
 
 @dataclass(frozen=True, kw_only=True)
-class GuideRequest(Request, StepFields):
+class GuideRequest(Request, TrainingOptions):
     """Networks by hardware by batch size."""
 
     VERB = "guide"
@@ -242,7 +239,7 @@ class GuideRequest(Request, StepFields):
     )
     on: tuple[str, ...] = option(
         texts(),
-        "Hardware, repeated or comma-separated: DEVICE[:COUNT], PROVIDER:INSTANCE, FILE.yaml.",
+        "Hardware to compare, repeated or comma-separated: DEVICE[:COUNT], PROVIDER:INSTANCE, FILE.yaml.",
         default=(),
         panel=MACHINES,
         metavar="HARDWARE",
@@ -250,22 +247,27 @@ class GuideRequest(Request, StepFields):
     )
     counts: tuple[int, ...] = option(
         whole_numbers(),
-        "Numbers of each GPU that `on` names alone, e.g. 1,2,4,8.",
+        "GPU counts for devices in `on` without a count, e.g. 1,2,4,8.",
         default=(),
         panel=MACHINES,
     )
     batch: tuple[int, ...] = option(
         whole_numbers(),
-        "Global batches: 32,64,96 or 32..8192 by doubling (default).",
+        "Global batch sizes: 32,64,96, or 32..8192 by doubling (default).",
         default=(),
         panel=STEP,
     )
-    samples: int | None = option(whole_number(1), "Samples of an epoch, for its time and cost.", panel=LENGTH)
+    samples: int | None = option(
+        whole_number(1), "Samples per epoch; adds time and cost per epoch.", panel=LENGTH
+    )
     strategy: str = option(
-        TEXT, "ddp, dp, zero1, zero2, zero3, fsdp or hsdp.", default="ddp", panel=PARALLELISM
+        TEXT,
+        "Parallel strategy: ddp, dp, zero1, zero2, zero3, fsdp or hsdp.",
+        default="ddp",
+        panel=PARALLELISM,
     )
     cloud: tuple[str, ...] = option(
-        texts(), "Clouds whose prices count, e.g. aws,gcp.", default=(), panel=MACHINES, complete="provider"
+        texts(), "Only prices of these clouds, e.g. aws,gcp.", default=(), panel=MACHINES, complete="provider"
     )
 
 
@@ -277,25 +279,30 @@ class ConvergeRequest(Request):
 
     log: Path = option(
         FILE,
-        "CSV, JSONL, TensorBoard events, trainer_state.json or Keras' CSVLogger.",
+        "Training log: CSV, JSONL, TensorBoard events, trainer_state.json or Keras CSVLogger.",
         required=True,
         positional=True,
         metavar="LOG",
     )
     target: str = option(
-        TEXT, "METRIC=VALUE, e.g. loss=0.3 or accuracy=0.94.", required=True, metavar="METRIC=VALUE"
+        TEXT,
+        "Target value of a metric, e.g. loss=0.3 or accuracy=0.94.",
+        required=True,
+        metavar="METRIC=VALUE",
     )
     planned_steps: float | None = option(
-        number(above=0), "Length of the run, in the log's own unit.", panel=LOG
+        number(above=0), "Planned length of the run, in the unit of the log.", panel=LOG
     )
     schedule: str | None = option(
         TEXT, "Learning-rate schedule: linear, linear:0.4, cosine, step:0.5,0.75, constant.", panel=LOG
     )
     history: Path | None = option(
-        FILE, "Folder of earlier logs of the same task and metric.", metavar="FOLDER", panel=LOG
+        FILE, "Folder with logs of earlier runs of the same task and metric.", metavar="FOLDER", panel=LOG
     )
     direction: str | None = option(
-        choice("up", "down"), "Which way the metric gets better, if unclear.", panel=LOG
+        choice("up", "down"),
+        "Whether the metric improves upwards or downwards (default: inferred).",
+        panel=LOG,
     )
 
 
@@ -307,28 +314,28 @@ class ScalingRequest(Request):
 
     timings: Path = option(
         FILE,
-        "CSV of placement (4+4: GPUs on each node) or nodes,devices; batch; step_seconds.",
+        "CSV with columns placement (4+4: GPUs per node) or nodes,devices; batch; step_seconds.",
         required=True,
         positional=True,
         metavar="TIMINGS",
     )
-    at: Path | None = option(FILE, "CSV of the configurations to predict: the same without the time.")
+    at: Path | None = option(FILE, "CSV of configurations to predict: same columns without step_seconds.")
     form: str = option(
         TEXT,
-        "physical, ring, pollux, optimus or seed; all compares them.",
+        "Model form: physical, ring, pollux, optimus or seed; all compares them.",
         default="physical",
         metavar="NAME",
     )
     cluster: str = option(
         TEXT,
-        "A cluster known by other jobs' timings, e.g. aws-4xt4.",
+        "Cluster with known timings of other jobs, e.g. aws-4xt4.",
         default="",
         metavar="NAME",
         panel=PRIOR,
     )
     workload: str | None = option(
         MODEL_NAME,
-        "Model trained: its prediction is used as a prior, with `on`.",
+        "Model that was trained; its prediction serves as a prior. Requires `on`.",
         metavar="MODEL",
         complete="model",
         panel=PRIOR,
@@ -342,7 +349,7 @@ class ScalingRequest(Request):
     precision: str = option(choice(*PRECISIONS), "Precision of `workload`.", default="fp32", panel=PRIOR)
     network: str | None = option(
         TEXT,
-        "Network between nodes, where `on` does not name one.",
+        "Network between nodes, if `on` does not specify one.",
         metavar="LINK[:CARDS]",
         panel=PRIOR,
         complete="network",
@@ -357,42 +364,49 @@ class RentOrBuyRequest(Request):
     COMMON = ("price", "rent", "offer", "relative_performance", "hours_per_year", "utilisation", "json")
 
     price: float = option(MONEY, "Purchase price of the machine, e.g. 8000.", required=True, panel=OWNING)
-    rent: float | None = option(MONEY, "Rent of an hour, e.g. 1.50.", panel=OWNING)
+    rent: float | None = option(MONEY, "Rent per hour, e.g. 1.50.", panel=OWNING)
     offer: str | None = option(
         TEXT,
-        "Rent this cloud offer, e.g. lambda:gpu_8x_h100_sxm5.",
+        "Cloud offer to rent, e.g. lambda:gpu_8x_h100_sxm5.",
         panel=OWNING,
         complete="instance",
         metavar="CLOUD:INSTANCE",
     )
     relative_performance: float = option(
         number(above=0),
-        "Work of a rented hour against an owned one; 0.7 = 30 % less.",
+        "Performance of the rented machine relative to the owned one, e.g. 0.7.",
         default=1.0,
         panel=OWNING,
     )
     hours_per_year: float | None = option(
-        number(above=0), "Use of the owned machine; 2,000 is full time.", panel=OWNING
+        number(above=0), "Hours of use per year; 2,000 is a full-time working year.", panel=OWNING
     )
     utilisation: float | None = option(
-        number(), "The same as a share of all 8,760 hours, e.g. 0.5.", panel=OWNING
+        number(), "Use as a fraction of all 8,760 hours of a year, e.g. 0.5.", panel=OWNING
     )
-    watts: float | None = option(number(0), "Power draw of the owned machine in use.", panel=MONEY_AND_ENERGY)
+    watts: float | None = option(
+        number(0), "Power draw of the owned machine under load.", panel=MONEY_AND_ENERGY
+    )
     device: str | None = option(
         TEXT,
-        "Take the power from the TDP of DEVICE:COUNT.",
+        "Use the TDP of DEVICE:COUNT as the power draw.",
         panel=MONEY_AND_ENERGY,
         metavar="DEVICE[:COUNT]",
         complete="device",
     )
     usd_per_kwh: float = option(MONEY, "Price of electricity.", default=0.0, panel=MONEY_AND_ENERGY)
     pue: float = option(
-        number(), "Total over IT power of the room; 1 = no cooling.", default=1.0, panel=MONEY_AND_ENERGY
+        number(),
+        "Power usage effectiveness: total power / IT power; 1 means no cooling.",
+        default=1.0,
+        panel=MONEY_AND_ENERGY,
     )
-    hosting: float = option(MONEY, "Rack, network, repairs: USD a year.", default=0.0, panel=MONEY_AND_ENERGY)
+    hosting: float = option(
+        MONEY, "Cost of rack, network and repairs in USD per year.", default=0.0, panel=MONEY_AND_ENERGY
+    )
     resale: float = option(MONEY, "Resale value of the machine.", default=0.0, panel=OWNING)
-    resale_after: float = option(DURATION, "When it is sold, e.g. 3y.", default=0.0, panel=OWNING)
-    discount_rate: float = option(number(), "Yearly cost of capital, e.g. 0.08.", default=0.0, panel=OWNING)
+    resale_after: float = option(DURATION, "Time until resale, e.g. 3y.", default=0.0, panel=OWNING)
+    discount_rate: float = option(number(), "Annual discount rate, e.g. 0.08.", default=0.0, panel=OWNING)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -403,48 +417,48 @@ class LearnRequest(Request):
     COMMON = ("target", "features", "split", "technique", "save", "plot", "json")
 
     table: Path | None = option(
-        FILE, "CSV file with a header, one row for each timing.", positional=True, metavar="TABLE"
+        FILE, "CSV file with a header and one row per timing.", positional=True, metavar="TABLE"
     )
     runs: str | None = option(
         TEXT,
-        "Learn from stored runs instead: all, or conditions such as model=resnet18,device=here,since=7d.",
+        "Learn from stored runs instead: all, or filters such as model=resnet18,device=here,since=7d.",
         metavar="QUERY",
         panel=STORED,
     )
     store: str | None = option(
-        TEXT, "With `runs`: the store, as for foretrain runs.", metavar="FILE|URL", panel=STORED
+        TEXT, "Store to read with `runs`: SQLite file or database URL.", metavar="FILE|URL", panel=STORED
     )
     target: str | None = option(
-        TEXT, "The column to predict, above 0 in every row (with `runs`: step_seconds).", metavar="COLUMN"
+        TEXT, "Column to predict; must be positive (default with `runs`: step_seconds).", metavar="COLUMN"
     )
     features: tuple[str, ...] = option(
-        texts("columns"), "The columns to learn from, comma-separated (default: all).", default=()
+        texts("columns"), "Feature columns, comma-separated (default: all).", default=()
     )
     technique: tuple[str, ...] = option(
         texts("techniques"),
-        "Only these: linear, ridge, nnls, ernest, svr, forest, boosting, gray-box (default: all).",
+        "Regression techniques: linear, ridge, nnls, ernest, svr, forest, boosting, gray-box (default: all).",
         default=(),
     )
     split: tuple[str, ...] = option(
         texts("splits"),
-        "What is left out to judge by: random, batch-size, gpu-count, compute-power, inner-modules, "
-        "column=NAME, or all that the table allows. The first one chooses.",
+        "Validation splits: random, batch-size, gpu-count, compute-power, inner-modules, column=NAME, or "
+        "all applicable ones. The first split selects the model.",
         default=("random",),
     )
     model: str | None = option(
         MODEL_NAME,
-        "The model of all rows, for the gray box, if the table has no column of it.",
+        "Model trained in all rows, if the table has no column `model`; used by gray-box.",
         complete="model",
         panel=COST,
     )
     gray_box: bool = option(
         SWITCH,
-        "Whether foretrain predicts the rows first, for the gray box.",
+        "Use foretrain's own prediction as a feature (gray-box).",
         default=True,
         flags=("--gray-box/--no-gray-box",),
         panel=COST,
     )
-    drop_missing: bool = option(SWITCH, "Leave out rows with missing values.", default=False)
+    drop_missing: bool = option(SWITCH, "Drop rows with missing values.", default=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -454,9 +468,9 @@ class OffersRequest(Request):
     VERB = "offers"
 
     gpu: str | None = option(
-        TEXT, "A device, alias or family, e.g. h100.", metavar="NAME", complete="device", panel=MACHINES
+        TEXT, "Device, alias or family, e.g. h100.", metavar="NAME", complete="device", panel=MACHINES
     )
-    count: int | None = option(whole_number(1), "Devices in the machine.", panel=MACHINES)
+    count: int | None = option(whole_number(1), "Number of devices per machine.", panel=MACHINES)
     cloud: tuple[str, ...] = option(
         texts(), "Only these providers, e.g. aws,gcp.", default=(), complete="provider", panel=MACHINES
     )
@@ -467,15 +481,21 @@ class OffersRequest(Request):
         panel=MACHINES,
         complete="region",
     )
-    spot: bool = option(SWITCH, "Compare spot prices.", default=False, panel=MONEY_AND_ENERGY)
-    historical: bool = option(SWITCH, "Also offers of the past.", default=False, panel=MACHINES)
-    max_price: float | None = option(MONEY, "Highest price of an hour.", panel=MONEY_AND_ENERGY)
-    sort: str = option(
-        TEXT, "price, price-per-gpu, cloud or gpu.", default="price", metavar="ORDER", panel=OUTPUT
+    spot: bool = option(SWITCH, "Use spot prices.", default=False, panel=MONEY_AND_ENERGY)
+    historical: bool = option(
+        SWITCH, "Include offers that are no longer available.", default=False, panel=MACHINES
     )
-    limit: int | None = option(whole_number(1), "Most rows to list.", panel=OUTPUT)
+    max_price: float | None = option(MONEY, "Maximum price per hour.", panel=MONEY_AND_ENERGY)
+    sort: str = option(
+        TEXT,
+        "Sort order: price, price-per-gpu, cloud or gpu.",
+        default="price",
+        metavar="ORDER",
+        panel=OUTPUT,
+    )
+    limit: int | None = option(whole_number(1), "Maximum number of rows.", panel=OUTPUT)
     all_regions: bool = option(
-        SWITCH, "Every region, not only the cheapest of each machine.", default=False, panel=OUTPUT
+        SWITCH, "List every region, not only the cheapest per machine.", default=False, panel=OUTPUT
     )
     refresh: Path | None = option(FILE, "Import a newer price file (CSV in SkyPilot's layout).", panel=PRICES)
     as_of: str | None = option(
@@ -491,7 +511,7 @@ class ExplainRequest(Request):
 
     name: str = option(
         TEXT,
-        "A device, family, link, node, provider, data set, storage, source, or offer.",
+        "Device, family, link, node, provider, data set, storage, source or offer.",
         required=True,
         positional=True,
         metavar="NAME",
@@ -506,7 +526,7 @@ class DevicesRequest(Request):
 
     name: str | None = option(
         TEXT,
-        "A device (id or alias) or family; all by default.",
+        "Device (id or alias) or family (default: all).",
         positional=True,
         metavar="NAME",
         complete="device",
@@ -528,7 +548,9 @@ class ModelsRequest(Request):
 
     VERB = "models"
 
-    search: str | None = option(TEXT, "Only models whose name, family or task contains this.", metavar="TEXT")
+    search: str | None = option(
+        TEXT, "Only models whose name, family or task contains this text.", metavar="TEXT"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -543,7 +565,7 @@ class LinksRequest(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GuideModel(Request, ModelField, StepFields):
+class GuideModel(Request, ModelOption, TrainingOptions):
     """One model of a guide, which may be a workload file."""
 
     VERB = "guide"

@@ -6,21 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foretrain.decoding import FILE, SWITCH, TEXT, number, option
-from foretrain.serving.requests.groups import (
-    HERE,
-    MODEL,
-    MODEL_NAME,
-    STORED,
-    TRACES,
-    BatchField,
-    PhaseFields,
-    Request,
-    StepFields,
-)
+from foretrain.panels import HERE, MODEL, STORED, TRACES
+from foretrain.serving.requests.groups import Request
+from foretrain.workloads.options import MODEL_NAME, BatchOption, PhaseOptions, TrainingOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class CalibrateRequest(Request, BatchField, StepFields, PhaseFields):
+class CalibrateRequest(Request, BatchOption, TrainingOptions, PhaseOptions):
     """Your own timings, this machine, stored runs, or a profiler's trace."""
 
     VERB = "calibrate"

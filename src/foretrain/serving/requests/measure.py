@@ -7,22 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from foretrain.decoding import FILE, SWITCH, TEXT, number, option, texts, whole_number
-from foretrain.serving.requests.groups import (
-    HARDWARE,
-    HARDWARE_FORMS,
-    LENGTH,
-    MACHINES,
-    MEMORY,
-    MODEL,
-    MODEL_FORMS,
-    MODEL_NAME,
-    NODES,
-    OUTPUT,
-    PARALLELISM,
-    STEP,
-    STORED,
-    Request,
-)
+from foretrain.panels import LENGTH, MACHINES, MEMORY, MODEL, NODES, OUTPUT, PARALLELISM, STEP, STORED
+from foretrain.serving.requests.groups import HARDWARE, HARDWARE_FORMS, Request
+from foretrain.workloads.options import MODEL_FORMS, MODEL_NAME
 
 _SETTING = (
     "model", "on", "batch", "global_batch", "strategy", "precision", "optimizer", "seq_len", "image_size",
@@ -42,19 +29,22 @@ class MeasureRequest(Request):
         required=True, metavar="COMMAND",
     )  # fmt: skip
     model: str | None = option(
-        MODEL_NAME, f"What it trains, to predict it first: {MODEL_FORMS}.", complete="model", panel=MODEL
+        MODEL_NAME,
+        f"Model that the command trains, to predict it first: {MODEL_FORMS}.",
+        complete="model",
+        panel=MODEL,
     )
     on: str | None = option(
         HARDWARE,
-        f"Hardware it runs on (`here`: this machine's CPU): {HARDWARE_FORMS}.",
+        f"Hardware of the run (`here`: this machine's CPU): {HARDWARE_FORMS}.",
         complete="hardware",
         panel=MACHINES,
     )
-    batch: int | None = option(whole_number(1), "Samples per device and step.", panel=STEP)
+    batch: int | None = option(whole_number(1), "Batch size per device.", panel=STEP)
     global_batch: int | None = option(
-        whole_number(1), "Samples of a step on all devices, in place of `batch`.", panel=STEP
+        whole_number(1), "Batch size across all devices; replaces `batch`.", panel=STEP
     )
-    strategy: str | None = option(TEXT, "Strategy it uses, as in `predict`.", panel=PARALLELISM)
+    strategy: str | None = option(TEXT, "Parallel strategy of the run, as in `predict`.", panel=PARALLELISM)
     network: str | None = option(
         TEXT, "Network between nodes, as in `predict`.", panel=MACHINES, complete="network"
     )
@@ -63,34 +53,36 @@ class MeasureRequest(Request):
         TEXT, "Optimizer, as in `predict`.", panel=STEP, complete="optimizer", metavar="NAME"
     )
     seq_len: int | None = option(whole_number(1), "Tokens per sample.", panel=STEP)
-    image_size: int | None = option(whole_number(1), "Pixels along each side.", panel=STEP)
-    steps: int | None = option(whole_number(1), "Steps of the whole run, for the time left.", panel=LENGTH)
+    image_size: int | None = option(whole_number(1), "Image height and width in pixels.", panel=STEP)
+    steps: int | None = option(
+        whole_number(1), "Total number of steps, used to estimate the remaining time.", panel=LENGTH
+    )
     interval: float = option(
         number(at_least=0.005, at_most=10),
-        "Seconds between samples of the resources.",
+        "Sampling interval of resource usage in seconds.",
         default=0.05,
         panel=OUTPUT,
     )
     store: str | None = option(
         TEXT,
-        "Store to keep the run in: a SQLite file or a database URL.",
+        "Store for the run: SQLite file or database URL.",
         metavar="FILE_OR_URL",
         panel=STORED,
     )
-    no_store: bool = option(SWITCH, "Do not keep the run.", default=False, panel=STORED)
+    no_store: bool = option(SWITCH, "Do not store the run.", default=False, panel=STORED)
     join: Path | None = option(
-        FILE, "Folder shared by the nodes of one job, each of which runs `measure`.", panel=NODES,
+        FILE, "Folder shared by the nodes of one job; run `measure` on every node.", panel=NODES,
         metavar="FOLDER",
     )  # fmt: skip
     node: int | None = option(
-        whole_number(0), "With `join`: number of this node (else from torchrun or Slurm).", panel=NODES
+        whole_number(0), "Rank of this node, with `join` (default: from torchrun or Slurm).", panel=NODES
     )
     nodes: int | None = option(
-        whole_number(1), "With `join`: number of nodes (else from torchrun or Slurm).", panel=NODES
+        whole_number(1), "Number of nodes, with `join` (default: from torchrun or Slurm).", panel=NODES
     )
     wait: float = option(
-        number(at_least=0), "With `join`: seconds the first node waits for the others.", default=60.0,
-        panel=NODES,
+        number(at_least=0), "Seconds for which the first node waits for the others, with `join`.",
+        default=60.0, panel=NODES,
     )  # fmt: skip
 
     @property

@@ -5,23 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from foretrain.decoding import DURATION, TEXT, choice, option, texts, whole_numbers
+from foretrain.panels import MACHINES, OUTPUT, PARALLELISM, STEP
 from foretrain.serving.requests.groups import (
     HARDWARE,
     HARDWARE_FORMS,
-    MACHINES,
-    MODEL_FORMS,
-    OUTPUT,
-    PARALLELISM,
-    STEP,
     BatchDivisionFields,
-    BatchField,
     InputFields,
-    ModelField,
     NetworkFields,
     Request,
-    StepFields,
     strategy_help,
 )
+from foretrain.workloads.options import MODEL_FORMS, BatchOption, ModelOption, TrainingOptions
 
 METHODS = ("auto", "timeline", "inspector")
 CHANGES = ("gpu", "workers", "servers", "batch", "network", "strategy", "precision")
@@ -29,7 +23,7 @@ CHANGES = ("gpu", "workers", "servers", "batch", "network", "strategy", "precisi
 
 @dataclass(frozen=True, kw_only=True)
 class ResourcesRequest(
-    Request, ModelField, BatchField, BatchDivisionFields, StepFields, NetworkFields, InputFields
+    Request, ModelOption, BatchOption, BatchDivisionFields, TrainingOptions, NetworkFields, InputFields
 ):
     """Bursts and idle gaps of a step on given hardware."""
 
@@ -37,29 +31,32 @@ class ResourcesRequest(
     COMMON = ("on", "batch", "strategy", "network", "what_if", "method", "plot", "json")
     TAKES_WORKLOAD_FILE = True
 
-    on: str = option(HARDWARE, f"{HARDWARE_FORMS}.", required=True, panel=MACHINES, complete="hardware")
+    on: str = option(
+        HARDWARE, f"Hardware: {HARDWARE_FORMS}.", required=True, panel=MACHINES, complete="hardware"
+    )
     strategy: str = option(TEXT, strategy_help, default="ddp", panel=PARALLELISM)
     what_if: tuple[str, ...] = option(
         texts(by_comma=False),
-        f"Also with a change, repeated: {', '.join(f'{each}=...' for each in CHANGES)}; several values "
-        "separated by commas.",
+        f"Also predict with a change; may be repeated: {', '.join(f'{each}=...' for each in CHANGES)}. "
+        "Separate several values by commas.",
         default=(),
         panel=OUTPUT,
         metavar="KEY=VALUES",
     )
     method: str = option(
         choice(*METHODS),
-        "timeline, inspector, or auto: whichever validated better for this setting.",
+        "Method: timeline, inspector, or auto (the one with the lower validation error for this "
+        "configuration).",
         default="auto",
         panel=OUTPUT,
     )
     sample_every: float | None = option(
-        DURATION, "Sample as a monitor with this interval does (default: 50 samples a cycle).", panel=OUTPUT
+        DURATION, "Sampling interval of the simulated monitor (default: 50 samples per step).", panel=OUTPUT
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class PairRequest(Request, StepFields, NetworkFields):
+class PairRequest(Request, TrainingOptions, NetworkFields):
     """Whether two jobs share a device and a link well."""
 
     VERB = "pair"
@@ -73,10 +70,12 @@ class PairRequest(Request, StepFields, NetworkFields):
         metavar="MODEL",
         complete="model",
     )
-    on: str = option(HARDWARE, f"{HARDWARE_FORMS}.", required=True, panel=MACHINES, complete="hardware")
+    on: str = option(
+        HARDWARE, f"Hardware: {HARDWARE_FORMS}.", required=True, panel=MACHINES, complete="hardware"
+    )
     batch: tuple[int, ...] = option(
         whole_numbers(),
-        "Samples per device and step, of both jobs or of each: 32 or 32,64.",
+        "Batch size per device, for both jobs (32) or each job (32,64).",
         default=(),
         panel=STEP,
     )

@@ -6,41 +6,26 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foretrain.decoding import DURATION, FILE, SECONDS, SWITCH, TEXT, number, option, texts, whole_number
-from foretrain.serving.requests.groups import (
-    COST,
-    DISTURBANCES,
-    GENERATED,
-    JOB,
-    MACHINES,
-    PARALLELISM,
-    POLICY,
-    STEP,
-    STORED,
-    BatchDivisionFields,
-    BatchField,
-    InputFields,
-    LengthFields,
-    ModelField,
-    Request,
-    StepFields,
-)
+from foretrain.panels import COST, DISTURBANCES, GENERATED, JOB, MACHINES, PARALLELISM, POLICY, STEP, STORED
+from foretrain.serving.requests.groups import BatchDivisionFields, InputFields, LengthFields, Request
+from foretrain.workloads.options import BatchOption, ModelOption, TrainingOptions
 
 
 def policy_help() -> str:
     """The policies, as their registry lists them."""
     from foretrain.scheduling.policies.catalogue import policies
 
-    return f"Policy that decides: {', '.join(policies())}."
+    return f"Scheduling policy: {', '.join(policies())}."
 
 
 def policies_help() -> str:
     """The same where several may be compared."""
-    return f"{policy_help()} Several, comma-separated, or `all` are compared."
+    return f"{policy_help()} Give several, comma-separated, or `all` to compare them."
 
 
 @dataclass(frozen=True, kw_only=True)
 class PredictedJob(
-    Request, ModelField, BatchField, BatchDivisionFields, StepFields, InputFields, LengthFields
+    Request, ModelOption, BatchOption, BatchDivisionFields, TrainingOptions, InputFields, LengthFields
 ):
     """What a job of a job file trains and for how long, where its times are predicted."""
 
@@ -48,14 +33,17 @@ class PredictedJob(
     TAKES_WORKLOAD_FILE = True
 
     strategy: tuple[str, ...] = option(
-        texts(), "auto, or some of ddp,zero1,zero2,zero3.", default=("auto",), panel=PARALLELISM
+        texts(),
+        "Strategies to compare: auto (all), or a subset of ddp,zero1,zero2,zero3.",
+        default=("auto",),
+        panel=PARALLELISM,
     )
-    max_global_batch: int | None = option(whole_number(1), "Largest global batch to consider.", panel=STEP)
+    max_global_batch: int | None = option(whole_number(1), "Maximum global batch size.", panel=STEP)
     cost_model: str = option(
         TEXT, "Cost model, or a FILE of your own timings.", default="foretrain", panel=COST
     )
     timings: Path | None = option(FILE, "Timings for the cost model end-to-end.", panel=COST)
-    eval_samples: int | None = option(whole_number(1), "Samples of each evaluation.", panel=JOB)
+    eval_samples: int | None = option(whole_number(1), "Samples per evaluation.", panel=JOB)
     eval_every: int | None = option(whole_number(1), "Steps between evaluations.", panel=JOB)
 
 
@@ -65,7 +53,7 @@ class ProblemFields:
 
     cluster: Path | None = option(FILE, "Cluster file (YAML): node types, prices, nodes.", panel=MACHINES)
     times: Path | None = option(
-        FILE, "CSV of job,node_type,gpus,seconds for jobs whose times are given.", panel=JOB
+        FILE, "CSV with columns job,node_type,gpus,seconds for jobs with known run times.", panel=JOB
     )
 
 
@@ -77,37 +65,39 @@ class SimulateRequest(Request, ProblemFields):
     COMMON = ("cluster", "times", "policy", "bound", "html", "plot", "json")
 
     jobs: Path | None = option(
-        FILE, "CSV or YAML of jobs: job,submit_seconds,deadline_seconds,weight_usd_per_second.",
+        FILE, "Jobs (CSV or YAML): job,submit_seconds,deadline_seconds,weight_usd_per_second.",
         positional=True, metavar="JOBS",
     )  # fmt: skip
     policy: tuple[str, ...] = option(
         texts(), policies_help, default=("auto",), panel=POLICY, complete="policy"
     )
     bound: bool = option(
-        SWITCH, "Whether to compute the lower bound of the cost.", default=True, flags=("--bound/--no-bound",)
+        SWITCH, "Compute a lower bound of the cost.", default=True, flags=("--bound/--no-bound",)
     )
-    every: float | None = option(DURATION, "Decide at least this often, e.g. 10m.", panel=POLICY)
-    seed: int = option(whole_number(0), "Seed of everything random.", default=0, panel=DISTURBANCES)
+    every: float | None = option(
+        DURATION, "Maximum time between scheduling decisions, e.g. 10m.", panel=POLICY
+    )
+    seed: int = option(whole_number(0), "Random seed.", default=0, panel=DISTURBANCES)
     prediction_error: bool = option(
-        SWITCH, "Draw the real times of jobs from the intervals of their predictions.", default=False,
+        SWITCH, "Draw actual run times from the prediction intervals.", default=False,
         panel=DISTURBANCES,
     )  # fmt: skip
     interruptions: bool = option(
-        SWITCH, "Take spot nodes away at their interruption rate.", default=False, panel=DISTURBANCES
+        SWITCH, "Interrupt spot nodes at their interruption rate.", default=False, panel=DISTURBANCES
     )
-    failures: float = option(number(0), "Failures of each node per day.", default=0.0, panel=DISTURBANCES)
-    repair: float = option(
-        DURATION, "Time until a node that failed is back.", default=3600.0, panel=DISTURBANCES
-    )
+    failures: float = option(number(0), "Failures per node and day.", default=0.0, panel=DISTURBANCES)
+    repair: float = option(DURATION, "Repair time of a failed node.", default=3600.0, panel=DISTURBANCES)
     generate: str | None = option(
-        TEXT, "A family of generated problems, in place of JOBS: low, high, mixed, exponential ...",
+        TEXT, "Generate a problem of this family instead of reading JOBS: low, high, mixed, exponential ...",
         panel=GENERATED, metavar="FAMILY",
     )  # fmt: skip
-    nodes: int | None = option(whole_number(1), "Nodes of the generated problem.", panel=GENERATED)
+    nodes: int | None = option(whole_number(1), "Number of nodes of the generated problem.", panel=GENERATED)
     philly: Path | None = option(
-        FILE, "Replay a trace of timestamp,duration,num_gpus (.csv or .csv.gz).", panel=GENERATED
+        FILE, "Replay a trace with columns timestamp,duration,num_gpus (.csv or .csv.gz).", panel=GENERATED
     )
-    most_jobs: int | None = option(whole_number(1), "Only the first jobs of the trace.", panel=GENERATED)
+    most_jobs: int | None = option(
+        whole_number(1), "Maximum number of jobs to read from the trace.", panel=GENERATED
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,19 +108,22 @@ class ScheduleRequest(Request, ProblemFields):
     COMMON = ("cluster", "times", "policy", "now", "what_if", "explain", "json")
 
     jobs: Path = option(
-        FILE, "CSV or YAML of jobs, as for `simulate`; `running_on` says where one runs already.",
+        FILE,
+        "Jobs (CSV or YAML), as for `simulate`; column `running_on` gives the nodes of running jobs.",
         required=True, positional=True, metavar="JOBS",
     )  # fmt: skip
     policy: str = option(TEXT, policy_help, default="auto", metavar="NAME", panel=POLICY, complete="policy")
-    now: float | None = option(SECONDS, "Present time on the clock of JOBS (default: the last submission).")
-    what_if: Path | None = option(FILE, "A job (YAML) to submit now: what would change?")
+    now: float | None = option(
+        SECONDS, "Current time on the clock of JOBS (default: time of the last submission)."
+    )
+    what_if: Path | None = option(FILE, "Show the effect of submitting this job (YAML) now.")
     draws: int = option(
         whole_number(1),
-        "Simulations with drawn prediction errors, for intervals.",
+        "Number of simulations with random prediction errors, for intervals.",
         default=20,
         panel=DISTURBANCES,
     )
-    seed: int = option(whole_number(0), "Seed of these draws.", default=0, panel=DISTURBANCES)
+    seed: int = option(whole_number(0), "Random seed of the simulations.", default=0, panel=DISTURBANCES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +134,7 @@ class RunRequest(Request, ProblemFields):
     COMMON = ("cluster", "times", "policy", "backend", "name", "json")
 
     jobs: Path = option(
-        FILE, "CSV or YAML of jobs, as for `simulate`, each with a `command` or a zoo `model` and `steps`.",
+        FILE, "Jobs (CSV or YAML), as for `simulate`, each with a `command`, or a zoo `model` and `steps`.",
         required=True, positional=True, metavar="JOBS",
     )  # fmt: skip
     policy: str = option(TEXT, policy_help, default="auto", metavar="NAME", panel=POLICY, complete="policy")
@@ -149,21 +142,26 @@ class RunRequest(Request, ProblemFields):
         TEXT, "Where jobs run: local, ray or slurm.", default="local", metavar="NAME", panel=MACHINES
     )
     backend_option: tuple[str, ...] = option(
-        texts("KEY=VALUE", by_comma=False), "Option of the backend, e.g. address=auto; may be repeated.",
+        texts("KEY=VALUE", by_comma=False), "Backend option, e.g. address=auto; may be repeated.",
         default=(), metavar="KEY=VALUE", panel=MACHINES,
     )  # fmt: skip
     name: str = option(
         TEXT,
-        "Name of the schedule: one of this name is resumed.",
+        "Name of the schedule; an existing schedule of this name is resumed.",
         default="schedule",
         metavar="NAME",
         panel=STORED,
     )
     folder: Path | None = option(
-        FILE, "Folder of checkpoints and output, shared by all nodes.", metavar="FOLDER", panel=STORED
+        FILE, "Folder for checkpoints and output, shared by all nodes.", metavar="FOLDER", panel=STORED
     )
     store: str | None = option(
-        TEXT, "Store of its state: a SQLite file or a database URL.", metavar="FILE_OR_URL", panel=STORED
+        TEXT,
+        "Store for the state of the schedule: SQLite file or database URL.",
+        metavar="FILE_OR_URL",
+        panel=STORED,
     )
-    every: float | None = option(DURATION, "Decide at least this often, e.g. 10m.", panel=POLICY)
-    seed: int = option(whole_number(0), "Seed of the policy, where it is random.", default=0, panel=POLICY)
+    every: float | None = option(
+        DURATION, "Maximum time between scheduling decisions, e.g. 10m.", panel=POLICY
+    )
+    seed: int = option(whole_number(0), "Random seed of the policy.", default=0, panel=POLICY)

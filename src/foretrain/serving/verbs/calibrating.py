@@ -1,4 +1,4 @@
-"""Calibrations: learned from timings, this machine, stored runs or a trace; listed, shown, forgotten, moved."""
+"""Calibrations: learned from timings, this machine, stored runs or a trace; listed, shown, forgotten."""
 
 from __future__ import annotations
 

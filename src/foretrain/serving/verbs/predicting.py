@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
+from foretrain.decoding import part
 from foretrain.errors import InvalidRequest
 from foretrain.serving.requests import (
     GuideModel,
@@ -16,17 +17,16 @@ from foretrain.serving.requests import (
     InputFields,
     JobFields,
     LengthFields,
-    ModelField,
     PlanRequest,
     PredictedJob,
     PredictRequest,
     RentOrBuyRequest,
     Request,
     ScalingRequest,
-    StepFields,
     TraceRequest,
     request_from,
 )
+from foretrain.workloads.options import ModelOption, TrainingOptions, WorkloadRequest
 
 if TYPE_CHECKING:
     from foretrain.answers import Infeasible
@@ -174,7 +174,7 @@ def guide(request: GuideRequest, progress: Progress = no_progress) -> Guide:
 
     machines = machines_named(request.on, request.counts, request.cloud)
     progress("reading the models")
-    chosen = _chosen(request, StepFields)
+    chosen = _chosen(request, TrainingOptions)
     workloads = tuple(
         workload(request_from(GuideModel, {**chosen, "model": model}))
         for model in dict.fromkeys(request.models)
@@ -250,13 +250,11 @@ def rent_or_buy(request: RentOrBuyRequest) -> RentOrBuy:
 # ---------------------------------------------------------------- the core's nouns
 
 
-def workload(request: ModelField | Request, source: ModelSource | None = None, **other: Any) -> Workload:
+def workload(request: ModelOption | Request, source: ModelSource | None = None, **other: Any) -> Workload:
     """The workload that a request describes; `source` in place of the model it names."""
-    from foretrain.workloads.requests import WorkloadRequest, workload_of
+    from foretrain.workloads.requests import workload_of
 
-    known = {each.name for each in fields(WorkloadRequest)}
-    chosen = {each.name: getattr(request, each.name) for each in fields(request) if each.name in known}
-    return workload_of(WorkloadRequest(**{**chosen, **other}), source)
+    return workload_of(part(WorkloadRequest, request, **other), source)
 
 
 def _chosen(request: Any, group: type[Any], names: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foretrain.errors import InvalidRequest
-from foretrain.serving.requests.groups import ModelField
+from foretrain.workloads.options import ModelOption
 
 if TYPE_CHECKING:
     from foretrain.facts.devices import Device
@@ -41,7 +41,7 @@ class ProfileSource:
 
 
 def profile(
-    request: ModelField, source: ProfileSource, progress: Callable[[str], None] = lambda _: None
+    request: ModelOption, source: ProfileSource, progress: Callable[[str], None] = lambda _: None
 ) -> Profile:
     """Measured times of a model's operators and layers beside the predicted ones."""
     from foretrain.serving.verbs.predicting import workload

@@ -36,7 +36,7 @@ _SHORT = {Blank.UNEVEN: "-", Blank.MEMORY: "no fit", Blank.UNKNOWN: "?"}
 
 
 def guide_page(guide: Guide, names: Sequence[str] = ()) -> Page:
-    """The guide; `names` are faces of its cells, none for the usual ones."""
+    """The guide; `names` are faces of its cells, none for the default ones."""
     title = f"Buyer's guide: {', '.join(model.name for model in guide.models)}"
     return Page.of(title, _blocks(guide, names))
 
@@ -268,7 +268,7 @@ USUAL = NAMES[:5]
 
 
 def faces(guide: Guide, names: Sequence[str] = ()) -> tuple[Face, ...]:
-    """The faces of these names, or the usual ones: cost only where there is a price."""
+    """The faces of these names, or the default ones: cost only where there is a price."""
     check_names(names)
     usual = [name for name in USUAL if name != "cost" or _has_prices(guide)]
     return tuple(_MAKERS[name](guide) for name in dict.fromkeys(names or usual))

@@ -44,7 +44,7 @@ def scaling_page(answer: ScalingAnswer) -> Page:
 
 def converge_page(answer: Convergence) -> Page:
     """When a training log reaches its target."""
-    return Page.of(f"{_heading(answer)}: {answer.target}", _converge(answer))
+    return Page.of(f"When {answer.target} is reached", _converge(answer))
 
 
 def _learn(answer: LearnAnswer) -> Iterator[Block]:
@@ -230,13 +230,16 @@ def _next(answer: ScalingAnswer) -> Iterator[Block]:
 
 
 def _converge(answer: Convergence) -> Iterator[Block]:
-    yield Heading(f"{_heading(answer)}: {answer.verdict}")
-    yield Sentence(f"Seen:   {answer.seen_points} points to {answer.unit} {answer.seen_steps:,.6g}")
+    yield Heading(answer.verdict)
+    yield Sentence(f"Log:    {answer.seen_points} points to {answer.unit} {answer.seen_steps:,.6g}")
     yield Sentence(f"Method: {answer.method}")
     yield Break()
-    rows = [(f"{answer.unit}s to {answer.target}", *map(_step, _levels(answer.steps)))]
+    beyond = f"after {answer.unit} {answer.final_step:,.0f}"
+    steps = (_step(value, beyond) for value in _levels(answer.steps))
+    rows = [(f"{answer.unit}s to {answer.target}", *steps)]
     if answer.epochs is not None and answer.unit != "epoch":
-        rows.append((f"epochs to {answer.target}", *map(_step, _levels(answer.epochs))))
+        epochs = (_step(value, beyond) for value in _levels(answer.epochs))
+        rows.append((f"epochs to {answer.target}", *epochs))
     ending = f"{answer.target.metric} at {answer.unit} {answer.final_step:,.0f}"
     rows.append((ending, *(f"{value:.4g}" for value in _levels(answer.final_value))))
     yield Table([Column("what"), *(Column(level, right=True) for level in ("p10", "p50", "p90"))], rows)
@@ -268,17 +271,11 @@ def fan_chart(answer: Convergence) -> Chart:
     )
 
 
-def _heading(answer: Convergence) -> str:
-    if not answer.reaches:
-        return "Not reached"
-    return "Reached" if answer.steps.p90 <= answer.seen_steps else "To be reached"
-
-
 def _levels(quantiles: Quantiles) -> tuple[float, float, float]:
     return quantiles.p10, quantiles.p50, quantiles.p90
 
 
-def _step(value: float) -> str:
+def _step(value: float, beyond: str) -> str:
     if not math.isfinite(value):
-        return "not by then"
+        return beyond
     return f"{value:,.5g}" if value < 100 else f"{value:,.0f}"

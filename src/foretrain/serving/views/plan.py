@@ -18,7 +18,7 @@ from foretrain.serving.views.blocks import (
     Tone,
 )
 from foretrain.serving.views.predict import job_blocks, job_parts
-from foretrain.serving.views.wording import as_flags, notes, probability, together
+from foretrain.serving.views.wording import amount, as_flags, notes, probability, together
 from foretrain.units import DAY, HOUR, MINUTE, format_bytes, format_duration, format_money
 
 if TYPE_CHECKING:
@@ -150,8 +150,8 @@ def _row(frontier: Frontier, index: int) -> tuple[str, ...]:
         format_duration(plan.seconds.p50),
         between_times(plan.seconds),
         format_money(plan.usd.p50),
-        "" if plan.kwh is None else f"{plan.kwh:,.3g}",
-        "" if plan.co2_kg is None else f"{plan.co2_kg:,.3g}",
+        "" if plan.kwh is None else amount(plan.kwh),
+        "" if plan.co2_kg is None else amount(plan.co2_kg),
         probability(plan.both),
     )
 

@@ -17,7 +17,7 @@ from foretrain.serving.views.blocks import (
     Table,
     Tone,
 )
-from foretrain.serving.views.wording import as_flags, notes, probability
+from foretrain.serving.views.wording import amount, as_flags, expected_interruptions, notes, probability
 from foretrain.units import format_bytes, format_duration, format_money
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         StepPart,
     )
     from foretrain.prediction.heterogeneous.division import BatchSplit, GroupShare
-    from foretrain.workloads.options import StepOptions
+    from foretrain.workloads.options import ResolvedOptions
     from foretrain.workloads.workload import Workload
 
 _MOST_PARTS = 12
@@ -130,7 +130,7 @@ def training_words(workload: Workload, tokens: int = 0) -> str:
     return ", ".join([*words, *(name for name, is_on in flags.items() if is_on)])
 
 
-def _precision_words(options: StepOptions) -> str:
+def _precision_words(options: ResolvedOptions) -> str:
     if options.precision == options.weights or options.precision == "tf32":
         stored = [] if options.weights == "fp32" else [f"weights {options.weights}"]
     else:
@@ -511,9 +511,11 @@ def _energy(job: Job) -> str:
     if job.energy is None:
         return "not known"
     energy = job.energy
-    text = f"{energy.kwh.p50:,.3g} kWh (80 % between {energy.kwh.p10:,.3g} and {energy.kwh.p90:,.3g})"
+    text = (
+        f"{amount(energy.kwh.p50)} kWh (80 % between {amount(energy.kwh.p10)} and {amount(energy.kwh.p90)})"
+    )
     if energy.co2_kg is not None:
-        text += f", {energy.co2_kg.p50:,.3g} kg of CO2 at {energy.grams_per_kwh:,.0f} g/kWh"
+        text += f", {amount(energy.co2_kg.p50)} kg of CO2 at {energy.grams_per_kwh:,.0f} g/kWh"
     return text
 
 
@@ -522,5 +524,5 @@ def _saving(job: Job) -> str:
     return (
         f"{saving.times:,.0f} of {format_bytes(saving.bytes)}, one every "
         f"{format_duration(saving.every_seconds)} of work ({saving.every_steps:,} steps); "
-        f"{job.interruptions:,.3g} interruptions expected"
+        f"{expected_interruptions(job.interruptions)}"
     )

@@ -87,19 +87,18 @@ def _comparison(answer: Comparison) -> Table:
 def _outcome(outcome: Outcome) -> Iterator[Block]:
     """Cost, lateness and all jobs."""
     jobs = len(outcome.jobs)
+    late = f"{outcome.late_jobs:,} late" if outcome.late_jobs else "none late"
     yield Heading(
-        f"{outcome.policy}: {format_money(outcome.total_usd)} for {jobs:,} job{'' if jobs == 1 else 's'}"
+        f"{jobs:,} job{'' if jobs == 1 else 's'} scheduled by policy {outcome.policy}: "
+        f"{format_money(outcome.total_usd)}, {late}"
     )
     bound = outcome.bound_usd
     if bound is not None:
         over = f" ({outcome.total_usd / bound - 1:+.1%})" if bound > 0 else ""
-        yield Sentence(f"at least {format_money(bound)} under any policy{over}", indent=1)
+        yield Sentence(f"lower bound under any policy: {format_money(bound)}{over}", indent=1)
     unused = f", {format_money(outcome.unused_usd)} of it billed after use" if outcome.unused_usd > 0 else ""
-    yield Sentence(
-        f"nodes {format_money(outcome.execution_usd)}{unused}; lateness "
-        f"{format_money(outcome.tardiness_usd)}, {outcome.late_jobs:,} of {jobs:,} jobs late",
-        indent=1,
-    )
+    lateness = format_money(outcome.tardiness_usd)
+    yield Sentence(f"nodes {format_money(outcome.execution_usd)}{unused}; lateness {lateness}", indent=1)
     yield Sentence(
         f"last job ends after {format_duration(outcome.makespan_seconds)}; mean completion "
         f"{format_duration(outcome.mean_completion_seconds)}",

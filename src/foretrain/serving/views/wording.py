@@ -35,6 +35,11 @@ def amount(value: float) -> str:
     return f"{value:,.{min(digits, 6)}f}"
 
 
+def expected_interruptions(count: float) -> str:
+    """`2.22 interruptions expected`; below one in a hundred runs, none is."""
+    return "no interruption expected" if count < 0.01 else f"{amount(count)} interruptions expected"
+
+
 def probability(share: float) -> str:
     """`93 %`; nothing is certain, so never 0 or 100."""
     if share >= _ALMOST:
@@ -75,7 +80,8 @@ def as_flags(text: str, more: Iterable[str] = ()) -> str:
         return flag(name) if name in names else match.group(0)
 
     bare = r"(?<![\w`'\"/.=-])([a-z][a-z0-9]*(?:_[a-z]+)+)(?!\w|\.\w|[`'\"/=(-])"
-    return re.sub(rf"`([a-z0-9_]+)`|{bare}", spelled, text)
+    code = r"`[^`\n]*[^a-z0-9_`\n][^`\n]*`"  # an example, such as the first lines of a file, stays as it is
+    return re.sub(rf"{code}|`([a-z0-9_]+)`|{bare}", spelled, text)
 
 
 @lru_cache(maxsize=1)

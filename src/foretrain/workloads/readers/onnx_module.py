@@ -71,7 +71,7 @@ def _check(node: Node) -> None:
     if direction not in ("forward", "bidirectional"):
         raise InvalidRequest(f"an ONNX {node.type} that runs in direction {direction!r} cannot be traced")
     if node.type == "GRU" and not node.get("linear_before_reset", 0):
-        raise InvalidRequest("an ONNX GRU that resets before its linear layer is none that torch has fused")
+        raise InvalidRequest("an ONNX GRU with linear_before_reset=0 is not supported by torch.nn.GRU")
     if node.get("layout", 0):
         raise InvalidRequest(f"an ONNX {node.type} with the batch first (layout 1) cannot be traced")
 

@@ -1,7 +1,7 @@
 """Optimizers by name, built as CUDA runs them: multi-tensor (`foreach`) where PyTorch would.
 
 `MasterOptimizer` is for modules that live in half precision. Megatron, DeepSpeed and nanotron convert the
-whole module, so that nothing is cast from call to call. The optimizer works on FP32 master weights with FP32
+whole module, so that autocast is not used. The optimizer works on FP32 master weights with FP32
 state; each step hands it the gradients in FP32 and copies the new weights back. Gradients may be added up in
 FP32 buffers that stay, as each becomes ready.
 Micikevicius et al. 2018, arXiv:1710.03740; Narayanan et al. 2021, arXiv:2104.04473.

@@ -27,7 +27,7 @@ from foretrain.errors import InvalidRequest
 from foretrain.facts.frameworks import frameworks
 from foretrain.workloads.example import Example
 from foretrain.workloads.graph import Graph, Layer, Phase, Role
-from foretrain.workloads.options import StepOptions
+from foretrain.workloads.options import ResolvedOptions
 from foretrain.workloads.tracing import whole_step
 from foretrain.workloads.tracing.fused import ensure_shapes
 from foretrain.workloads.tracing.known_values import with_value
@@ -128,7 +128,9 @@ Optimizer = torch.optim.Optimizer | MasterOptimizer
 _AUTOCAST = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp8": torch.bfloat16}
 
 
-def trace(example: Example, options: StepOptions, device: str = "meta", with_values: bool = False) -> Graph:
+def trace(
+    example: Example, options: ResolvedOptions, device: str = "meta", with_values: bool = False
+) -> Graph:
     """Record one step of `example` as a GPU would run it. On `meta` nothing is computed or allocated.
 
     `with_values` computes the forward pass beside it, for models whose shapes follow from their data.
@@ -175,7 +177,7 @@ def _run(
     module: torch.nn.Module,
     inputs: tuple[Any, ...],
     optimizer: Optimizer | None,
-    options: StepOptions,
+    options: ResolvedOptions,
     recorder: Recorder,
     reality: Reality,
     values: RealValues | None,
@@ -217,11 +219,11 @@ def _release_gradients(module: torch.nn.Module, optimizer: Optimizer) -> None:
             parameter.register_post_accumulate_grad_hook(update)
 
 
-def _autocast(options: StepOptions) -> str:
+def _autocast(options: ResolvedOptions) -> str:
     return options.precision if options.casts else "fp32"
 
 
-def _reality(options: StepOptions) -> Reality:
+def _reality(options: ResolvedOptions) -> Reality:
     return Reality(_AUTOCAST.get(_autocast(options)), options.attention)
 
 
@@ -236,7 +238,11 @@ def _again(reality: Reality, modules: ModuleStack) -> Iterator[None]:
 
 
 def _graph(
-    recorder: Recorder, module: torch.nn.Module, layers: list[Layer], example: Example, options: StepOptions
+    recorder: Recorder,
+    module: torch.nn.Module,
+    layers: list[Layer],
+    example: Example,
+    options: ResolvedOptions,
 ) -> Graph:
     trained = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
     buffers = tuple(recorder.buffers())
@@ -268,7 +274,7 @@ def _scalar(loss: Any) -> torch.Tensor:
     return loss if loss.dim() == 0 else loss.sum()
 
 
-def _ready_optimizer(options: StepOptions, module: torch.nn.Module) -> Optimizer | None:
+def _ready_optimizer(options: ResolvedOptions, module: torch.nn.Module) -> Optimizer | None:
     """The optimizer with its state already made, as it is from the second step on."""
     assert options.optimizer is not None
     named = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}

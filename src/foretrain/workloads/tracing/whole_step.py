@@ -17,14 +17,14 @@ from torch.optim import optimizer as hooks
 from foretrain.errors import InvalidRequest
 from foretrain.workloads.example import Example
 from foretrain.workloads.graph import Phase, Role
-from foretrain.workloads.options import StepOptions
+from foretrain.workloads.options import ResolvedOptions
 from foretrain.workloads.tracing.optimizers import own_state
 from foretrain.workloads.tracing.real_values import RealValues
 from foretrain.workloads.tracing.reality import Reality
 from foretrain.workloads.tracing.recorder import Recorder
 
 
-def refuse_options(options: StepOptions) -> None:
+def refuse_options(options: ResolvedOptions) -> None:
     """Options that replace a part of the step which the function runs itself."""
     refused = {
         "forward_only": options.forward_only,

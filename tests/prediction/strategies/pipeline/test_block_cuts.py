@@ -21,7 +21,8 @@ from foretrain.prediction.strategies.pipeline.cuts import (
     given_bounds,
     merged,
 )
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import WorkloadRequest
+from foretrain.workloads.requests import workload_of
 
 CHAIN = Chain(
     forward_seconds=np.array([1.0, 2.0, 3.0, 4.0, 5.0]),

@@ -24,8 +24,8 @@ from foretrain.prediction.strategies.pipeline.cuts import (
 )
 from foretrain.workloads.example import Example
 from foretrain.workloads.graph import Graph, Phase, Role
-from foretrain.workloads.options import StepOptions
-from foretrain.workloads.requests import WorkloadRequest, workload_of
+from foretrain.workloads.options import ResolvedOptions, WorkloadRequest
+from foretrain.workloads.requests import workload_of
 from foretrain.workloads.tracing.step import trace
 from foretrain.workloads.workload import graph_of
 
@@ -67,7 +67,7 @@ def traced(kind: type[nn.Module], precision: str = "fp32", optimizer: str | None
     with torch.device("meta"):
         module, inputs = kind(), torch.zeros(BATCH, WIDTH)
     example = Example(module, (inputs,), lambda output: output.sum(), samples=BATCH)
-    return trace(example, StepOptions(precision, optimizer))
+    return trace(example, ResolvedOptions(precision=precision, optimizer=optimizer))
 
 
 @cache

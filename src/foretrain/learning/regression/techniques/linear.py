@@ -1,4 +1,4 @@
-"""Linear regression with stepwise selection of terms, as the seed of this library had it.
+"""Linear regression with stepwise selection of terms, as in Gianniti et al. 2019.
 
     t = b0 + Σ b_k · φ_k ,   φ_k = [iterations] · f or f · g ,   f, g among x and 1/x
 

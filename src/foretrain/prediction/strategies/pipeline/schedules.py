@@ -11,8 +11,8 @@ A model is cut into `stages · chunks` parts in order of execution; part `chunk 
 
 `pipeline_seconds` computes the times of a schedule directly, for stages on separate devices and buffered
 messages. `pipeline_tasks` lists it as tasks on streams, with the same times, which also run on shared
-processors (`step.shared_cores`) or with messages that need both sides (`rendezvous`), as with gloo under
-`torch.distributed.pipelining`:
+processors (`experiments.shared_cores`) or with messages that need both sides (`rendezvous`), as with gloo
+under `torch.distributed.pipelining`:
 
 * a message starts when the receiver has ended the pass before the one that needs it;
 * a stage that changes between forward and backward passes first waits until its own message is sent.

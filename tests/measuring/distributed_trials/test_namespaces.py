@@ -12,7 +12,13 @@ from pathlib import Path
 import pytest
 
 from foretrain.errors import MissingData
-from foretrain.measuring.namespaces import INTERFACE, joined_hosts, named, remove_left_behind, why_not
+from foretrain.measuring.distributed_trials.namespaces import (
+    INTERFACE,
+    joined_hosts,
+    named,
+    remove_left_behind,
+    why_not,
+)
 
 NEEDED = pytest.mark.skipif(why_not() is not None, reason=f"no namespaces here: {why_not()}")
 
@@ -80,7 +86,7 @@ def test_an_error_inside_leaves_nothing_behind() -> None:
 
 SLEEPER = textwrap.dedent("""
     import signal, time
-    from foretrain.measuring.namespaces import joined_hosts
+    from foretrain.measuring.distributed_trials.namespaces import joined_hosts
     signal.signal(signal.SIGINT, signal.default_int_handler)  # shells ignore it in the background
     with joined_hosts(1):
         print("up", flush=True)

@@ -1,4 +1,4 @@
-"""What one core takes to turn stored samples into tensors: `python -m foretrain.measuring.decoding PHOTO`.
+"""What one core takes to turn stored samples into tensors: `python -m experiments.decoding PHOTO`.
 
 The steps are those of the usual training recipes, with Pillow and torchvision: of a JPEG photograph decoding,
 a random crop scaled to 224 pixels, a flip and normalisation; of CIFAR-10 a padded crop, a flip and

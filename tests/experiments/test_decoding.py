@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from experiments.decoding import encoded, measure_decoding
 
-from foretrain.measuring import decoding
-from foretrain.measuring.decoding import encoded, measure_decoding
+from experiments import decoding
 
 image = pytest.importorskip("PIL.Image")
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from experiments.shared_cores import fair_shares, simulate_on_cores
 
-from foretrain.prediction.step.shared_cores import fair_shares, simulate_on_cores
 from foretrain.prediction.timeline import COMPUTE, Stream, Task, simulate
 
 ONE, TWO = Stream(0, COMPUTE), Stream(1, COMPUTE)
