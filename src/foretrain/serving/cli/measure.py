@@ -37,7 +37,7 @@ def run(request: MeasureRequest, output: MeasureOutput) -> int:
     """Run and watch the command; its exit code is that of foretrain."""
     from foretrain.measuring.watching import keeping
     from foretrain.measuring.watching.watch import WatchRequest, run_of, watch
-    from foretrain.serving.plots import check_format
+    from foretrain.serving.rendering.charts import check_format
 
     if output.plot is not None:
         check_format(output.plot)
@@ -184,7 +184,8 @@ def _finish(
     from foretrain.measuring.watching.report import report_of
     from foretrain.serving.cli.run_text import show_report
     from foretrain.serving.cli.terminal import print_json
-    from foretrain.serving.plots import draw_run
+    from foretrain.serving.rendering.charts import save_chart
+    from foretrain.serving.views.charts import run_chart
 
     report = report_of(measured)
     place = None
@@ -202,7 +203,7 @@ def _finish(
             show_report(report, place)
     if output.plot is not None:
         try:
-            draw_run(report, output.plot)
+            save_chart(run_chart(report), output.plot)
         except (ForetrainError, OSError) as error:
             _problem(f"{output.plot} is not drawn: {error}")
 
